@@ -1,0 +1,153 @@
+"""A Catalogue, a Publisher and Queues that live in memory, for tests and demos.
+
+They are real: they keep the promises of ``hydrator.ports`` and join the same
+contract suites as the others. ``broken`` makes them fail as those would.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+
+from hydrator.errors import CatalogueUnreachable, PoolError, PublishError
+from hydrator.model import (
+    Did,
+    PublishedAd,
+    Queue,
+    Replica,
+    Seen,
+    Site,
+    SiteAd,
+    Survey,
+    Unseen,
+    from_unix,
+    unix,
+)
+from hydrator.ports import Clock
+
+from ._names import by_lower_case, matching, twins
+
+_BROKEN = "it is broken, as it was told to be"
+
+
+def system_clock() -> datetime:
+    """The aware UTC time now."""
+    return from_unix(time.time())
+
+
+class MemoryCatalogue:
+    """Records exactly *replicas*.
+
+    Args:
+        name: its name in the configuration.
+        replicas: what it records; ``replicas`` may be assigned anew at any time.
+        sites: those it speaks for, besides those of its replicas.
+        clock: stamps its readings.
+        broken: whether it cannot answer right now; may be changed at any time.
+        unseen: by DID, why nothing can be learned of it.
+        bytes_total: sizes, where known; a DID named here exists even without a replica.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        replicas: Iterable[Replica] = (),
+        sites: Collection[Site] = (),
+        *,
+        clock: Clock = system_clock,
+        broken: bool = False,
+        unseen: Mapping[Did, str] | None = None,
+        bytes_total: Mapping[Did, int] | None = None,
+    ) -> None:
+        self.name = name
+        self.replicas: tuple[Replica, ...] = tuple(replicas)
+        self.sites = frozenset(sites)
+        self.broken = broken
+        self.unseen: Mapping[Did, str] = unseen or {}
+        self.bytes_total: Mapping[Did, int] = bytes_total or {}
+        self._clock = clock
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """See :class:`hydrator.ports.Catalogue`."""
+        at = self._clock()
+        held = self._held()
+        groups = by_lower_case(held)
+        return Survey(
+            catalogue=self.name,
+            at=at,
+            sites=self.sites | {replica.site for replica in self.replicas},
+            readings={did: self._reading(did, at, groups) for did in sorted(dids)},
+        )
+
+    def _reading(self, did: Did, at: datetime, groups: Mapping[str, frozenset[Did]]) -> Seen | Unseen:
+        if did in self.unseen:
+            return Unseen(self.unseen[did])
+        return Seen(
+            at=at,
+            replicas=tuple(replica for replica in self.replicas if replica.did == did),
+            bytes_total=self.bytes_total.get(did),
+            twins=twins(did, groups),
+        )
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """See :class:`hydrator.ports.Catalogue`."""
+        return matching(self._held(), patterns)
+
+    def _held(self) -> frozenset[Did]:
+        if self.broken:
+            raise CatalogueUnreachable(self.name, _BROKEN)
+        return frozenset(replica.did for replica in self.replicas) | self.bytes_total.keys()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class MemoryPublisher:
+    """Keeps what was published; ``ads`` shows it as it came, ``broken`` refuses everything."""
+
+    def __init__(self, name: str = "memory", *, clock: Clock = system_clock, broken: bool = False) -> None:
+        self.name = name
+        self.broken = broken
+        self.ads: dict[Site, SiteAd] = {}
+        self._heard: dict[Site, datetime] = {}
+        self._clock = clock
+
+    def published(self) -> Mapping[Site, PublishedAd]:
+        """See :class:`hydrator.ports.Publisher`; times of ads are whole seconds, as everywhere else."""
+        self._check()
+        return {
+            site: PublishedAd(site, ad.generation, from_unix(unix(ad.as_of)), self._heard[site])
+            for site, ad in sorted(self.ads.items())
+        }
+
+    def publish(self, ads: Sequence[SiteAd]) -> None:
+        """See :class:`hydrator.ports.Publisher`."""
+        self._check()
+        for ad in ads:
+            self.ads[ad.site] = ad
+            self._heard[ad.site] = self._clock()
+
+    def withdraw(self, sites: AbstractSet[Site]) -> None:
+        """See :class:`hydrator.ports.Publisher`."""
+        self._check()
+        for site in sites:
+            self.ads.pop(site, None)
+            self._heard.pop(site, None)
+
+    def _check(self) -> None:
+        if self.broken:
+            raise PublishError(self.name, _BROKEN)
+
+
+class MemoryQueues:
+    """Schedds by name with what their queues want; ``queues`` may be assigned anew at any time."""
+
+    def __init__(self, queues: Mapping[str, Queue | Unseen] | None = None, *, broken: bool = False) -> None:
+        self.queues: Mapping[str, Queue | Unseen] = queues or {}
+        self.broken = broken
+
+    def wanted(self) -> Mapping[str, Queue | Unseen]:
+        """See :class:`hydrator.ports.Queues`."""
+        if self.broken:
+            raise PoolError("collector", _BROKEN)
+        return dict(sorted(self.queues.items()))

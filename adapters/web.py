@@ -1,0 +1,103 @@
+"""A Publisher: ads on a board that the daemon's own HTTP server shows, read back over loopback."""
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+import httpx
+
+from hydrator.errors import PublishError
+from hydrator.model import PublishedAd, Site, SiteAd, from_unix
+from hydrator.ports import Clock
+
+READ_BACK_SECONDS: Final = 5.0
+
+
+class Board:
+    """Holds the ads being served, with when each was put up; safe between threads.
+
+    Readers get one immutable state; a change replaces it, so nobody sees half of one.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._shown: Mapping[Site, tuple[SiteAd, datetime]] = MappingProxyType({})
+
+    def ads(self) -> Mapping[Site, SiteAd]:
+        """What is served now."""
+        return {site: ad for site, (ad, _) in self._shown.items()}
+
+    def heard(self) -> Mapping[Site, datetime]:
+        """When each of them was last put up."""
+        return {site: at for site, (_, at) in self._shown.items()}
+
+    def put(self, ads: Collection[SiteAd], at: datetime) -> None:
+        """Show *ads*, each in place of what stood there for its site."""
+        with self._changing:
+            self._shown = MappingProxyType({**self._shown, **{ad.site: (ad, at) for ad in ads}})
+
+    def take(self, sites: AbstractSet[Site]) -> None:
+        """Show nothing for *sites* any more."""
+        with self._changing:
+            kept = {site: shown for site, shown in self._shown.items() if site not in sites}
+            self._shown = MappingProxyType(kept)
+
+
+class WebPublisher:
+    """Publishes by the daemon's own server; nothing counts until that server says so.
+
+    Args:
+        board: what the server shows.
+        read_back_url: where the server answers, for example ``http://127.0.0.1:8080``;
+            None while it does not run.
+        clock: stamps when an ad was put up.
+    """
+
+    name = "http"
+
+    def __init__(self, board: Board, read_back_url: Callable[[], str | None], clock: Clock) -> None:
+        self._board = board
+        self._read_back_url = read_back_url
+        self._clock = clock
+        # no proxy of the environment stands between us and ourselves; no idle connection is kept
+        self._client = httpx.Client(
+            trust_env=False,
+            timeout=READ_BACK_SECONDS,
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
+
+    def published(self) -> Mapping[Site, PublishedAd]:
+        """What the server shows now; see :class:`hydrator.ports.Publisher`."""
+        url = self._read_back_url()
+        if url is None:
+            raise PublishError(self.name, "our HTTP server does not run, so nothing can be read back")
+        try:
+            answer = self._client.get(f"{url.rstrip('/')}/v1/sites")
+            answer.raise_for_status()
+            rows = answer.json()["sites"]
+            return {ad.site: ad for ad in map(_published_ad, rows)}
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise PublishError(self.name, f"cannot read back from {url}: {exc or type(exc).__name__}") from exc
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as exc:
+            raise PublishError(self.name, f"{url} is not our server, or garbled: {exc!r}") from exc
+
+    def publish(self, ads: Sequence[SiteAd]) -> None:
+        """Put *ads* on the board."""
+        self._board.put(ads, self._clock())
+
+    def withdraw(self, sites: AbstractSet[Site]) -> None:
+        """Take the ads of *sites* off the board."""
+        self._board.take(sites)
+
+
+def _published_ad(row: Mapping[str, Any]) -> PublishedAd:
+    """One row of ``GET /v1/sites``; raises ValueError, KeyError or TypeError where it is none."""
+    return PublishedAd(
+        site=Site(str(row["site"])),
+        generation=int(row["generation"]),
+        as_of=from_unix(int(row["as_of"])),
+        heard=from_unix(float(row["heard"])),
+    )

@@ -1,0 +1,1 @@
+"""Give HTCondor pools the knowledge where data is."""

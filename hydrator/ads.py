@@ -1,0 +1,199 @@
+"""A Snapshot into the ad each site should have, inside its size budget.
+
+A slot ad is copied to the collector and again to the negotiator for every
+slot, and STARTD_CRON cuts a line at 64 KiB (HTCondor: cron_job_io.cpp,
+STDOUT_LINEBUF_SIZE), so what does not fit must be left out knowingly: whole
+jobs, least wanted first, because a job whose datasets are cut in two can
+never match.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+
+from .model import DatasetState, Demand, Did, Fact, Site, SiteAd, SiteFacts, Snapshot, Want, unix
+
+CONTRACT_VERSION = 1
+FRACTION_DIGITS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most bytes in one attribute's line, and in all three records and the list together."""
+
+    line_bytes: int = 60_000
+    ad_bytes: int = 240_000
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A site's ad before it has a generation, and the jobs that found no room in it."""
+
+    site: Site
+    as_of: datetime
+    content: tuple[tuple[str, str], ...]
+    left_out: tuple[Want, ...] = ()
+
+
+def drafts(
+    snapshot: Snapshot, demand: Demand, *, budget: Budget, trust: Mapping[Site, float] | None = None
+) -> dict[Site, Draft]:
+    """What every site of *snapshot* should advertise for this *demand*.
+
+    Args:
+        snapshot: what we hold true.
+        demand: what is wanted, most wanted first.
+        budget: how large a line and an ad may grow, in bytes.
+        trust: by site, the share (0 to 1) of audited facts that were true.
+
+    Returns:
+        By site, sorted; datasets that clash by letter case are in no ad.
+    """
+    clashing = frozenset(did for clash in snapshot.clashes for did in clash)
+    trust = trust or {}
+    return {
+        site: _draft(site, facts, demand.wants, clashing, budget, trust.get(site, 1.0))
+        for site, facts in sorted(snapshot.sites.items())
+    }
+
+
+def number(
+    drafted: Mapping[Site, Draft],
+    last: Mapping[Site, SiteAd],
+    *,
+    published: Mapping[Site, int],
+    now: datetime,
+) -> dict[Site, SiteAd]:
+    """Give every draft its generation: a new one when, and only when, its content changed.
+
+    Args:
+        drafted: by site, what it should advertise.
+        last: by site, the ad we last gave a generation.
+        published: by site, the highest generation read back from anywhere, so
+            that a lost state cannot send an older number.
+        now: aware UTC time of this cycle.
+    """
+    ads = {}
+    for site, draft in drafted.items():
+        old = last.get(site)
+        if old and old.content == draft.content and old.generation >= published.get(site, 0):
+            generation = old.generation
+        else:
+            before = max(old.generation if old else 0, published.get(site, 0))
+            generation = max(before + 1, unix(now))
+        ads[site] = SiteAd(site, min(draft.as_of, now), generation, draft.content)
+    return ads
+
+
+def quoted(text: str) -> str:
+    """*text* as a ClassAd string."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else " " for c in escaped) + '"'
+
+
+def _draft(
+    site: Site,
+    facts: SiteFacts,
+    wants: Sequence[Want],
+    clashing: AbstractSet[Did],
+    budget: Budget,
+    trust: float,
+) -> Draft:
+    here = {did: fact for did, fact in facts.facts.items() if did not in clashing}
+    chosen, left_out, with_list = _chosen(here, wants, budget, facts.as_of)
+    states = {did: here[did] for did in sorted(chosen)}
+    available = [did for did, fact in states.items() if fact.state is DatasetState.AVAILABLE]
+    content = [("DataLocalitySite", quoted(site))]
+    if with_list:
+        content.append(("AvailableDatasets", "{" + ",".join(f'"{did}"' for did in available) + "}"))
+    content += [
+        ("DatasetStates", _record((did, f'"{fact.state}"') for did, fact in states.items())),
+        ("DatasetFractions", _record(_fractions(states))),
+        ("DatasetAsOf", _record(_ages(states, facts.as_of))),
+        ("DataLocalityTruncated", "true" if left_out or not with_list else "false"),
+        ("DataLocalityTrust", f"{trust:.3f}"),
+        ("DataLocalityVersion", str(CONTRACT_VERSION)),
+    ]
+    return Draft(site, facts.as_of, tuple(content), left_out)
+
+
+def _chosen(
+    here: Mapping[Did, Fact], wants: Sequence[Want], budget: Budget, as_of: datetime
+) -> tuple[set[Did], tuple[Want, ...], bool]:
+    """The datasets that fit, the jobs that do not, and whether there was room for the plain list too.
+
+    The plain list goes first: expressions look states up in the record.
+    """
+    for with_list in (True, False):
+        room = _Room(budget, as_of, with_list=with_list)
+        left_out = tuple(want for want in wants if not room.take(want, here))
+        if not left_out or not with_list:
+            return room.taken, left_out, with_list
+        if not room.list_to_blame:
+            return room.taken, left_out, with_list
+    raise AssertionError("unreachable")
+
+
+class _Room:
+    """Counts the bytes of the four long lines while jobs are let in."""
+
+    def __init__(self, budget: Budget, as_of: datetime, *, with_list: bool) -> None:
+        self.taken: set[Did] = set()
+        self.list_to_blame = False
+        self._budget = budget
+        self._as_of = as_of
+        self._with_list = with_list
+        self._lines = [len("AvailableDatasets = {}"), len("DatasetStates = []"), 0, 0]
+        self._lines[2:] = [len("DatasetFractions = []"), len("DatasetAsOf = []")]
+
+    def take(self, want: Want, here: Mapping[Did, Fact]) -> bool:
+        new = [did for did in want.dids if did in here and did not in self.taken]
+        lines = list(self._lines)
+        for did in new:
+            for line, size in enumerate(self._sizes(did, here[did])):
+                lines[line] += size
+        total = sum(lines)
+        if max(lines) > self._budget.line_bytes or total > self._budget.ad_bytes:
+            without_list = total - lines[0]
+            self.list_to_blame |= (
+                max(lines[1:]) <= self._budget.line_bytes and without_list <= self._budget.ad_bytes
+            )
+            return False
+        self._lines = lines
+        self.taken.update(new)
+        return True
+
+    def _sizes(self, did: Did, fact: Fact) -> tuple[int, int, int, int]:
+        key = len(did) + 4  # two quotes, = or nothing, and the separator
+        listed = len(did) + 3 if self._with_list and fact.state is DatasetState.AVAILABLE else 0
+        fraction = key + 2 + FRACTION_DIGITS if _between(fact) else 0
+        age = key + 10 if unix(fact.as_of) < unix(self._as_of) else 0
+        return listed, key + len(fact.state) + 2, fraction, age
+
+
+def _record(entries: Iterable[tuple[Did, str]]) -> str:
+    """A nested ad; its keys stand in single quotes, which any character of a DID survives."""
+    return "[" + ";".join(f"'{did}'={literal}" for did, literal in entries) + "]"
+
+
+def _between(fact: Fact) -> bool:
+    return fact.fraction is not None and 0.0 < _floored(fact.fraction) < 1.0
+
+
+def _floored(fraction: float) -> float:
+    """Rounded down, so that it never says more than is there, and small steps change no ad."""
+    scale: int = 10**FRACTION_DIGITS
+    return int(fraction * scale) / scale
+
+
+def _fractions(states: Mapping[Did, Fact]) -> Iterable[tuple[Did, str]]:
+    return (
+        (did, f"{_floored(fact.fraction):.{FRACTION_DIGITS}f}")
+        for did, fact in states.items()
+        if fact.fraction is not None and _between(fact)
+    )
+
+
+def _ages(states: Mapping[Did, Fact], as_of: datetime) -> Iterable[tuple[Did, str]]:
+    return ((did, str(unix(fact.as_of))) for did, fact in states.items() if unix(fact.as_of) < unix(as_of))

@@ -1,0 +1,331 @@
+"""Poll, snapshot, ads, plan, apply: the one place where the order is written.
+
+``think`` is pure and does all the deciding; around it stand the questions to
+schedds and catalogues and the sending to publishers, each of which may fail
+without harm to the others.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+
+from .ads import Budget, Draft, drafts, number
+from .demand import demand
+from .demand import remember as remember_demand
+from .errors import CatalogueError, PoolError, PublishError
+from .model import (
+    Demand,
+    Did,
+    Hold,
+    Plan,
+    Publish,
+    PublishedAd,
+    Queue,
+    Refresh,
+    Site,
+    SiteAd,
+    Snapshot,
+    Survey,
+    Unseen,
+    Withdraw,
+    unix,
+)
+from .plan import Policy, plan
+from .ports import Catalogue, Clock, Publisher, Queues
+from .snapshot import Memory, remember, snapshot
+from .store import State, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the operator decided, as far as a cycle needs it."""
+
+    default_scope: str | None = None
+    pins: frozenset[Did] = frozenset()
+    patterns: tuple[str, ...] = ()
+    keep_demand: timedelta = timedelta(hours=24)
+    bound: timedelta = timedelta(hours=6)
+    budget: Budget = field(default_factory=Budget)
+    include_sites: tuple[str, ...] = ("*",)
+    retired: frozenset[Site] = frozenset()
+
+    def retires(self, site: Site) -> bool:
+        """Did the operator take this site out, by name or by no longer including it?"""
+        included = any(fnmatchcase(site, pattern) for pattern in self.include_sites)
+        return site in self.retired or not included
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What follows from a state, the answers of one cycle and the time: everything but the sending."""
+
+    state: State
+    snapshot: Snapshot
+    drafts: Mapping[Site, Draft]
+    ads: Mapping[Site, SiteAd]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """A publisher, and when it wants an unchanged ad again."""
+
+    publisher: Publisher
+    policy: Policy
+
+    @property
+    def name(self) -> str:
+        return self.publisher.name
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one publisher was to do and how that went; ``unconfirmed`` was sent but not read back."""
+
+    publisher: str
+    plan: Plan = ()
+    published: Mapping[Site, PublishedAd] = field(default_factory=dict)
+    unconfirmed: tuple[Site, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One cycle: what was asked, concluded, sent and read back; ``at`` is when it began."""
+
+    at: datetime
+    demand: Demand
+    thought: Thought
+    outcomes: tuple[Outcome, ...]
+    surveyed: Mapping[str, str | None]
+
+    @property
+    def whole(self) -> bool:
+        """Did every catalogue answer and every publisher show what it should?"""
+        return not any(self.surveyed.values()) and not any(o.error or o.unconfirmed for o in self.outcomes)
+
+
+def think(
+    state: State,
+    answers: Mapping[str, Survey | Unseen],
+    demanded: Demand,
+    *,
+    published: Mapping[Site, int],
+    rules: Rules,
+    now: datetime,
+) -> Thought:
+    """Conclude from what is remembered and what was answered which ad every site should have.
+
+    Args:
+        state: what the last cycle left.
+        answers: by catalogue, its survey, or why it gave none.
+        demanded: the datasets in question.
+        published: by site, the highest generation that any publisher shows.
+        rules: what the operator decided.
+        now: when this cycle began; what was read since counts from then, so
+            that one poll has one age.
+
+    Returns:
+        The state to remember, and the ads, also of sites that were not seen
+        this cycle: those stand as they did, with the age they have.
+    """
+    dids = demanded.dids
+    memories = {
+        name: remember(state.memories.get(name, Memory()), answer, dids, now=now)
+        for name, answer in answers.items()
+    }
+    view = snapshot(memories, dids, now=now, bound=rules.bound)
+    kept = {site: facts for site, facts in view.sites.items() if not rules.retires(site)}
+    drafted = drafts(replace(view, sites=kept), demanded, budget=rules.budget)
+    last = {site: ad for site, ad in state.ads.items() if not rules.retires(site)}
+    ads = {**last, **number(drafted, state.ads, published=published, now=now)}
+    return Thought(replace(state, memories=memories, ads=ads), view, drafted, ads)
+
+
+def look_for(
+    catalogues: Sequence[Catalogue], patterns: Collection[str], last: Mapping[str, frozenset[Did]]
+) -> dict[str, frozenset[Did]]:
+    """What each catalogue has that matches *patterns*; one that cannot say keeps what it had *last*."""
+    found = {}
+    for catalogue in catalogues if patterns else ():
+        try:
+            found[catalogue.name] = catalogue.find(patterns)
+        except CatalogueError:
+            found[catalogue.name] = last.get(catalogue.name, frozenset())
+    return found
+
+
+def read_all(catalogues: Sequence[Catalogue], dids: AbstractSet[Did]) -> dict[str, Survey | Unseen]:
+    """Ask every catalogue, side by side; one that fails is Unseen."""
+    if not catalogues:
+        return {}
+    with ThreadPoolExecutor(len(catalogues), thread_name_prefix="catalogue") as pool:
+        return dict(pool.map(lambda catalogue: (catalogue.name, _read(catalogue, dids)), catalogues))
+
+
+def apply(todo: Plan, publisher: Publisher) -> Outcome:
+    """Do what *todo* says, then read back: what is not seen there is not published."""
+    to_send = [ad for action in todo if (ad := sent_by(action)) is not None]
+    to_withdraw = frozenset(action.site for action in todo if isinstance(action, Withdraw))
+    try:
+        if to_send:
+            publisher.publish(to_send)
+        if to_withdraw:
+            publisher.withdraw(to_withdraw)
+        there = publisher.published()
+    except PublishError as error:
+        return Outcome(publisher.name, todo, error=error.reason)
+    missing = [ad.site for ad in to_send if not _is_there(ad, there.get(ad.site))]
+    missing += [site for site in to_withdraw if site in there]
+    return Outcome(publisher.name, todo, there, tuple(sorted(missing)))
+
+
+def sent_by(action: object) -> SiteAd | None:
+    """The ad that an action sends, if it sends one."""
+    return action.ad if isinstance(action, Publish | Refresh | Hold) else None
+
+
+class Cycle:
+    """Runs cycles over one set of catalogues, schedds and publishers, and keeps their state.
+
+    Not thread-safe: the daemon runs one at a time.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalogues: Sequence[Catalogue],
+        queues: Queues | None,
+        outlets: Sequence[Outlet],
+        rules: Rules,
+        clock: Clock,
+        state: State,
+        store: Store | None,
+    ) -> None:
+        self._catalogues = tuple(catalogues)
+        self._queues = queues
+        self._outlets = tuple(outlets)
+        self._rules = rules
+        self._clock = clock
+        self._store = store
+        self.state = state
+        self.schedds: Mapping[str, Queue | Unseen] = {}
+        self.demand_error: str | None = None
+
+    @property
+    def demand(self) -> Demand:
+        """What is wanted, as of the last time the schedds were asked."""
+        found = frozenset(did for dids in self.state.found.values() for did in dids)
+        return demand(self.state.demand, pins=self._rules.pins, found=found, now=self._clock())
+
+    def ask_demand(self) -> frozenset[Did]:
+        """Ask the schedds and look for patterns; the datasets that were not wanted before.
+
+        When the collector cannot even name the schedds, each keeps its demand.
+        """
+        now = self._clock()
+        before = self.demand.dids
+        self.demand_error = None
+        try:
+            self.schedds = self._queues.wanted() if self._queues else {}
+        except PoolError as error:
+            self.demand_error = str(error)
+            self.schedds = {want.schedd: Unseen(str(error)) for want in self.state.demand.wants}
+        memory = remember_demand(
+            self.state.demand,
+            self.schedds,
+            default_scope=self._rules.default_scope,
+            keep=self._rules.keep_demand,
+            now=now,
+        )
+        found = look_for(self._catalogues, self._rules.patterns, self.state.found)
+        self.state = replace(self.state, demand=memory, found=found)
+        return self.demand.dids - before
+
+    def run(self) -> Report:
+        """One whole cycle; the state is safe on disk before anything is sent."""
+        report, todo = self._decide()
+        if self._store:
+            self._store.save(self.state)
+        outcomes = self._apply(todo)
+        if self._store:
+            for outcome in outcomes:
+                if outcome.error is None:
+                    self._store.save_readback(outcome.publisher, outcome.published)
+        return replace(report, outcomes=outcomes)
+
+    def plan(self) -> Report:
+        """The same, up to what would be sent: nothing is saved and nothing is sent."""
+        return self._decide()[0]
+
+    def _decide(self) -> tuple[Report, dict[str, Plan | PublishError]]:
+        now = self._clock()
+        wanted = self.demand
+        answers = read_all(self._catalogues, wanted.dids)
+        there = {outlet.name: _published(outlet.publisher) for outlet in self._outlets}
+        thought = think(
+            self.state, answers, wanted, published=_generations(there.values()), rules=self._rules, now=now
+        )
+        self.state = thought.state
+        todo: dict[str, Plan | PublishError] = {}
+        for outlet in self._outlets:
+            published = there[outlet.name]
+            todo[outlet.name] = (
+                published
+                if isinstance(published, PublishError)
+                else self._plan(outlet, published, thought, now)
+            )
+        outcomes = tuple(
+            Outcome(name, error=part.reason) if isinstance(part, PublishError) else Outcome(name, part)
+            for name, part in todo.items()
+        )
+        surveyed = {name: a.reason if isinstance(a, Unseen) else None for name, a in answers.items()}
+        return Report(now, wanted, thought, outcomes, surveyed), todo
+
+    def _plan(
+        self, outlet: Outlet, published: Mapping[Site, PublishedAd], thought: Thought, now: datetime
+    ) -> Plan:
+        retired = frozenset(site for site in published if self._rules.retires(site))
+        return plan(published, thought.ads, retired=retired, now=now, policy=outlet.policy)
+
+    def _apply(self, todo: Mapping[str, Plan | PublishError]) -> tuple[Outcome, ...]:
+        if not self._outlets:
+            return ()
+
+        def one(outlet: Outlet) -> Outcome:
+            part = todo[outlet.name]
+            if isinstance(part, PublishError):
+                return Outcome(outlet.name, error=part.reason)
+            return apply(part, outlet.publisher)
+
+        with ThreadPoolExecutor(len(self._outlets), thread_name_prefix="publisher") as pool:
+            return tuple(pool.map(one, self._outlets))
+
+
+def _read(catalogue: Catalogue, dids: AbstractSet[Did]) -> Survey | Unseen:
+    try:
+        return catalogue.read(dids)
+    except CatalogueError as error:
+        return Unseen(error.reason)
+
+
+def _published(publisher: Publisher) -> Mapping[Site, PublishedAd] | PublishError:
+    try:
+        return publisher.published()
+    except PublishError as error:
+        return error
+
+
+def _generations(there: Collection[Mapping[Site, PublishedAd] | PublishError]) -> dict[Site, int]:
+    highest: dict[Site, int] = {}
+    for published in there:
+        if not isinstance(published, PublishError):
+            for site, ad in published.items():
+                highest[site] = max(highest.get(site, 0), ad.generation)
+    return highest
+
+
+def _is_there(ad: SiteAd, shown: PublishedAd | None) -> bool:
+    return shown is not None and (shown.generation, unix(shown.as_of)) == (ad.generation, unix(ad.as_of))

@@ -1,0 +1,84 @@
+"""Every failure we name, drawn as a tree: who acts next decides the class.
+
+HydratorError                   carries facts as attributes, so logs need no parsing
+├── ConfigError                 the operator acts: exit 2, all problems listed, no traceback
+├── BadDid                      whoever wrote the DID acts
+├── CatalogueError              this catalogue, this cycle: what it was asked becomes Unseen
+│   ├── CatalogueUnreachable    timeout, 5xx, 429: asked again
+│   ├── CatalogueDenied         401, 403: not asked again this cycle, alerted
+│   └── CatalogueGarbled        an answer we cannot read: our bug or theirs, keep the evidence
+├── PoolError                   this collector or schedd, this cycle: what it said before is kept
+│   └── PoolDenied              it refused our credentials or our authorization
+├── PublishError                this publisher, this cycle: the action is due again next time
+└── StateError                  the state directory is in use, or cannot be read or written
+"""
+
+from collections.abc import Sequence
+
+
+class HydratorError(Exception):
+    """The root of all failures we name; its text is one sentence for people."""
+
+
+class ConfigError(HydratorError):
+    """A configuration that cannot be used; *problems* lists all that is wrong, each with its key."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class BadDid(HydratorError, ValueError):
+    """A text that is not a DID; *text* is what was given, *reason* what is wrong with it."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(f"{text[:300]!r} is not a DID: {reason}")
+        self.text = text
+        self.reason = reason
+
+
+class CatalogueError(HydratorError):
+    """A catalogue that could not answer; never to be read as 'it holds nothing'."""
+
+    def __init__(self, catalogue: str, reason: str) -> None:
+        super().__init__(f"catalogue {catalogue}: {reason}")
+        self.catalogue = catalogue
+        self.reason = reason
+
+
+class CatalogueUnreachable(CatalogueError):
+    """Timeout, refused connection, 5xx or 429: the next cycle asks again."""
+
+
+class CatalogueDenied(CatalogueError):
+    """401 or 403: the credentials or their rights need somebody."""
+
+
+class CatalogueGarbled(CatalogueError):
+    """An answer that cannot be read."""
+
+
+class PoolError(HydratorError):
+    """A daemon of the pool that could not be asked; *daemon* names it."""
+
+    def __init__(self, daemon: str, reason: str) -> None:
+        super().__init__(f"{daemon}: {reason}")
+        self.daemon = daemon
+        self.reason = reason
+
+
+class PoolDenied(PoolError):
+    """The daemon refused our credentials, or they lack the authorization it asks for."""
+
+
+class PublishError(HydratorError):
+    """A publisher that did not take, or could not show, what it was given."""
+
+    def __init__(self, publisher: str, reason: str) -> None:
+        super().__init__(f"publisher {publisher}: {reason}")
+        self.publisher = publisher
+        self.reason = reason
+
+
+class StateError(HydratorError):
+    """The state directory is in use by another daemon, or cannot be read or written."""

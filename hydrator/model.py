@@ -1,0 +1,303 @@
+"""The words of this project: what is read, what is wanted, what is held true, what is published.
+
+Frozen values and enums only; no clock, no socket, no log. Times are aware UTC datetimes.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import IntEnum, StrEnum
+from typing import NewType
+
+from .errors import BadDid
+
+Did = NewType("Did", str)
+"""A data identifier, ``scope:name``; build one with :func:`parse_did`."""
+
+Site = NewType("Site", str)
+"""A site as its slots advertise it, for example in ``GLIDEIN_Site``."""
+
+MAX_DID_CHARS = 500
+_CHARACTERS = re.compile(r"[A-Za-z0-9._:/@=+~-]+\Z")
+
+
+def parse_did(text: str, default_scope: str | None = None) -> Did:
+    """Read *text* as ``scope:name``; a name alone gets *default_scope* where there is one.
+
+    The characters are those that survive a ClassAd string, a submit file and a
+    comma-separated list unquoted: letters, digits and ``. _ : / @ = + ~ -``.
+
+    Raises:
+        BadDid: no scope and no default, an empty part, another character, or
+            more than 500 characters.
+    """
+    if ":" not in text and default_scope:
+        text = f"{default_scope}:{text}"
+    if not _CHARACTERS.match(text):
+        raise BadDid(text, "use letters, digits and . _ : / @ = + ~ - only")
+    scope, colon, name = text.partition(":")
+    if not colon:
+        raise BadDid(text, "it has no scope (write scope:name, or set default_scope)")
+    if not scope or not name:
+        raise BadDid(text, "its scope or its name is empty")
+    if len(text) > MAX_DID_CHARS:
+        raise BadDid(text, f"it has {len(text)} characters, {MAX_DID_CHARS} are allowed")
+    return Did(text)
+
+
+class ReplicaState(StrEnum):
+    """What one catalogue records of one dataset at one storage element."""
+
+    COMPLETE = "complete"  # every file is on disk
+    INCOMING = "incoming"  # a rule or transfer is bringing it to disk
+    PARTIAL = "partial"  # some files are on disk, nothing moves
+    ON_TAPE = "on tape"  # complete on tape, not on disk
+    STUCK = "stuck"  # its rule is stuck or suspended and it is not complete
+
+
+class DatasetState(StrEnum):
+    """What we conclude for one dataset and site, from all catalogues; best first."""
+
+    AVAILABLE = "AVAILABLE"
+    STAGING = "STAGING"
+    PARTIAL = "PARTIAL"
+    NEARLINE = "NEARLINE"
+    STUCK = "STUCK"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One dataset at one site, as one catalogue records it.
+
+    ``fraction`` is bytes on disk / bytes in all (files where bytes are
+    unknown), 0 to 1, or None where the catalogue does not say.
+    """
+
+    did: Did
+    site: Site
+    state: ReplicaState
+    fraction: float | None = None
+    storage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A catalogue answered for one dataset: these replicas, and no others, existed at *at*.
+
+    ``blind`` are sites it could not look at: there it said nothing.
+    ``twins`` are other datasets it holds whose DIDs differ from this one in letter case only.
+    """
+
+    at: datetime
+    replicas: tuple[Replica, ...] = ()
+    bytes_total: int | None = None
+    blind: frozenset[Site] = frozenset()
+    twins: frozenset[Did] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Nothing was learned, and why. Unseen does not mean empty."""
+
+    reason: str
+
+
+Reading = Seen | Unseen
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """One catalogue's answer to one poll: a reading for every DID it was asked about.
+
+    ``sites`` are all sites it speaks for, also those that hold nothing asked
+    about; ``unmapped`` the storage elements for which no site is known.
+    ``at`` is when the poll began, so no fact in it is older.
+    """
+
+    catalogue: str
+    at: datetime
+    sites: frozenset[Site]
+    readings: Mapping[Did, Reading]
+    unmapped: frozenset[str] = frozenset()
+
+
+class Origin(IntEnum):
+    """Why a dataset is wanted, most wanted first."""
+
+    PIN = 0
+    JOB = 1
+    PATTERN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJobs:
+    """Jobs of one schedd that name the same datasets; the texts stand as they do in the job ads."""
+
+    datasets: tuple[str, ...]
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A schedd's answer: what its queue wanted at *at*."""
+
+    at: datetime
+    wants: tuple[QueuedJobs, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Datasets that only help together, with how many jobs name them and when one last did."""
+
+    dids: tuple[Did, ...]
+    jobs: int
+    origin: Origin
+    last_wanted: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What jobs, pins and patterns want, most wanted first; ``refused`` are texts that are no DIDs."""
+
+    wants: tuple[Want, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def dids(self) -> frozenset[Did]:
+        return frozenset(did for want in self.wants for did in want.dids)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What we hold true of one dataset at one site."""
+
+    state: DatasetState
+    as_of: datetime
+    fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFacts:
+    """Everything we hold true of one site; ``as_of`` is its last complete reading."""
+
+    as_of: datetime
+    facts: Mapping[Did, Fact]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What we hold true of every demanded dataset at every site.
+
+    ``unseen`` has, by DID, why no catalogue could say anything new of it this
+    cycle; ``clashes`` are DIDs that differ only in letter case from another
+    that exists: ClassAds cannot tell them apart, so neither is advertised.
+    """
+
+    sites: Mapping[Site, SiteFacts]
+    unseen: Mapping[Did, str] = field(default_factory=dict)
+    clashes: tuple[tuple[Did, ...], ...] = ()
+    bytes_total: Mapping[Did, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteAd:
+    """The attributes one site should advertise.
+
+    ``content`` is ``(attribute, ClassAd literal)`` in the order they are
+    printed, without the two that say when: generation and age stand apart.
+    """
+
+    site: Site
+    as_of: datetime
+    generation: int
+    content: tuple[tuple[str, str], ...]
+
+    @property
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """All attributes, ``DataLocalityVersion`` last: an ad without it is torn."""
+        when = (
+            ("DataLocalityAsOf", str(unix(self.as_of))),
+            ("DataLocalityGeneration", str(self.generation)),
+        )
+        return (*self.content[:-1], *when, self.content[-1])
+
+    @property
+    def text(self) -> str:
+        """One ``Name = literal`` a line, as the hook prints it."""
+        return "".join(f"{name} = {literal}\n" for name, literal in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedAd:
+    """What a publisher shows when it is asked: read back, never remembered.
+
+    ``heard`` is when the publisher last took this ad from us.
+    """
+
+    site: Site
+    generation: int
+    as_of: datetime
+    heard: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Send *ad*: it is new, or its content changed."""
+
+    ad: SiteAd
+    why: str
+
+    @property
+    def site(self) -> Site:
+        return self.ad.site
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Send *ad* again: the same content, read anew, before the old copy expires."""
+
+    ad: SiteAd
+
+    @property
+    def site(self) -> Site:
+        return self.ad.site
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Let what is published stand, with the age it has; *ad*, where known, is sent again as it is."""
+
+    site: Site
+    why: str
+    ad: SiteAd | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Take the site's ad away: the operator retired it."""
+
+    site: Site
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing to do: what is published is what should be."""
+
+    site: Site
+
+
+Action = Publish | Refresh | Hold | Withdraw | Rest
+Plan = tuple[Action, ...]
+
+
+def unix(moment: datetime) -> int:
+    """Whole Unix seconds, rounded down: an age is never understated."""
+    return int(moment.timestamp() // 1)
+
+
+def from_unix(seconds: float) -> datetime:
+    """The aware UTC time of *seconds* since the epoch."""
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,88 @@
+"""Published and desired into a Plan: publish, refresh, hold, withdraw, or rest, and why.
+
+desired  published           read anew  due   action
+-------  ------------------  ---------  ----  ----------------------------------------
+yes      no                  -          -     Publish
+yes      another generation  -          -     Publish
+yes      same generation     yes        yes   Refresh
+yes      same generation     no         yes   Hold, sent again with the age it has
+yes      same generation     -          no    Rest
+no       yes                 -          -     Hold
+retired  yes                 -          -     Withdraw
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from .model import Action, Hold, Plan, Publish, PublishedAd, Refresh, Rest, Site, SiteAd, Withdraw, unix
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When an unchanged ad is sent again.
+
+    ``refresh_after`` is how old a copy may grow; ``expires`` says whether the
+    publisher forgets, so that even an ad with no news must be sent again.
+    """
+
+    refresh_after: timedelta
+    expires: bool
+
+
+def plan(
+    published: Mapping[Site, PublishedAd],
+    desired: Mapping[Site, SiteAd],
+    *,
+    retired: AbstractSet[Site],
+    now: datetime,
+    policy: Policy,
+) -> Plan:
+    """Choose the fewest actions that turn *published* into *desired*.
+
+    A collector forgets an ad after ``ClassAdLifetime`` seconds [1], so an
+    unchanged ad is still re-sent once it is ``policy.refresh_after`` old.
+    Only a *retired* site is withdrawn; a site we know nothing of is held.
+
+    Args:
+        published: what the publisher holds now, read back from it, by site.
+        desired: what it should hold, by site.
+        retired: sites the operator took out.
+        now: aware UTC time of this cycle, read once by the caller.
+        policy: when an unchanged ad is sent again.
+
+    Returns:
+        One action per site, ordered by site: equal inputs, equal plan.
+
+    [1] HTCondor manual, admin-manual/configuration/collector, CLASSAD_LIFETIME.
+    """
+    sites = sorted(published.keys() | (desired.keys() - retired))
+    return tuple(
+        _action(site, published.get(site), desired.get(site), retired, now, policy) for site in sites
+    )
+
+
+def _action(
+    site: Site,
+    there: PublishedAd | None,
+    ad: SiteAd | None,
+    retired: AbstractSet[Site],
+    now: datetime,
+    policy: Policy,
+) -> Action:
+    if site in retired:
+        return Withdraw(site, "retired in the configuration")
+    if ad is None:
+        return Hold(site, "nothing is known of it any more; retire it to withdraw it")
+    if there is None:
+        return Publish(ad, "not published")
+    if there.generation != ad.generation:
+        return Publish(ad, f"generation {there.generation} is published")
+    news = unix(ad.as_of) != unix(there.as_of)
+    due = now - there.heard >= policy.refresh_after and (news or policy.expires)
+    if not due:
+        return Rest(site)
+    if ad.as_of > there.as_of:
+        return Refresh(ad)
+    return Hold(site, f"not seen since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)

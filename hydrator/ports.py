@@ -1,0 +1,88 @@
+"""The promises that adapters keep. The core knows these and no adapter.
+
+Each promise is held by a contract suite in ``tests/contracts``, which the
+in-memory adapters join too.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from typing import Protocol
+
+from .model import Did, PublishedAd, Queue, Site, SiteAd, Survey, Unseen
+
+Clock = Callable[[], datetime]
+"""Answers the aware UTC time now."""
+
+
+class Catalogue(Protocol):
+    """An answerer of "what is at this site?"."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration, unique among catalogues."""
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """Say where each of *dids* is.
+
+        Every DID asked about is answered, Seen or Unseen; a DID the catalogue
+        does not know is Seen without replicas. What could not be learned is
+        Unseen, never left out and never empty. An empty set is a fair
+        question: the answer still names the sites.
+
+        Raises:
+            CatalogueError: it could not answer at all; nothing may be
+                concluded, least of all that it holds nothing.
+        """
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """All datasets whose DIDs match one of *patterns* (``*``, ``?``, ``[…]``; case counts).
+
+        Raises:
+            CatalogueError: it could not list them all; a part is not given.
+        """
+
+    def close(self) -> None:
+        """Let go of connections and files."""
+
+
+class Publisher(Protocol):
+    """A place where site ads go and can be read back."""
+
+    @property
+    def name(self) -> str:
+        """``collector``, ``file`` or ``http``."""
+
+    def published(self) -> Mapping[Site, PublishedAd]:
+        """What others see there now, by site.
+
+        Raises:
+            PublishError: it cannot be asked; this does not mean it is empty.
+        """
+
+    def publish(self, ads: Sequence[SiteAd]) -> None:
+        """Send *ads*, each replacing what stood there for its site.
+
+        Returning is no promise that they arrived: only ``published`` shows that.
+
+        Raises:
+            PublishError: some or all could not be sent.
+        """
+
+    def withdraw(self, sites: AbstractSet[Site]) -> None:
+        """Take the ads of *sites* away; those that have none are no error.
+
+        Raises:
+            PublishError: some or all could not be withdrawn.
+        """
+
+
+class Queues(Protocol):
+    """The schedds of a pool, as far as we ask: which datasets their jobs name."""
+
+    def wanted(self) -> Mapping[str, Queue | Unseen]:
+        """By schedd, what its queue wants, or why it could not be asked.
+
+        Raises:
+            PoolError: the collector could not say which schedds there are.
+        """

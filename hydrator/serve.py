@@ -1,0 +1,542 @@
+"""The HTTP answers: ads for hooks, readings for programs, one page for people.
+
+Read-only by construction: the app is given a function that shows the present
+:class:`View` and nothing that could change it. DESIGN.md, "Over HTTP", has
+the contract.
+"""
+
+import difflib
+import gzip
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import quote, unquote
+
+import uvicorn
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from . import page
+from .errors import BadDid, ConfigError
+from .model import Demand, Did, Fact, Site, SiteAd, Snapshot, parse_did, unix
+
+AS_OF_HEADER: Final = "X-DataLocality-AsOf"
+MAX_URL_BYTES: Final = 8192
+MAX_NAME_COMPARED: Final = 200
+STALE_IF_ERROR: Final = timedelta(days=1)
+RETRY_AFTER: Final = "30"
+LATENCY_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5)
+
+_SECURITY_HEADERS: Final = (
+    (
+        "Content-Security-Policy",
+        f"default-src 'none'; style-src '{page.STYLE_HASH}'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is answered from, at one moment.
+
+    ``ads`` are served to hooks and ``heard`` is when each was last put there
+    (a site without one counts as heard *now*: what is served live cannot
+    expire). ``ready`` is None, or why there is no complete state yet.
+    """
+
+    ads: Mapping[Site, SiteAd]
+    snapshot: Snapshot | None
+    demand: Demand | None
+    ready: str | None
+    now: datetime
+    heard: Mapping[Site, datetime] = field(default_factory=dict)
+
+
+class Refusal(HTTPException):
+    """An answer other than 200: what is wrong in a word, and in a sentence; *more* joins the JSON."""
+
+    def __init__(self, status: int, error: str, detail: str, more: Mapping[str, object] | None = None) -> None:
+        super().__init__(status, detail, {"Retry-After": RETRY_AFTER} if status == 503 else None)
+        self.error = error
+        self.more = more or {}
+
+
+def app(view: Callable[[], View], registry: CollectorRegistry, *, max_age: timedelta) -> Starlette:
+    """Build the ASGI app that answers from *view*.
+
+    Args:
+        view: shows the present state; called once a request, from several threads.
+        registry: whose metrics ``/metrics`` shows; this app adds two of its own,
+            so one registry serves one app.
+        max_age: how long caches between us and the hooks may keep an ad.
+    """
+    answers = _Answers(view, registry, max_age)
+    routes = [
+        Route("/", answers.page),
+        Route("/v1/sites", answers.sites),
+        # a site's name may contain "/", which arrives decoded
+        Route("/v1/sites/{site:path}/ad", answers.ad),
+        Route("/v1/datasets", answers.datasets),
+        Route("/metrics", answers.metrics),
+        Route("/healthz", answers.healthz),
+        Route("/readyz", answers.readyz),
+    ]
+    asgi = Starlette(
+        routes=routes,
+        middleware=[Middleware(_Gate, metrics=_Metrics(registry, routes))],
+        exception_handlers={HTTPException: _refused, Exception: _failed},
+    )
+    asgi.router.redirect_slashes = False  # a redirect would trust the Host header
+    return asgi
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    """One ad as bytes, plain and gzipped, made once for all requests."""
+
+    ad: SiteAd
+    plain: bytes
+    zipped: bytes
+
+
+class _Answers:
+    """The endpoints. Async ones run in the event loop, the others in its threads."""
+
+    def __init__(self, view: Callable[[], View], registry: CollectorRegistry, max_age: timedelta) -> None:
+        self._view = view
+        self._registry = registry
+        self._cache_control = (
+            f"public, max-age={int(max_age.total_seconds())}, "
+            f"stale-if-error={int(STALE_IF_ERROR.total_seconds())}"
+        )
+        self._rendered: dict[Site, _Rendered] = {}  # touched by the event loop only
+
+    async def ad(self, request: Request) -> Response:
+        """What the hook reads; the ETag is the generation, the age travels beside it on 304 too."""
+        view = self._view()
+        ad = view.ads.get(Site(request.path_params["site"]))
+        if ad is None:
+            raise _no_ad(view, request.path_params["site"])
+        etag = f'"{ad.generation}"'
+        headers = {
+            "ETag": etag,
+            AS_OF_HEADER: str(unix(ad.as_of)),
+            "Cache-Control": self._cache_control,
+            "Vary": "Accept-Encoding",
+        }
+        if _matches(request.headers.get("If-None-Match"), etag):
+            return Response(status_code=304, headers=headers)
+        rendered = self._render(ad, view)
+        body = rendered.plain
+        if _accepts_gzip(request.headers):
+            headers["Content-Encoding"] = "gzip"
+            body = rendered.zipped
+        return Response(body, headers=headers, media_type="text/plain")
+
+    def _render(self, ad: SiteAd, view: View) -> _Rendered:
+        """The bytes of *ad*, kept until its generation or age moves or its site is gone."""
+        kept = self._rendered.get(ad.site)
+        if kept is not None and kept.ad == ad:
+            return kept
+        for gone in self._rendered.keys() - view.ads.keys():
+            del self._rendered[gone]
+        plain = ad.text.encode()
+        made = _Rendered(ad, plain, gzip.compress(plain, mtime=0))
+        self._rendered[ad.site] = made
+        return made
+
+    def sites(self, request: Request) -> Response:
+        """Every site with an ad here: its generation, its age, when we last put it there."""
+        view = self._view()
+        rows = [_site_row(view, ad) for _, ad in sorted(view.ads.items())]
+        return _json(request, {"version": 1, "now": unix(view.now), "sites": rows})
+
+    def datasets(self, request: Request) -> Response:
+        """Where the datasets asked about are; all demanded ones when none is named."""
+        asked = _asked_dids(request.scope["query_string"])
+        view = self._view()
+        if view.snapshot is None:
+            raise Refusal(503, "not ready", view.ready or "no catalogue has been read yet")
+        demanded = view.demand.dids if view.demand else frozenset()
+        rows = _dataset_rows(view, view.snapshot, sorted(asked or demanded))
+        return _json(request, {"version": 1, "now": unix(view.now), "datasets": rows})
+
+    def metrics(self, request: Request) -> Response:
+        """The registry, in the form the scraper asks for."""
+        encode, media_type = choose_encoder(request.headers.get("Accept", ""))
+        return _body(request, encode(self._registry), media_type)
+
+    async def healthz(self, request: Request) -> Response:
+        """The process answers; nothing is said of catalogues or pool."""
+        return _json(request, {"status": "ok"})
+
+    async def readyz(self, request: Request) -> Response:
+        """Ready once a complete state was loaded or read."""
+        why = self._view().ready
+        if why is not None:
+            raise Refusal(503, "not ready", why, {"ready": False})
+        return _json(request, {"ready": True})
+
+    def page(self, request: Request) -> Response:
+        """The page for people."""
+        view = self._view()
+        html = page.render(view.ads, view.snapshot, view.demand, ready=view.ready, now=view.now)
+        return _body(request, html.encode(), "text/html; charset=utf-8")
+
+
+def _no_ad(view: View, site: str) -> Refusal:
+    """Before the first complete state an unknown site is no fact yet, so hooks are told to wait."""
+    if view.ready is not None:
+        return Refusal(503, "not ready", view.ready, {"ready": False})
+    near = _nearby(site, view.ads)
+    hint = f"did you mean {', '.join(map(repr, near))}?" if near else "GET /v1/sites lists those known"
+    more = {"nearby": near}
+    return Refusal(404, "unknown site", f"no ad for site {site[:MAX_NAME_COMPARED]!r}; {hint}", more)
+
+
+def _nearby(name: str, known: Mapping[Site, SiteAd], most: int = 5) -> list[str]:
+    """Up to *most* known sites whose names look like *name*, letter case aside."""
+    if len(name) > MAX_NAME_COMPARED:
+        return []
+    by_lower: dict[str, list[str]] = {}
+    for site in sorted(known):
+        by_lower.setdefault(site.lower(), []).append(site)
+    close = difflib.get_close_matches(name.lower(), list(by_lower), n=most, cutoff=0.5)
+    return [site for lower in close for site in by_lower[lower]][:most]
+
+
+def _site_row(view: View, ad: SiteAd) -> dict[str, object]:
+    facts = view.snapshot.sites.get(ad.site) if view.snapshot else None
+    return {
+        "site": ad.site,
+        "generation": ad.generation,
+        "as_of": unix(ad.as_of),
+        "age_seconds": max(0, unix(view.now) - unix(ad.as_of)),
+        "heard": view.heard.get(ad.site, view.now).timestamp(),
+        "known_datasets": len(facts.facts) if facts else None,
+        "ad": f"/v1/sites/{quote(ad.site, safe='')}/ad",
+    }
+
+
+def _dataset_rows(view: View, snapshot: Snapshot, dids: list[Did]) -> list[dict[str, object]]:
+    demanded = view.demand.dids if view.demand else frozenset()
+    jobs = _jobs_by_did(view.demand)
+    clashes = {did: clash for clash in snapshot.clashes for did in clash}
+    return [
+        {
+            "did": did,
+            "demanded": did in demanded,
+            "jobs": jobs.get(did, 0),
+            "bytes": snapshot.bytes_total.get(did),
+            "unseen": snapshot.unseen.get(did),
+            "clashes_with": [other for other in clashes.get(did, ()) if other != did],
+            "sites": [
+                _fact_row(site, facts.facts[did], view.now)
+                for site, facts in sorted(snapshot.sites.items())
+                if did in facts.facts
+            ],
+        }
+        for did in dids
+    ]
+
+
+def _jobs_by_did(demand: Demand | None) -> Mapping[Did, int]:
+    jobs: dict[Did, int] = {}
+    for want in demand.wants if demand else ():
+        for did in want.dids:
+            jobs[did] = jobs.get(did, 0) + want.jobs
+    return jobs
+
+
+def _fact_row(site: Site, fact: Fact, now: datetime) -> dict[str, object]:
+    return {
+        "site": site,
+        "state": fact.state.value,
+        "fraction": fact.fraction,
+        "as_of": unix(fact.as_of),
+        "age_seconds": max(0, unix(now) - unix(fact.as_of)),
+    }
+
+
+def _asked_dids(query: bytes) -> frozenset[Did]:
+    """The DIDs of ``did=…&did=…``. ``+`` stands for itself: DIDs may contain it and never a space."""
+    asked = set()
+    for part in query.decode("latin-1").split("&"):
+        name, _, text = part.partition("=")
+        if not part:
+            continue
+        if name != "did":
+            raise Refusal(400, "bad query", f"unknown parameter {unquote(name)[:100]!r}; use did=scope:name")
+        try:
+            asked.add(parse_did(unquote(text)))
+        except BadDid as exc:
+            raise Refusal(400, "bad DID", str(exc)) from exc
+    return frozenset(asked)
+
+
+def _matches(if_none_match: str | None, etag: str) -> bool:
+    """Weak comparison [1]: a proxy that compresses may have weakened our ETag to ``W/"…"``.
+
+    [1] RFC 9110, 13.1.2 If-None-Match.
+    """
+    if if_none_match is None:
+        return False
+    given = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return etag in given or given == ["*"]
+
+
+def _accepts_gzip(headers: Headers) -> bool:
+    """Whether Accept-Encoding names gzip (or ``*``) without forbidding it by ``q=0``."""
+    wanted: dict[str, bool] = {}
+    for part in headers.get("Accept-Encoding", "").lower().split(","):
+        coding, _, parameters = part.partition(";")
+        forbidden = re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", parameters)
+        wanted[coding.strip()] = forbidden is None
+    return wanted.get("gzip", wanted.get("*", False))
+
+
+def _json(request: Request, answer: Mapping[str, object], status: int = 200) -> Response:
+    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":")) + "\n"
+    return _body(request, text.encode("utf-8", "replace"), "application/json", status)
+
+
+def _body(request: Request, body: bytes, media_type: str, status: int = 200) -> Response:
+    """An answer made for this request alone, gzipped where that is wanted and pays."""
+    headers = {"Content-Type": media_type, "Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+    if len(body) >= 1024 and _accepts_gzip(request.headers):
+        headers["Content-Encoding"] = "gzip"
+        body = gzip.compress(body, compresslevel=5, mtime=0)
+    return Response(body, status, headers)
+
+
+async def _refused(request: Request, exc: Exception) -> Response:
+    """Every refusal, ours and the router's, as JSON."""
+    if isinstance(exc, Refusal):
+        answer = _json(request, {"error": exc.error, "detail": exc.detail, **exc.more}, exc.status_code)
+        answer.headers.update(exc.headers or {})
+        return answer
+    status = exc.status_code if isinstance(exc, HTTPException) else 500
+    if status == 405:
+        detail = "this server only answers: use GET or HEAD"
+        answer = _json(request, {"error": "method not allowed", "detail": detail}, status)
+        answer.headers["Allow"] = "GET, HEAD"
+        return answer
+    detail = "nothing is here; try /, /v1/sites, /v1/sites/{site}/ad or /v1/datasets?did=scope:name"
+    return _json(request, {"error": "not found", "detail": detail}, status)
+
+
+async def _failed(request: Request, _: Exception) -> Response:
+    """A bug: Starlette passes the exception on to the server's log, the client gets one sentence."""
+    detail = "the daemon failed to answer this; its log says why"
+    return _json(request, {"error": "internal error", "detail": detail}, 500)
+
+
+class _Metrics:
+    """How many answers of which kind, and how long they took; one series a route, never a raw path."""
+
+    def __init__(self, registry: CollectorRegistry, routes: list[Route]) -> None:
+        self._routes = {route.endpoint: route.path.replace(":path", "") for route in routes}
+        self._requests = Counter(
+            "hydrator_http_requests", "HTTP requests answered.", ["route", "status"], registry=registry
+        )
+        self._seconds = Histogram(
+            "hydrator_http_request_duration_seconds",
+            "Time to answer an HTTP request.",
+            ["route"],
+            buckets=LATENCY_BUCKETS_SECONDS,
+            registry=registry,
+        )
+        for route in self._routes.values():
+            self._requests.labels(route, "200")
+            self._seconds.labels(route)
+
+    def count(self, scope: Scope, status: int, seconds: float) -> None:
+        route = self._routes.get(scope.get("endpoint"), "other")
+        self._requests.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+
+class _Gate:
+    """Around every request: limits, security headers, count and time."""
+
+    def __init__(self, inner: ASGIApp, metrics: _Metrics) -> None:
+        self._inner = inner
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status = 500
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message).update(dict(_SECURITY_HEADERS))
+            await send(message)
+
+        refusal = _beyond_limits(scope)
+        try:
+            if refusal is None:
+                await self._inner(scope, receive, sending)
+            else:
+                answer = await _refused(Request(scope), refusal)
+                await answer(scope, receive, sending)
+        finally:
+            self._metrics.count(scope, status, time.perf_counter() - began)
+
+
+def _beyond_limits(scope: Scope) -> Refusal | None:
+    """Why this request is not looked at: a URL too long, or a body, which nothing here reads."""
+    length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"])
+    if length > MAX_URL_BYTES:
+        detail = f"the URL has {length} bytes, {MAX_URL_BYTES} are allowed: ask for fewer datasets at a time"
+        return Refusal(414, "URL too long", detail)
+    headers = Headers(scope=scope)
+    if headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in headers:
+        return Refusal(413, "body not allowed", "this server only answers: send no body")
+    return None
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn that tells when it answers."""
+
+    def __init__(self, config: uvicorn.Config, answering: threading.Event) -> None:
+        super().__init__(config)
+        self._answering = answering
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._answering.set()
+
+
+class Server:
+    """Serves an ASGI app from a thread of its own; takes no signal handler and prints nothing.
+
+    Args:
+        asgi: what :func:`app` builds.
+        host: an address or a name of this machine; ``0.0.0.0`` or ``::`` for all of them.
+        port: 0 to 65535; 0 takes a free one, and ``url`` says which.
+    """
+
+    def __init__(self, asgi: ASGIApp, host: str, port: int) -> None:
+        self._asgi = asgi
+        self._host = host
+        self._port = port
+        self._url: str | None = None
+        self._uvicorn: _Uvicorn | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str | None:
+        """``http://host:port`` as this machine reaches it, or None while it does not run."""
+        return self._url if self._thread is not None and self._thread.is_alive() else None
+
+    def start(self, timeout: timedelta = timedelta(seconds=10)) -> None:
+        """Return once requests are answered.
+
+        Raises:
+            ConfigError: the address is wrong, in use or forbidden, or nothing
+                answered within *timeout*.
+        """
+        listening = _listen(self._host, self._port)
+        self._url = _url(listening)
+        config = uvicorn.Config(
+            self._asgi,
+            http="h11",
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=2,
+            h11_max_incomplete_event_size=4 * MAX_URL_BYTES,
+        )
+        answering = threading.Event()
+        self._uvicorn = _Uvicorn(config, answering)
+        self._thread = threading.Thread(
+            target=self._uvicorn.run, args=([listening],), name="hydrator-http", daemon=True
+        )
+        self._thread.start()
+        if not answering.wait(timeout.total_seconds()):
+            self.stop()
+            listening.close()
+            raise ConfigError([f"http: the server at {_url_text(self._host, self._port)} did not start; see the log"])
+
+    def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
+        """End it: answers under way get two seconds. Stopping what does not run is no error."""
+        if self._uvicorn is None or self._thread is None:
+            return
+        self._uvicorn.should_exit = True
+        self._thread.join(timeout.total_seconds())
+        if self._thread.is_alive():
+            self._uvicorn.force_exit = True
+            self._thread.join(1)
+        self._uvicorn = self._thread = self._url = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket, bound here rather than by uvicorn, so that a bad address is our sentence."""
+    where = _url_text(host, port)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, OverflowError, UnicodeError) as exc:
+        raise ConfigError([f"http: {where} is not an address of this machine: {_words(exc)}"]) from exc
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(2048)
+    except (OSError, OverflowError) as exc:
+        listening.close()
+        raise ConfigError(
+            [f"http: cannot listen on {where}: {_words(exc)}; choose another host or port"]
+        ) from exc
+    return listening
+
+
+def _words(exc: Exception) -> str:
+    return exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+
+
+def _url(listening: socket.socket) -> str:
+    """Where *listening* is reached from this machine; a wildcard address by loopback."""
+    host, port = listening.getsockname()[:2]
+    return "http://" + _url_text({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - read
+
+
+def _url_text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,323 @@
+"""What must survive a restart, in one sqlite file: memories, demand, generations, what was read back.
+
+One daemon owns a state directory at a time; anybody who may read the file can
+look into it while the daemon runs (write-ahead log).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+from .demand import DemandMemory, Remembered
+from .errors import StateError
+from .model import DatasetState, Did, Fact, PublishedAd, Site, SiteAd, from_unix
+from .snapshot import Known, Memory
+
+SCHEMA_VERSION = 1
+_SCHEMA = """
+create table if not exists memory (catalogue text primary key, at real, sites text, unmapped text, failure text, unseen text);
+create table if not exists known (catalogue text, did text, at real, body text, primary key (catalogue, did)) without rowid;
+create table if not exists demand (schedd text, dids text, jobs integer, last_wanted real, primary key (schedd, dids)) without rowid;
+create table if not exists refused (text text primary key, reason text) without rowid;
+create table if not exists found (catalogue text primary key, dids text) without rowid;
+create table if not exists ads (site text primary key, as_of real, generation integer, content text) without rowid;
+create table if not exists readback (publisher text, site text, generation integer, as_of real, heard real,
+    primary key (publisher, site)) without rowid;
+create table if not exists report (key text primary key, body text) without rowid;
+"""  # noqa: E501
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything the daemon remembers between two cycles."""
+
+    memories: Mapping[str, Memory] = field(default_factory=dict)
+    demand: DemandMemory = field(default_factory=DemandMemory)
+    found: Mapping[str, frozenset[Did]] = field(default_factory=dict)
+    ads: Mapping[Site, SiteAd] = field(default_factory=dict)
+
+
+class Store:
+    """The state file in *folder*; open it with :meth:`open_to_write` or :meth:`open_to_read`."""
+
+    def __init__(self, connection: sqlite3.Connection, lock: int | None, lost: str | None = None) -> None:
+        self._db = connection
+        self._lock = lock
+        self._written: dict[tuple[str, Did], tuple[float | None, str]] = {}
+        self.lost = lost
+
+    @classmethod
+    def open_to_write(cls, folder: Path) -> Self:
+        """Own *folder*: create what is missing, refuse when another daemon owns it.
+
+        A database that cannot be read is set aside, beside the new one, and
+        ``lost`` says so: what was published is read back, and generations are
+        Unix times, so nothing that others saw goes back.
+
+        Raises:
+            StateError: owned by another daemon, or not writable.
+        """
+        lock = _own(folder)
+        path = folder / "state.sqlite"
+        try:
+            try:
+                return cls(_connect(path), lock)
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise
+                aside = _set_aside(path)
+                return cls(_connect(path), lock, lost=f"{path} was damaged ({error}); it now is {aside.name}")
+        except (sqlite3.Error, OSError) as error:
+            os.close(lock)
+            raise StateError(f"{path}: {error}; check that the folder can be written and has room") from error
+
+    @classmethod
+    def open_to_read(cls, folder: Path) -> Self:
+        """Look into the state in *folder*, also while a daemon owns it.
+
+        Raises:
+            StateError: there is none yet, or it cannot be read.
+        """
+        path = folder / "state.sqlite"
+        if not path.exists():
+            raise StateError(f"{path} does not exist: no daemon has run with this state_dir yet")
+        try:
+            db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+            db.execute("select 1 from report").fetchall()
+            return cls(db, None)
+        except sqlite3.Error as error:
+            raise StateError(f"{path}: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._db.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def load(self) -> State:
+        """Everything as it was last saved."""
+        with _translated():
+            return State(self._memories(), self._demand(), self._found(), self._ads())
+
+    def save(self, state: State) -> None:
+        """Write *state* in one transaction; rows that did not change are not written."""
+        with _translated(), self._db:
+            self._save_memories(state.memories)
+            self._db.execute("delete from demand")
+            self._db.executemany(
+                "insert into demand values (?, ?, ?, ?)",
+                [
+                    (w.schedd, json.dumps(w.dids), w.jobs, w.last_wanted.timestamp())
+                    for w in state.demand.wants
+                ],
+            )
+            self._db.execute("delete from refused")
+            self._db.executemany("insert into refused values (?, ?)", state.demand.refused.items())
+            self._db.execute("delete from found")
+            self._db.executemany(
+                "insert into found values (?, ?)",
+                [(catalogue, json.dumps(sorted(dids))) for catalogue, dids in state.found.items()],
+            )
+            self._db.execute("delete from ads")
+            self._db.executemany(
+                "insert into ads values (?, ?, ?, ?)",
+                [
+                    (ad.site, ad.as_of.timestamp(), ad.generation, json.dumps(ad.content))
+                    for ad in state.ads.values()
+                ],
+            )
+
+    def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
+        """Keep what *publisher* showed when it was asked."""
+        with _translated(), self._db:
+            self._db.execute("delete from readback where publisher = ?", (publisher,))
+            self._db.executemany(
+                "insert into readback values (?, ?, ?, ?, ?)",
+                [
+                    (publisher, a.site, a.generation, a.as_of.timestamp(), a.heard.timestamp())
+                    for a in ads.values()
+                ],
+            )
+
+    def readback(self) -> dict[str, dict[Site, PublishedAd]]:
+        """By publisher, what it showed last."""
+        found: dict[str, dict[Site, PublishedAd]] = {}
+        with _translated():
+            rows = self._db.execute(
+                "select publisher, site, generation, as_of, heard from readback"
+            ).fetchall()
+        for publisher, site, generation, as_of, heard in rows:
+            found.setdefault(publisher, {})[site] = PublishedAd(
+                site, generation, from_unix(as_of), from_unix(heard)
+            )
+        return found
+
+    def save_report(self, key: str, body: Mapping[str, Any]) -> None:
+        """Keep a summary for ``hydrator status``."""
+        with _translated(), self._db:
+            self._db.execute("insert or replace into report values (?, ?)", (key, json.dumps(body)))
+
+    def report(self, key: str) -> dict[str, Any]:
+        with _translated():
+            row = self._db.execute("select body from report where key = ?", (key,)).fetchone()
+        return dict(json.loads(row[0])) if row else {}
+
+    def _memories(self) -> dict[str, Memory]:
+        memories = {}
+        for catalogue, at, sites, unmapped, failure, unseen in self._db.execute("select * from memory"):
+            memories[catalogue] = Memory(
+                at=None if at is None else from_unix(at),
+                sites=frozenset(json.loads(sites)),
+                known=self._known(catalogue, at),
+                unseen=json.loads(unseen),
+                unmapped=frozenset(json.loads(unmapped)),
+                failure=failure,
+            )
+        return memories
+
+    def _known(self, catalogue: str, memory_at: float | None) -> dict[Did, Known]:
+        known = {}
+        rows = self._db.execute("select did, at, body from known where catalogue = ?", (catalogue,))
+        for did, at, body in rows:
+            seen_at = from_unix(at if at is not None else memory_at or 0.0)
+            known[did] = _known_from(body, seen_at)
+            self._written[catalogue, did] = (at, body)
+        return known
+
+    def _demand(self) -> DemandMemory:
+        wants = tuple(
+            Remembered(schedd, tuple(Did(did) for did in json.loads(dids)), jobs, from_unix(last))
+            for schedd, dids, jobs, last in self._db.execute("select * from demand order by schedd, dids")
+        )
+        return DemandMemory(wants, dict(self._db.execute("select * from refused").fetchall()))
+
+    def _found(self) -> dict[str, frozenset[Did]]:
+        return {name: frozenset(json.loads(dids)) for name, dids in self._db.execute("select * from found")}
+
+    def _ads(self) -> dict[Site, SiteAd]:
+        return {
+            site: SiteAd(site, from_unix(as_of), generation, tuple((n, v) for n, v in json.loads(content)))
+            for site, as_of, generation, content in self._db.execute("select * from ads order by site")
+        }
+
+    def _save_memories(self, memories: Mapping[str, Memory]) -> None:
+        rows = {
+            (catalogue, did): _row(known, memory.at)
+            for catalogue, memory in memories.items()
+            for did, known in memory.known.items()
+        }
+        gone = [key for key in self._written if key not in rows]
+        changed = [(*key, *row) for key, row in rows.items() if self._written.get(key) != row]
+        self._db.executemany("delete from known where catalogue = ? and did = ?", gone)
+        self._db.executemany("insert or replace into known values (?, ?, ?, ?)", changed)
+        self._db.execute("delete from memory")
+        self._db.executemany(
+            "insert into memory values (?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    catalogue,
+                    memory.at.timestamp() if memory.at else None,
+                    json.dumps(sorted(memory.sites)),
+                    json.dumps(sorted(memory.unmapped)),
+                    memory.failure,
+                    json.dumps(memory.unseen),
+                )
+                for catalogue, memory in memories.items()
+            ],
+        )
+        self._written = rows
+
+
+def _row(known: Known, memory_at: datetime | None) -> tuple[float | None, str]:
+    """Time and body of one row; what was read with the last whole answer stores no time, so it rests."""
+    at = None if known.at == memory_at else known.at.timestamp()
+    here = [
+        [site, fact.state, fact.fraction, None if fact.as_of == known.at else fact.as_of.timestamp()]
+        for site, fact in sorted(known.here.items())
+    ]
+    return at, json.dumps([here, known.bytes_total, sorted(known.twins)])
+
+
+def _known_from(body: str, at: datetime) -> Known:
+    here, bytes_total, twins = json.loads(body)
+    facts = {
+        Site(site): Fact(DatasetState(state), at if as_of is None else from_unix(as_of), fraction)
+        for site, state, fraction, as_of in here
+    }
+    return Known(at, facts, bytes_total, frozenset(twins))
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, check_same_thread=False)
+    try:
+        db.execute("pragma journal_mode = wal")
+        db.execute("pragma synchronous = full")
+        _check(db)
+        db.executescript(_SCHEMA)
+        db.execute(f"pragma user_version = {SCHEMA_VERSION}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _check(db: sqlite3.Connection) -> None:
+    if db.execute("pragma quick_check").fetchone() != ("ok",):
+        raise sqlite3.DatabaseError("quick_check failed")
+    version = db.execute("pragma user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise sqlite3.OperationalError(f"a newer classad-hydrator wrote it (schema {version})")
+
+
+def _own(folder: Path) -> int:
+    path = folder / "lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StateError(
+            f"state_dir {folder}: {error.strerror}; it must be a folder that can be written"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
+        os.close(lock)
+        raise StateError(
+            f"state_dir {folder} is in use by another hydrator (process {owner}); "
+            "stop it first, or use plan, status, sites or datasets, which only look"
+        ) from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _set_aside(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return aside
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StateError(f"the state cannot be read or written: {error}") from error

@@ -1,0 +1,81 @@
+"""Values for tests, with defaults that say nothing, so that a test says only what it is about."""
+
+from datetime import UTC, datetime, timedelta
+
+from hydrator.ads import Budget, drafts
+from hydrator.model import (
+    Demand,
+    Did,
+    Origin,
+    PublishedAd,
+    Replica,
+    ReplicaState,
+    Seen,
+    Site,
+    SiteAd,
+    Survey,
+    Unseen,
+    Want,
+    parse_did,
+)
+from hydrator.snapshot import Memory, remember, snapshot
+
+NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+BOUND = 6 * HOUR
+
+CAM, RAL, OSO = Site("CAM"), Site("RAL"), Site("OSO")
+L1, L2, L3 = (Did(f"lofar:L{n}") for n in (1, 2, 3))
+
+
+def want(*dids: str, jobs: int = 1, origin: Origin = Origin.JOB, at: datetime = NOON) -> Want:
+    return Want(tuple(sorted(parse_did(did) for did in dids)), jobs, origin, at)
+
+
+def demand(*wants: Want | str) -> Demand:
+    return Demand(tuple(w if isinstance(w, Want) else want(w) for w in wants))
+
+
+def replica(
+    did: str = L1, site: str = CAM, state: ReplicaState = ReplicaState.COMPLETE, fraction: float | None = None
+) -> Replica:
+    return Replica(Did(did), Site(site), state, fraction)
+
+
+def seen(*replicas: Replica, at: datetime = NOON, **more) -> Seen:
+    return Seen(at, tuple(replicas), **more)
+
+
+def survey(
+    *readings: tuple[str, Seen | Unseen], at: datetime = NOON, sites=(CAM, RAL), catalogue="rucio"
+) -> Survey:
+    return Survey(catalogue, at, frozenset(sites), {Did(did): reading for did, reading in readings})
+
+
+def holding(*replicas: Replica, at: datetime = NOON, sites=(CAM, RAL), asked=()) -> Survey:
+    """The survey of a catalogue that holds just *replicas* and was asked about them and *asked*."""
+    dids = {r.did for r in replicas} | {Did(did) for did in asked}
+    readings = [(did, seen(*(r for r in replicas if r.did == did), at=at)) for did in sorted(dids)]
+    return survey(*readings, at=at, sites=sites)
+
+
+def memory(answer: Survey, now: datetime = NOON) -> Memory:
+    return remember(Memory(), answer, set(answer.readings), now=now)
+
+
+def facts(*replicas: Replica, at: datetime = NOON, now: datetime = NOON, sites=(CAM, RAL), asked=()):
+    """The snapshot that follows from one catalogue holding just *replicas*."""
+    answer = holding(*replicas, at=at, sites=sites, asked=asked)
+    return snapshot({"rucio": memory(answer, now)}, set(answer.readings), now=now, bound=BOUND)
+
+
+def ad(*available: str, site: Site = CAM, at: datetime = NOON, generation: int = 1) -> SiteAd:
+    """An ad that says these datasets are available at *site*."""
+    view = facts(*(replica(did, site) for did in available), at=at, now=max(at, NOON), sites=(site,))
+    draft = drafts(view, demand(*available), budget=Budget())[site]
+    return SiteAd(site, at, generation, draft.content)
+
+
+def published(*ads: SiteAd, heard: datetime = NOON) -> dict[Site, PublishedAd]:
+    return {a.site: PublishedAd(a.site, a.generation, a.as_of, heard) for a in ads}
