@@ -80,7 +80,8 @@ class WebPublisher:
             rows = answer.json()["sites"]
             return {ad.site: ad for ad in map(_published_ad, rows)}
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise PublishError(self.name, f"cannot read back from {url}: {exc or type(exc).__name__}") from exc
+            reason = str(exc) or type(exc).__name__
+            raise PublishError(self.name, f"cannot read back from {url}: {reason}") from exc
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as exc:
             raise PublishError(self.name, f"{url} is not our server, or garbled: {exc!r}") from exc
 

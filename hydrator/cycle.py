@@ -5,17 +5,18 @@ schedds and catalogues and the sending to publishers, each of which may fail
 without harm to the others.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from typing import Any
 
 from .ads import Budget, Draft, drafts, number
 from .demand import demand
 from .demand import remember as remember_demand
-from .errors import CatalogueError, PoolError, PublishError
+from .errors import CatalogueError, PoolError, PublishError, StateError
 from .model import (
     Demand,
     Did,
@@ -100,11 +101,13 @@ class Report:
     thought: Thought
     outcomes: tuple[Outcome, ...]
     surveyed: Mapping[str, str | None]
+    unsaved: str | None = None
 
     @property
     def whole(self) -> bool:
-        """Did every catalogue answer and every publisher show what it should?"""
-        return not any(self.surveyed.values()) and not any(o.error or o.unconfirmed for o in self.outcomes)
+        """Did every catalogue answer, every publisher show what it should, and is the state on disk?"""
+        failed = [*self.surveyed.values(), self.unsaved]
+        return not any(failed) and not any(o.error or o.unconfirmed for o in self.outcomes)
 
 
 def think(
@@ -245,16 +248,25 @@ class Cycle:
         return self.demand.dids - before
 
     def run(self) -> Report:
-        """One whole cycle; the state is safe on disk before anything is sent."""
+        """One whole cycle; the state is on disk before anything is sent.
+
+        A state that cannot be saved (disk full) stops no publishing: ads would
+        expire, and generations are Unix times that a restart cannot reset.
+        """
         report, todo = self._decide()
-        if self._store:
-            self._store.save(self.state)
+        unsaved = self._saved(lambda store: store.save(self.state))
         outcomes = self._apply(todo)
-        if self._store:
-            for outcome in outcomes:
-                if outcome.error is None:
-                    self._store.save_readback(outcome.publisher, outcome.published)
-        return replace(report, outcomes=outcomes)
+        report = replace(report, outcomes=outcomes)
+        unsaved = unsaved or self._saved(lambda store: _save_outcomes(store, report))
+        return replace(report, unsaved=unsaved)
+
+    def _saved(self, write: Callable[[Store], None]) -> str | None:
+        try:
+            if self._store:
+                write(self._store)
+        except StateError as error:
+            return str(error)
+        return None
 
     def plan(self) -> Report:
         """The same, up to what would be sent: nothing is saved and nothing is sent."""
@@ -329,3 +341,31 @@ def _generations(there: Collection[Mapping[Site, PublishedAd] | PublishError]) -
 
 def _is_there(ad: SiteAd, shown: PublishedAd | None) -> bool:
     return shown is not None and (shown.generation, unix(shown.as_of)) == (ad.generation, unix(ad.as_of))
+
+
+def _save_outcomes(store: Store, report: Report) -> None:
+    for outcome in report.outcomes:
+        if outcome.error is None:
+            store.save_readback(outcome.publisher, outcome.published)
+    store.save_report("cycle", summary(report))
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """One cycle in values that JSON knows, for ``hydrator status``."""
+    return {
+        "at": unix(report.at),
+        "whole": report.whole,
+        "catalogues": dict(report.surveyed),
+        "publishers": {
+            o.publisher: {"error": o.error, "not_read_back": list(o.unconfirmed), "ads": len(o.published)}
+            for o in report.outcomes
+        },
+        "left_out": {
+            site: [{"datasets": len(w.dids), "first": w.dids[0], "jobs": w.jobs} for w in draft.left_out]
+            for site, draft in report.thought.drafts.items()
+            if draft.left_out
+        },
+        "clashes": [list(clash) for clash in report.thought.snapshot.clashes],
+        "unseen": dict(report.thought.snapshot.unseen),
+        "refused": dict(report.demand.refused),
+    }

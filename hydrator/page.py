@@ -1,4 +1,4 @@
-"""The page for people: sites × datasets, as one HTML text without outside assets.
+"""The page for people: sites by datasets, as one HTML text without outside assets.
 
 Colour is never the only sign; it works without scripts, in light and dark.
 """
@@ -44,7 +44,8 @@ def render(
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>Where the data is</title><style>{STYLE}</style></head><body><main>"
         f"<h1>Where the data is</h1><p>Made {_moment(now)}. Also for programs: "
-        '<a href="/v1/sites">sites</a>, <a href="/v1/datasets">datasets</a>, <a href="/metrics">metrics</a>.</p>'
+        '<a href="/v1/sites">sites</a>, <a href="/v1/datasets">datasets</a>, '
+        '<a href="/metrics">metrics</a>.</p>'
         f"{notice}{_sites(ads, held, now)}{_datasets(held, demand, now)}</main></body></html>\n"
     )
 
@@ -74,20 +75,23 @@ def _datasets(snapshot: Snapshot, demand: Demand | None, now: datetime) -> str:
     sites = sorted(snapshot.sites)
     rows = "".join(_dataset(did, sites, snapshot, now) for did in dids[:MAX_ROWS])
     more = len(dids) - MAX_ROWS
-    rest = f'<p>{more} more are left out here; <a href="/v1/datasets">all as JSON</a>.</p>' if more > 0 else ""
+    rest = (
+        f'<p>{more} more are left out here; <a href="/v1/datasets">all as JSON</a>.</p>' if more > 0 else ""
+    )
     return _table("Datasets", _header("Dataset", *sites), rows) + rest
 
 
 def _dataset(did: Did, sites: list[Site], snapshot: Snapshot, now: datetime) -> str:
     why = snapshot.unseen.get(did)
     note = f"<small>not asked: {escape(why)}</small>" if why else ""
-    cells = "".join(_cell(snapshot.sites[site].facts.get(did), now) for site in sites)
+    nothing = "not known" if why else "not here"  # what could not be asked about is not absent
+    cells = "".join(_cell(snapshot.sites[site].facts.get(did), nothing, now) for site in sites)
     return f'<tr><th scope="row">{escape(did)}{note}</th>{cells}</tr>'
 
 
-def _cell(fact: Fact | None, now: datetime) -> str:
+def _cell(fact: Fact | None, nothing: str, now: datetime) -> str:
     if fact is None:
-        return "<td>not here</td>"
+        return f"<td>{nothing}</td>"
     share = f" {fact.fraction:.0%}" if fact.fraction is not None and 0 < fact.fraction < 1 else ""
     state = fact.state.value.lower()
     return f'<td class="{state}">{state}{share}<small>{_age(now, fact.as_of)} ago</small></td>'
@@ -95,8 +99,8 @@ def _cell(fact: Fact | None, now: datetime) -> str:
 
 def _table(caption: str, head: str, rows: str) -> str:
     return (
-        f'<div class="scroll" role="region" aria-label="{caption}" tabindex="0"><table><caption>{caption}</caption>'
-        f"<thead>{head}</thead><tbody>{rows}</tbody></table></div>"
+        f'<div class="scroll" role="region" aria-label="{caption}" tabindex="0">'
+        f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
     )
 
 

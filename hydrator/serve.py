@@ -42,15 +42,20 @@ STALE_IF_ERROR: Final = timedelta(days=1)
 RETRY_AFTER: Final = "30"
 LATENCY_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5)
 
-_SECURITY_HEADERS: Final = (
+_CONTENT_POLICY: Final = "; ".join(
     (
-        "Content-Security-Policy",
-        f"default-src 'none'; style-src '{page.STYLE_HASH}'; base-uri 'none'; form-action 'none'; "
+        "default-src 'none'",
+        f"style-src '{page.STYLE_HASH}'",
+        "base-uri 'none'",
+        "form-action 'none'",
         "frame-ancestors 'none'",
-    ),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "no-referrer"),
+    )
 )
+_SECURITY_HEADERS: Final = {
+    "Content-Security-Policy": _CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,9 @@ class View:
 class Refusal(HTTPException):
     """An answer other than 200: what is wrong in a word, and in a sentence; *more* joins the JSON."""
 
-    def __init__(self, status: int, error: str, detail: str, more: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, status: int, error: str, detail: str, more: Mapping[str, object] | None = None
+    ) -> None:
         super().__init__(status, detail, {"Retry-After": RETRY_AFTER} if status == 503 else None)
         self.error = error
         self.more = more or {}
@@ -353,7 +360,9 @@ class _Metrics:
     """How many answers of which kind, and how long they took; one series a route, never a raw path."""
 
     def __init__(self, registry: CollectorRegistry, routes: list[Route]) -> None:
-        self._routes = {route.endpoint: route.path.replace(":path", "") for route in routes}
+        self._routes: dict[object, str] = {
+            route.endpoint: route.path.replace(":path", "") for route in routes
+        }
         self._requests = Counter(
             "hydrator_http_requests", "HTTP requests answered.", ["route", "status"], registry=registry
         )
@@ -392,7 +401,7 @@ class _Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).update(dict(_SECURITY_HEADERS))
+                MutableHeaders(scope=message).update(_SECURITY_HEADERS)
             await send(message)
 
         refusal = _beyond_limits(scope)
@@ -408,7 +417,7 @@ class _Gate:
 
 def _beyond_limits(scope: Scope) -> Refusal | None:
     """Why this request is not looked at: a URL too long, or a body, which nothing here reads."""
-    length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"])
+    length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) + 1
     if length > MAX_URL_BYTES:
         detail = f"the URL has {length} bytes, {MAX_URL_BYTES} are allowed: ask for fewer datasets at a time"
         return Refusal(414, "URL too long", detail)
@@ -483,7 +492,9 @@ class Server:
         if not answering.wait(timeout.total_seconds()):
             self.stop()
             listening.close()
-            raise ConfigError([f"http: the server at {_url_text(self._host, self._port)} did not start; see the log"])
+            raise ConfigError(
+                [f"http: the server at {_url_text(self._host, self._port)} did not start; see the log"]
+            )
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
         """End it: answers under way get two seconds. Stopping what does not run is no error."""
@@ -509,6 +520,8 @@ class Server:
 def _listen(host: str, port: int) -> socket.socket:
     """A listening socket, bound here rather than by uvicorn, so that a bad address is our sentence."""
     where = _url_text(host, port)
+    if not 0 <= port <= 65535:  # getaddrinfo would take it modulo 65536
+        raise ConfigError([f"http: {where}: a port is a number from 0 to 65535"])
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

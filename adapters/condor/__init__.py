@@ -1,0 +1,9 @@
+"""HTCondor, seen from a distance: the bindings live in a supervised child process.
+
+The bindings block, and a fatal error in their C++ code ends the process that
+called them; the daemon must outlive both (DESIGN.md, decision 9).
+"""
+
+from .client import Authorization, CondorClient, CondorSettings
+
+__all__ = ["Authorization", "CondorClient", "CondorSettings"]

@@ -1,0 +1,177 @@
+"""The commands; each imports what it needs, so that ``hydrator hook`` and ``--help`` stay quick."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import __version__
+from .errors import ConfigError, HydratorError
+
+app = typer.Typer(
+    name="hydrator",
+    help="Tell an HTCondor pool where data is, so that late binding also binds to data.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+submit = typer.Typer(help="What jobs and pools need to use the data's place.", no_args_is_help=True)
+app.add_typer(submit, name="submit")
+
+Config = Annotated[
+    Path,
+    typer.Option(
+        "--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.", show_default=True
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
+DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+
+
+def main() -> None:
+    """Run one command: exit 0 done, 1 failed, 2 wrong usage or configuration; no traceback for a named failure."""
+    try:
+        app()
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"hydrator: {problem}", file=sys.stderr)
+        sys.exit(2)
+    except HydratorError as error:
+        print(f"hydrator: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+@app.command()
+def run(config: Config = DEFAULT_CONFIG) -> None:
+    """Run the daemon: SIGTERM ends it, SIGHUP reads the configuration again."""
+    from .daemon import run as run_daemon
+
+    run_daemon(config)
+
+
+@app.command()
+def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Run a single cycle: read, publish, read back. Exits 1 when a part of it failed."""
+    from . import show
+    from .config import load
+    from .cycle import summary
+    from .store import Store
+    from .wiring import assemble, system_clock
+
+    settings = load(config)
+    with Store.open_to_write(settings.daemon.state_dir) as store:
+        parts = assemble(settings, system_clock)
+        try:
+            cycle = parts.cycle(store.load(), store, system_clock)
+            cycle.ask_demand()
+            report = cycle.run()
+        finally:
+            parts.close()
+    _print(as_json, summary(report) | {"plan": show.plan_rows(report)}, lambda: show.cycle(report))
+    if not report.whole or cycle.demand_error:
+        _complain(cycle.demand_error, *show.failures(report))
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Print what `once` would do, and do nothing: nothing is published, nothing is saved."""
+    from . import show
+    from .config import load
+    from .store import State, Store
+    from .wiring import assemble, system_clock
+
+    settings = load(config)
+    state = State()
+    if (settings.daemon.state_dir / "state.sqlite").exists():
+        with Store.open_to_read(settings.daemon.state_dir) as store:
+            state = store.load()
+    parts = assemble(settings, system_clock)
+    try:
+        cycle = parts.cycle(state, None, system_clock)
+        cycle.ask_demand()
+        report = cycle.plan()
+    finally:
+        parts.close()
+    _print(as_json, show.plan_rows(report), lambda: show.plan(report))
+    if not report.whole or cycle.demand_error:
+        _complain(cycle.demand_error, *show.failures(report))
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Print what is known, published and read back, catalogue by catalogue and publisher by publisher."""
+    from . import show
+
+    known = _known(config)
+    _print(as_json, show.status_rows(known), lambda: show.status(known))
+
+
+@app.command()
+def sites(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Print every site: datasets by state, age, generation, and where its ad was read back."""
+    from . import show
+
+    known = _known(config)
+    _print(as_json, show.site_rows(known), lambda: show.sites(known))
+
+
+@app.command()
+def datasets(
+    dids: Annotated[
+        list[str] | None, typer.Argument(help="Only these, as scope:name; default: all wanted.")
+    ] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Print every wanted dataset: its state and age at each site, and how many jobs want it."""
+    from . import show
+    from .model import parse_did
+
+    known = _known(config)
+    asked = [parse_did(did, known.default_scope) for did in dids] if dids else None
+    _print(as_json, show.dataset_rows(known, asked), lambda: show.datasets(known, asked))
+
+
+@app.command()
+def hook() -> None:
+    """Print the STARTD_CRON hook: one Python file for worker nodes; see docs/install-on-a-glidein.md."""
+    source = Path(__file__).with_name("startd_cron.py")
+    sys.stdout.write(source.read_text())
+
+
+def _known(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
+    from . import show
+    from .config import load
+    from .store import Store
+    from .wiring import rules, system_clock
+
+    settings = load(config)
+    with Store.open_to_read(settings.daemon.state_dir) as store:
+        return show.Known.of(store, rules(settings), now=system_clock())
+
+
+def _print(as_json: bool, value: Mapping[str, Any] | Sequence[Any], table: Callable[[], None]) -> None:
+    if as_json:
+        print(json.dumps(value, indent=2))
+    else:
+        table()
+
+
+def _complain(*reasons: str | None) -> None:
+    for reason in reasons:
+        if reason:
+            print(f"hydrator: {reason}", file=sys.stderr)

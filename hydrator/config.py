@@ -1,0 +1,324 @@
+"""TOML into frozen Settings; every problem in one report, each with its key.
+
+Secrets are never written here, only the files that hold them. A value may be
+overridden by the environment: ``HYDRATOR_DAEMON__POLL_SECONDS=10``.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from .errors import BadDid, ConfigError
+from .model import parse_did
+
+Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+def _no_newline(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError("must be a name of printable characters")
+    return text
+
+
+SiteName = Annotated[str, AfterValidator(_no_newline)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Daemon(_Section):
+    """How the daemon itself runs."""
+
+    state_dir: Path = Field(Path("/var/lib/classad-hydrator"), description="what must survive a restart")
+    poll_seconds: Seconds = Field(30, description="how often catalogues are asked")
+    default_scope: str | None = Field(None, description="the scope of a dataset that a job names without one")
+    max_age_hours: Annotated[float, Field(gt=0.25, le=168)] = Field(
+        6, description="a fact older than this reads UNKNOWN"
+    )
+
+    @property
+    def bound(self) -> timedelta:
+        return timedelta(hours=self.max_age_hours)
+
+
+class HTCondor(_Section):
+    """How the pool is reached."""
+
+    collector: str | None = Field(
+        None, description="host or host:port; default: what HTCondor's configuration says"
+    )
+    config_file: Path | None = Field(None, description="an HTCondor configuration (CONDOR_CONFIG) of our own")
+    token_directory: Path | None = Field(None, description="a folder with our IDTOKEN, and nothing else")
+    timeout_seconds: Seconds = Field(20, description="how long one question to a daemon of the pool may take")
+
+
+class FileSource(_Section):
+    """A list of datasets in TOML or JSON, read again when it changes."""
+
+    type: Literal["file"]
+    name: Name = "file"
+    path: Path
+
+
+class RucioSource(_Section):
+    """A Rucio server."""
+
+    type: Literal["rucio"]
+    name: Name = "rucio"
+    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+    auth_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
+    account: str
+    auth: Literal["userpass", "token"] = "userpass"
+    username: str | None = None
+    password_file: Path | None = None
+    token_file: Path | None = None
+    ca_cert: Path | None = None
+    vo: str | None = None
+    timeout_seconds: Seconds = 60
+    site_attribute: str | None = Field("site", description="the RSE attribute that names its site")
+    rse_sites: dict[str, SiteName] = Field(
+        default_factory=dict, description="RSE = site, wins over the attribute"
+    )
+
+    @model_validator(mode="after")
+    def _credentials(self) -> Self:
+        if self.auth == "userpass" and not (self.username and self.password_file):
+            raise ValueError('auth = "userpass" needs username and password_file')
+        if self.auth == "token" and not self.token_file:
+            raise ValueError('auth = "token" needs token_file')
+        return self
+
+
+Source = Annotated[FileSource | RucioSource, Field(discriminator="type")]
+
+
+class DemandSettings(_Section):
+    """Which datasets are published."""
+
+    scope: Literal["jobs", "all"] = Field(
+        "jobs", description="what jobs name, or all that the catalogues hold"
+    )
+    ask_schedds: bool = Field(True, description="ask the schedds that the collector knows")
+    ask_seconds: Seconds = Field(30, description="how often schedds are asked")
+    keep_hours: Annotated[float, Field(ge=0, le=720)] = Field(
+        24, description="how long a dataset outlives its last job"
+    )
+    pins: list[str] = Field(default_factory=list, description="DIDs that are always published")
+    patterns: list[str] = Field(
+        default_factory=list, description="DIDs with * and ?: all that match are published"
+    )
+
+
+class SitesSettings(_Section):
+    """Which sites are published."""
+
+    include: list[str] = Field(
+        default=["*"], description="names with * and ?; a site that none matches is withdrawn"
+    )
+    retired: list[SiteName] = Field(default_factory=list, description="sites to withdraw")
+    slot_attributes: list[str] = Field(
+        default=[
+            "GLIDEIN_ResourceName",
+            "GLIDEIN_CMSSite",
+            "GLIDEIN_Site",
+            "GLIDEIN_SiteResource",
+            "SiteLocation",
+        ],
+        description="where a slot says its site, the first that it has; as the hook looks",
+    )
+
+
+class CollectorOutlet(_Section):
+    """The site ads in the collector."""
+
+    enabled: bool = True
+    lifetime_seconds: Annotated[float, Field(ge=60, le=86_400)] = 900
+
+
+class FileOutlet(_Section):
+    """The ad files, one a site."""
+
+    enabled: bool = True
+    directory: Path = Path("/var/lib/classad-hydrator/ads")
+
+
+class HttpOutlet(_Section):
+    """The answers to hooks, people and programs."""
+
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8471
+    max_age_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
+        10, description="Cache-Control of an ad"
+    )
+
+
+class PublishSettings(_Section):
+    """Where site ads go."""
+
+    collector: CollectorOutlet = CollectorOutlet()
+    file: FileOutlet = FileOutlet()
+    http: HttpOutlet = HttpOutlet()
+
+
+class BudgetSettings(_Section):
+    """How large an ad may grow."""
+
+    line_bytes: Annotated[int, Field(ge=1_000, le=60_000)] = 60_000
+    ad_bytes: Annotated[int, Field(ge=1_000, le=240_000)] = 240_000
+
+
+class LogSettings(_Section):
+    """What is logged, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"
+
+
+class Settings(BaseSettings):
+    """The whole configuration."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix="HYDRATOR_", env_nested_delimiter="__", env_ignore_empty=True
+    )
+
+    daemon: Daemon = Daemon()
+    htcondor: HTCondor = HTCondor()
+    catalogue: list[Source] = Field(default_factory=list)
+    demand: DemandSettings = DemandSettings()
+    sites: SitesSettings = SitesSettings()
+    publish: PublishSettings = PublishSettings()
+    budget: BudgetSettings = BudgetSettings()
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings
+
+
+def load(path: Path) -> Settings:
+    """Read the configuration at *path*; relative paths in it count from its folder.
+
+    Raises:
+        ConfigError: with every problem that was found, each beginning with its key.
+    """
+    try:
+        text = path.read_bytes().decode()
+        data = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}; name the configuration with --config"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{path}: not TOML: {error}"]) from error
+    return parse(data, folder=path.parent.absolute(), origin=str(path))
+
+
+def parse(data: Mapping[str, Any], *, folder: Path, origin: str) -> Settings:
+    """Check *data*, the parsed TOML; see :func:`load`."""
+    try:
+        settings = Settings(**data)
+    except ValidationError as error:
+        problems = [_problem(detail) for detail in error.errors()]
+        problems += _cross_checks(data)
+        raise ConfigError([f"{origin}: {problem}" for problem in problems]) from error
+    problems = _cross_checks(settings.model_dump())
+    if problems:
+        raise ConfigError([f"{origin}: {problem}" for problem in problems])
+    return _absolute(settings, folder)
+
+
+def _problem(detail: ErrorDetails) -> str:
+    place = [
+        part for part in detail["loc"] if part not in ("file", "rucio") or detail["loc"][0] != "catalogue"
+    ]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+    if detail["type"] == "extra_forbidden":
+        return f"{key}: unknown key{_nearest(list(place))}"
+    message = detail["msg"].removeprefix("Value error, ")
+    given = detail.get("input")
+    shown = f" (it is {given!r})" if isinstance(given, str | int | float | bool) else ""
+    return f"{key}: {message[0].lower()}{message[1:]}{shown}"
+
+
+def _nearest(place: list[str | int]) -> str:
+    model: Any = Settings
+    for part in place[:-1]:
+        if isinstance(part, str) and isinstance(model, type) and issubclass(model, BaseModel):
+            field = model.model_fields.get(part)
+            model = field.annotation if field else None
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return ""
+    near = difflib.get_close_matches(str(place[-1]), model.model_fields, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(model.model_fields)}"
+
+
+def _cross_checks(data: Mapping[str, Any]) -> list[str]:
+    """What one key alone cannot show; *data* may be wrong in any other way."""
+    problems: list[str] = []
+    catalogues = data.get("catalogue")
+    if not catalogues:
+        problems.append('catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"')
+    elif isinstance(catalogues, list):
+        names = [c.get("name", c.get("type")) for c in catalogues if isinstance(c, dict)]
+        problems += [
+            f"catalogue: the name {name!r} stands {names.count(name)} times; give each its own name"
+            for name in sorted({str(n) for n in names if names.count(n) > 1})
+        ]
+    problems += _bad_pins(data)
+    publish = data.get("publish")
+    if (
+        isinstance(publish, dict)
+        and len(publish) == 3
+        and not any(isinstance(outlet, dict) and outlet.get("enabled", True) for outlet in publish.values())
+    ):
+        problems.append("publish: every publisher is switched off; enable collector, file or http")
+    return problems
+
+
+def _bad_pins(data: Mapping[str, Any]) -> list[str]:
+    wanted = data.get("demand")
+    daemon = data.get("daemon")
+    pins = wanted.get("pins") if isinstance(wanted, dict) else None
+    scope = daemon.get("default_scope") if isinstance(daemon, dict) else None
+    problems = []
+    for number, pin in enumerate(pins if isinstance(pins, list) else []):
+        try:
+            parse_did(str(pin), scope if isinstance(scope, str) else None)
+        except BadDid as bad:
+            problems.append(f"demand.pins[{number}]: {bad}")
+    return problems
+
+
+def _absolute(settings: Settings, folder: Path) -> Settings:
+    """The same settings with every path counted from *folder*."""
+
+    def fixed(value: Any) -> Any:  # noqa: ANN401
+        if isinstance(value, Path):
+            return folder / value.expanduser()
+        if isinstance(value, BaseModel):
+            return value.model_copy(
+                update={key: fixed(getattr(value, key)) for key in type(value).model_fields}
+            )
+        if isinstance(value, list):
+            return [fixed(item) for item in value]
+        return value
+
+    result: Settings = fixed(settings)
+    return result

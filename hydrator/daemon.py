@@ -1,0 +1,232 @@
+"""``hydrator run``: the schedule, the signals, and one cycle at a time."""
+
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+import structlog
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from prometheus_client import CollectorRegistry
+
+from . import __version__
+from .config import Settings, load
+from .cycle import Cycle, Report
+from .errors import ConfigError, HydratorError
+from .model import Unseen
+from .serve import Server, View, app
+from .store import Store
+from .telemetry import Metrics, configure_logs, cycle_line
+from .wiring import Parts, assemble, system_clock
+
+_log = structlog.get_logger("hydrator")
+_PATIENCE = timedelta(seconds=15)
+
+Event = Literal["stop", "reload"]
+
+
+def run(config: Path) -> None:
+    """Run until SIGTERM or SIGINT; SIGHUP reads *config* again.
+
+    Raises:
+        ConfigError: *config*, or the address to listen on, cannot be used.
+        StateError: another daemon owns the state, or it cannot be written.
+    """
+    settings = load(config)
+    configure_logs(settings.log.level, settings.log.format)
+    with Store.open_to_write(settings.daemon.state_dir) as store:
+        if store.lost:
+            _log.error("state lost", why=store.lost)
+        daemon = Daemon(config, settings, store)
+        signal.signal(signal.SIGTERM, lambda *_: daemon.tell("stop"))
+        signal.signal(signal.SIGINT, lambda *_: daemon.tell("stop"))
+        signal.signal(signal.SIGHUP, lambda *_: daemon.tell("reload"))
+        daemon.serve()
+
+
+class Daemon:
+    """One daemon over one state: it owns the schedule, the HTTP server and the parts."""
+
+    def __init__(self, config: Path, settings: Settings, store: Store) -> None:
+        self._config = config
+        self._settings = settings
+        self._store = store
+        self._state = store.load()
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._turn = threading.Lock()
+        self._registry = CollectorRegistry()
+        self._metrics = Metrics(self._registry, __version__)
+        self._report: Report | None = None
+        self._parts: Parts | None = None
+        self._cycle: Cycle | None = None
+        self._server: Server | None = None
+        self._scheduler: BackgroundScheduler | None = None
+
+    def tell(self, event: Event) -> None:
+        """Ask for something; safe from a signal handler and from any thread."""
+        self._events.put(event)
+
+    def serve(self) -> None:
+        """Run until told to stop."""
+        self._start()
+        _log.info(
+            "running", version=__version__, http=self._url(), state=str(self._settings.daemon.state_dir)
+        )
+        while self._events.get() == "reload":
+            self._reload()
+        self._end()
+
+    def view(self) -> View:
+        """What the HTTP server answers from, at this moment."""
+        parts, report = self._parts, self._report
+        board = parts.board if parts else None
+        ready = None if report or self._state.ads else "the first cycle has not ended yet"
+        return View(
+            ads=board.ads() if board else {},
+            snapshot=report.thought.snapshot if report else None,
+            demand=report.demand if report else None,
+            ready=ready,
+            now=system_clock(),
+            heard=board.heard() if board else {},
+        )
+
+    def _url(self) -> str | None:
+        return self._server.url if self._server else None
+
+    def _start(self) -> None:
+        http = self._settings.publish.http
+        if http.enabled and self._server is None:
+            asgi = app(self.view, self._registry, max_age=timedelta(seconds=http.max_age_seconds))
+            self._server = Server(asgi, http.host, http.port)
+            self._server.start()
+        board = self._parts.board if self._parts else None
+        self._parts = assemble(
+            self._settings, system_clock, board=board, url=self._url if self._server else None
+        )
+        if self._parts.board and board is None:
+            now = system_clock()
+            kept = [ad for ad in self._state.ads.values() if not self._parts.rules.retires(ad.site)]
+            self._parts.board.put(kept, now)
+        self._cycle = self._parts.cycle(self._state, self._store, system_clock)
+        self._schedule(self._cycle)
+
+    def _schedule(self, cycle: Cycle) -> None:
+        scheduler = BackgroundScheduler(
+            executors={"default": ThreadPoolExecutor(1)},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+            timezone="UTC",
+        )
+        daemon, demand = self._settings.daemon, self._settings.demand
+        now = system_clock()
+        scheduler.add_job(
+            self._poll, "interval", [cycle], seconds=daemon.poll_seconds, id="poll", next_run_time=now
+        )
+        scheduler.add_job(self._ask, "interval", [cycle], seconds=demand.ask_seconds, id="demand")
+        scheduler.start()
+        self._scheduler = scheduler
+
+    def _ask(self, cycle: Cycle) -> None:
+        """Ask for demand; what nobody wanted before is looked up at once, since a job waits for it."""
+        with self._turn:
+            if self._careful("demand", lambda: self._asked(cycle)):
+                self._careful("cycle", lambda: self._cycled(cycle))
+
+    def _poll(self, cycle: Cycle) -> None:
+        with self._turn:
+            if self._report is None:
+                self._careful("demand", lambda: self._asked(cycle))
+                if cycle.demand_error and not cycle.state.demand.wants and not cycle.demand.wants:
+                    return  # nothing is known of what is wanted: publishing now would empty every ad
+            self._careful("cycle", lambda: self._cycled(cycle))
+
+    def _asked(self, cycle: Cycle) -> bool:
+        new = cycle.ask_demand()
+        self._state = cycle.state
+        if cycle.demand_error:
+            _log.warning("demand kept", why=cycle.demand_error)
+        unasked = {schedd: a.reason for schedd, a in cycle.schedds.items() if isinstance(a, Unseen)}
+        if unasked and not cycle.demand_error:
+            _log.warning("demand kept", schedds=unasked)
+        if new:
+            _log.info("demand", new=len(new), first=min(new))
+        return bool(new)
+
+    def _cycled(self, cycle: Cycle) -> bool:
+        begun = time.monotonic()
+        report = cycle.run()
+        seconds = time.monotonic() - begun
+        self._state, self._report = cycle.state, report
+        self._metrics.record(report, seconds)
+        if self._parts and self._parts.client:
+            self._metrics.child_restarts(self._parts.client.restarts)
+        line = cycle_line(report, seconds)
+        quiet = _log.info if line["changed"] else _log.debug
+        (quiet if report.whole else _log.warning)("cycle", **line)
+        return True
+
+    def _careful(self, what: str, work: Callable[[], bool]) -> bool:
+        """Do *work*; a failure ends it, is counted and logged, and never ends the daemon."""
+        try:
+            return work()
+        except HydratorError as error:
+            _log.error(f"{what} failed", why=str(error))
+        except Exception:  # noqa: BLE001 - a bug must not end the daemon
+            _log.exception(f"{what} failed: this is a bug, please report it")
+        self._metrics.failed()
+        return False
+
+    def _reload(self) -> None:
+        try:
+            fresh = self._fresh_settings()
+        except ConfigError as error:
+            _log.error("reload refused, the old configuration stays", problems=error.problems)
+            return
+        self._quiesce()
+        old, self._settings = self._settings, fresh
+        try:
+            if self._server and fresh.publish.http != old.publish.http:
+                self._server.stop()
+                self._server = None
+                self._registry = CollectorRegistry()
+                self._metrics = Metrics(self._registry, __version__)
+            self._start()
+        except ConfigError as error:
+            _log.error("reload failed, back to the old configuration", problems=error.problems)
+            self._settings = old
+            self._start()
+            return
+        configure_logs(fresh.log.level, fresh.log.format)
+        _log.info("reloaded", http=self._url())
+
+    def _fresh_settings(self) -> Settings:
+        fresh = load(self._config)
+        if fresh.daemon.state_dir != self._settings.daemon.state_dir:
+            raise ConfigError(["daemon.state_dir: needs a restart to change"])
+        return fresh
+
+    def _quiesce(self) -> bool:
+        """Start no more cycles and wait for the one under way; False when it does not end."""
+        if self._scheduler:
+            self._scheduler.shutdown(wait=False)
+        ended = self._turn.acquire(timeout=_PATIENCE.total_seconds())
+        if ended:
+            self._turn.release()
+            if self._parts:
+                self._parts.close()
+        return ended
+
+    def _end(self) -> None:
+        ended = self._quiesce()
+        if self._server:
+            self._server.stop()
+        _log.info("stopped")
+        if not ended:
+            # a thread hangs in somebody's library; the state on disk is whole, so nothing is lost
+            self._store.close()
+            os._exit(0)

@@ -1,0 +1,533 @@
+"""What a pool must be told, as text: the schedd's transform and refusals, START, the negotiator's term.
+
+Pure: values in, text out, no clock and no bindings. ``hydrator submit
+pool-config`` prints these texts; the expressions are functions of their own,
+so that whoever builds a job elsewhere writes the very same ones. What the
+texts rest on was run on HTCondor 23.9.6 and 25.14.1 (tests/integration).
+
+Two limits of ClassAds shape the expressions. An expression more than 400
+operators deep is not evaluated at all, and matches nothing: long chains of
+``&&`` are cut into groups, sums are taken over a list. And an expression that
+may meet any slot must end in a value: comparisons with what a slot says are
+closed with ``=?= true``.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from .model import MAX_DID_CHARS, Did
+
+Mode = Literal["require", "wait", "prefer"]
+MODES: tuple[Mode, ...] = ("require", "wait", "prefer")
+
+START_CLAUSE = "(TARGET.DataLocalityHere =!= false)"
+PRE_JOB_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0)"
+TRANSFORM = "DataLocality"
+IMMUTABLE = (
+    "RequiredDatasets",
+    "RequiredBytes",
+    "RequiredDatasetsCSV",
+    "DataLocality",
+    "DataLocalityMaxWait",
+    "DataLocalityAnyAfter",
+    "DataLocalityMaxAge",
+    "DataLocalityRank",
+    "DataLocalityTransformed",
+)
+"""What nobody may edit on a queued job (no super user either): expressions were made from it."""
+PROTECTED = ("DataLocalityHere",)
+"""What only a queue super user may edit: ``hydrator release`` sets it to true."""
+
+SCHEDD_PRESENT = (
+    "JOB_TRANSFORM_NAMES",
+    "SUBMIT_REQUIREMENT_NAMES",
+    "IMMUTABLE_JOB_ATTRS",
+    "PROTECTED_JOB_ATTRS",
+)
+STARTD_PRESENT = ("START",)
+NEGOTIATOR_PRESENT = ("NEGOTIATOR_PRE_JOB_RANK", "NEGOTIATOR_DEPTH_FIRST")
+"""The parameters whose present values the functions below like to know, by role."""
+
+_GROUP = 16
+_MOST_BYTES = 9 * 10**15  # sums of bytes stay exact in a real
+_LONGEST_WAIT = 31_536_000  # a year, s
+
+_AVAILABLE = (
+    'TARGET.DatasetStates["{did}"] =?= "AVAILABLE"'
+    ' && ((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge) =?= true'
+)
+_CREDIT = (
+    '(((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge) =?= true'
+    ' ? (TARGET.DatasetStates["{did}"] =?= "AVAILABLE" ? 1.0'
+    ' : TARGET.DatasetStates["{did}"] =?= "STAGING" ? {credit} : 0.0) : 0.0)'
+)
+_BYTES = 'MY.RequiredBytes["{did}"] * '
+_SIZE = '(isInteger(RequiredBytes["{did}"]) && RequiredBytes["{did}"] >= 0 ? real(RequiredBytes["{did}"]) : undefined)'
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPolicy:
+    """What a pool's operator may choose; printed as knobs at the top of the schedd's text.
+
+    ``max_age`` is the daemon's bound (6 h) less 15 min; ``wait`` and ``settle``
+    are how long ``wait`` and ``prefer`` jobs hold out who do not say;
+    ``rounding_floor`` the coarseness of their deadlines, for autoclusters;
+    ``staging_credit`` (0 to 1) what a dataset counts that is on its way.
+    """
+
+    default_mode: Mode = "wait"
+    default_scope: str | None = None
+    max_age: timedelta = timedelta(hours=6) - timedelta(minutes=15)
+    wait: timedelta = timedelta(hours=1)
+    settle: timedelta = timedelta(minutes=10)
+    rounding_floor: timedelta = timedelta(minutes=5)
+    rank_weight: float = 1000.0
+    staging_credit: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse what would make a text that a schedd cannot read.
+
+        Raises:
+            ValueError: with one sentence that names the field.
+        """
+        if self.default_mode not in MODES:
+            raise ValueError(f"default_mode must be one of {', '.join(MODES)}, not {self.default_mode!r}")
+        if self.default_scope is not None and not re.fullmatch(r"[A-Za-z0-9._/@=+~-]+", self.default_scope):
+            raise ValueError(
+                f"default_scope {self.default_scope!r} is not a scope: use letters, digits and . _ / @ = + ~ -"
+            )
+        if not 0 <= self.staging_credit <= 1:
+            raise ValueError(f"staging_credit must be from 0 to 1, not {self.staging_credit}")
+        if not 0 <= self.rank_weight < 1e15:
+            raise ValueError(f"rank_weight must be from 0 to 1e15, not {self.rank_weight}")
+        for name, least in (("max_age", 1), ("wait", 0), ("settle", 0), ("rounding_floor", 1)):
+            if not least <= getattr(self, name).total_seconds() <= _LONGEST_WAIT:
+                raise ValueError(f"{name} must be from {least} s to {_LONGEST_WAIT} s")
+
+
+# --- the expressions ----------------------------------------------------------------------------------
+
+
+def available_expression(dids: Sequence[Did]) -> str:
+    """True where every one of *dids* is on disk at the slot's site, by a fact young enough; else false.
+
+    The chain is cut into groups of 16: a chain of 400 would not be evaluated.
+    """
+    each = [_AVAILABLE.format(did=did) for did in dids]
+    groups = (" && ".join(each[start : start + _GROUP]) for start in range(0, len(each), _GROUP))
+    return "(" + ") && (".join(groups) + ")"
+
+
+def here_expression(dids: Sequence[Did], mode: Mode) -> str:
+    """``DataLocalityHere``: the locality clause of a job; only ``require`` has no way out."""
+    available = available_expression(dids)
+    return available if mode == "require" else f"time() >= MY.DataLocalityAnyAfter || ({available})"
+
+
+def rank_expression(dids: Sequence[Did], sizes: Mapping[Did, int], staging_credit: float = 0.5) -> str:
+    """``DataLocalityRank``: the share (0 to 1) of the required bytes at the slot's site.
+
+    Where a size is missing or negative, or all are zero, datasets are counted instead.
+    """
+    known = [sizes.get(did, -1) for did in dids]
+    sized = min(known) >= 0 and 0 < sum(known) < _MOST_BYTES
+    each = (_BYTES if sized else "") + _CREDIT
+    total = float(sum(known) if sized else len(dids))
+    listed = ",".join(each.format(did=did, credit=_real(staging_credit)) for did in dids)
+    return f"sum({{{listed}}}) / {_real(total)}"
+
+
+def requirements_expression(users: str) -> str:
+    """``Requirements`` of a job whose own were *users*: the clause stands once, in ``DataLocalityHere``."""
+    return f"({users}) && MY.DataLocalityHere"
+
+
+def job_rank_expression(users: str, weight: float) -> str:
+    """``Rank`` of a job whose own was *users*."""
+    return f"(({users}) ?: 0.0) + {_real(weight)} * MY.DataLocalityRank"
+
+
+def any_after(now: int, max_wait: int, floor: int = 300) -> int:
+    """``DataLocalityAnyAfter`` (Unix s): *now* plus *max_wait*, up to the next step.
+
+    The step is *floor* or a twelfth of the wait, so that jobs submitted together share an autocluster.
+    """
+    step = max(floor, max_wait // 12)
+    return step * ((now + max_wait + step - 1) // step)
+
+
+# --- the texts ----------------------------------------------------------------------------------------
+
+
+def schedd_config(policy: PoolPolicy, present: Mapping[str, str | None], *, observe: bool = False) -> str:
+    """The text for schedds: knobs, transform, refusals, attributes that stay as they are.
+
+    Args:
+        policy: what the operator chose.
+        present: values of SCHEDD_PRESENT at this schedd now; None, or left
+            out, where they could not be read. They are shown, without our
+            parts; the text itself extends whatever it finds (``X = $(X) …``
+            also finds compiled-in defaults).
+        observe: only rank; change no Requirements and refuse nothing.
+    """
+    return "\n".join(
+        (
+            _head("the schedds", observe),
+            *_shown(SCHEDD_PRESENT, present),
+            _knobs(policy, observe),
+            _WORKINGS,
+            _transform(observe),
+            _refusals(observe),
+            _EXTENDED,
+        )
+    )
+
+
+def startd_config(present: Mapping[str, str | None], *, observe: bool = False) -> str:
+    """The text for startds that run the hook; never for those hydrated by merge only."""
+    clause = f"START = ($(START)) && {START_CLAUSE}"
+    return "\n".join(
+        (
+            _head("the startds that run the hook", observe),
+            *_shown(STARTD_PRESENT, present),
+            _STARTD,
+            f"# (left out while observing) {clause}" if observe else clause,
+            "",
+        )
+    )
+
+
+def negotiator_config(present: Mapping[str, str | None], *, observe: bool = False) -> str:
+    """The text for the negotiator: locality before slot size."""
+    value = present.get("NEGOTIATOR_PRE_JOB_RANK")
+    found = (
+        ""
+        if value is not None and not without_ours("NEGOTIATOR_PRE_JOB_RANK", value).strip()
+        else " + ($(NEGOTIATOR_PRE_JOB_RANK))"
+    )
+    return "\n".join(
+        (
+            _head("the negotiator", observe),
+            *_shown(NEGOTIATOR_PRESENT, present),
+            _NEGOTIATOR.format(term=PRE_JOB_TERM, found=found),
+        )
+    )
+
+
+def removal(present: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
+    """By role (``schedd``, ``startd``, ``negotiator``), the text that takes our parts out again.
+
+    Args:
+        present: by role, the values now, as above. What could not be read
+            cannot be cut; there the text says what to delete by hand.
+    """
+    wanted = {
+        "schedd": ("the schedds", SCHEDD_PRESENT),
+        "startd": ("the startds", STARTD_PRESENT),
+        "negotiator": ("the negotiator", NEGOTIATOR_PRESENT[:1]),
+    }
+    return {
+        role: "\n".join((_REMOVAL.format(where=where), *_without_ours(names, present.get(role, {})), ""))
+        for role, (where, names) in wanted.items()
+    }
+
+
+def without_ours(name: str, value: str) -> str:
+    """The *value* of parameter *name* as it is without our parts; unchanged where there are none."""
+    if name == "START":
+        return _peeled(
+            value, lambda text: re.fullmatch(rf"\((.*)\) && {re.escape(START_CLAUSE)}", text, re.S)
+        )
+    if name == "NEGOTIATOR_PRE_JOB_RANK":
+        ours = re.escape(PRE_JOB_TERM)
+        return _peeled(value, lambda text: re.fullmatch(rf"{ours}(?: \+ \((.*)\))?", text, re.S))
+    ours = {word.lower() for word in _OUR_WORDS.get(name, ())}
+    words = re.split(r"[\s,]+", value.strip())
+    if ours.isdisjoint(word.lower() for word in words):
+        return value
+    return " ".join(word for word in words if word.lower() not in ours)
+
+
+# --- what they are made of ----------------------------------------------------------------------------
+
+
+def _real(number: float) -> str:
+    """*number* as a ClassAd real."""
+    return repr(float(number))
+
+
+def _seconds(span: timedelta) -> int:
+    return int(span.total_seconds())
+
+
+def _peeled(value: str, match: Callable[[str], re.Match[str] | None]) -> str:
+    """What *value* wraps, as long as *match* sees our wrapping around it."""
+    while found := match(value.strip()):
+        value = found[1] or ""
+    return value
+
+
+def _head(where: str, observe: bool) -> str:
+    form = (
+        "observing: jobs are ranked, no job is kept from any slot, nothing is refused"
+        if observe
+        else "in force"
+    )
+    return _HEAD.format(where=where, form=form)
+
+
+def _shown(names: Sequence[str], present: Mapping[str, str | None]) -> list[str]:
+    """A comment line for each value that was found, without our parts: equal before and after."""
+    lines = []
+    for name in names:
+        value = present.get(name)
+        text = "(could not be read)" if value is None else " ".join(without_ours(name, value).split())
+        lines.append(f"#   {name} = {text}".rstrip())
+    return ["# Found there, and extended below:", *lines, ""]
+
+
+def _without_ours(names: Sequence[str], present: Mapping[str, str | None]) -> Iterator[str]:
+    for name in names:
+        value = present.get(name)
+        if value is None:
+            yield f"# {name} could not be read: see that no line that names DataLocality is left for it."
+        else:
+            yield f"{name} = {' '.join(without_ours(name, value).split())}".rstrip()
+
+
+def _knobs(policy: PoolPolicy, observe: bool) -> str:
+    knobs: list[tuple[str, str, str | int]] = [
+        (
+            "the scope of a dataset named without one; empty: such a job is refused",
+            "DEFAULT_SCOPE",
+            policy.default_scope or "",
+        ),
+        (
+            "s: facts older than this do not count; the daemon's bound (6 h) less 15 min",
+            "MAX_AGE",
+            _seconds(policy.max_age),
+        ),
+        (
+            "0 to 1: what a dataset counts that is on its way to the site",
+            "STAGING_CREDIT",
+            _real(policy.staging_credit),
+        ),
+        ("what having all data adds to the job's own Rank", "RANK_WEIGHT", _real(policy.rank_weight)),
+    ]
+    placing: list[tuple[str, str, str | int]] = [
+        ("for jobs that do not say: require, wait or prefer", "DEFAULT_MODE", policy.default_mode),
+        ("s: how long `wait` holds out for a site that has the data", "WAIT", _seconds(policy.wait)),
+        (
+            "s: how long `prefer` does; the first job for a dataset must not race its publication",
+            "SETTLE",
+            _seconds(policy.settle),
+        ),
+        (
+            "s: deadlines are rounded up to this (or WAIT/12), so that jobs share an autocluster",
+            "STEP",
+            _seconds(policy.rounding_floor),
+        ),
+    ]
+    lines = ["# --- knobs"]
+    for comment, name, value in knobs if observe else placing + knobs:
+        lines += [f"# {comment}", f"DATALOCALITY_{name} = {value}".rstrip()]
+    return "\n".join((*lines, ""))
+
+
+def _for_each(template: str, listed: str = '"$(dl_csv)"') -> str:
+    """The ClassAd expression for the text of *template* for each DID of *listed*, commas between."""
+    quoted = template.format(did=r"\\0", credit="$(DATALOCALITY_STAGING_CREDIT)").replace('"', r"\"")
+    return f'regexps("[^,]+", {listed}, "{quoted}", "fg")'
+
+
+def _in_groups(listed: str) -> str:
+    """The ClassAd expression for *listed* texts, commas between, as groups joined by ``&&``."""
+    grouped = f'regexps("((?:[^,]+,){{{_GROUP - 1}}}[^,]+),", {listed}, "\\\\1) && (", "fg")'
+    return f'strcat("(", regexps(",", {grouped}, " && ", "fg"), ")")'
+
+
+def _transform(observe: bool) -> str:
+    parts = [_TRANSFORM_NAMES, _TRANSFORM_LIST]
+    if not observe:
+        parts.append(_TRANSFORM_PLACE.replace("<here>", _in_groups(_for_each(_AVAILABLE))))
+    ranks = _TRANSFORM_RANK.replace("<sizes>", f'regexps(",", {_for_each(_SIZE)}, " + ", "fg")')
+    ranks = ranks.replace("<most>", _real(_MOST_BYTES))
+    ranks = ranks.replace("<sized>", _for_each(_BYTES + _CREDIT)).replace("<counted>", _for_each(_CREDIT))
+    return "".join((*parts, ranks))
+
+
+def _refusals(observe: bool) -> str:
+    names = [name for name in REFUSALS if not (observe and name == "DataLocalityTransform")]
+    lines = [
+        "# --- refusals, each with its sentence",
+        f"SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) {' '.join(names)}",
+    ]
+    for name in names:
+        test, reason = _REFUSALS[name]
+        lines.append(f"SUBMIT_REQUIREMENT_{name} = $(DATALOCALITY_EXEMPT) || {test}")
+        lines.append(f"SUBMIT_REQUIREMENT_{name}_REASON = {reason}")
+        if observe:
+            lines.append(f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true")
+    return "\n".join((*lines, ""))
+
+
+_HEAD = """\
+# DataLocality for {where} ({form}).
+# Printed by `hydrator submit pool-config`. Keep it in a file of its own, read after the others
+# (such as /etc/condor/config.d/99-datalocality.conf), then condor_reconfig. To change it, change
+# the knobs or print it again; `hydrator submit pool-config --remove` prints what takes it out."""
+
+_REMOVAL = """\
+# DataLocality taken out of {where}: delete the file with its text, or, where that cannot be done,
+# have this read after it; then condor_reconfig. Jobs already queued keep the expressions they
+# were given; `hydrator release` lets them go anywhere."""
+
+_WORKINGS = r"""# --- what the transform and the refusals share (RequiredDatasets as text, a comma after each item)
+DATALOCALITY_LISTED = ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", strcat(join(",", RequiredDatasets), ","), \
+    regexps("(^|,)([^:,]+)(?=,)", strcat(join(",", RequiredDatasets), ","), "\\1$(DATALOCALITY_DEFAULT_SCOPE):\\2", "fg"))
+DATALOCALITY_STRINGS = (isList(RequiredDatasets) && allCompare(">=", RequiredDatasets, "") =?= true)
+DATALOCALITY_WHOLE = size(split(join(",", RequiredDatasets), ",")) =?= size(RequiredDatasets)
+DATALOCALITY_MODE_GOOD = (unparse(DataLocality) == "" || member(toLower(DataLocality), {"require", "wait", "prefer"}) =?= true)
+DATALOCALITY_SECONDS_GOOD = \
+    ((unparse(DataLocalityMaxWait) == "" || (isInteger(DataLocalityMaxWait) && DataLocalityMaxWait >= 0 && DataLocalityMaxWait <= <year>)) && \
+     (unparse(DataLocalityMaxAge) == "" || (isInteger(DataLocalityMaxAge) && DataLocalityMaxAge > 0 && DataLocalityMaxAge <= <year>)))
+DATALOCALITY_GOOD = ($(DATALOCALITY_STRINGS) && $(DATALOCALITY_WHOLE) && \
+    regexp("^(?:(?=[^,]{1,<chars>},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++\\z", $(DATALOCALITY_LISTED)) =?= true && \
+    $(DATALOCALITY_MODE_GOOD) && $(DATALOCALITY_SECONDS_GOOD)) =?= true
+# JobFactoryId is only in the ad a schedd makes of a late-materialization cluster: each job of it is looked at on its own.
+DATALOCALITY_EXEMPT = JobUniverse =!= 5 || JobFactoryId isnt undefined || unparse(RequiredDatasets) == ""
+""".replace("<year>", str(_LONGEST_WAIT)).replace("<chars>", str(MAX_DID_CHARS))
+
+_TRANSFORM_NAMES = f"""\
+# --- the transform: a bare RequiredDatasets becomes all a job needs
+JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM}
+JOB_TRANSFORM_{TRANSFORM} @=end
+   NAME {TRANSFORM}
+"""
+
+_TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && JobFactoryId is undefined && DataLocalityTransformed =!= true && unparse(RequiredDatasets) != ""
+   EVALMACRO dl_good $(DATALOCALITY_GOOD)
+   if $(dl_good)
+      # the list: scopes added, doubles dropped
+      EVALMACRO dl_csv  join(",", split(regexps("(?<![^,])([^,]+),(?=(?:[^,]*,)*?\\1,)", $(DATALOCALITY_LISTED), "", "fg"), ","))
+      EVALMACRO dl_n    size(split("$(dl_csv)", ","))
+      EVALSET RequiredDatasets split("$(dl_csv)", ",")
+      EVALSET RequiredDatasetsCSV "$(dl_csv)"
+      EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: $(DATALOCALITY_MAX_AGE)
+"""
+
+_TRANSFORM_PLACE = r"""      # where it may run
+      EVALMACRO dl_mode  toLower(DataLocality ?: "$(DATALOCALITY_DEFAULT_MODE)")
+      EVALMACRO dl_waits "$(dl_mode)" != "require"
+      EVALMACRO dl_wait  DataLocalityMaxWait ?: ifThenElse("$(dl_mode)" == "prefer", $(DATALOCALITY_SETTLE), $(DATALOCALITY_WAIT))
+      EVALMACRO dl_step  ifThenElse($(dl_wait) / 12 > $(DATALOCALITY_STEP), $(dl_wait) / 12, $(DATALOCALITY_STEP))
+      EVALMACRO dl_here  <here>
+      EVALSET DataLocality "$(dl_mode)"
+      if $(dl_waits)
+         EVALSET DataLocalityMaxWait $(dl_wait)
+         EVALSET DataLocalityAnyAfter $(dl_step) * ((time() + $(dl_wait) + $(dl_step) - 1) / $(dl_step))
+         SET DataLocalityHere time() >= MY.DataLocalityAnyAfter || ($(dl_here))
+      else
+         DELETE DataLocalityAnyAfter
+         SET DataLocalityHere $(dl_here)
+      endif
+      DEFAULT Requirements true
+      SET Requirements ($(MY.Requirements)) && MY.DataLocalityHere
+"""
+
+_TRANSFORM_RANK = r"""      # how well it runs there: the share of its bytes, or of its datasets where a size is not known
+      EVALMACRO dl_sizes <sizes>
+      EVALMACRO dl_bytes ifThenElse(((($(dl_sizes)) > 0) && (($(dl_sizes)) < <most>)) =?= true, $(dl_sizes), 0.0)
+      EVALMACRO dl_sized $(dl_bytes) > 0
+      if $(dl_sized)
+         EVALMACRO dl_share <sized>
+         SET DataLocalityRank sum({$(dl_share)}) / $(dl_bytes)
+      else
+         EVALMACRO dl_share <counted>
+         SET DataLocalityRank sum({$(dl_share)}) / $(dl_n).0
+      endif
+      DEFAULT Rank 0.0
+      SET Rank (($(MY.Rank)) ?: 0.0) + $(DATALOCALITY_RANK_WEIGHT) * MY.DataLocalityRank
+      SET DataLocalityTransformed true
+   endif
+@end
+"""
+
+_GOT = 'substr(join(", ", RequiredDatasets) ?: "?", 0, 200)'
+_REFUSALS: Mapping[str, tuple[str, str]] = {
+    "DataLocalityList": (
+        "isList(RequiredDatasets)",
+        r'"RequiredDatasets must be a list of strings, such as {\"scope:name1\", \"scope:name2\"}"',
+    ),
+    "DataLocalityEmpty": (
+        "(size(RequiredDatasets) == 0) =!= true",
+        '"RequiredDatasets is empty: name the datasets the job reads, or leave the attribute out"',
+    ),
+    "DataLocalityStrings": (
+        "! isList(RequiredDatasets) || $(DATALOCALITY_STRINGS)",
+        r'"RequiredDatasets: every item must be a string in double quotes, such as \"scope:name\""',
+    ),
+    "DataLocalityText": (
+        '! $(DATALOCALITY_STRINGS) || (regexp("[^A-Za-z0-9._:/@=+~,-]", join(",", RequiredDatasets)) =?= false'
+        ' && ($(DATALOCALITY_WHOLE) || member("", RequiredDatasets) =!= false))',
+        f'strcat("RequiredDatasets: use letters, digits and . _ : / @ = + ~ - only; got ", {_GOT})',
+    ),
+    "DataLocalityScope": (
+        r"! $(DATALOCALITY_STRINGS) || size(RequiredDatasets) == 0"
+        r' || regexp("(^|,)(?:,|:|[^:,]+:,|[^:,]+,)", $(DATALOCALITY_LISTED)) =!= true',
+        'strcat("RequiredDatasets: every item must be scope:name, neither part empty",'
+        f' ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", " (there is no default scope here)", ""), "; got ", {_GOT})',
+    ),
+    "DataLocalityLength": (
+        f'! $(DATALOCALITY_STRINGS) || regexp("[^,]{{{MAX_DID_CHARS + 1}}}", $(DATALOCALITY_LISTED)) =!= true',
+        f'"RequiredDatasets: an item has more than {MAX_DID_CHARS} characters, its scope counted"',
+    ),
+    "DataLocalityMode": (
+        "$(DATALOCALITY_MODE_GOOD)",
+        r'"DataLocality must be \"require\", \"wait\" or \"prefer\""',
+    ),
+    "DataLocalitySeconds": (
+        "$(DATALOCALITY_SECONDS_GOOD)",
+        '"DataLocalityMaxWait and DataLocalityMaxAge must be whole numbers of seconds, up to a year;'
+        ' DataLocalityMaxAge more than 0"',
+    ),
+    "DataLocalityTransform": (
+        '(DataLocalityTransformed =?= true && unparse(DataLocalityHere) != "")',
+        f'"RequiredDatasets was not worked on: leave DataLocalityTransformed out of the job;'
+        f' if it is not there, the operator must see that JOB_TRANSFORM_NAMES has {TRANSFORM}"',
+    ),
+}
+REFUSALS = tuple(_REFUSALS)
+"""The names of our SUBMIT_REQUIREMENTs, in the order they are tried."""
+
+_EXTENDED = f"""\
+# --- what stays as it was submitted: expressions were made from it
+IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE)}
+# what only `hydrator release` (a queue super user) may edit
+PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED)}
+"""
+
+_STARTD = """\
+# A schedd reuses a claim by the ad it saw when it claimed; the startd looks at START for every job.
+# Without this a job may start where its data was. Only where the hook runs: a startd hydrated from
+# outside knows nothing of datasets and would refuse every job. GlideinWMS: put the clause into start_expr."""
+
+_NEGOTIATOR = """\
+# Where its data is comes before how large a slot is (the default sorts by size, a job's Rank only
+# decides among equals). Jobs without datasets add 0.
+NEGOTIATOR_PRE_JOB_RANK = {term}{found}
+
+# With this, all jobs of a burst run beside their data (6 of 6, instead of 1 of 5): the second can use the
+# partitionable slot that the first was given. It changes how every job of the pool is packed: your choice.
+# NEGOTIATOR_DEPTH_FIRST = true
+"""
+
+_OUR_WORDS: Mapping[str, Sequence[str]] = {
+    "JOB_TRANSFORM_NAMES": (TRANSFORM,),
+    "SUBMIT_REQUIREMENT_NAMES": REFUSALS,
+    "IMMUTABLE_JOB_ATTRS": IMMUTABLE,
+    "PROTECTED_JOB_ATTRS": PROTECTED,
+}

@@ -1,0 +1,300 @@
+"""What the commands print: rows for programs, tables for people, from the same values."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+from rich.console import Console
+from rich.table import Table
+
+from .cycle import Report, Rules
+from .demand import demand
+from .model import (
+    Action,
+    DatasetState,
+    Demand,
+    Did,
+    Hold,
+    Publish,
+    PublishedAd,
+    Site,
+    SiteAd,
+    Snapshot,
+    Withdraw,
+    unix,
+)
+from .snapshot import Memory, snapshot
+from .store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the state says, seen at *now*: the same values that the daemon works with."""
+
+    now: datetime
+    default_scope: str | None
+    memories: Mapping[str, Memory]
+    demand: Demand
+    snapshot: Snapshot
+    ads: Mapping[Site, SiteAd]
+    readback: Mapping[str, Mapping[Site, PublishedAd]]
+    report: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, store: Store, rules: Rules, *, now: datetime) -> Self:
+        state = store.load()
+        found = frozenset(did for dids in state.found.values() for did in dids)
+        wanted = demand(state.demand, pins=rules.pins, found=found, now=now)
+        view = snapshot(state.memories, wanted.dids, now=now, bound=rules.bound)
+        return cls(
+            now,
+            rules.default_scope,
+            state.memories,
+            wanted,
+            view,
+            state.ads,
+            store.readback(),
+            store.report("cycle"),
+        )
+
+
+def action_row(publisher: str, action: Action) -> dict[str, Any]:
+    """One decision of a plan."""
+    why = action.why if isinstance(action, Publish | Hold | Withdraw) else ""
+    ad = getattr(action, "ad", None)
+    return {
+        "publisher": publisher,
+        "site": action.site,
+        "action": type(action).__name__.lower(),
+        "why": why,
+        "generation": ad.generation if ad else None,
+        "as_of": unix(ad.as_of) if ad else None,
+    }
+
+
+def plan_rows(report: Report) -> list[dict[str, Any]]:
+    return [action_row(outcome.publisher, action) for outcome in report.outcomes for action in outcome.plan]
+
+
+def plan(report: Report) -> None:
+    table = _table("publisher", "site", "action", "generation", "read", "why")
+    for row in plan_rows(report):
+        read = "" if row["as_of"] is None else age(unix(report.at) - row["as_of"])
+        table.add_row(
+            row["publisher"], row["site"], row["action"], _text(row["generation"]), read, row["why"]
+        )
+    _console().print(table)
+
+
+def cycle(report: Report) -> None:
+    plan(report)
+    jobs = sum(want.jobs for want in report.demand.wants)
+    _console().print(
+        f"{len(report.thought.ads)} sites, {len(report.demand.dids)} datasets wanted by {jobs} jobs"
+    )
+
+
+def failures(report: Report) -> list[str]:
+    """One sentence for each part of a cycle that failed."""
+    failed = [f"catalogue {name}: {why}" for name, why in report.surveyed.items() if why]
+    failed += [f"publisher {o.publisher}: {o.error}" for o in report.outcomes if o.error]
+    failed += [
+        f"publisher {o.publisher}: sent but not read back: {', '.join(o.unconfirmed)}"
+        for o in report.outcomes
+        if o.unconfirmed
+    ]
+    return [*failed, *([report.unsaved] if report.unsaved else [])]
+
+
+def status_rows(known: Known) -> dict[str, Any]:
+    report = known.report
+    return {
+        "last_cycle": report.get("at"),
+        "whole": report.get("whole"),
+        "catalogues": [
+            {
+                "catalogue": name,
+                "read": unix(memory.at) if memory.at else None,
+                "sites": sorted(memory.sites),
+                "datasets": len(memory.known),
+                "failure": memory.failure,
+                "unmapped": sorted(memory.unmapped),
+            }
+            for name, memory in sorted(known.memories.items())
+        ],
+        "demand": {
+            "datasets": len(known.demand.dids),
+            "jobs": sum(want.jobs for want in known.demand.wants),
+            "refused": dict(known.demand.refused),
+            "unseen": dict(known.snapshot.unseen),
+            "clashes": [list(clash) for clash in known.snapshot.clashes],
+            "left_out": report.get("left_out", {}),
+        },
+        "publishers": [
+            {"publisher": name, "ads": len(known.readback.get(name, {})), **outcome}
+            for name, outcome in sorted(report.get("publishers", {}).items())
+        ],
+    }
+
+
+def status(known: Known) -> None:
+    rows = status_rows(known)
+    console = _console()
+    when = "never" if rows["last_cycle"] is None else f"{age(unix(known.now) - rows['last_cycle'])} ago"
+    console.print(f"last cycle: {when}, {'whole' if rows['whole'] else 'with failures'}")
+    table = _table("catalogue", "read", "sites", "datasets", "trouble")
+    for row in rows["catalogues"]:
+        read = "never" if row["read"] is None else f"{age(unix(known.now) - row['read'])} ago"
+        trouble = row["failure"] or (f"no site for {', '.join(row['unmapped'])}" if row["unmapped"] else "")
+        table.add_row(row["catalogue"], read, str(len(row["sites"])), str(row["datasets"]), trouble)
+    console.print(table)
+    table = _table("publisher", "ads read back", "trouble")
+    for row in rows["publishers"]:
+        missing = ", ".join(row["not_read_back"])
+        table.add_row(
+            row["publisher"],
+            str(row["ads"]),
+            row["error"] or (f"not read back: {missing}" if missing else ""),
+        )
+    console.print(table)
+    wanted = rows["demand"]
+    console.print(f"{wanted['datasets']} datasets wanted by {wanted['jobs']} jobs")
+    for line in _trouble_with_demand(wanted):
+        console.print(line, style="yellow", highlight=False)
+
+
+def _trouble_with_demand(wanted: Mapping[str, Any]) -> Iterable[str]:
+    for text, reason in wanted["refused"].items():
+        yield f"a job names {text!r}, which is no DID: {reason}"
+    for clash in wanted["clashes"]:
+        yield f"not advertised, since only letter case tells them apart: {', '.join(clash)}"
+    for did, reason in wanted["unseen"].items():
+        yield f"could not be asked about {did}: {reason}"
+    for site, wants in wanted["left_out"].items():
+        jobs = sum(max(1, want["jobs"]) for want in wants)
+        yield f"no room in the ad of {site} for the datasets of {jobs} jobs, the first {wants[0]['first']}"
+
+
+def site_rows(known: Known) -> list[dict[str, Any]]:
+    rows = []
+    for site in sorted(known.ads.keys() | known.snapshot.sites.keys()):
+        ad, facts = known.ads.get(site), known.snapshot.sites.get(site)
+        states = [fact.state for fact in facts.facts.values()] if facts else []
+        rows.append(
+            {
+                "site": site,
+                "as_of": unix(ad.as_of) if ad else None,
+                "generation": ad.generation if ad else None,
+                "truncated": ("DataLocalityTruncated", "true") in ad.content if ad else None,
+                "states": {state.value: states.count(state) for state in DatasetState if state in states},
+                "read_back": {
+                    publisher: {"generation": ads[site].generation, "as_of": unix(ads[site].as_of)}
+                    for publisher, ads in sorted(known.readback.items())
+                    if site in ads
+                },
+            }
+        )
+    return rows
+
+
+def sites(known: Known) -> None:
+    table = _table("site", "read", "generation", "datasets", "published in")
+    for row in site_rows(known):
+        states = ", ".join(f"{count} {state}" for state, count in row["states"].items())
+        there = [
+            name if shown["generation"] == row["generation"] else f"{name} (generation {shown['generation']})"
+            for name, shown in row["read_back"].items()
+        ]
+        read = "never" if row["as_of"] is None else f"{age(unix(known.now) - row['as_of'])} ago"
+        table.add_row(
+            row["site"],
+            read,
+            _text(row["generation"]),
+            (states or "none wanted") + (" (truncated)" if row["truncated"] else ""),
+            ", ".join(there) or "nowhere",
+        )
+    _console().print(table)
+
+
+def dataset_rows(known: Known, asked: Sequence[Did] | None) -> list[dict[str, Any]]:
+    jobs: dict[Did, int] = {}
+    for want in known.demand.wants:
+        for did in want.dids:
+            jobs[did] = jobs.get(did, 0) + want.jobs
+    clashing = {did for clash in known.snapshot.clashes for did in clash}
+    return [
+        {
+            "did": did,
+            "jobs": jobs.get(did, 0),
+            "wanted": did in jobs,
+            "bytes": known.snapshot.bytes_total.get(did),
+            "unseen": known.snapshot.unseen.get(did),
+            "clash": did in clashing,
+            "sites": {
+                site: {
+                    "state": fact.state.value,
+                    "fraction": fact.fraction,
+                    "as_of": unix(fact.as_of),
+                }
+                for site, facts in known.snapshot.sites.items()
+                if (fact := facts.facts.get(did))
+            },
+        }
+        for did in (asked if asked is not None else sorted(jobs))
+    ]
+
+
+def datasets(known: Known, asked: Sequence[Did] | None) -> None:
+    table = _table("dataset", "jobs", "site", "state", "read", "note")
+    for row in dataset_rows(known, asked):
+        note = _note(row)
+        if not row["sites"]:
+            table.add_row(
+                row["did"], str(row["jobs"]), "-", "nowhere" if row["wanted"] else "not asked", "", note
+            )
+        for site, fact in row["sites"].items():
+            fraction = "" if fact["fraction"] is None else f" {fact['fraction']:.0%}"
+            table.add_row(
+                row["did"],
+                str(row["jobs"]),
+                site,
+                fact["state"] + fraction,
+                f"{age(unix(known.now) - fact['as_of'])} ago",
+                note,
+            )
+    _console().print(table)
+
+
+def _note(row: Mapping[str, Any]) -> str:
+    if row["clash"]:
+        return "not advertised: letter case alone tells it from another"
+    if row["unseen"]:
+        return f"could not be asked about: {row['unseen']}"
+    return "" if row["wanted"] else "no job, pin or pattern wants it, so no catalogue is asked about it"
+
+
+def age(seconds: float) -> str:
+    """A duration for people: two units at most."""
+    left = timedelta(seconds=max(0, int(seconds)))
+    hours, rest = divmod(left.seconds, 3600)
+    parts = [(left.days, "d"), (hours, "h"), (rest // 60, "min"), (rest % 60, "s")]
+    shown = [f"{value} {unit}" for value, unit in parts if value][:2]
+    return " ".join(shown) or "0 s"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _console() -> Console:
+    width = None if sys.stdout.isatty() else 200
+    return Console(width=width, soft_wrap=False, highlight=False, markup=False)
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)

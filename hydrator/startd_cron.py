@@ -1,0 +1,1229 @@
+#!/bin/sh
+""":"
+# Python reads on below; sh runs this much: it finds an interpreter and starts it clean (-I -S: no
+# PYTHONPATH, no site-packages, half the start-up time). A glidein must not end because a node has no
+# Python: status 0 there.
+for python in python3 /usr/libexec/platform-python; do
+    command -v "$python" >/dev/null 2>&1 && exec "$python" -I -S "$0" "$@"
+done
+echo "hydrator hook: no python3 on PATH=$PATH: install Python 3.6 or later" >&2
+case "$1" in *glidein_config) exit 0 ;; esac
+exit 2
+":"""
+
+__doc__ = """The hook: prints one site's data-locality ad into the slot ads of the startd that runs it.
+
+It is one file for Python 3.6 or later, needs the standard library only and imports nothing of the project:
+it is copied to worker nodes and run by STARTD_CRON. ``--help`` lists the options; each is also read as
+``HYDRATOR_<OPTION>`` from the environment, then from the ``glidein_config`` file of a glidein.
+
+What comes out, always whole or not at all::
+
+    <empty line>                   a cut line of an earlier run must not eat our first one
+    DataLocalitySite = "UK"        the contract's attributes, written anew from the values that were read:
+    ...                            no byte of the source is copied
+    DataLocalityVia = "hook"
+    - locality update:true         `update:true` when this generation is not the one last printed for this startd
+
+Exit status: 0 printed what the source says now; 1 the source failed, and either its last answer was printed
+from the local copy (its ``DataLocalityAsOf`` stands still, so expressions see the age) or nothing was (the
+startd keeps what it has, with the age that has); 2 wrong usage or configuration, nothing printed. Every status
+but 0 comes with one line on stderr. The startd publishes what was printed whatever the status. Under
+GlideinWMS (its ``glidein_config`` is the first argument) the status is always 0: another one there ends the
+glidein at its start, and later marks all of it as failing.
+
+A source whose clock is up to MAX_SKEW ahead of ours is believed, and its AsOf is cut to our time, so no fact
+looks younger than it is; one further ahead is refused, or its facts would stay young forever.
+"""
+
+import os
+import sys
+import time
+
+if False:  # for the type checker only: `typing` costs start-up time
+    from collections.abc import Callable
+    from socket import socket
+    from ssl import SSLSocket
+
+VERSION = "0.1.0"
+CONTRACT = 1
+TAGS = ("locality",)
+"""All tags of the contract. A block stays in the startd until its tag is printed again: each run prints all."""
+
+MAX_BODY = 1 << 20
+"""Bytes of the longest answer that is read."""
+MAX_LINE = 65000
+"""Bytes of the longest line: the startd cuts at 65,536 (HTCondor 9.0.2 and later) and loses the attribute."""
+MAX_SKEW = 300
+"""Seconds that the daemon's clock may be ahead of this node's."""
+WRITE_SECONDS = 30
+"""How long the startd may keep its pipe full before we give up."""
+DRAIN_SECONDS = 5
+"""How long we stay until the pipe is empty: the startd reads little of what is left there after our exit."""
+
+SITE_KEYS = (
+    "GLIDEIN_ResourceName",
+    "GLIDEIN_CMSSite",
+    "GLIDEIN_Site",
+    "GLIDEIN_SiteResource",
+    "SiteLocation",
+)
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+DIGITS = "0123456789"
+DID_CHARACTERS = LETTERS + DIGITS + "._:/@=+~-"
+MAX_DID = 500
+STATES = frozenset(("AVAILABLE", "STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"))
+
+HELP = """usage: startd_cron.py [--site NAME] (--url URL | --file PATH | --collector HOST) [options]
+
+Prints the data-locality ad of one site for HTCondor's STARTD_CRON.
+
+  --site NAME        the site of this node; without it: attributes of --site-keys, looked up in the environment
+                     (NAME, _CONDOR_NAME), then glidein_config, then condor_config_val
+  --site-keys A,B    their order (GLIDEIN_ResourceName,GLIDEIN_CMSSite,GLIDEIN_Site,GLIDEIN_SiteResource,SiteLocation)
+  --url URL          the daemon, http or https: URL/v1/sites/SITE/ad, or the URL with {site} in it
+  --file PATH        an ad file, a directory with SITE.ad in it (percent-encoded), or a path with {site} in it
+  --collector HOST   the site ad in the collector, by condor_status
+  --token-file PATH  bearer token for the daemon; sent over https, or to this host, only
+  --ca-file PATH     certificates to trust instead of the system's
+  --cache-dir PATH   private directory for the last answer and the generation printed last
+  --timeout SECONDS  for the whole of one question (10)
+  --jitter SECONDS   wait a random part of this before asking a server (2; 0 for --file)
+  --help, --version
+
+Each option is also read as HYDRATOR_SITE, HYDRATOR_URL, ... from the environment, then from glidein_config.
+Proxies: http_proxy, https_proxy, no_proxy; for http also GLIDEIN_Proxy_URL, PROXY_URL of glidein_config.
+"""
+
+OPTIONS = (
+    "site", "site-keys", "url", "file", "collector", "token-file", "ca-file", "cache-dir", "timeout", "jitter",
+)  # fmt: skip
+SOURCES = ("url", "file", "collector")
+
+
+class Trouble(Exception):
+    """Something that one line on stderr says; its class says who acts next."""
+
+
+class BadUsage(Trouble):
+    """Whoever configured the hook acts: exit 2."""
+
+
+class Away(Trouble):
+    """The source did not answer this time: the local copy speaks for it."""
+
+
+class Refused(Trouble):
+    """The source's answer cannot be believed: the local copy speaks for it."""
+
+
+class Denied(Trouble):
+    """The source answered, and the answer is no: the local copy stays silent."""
+
+
+# ---------------------------------------------------------------- literals: text -> value, value -> text
+
+
+def shown(text: str) -> str:
+    """*text* for a message: short, printable, quoted."""
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def did(text: str) -> str:
+    """A dataset's name; its characters are those that cannot end a ClassAd string or a quoted name."""
+    if not 0 < len(text) <= MAX_DID or text.strip(DID_CHARACTERS):
+        raise Refused(f"{shown(text)} is not a dataset's name")
+    return text
+
+
+def string(text: str) -> str:
+    """A ClassAd string of printable ASCII that needs no escape."""
+    inside = text[1:-1]
+    if len(text) < 2 or text[0] != '"' or text[-1] != '"' or not plain(inside):
+        raise Refused(f"{shown(text)} is not a plain string")
+    return inside
+
+
+def plain(text: str) -> bool:
+    """Whether *text* is printable ASCII without quotes and backslashes, up to 200 characters."""
+    return len(text) <= 200 and all(" " <= letter <= "~" and letter not in "\"'\\" for letter in text)
+
+
+def state(text: str) -> str:
+    """One of the contract's states, as a ClassAd string."""
+    inside = text[1:-1]
+    if inside not in STATES or text != '"' + inside + '"':
+        raise Refused(f"{shown(text)} is not a state")
+    return inside
+
+
+def integer(text: str) -> int:
+    """A whole number, 0 or more."""
+    if not 0 < len(text) <= 15 or text.strip(DIGITS):
+        raise Refused(f"{shown(text)} is not a whole number")
+    return int(text)
+
+
+def share(text: str) -> float:
+    """A real from 0 to 1, in any notation of HTCondor (``5.000000000000000E-01``, ``0.5``)."""
+    try:
+        value = float(text) if not text.strip(DIGITS + ".eE+-") else -1.0
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise Refused(f"{shown(text)} is not a number from 0 to 1")
+    return abs(value)
+
+
+def boolean(text: str) -> bool:
+    """``true`` or ``false``, in any letter case."""
+    if text.lower() not in ("true", "false"):
+        raise Refused(f"{shown(text)} is not true or false")
+    return text.lower() == "true"
+
+
+def inside(text: str, opening: str, closing: str) -> str:
+    if len(text) < 2 or text[0] != opening or text[-1] != closing:
+        raise Refused(f"{shown(text)} does not stand in {opening} {closing}")
+    return text[1:-1].strip(" ")
+
+
+def told_apart(names: "list[str]") -> "list[str]":
+    """*names*, if no two of them are one name to ClassAds, which ignore letter case."""
+    if len({name.lower() for name in names}) != len(names):
+        raise Refused("two of its datasets differ in letter case only, or are the same")
+    return names
+
+
+def names(text: str) -> "list[str]":
+    """A list of dataset names: ``{"a:1","b:2"}``."""
+    between = inside(text, "{", "}")
+    items = [item.strip(" ") for item in between.split(",")] if between else []
+    return told_apart([did(item[1:-1]) for item in items if quoted(item, '"')])
+
+
+def quoted(text: str, quote: str) -> bool:
+    """True; a text that does not stand in *quote* is refused."""
+    if len(text) < 2 or text[0] != quote or text[-1] != quote:
+        raise Refused(f"{shown(text)} does not stand in {quote}")
+    return True
+
+
+def pair(item: str) -> "tuple[str, str]":
+    """``'a:1' = literal`` -> name and literal; HTCondor prints names that are identifiers unquoted."""
+    item = item.strip(" ")
+    if item[:1] == "'":
+        name, _, rest = item[1:].partition("'")
+    else:
+        name, rest = item[: len(item) - len(item.lstrip(LETTERS + DIGITS + "_"))], ""
+        rest = item[len(name) :]
+    rest = rest.lstrip(" ")
+    if rest[:1] != "=":
+        raise Refused(f"{shown(item)} is not 'name' = literal")
+    return did(name), rest[1:].strip(" ")
+
+
+def record(text: str, value: "Callable[[str], object]") -> "dict[str, object]":
+    """A nested ad, ``['a:1'=literal;'b:2'=literal]``, with each literal read by *value*."""
+    between = inside(text, "[", "]")
+    pairs = [pair(item) for item in between.split(";")] if between else []
+    told_apart([name for name, _ in pairs])
+    return {name: value(text) for name, text in pairs}
+
+
+def states(text: str) -> "dict[str, object]":
+    return record(text, state)
+
+
+def shares(text: str) -> "dict[str, object]":
+    return record(text, share)
+
+
+def times(text: str) -> "dict[str, object]":
+    return record(text, integer)
+
+
+READERS = {
+    "DataLocalitySite": string,
+    "AvailableDatasets": names,
+    "DatasetStates": states,
+    "DatasetFractions": shares,
+    "DatasetAsOf": times,
+    "DataLocalityTruncated": boolean,
+    "DataLocalityTrust": share,
+    "DataLocalityAsOf": integer,
+    "DataLocalityGeneration": integer,
+    "DataLocalityVersion": integer,
+}
+"""The attributes that may come in, and how each is read; their order is the order they are printed in."""
+OPTIONAL = ("AvailableDatasets", "DataLocalityTrust")
+
+
+def literal(value: object) -> str:
+    """*value* as a ClassAd literal on one line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return real(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, list):
+        return "{" + ",".join(['"' + name + '"' for name in value]) + "}"
+    if isinstance(value, dict):
+        return "[" + ";".join(["'" + name + "'=" + literal(each) for name, each in value.items()]) + "]"
+    return '"' + str(value) + '"'
+
+
+def real(value: float) -> str:
+    """A real as the daemon writes it: shortest exact digits, no exponent."""
+    text = repr(value)
+    if "e" not in text:
+        return text
+    return format(value, ".24f").rstrip("0") if value > 1e-20 else "0.0"
+
+
+# ---------------------------------------------------------------- one site's ad: text -> values -> text
+
+
+def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
+    """The attributes in *text*, one ``Name = literal`` a line, believed only as a whole.
+
+    Raises:
+        Refused: anything but the contract's attributes with literals of their types, each once; a text without
+            ``DataLocalityVersion = 1`` as its last line (torn); another site's; an AsOf too far ahead of *now*.
+    """
+    ad = {}  # type: dict[str, object]
+    lines = decoded(text).split("\n")
+    for line in lines[:-1]:
+        name, equals, rest = line.partition(" = ")
+        if not equals or name not in READERS:
+            raise Refused(f"{shown(line)} is not an attribute that this hook prints")
+        if name in ad:
+            raise Refused(f"it has {name} twice")
+        if len(line) > MAX_LINE:
+            raise Refused(f"its line {name} has {len(line)} bytes, {MAX_LINE} are allowed")
+        ad[name] = read_literal(name, rest)
+    if lines[-1] or not ad or list(ad)[-1] != "DataLocalityVersion":
+        raise Refused("it is torn: its last line is not DataLocalityVersion = 1")
+    return believed(ad, site, now)
+
+
+def decoded(text: bytes) -> str:
+    try:
+        return text.decode("ascii")
+    except UnicodeDecodeError as trouble:
+        raise Refused(f"its byte {trouble.start} is not ASCII") from trouble
+
+
+def read_literal(name: str, text: str) -> object:
+    try:
+        return READERS[name](text)
+    except Refused as trouble:
+        raise Refused(f"in {name}: {trouble}") from trouble
+
+
+def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
+    """The newest of the ads that ``condor_status -long`` printed; attributes that are not ours are passed over.
+
+    Raises:
+        Denied: there is no ad.
+        Refused: as for :func:`read_ad`.
+    """
+    found = []
+    for lines in decoded(text).split("\n\n"):
+        ad = {}  # type: dict[str, object]
+        for line in lines.split("\n"):
+            name, _, rest = line.partition(" = ")
+            if name in READERS:
+                ad[name] = in_order(read_literal(name, rest))
+        if ad:
+            found.append(believed({name: ad[name] for name in READERS if name in ad}, site, now))
+    if not found:
+        raise Denied(
+            f"has no DataLocality ad for site {shown(site)}: is the daemon running, is --site right?"
+        )
+    return max(found, key=as_of)
+
+
+def in_order(value: object) -> object:
+    """*value* with its names sorted: a collector's order is its own."""
+    if isinstance(value, list):
+        return sorted(value)
+    if isinstance(value, dict):
+        return {name: value[name] for name in sorted(value)}
+    return value
+
+
+def as_of(ad: "dict[str, object]") -> int:
+    value = ad["DataLocalityAsOf"]
+    return value if isinstance(value, int) else 0
+
+
+def believed(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
+    """*ad*, if it is complete, of this contract, of *site* and not from the future."""
+    missing = [name for name in READERS if name not in ad and name not in OPTIONAL]
+    if missing:
+        raise Refused("it is torn: it lacks " + ", ".join(missing))
+    if ad["DataLocalityVersion"] != CONTRACT:
+        raise Refused(
+            f"it is version {ad['DataLocalityVersion']} of the contract, this hook reads {CONTRACT}: update it"
+        )
+    if ad["DataLocalitySite"] != site:
+        raise Refused(f"it speaks for site {shown(str(ad['DataLocalitySite']))}, asked was {shown(site)}")
+    return dated(ad, as_of(ad), now)
+
+
+def dated(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, object]":
+    """*ad* read at *moment*, which is cut to *now*; no fact in it is younger than the ad."""
+    if moment > now + MAX_SKEW:
+        raise Refused(
+            f"it was read {moment - now} s in the future: set the clocks of this node and of the daemon"
+        )
+    moment = min(moment, now)
+    facts = ad["DatasetAsOf"]
+    older = {name: min(at, moment) for name, at in facts.items()} if isinstance(facts, dict) else {}
+    return {
+        name: {"DataLocalityAsOf": moment, "DatasetAsOf": older}.get(name, value)
+        for name, value in ad.items()
+    }
+
+
+def ad_text(ad: "dict[str, object]") -> str:
+    """*ad* as it came in: ``read_ad`` of this is *ad*."""
+    return "".join([f"{name} = {literal(value)}\n" for name, value in ad.items()])
+
+
+def block(ad: "dict[str, object]", update: bool) -> bytes:
+    """All that one run prints: our attributes and the end of each of our TAGS."""
+    lines = [*ad_text(ad).splitlines(), 'DataLocalityVia = "hook"']
+    for line in lines:
+        if len(line) > MAX_LINE:
+            raise Refused(f"its line {line.split()[0]} has {len(line)} bytes, {MAX_LINE} are allowed")
+    ends = ["- " + tag + (" update:true" if update else "") for tag in TAGS]
+    return ("\n" + "\n".join(lines + ends) + "\n").encode("ascii")
+
+
+# ---------------------------------------------------------------- configuration
+
+
+def arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
+    """Options and other arguments of a command line; ``--name value`` and ``--name=value``."""
+    options = {}  # type: dict[str, str]
+    others = []  # type: list[str]
+    waiting = list(argv)
+    while waiting:
+        word = waiting.pop(0)
+        if not word.startswith("--"):
+            others.append(word)
+            continue
+        name, equals, value = word[2:].partition("=")
+        if name not in OPTIONS:
+            raise BadUsage(f"there is no option {shown(word)}: see --help")
+        if not equals and not waiting:
+            raise BadUsage(f"--{name} needs a value: see --help")
+        options[name] = value if equals else waiting.pop(0)
+        if not options[name]:
+            raise BadUsage(f"--{name} is empty: give a value or leave it out")
+    return options, others
+
+
+def glidein_config(others: "list[str]", environ: "dict[str, str]") -> "tuple[str, dict[str, str]]":
+    """The path of the glidein's ``glidein_config`` and what it says; both empty where there is none.
+
+    GlideinWMS gives the path as the first argument; its directory also holds the file CONDOR_CONFIG names.
+    """
+    if others and not os.path.isfile(others[0]):
+        raise BadUsage(f"unexpected argument {shown(others[0])}, which is no glidein_config file: see --help")
+    beside = os.path.join(
+        os.path.dirname(environ.get("CONDOR_CONFIG", "")) or "/nonexistent", "glidein_config"
+    )
+    for path in [*others[:1], environ.get("GLIDEIN_CONFIG", ""), environ.get("glidein_config", ""), beside]:
+        if path and os.path.isfile(path):
+            return path, glidein_values(path)
+    return "", {}
+
+
+def glidein_values(path: str) -> "dict[str, str]":
+    """``KEY value`` lines; the last of a key counts."""
+    values = {}  # type: dict[str, str]
+    try:
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                key, _, value = line.strip().partition(" ")
+                values[key] = value.strip()
+    except OSError as trouble:
+        raise BadUsage(f"cannot read {path}: {trouble.strerror}") from trouble
+    return values
+
+
+class Settings:
+    """What to do, from options, environment and glidein_config; *where* is the URL, path or host of *source*."""
+
+    def __init__(self, argv: "list[str]", environ: "dict[str, str]") -> None:
+        options, others = arguments(argv)
+        self.glidein_path, self.glidein = glidein_config(others, environ)
+        self.under_glidein = bool(others)
+        self.environ = environ
+        self.levels = (
+            options,
+            {name: environ.get(variable(name), "") for name in OPTIONS},
+            {name: self.glidein.get(variable(name), "") for name in OPTIONS},
+        )
+        self.source, self.where = self.one_source()
+        self.timeout = self.seconds("timeout", 10.0, 300)
+        self.jitter = self.seconds("jitter", 0.0 if self.source == "file" else 2.0, 3600)
+        if not self.timeout:
+            raise BadUsage("--timeout is 0: give seconds")
+        self.site_keys = (
+            tuple(key.strip() for key in self.value("site-keys").split(",") if key.strip()) or SITE_KEYS
+        )
+        for key in self.site_keys:
+            if key.strip(LETTERS + DIGITS + "_"):
+                raise BadUsage(f"--site-keys has {shown(key)}, which is no attribute's name")
+        self.site = self.value("site")
+        self.token = self.read_token()
+        self.ca_file = self.value("ca-file")
+        if self.ca_file and not os.path.isfile(self.ca_file):
+            raise BadUsage(f"--ca-file {shown(self.ca_file)} is no file")
+        if self.source == "url":
+            self.url = Url(self.where.replace("{site}", "x"))
+            self.proxy = proxy_for(self.url, environ, self.glidein)
+            if self.token and not self.url.safe and (self.proxy or not self.url.local):
+                raise BadUsage("a token is sent over https only, or to this host: write --url https://...")
+
+    def value(self, name: str) -> str:
+        return next((level[name] for level in self.levels if level.get(name)), "")
+
+    def one_source(self) -> "tuple[str, str]":
+        for level in self.levels:
+            given = [name for name in SOURCES if level.get(name)]
+            if len(given) > 1:
+                raise BadUsage(
+                    "more than one source: " + ", ".join(["--" + name for name in given]) + "; give one"
+                )
+            if given:
+                where = level[given[0]]
+                if not printable(where) or where.startswith("-"):
+                    raise BadUsage(
+                        f"--{given[0]} {shown(where)} cannot be used: it has spaces or odd characters"
+                    )
+                return given[0], where
+        raise BadUsage("no source: give --url, --file or --collector (or HYDRATOR_URL, ...)")
+
+    def seconds(self, name: str, default: float, most: float) -> float:
+        text = self.value(name)
+        if not text:
+            return default
+        if text.strip(DIGITS + ".") or not text.strip(".") or text.count(".") > 1 or float(text) > most:
+            raise BadUsage(f"--{name} {shown(text)} is not a number of seconds from 0 to {most}")
+        return float(text)
+
+    def read_token(self) -> str:
+        path = self.value("token-file")
+        if not path:
+            return ""
+        try:
+            with open(path, encoding="ascii") as lines:
+                token = lines.read(16384).strip()
+        except (OSError, ValueError) as trouble:
+            raise BadUsage(f"cannot read the token in {shown(path)}: {trouble}") from trouble
+        if not token or not printable(token):
+            raise BadUsage(f"{shown(path)} holds no token: one line without spaces is needed")
+        return token
+
+
+def variable(option: str) -> str:
+    return "HYDRATOR_" + option.upper().replace("-", "_")
+
+
+def printable(text: str) -> bool:
+    """Whether *text* is ASCII without spaces and control characters."""
+    return all("!" <= letter <= "~" for letter in text)
+
+
+def find_site(settings: Settings) -> str:
+    """The site of this node, checked; the places in order, in each the attributes in order."""
+    asked = (settings.site, from_environment, from_glidein_config, from_condor)
+    for place in asked:
+        site = place(settings).strip().strip('"') if callable(place) else place
+        if site and site != "None":
+            if not plain(site) or site.strip() != site:
+                raise BadUsage(
+                    f"the site {shown(site)} has quotes, odd characters or over 200 characters: set --site"
+                )
+            return site
+    raise BadUsage("no site: give --site NAME, or set one of " + ", ".join(settings.site_keys))
+
+
+def from_environment(settings: Settings) -> str:
+    """HTCondor reads ``_CONDOR_NAME`` in any letter case as configuration; pyglidein sets it so."""
+    values = {name.lower(): value for name, value in settings.environ.items()}
+    tried = [
+        values.get(prefix + key.lower(), "") for key in settings.site_keys for prefix in ("", "_condor_")
+    ]
+    return next((value for value in tried if value.strip('"')), "")
+
+
+def from_glidein_config(settings: Settings) -> str:
+    tried = [settings.glidein.get(key, "") for key in settings.site_keys]
+    return next((value for value in tried if value and value != "None"), "")
+
+
+def from_condor(settings: Settings) -> str:
+    """What ``condor_config_val`` says; a startd with a local name is asked for under that name."""
+    tool = find_tool("condor_config_val", settings)
+    if not tool:
+        return ""
+    local = local_name(startd(os.getppid())[2])
+    _, out, _ = run([tool, *local, *settings.site_keys], settings.timeout)
+    return next((line for line in out.decode("utf-8", "replace").split("\n") if line.strip(' "')), "")
+
+
+def find_tool(name: str, settings: Settings) -> str:
+    """The path of an HTCondor tool: on PATH, in the glidein's CONDOR_DIR, in /usr/bin; else empty."""
+    directories = settings.environ.get("PATH", "").split(":")
+    if settings.glidein.get("CONDOR_DIR"):
+        directories.append(os.path.join(settings.glidein["CONDOR_DIR"], "bin"))
+    for directory in [*directories, "/usr/bin"]:
+        path = os.path.join(directory, name)
+        if directory and os.access(path, os.X_OK):
+            return path
+    return ""
+
+
+def percent(text: str) -> str:
+    """*text* percent-encoded for one part of a URL's path or one file name."""
+    kept = LETTERS + DIGITS + "_.-~"
+    return "".join([chr(byte) if chr(byte) in kept else f"%{byte:02X}" for byte in text.encode()])
+
+
+# ---------------------------------------------------------------- sources
+
+
+def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
+    """The ad in a file; see ``--file``."""
+    if "{site}" in path:
+        path = path.replace("{site}", percent(site))
+    elif os.path.isdir(path):
+        path = os.path.join(path, percent(site) + ".ad")
+    try:
+        with open(path, "rb") as file:
+            text = file.read(MAX_BODY + 1)
+    except OSError as trouble:
+        raise Away(
+            f"cannot read {path}: {trouble.strerror}: is it the daemon's ad file, is --site right?"
+        ) from trouble
+    if len(text) > MAX_BODY:
+        raise Refused(f"{path} has over {MAX_BODY} bytes")
+    try:
+        return read_ad(text, site, now)
+    except Refused as trouble:
+        raise Refused(f"{path} is refused: {trouble}") from trouble
+
+
+def ask_collector(host: str, site: str, now: int, settings: Settings) -> "dict[str, object]":
+    """The site's ad in the collector, by ``condor_status`` with this node's credentials."""
+    tool = find_tool("condor_status", settings)
+    if not tool:
+        raise BadUsage("no condor_status on PATH, in CONDOR_DIR/bin or /usr/bin: install it, or use --url")
+    wanted = f'MyType == "DataLocality" && DataLocalitySite =?= "{site}"'
+    asked = [tool, "-pool", host, "-any", "-constraint", wanted, "-long", "-attributes", ",".join(READERS)]
+    status, out, said = run(asked, settings.timeout)
+    if status:
+        raise Away(f"condor_status -pool {host} failed with status {status}: {said}")
+    if len(out) > 4 * MAX_BODY:
+        raise Refused(f"collector {host}: its answer has over {4 * MAX_BODY} bytes")
+    try:
+        return read_classads(out, site, now)
+    except Denied as trouble:
+        raise Denied(f"collector {host} {trouble}") from trouble
+    except Refused as trouble:
+        raise Refused(f"the ad of collector {host} is refused: {trouble}") from trouble
+
+
+def run(command: "list[str]", timeout: float) -> "tuple[int, bytes, str]":
+    """Status, output and the last line of errors of *command*, which is killed after *timeout* seconds."""
+    import subprocess
+
+    try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as trouble:
+        raise Away(f"cannot run {command[0]}: {trouble.strerror}") from trouble
+    try:
+        out, said = child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, 9)
+        raise Away(f"{os.path.basename(command[0])} took over {timeout:g} s")
+    lines = said.decode("utf-8", "replace").strip().split("\n")
+    return child.returncode, out, lines[-1]
+
+
+class Url:
+    """An http(s) URL in its parts; *target* is the path with its query."""
+
+    def __init__(self, text: str) -> None:
+        scheme, _, rest = text.partition("://")
+        address, slash, path = rest.partition("/")
+        host, colon, port = address.rpartition(":") if not address.endswith("]") else (address, "", "")
+        if not colon:
+            host, port = address, "443" if scheme == "https" else "80"
+        bare = host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host
+        odd = bare.strip(LETTERS + DIGITS + (".-_" if bare == host else ".:"))
+        if (
+            scheme not in ("http", "https")
+            or not bare
+            or odd
+            or port.strip(DIGITS)
+            or not 0 < int(port or 0) < 65536
+        ):
+            raise BadUsage(
+                f"{shown(text)} is no URL: write http(s)://host[:port][/path], without user or password"
+            )
+        if "#" in path:
+            raise BadUsage(f"{shown(text)} has a #: write it without")
+        self.safe = scheme == "https"
+        self.address = address
+        self.host, self.port = bare, int(port)
+        self.target = slash + path or "/"
+        self.local = bare in ("localhost", "::1") or bare.startswith("127.")
+        self.text = text
+
+
+def ad_url(base: str, site: str) -> str:
+    """Where the daemon serves the ad of *site*; see ``--url``."""
+    if "{site}" in base:
+        return base.replace("{site}", percent(site))
+    return base.rstrip("/") + "/v1/sites/" + percent(site) + "/ad"
+
+
+def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") -> str:
+    """The proxy to ask for *url*, or an empty text.
+
+    The glidein's proxies are caches for http; they are not used for https, which they rarely let through.
+    """
+    for entry in (environ.get("no_proxy") or environ.get("NO_PROXY") or "").split(","):
+        name = entry.strip().partition(":")[0].lstrip(".").lower()
+        if name and (name == "*" or url.host.lower() == name or url.host.lower().endswith("." + name)):
+            return ""
+    if url.safe:
+        tried = [environ.get("https_proxy"), environ.get("HTTPS_PROXY")]
+    else:
+        tried = [environ.get("http_proxy"), environ.get("HTTP_PROXY")]
+        tried += [glidein.get("GLIDEIN_Proxy_URL"), glidein.get("PROXY_URL")]
+    tried += [environ.get("all_proxy"), environ.get("ALL_PROXY")]
+    found = next((each for each in tried if each and each != "None"), "")
+    if found and "://" not in found:
+        found = "http://" + found
+    if found and not found.startswith("http://"):
+        raise BadUsage(f"the proxy {shown(found)} is not http://host:port, the only kind this hook knows")
+    return found
+
+
+class Stream:
+    """Reads a connection by lines and by lengths; *where* names it in messages."""
+
+    def __init__(self, connection: "socket", where: str) -> None:
+        self.receive = connection.recv
+        self.where = where
+        self.kept = b""
+
+    def more(self) -> bool:
+        piece = self.receive(65536)
+        self.kept += piece
+        return bool(piece)
+
+    def line(self) -> bytes:
+        while b"\n" not in self.kept:
+            if len(self.kept) > 65536 or not self.more():
+                raise Refused(f"{self.where} does not speak HTTP, or stopped in the middle of its answer")
+        line, _, self.kept = self.kept.partition(b"\n")
+        return line.rstrip(b"\r")
+
+    def exactly(self, size: int) -> bytes:
+        if size > MAX_BODY:
+            raise Refused(f"{self.where} sends {size} bytes, {MAX_BODY} are allowed")
+        while len(self.kept) < size:
+            if not self.more():
+                raise Refused(f"{self.where} sent {len(self.kept)} of {size} bytes: its answer is torn")
+        found, self.kept = self.kept[:size], self.kept[size:]
+        return found
+
+    def rest(self) -> bytes:
+        while self.more():
+            if len(self.kept) > MAX_BODY:
+                raise Refused(f"{self.where} sends over {MAX_BODY} bytes")
+        return self.kept
+
+    def head(self) -> "tuple[int, dict[str, str]]":
+        """Status and header fields, their names in lower case."""
+        words = self.line().split(b" ")
+        if (
+            len(words) < 2
+            or not words[0].startswith(b"HTTP/1.")
+            or not words[1].isdigit()
+            or len(words[1]) != 3
+        ):
+            raise Refused(f"{self.where} does not speak HTTP")
+        fields = {}  # type: dict[str, str]
+        for _ in range(200):
+            line = self.line()
+            if not line:
+                return int(words[1]), fields
+            name, _, value = line.decode("latin-1").partition(":")
+            fields[name.strip().lower()] = value.strip()
+        raise Refused(f"{self.where} sends over 200 header fields")
+
+    def chunks(self) -> bytes:
+        body = b""
+        while True:
+            size = self.line().partition(b";")[0].strip()
+            if not 0 < len(size) <= 8 or size.strip(b"0123456789abcdefABCDEF"):
+                raise Refused(f"{self.where} sends chunks without a length")
+            if not int(size, 16):
+                return body
+            body += self.exactly(int(size, 16))
+            if self.line() or len(body) > MAX_BODY:
+                raise Refused(f"{self.where} sends chunks longer than announced, or over {MAX_BODY} bytes")
+
+    def body(self, fields: "dict[str, str]") -> bytes:
+        coding = fields.get("content-encoding", "identity").lower()
+        if "transfer-encoding" in fields:
+            if fields["transfer-encoding"].lower() != "chunked":
+                raise Refused(f"{self.where} sends Transfer-Encoding {shown(fields['transfer-encoding'])}")
+            body = self.chunks()
+        elif "content-length" in fields:
+            body = self.exactly(integer(fields["content-length"]))
+        else:
+            body = self.rest()
+        if coding == "identity":
+            return body
+        if coding not in ("gzip", "x-gzip"):
+            raise Refused(f"{self.where} sends Content-Encoding {shown(coding)}, which was not asked for")
+        return unzipped(body, self.where)
+
+
+def unzipped(body: bytes, where: str) -> bytes:
+    import zlib
+
+    unzip = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        text = unzip.decompress(body, MAX_BODY + 1)
+    except zlib.error as trouble:
+        raise Refused(f"{where} sends gzip that cannot be read: {trouble}") from trouble
+    if len(text) > MAX_BODY:
+        raise Refused(f"{where} sends over {MAX_BODY} bytes")
+    if not unzip.eof:
+        raise Refused(f"{where} sends torn gzip")
+    return text
+
+
+def get(url: Url, fields: "dict[str, str]", settings: Settings) -> "tuple[int, dict[str, str], bytes]":
+    """Status, header fields and body of one GET; redirects are not followed, so a token goes to *url* only."""
+    import socket
+
+    proxy = Url(settings.proxy.rstrip("/")) if settings.proxy else None
+    through = f" through proxy {proxy.address}" if proxy else ""
+    target = url.text if proxy and not url.safe else url.target
+    lines = [
+        f"GET {target} HTTP/1.1",
+        "Host: " + url.address,
+        *[f"{name}: {value}" for name, value in fields.items()],
+    ]
+    door = proxy or url
+    try:
+        connection = socket.create_connection((door.host, door.port), settings.timeout)
+        try:
+            if url.safe:
+                connection = secured(connection, url, proxy, settings)
+            connection.sendall(("\r\n".join([*lines, "Connection: close"]) + "\r\n\r\n").encode("ascii"))
+            stream = Stream(connection, url.text + through)
+            status, answer = stream.head()
+            return status, answer, stream.body(answer) if status == 200 else b""
+        finally:
+            connection.close()
+    except OSError as trouble:
+        raise Away(f"no answer from {url.text}{through}: {trouble.strerror or trouble}") from trouble
+
+
+def secured(connection: "socket", url: Url, proxy: "Url | None", settings: Settings) -> "SSLSocket":
+    """*connection* under TLS, its certificate checked; through a proxy by CONNECT."""
+    import ssl
+
+    if proxy:
+        address = url.address if url.address.endswith(f":{url.port}") else f"{url.address}:{url.port}"
+        asked = f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n"
+        connection.sendall(asked.encode("ascii"))
+        status, _ = Stream(connection, "proxy " + proxy.address).head()
+        if status != 200:
+            raise Away(
+                f"proxy {proxy.address} answers {status} to CONNECT {address}: set no_proxy, or ask its operator"
+            )
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file or None)
+    except (ssl.SSLError, OSError) as trouble:
+        raise BadUsage(f"--ca-file {shown(settings.ca_file)} cannot be used: {trouble}") from trouble
+    return context.wrap_socket(connection, server_hostname=url.host)
+
+
+def ask_url(url: Url, site: str, now: int, settings: Settings, kept: "Kept | None") -> "Kept":
+    """What the daemon serves for *site*, or *kept* with the AsOf of now when it says nothing changed."""
+    fields = {"User-Agent": "hydrator-hook/" + VERSION, "Accept": "text/plain", "Accept-Encoding": "gzip"}
+    if kept and kept.etag:
+        fields["If-None-Match"] = kept.etag
+    if settings.token:
+        fields["Authorization"] = "Bearer " + settings.token
+    status, answer, body = get(url, fields, settings)
+    moment = answer.get("x-datalocality-asof", "")
+    try:
+        if status == 200:
+            ad = read_ad(body, site, now)
+            etag = answer.get("etag", "")
+            fresh = dated(ad, integer(moment), now) if moment else ad
+            return Kept(etag if printable(etag) and len(etag) < 200 else "", fresh)
+        if status == 304 and kept and kept.etag:
+            # an old 304 out of a cache takes nothing back: we know that this content was true later
+            return Kept(
+                kept.etag, dated(kept.ad, max(integer(moment), as_of(kept.ad)), now) if moment else kept.ad
+            )
+    except Refused as trouble:
+        raise Refused(f"the answer of {url.text} is refused: {trouble}") from trouble
+    raise complaint(status, answer, url.text)
+
+
+def complaint(status: int, answer: "dict[str, str]", where: str) -> Trouble:
+    """What a status other than 200 and 304 means, and who acts."""
+    if status in (401, 403):
+        return Denied(f"{where} refuses us ({status}): check --token-file")
+    if status == 407:
+        return Denied(f"the proxy for {where} wants a login (407): set no_proxy, or use another proxy")
+    if status in (404, 410):
+        return Denied(f"{where} knows no such site ({status}): check --site and --url")
+    if 300 <= status < 400 and status != 304:
+        return Denied(
+            f"{where} redirects ({status}) to {shown(answer.get('location', ''))}: write the right --url"
+        )
+    return Away(f"{where} answers {status}")
+
+
+# ---------------------------------------------------------------- what is remembered between runs
+
+
+class Kept:
+    """An ad as it was last answered, with its ETag."""
+
+    def __init__(self, etag: str, ad: "dict[str, object]") -> None:
+        self.etag = etag
+        self.ad = ad
+
+
+class Shelf:
+    """A private directory for small files; one that others may write in is refused.
+
+    All paths are relative to the directory as it was opened, so it cannot be changed under us.
+    """
+
+    def __init__(self, path: str) -> None:
+        os.makedirs(path, 0o700, exist_ok=True)
+        self.directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        facts = os.fstat(self.directory)
+        if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+            os.close(self.directory)
+            raise PermissionError(13, "it belongs to somebody else, or others may write in it (chmod 700 it)")
+
+    def read(self, name: str) -> bytes:
+        """What was put under *name*, or nothing."""
+        try:
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.directory)
+        except OSError:
+            return b""
+        with os.fdopen(file, "rb") as lines:
+            return lines.read(MAX_BODY + 4096)
+
+    def put(self, name: str, text: bytes) -> None:
+        """Replace *name* at once, or drop it: an old copy must not come back later as if it were the last."""
+        draft = f"{name}.{os.getpid()}.new"
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(draft, flags, 0o600, dir_fd=self.directory), "wb") as file:
+                file.write(text)
+            os.replace(draft, name, src_dir_fd=self.directory, dst_dir_fd=self.directory)
+        except OSError:
+            self.drop(draft)
+            self.drop(name)
+
+    def drop(self, name: str) -> None:
+        try:
+            os.unlink(name, dir_fd=self.directory)
+        except OSError:
+            pass
+
+    def sweep(self, now: int) -> None:
+        """Drop what startds and runs left that ended long ago; one too many costs one early update."""
+        for name in os.listdir(self.directory):
+            if name.startswith("startd-") or name.endswith(".new"):
+                try:
+                    changed = os.stat(name, dir_fd=self.directory, follow_symlinks=False).st_mtime
+                except OSError:
+                    continue
+                if changed < now - 30 * 86400:
+                    self.drop(name)
+
+
+def find_shelf(settings: Settings) -> "Shelf | None":
+    """The directory asked for, else the first of the usual ones that is safe, else None."""
+    asked = settings.value("cache-dir")
+    if asked:
+        try:
+            return Shelf(asked)
+        except OSError as trouble:
+            raise BadUsage(f"--cache-dir {shown(asked)} cannot be used: {trouble.strerror}") from trouble
+    environ = settings.environ
+    home = environ.get("XDG_CACHE_HOME") or (environ.get("HOME") or "/nonexistent") + "/.cache"
+    spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - a directory of our own in it, refused if it is not
+    usual = [os.path.join(home, "classad-hydrator", "hook"), f"{spare}/hydrator-hook-{os.geteuid()}"]
+    if settings.glidein_path:
+        usual.insert(
+            0, os.path.join(os.path.dirname(os.path.abspath(settings.glidein_path)), "hydrator-hook")
+        )
+    for path in usual:
+        try:
+            return Shelf(path)
+        except OSError:
+            continue
+    return None
+
+
+def copy_name(settings: Settings, site: str) -> str:
+    import zlib
+
+    return f"ad-{percent(site)[:100]}-{zlib.crc32(settings.where.encode()):08x}"
+
+
+def read_copy(shelf: "Shelf | None", settings: Settings, site: str, now: int) -> "Kept | None":
+    """The last answer of this source for *site*, or None; a damaged copy counts as none."""
+    if shelf is None or settings.source == "file":
+        return None
+    first, _, rest = shelf.read(copy_name(settings, site)).partition(b"\n")
+    etag, _, text = rest.partition(b"\n")
+    try:
+        return Kept(decoded(etag), read_ad(text, site, now)) if first == settings.where.encode() else None
+    except Refused:
+        return None
+
+
+def keep_copy(shelf: "Shelf | None", settings: Settings, site: str, kept: Kept) -> None:
+    if shelf is not None and settings.source != "file":
+        shelf.put(
+            copy_name(settings, site), f"{settings.where}\n{kept.etag}\n{ad_text(kept.ad)}".encode("ascii")
+        )
+
+
+def startd(pid: int) -> "tuple[int, str, list[str]]":
+    """Process id, start time (clock ticks since boot) and arguments of the startd above *pid*, or of *pid*.
+
+    Under GlideinWMS a wrapper that lives for one run stands between us and the startd.
+    """
+    first = (pid, *process(pid)[1:])
+    for _ in range(8):
+        parent, started, words = process(pid)
+        if not parent:
+            break
+        if os.path.basename(words[0]) == "condor_startd":
+            return pid, started, words
+        pid = parent
+    return first
+
+
+def process(pid: int) -> "tuple[int, str, list[str]]":
+    """Parent, start time and arguments of process *pid*; 0 and empty texts where it cannot be seen."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read(4096).rpartition(b")")[2].split()
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(65536).decode("utf-8", "replace").split("\0")
+        return int(fields[1]), fields[19].decode("ascii"), words
+    except (OSError, ValueError, IndexError):
+        return 0, "", [""]
+
+
+def local_name(words: "list[str]") -> "list[str]":
+    """``-local-name X`` as it stands in a daemon's arguments, for condor_config_val."""
+    at = words.index("-local-name") if "-local-name" in words[:-1] else -1
+    return words[at : at + 2] if at >= 0 else []
+
+
+def instance() -> str:
+    """A name for this run of the startd; empty where it cannot be told."""
+    pid, started, _ = startd(os.getppid())
+    return f"startd-{percent(os.uname().nodename)}-{pid}-{started}" if started else ""
+
+
+# ---------------------------------------------------------------- printing
+
+
+def write(out: int, text: bytes, seconds: float) -> None:
+    """Write all of *text*, waiting up to *seconds* in all while the reader is slow.
+
+    In pieces that a pipe takes at once when it is writable: we must not make it non-blocking, others share it.
+    """
+    import select
+
+    end = time.monotonic() + seconds
+    ready = select.poll()
+    ready.register(out, select.POLLOUT)
+    while text:
+        left = end - time.monotonic()
+        if left <= 0 or not ready.poll(int(left * 1000) + 1):
+            raise Away(f"the startd does not read our output; {len(text)} bytes are left after {seconds} s")
+        try:
+            text = text[os.write(out, text[:4096]) :]
+        except BlockingIOError:
+            time.sleep(0.01)
+
+
+def drain(out: int, seconds: float) -> None:
+    """Wait until the reader took everything out of the pipe *out*, up to *seconds*.
+
+    The startd reads a few kilobytes of what is left after our exit and loses the rest (facts: 19 runs of 74).
+    """
+    import stat
+
+    if not stat.S_ISFIFO(os.fstat(out).st_mode):
+        return
+    import fcntl
+    import termios
+
+    end = time.monotonic() + seconds
+    pause = 0.001
+    while time.monotonic() < end:
+        if not int.from_bytes(fcntl.ioctl(out, termios.FIONREAD, bytes(4)), sys.byteorder):
+            return
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)
+
+
+def complain(text: str) -> None:
+    """One line on stderr, whatever is in *text*."""
+    line = "".join([letter if " " <= letter <= "~" else "?" for letter in " ".join(text.split())])
+    try:
+        os.write(2, ("hydrator hook: " + line[:600] + "\n").encode("ascii"))
+    except OSError:
+        pass
+
+
+# ---------------------------------------------------------------- one run
+
+
+def within(seconds: float, work: "Callable[[], Kept]") -> "Kept":
+    """What ``work()`` returns or raises, given *seconds*.
+
+    A thread does it, so that nothing it waits for (DNS, a dead mount, a slow drip) keeps us longer.
+    """
+    import _thread
+
+    box = []  # type: list[Kept | Exception]
+    done = _thread.allocate_lock()
+
+    def task() -> None:
+        try:
+            box.append(work())
+        except Exception as trouble:
+            box.append(trouble)
+        finally:
+            done.release()
+
+    done.acquire()
+    _thread.start_new_thread(task, ())
+    if not done.acquire(True, seconds):
+        raise Away(f"no answer within {seconds:g} s")
+    result = box[0]
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def ask(settings: Settings, site: str, kept: "Kept | None") -> Kept:
+    """What the source says now."""
+    now = int(time.time())
+    if settings.source == "file":
+        return Kept("", ask_file(settings.where, site, now))
+    if settings.source == "collector":
+        return Kept("", ask_collector(settings.where, site, now, settings))
+    return ask_url(Url(ad_url(settings.where, site)), site, now, settings, kept)
+
+
+def answer(settings: Settings, site: str, shelf: "Shelf | None") -> "tuple[Kept, str]":
+    """What to print, and what is wrong: the source's answer, or its last one out of the local copy."""
+    if settings.jitter:
+        time.sleep(settings.jitter * int.from_bytes(os.urandom(4), "big") / 2**32)
+    kept = read_copy(shelf, settings, site, int(time.time()))
+    margin = 1 if settings.source == "collector" else 0  # condor_status has the time, its end takes a moment
+    try:
+        fresh = within(settings.timeout + margin, lambda: ask(settings, site, kept))
+    except (Away, Refused) as trouble:
+        if kept is None:
+            raise
+        return kept, f"{trouble}; printed its last answer, of {int(time.time()) - as_of(kept.ad)} s ago"
+    if kept is None or kept.etag != fresh.etag or kept.ad != fresh.ad:
+        keep_copy(shelf, settings, site, fresh)
+    return fresh, ""
+
+
+def hook(settings: Settings, out: int) -> int:
+    """One run: ask, print everything, remember what was printed."""
+    site = find_site(settings)
+    if settings.under_glidein and not settings.environ.get("GLIDEIN_PERIODIC_SCRIPT"):
+        return 0  # GlideinWMS tries every script once at its start: the configuration is good, no startd is there
+    shelf = find_shelf(settings)
+    kept, wrong = answer(settings, site, shelf)
+    name = instance() if shelf else ""
+    mark = f"{site} {kept.ad['DataLocalityGeneration']} {VERSION}\n".encode("ascii")
+    last = shelf.read(name) if shelf and name else b""
+    write(out, block(kept.ad, update=last != mark), WRITE_SECONDS)
+    drain(out, DRAIN_SECONDS)
+    if shelf and name and last != mark:
+        shelf.put(name, mark)
+        shelf.sweep(int(time.time()))
+    if shelf is None:
+        wrong = (
+            wrong or "no safe directory for a local copy, so every run asks for everything: set --cache-dir"
+        )
+        complain(wrong)
+        return 0 if wrong.startswith("no safe") else 1
+    if wrong:
+        complain(wrong)
+    return 1 if wrong else 0
+
+
+def main(argv: "list[str]", environ: "dict[str, str]", out: int = 1) -> int:
+    """Run the hook; returns the exit status and never raises."""
+    under_glidein = bool(argv) and os.path.basename(argv[0]) == "glidein_config"
+    try:
+        if "--help" in argv or "--version" in argv:
+            text = HELP if "--help" in argv else f"hydrator hook {VERSION}, contract {CONTRACT}\n"
+            write(out, text.encode("ascii"), WRITE_SECONDS)
+            return 0
+        status = hook(Settings(argv, environ), out)
+    except BadUsage as trouble:
+        complain(str(trouble))
+        status = 2
+    except Trouble as trouble:
+        complain(str(trouble))
+        status = 1
+    except Exception as trouble:
+        complain(
+            f"{type(trouble).__name__}: {trouble}: this is a bug in the hook {VERSION}, please report it"
+        )
+        status = 1
+    return 0 if under_glidein else status
+
+
+if __name__ == "__main__":
+    # no clean-up at exit: a thread may still wait for a dead server, and it costs time
+    os._exit(main(sys.argv[1:], dict(os.environ)))

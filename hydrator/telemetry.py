@@ -1,0 +1,200 @@
+"""Logs (structlog) and metrics; the registry is passed in, so that two daemons in one process do not meet."""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from .cycle import Report
+from .model import DatasetState, Origin, Publish, Withdraw, unix
+
+_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+def configure_logs(level: str, style: str, stream: TextIO = sys.stderr) -> None:
+    """Send all logs, also those of libraries, to *stream*.
+
+    ``auto`` is coloured on a terminal and JSON elsewhere; NO_COLOR is obeyed.
+    """
+    console = style == "console" or (style == "auto" and stream.isatty())
+    colors = console and stream.isatty() and not os.environ.get("NO_COLOR")
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    last: list[Any] = (
+        [structlog.dev.ConsoleRenderer(colors=colors)]
+        if console
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for noisy in ("apscheduler", "httpx", "httpcore", "urllib3", "dogpile"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+class Metrics:
+    """What the daemon counts; labels are sites, catalogues, publishers and states, never datasets."""
+
+    def __init__(self, registry: CollectorRegistry, version: str) -> None:
+        Gauge("hydrator_build_info", "The version that runs.", ["version"], registry=registry).labels(
+            version
+        ).set(1)
+        self._cycles = Counter(
+            "hydrator_cycles", "Cycles, by outcome: whole, partial or failed.", ["outcome"], registry=registry
+        )
+        self._seconds = Histogram(
+            "hydrator_cycle_seconds", "How long a cycle took.", buckets=_SECONDS, registry=registry
+        )
+        self._last = Gauge(
+            "hydrator_last_cycle_timestamp_seconds",
+            "When the last cycle began that did not fail.",
+            registry=registry,
+        )
+        self._reads = Counter(
+            "hydrator_catalogue_reads",
+            "Polls of a catalogue, by outcome.",
+            ["catalogue", "outcome"],
+            registry=registry,
+        )
+        self._as_of = Gauge(
+            "hydrator_site_as_of_timestamp_seconds",
+            "The last complete reading of a site.",
+            ["site"],
+            registry=registry,
+        )
+        self._datasets = Gauge(
+            "hydrator_site_datasets",
+            "Demanded datasets at a site, by state.",
+            ["site", "state"],
+            registry=registry,
+        )
+        self._generation = Gauge(
+            "hydrator_site_generation", "The generation of a site's ad.", ["site"], registry=registry
+        )
+        self._left_out = Gauge(
+            "hydrator_site_left_out_jobs",
+            "Jobs whose datasets the size budget left out.",
+            ["site"],
+            registry=registry,
+        )
+        self._demanded = Gauge(
+            "hydrator_demanded_datasets", "Datasets wanted, by why.", ["origin"], registry=registry
+        )
+        self._unseen = Gauge(
+            "hydrator_unseen_datasets",
+            "Datasets that some catalogue could not be asked about.",
+            registry=registry,
+        )
+        self._clashes = Gauge(
+            "hydrator_clashing_datasets",
+            "Datasets not advertised: only letter case tells them apart.",
+            registry=registry,
+        )
+        self._published = Counter(
+            "hydrator_ads_sent",
+            "Site ads sent, by publisher and what was done.",
+            ["publisher", "action"],
+            registry=registry,
+        )
+        self._publish_errors = Counter(
+            "hydrator_publish_errors", "Cycles in which a publisher failed.", ["publisher"], registry=registry
+        )
+        self._unconfirmed = Gauge(
+            "hydrator_unconfirmed_ads", "Site ads sent but not read back.", ["publisher"], registry=registry
+        )
+        self._restarts = Gauge(
+            "hydrator_condor_child_restarts",
+            "How often the HTCondor child process was replaced.",
+            registry=registry,
+        )
+        for outcome in ("whole", "partial", "failed"):
+            self._cycles.labels(outcome)
+
+    def failed(self) -> None:
+        """A cycle ended with an error that nobody foresaw."""
+        self._cycles.labels("failed").inc()
+
+    def child_restarts(self, restarts: int) -> None:
+        self._restarts.set(restarts)
+
+    def record(self, report: Report, seconds: float) -> None:
+        """Count one cycle that took *seconds*."""
+        self._cycles.labels("whole" if report.whole else "partial").inc()
+        self._seconds.observe(seconds)
+        self._last.set(unix(report.at))
+        for catalogue, failure in report.surveyed.items():
+            self._reads.labels(catalogue, "failed" if failure else "answered").inc()
+        self._record_sites(report)
+        self._record_outcomes(report)
+        for origin in Origin:
+            dids = {did for want in report.demand.wants if want.origin is origin for did in want.dids}
+            self._demanded.labels(origin.name.lower()).set(len(dids))
+        self._unseen.set(len(report.thought.snapshot.unseen))
+        self._clashes.set(sum(len(clash) for clash in report.thought.snapshot.clashes))
+
+    def _record_sites(self, report: Report) -> None:
+        for gauge in (self._as_of, self._datasets, self._generation, self._left_out):
+            gauge.clear()
+        for site, ad in report.thought.ads.items():
+            self._as_of.labels(site).set(unix(ad.as_of))
+            self._generation.labels(site).set(ad.generation)
+        for site, facts in report.thought.snapshot.sites.items():
+            for state in DatasetState:
+                count = sum(fact.state is state for fact in facts.facts.values())
+                self._datasets.labels(site, state.value).set(count)
+        for site, draft in report.thought.drafts.items():
+            self._left_out.labels(site).set(sum(max(1, want.jobs) for want in draft.left_out))
+
+    def _record_outcomes(self, report: Report) -> None:
+        for outcome in report.outcomes:
+            if outcome.error:
+                self._publish_errors.labels(outcome.publisher).inc()
+                continue
+            self._unconfirmed.labels(outcome.publisher).set(len(outcome.unconfirmed))
+            for action in outcome.plan:
+                self._published.labels(outcome.publisher, type(action).__name__.lower()).inc()
+
+
+def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
+    """What one cycle says of itself in the log: what changed and why, and what went wrong."""
+    line: dict[str, Any] = {
+        "sites": len(report.thought.ads),
+        "datasets": len(report.demand.dids),
+        "seconds": round(seconds, 3),
+    }
+    changed = {
+        f"{action.site} in {outcome.publisher}": action.why
+        for outcome in report.outcomes
+        for action in outcome.plan
+        if isinstance(action, Publish | Withdraw)
+    }
+    wrong = {
+        "catalogues": {name: why for name, why in report.surveyed.items() if why},
+        "publishers": {o.publisher: o.error for o in report.outcomes if o.error},
+        "not_read_back": {o.publisher: o.unconfirmed for o in report.outcomes if o.unconfirmed},
+        "left_out": {site: len(d.left_out) for site, d in report.thought.drafts.items() if d.left_out},
+        "clashes": report.thought.snapshot.clashes,
+        "refused": report.demand.refused,
+    }
+    return {**line, "changed": changed} | {key: value for key, value in wrong.items() if value}

@@ -1,0 +1,182 @@
+"""From names in the configuration to the adapters that keep the promises; nobody else imports adapters."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from adapters.adfile import AdFilePublisher
+from adapters.collector import CollectorPublisher
+from adapters.condor import CondorClient, CondorSettings
+from adapters.file import FileCatalogue
+from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.schedds import ScheddQueues
+from adapters.web import Board, WebPublisher
+
+from .ads import Budget
+from .config import FileSource, RucioSource, Settings
+from .cycle import Cycle, Outlet, Rules
+from .errors import ConfigError
+from .model import parse_did
+from .plan import Policy
+from .ports import Catalogue, Clock
+from .store import State, Store
+
+
+def system_clock() -> datetime:
+    """The aware UTC time now, from the system."""
+    return datetime.now(UTC)  # noqa: TID251 - the one place where the clock is read
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that one configuration calls for."""
+
+    catalogues: tuple[Catalogue, ...]
+    client: CondorClient | None
+    outlets: tuple[Outlet, ...]
+    queues: ScheddQueues | None
+    rules: Rules
+    board: Board | None
+
+    def cycle(self, state: State, store: Store | None, clock: Clock) -> Cycle:
+        return Cycle(
+            catalogues=self.catalogues,
+            queues=self.queues,
+            outlets=self.outlets,
+            rules=self.rules,
+            clock=clock,
+            state=state,
+            store=store,
+        )
+
+    def close(self) -> None:
+        for catalogue in self.catalogues:
+            catalogue.close()
+        if self.client:
+            self.client.close()
+
+
+def condor_client(settings: Settings) -> CondorClient:
+    """The supervised child that holds the HTCondor bindings; it starts at the first question."""
+    pool = settings.htcondor
+    return CondorClient(
+        CondorSettings(
+            collector=pool.collector,
+            config_file=pool.config_file,
+            token_directory=pool.token_directory,
+            timeout=timedelta(seconds=pool.timeout_seconds),
+        )
+    )
+
+
+def assemble(
+    settings: Settings,
+    clock: Clock,
+    *,
+    board: Board | None = None,
+    url: Callable[[], str | None] | None = None,
+) -> Parts:
+    """Build all that *settings* name.
+
+    *url* tells where our HTTP server answers; without it there is none, and
+    nothing is published to it. *board* is what it served before a reload.
+
+    Raises:
+        ConfigError: with every problem of files that the configuration names.
+    """
+    needs_pool = settings.demand.ask_schedds or settings.publish.collector.enabled
+    client = condor_client(settings) if needs_pool else None
+    board = (board or Board()) if url and settings.publish.http.enabled else None
+    return Parts(
+        catalogues=_catalogues(settings, clock),
+        client=client,
+        outlets=tuple(_outlets(settings, clock, client, board, url)),
+        queues=ScheddQueues(client, clock) if client and settings.demand.ask_schedds else None,
+        rules=rules(settings),
+        board=board,
+    )
+
+
+def rules(settings: Settings) -> Rules:
+    """The part of *settings* that the core works by."""
+    scope = settings.daemon.default_scope
+    everything = ("*",) if settings.demand.scope == "all" else ()
+    return Rules(
+        default_scope=scope,
+        pins=frozenset(parse_did(pin, scope) for pin in settings.demand.pins),
+        patterns=(*settings.demand.patterns, *everything),
+        keep_demand=timedelta(hours=settings.demand.keep_hours),
+        bound=settings.daemon.bound,
+        budget=Budget(settings.budget.line_bytes, settings.budget.ad_bytes),
+        include_sites=tuple(settings.sites.include),
+        retired=frozenset(settings.sites.retired),  # type: ignore[arg-type]
+    )
+
+
+def _catalogues(settings: Settings, clock: Clock) -> tuple[Catalogue, ...]:
+    problems: list[str] = []
+    found: list[Catalogue] = []
+    for source in settings.catalogue:
+        try:
+            found.append(_catalogue(source, settings, clock))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return tuple(found)
+
+
+def _catalogue(source: FileSource | RucioSource, settings: Settings, clock: Clock) -> Catalogue:
+    if isinstance(source, FileSource):
+        return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
+    return RucioCatalogue(_rucio(source, settings), clock)
+
+
+def _rucio(source: RucioSource, settings: Settings) -> RucioSettings:
+    fields: dict[str, Any] = {
+        "name": source.name,
+        "url": source.url,
+        "auth_url": source.auth_url or source.url,
+        "account": source.account,
+        "auth_type": source.auth,
+        "username": source.username,
+        "password": _secret(source.name, source.password_file) if source.password_file else None,
+        "token_file": source.token_file,
+        "ca_cert": source.ca_cert,
+        "timeout": timedelta(seconds=source.timeout_seconds),
+        "vo": source.vo,
+        "site_attribute": source.site_attribute,
+        "sites": source.rse_sites,
+        "token_dir": settings.daemon.state_dir / "rucio" / source.name,
+    }
+    return RucioSettings(**fields)
+
+
+def _secret(catalogue: str, path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise ConfigError([f"catalogue {catalogue}: password_file {path}: {error.strerror}"]) from error
+
+
+def _outlets(
+    settings: Settings,
+    clock: Clock,
+    client: CondorClient | None,
+    board: Board | None,
+    url: Callable[[], str | None] | None,
+) -> Sequence[Outlet]:
+    outlets = []
+    publish = settings.publish
+    always = Policy(refresh_after=timedelta(0), expires=False)
+    if publish.file.enabled:
+        outlets.append(Outlet(AdFilePublisher(publish.file.directory, clock), always))
+    if board is not None and url is not None:
+        outlets.append(Outlet(WebPublisher(board, url, clock), always))
+    if publish.collector.enabled and client:
+        lifetime = timedelta(seconds=publish.collector.lifetime_seconds)
+        policy = Policy(refresh_after=min(lifetime / 3, timedelta(minutes=5)), expires=True)
+        outlets.append(Outlet(CollectorPublisher(client, lifetime=lifetime, clock=clock), policy))
+    return outlets

@@ -1,0 +1,263 @@
+"""A real Rucio server on SQLite, for tests and the demo: loopback, a free port, gone without a trace.
+
+    with RucioServer.start(folder) as rucio:
+        rucio.seed(("add_rse", {"rse": "UK-DISK", "attributes": {"site": "UK"}}), …)
+
+The server has a virtual environment of its own (``rucio`` and ``rucio-clients``
+share a package name), built once into the cache folder from
+``rucio-server.lock``. ``python -m testbed.rucio up`` runs one in the foreground.
+"""
+
+import argparse
+import ctypes
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+VERSION = "41.5.1"
+LOCK = Path(__file__).with_name("rucio-server.lock")
+SEED = Path(__file__).with_name("rucio_seed.py")
+_PR_SET_PDEATHSIG = 1
+
+
+class RucioUnavailable(Exception):
+    """The server's virtual environment cannot be built here, most often for lack of a package index."""
+
+
+def cache_folder() -> Path:
+    """Where downloads of this project are kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "classad-hydrator"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def server_python() -> Path:
+    """The Python of the server's virtual environment, built first where it is missing or of another lock.
+
+    Raises:
+        RucioUnavailable: pip could not install it; the text ends with pip's own words.
+    """
+    home = cache_folder() / f"rucio-{VERSION}"
+    stamp = home / "lock.sha256"
+    digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(home.parent / f"rucio-{VERSION}.flock"):
+        if not (stamp.is_file() and stamp.read_text() == digest):
+            shutil.rmtree(home, ignore_errors=True)
+            _build(home, digest)
+    return home / "bin" / "python"
+
+
+def _build(home: Path, digest: str) -> None:
+    """Build beside *home*, then rename: an interrupted build is never mistaken for a whole one."""
+    with tempfile.TemporaryDirectory(prefix=f"{home.name}.", dir=home.parent) as scratch:
+        venv = Path(scratch) / "venv"
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, capture_output=True)
+        pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        done = subprocess.run([*pip, "--no-deps", "-r", str(LOCK)], check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RucioUnavailable(f"cannot install the Rucio server: {done.stderr.strip()[-600:]}")
+        (venv / "lock.sha256").write_text(digest)
+        venv.rename(home)
+
+
+def _config(folder: Path, site_packages: Path, username: str, password: str) -> None:
+    """Write the server's two configuration files (what each line is for: facts of the Rucio test server)."""
+    etc = folder / "etc"
+    etc.mkdir(parents=True)
+    database = f"sqlite:///{folder}/rucio.db"
+    (folder / "log").mkdir()
+    (folder / "app").mkdir()
+    shutil.copy(SEED, folder / "app")  # away from this file, whose name is that of Rucio's package
+    (etc / "alembic.ini").write_text(
+        f"[alembic]\nsqlalchemy.url = {database}\n"
+        f"script_location = {site_packages}/rucio/db/sqla/migrate_repo/\n"
+        "[loggers]\nkeys = root\n[handlers]\nkeys =\n[formatters]\nkeys =\n"
+        "[logger_root]\nlevel = WARN\nhandlers =\n"
+    )
+    (etc / "rucio.cfg").write_text(
+        f"[common]\nlogdir = {folder}/log\nloglevel = WARNING\n"
+        f"mailtemplatedir = {site_packages.parents[2]}/rucio/etc/mail_templates\n"
+        f"[database]\ndefault = {database}\npool_reset_on_return = rollback\necho = 0\n"
+        f"[bootstrap]\nuserpass_identity = {username}\nuserpass_pwd = {password}\n"
+        f"userpass_email = {username}@localhost\n"
+        "[monitor]\nenable_metrics = False\n"
+        "[policy]\npermission = generic\nschema = generic\nlfn2pfn_algorithm_default = hash\n"
+        "support = testbed\nsupport_rucio = testbed\n"
+        "[cache]\nurl = 127.0.0.1:1\n"
+        f"[alembic]\ncfg = {etc}/alembic.ini\n"
+        "[conveyor]\nscheme = mock,https,davs,root\ntransfertool = mock\n"
+    )
+
+
+def _dies_with_parent() -> Callable[[], None]:
+    """A ``preexec_fn``: the kernel ends the child when the thread that started it ends, even by SIGKILL."""
+    libc = ctypes.CDLL(None)
+    parent = os.getpid()
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
+
+
+@dataclass
+class RucioServer:
+    """A running server. Everything it wrote is in *folder*, which ``stop`` removes.
+
+    Start it in a thread that lives as long as it: the server ends with that thread.
+    """
+
+    folder: Path
+    url: str
+    process: subprocess.Popen[bytes]
+    account: str = "root"
+    username: str = "testbed"
+    password: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+    start_seconds: float = 0.0
+
+    @classmethod
+    def start(cls, folder: Path) -> Self:
+        """Start a server with an empty catalogue in *folder*, which must not exist yet or be empty.
+
+        Raises:
+            RucioUnavailable: there is no server to start and none can be installed.
+            RuntimeError: it did not answer within 60 s; the text has the end of its log.
+        """
+        python = server_python()
+        began = time.monotonic()
+        folder = folder.resolve()
+        password, key = secrets.token_hex(8), secrets.token_hex(16)
+        site_packages = next((python.parents[1] / "lib").glob("python3*/site-packages"))
+        _config(folder, site_packages, cls.username, password)
+        environment = _environment(folder, key)
+        bootstrap = [str(python), str(folder / "app" / SEED.name), "bootstrap"]
+        subprocess.run(bootstrap, check=True, env=environment, cwd=folder)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            process = _serve(python, folder, environment, listener.fileno())
+        server = cls(folder, url, process, password=password, key=key)
+        server._wait_until_it_answers()
+        server.start_seconds = time.monotonic() - began
+        return server
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                if httpx.get(f"{self.url}/ping", timeout=10, trust_env=False).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                time.sleep(0.05)
+        log = (self.folder / "server.log").read_text(errors="replace")[-2000:]
+        self.stop()
+        raise RuntimeError(f"the Rucio server did not answer:\n{log}")
+
+    def seed(self, *commands: tuple[str, Mapping[str, Any]]) -> list[Any]:
+        """Run *commands* of ``rucio_seed.py`` inside the server, one transaction each.
+
+        Raises:
+            RuntimeError: one failed; those before it stand.
+        """
+        headers = {"X-Testbed-Key": self.key}
+        sent = httpx.post(
+            f"{self.url}/testbed/seed", json=commands, headers=headers, timeout=300, trust_env=False
+        ).raise_for_status()
+        answer: dict[str, Any] = sent.json()
+        if "error" in answer:
+            raise RuntimeError(f"seeding Rucio failed:\n{answer['error']}")
+        return list(answer["ok"])
+
+    def do(self, command: str, **arguments: Any) -> Any:  # noqa: ANN401 (whatever the command answers)
+        """Run one command, then recount (abacus), as a real server would within seconds."""
+        return self.seed((command, arguments), ("abacus", {}))[0]
+
+    def stop(self) -> None:
+        """End the server and remove its folder."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _environment(folder: Path, key: str) -> dict[str, str]:
+    """Ours, less what would point Rucio or Python elsewhere."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RUCIO_", "PYTHON", "VIRTUAL_ENV"))}
+    quiet = {"PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**kept, **quiet, "RUCIO_HOME": str(folder), "TESTBED_RUCIO_KEY": key, "HOME": str(folder)}
+
+
+def _serve(
+    python: Path, folder: Path, environment: Mapping[str, str], listener: int
+) -> subprocess.Popen[bytes]:
+    """Start gunicorn with one thread: SQLite takes one writer."""
+    gunicorn = [str(python), "-m", "gunicorn", "--worker-class", "gthread", "--workers", "1", "--threads", "1"]
+    here = ["--bind", f"fd://{listener}", "--control-socket", str(folder / "ctl"), "--chdir", str(folder / "app")]
+    quiet = ["--log-level", "warning", "--timeout", "300", "--keep-alive", "60", "--graceful-timeout", "1"]
+    with (folder / "server.log").open("wb") as log:
+        return subprocess.Popen(
+            [*gunicorn, *here, *quiet, "rucio_seed:application"],
+            cwd=folder, env=environment, pass_fds=[listener], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            preexec_fn=_dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
+        )  # fmt: skip
+
+
+def main() -> None:
+    """Run a server in the foreground until it is interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.rucio", description=__doc__)
+    parser.add_argument("command", choices=["up", "install"])
+    if parser.parse_args().command == "install":
+        print(server_python())
+        return
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    with tempfile.TemporaryDirectory(prefix="rucio-") as folder, RucioServer.start(Path(folder) / "server") as rucio:
+        print(f"Rucio {VERSION} at {rucio.url} after {rucio.start_seconds:.1f} s; Ctrl-C ends it")
+        print(f"account {rucio.account}, username {rucio.username}, password {rucio.password}", flush=True)
+        try:
+            while not stopped.wait(0.5) and rucio.process.poll() is None:
+                pass
+        except KeyboardInterrupt:
+            print()
+
+
+if __name__ == "__main__":
+    main()

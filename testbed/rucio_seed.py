@@ -1,0 +1,301 @@
+"""The WSGI application the test server runs: Rucio's own, plus ``POST /testbed/seed``.
+
+Runs inside the server's virtual environment, never in ours. Seeding happens in
+the one thread that also answers clients, because SQLite refuses a second
+writer at once: what is seeded here can never collide with a login.
+
+A request is a JSON list of ``[command, {argument: value}]``; the commands are
+the functions below marked ``@command``. The answer is ``{"ok": [results]}`` or
+``{"error": text}``. ``python rucio_seed.py bootstrap`` makes the database.
+"""
+
+import json
+import os
+import sys
+import traceback
+
+COMMANDS = {}
+
+
+def command(function):
+    """Make *function* callable by its name over HTTP."""
+    COMMANDS[function.__name__] = function
+    return function
+
+
+def bootstrap():
+    """Make an empty database with the root account."""
+    from rucio.db.sqla.session import get_engine
+    from rucio.db.sqla.util import build_database, create_base_vo, create_root_account
+    from sqlalchemy import text
+
+    build_database()
+    create_base_vo()
+    create_root_account()
+    with get_engine().connect() as connection:
+        connection.execute(text("PRAGMA journal_mode=WAL"))
+
+
+def _root():
+    from rucio.common.types import InternalAccount
+
+    return InternalAccount("root")
+
+
+def _scope(name):
+    from rucio.common.types import InternalScope
+
+    return InternalScope(name)
+
+
+def _split(did):
+    scope, name = did.split(":", 1)
+    return {"scope": _scope(scope), "name": name}
+
+
+def _rse_id(session, rse):
+    from rucio.core.rse import get_rse_id
+
+    return get_rse_id(rse=rse, session=session)
+
+
+def _files(session, did):
+    from rucio.core.did import list_files
+
+    return [
+        {"scope": row["scope"], "name": row["name"], "bytes": row["bytes"], "adler32": row["adler32"]}
+        for row in list_files(**_split(did), session=session)
+    ]
+
+
+def _rules(session, did, rse):
+    from rucio.core.rule import list_rules
+
+    rules = list_rules(filters=_split(did), session=session)
+    return [rule["id"] for rule in rules if rule["rse_expression"] == rse]
+
+
+@command
+def add_scope(session, scope):
+    from rucio.core.scope import add_scope as add
+
+    add(scope=_scope(scope), account=_root(), session=session)
+
+
+@command
+def add_rse(session, rse, rse_type="DISK", staging_area=False, attributes=None):
+    """Add a storage element that every other can send to and receive from, with the mock protocol."""
+    from rucio.core import distance
+    from rucio.core import rse as rses
+    from rucio.core.account_limit import set_local_account_limit
+    from rucio.db.sqla.constants import RSEType
+
+    rse_id = rses.add_rse(rse, rse_type=RSEType[rse_type], staging_area=staging_area, session=session)
+    for key, value in (attributes or {}).items():
+        rses.add_rse_attribute(rse_id=rse_id, key=key, value=value, session=session)
+    one = {"read": 1, "write": 1, "delete": 1}
+    away = {**one, "third_party_copy_read": 1, "third_party_copy_write": 1}
+    parameter = {
+        "scheme": "mock", "hostname": f"{rse.lower()}.invalid", "port": 1, "prefix": "/data/",
+        "impl": "rucio.rse.protocols.mock.Default", "domains": {"lan": one, "wan": away},
+    }  # fmt: skip
+    rses.add_protocol(rse_id=rse_id, parameter=parameter, session=session)
+    set_local_account_limit(account=_root(), rse_id=rse_id, bytes_=10**18, session=session)
+    for other in rses.list_rses(session=session):
+        if other["id"] != rse_id:
+            distance.add_distance(rse_id, other["id"], distance=1, bidirectional=True, session=session)
+
+
+@command
+def set_rse_attribute(session, rse, key, value):
+    from rucio.core.rse import add_rse_attribute
+
+    add_rse_attribute(rse_id=_rse_id(session, rse), key=key, value=value, session=session)
+
+
+@command
+def delete_rse(session, rse):
+    from rucio.core.rse import del_rse
+
+    del_rse(rse_id=_rse_id(session, rse), session=session)
+
+
+@command
+def add_dataset(session, did, rse=None, files=4, bytes_each=1_000_000_000):
+    """Add a dataset; its *files* exist at *rse* only (without a rule), which must be given when there are any."""
+    from rucio.core.did import add_did, attach_dids
+    from rucio.core.replica import add_replicas
+    from rucio.db.sqla.constants import DIDType
+
+    where = _split(did)
+    add_did(**where, did_type=DIDType.DATASET, account=_root(), session=session)
+    content = [
+        {"scope": where["scope"], "name": f"{where['name']}.{n:05}", "bytes": bytes_each, "adler32": f"{n:08x}"}
+        for n in range(files)
+    ]
+    if content:
+        add_replicas(rse_id=_rse_id(session, rse), files=content, account=_root(), session=session)
+        attach_dids(**where, dids=content, account=_root(), session=session)
+
+
+@command
+def add_container(session, did, children):
+    """Add a container of *children*: all datasets, or all containers."""
+    from rucio.core.did import add_did, attach_dids
+    from rucio.db.sqla.constants import DIDType
+
+    add_did(**_split(did), did_type=DIDType.CONTAINER, account=_root(), session=session)
+    if children:
+        attach_dids(**_split(did), dids=[_split(c) for c in children], account=_root(), session=session)
+
+
+@command
+def place(session, did, rse, files=None):
+    """Make the first *files* files (all by default) of a dataset exist at *rse*, without a rule."""
+    from rucio.core.replica import add_replicas
+
+    add_replicas(rse_id=_rse_id(session, rse), files=_files(session, did)[:files], account=_root(), session=session)
+
+
+@command
+def replicate(session, did, rse, grouping="DATASET"):
+    """Add a rule that wants the dataset at *rse*: OK where its files are there, else REPLICATING."""
+    from rucio.core.rule import add_rule
+
+    return add_rule(
+        dids=[_split(did)], account=_root(), copies=1, rse_expression=rse, grouping=grouping,
+        weight=None, lifetime=None, locked=False, subscription_id=None, ignore_account_limit=True,
+        ignore_availability=True, session=session,
+    )  # fmt: skip
+
+
+def _set_states(session, did, rse, files, state, only_missing):
+    from rucio.core.replica import get_replica, update_replicas_states
+    from rucio.db.sqla import models
+    from rucio.db.sqla.constants import ReplicaState
+    from sqlalchemy import delete
+
+    rse_id = _rse_id(session, rse)
+    request = models.Request
+    for file in _files(session, did)[:files]:
+        where = {"scope": file["scope"], "name": file["name"]}
+        if only_missing and get_replica(**where, rse_id=rse_id, session=session)["state"] == ReplicaState.AVAILABLE:
+            continue
+        mine = (request.scope == where["scope"], request.name == where["name"], request.dest_rse_id == rse_id)
+        session.execute(delete(request).where(*mine))
+        replica = {**where, "rse_id": rse_id, "state": state, "error_message": "testbed"}
+        update_replicas_states([replica], session=session)
+
+
+@command
+def transferred(session, did, rse, files=None):
+    """Let the transfer of the first *files* files (all by default) to *rse* succeed."""
+    from rucio.db.sqla.constants import ReplicaState
+
+    _set_states(session, did, rse, files, ReplicaState.AVAILABLE, only_missing=True)
+
+
+@command
+def fail(session, did, rse):
+    """Let the transfers to *rse* that are still to come fail: the rule becomes STUCK."""
+    from rucio.db.sqla.constants import ReplicaState
+
+    _set_states(session, did, rse, None, ReplicaState.UNAVAILABLE, only_missing=True)
+
+
+@command
+def suspend(session, did, rse):
+    """Suspend the rules for *rse*; their locks stay as they are."""
+    from rucio.core.rule import update_rule
+
+    for rule_id in _rules(session, did, rse):
+        update_rule(rule_id, {"state": "SUSPENDED"}, session=session)
+
+
+@command
+def go_bad(session, did, rse, files=1):
+    """Make the first *files* files at *rse* temporarily unavailable; Rucio does not recount the dataset then."""
+    from rucio.db.sqla.constants import ReplicaState
+
+    _set_states(session, did, rse, files, ReplicaState.TEMPORARY_UNAVAILABLE, only_missing=False)
+
+
+@command
+def remove(session, did, rse):
+    """Take a dataset from *rse*, rules and files, as the judge cleaner and the reaper would in the end."""
+    from rucio.core.replica import delete_replicas, get_replica, update_replicas_states
+    from rucio.core.rule import delete_rule
+    from rucio.common.exception import ReplicaNotFound
+    from rucio.db.sqla.constants import ReplicaState
+
+    for rule_id in _rules(session, did, rse):
+        delete_rule(rule_id=rule_id, purge_replicas=True, nowait=False, session=session)
+    rse_id = _rse_id(session, rse)
+    there = []
+    for file in _files(session, did):
+        where = {"scope": file["scope"], "name": file["name"]}
+        try:
+            get_replica(**where, rse_id=rse_id, session=session)
+        except ReplicaNotFound:
+            continue
+        update_replicas_states([{**where, "rse_id": rse_id, "state": ReplicaState.BEING_DELETED}], session=session)
+        there.append(where)
+    if there:
+        delete_replicas(rse_id=rse_id, files=there, session=session)
+
+
+@command
+def abacus(session):
+    """Recount the collection replicas, as the abacus daemon does: what the shallow calls answer."""
+    from rucio.core.replica import get_cleaned_updated_collection_replicas, update_collection_replica
+
+    todo = get_cleaned_updated_collection_replicas(total_workers=0, worker_number=0, session=session)
+    for request in todo:
+        update_collection_replica(request, session=session)
+    return len(todo)
+
+
+@command
+def expire_tokens(session):
+    """Make every token invalid, as its expiry would."""
+    from rucio.db.sqla import models
+    from sqlalchemy import delete
+
+    session.execute(delete(models.Token))
+
+
+def _answer(body):
+    from rucio.db.sqla.constants import DatabaseOperationType
+    from rucio.db.sqla.session import db_session
+
+    results = []
+    for name, arguments in json.loads(body):
+        with db_session(DatabaseOperationType.WRITE) as session:
+            results.append(COMMANDS[name](session, **arguments))
+    return {"ok": results}
+
+
+def seeding(rucio, key):
+    """Wrap the WSGI application *rucio*: requests that show *key* at /testbed/seed are commands."""
+
+    def application(environ, start_response):
+        if environ["PATH_INFO"] != "/testbed/seed" or environ.get("HTTP_X_TESTBED_KEY") != key:
+            return rucio(environ, start_response)
+        try:
+            answer = _answer(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+        except Exception:  # the test that asked shows it
+            answer = {"error": traceback.format_exc()}
+        body = json.dumps(answer).encode()
+        start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+        return [body]
+
+    return application
+
+
+if __name__ == "__main__":
+    assert sys.argv[1:] == ["bootstrap"]
+    bootstrap()
+elif "TESTBED_RUCIO_KEY" in os.environ:
+    from rucio.web.rest.flaskapi.v1.main import application as _rucio
+
+    application = seeding(_rucio, os.environ["TESTBED_RUCIO_KEY"])
