@@ -32,7 +32,7 @@ DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 
 
 def main() -> None:
-    """Run one command: exit 0 done, 1 failed, 2 wrong usage or configuration; no traceback for a named failure."""
+    """Run one command: exit 0 done, 1 failed, 2 wrong usage or configuration; no traceback."""
     try:
         app()
     except ConfigError as error:
@@ -144,6 +144,49 @@ def datasets(
     known = _known(config)
     asked = [parse_did(did, known.default_scope) for did in dids] if dids else None
     _print(as_json, show.dataset_rows(known, asked), lambda: show.datasets(known, asked))
+
+
+@app.command()
+def check(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Find what is wrong with an installation, and say what to do. Exits 1 when something must be done."""
+    from . import show
+    from .check import Level, examine
+    from .config import load
+    from .wiring import assemble, examined, system_clock
+
+    settings = load(config)
+    parts = assemble(settings, system_clock)
+    try:
+        findings = examine(examined(settings, parts))
+    finally:
+        parts.close()
+    _print(as_json, show.finding_rows(findings), lambda: show.findings(findings))
+    if any(finding.level is Level.FAIL for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def release(
+    constraint: Annotated[str, typer.Argument(help="Which jobs: a ClassAd expression.")] = "true",
+    config: Config = DEFAULT_CONFIG,
+    schedd: Annotated[str | None, typer.Option(help="Only this schedd; default: all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Let queued jobs go anywhere: their locality requirement becomes true. Needs a queue super user."""
+    from .config import load
+    from .wiring import condor_client
+
+    client = condor_client(load(config))
+    try:
+        schedds = [schedd] if schedd else [str(ad["Name"]) for ad in client.schedds()]
+        released = {name: client.release(name, constraint) for name in schedds}
+    finally:
+        client.close()
+    _print(
+        as_json,
+        released,
+        lambda: print("\n".join(f"{jobs} jobs released at {name}" for name, jobs in released.items())),
+    )
 
 
 @app.command()

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (the texts are printed as they stand here; a ClassAd expression has no good place to break)
 """What a pool must be told, as text: the schedd's transform and refusals, START, the negotiator's term.
 
 Pure: values in, text out, no clock and no bindings. ``hydrator submit
@@ -239,16 +240,16 @@ def without_ours(name: str, value: str) -> str:
     """The *value* of parameter *name* as it is without our parts; unchanged where there are none."""
     if name == "START":
         return _peeled(
-            value, lambda text: re.fullmatch(rf"\((.*)\) && {re.escape(START_CLAUSE)}", text, re.S)
+            value, lambda text: re.fullmatch(rf"\((.*)\) && {re.escape(START_CLAUSE)}", text, re.DOTALL)
         )
     if name == "NEGOTIATOR_PRE_JOB_RANK":
         ours = re.escape(PRE_JOB_TERM)
-        return _peeled(value, lambda text: re.fullmatch(rf"{ours}(?: \+ \((.*)\))?", text, re.S))
-    ours = {word.lower() for word in _OUR_WORDS.get(name, ())}
+        return _peeled(value, lambda text: re.fullmatch(rf"{ours}(?: \+ \((.*)\))?", text, re.DOTALL))
     words = re.split(r"[\s,]+", value.strip())
-    if ours.isdisjoint(word.lower() for word in words):
+    our_words = {word.lower() for word in _OUR_WORDS.get(name, ())}
+    if our_words.isdisjoint(word.lower() for word in words):
         return value
-    return " ".join(word for word in words if word.lower() not in ours)
+    return " ".join(word for word in words if word.lower() not in our_words)
 
 
 # --- what they are made of ----------------------------------------------------------------------------
@@ -471,15 +472,21 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         r'"RequiredDatasets: every item must be a string in double quotes, such as \"scope:name\""',
     ),
     "DataLocalityText": (
-        '! $(DATALOCALITY_STRINGS) || (regexp("[^A-Za-z0-9._:/@=+~,-]", join(",", RequiredDatasets)) =?= false'
-        ' && ($(DATALOCALITY_WHOLE) || member("", RequiredDatasets) =!= false))',
+        (
+            '! $(DATALOCALITY_STRINGS) || (regexp("[^A-Za-z0-9._:/@=+~,-]", join(",", RequiredDatasets)) =?= false'
+            ' && ($(DATALOCALITY_WHOLE) || member("", RequiredDatasets) =!= false))'
+        ),
         f'strcat("RequiredDatasets: use letters, digits and . _ : / @ = + ~ - only; got ", {_GOT})',
     ),
     "DataLocalityScope": (
-        r"! $(DATALOCALITY_STRINGS) || size(RequiredDatasets) == 0"
-        r' || regexp("(^|,)(?:,|:|[^:,]+:,|[^:,]+,)", $(DATALOCALITY_LISTED)) =!= true',
-        'strcat("RequiredDatasets: every item must be scope:name, neither part empty",'
-        f' ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", " (there is no default scope here)", ""), "; got ", {_GOT})',
+        (
+            r"! $(DATALOCALITY_STRINGS) || size(RequiredDatasets) == 0"
+            r' || regexp("(^|,)(?:,|:|[^:,]+:,|[^:,]+,)", $(DATALOCALITY_LISTED)) =!= true'
+        ),
+        (
+            'strcat("RequiredDatasets: every item must be scope:name, neither part empty",'
+            f' ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", " (there is no default scope here)", ""), "; got ", {_GOT})'
+        ),
     ),
     "DataLocalityLength": (
         f'! $(DATALOCALITY_STRINGS) || regexp("[^,]{{{MAX_DID_CHARS + 1}}}", $(DATALOCALITY_LISTED)) =!= true',
@@ -491,13 +498,17 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
     ),
     "DataLocalitySeconds": (
         "$(DATALOCALITY_SECONDS_GOOD)",
-        '"DataLocalityMaxWait and DataLocalityMaxAge must be whole numbers of seconds, up to a year;'
-        ' DataLocalityMaxAge more than 0"',
+        (
+            '"DataLocalityMaxWait and DataLocalityMaxAge must be whole numbers of seconds, up to a year;'
+            ' DataLocalityMaxAge more than 0"'
+        ),
     ),
     "DataLocalityTransform": (
         '(DataLocalityTransformed =?= true && unparse(DataLocalityHere) != "")',
-        f'"RequiredDatasets was not worked on: leave DataLocalityTransformed out of the job;'
-        f' if it is not there, the operator must see that JOB_TRANSFORM_NAMES has {TRANSFORM}"',
+        (
+            f'"RequiredDatasets was not worked on: leave DataLocalityTransformed out of the job;'
+            f' if it is not there, the operator must see that JOB_TRANSFORM_NAMES has {TRANSFORM}"'
+        ),
     ),
 }
 REFUSALS = tuple(_REFUSALS)

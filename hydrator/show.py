@@ -9,6 +9,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.table import Table
 
+from .check import Finding
 from .cycle import Report, Rules
 from .demand import demand
 from .model import (
@@ -264,6 +265,17 @@ def datasets(known: Known, asked: Sequence[Did] | None) -> None:
                 f"{age(unix(known.now) - fact['as_of'])} ago",
                 note,
             )
+    _console().print(table)
+
+
+def finding_rows(findings: Sequence[Finding]) -> list[dict[str, str]]:
+    return [{"level": f.level.value, "subject": f.subject, "seen": f.seen, "todo": f.todo} for f in findings]
+
+
+def findings(found: Sequence[Finding]) -> None:
+    table = _table("", "subject", "seen", "to do")
+    for finding in found:
+        table.add_row(finding.level.value, finding.subject, finding.seen, finding.todo)
     _console().print(table)
 
 

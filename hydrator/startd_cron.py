@@ -23,12 +23,12 @@ What comes out, always whole or not at all::
     DataLocalitySite = "UK"        the contract's attributes, written anew from the values that were read:
     ...                            no byte of the source is copied
     DataLocalityVia = "hook"
-    - locality update:true         `update:true` when this generation is not the one last printed for this startd
+    - locality update:true         `update:true` when the generation is new to this startd
 
 Exit status: 0 printed what the source says now; 1 the source failed, and either its last answer was printed
 from the local copy (its ``DataLocalityAsOf`` stands still, so expressions see the age) or nothing was (the
-startd keeps what it has, with the age that has); 2 wrong usage or configuration, nothing printed. Every status
-but 0 comes with one line on stderr. The startd publishes what was printed whatever the status. Under
+startd keeps what it has, with the age that has); 2 wrong usage or configuration, nothing printed. Every
+status but 0 comes with one line on stderr. The startd publishes what was printed whatever the status. Under
 GlideinWMS (its ``glidein_config`` is the first argument) the status is always 0: another one there ends the
 glidein at its start, and later marks all of it as failing.
 
@@ -40,7 +40,8 @@ import os
 import sys
 import time
 
-if False:  # for the type checker only: `typing` costs start-up time
+TYPE_CHECKING = False  # `typing` costs start-up time
+if TYPE_CHECKING:
     from collections.abc import Callable
     from socket import socket
     from ssl import SSLSocket
@@ -48,7 +49,7 @@ if False:  # for the type checker only: `typing` costs start-up time
 VERSION = "0.1.0"
 CONTRACT = 1
 TAGS = ("locality",)
-"""All tags of the contract. A block stays in the startd until its tag is printed again: each run prints all."""
+"""All tags of the contract. A block stays in the startd until its tag comes again: each run prints all."""
 
 MAX_BODY = 1 << 20
 """Bytes of the longest answer that is read."""
@@ -78,9 +79,10 @@ HELP = """usage: startd_cron.py [--site NAME] (--url URL | --file PATH | --colle
 
 Prints the data-locality ad of one site for HTCondor's STARTD_CRON.
 
-  --site NAME        the site of this node; without it: attributes of --site-keys, looked up in the environment
-                     (NAME, _CONDOR_NAME), then glidein_config, then condor_config_val
-  --site-keys A,B    their order (GLIDEIN_ResourceName,GLIDEIN_CMSSite,GLIDEIN_Site,GLIDEIN_SiteResource,SiteLocation)
+  --site NAME        the site of this node; without it: the attributes of --site-keys, looked up in the
+                     environment (NAME, _CONDOR_NAME), then glidein_config, then condor_config_val
+  --site-keys A,B    their order (GLIDEIN_ResourceName,GLIDEIN_CMSSite,GLIDEIN_Site,GLIDEIN_SiteResource,
+                     SiteLocation)
   --url URL          the daemon, http or https: URL/v1/sites/SITE/ad, or the URL with {site} in it
   --file PATH        an ad file, a directory with SITE.ad in it (percent-encoded), or a path with {site} in it
   --collector HOST   the site ad in the collector, by condor_status
@@ -96,8 +98,9 @@ Proxies: http_proxy, https_proxy, no_proxy; for http also GLIDEIN_Proxy_URL, PRO
 """
 
 OPTIONS = (
-    "site", "site-keys", "url", "file", "collector", "token-file", "ca-file", "cache-dir", "timeout", "jitter",
-)  # fmt: skip
+    *("site", "site-keys", "url", "file", "collector", "token-file", "ca-file", "cache-dir"),
+    *("timeout", "jitter"),
+)
 SOURCES = ("url", "file", "collector")
 
 
@@ -275,11 +278,9 @@ def literal(value: object) -> str:
 
 
 def real(value: float) -> str:
-    """A real as the daemon writes it: shortest exact digits, no exponent."""
-    text = repr(value)
-    if "e" not in text:
-        return text
-    return format(value, ".24f").rstrip("0") if value > 1e-20 else "0.0"
+    """A real from 0 to 1 as the daemon writes it: the shortest exact digits, without an exponent."""
+    digits, _, exponent = repr(value).partition("e-")
+    return "0." + "0" * (int(exponent) - 1) + digits.replace(".", "") if exponent else digits
 
 
 # ---------------------------------------------------------------- one site's ad: text -> values -> text
@@ -289,8 +290,9 @@ def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
     """The attributes in *text*, one ``Name = literal`` a line, believed only as a whole.
 
     Raises:
-        Refused: anything but the contract's attributes with literals of their types, each once; a text without
-            ``DataLocalityVersion = 1`` as its last line (torn); another site's; an AsOf too far ahead of *now*.
+        Refused: it has anything but the contract's attributes, each once and with a literal of its type;
+            ``DataLocalityVersion = 1`` is not its last line (torn); it is another site's; its AsOf is too
+            far ahead of *now*.
     """
     ad = {}  # type: dict[str, object]
     lines = decoded(text).split("\n")
@@ -323,7 +325,7 @@ def read_literal(name: str, text: str) -> object:
 
 
 def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
-    """The newest of the ads that ``condor_status -long`` printed; attributes that are not ours are passed over.
+    """The newest of the ads that ``condor_status -long`` printed; foreign attributes are passed over.
 
     Raises:
         Denied: there is no ad.
@@ -366,7 +368,7 @@ def believed(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]
         raise Refused("it is torn: it lacks " + ", ".join(missing))
     if ad["DataLocalityVersion"] != CONTRACT:
         raise Refused(
-            f"it is version {ad['DataLocalityVersion']} of the contract, this hook reads {CONTRACT}: update it"
+            f"it is of contract {ad['DataLocalityVersion']}, this hook reads {CONTRACT}: update the older one"
         )
     if ad["DataLocalitySite"] != site:
         raise Refused(f"it speaks for site {shown(str(ad['DataLocalitySite']))}, asked was {shown(site)}")
@@ -457,7 +459,7 @@ def glidein_values(path: str) -> "dict[str, str]":
 
 
 class Settings:
-    """What to do, from options, environment and glidein_config; *where* is the URL, path or host of *source*."""
+    """What to do, from options, environment, glidein_config; *where* is the URL, path or host of *source*."""
 
     def __init__(self, argv: "list[str]", environ: "dict[str, str]") -> None:
         options, others = arguments(argv)
@@ -481,6 +483,7 @@ class Settings:
             if key.strip(LETTERS + DIGITS + "_"):
                 raise BadUsage(f"--site-keys has {shown(key)}, which is no attribute's name")
         self.site = self.value("site")
+        self.proxy = None  # type: Url | None
         self.token = self.read_token()
         self.ca_file = self.value("ca-file")
         if self.ca_file and not os.path.isfile(self.ca_file):
@@ -503,9 +506,11 @@ class Settings:
                 )
             if given:
                 where = level[given[0]]
-                if not printable(where) or where.startswith("-"):
+                if where.startswith("-") or not all(each >= " " for each in where):
+                    raise BadUsage(f"--{given[0]} {shown(where)} cannot be used: it has odd characters")
+                if given[0] != "file" and not printable(where):
                     raise BadUsage(
-                        f"--{given[0]} {shown(where)} cannot be used: it has spaces or odd characters"
+                        f"--{given[0]} {shown(where)} cannot be used: it has spaces or is not ASCII"
                     )
                 return given[0], where
         raise BadUsage("no source: give --url, --file or --collector (or HYDRATOR_URL, ...)")
@@ -657,9 +662,9 @@ def run(command: "list[str]", timeout: float) -> "tuple[int, bytes, str]":
         raise Away(f"cannot run {command[0]}: {trouble.strerror}") from trouble
     try:
         out, said = child.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as trouble:
         os.killpg(child.pid, 9)
-        raise Away(f"{os.path.basename(command[0])} took over {timeout:g} s")
+        raise Away(f"{os.path.basename(command[0])} took over {timeout:g} s") from trouble
     lines = said.decode("utf-8", "replace").strip().split("\n")
     return child.returncode, out, lines[-1]
 
@@ -702,15 +707,15 @@ def ad_url(base: str, site: str) -> str:
     return base.rstrip("/") + "/v1/sites/" + percent(site) + "/ad"
 
 
-def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") -> str:
-    """The proxy to ask for *url*, or an empty text.
+def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") -> "Url | None":
+    """The proxy to ask for *url*, or None.
 
     The glidein's proxies are caches for http; they are not used for https, which they rarely let through.
     """
     for entry in (environ.get("no_proxy") or environ.get("NO_PROXY") or "").split(","):
         name = entry.strip().partition(":")[0].lstrip(".").lower()
         if name and (name == "*" or url.host.lower() == name or url.host.lower().endswith("." + name)):
-            return ""
+            return None
     if url.safe:
         tried = [environ.get("https_proxy"), environ.get("HTTPS_PROXY")]
     else:
@@ -718,11 +723,15 @@ def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") ->
         tried += [glidein.get("GLIDEIN_Proxy_URL"), glidein.get("PROXY_URL")]
     tried += [environ.get("all_proxy"), environ.get("ALL_PROXY")]
     found = next((each for each in tried if each and each != "None"), "")
-    if found and "://" not in found:
-        found = "http://" + found
-    if found and not found.startswith("http://"):
+    if not found:
+        return None
+    try:
+        proxy = Url((found if "://" in found else "http://" + found).rstrip("/"))
+    except BadUsage as trouble:
+        raise BadUsage(f"the proxy cannot be used: {trouble}") from trouble
+    if proxy.safe:
         raise BadUsage(f"the proxy {shown(found)} is not http://host:port, the only kind this hook knows")
-    return found
+    return proxy
 
 
 class Stream:
@@ -824,10 +833,10 @@ def unzipped(body: bytes, where: str) -> bytes:
 
 
 def get(url: Url, fields: "dict[str, str]", settings: Settings) -> "tuple[int, dict[str, str], bytes]":
-    """Status, header fields and body of one GET; redirects are not followed, so a token goes to *url* only."""
+    """Status, header fields and body of one GET; no redirect is followed: a token goes to *url* only."""
     import socket
 
-    proxy = Url(settings.proxy.rstrip("/")) if settings.proxy else None
+    proxy = settings.proxy
     through = f" through proxy {proxy.address}" if proxy else ""
     target = url.text if proxy and not url.safe else url.target
     lines = [
@@ -862,7 +871,7 @@ def secured(connection: "socket", url: Url, proxy: "Url | None", settings: Setti
         status, _ = Stream(connection, "proxy " + proxy.address).head()
         if status != 200:
             raise Away(
-                f"proxy {proxy.address} answers {status} to CONNECT {address}: set no_proxy, or ask its operator"
+                f"proxy {proxy.address} answers {status} to CONNECT {address}: ask its operator"
             )
     try:
         context = ssl.create_default_context(cafile=settings.ca_file or None)
@@ -961,7 +970,7 @@ class Shelf:
         try:
             os.unlink(name, dir_fd=self.directory)
         except OSError:
-            pass
+            return
 
     def sweep(self, now: int) -> None:
         """Drop what startds and runs left that ended long ago; one too many costs one early update."""
@@ -1070,7 +1079,7 @@ def instance() -> str:
 def write(out: int, text: bytes, seconds: float) -> None:
     """Write all of *text*, waiting up to *seconds* in all while the reader is slow.
 
-    In pieces that a pipe takes at once when it is writable: we must not make it non-blocking, others share it.
+    In pieces that a pipe takes at once when it is writable: it must not become non-blocking, others share it.
     """
     import select
 
@@ -1085,6 +1094,8 @@ def write(out: int, text: bytes, seconds: float) -> None:
             text = text[os.write(out, text[:4096]) :]
         except BlockingIOError:
             time.sleep(0.01)
+        except OSError as trouble:
+            raise Away(f"the startd closed our output: {trouble.strerror}") from trouble
 
 
 def drain(out: int, seconds: float) -> None:
@@ -1114,13 +1125,13 @@ def complain(text: str) -> None:
     try:
         os.write(2, ("hydrator hook: " + line[:600] + "\n").encode("ascii"))
     except OSError:
-        pass
+        return
 
 
 # ---------------------------------------------------------------- one run
 
 
-def within(seconds: float, work: "Callable[[], Kept]") -> "Kept":
+def within(seconds: float, where: str, work: "Callable[[], Kept]") -> "Kept":
     """What ``work()`` returns or raises, given *seconds*.
 
     A thread does it, so that nothing it waits for (DNS, a dead mount, a slow drip) keeps us longer.
@@ -1141,7 +1152,7 @@ def within(seconds: float, work: "Callable[[], Kept]") -> "Kept":
     done.acquire()
     _thread.start_new_thread(task, ())
     if not done.acquire(True, seconds):
-        raise Away(f"no answer within {seconds:g} s")
+        raise Away(f"no answer from {where} within {seconds:g} s")
     result = box[0]
     if isinstance(result, Exception):
         raise result
@@ -1165,7 +1176,7 @@ def answer(settings: Settings, site: str, shelf: "Shelf | None") -> "tuple[Kept,
     kept = read_copy(shelf, settings, site, int(time.time()))
     margin = 1 if settings.source == "collector" else 0  # condor_status has the time, its end takes a moment
     try:
-        fresh = within(settings.timeout + margin, lambda: ask(settings, site, kept))
+        fresh = within(settings.timeout + margin, settings.where, lambda: ask(settings, site, kept))
     except (Away, Refused) as trouble:
         if kept is None:
             raise
@@ -1179,7 +1190,7 @@ def hook(settings: Settings, out: int) -> int:
     """One run: ask, print everything, remember what was printed."""
     site = find_site(settings)
     if settings.under_glidein and not settings.environ.get("GLIDEIN_PERIODIC_SCRIPT"):
-        return 0  # GlideinWMS tries every script once at its start: the configuration is good, no startd is there
+        return 0  # GlideinWMS tries every script once at its start: the configuration is good, that is all
     shelf = find_shelf(settings)
     kept, wrong = answer(settings, site, shelf)
     name = instance() if shelf else ""
@@ -1190,14 +1201,10 @@ def hook(settings: Settings, out: int) -> int:
     if shelf and name and last != mark:
         shelf.put(name, mark)
         shelf.sweep(int(time.time()))
-    if shelf is None:
-        wrong = (
-            wrong or "no safe directory for a local copy, so every run asks for everything: set --cache-dir"
-        )
-        complain(wrong)
-        return 0 if wrong.startswith("no safe") else 1
     if wrong:
         complain(wrong)
+    elif shelf is None:
+        complain("no safe directory to remember in, so each run asks for everything: set --cache-dir")
     return 1 if wrong else 0
 
 

@@ -10,11 +10,11 @@ from adapters.adfile import AdFilePublisher
 from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
 from adapters.file import FileCatalogue
-from adapters.rucio import RucioCatalogue, RucioSettings
 from adapters.schedds import ScheddQueues
 from adapters.web import Board, WebPublisher
 
 from .ads import Budget
+from .check import Examined
 from .config import FileSource, RucioSource, Settings
 from .cycle import Cycle, Outlet, Rules
 from .errors import ConfigError
@@ -99,6 +99,19 @@ def assemble(
     )
 
 
+def examined(settings: Settings, parts: Parts) -> Examined:
+    """The parts as ``hydrator check`` looks at them."""
+    return Examined(
+        catalogues=parts.catalogues,
+        pool=parts.client,
+        queues=parts.queues,
+        rules=parts.rules,
+        slot_attributes=settings.sites.slot_attributes,
+        ad_folder=settings.publish.file.directory if settings.publish.file.enabled else None,
+        advertises=settings.publish.collector.enabled,
+    )
+
+
 def rules(settings: Settings) -> Rules:
     """The part of *settings* that the core works by."""
     scope = settings.daemon.default_scope
@@ -131,10 +144,12 @@ def _catalogues(settings: Settings, clock: Clock) -> tuple[Catalogue, ...]:
 def _catalogue(source: FileSource | RucioSource, settings: Settings, clock: Clock) -> Catalogue:
     if isinstance(source, FileSource):
         return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
-    return RucioCatalogue(_rucio(source, settings), clock)
+    return _rucio(source, settings, clock)
 
 
-def _rucio(source: RucioSource, settings: Settings) -> RucioSettings:
+def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
+    from adapters.rucio import RucioCatalogue, RucioSettings  # rucio-clients is slow to import
+
     fields: dict[str, Any] = {
         "name": source.name,
         "url": source.url,
@@ -151,7 +166,7 @@ def _rucio(source: RucioSource, settings: Settings) -> RucioSettings:
         "sites": source.rse_sites,
         "token_dir": settings.daemon.state_dir / "rucio" / source.name,
     }
-    return RucioSettings(**fields)
+    return RucioCatalogue(RucioSettings(**fields), clock)
 
 
 def _secret(catalogue: str, path: Path) -> str:

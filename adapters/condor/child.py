@@ -9,6 +9,7 @@ What the bindings say of a failure is one vague sentence; the reason stands in
 the security log. So that log is switched on, goes to descriptor 2, is emptied
 before each request and read after a failed one.
 """
+# ruff: noqa: ANN401  (the bindings have no types)
 
 import ctypes
 import json
@@ -85,7 +86,7 @@ class Pool:
     # what the collector holds
 
     def site_ads(self) -> list[Ad]:
-        return self._site_ads(self._collector())
+        return self._query("Any", SITE_AD_ATTRIBUTES, f'MyType == "{SITE_AD_TYPE}"')
 
     def advertise(self, ads: Sequence[tuple[str, str]], lifetime: int) -> int | None:
         """Send the ads; answer when the collector heard the last of them by its own clock, None if unseen."""
@@ -166,7 +167,9 @@ class Pool:
                 raise
         left = {f"{ad['ClusterId']}.{ad['ProcId']}" for ad in queue.query(held_back, ids)} if jobs else set()
         if refused := [job for job in jobs if job in left]:
-            raise Failed("denied", f"it did not let us edit {len(refused)} of {len(jobs)} jobs ({refused[0]} first)")
+            raise Failed(
+                "denied", f"it did not let us edit {len(refused)} of {len(jobs)} jobs ({refused[0]} first)"
+            )
         return len(jobs)
 
     # daemons
@@ -186,8 +189,14 @@ class Pool:
 
     # helpers
 
-    def _collector(self) -> Any:
-        return self._htcondor.Collector()
+    def _ask(self, ad_type: str, attributes: Sequence[str], constraint: str) -> list[Any]:
+        """Ads from the first collector that answers."""
+        kind = getattr(self._htcondor.AdType, ad_type)
+        try:
+            return list(self._htcondor.Collector().query(kind, constraint, list(attributes)))
+        except self._htcondor.HTCondorException as exc:
+            where = f"collector {', '.join(self._collectors())}".strip()
+            raise Failed(*(explain(read_log()) or ("pool", str(exc))), where) from exc
 
     def _collectors(self) -> list[str]:
         """The addresses of all collectors: the bindings would stop at the first that is down."""
@@ -213,17 +222,11 @@ class Pool:
         deadline = time.monotonic() + SETTLE_SECONDS
         pause = 0.01
         while True:
-            ads = self._site_ads(self._collector())
+            ads = self.site_ads()
             if done(ads) or time.monotonic() > deadline:
                 return ads
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
-
-    def _site_ads(self, collector: Any) -> list[Ad]:
-        found = collector.query(
-            self._htcondor.AdType.Any, f'MyType == "{SITE_AD_TYPE}"', list(SITE_AD_ATTRIBUTES)
-        )
-        return [self._plain(ad, SITE_AD_ATTRIBUTES) for ad in found]
 
     def _site_ad(self, name: str, text: str, lifetime: int) -> Any:
         ad = self._classad.ClassAd()
@@ -246,28 +249,31 @@ class Pool:
 
     def _query(self, ad_type: str, attributes: Sequence[str], constraint: str = "true") -> list[Ad]:
         self._expression(constraint, "the constraint")
-        kind = getattr(self._htcondor.AdType, ad_type)
-        return [self._plain(ad, attributes) for ad in self._collector().query(kind, constraint, list(attributes))]
+        return [self._plain(ad, attributes) for ad in self._ask(ad_type, attributes, constraint)]
 
     def _locate(self, daemon: str, name: str | None) -> Any:
         kinds = {"startd": "StartDaemon", "slot": "Slot", "schedd": "Schedd", "negotiator": "Negotiator"}
-        kind = getattr(self._htcondor.AdType, kinds.get(daemon, daemon.capitalize()))
+        kind = kinds.get(daemon, daemon.capitalize())
         constraint = "true" if name is None else f"Name =?= {self._classad.quote(name)}"
         attributes = ["Name", "MyAddress", "MyType", "CondorVersion", "AddressV1"]
-        found = [ad for ad in self._collector().query(kind, constraint, attributes) if "MyAddress" in ad]
+        found = [ad for ad in self._ask(kind, attributes, constraint) if "MyAddress" in ad]
         if not found:
-            raise Failed("pool", "the collector knows none" if name is None else "the collector does not know it")
+            raise Failed(
+                "pool", "the collector knows none" if name is None else "the collector does not know it"
+            )
         return min(found, key=lambda ad: str(ad.get("Name", "")))
 
     def _schedd(self, name: str) -> Any:
         return self._htcondor.Schedd(self._locate("schedd", name))
 
     def _datasets(self, ad: Any) -> tuple[str, ...]:
-        """The strings of RequiredDatasets; where it is no list of strings, its text, which no DID can look like."""
+        """The strings of RequiredDatasets; its text, which is no DID, where it is no list of strings."""
         with suppress(Exception):
             value = ad.eval("RequiredDatasets")
             if isinstance(value, list):
-                items = [item.eval(ad) if isinstance(item, self._classad.ExprTree) else item for item in value]
+                items = [
+                    item.eval(ad) if isinstance(item, self._classad.ExprTree) else item for item in value
+                ]
                 if items and all(isinstance(item, str) for item in items):
                     return tuple(items)
         return (f"RequiredDatasets = {unparsed(ad, 'RequiredDatasets')}",)

@@ -1,0 +1,427 @@
+"""rucio-clients made fit for a daemon: private tokens, a deadline that holds, failures by our names.
+
+What it does of its own accord, and what is done about it here (41.5.1):
+
+* it keeps its token in a shared file named after the account only: ours is private and never reused;
+* it reads the first ``rucio.cfg`` it finds: it is given one with nothing in it;
+* its timeout is one per read, so a dripping answer never ends: at the deadline the sockets are shut;
+* after a 401 with a token it asks for input on the terminal: a 401 ends it before that;
+* it takes a web page for an answer, and an answer that breaks off without a length for a whole one: both are refused;
+* it shortens ``sys.argv[0]`` and writes red lines: put back, kept quiet.
+"""
+
+import configparser
+import http.client
+import logging
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
+
+import requests
+import requests.adapters
+import urllib3
+import urllib3.connection
+import urllib3.connectionpool
+from rucio.client.didclient import DIDClient
+from rucio.client.lockclient import LockClient
+from rucio.client.replicaclient import ReplicaClient
+from rucio.client.rseclient import RSEClient
+from rucio.client.ruleclient import RuleClient
+from rucio.client.scopeclient import ScopeClient
+from rucio.common import config as rucio_config
+from rucio.common import exception as rucio_errors
+
+from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.model import Site
+
+T = TypeVar("T")
+
+_QUIET = logging.getLogger("adapters.rucio.client")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
+
+_EMPTY_CONFIG = "[client]\n"
+_STARTING = threading.Lock()
+
+_NOT_REACHED = (
+    requests.Timeout,
+    requests.ConnectionError,
+    requests.exceptions.ChunkedEncodingError,
+    rucio_errors.ServerConnectionException,
+    http.client.HTTPException,
+)
+_NOT_ALLOWED = (
+    rucio_errors.CannotAuthenticate,
+    rucio_errors.AccessDenied,
+    rucio_errors.NoAuthInformation,
+)
+_FAILURES = (
+    rucio_errors.RucioException,
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    configparser.Error,
+    http.client.HTTPException,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RuntimeError,  # a generator that meets StopIteration
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RucioSettings:
+    """How to ask one Rucio server, and how its storage elements map to sites.
+
+    ``sites`` (RSE to site) wins over ``site_attribute``, the RSE attribute
+    that names the site (None: no attribute is asked for). ``timeout`` bounds
+    one read of a socket, ``deadline`` a whole poll. ``token_dir`` is private
+    to us, created 0700. ``verify_every`` is how long a dataset whose cheap
+    row did not change is believed without being counted anew (0: never), ``deep_calls``
+    how many may be counted in one poll; the rest is Unseen until its turn.
+    ``twins_every``: how often to look for DIDs that differ in letter case only (None: never).
+    """
+
+    name: str
+    url: str
+    account: str
+    token_dir: Path
+    auth_url: str | None = None
+    auth_type: Literal["userpass", "token"] = "userpass"
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token_file: Path | None = None
+    ca_cert: Path | None = None
+    vo: str | None = None
+    timeout: timedelta = timedelta(seconds=30)
+    deadline: timedelta = timedelta(seconds=120)
+    site_attribute: str | None = "site"
+    sites: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    attributes_every: timedelta = timedelta(minutes=10)
+    verify_every: timedelta = timedelta(minutes=10)
+    twins_every: timedelta | None = timedelta(hours=1)
+    deep_calls: int = 2000
+    batch: int = 1000
+    max_parts: int = 10_000
+
+    def site_of(self, storage: str) -> Site | None:
+        """The configured site of a storage element."""
+        site = self.sites.get(storage)
+        return Site(site) if site else None
+
+
+class Refused(CatalogueGarbled):
+    """HTTP 400: Rucio will not take this question; asked DID by DID, one of them is to blame."""
+
+
+class NotFound(CatalogueGarbled):
+    """Rucio knows no such DID, RSE or rule: an answer, where one may be missing."""
+
+
+class Deadline:
+    """Ends whatever is still going on when its time is up, by shutting the sockets it watches."""
+
+    def __init__(self) -> None:
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._ends = float("inf")
+        self.passed = False
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Give what runs inside *seconds*."""
+        self.passed, self._ends = False, time.monotonic() + seconds
+        timer = threading.Timer(seconds, self._cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._ends = float("inf")
+
+    @property
+    def left(self) -> float:
+        """Seconds left; never negative."""
+        return 0.0 if self.passed else max(0.0, self._ends - time.monotonic())
+
+    def watch(self, connected: socket.socket | None) -> None:
+        """Shut *connected* when the time is up."""
+        if connected is not None:
+            self._sockets.add(connected)
+        if self.passed:
+            self._cut()
+
+    def _cut(self) -> None:
+        self.passed = True
+        for each in list(self._sockets):
+            try:
+                # not SSLSocket.shutdown: it takes the TLS state from under the thread that reads
+                socket.socket.shutdown(each, socket.SHUT_RDWR)
+            except OSError:
+                continue
+
+
+def _watched_pools(deadline: Deadline) -> dict[str, type[urllib3.connectionpool.HTTPConnectionPool]]:
+    """urllib3's connection pools, by scheme, with connections that *deadline* watches."""
+
+    class Plain(urllib3.connection.HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            deadline.watch(self.sock)
+
+    class Tls(urllib3.connection.HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            deadline.watch(self.sock)
+
+    class PlainPool(urllib3.connectionpool.HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class TlsPool(urllib3.connectionpool.HTTPSConnectionPool):
+        ConnectionCls = Tls
+
+    return {"http": PlainPool, "https": TlsPool}
+
+
+class Transport(requests.adapters.HTTPAdapter):
+    """Carries rucio-clients' requests; refuses answers that must not be taken for answers."""
+
+    def __init__(self, settings: RucioSettings) -> None:
+        self.deadline = Deadline()
+        self.status = 0
+        self.token: str | None = None
+        self._settings = settings
+        self._pools = _watched_pools(self.deadline)
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (requests' own)
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (requests' own)
+        manager = super().proxy_manager_for(*args, **kwargs)
+        manager.pool_classes_by_scheme = self._pools
+        return manager
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:  # noqa: ANN401
+        """Send *request*.
+
+        Raises:
+            CatalogueError: the time is up, or the answer is one of those that
+                rucio-clients would retry, misread or ask a person about.
+        """
+        if self.deadline.passed:
+            raise self.late()
+        if self.token is not None:
+            request.headers["X-Rucio-Auth-Token"] = self.token
+        self.status = 0
+        response = super().send(request, *args, **kwargs)
+        self.status = response.status_code
+        failure = self._failure(response)
+        if failure:
+            response.close()
+            raise failure
+        return response
+
+    def late(self) -> CatalogueUnreachable:
+        """The error to raise when the time is up."""
+        seconds = self._settings.deadline.total_seconds()
+        return CatalogueUnreachable(self._settings.name, f"no complete answer within {seconds:g} s")
+
+    def _failure(self, response: requests.Response) -> CatalogueError | None:
+        name, status = self._settings.name, response.status_code
+        said = f"HTTP {status}{_words(response)}"
+        if status in {502, 503, 504} or status == 401 and self.token is None:
+            return None  # rucio-clients tries again, or logs in again
+        if status in {401, 403}:
+            return CatalogueDenied(name, said)
+        if status == 429 or status >= 500:
+            return CatalogueUnreachable(name, said)
+        if 300 <= status < 400:
+            where = response.headers.get("Location", "nowhere")
+            return CatalogueGarbled(name, f"HTTP {status}: it sends us to {where[:200]}; configure that address")
+        if status == 200:
+            return self._unreadable(response)
+        return None
+
+    def _unreadable(self, response: requests.Response) -> CatalogueError | None:
+        kind = response.headers.get("Content-Type", "")
+        if "html" in kind:
+            return CatalogueGarbled(self._settings.name, f"answered a web page ({kind}), not data")
+        chunked = "chunked" in response.headers.get("Transfer-Encoding", "")
+        if not chunked and "Content-Length" not in response.headers:
+            return CatalogueGarbled(self._settings.name, "an answer without a length: its end cannot be told")
+        return None
+
+
+def _words(response: requests.Response) -> str:
+    """What Rucio says about a failure, in its headers."""
+    parts = [response.headers.get(key, "") for key in ("ExceptionClass", "ExceptionMessage")]
+    return "".join(f" {part[:150]}" for part in parts if part)
+
+
+class Client(DIDClient, LockClient, ReplicaClient, RSEClient, RuleClient, ScopeClient):  # type: ignore[misc]
+    """The parts of Rucio's client we use, on our transport, with tokens where we say."""
+
+    def __init__(self, transport: Transport, token_file: Path, **kwargs: Any) -> None:  # noqa: ANN401
+        self._transport = transport
+        self._private_token_file = token_file
+        super().__init__(**kwargs)
+
+    @property
+    def session(self) -> requests.Session:
+        """The session in use; rucio-clients takes a new one after a 401."""
+        return self._session
+
+    @session.setter
+    def session(self, session: requests.Session) -> None:
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, self._transport)
+        self._session = session
+
+    def _get_auth_tokens(self) -> tuple[None, str, str, str]:
+        file = self._private_token_file
+        return None, f"{file}.exp", str(file), str(file.parent)
+
+
+class Connection:
+    """A logged-in client that names every failure by our names. One thread at a time."""
+
+    def __init__(self, settings: RucioSettings) -> None:
+        self._settings = settings
+        self._transport = Transport(settings)
+        self._client: Client | None = None
+
+    @property
+    def deadline(self) -> Deadline:
+        return self._transport.deadline
+
+    @contextmanager
+    def poll(self, seconds: float) -> Iterator[None]:
+        """One poll: at most *seconds* for all that is asked inside."""
+        if self._settings.auth_type == "token":
+            self._transport.token = self._bearer()
+        with self.deadline.within(seconds):
+            yield
+
+    def ask(self, call: Callable[[Client], T]) -> T:
+        """What *call* returns; it must read all it wants inside.
+
+        Raises:
+            CatalogueError: by class what went wrong, without secrets.
+        """
+        try:
+            if self._client is None:
+                self._client = self._connect()
+            return call(self._client)
+        except CatalogueError:
+            raise
+        except _FAILURES as exc:
+            raise self._named(exc) from None
+
+    def close(self) -> None:
+        """Close the connections and forget the token."""
+        self._client = None
+        self._transport.close()
+        try:
+            self._token_file().unlink(missing_ok=True)
+        except OSError:
+            return
+
+    def _named(self, exc: Exception) -> CatalogueError:
+        name, status = self._settings.name, self._transport.status
+        reason = self._tell(exc)
+        if self.deadline.passed:
+            return self._transport.late()
+        if status == 429 or status >= 500 or isinstance(exc, _NOT_REACHED):
+            return CatalogueUnreachable(name, reason)
+        if status in {401, 403} or isinstance(exc, _NOT_ALLOWED):
+            return CatalogueDenied(name, reason)
+        if status == 404:
+            return NotFound(name, reason)
+        if status == 400:
+            return Refused(name, reason)
+        return CatalogueGarbled(name, reason)
+
+    def _tell(self, exc: Exception) -> str:
+        """One line on *exc*: its kind, its words without secrets, no more than people read."""
+        words = " ".join(str(exc).split())
+        if self._transport.status not in {0, 200} and "http status code" not in words:
+            words = f"HTTP {self._transport.status} {words}"
+        for secret in (self._settings.password, self._transport.token, getattr(self._client, "auth_token", None)):
+            if secret:
+                words = words.replace(secret, "***")
+        return f"{type(exc).__name__}: {words[:300]}"
+
+    def _token_file(self) -> Path:
+        settings = self._settings
+        key = "\0".join([settings.url, settings.account, settings.vo or "", settings.name])
+        return settings.token_dir / f"rucio-{sha256(key.encode()).hexdigest()[:16]}"
+
+    def _bearer(self) -> str:
+        """The token in the configured file, read anew for every poll: others renew it."""
+        file = self._settings.token_file
+        try:
+            token = file.read_text(encoding="ascii").strip() if file else ""
+        except (OSError, ValueError) as exc:
+            raise CatalogueDenied(self._settings.name, f"cannot read the token file {file}: {exc}") from None
+        if not token.isprintable() or not token or " " in token:
+            raise CatalogueDenied(self._settings.name, f"the token file {file} holds no token")
+        return token
+
+    def _connect(self) -> Client:
+        settings = self._settings
+        token_file = self._token_file()
+        token_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        token_file.unlink(missing_ok=True)  # a token from before would hide that the password is wrong
+        if settings.auth_type == "token":
+            token_file.touch(mode=0o600)
+            token_file.write_text("the transport knows it")
+        with _as_rucio_wants_it():
+            return Client(
+                self._transport,
+                token_file,
+                rucio_host=settings.url.rstrip("/"),
+                auth_host=(settings.auth_url or settings.url).rstrip("/"),
+                account=settings.account,
+                ca_cert=str(settings.ca_cert) if settings.ca_cert else os.environ.get("X509_CERT_DIR") or True,
+                auth_type="userpass" if settings.auth_type == "userpass" else "oidc",
+                creds={"username": settings.username or "", "password": settings.password or ""},
+                timeout=settings.timeout.total_seconds(),
+                user_agent="classad-hydrator",
+                vo=settings.vo or "def",
+                logger=_QUIET,
+            )
+
+
+@contextmanager
+def _as_rucio_wants_it() -> Iterator[None]:
+    """An environment for rucio-clients to start in, undone afterwards; its configuration stays the empty one."""
+    with _STARTING, tempfile.TemporaryDirectory() as folder:
+        empty = Path(folder) / "rucio.cfg"
+        empty.write_text(_EMPTY_CONFIG)
+        before, argv0 = os.environ.get("RUCIO_CONFIG"), sys.argv[0]
+        os.environ["RUCIO_CONFIG"] = str(empty)
+        os.environ.setdefault("RUCIO_CLIENT_MODE", "1")
+        rucio_config.clean_cached_config()
+        try:
+            yield
+        finally:
+            sys.argv[0] = argv0
+            if before is None:
+                del os.environ["RUCIO_CONFIG"]
+            else:
+                os.environ["RUCIO_CONFIG"] = before

@@ -1,0 +1,278 @@
+"""``hydrator check``: what is wrong with an installation, each with what to do about it.
+
+Every examination asks the real thing: the catalogue, the collector, the
+schedds, the negotiator, the slots. None changes anything.
+"""
+
+import importlib.metadata
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from .cycle import Rules
+from .errors import CatalogueError, HydratorError, PoolDenied, PoolError
+from .model import Site, Unseen
+from .ports import Catalogue, Queues
+
+SLOT_ATTRIBUTES = (
+    "Name", "Machine", "PartitionableSlot", "DynamicSlot", "Start",
+    "DataLocalityVia", "DataLocalitySite", "DataLocalityAsOf", "DataLocalityGeneration",
+)  # fmt: skip
+START_CLAUSE = "DataLocalityHere"
+RANK_TERM = "DataLocalityRank"
+SHOWN = 5
+
+
+class Level(StrEnum):
+    """How bad it is: ``fail`` makes ``hydrator check`` exit 1."""
+
+    OK = "ok"
+    ADVICE = "advice"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at: what was seen, and where it is not well, what to do."""
+
+    level: Level
+    subject: str
+    seen: str
+    todo: str = ""
+
+
+Daemon = Literal["collector", "negotiator", "schedd", "startd"]
+
+
+class Pool(Protocol):
+    """The pool, as far as it is looked at here."""
+
+    def slots(self, attributes: Sequence[str], constraint: str = ...) -> list[dict[str, Any]]: ...
+    def schedds(self) -> list[dict[str, Any]]: ...
+    def config_of(
+        self,
+        daemon: Daemon,
+        names: Sequence[str],
+        name: str | None = None,
+    ) -> dict[str, str | None]: ...
+    def ping(self, daemon: Daemon, level: str, name: str | None = None) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What an installation consists of, as :func:`examine` looks at it."""
+
+    catalogues: Sequence[Catalogue]
+    pool: Pool | None
+    queues: Queues | None
+    rules: Rules
+    slot_attributes: Sequence[str]
+    ad_folder: Path | None
+    advertises: bool
+
+
+def examine(what: Examined) -> list[Finding]:
+    """Look at everything; one examination that fails hinders no other."""
+    findings = list(_packages())
+    sites: set[Site] = set()
+    for catalogue in what.catalogues:
+        findings += _careful(catalogue.name, lambda c=catalogue: _catalogue(c, sites))  # type: ignore[misc]
+    if what.ad_folder:
+        findings += _folder(what.ad_folder)
+    if what.pool:
+        pool = what.pool
+        if what.advertises:
+            findings += _careful("collector", lambda: _authorization(pool))
+        if what.queues:
+            queues = what.queues
+            findings += _careful("schedds", lambda: _schedds(pool, queues))
+        findings += _careful("negotiator", lambda: _negotiator(pool))
+        findings += _careful("slots", lambda: _slots(pool, what, sites))
+    return findings
+
+
+def _careful(subject: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    try:
+        return list(look())
+    except HydratorError as error:
+        return [Finding(Level.FAIL, subject, str(error), _remedy(error))]
+
+
+def _remedy(error: HydratorError) -> str:
+    if isinstance(error, PoolDenied):
+        return "give our identity the authorization, or the daemon a valid token: docs/install-on-a-pool.md"
+    if isinstance(error, PoolError):
+        return "see that the daemon runs and that htcondor.collector and htcondor.token_directory are right"
+    if isinstance(error, CatalogueError):
+        return "see that the catalogue runs and that its credentials are valid"
+    return ""
+
+
+def _packages() -> Iterator[Finding]:
+    """``hydrator`` and ``adapters`` are also the names of other people's packages."""
+    owners = importlib.metadata.packages_distributions()
+    for package in ("adapters", "hydrator"):
+        others = sorted(set(owners.get(package, [])) - {"classad-hydrator"})
+        if others:
+            yield Finding(
+                Level.FAIL,
+                "installation",
+                f"the package {package} also belongs to {', '.join(others)}: one overwrites the other",
+                "install classad-hydrator in a virtual environment of its own",
+            )
+            return
+    yield Finding(Level.OK, "installation", "no other distribution shares our package names")
+
+
+def _catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]:
+    survey = catalogue.read(frozenset())
+    sites |= survey.sites
+    yield Finding(
+        Level.OK, catalogue.name, f"answers, and speaks for {len(survey.sites)} sites: {_some(survey.sites)}"
+    )
+    if survey.unmapped:
+        yield Finding(
+            Level.WARN,
+            catalogue.name,
+            f"{len(survey.unmapped)} storage elements have no site: {_some(survey.unmapped)}",
+            "give each RSE its site attribute, or name its site under [catalogue.rse_sites]",
+        )
+
+
+def _folder(folder: Path) -> Iterator[Finding]:
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if os.access(existing, os.W_OK | os.X_OK):
+        yield Finding(Level.OK, "file", f"{folder} can be written")
+    else:
+        yield Finding(
+            Level.FAIL, "file", f"{existing} cannot be written", "change its owner, or publish.file.directory"
+        )
+
+
+def _authorization(pool: Pool) -> Iterator[Finding]:
+    answer = pool.ping("collector", "DAEMON")
+    who = f"{answer.get('identity') or 'nobody'} by {answer.get('method') or 'no method'}"
+    if answer.get("allowed"):
+        yield Finding(Level.OK, "collector", f"takes site ads (DAEMON) from {who}")
+    else:
+        yield Finding(
+            Level.FAIL,
+            "collector",
+            f"refuses site ads (DAEMON) from {who}",
+            "add our identity to COLLECTOR.ALLOW_DAEMON on the collector, never pool-wide",
+        )
+
+
+def _schedds(pool: Pool, queues: Queues) -> Iterator[Finding]:
+    answers = queues.wanted()
+    for schedd, answer in sorted(answers.items()):
+        if isinstance(answer, Unseen):
+            yield Finding(
+                Level.FAIL,
+                f"schedd {schedd}",
+                f"cannot be asked: {answer.reason}",
+                "give our identity READ at the schedd",
+            )
+            continue
+        jobs = sum(group.jobs for group in answer.wants)
+        yield Finding(Level.OK, f"schedd {schedd}", f"{jobs} queued jobs name datasets")
+        yield from _careful(f"schedd {schedd}", lambda name=schedd: _transform(pool, name))  # type: ignore[misc]
+    if not answers:
+        yield Finding(Level.WARN, "schedds", "the collector knows none", "see that it is the right collector")
+
+
+def _transform(pool: Pool, schedd: str) -> Iterator[Finding]:
+    names = pool.config_of("schedd", ["JOB_TRANSFORM_NAMES"], schedd).get("JOB_TRANSFORM_NAMES") or ""
+    if "datalocality" not in names.lower():
+        yield Finding(
+            Level.WARN,
+            f"schedd {schedd}",
+            "has no DataLocality transform: jobs that only say RequiredDatasets are not sent to their data",
+            "hydrator submit pool-config --role schedd",
+        )
+
+
+def _negotiator(pool: Pool) -> Iterator[Finding]:
+    names = ["NEGOTIATOR_PRE_JOB_RANK", "NEGOTIATOR_DEPTH_FIRST"]
+    config = pool.config_of("negotiator", names)
+    if RANK_TERM in (config.get("NEGOTIATOR_PRE_JOB_RANK") or ""):
+        yield Finding(Level.OK, "negotiator", "puts locality first")
+    else:
+        yield Finding(
+            Level.WARN,
+            "negotiator",
+            "NEGOTIATOR_PRE_JOB_RANK has no locality term: slot size comes first, Rank has no effect",
+            "hydrator submit pool-config --role negotiator",
+        )
+    if (config.get("NEGOTIATOR_DEPTH_FIRST") or "false").lower() != "true":
+        yield Finding(
+            Level.ADVICE,
+            "negotiator",
+            "NEGOTIATOR_DEPTH_FIRST is off: of a burst that prefers one site, some jobs start elsewhere",
+            "consider it; it changes packing for every job in the pool",
+        )
+
+
+def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
+    slots = pool.slots([*SLOT_ATTRIBUTES, *what.slot_attributes], "DynamicSlot =!= true")
+    if not slots:
+        yield Finding(Level.WARN, "slots", "the collector knows none")
+        return
+    by_site: Counter[str] = Counter()
+    homeless, unhydrated, without_clause = [], [], []
+    for slot in slots:
+        site = site_of(slot, what.slot_attributes)
+        by_site[site or ""] += 1
+        if site is None:
+            homeless.append(str(slot["Name"]))
+        elif site in sites and slot.get("DataLocalityAsOf") is None:
+            unhydrated.append(str(slot["Name"]))
+        if slot.get("DataLocalityVia") == "hook" and START_CLAUSE not in str(slot.get("Start")):
+            without_clause.append(str(slot["Name"]))
+    strangers = {site for site in by_site if site and site not in sites}
+    yield Finding(Level.OK, "slots", f"{len(slots)} slots at {len(by_site.keys() - {''})} sites")
+    if homeless:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(homeless)} say no site: {_some(homeless)}",
+            f"advertise one of {', '.join(what.slot_attributes)}, or extend sites.slot_attributes",
+        )
+    if strangers:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"no catalogue speaks for the sites {_some(strangers)}",
+            "make the names agree: site attribute of the RSE, [catalogue.rse_sites], or --site of the hook",
+        )
+    if unhydrated:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(unhydrated)} at known sites carry no DataLocality attributes: {_some(unhydrated)}",
+            "install the hook there: docs/install-on-a-glidein.md",
+        )
+    if without_clause:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(without_clause)} hydrated slots have a START without {START_CLAUSE}: a claim may outlive "
+            f"its data by CLAIM_WORKLIFE: {_some(without_clause)}",
+            "hydrator submit pool-config --role startd",
+        )
+
+
+def site_of(slot: Mapping[str, Any], attributes: Sequence[str]) -> str | None:
+    """The site a slot says it is at, by the first of *attributes* that it has."""
+    return next((str(slot[name]) for name in attributes if slot.get(name)), None)
+
+
+def _some(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
+    return ", ".join(ordered[:SHOWN]) + more

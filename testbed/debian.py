@@ -1,0 +1,195 @@
+"""HTCondor from Debian, in a tree of its own: built once, atomically, and never written to by a pool.
+
+    ${XDG_CACHE_HOME:-~/.cache}/classad-hydrator/sid        25.14 and whatever follows it
+    ${XDG_CACHE_HOME:-~/.cache}/classad-hydrator/trixie     23.9
+
+The mirror is the machine's own, read from its apt sources; where those name none, debootstrap's default.
+"""
+
+import fcntl
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SUITES = {"25.14": "sid", "23.9": "trixie"}
+"""The Debian suite that has each release; a suite's own name is taken as well."""
+
+DONE = "testbed.done"
+"""A file in the root of a complete tree; it holds HTCondor's version."""
+
+_PACKAGES = "python3,procps,ca-certificates"  # the hook and condor's scripts need all of Python's library
+_ENTER = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+
+
+class PoolUnavailable(Exception):
+    """No HTCondor can be had on this machine; the text is one sentence for people."""
+
+
+def cache() -> Path:
+    """The project's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "classad-hydrator"
+
+
+def tree(suite: str, say: Callable[[str], None]) -> Path:
+    """The folder with Debian *suite* and HTCondor in it, built now when it is not there yet.
+
+    A first build takes about 45 s. Builds wait for each other; one that is
+    killed leaves only a folder that the next one removes.
+
+    Raises:
+        PoolUnavailable: not root, or a step failed; the log of the build stays and is named.
+    """
+    home = cache()
+    done = home / suite
+    if not (done / DONE).is_file():
+        if os.geteuid() != 0:
+            raise PoolUnavailable(f"only root can build a Debian tree with HTCondor in {done}")
+        home.mkdir(parents=True, exist_ok=True)
+        with _locked(home / f"{suite}.lock"):
+            if not (done / DONE).is_file():
+                _build(suite, home, say)
+    return done
+
+
+def version(done: Path) -> str:
+    """HTCondor's version in a complete tree, such as ``25.14.1``."""
+    return (done / DONE).read_text("utf-8").strip()
+
+
+def mirror(etc: Path = Path("/etc")) -> str | None:
+    """The Debian mirror this machine installs from, or None where its apt sources name none.
+
+    Reads one-line and deb822 sources (sources.list(5)) and takes the first
+    that serves ``main`` of the release the machine itself runs; security
+    and third-party archives have other suites or components.
+    """
+    release = _os_release(etc / "os-release")
+    if release.get("ID") != "debian":
+        return None
+    wanted = release.get("VERSION_CODENAME", ""), "stable", "testing", "unstable", "sid"
+    folder = etc / "apt" / "sources.list.d"
+    sources = [*_one_line(etc / "apt" / "sources.list")]
+    for file in sorted(folder.glob("*.list")):
+        sources += _one_line(file)
+    for file in sorted(folder.glob("*.sources")):
+        sources += _deb822(file)
+    for uri, suites, components in sources:
+        if "main" in components and any(suite in wanted for suite in suites) and ":" in uri:
+            return uri
+    return None
+
+
+_Source = tuple[str, list[str], list[str]]
+
+
+def _one_line(file: Path) -> Iterator[_Source]:
+    """URI, suites and components of every ``deb [options] uri suite component…`` line."""
+    if not file.is_file():
+        return
+    for line in file.read_text("utf-8", "replace").splitlines():
+        found = re.match(r"\s*deb\s+(?:\[[^\]]*\]\s*)?(\S+)\s+(\S+)\s+([^#]*)", line)
+        if found:
+            yield found[1], [found[2]], found[3].split()
+
+
+def _deb822(file: Path) -> Iterator[_Source]:
+    """URI, suites and components of every stanza that is enabled and serves packages."""
+    for stanza in re.split(r"\n\s*\n", file.read_text("utf-8", "replace")):
+        fields: dict[str, str] = {}
+        name = ""
+        for line in stanza.splitlines():
+            if line.startswith("#"):
+                continue
+            if line[:1].isspace() and name:
+                fields[name] += " " + line.strip()
+            elif ":" in line:
+                name, _, value = line.partition(":")
+                name = name.strip().lower()
+                fields[name] = value.strip()
+        if "deb" in fields.get("types", "").split() and fields.get("enabled", "yes").lower() not in {"no", "false"}:
+            for uri in fields.get("uris", "").split():
+                yield uri, fields.get("suites", "").split(), fields.get("components", "").split()
+
+
+def _os_release(file: Path) -> dict[str, str]:
+    if file == Path("/etc/os-release"):
+        return platform.freedesktop_os_release()
+    pairs = (line.partition("=") for line in file.read_text("utf-8").splitlines())
+    return {name: value.strip('"') for name, _, value in pairs}
+
+
+def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
+    """Build *suite* beside its place and move it there when it is complete."""
+    _ensure_debootstrap(say)
+    for left in home.glob(f".building-{suite}-*"):
+        shutil.rmtree(left)
+    new, log = home / f".building-{suite}-{os.getpid()}", home / f"{suite}.log"
+    log.write_bytes(b"")
+    say(f"building a private Debian {suite} with HTCondor in {home / suite} (once, about a minute)")
+    source = mirror()
+    _logged(
+        [*_ENTER, "debootstrap", "--variant=minbase", f"--include={_PACKAGES}", suite, str(new)]
+        + ([source] if source else []),
+        log,
+        f"debootstrap of {suite}",
+    )
+    policy = new / "usr" / "sbin" / "policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n", "utf-8")  # start no service
+    policy.chmod(0o755)
+    install = "export DEBIAN_FRONTEND=noninteractive; apt-get install -y --no-install-recommends condor && apt-get clean"
+    inside = 'mount -t proc proc "$1/proc" && exec chroot "$1" sh -c "$2"'
+    _logged([*_ENTER, "sh", "-c", inside, "sh", str(new), install], log, f"apt-get install condor in {suite}")
+    said = subprocess.run(
+        ["chroot", str(new), "/usr/bin/env", "CONDOR_CONFIG=ONLY_ENV", "condor_version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (new / DONE).write_text(parse_version(said) + "\n", "utf-8")
+    if (home / suite).exists():  # left by a build of another kind, without the mark of a complete one
+        (home / suite).rename(home / f".building-{suite}-old")
+        shutil.rmtree(home / f".building-{suite}-old")
+    new.rename(home / suite)
+
+
+def parse_version(said: str) -> str:
+    """``25.14.1`` out of what condor_version prints."""
+    found = re.search(r"\$CondorVersion: (\d+\.\d+\.\d+)", said)
+    if not found:
+        raise PoolUnavailable(f"condor_version does not say its version: {said[:200]!r}")
+    return found[1]
+
+
+def _ensure_debootstrap(say: Callable[[str], None]) -> None:
+    if shutil.which("debootstrap"):
+        return
+    if not shutil.which("apt-get"):
+        raise PoolUnavailable("neither HTCondor nor debootstrap is here, and there is no apt-get to install one")
+    say("installing debootstrap with apt-get")
+    quiet = {"env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, "capture_output": True, "text": True}
+    command = ["apt-get", "install", "-y", "--no-install-recommends", "debootstrap"]
+    if subprocess.run(command, **quiet).returncode != 0:  # type: ignore[call-overload]
+        subprocess.run(["apt-get", "update"], **quiet)  # type: ignore[call-overload]
+        again = subprocess.run(command, **quiet)  # type: ignore[call-overload]
+        if again.returncode != 0:
+            raise PoolUnavailable(f"apt-get cannot install debootstrap: {again.stderr.strip()[-300:]}")
+
+
+def _logged(command: list[str], log: Path, what: str) -> None:
+    with log.open("ab") as out:
+        done = subprocess.run(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+        raise PoolUnavailable(f"{what} failed ({' '.join(last)}); its log is {log}")
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with file.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,206 @@
+"""The process that keeps one pool alive, and takes everything away when its owner is gone.
+
+Run as a program by `testbed.pool` with the path of a JSON file (`KeeperSpec`) and the read end of a
+pipe as standard input; the owner holds the only write end, so the end of the file says that the owner
+stopped the pool or died, kill -9 included. The daemons live in mount and pid namespaces of their own:
+when the keeper kills their process 1, the kernel takes every process and every mount with it, and the
+run folder is removed. Where there are no namespaces (HTCondor from PATH, not root) the keeper is the
+subreaper of all daemons instead and kills them one by one.
+
+Standard library only, and no import of the project: it must outlive whatever its owner does.
+"""
+
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn, TypedDict
+
+CLONE_NEWNS, CLONE_NEWPID = 0x00020000, 0x20000000
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class KeeperSpec(TypedDict):
+    """What the keeper is told; all paths are absolute."""
+
+    run: str  # the run folder, removed at the end
+    tree: str | None  # a private Debian tree; None: the machine's own files
+    private: bool  # namespaces of its own
+    command: list[str]  # condor_master and its arguments, as seen inside
+    environment: dict[str, str]
+
+
+def main() -> None:
+    """Start the daemons, wait until the owner is gone, leave no trace."""
+    spec: KeeperSpec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    ended = os.pipe()
+    os.set_blocking(ended[1], False)
+    signal.set_wakeup_fd(ended[1])
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    first = 0
+    try:
+        first = _in_namespaces(spec) if spec["private"] else _as_subreaper(spec)
+        select.select([sys.stdin, ended[0]], [], [])
+    except OSError as failure:
+        _say({"error": f"{failure.strerror or failure}"})
+    finally:
+        _end(first, private=spec["private"])
+        remove(Path(spec["run"]))
+
+
+def remove(run: Path) -> None:
+    """Remove the run folder, and the folder above it when it was the last one there."""
+    shutil.rmtree(run, ignore_errors=True)
+    try:
+        run.parent.rmdir()
+    except OSError:
+        pass  # another pool runs there
+
+
+def _in_namespaces(spec: KeeperSpec) -> int:
+    """Fork process 1 of a new pid namespace; returns its pid as seen from here."""
+    _checked(LIBC.unshare(CLONE_NEWPID))
+    pid = os.fork()
+    if pid:
+        return pid
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _process_one(spec)
+
+
+def _process_one(spec: KeeperSpec) -> NoReturn:
+    """Be process 1: mount what the daemons see, start them, reap whatever dies."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pid = int(Path("/proc/self").readlink().name)  # as the owner sees it: /proc is still the machine's
+    try:
+        _checked(LIBC.unshare(CLONE_NEWNS))
+        _mount("--make-rprivate", "/")
+        _arrange(Path(spec["run"]), Path(spec["tree"]) if spec["tree"] else None)
+        master = _start(spec)
+    except (OSError, subprocess.CalledProcessError) as failure:
+        told = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else failure.strerror
+        _say({"error": str(told or failure).strip()})
+        os._exit(1)
+    _say({"init": pid, "master": master})
+    _silence()
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            time.sleep(0.2)  # the master was stopped; tools may still come in
+
+
+def _arrange(run: Path, tree: Path | None) -> None:
+    """Put the root folder together: the tree below a layer that is thrown away, and the run folder in it.
+
+    The tree is never written to. The layer is a tmpfs, because overlayfs does not take a
+    container's own overlay as its upper folder. /sys is bound without what is mounted below it, so
+    that no daemon makes a cgroup that would stay behind.
+    """
+    root = Path("/")
+    if tree is not None:
+        layer, root = run / "layer", run / "root"
+        _mount("-t", "tmpfs", "-o", "mode=755", "testbed", str(layer))
+        for name in ("upper", "work"):
+            (layer / name).mkdir(mode=0o755)
+        folders = f"lowerdir={tree},upperdir={layer}/upper,workdir={layer}/work"
+        _mount("-t", "overlay", "-o", folders, "testbed", str(root))
+        _mount("--rbind", "/dev", str(root / "dev"))
+        inside = root / run.relative_to("/")
+        inside.mkdir(parents=True)
+        for folder in [inside, *inside.parents]:
+            if folder != root and root in folder.parents:
+                folder.chmod(0o755)
+        _mount("--bind", str(run), str(inside))
+    _mount("--bind", "/sys", str(root / "sys"))
+    _mount("-o", "remount,bind,ro", str(root / "sys"))
+    _mount("-t", "proc", "proc", str(root / "proc"))
+    for name in ("passwd", "group", "hosts"):
+        (root / "etc" / name).touch()
+        _mount("--bind", str(run / "etc" / name), str(root / "etc" / name))
+    os.chroot(root)
+    os.chdir("/")
+
+
+def _as_subreaper(spec: KeeperSpec) -> int:
+    """Start the daemons here; orphans of theirs become children of this process."""
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    master = _start(spec)
+    _say({"init": None, "master": master})
+    return master
+
+
+def _start(spec: KeeperSpec) -> int:
+    with Path(spec["run"], "log", "start.log").open("ab") as log:
+        return subprocess.Popen(
+            spec["command"],
+            env=spec["environment"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        ).pid
+
+
+def _end(first: int, *, private: bool) -> None:
+    """Kill everything: process 1 and with it its namespace, or else every descendant there is."""
+    if first and private:
+        os.kill(first, signal.SIGKILL)
+        os.waitpid(first, 0)
+        return
+    while children := _children():
+        for pid in children:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+
+
+def _children() -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text("utf-8", "replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid():
+            found.append(int(stat.parent.name))
+    return found
+
+
+def _mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True, capture_output=True, text=True)
+
+
+def _checked(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"no namespaces for us: {os.strerror(number)}")
+
+
+def _say(what: dict[str, object]) -> None:
+    """One line of JSON for the owner, who may be gone."""
+    try:
+        os.write(1, json.dumps(what).encode() + b"\n")
+    except BrokenPipeError:
+        pass
+
+
+def _silence() -> None:
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The in-memory adapters keep the promises of the others, or they would lie to us."""
+
+import pytest
+
+from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
+from hydrator.errors import CatalogueError, PoolError, PublishError
+from hydrator.model import Did, PublishedAd, Queue, QueuedJobs, Seen, Site, Unseen
+from tests.factories import CAM, L1, L2, L3, NOON, OSO, RAL, ad, replica
+
+
+def catalogue(*replicas, **more) -> MemoryCatalogue:
+    return MemoryCatalogue("memory", replicas, clock=lambda: NOON, **more)
+
+
+def test_the_catalogue_answers_every_did_it_was_asked_about():
+    survey = catalogue(replica(L1), sites=[OSO], unseen={L3: "timeout"}, bytes_total={L1: 9}).read(
+        {L1, L2, L3}
+    )
+    assert (survey.catalogue, survey.at, survey.sites) == ("memory", NOON, {CAM, OSO})
+    assert survey.readings == {L1: Seen(NOON, (replica(L1),), 9), L2: Seen(NOON), L3: Unseen("timeout")}
+
+
+def test_the_catalogue_follows_what_it_is_given_later():
+    made = catalogue(replica(L1))
+    made.replicas = (replica(L1, RAL),)
+    assert made.read({L1}).readings[L1].replicas == (replica(L1, RAL),)
+
+
+def test_the_catalogue_names_twins():
+    lower = Did("lofar:l1")
+    readings = catalogue(replica(L1), bytes_total={lower: 1}).read({L1, lower}).readings
+    assert (readings[L1].twins, readings[lower].twins) == ({lower}, {L1})
+
+
+def test_a_broken_catalogue_raises_for_every_question():
+    made = catalogue(replica(L1), broken=True)
+    with pytest.raises(CatalogueError):
+        made.read(set())
+    with pytest.raises(CatalogueError):
+        made.find([])
+    made.broken = False
+    assert made.find(["lofar:*"]) == {L1}
+
+
+def test_the_publisher_shows_what_it_was_given():
+    made = MemoryPublisher(clock=lambda: NOON)
+    made.publish([ad(L1, generation=3), ad(site=RAL)])
+    made.withdraw({RAL, Site("nobody")})
+    assert made.published() == {CAM: PublishedAd(CAM, 3, NOON, NOON)}
+    assert made.ads == {CAM: ad(L1, generation=3)}
+
+
+def test_a_broken_publisher_refuses_everything_and_keeps_what_it_had():
+    made = MemoryPublisher(clock=lambda: NOON)
+    made.publish([ad(L1)])
+    made.broken = True
+    for question in (made.published, lambda: made.publish([ad(L2)]), lambda: made.withdraw({CAM})):
+        with pytest.raises(PublishError):
+            question()
+    made.broken = False
+    assert made.ads == {CAM: ad(L1)}
+
+
+def test_queues_say_what_they_were_told():
+    wanted = {"b": Queue(NOON, (QueuedJobs((L1,), 2),)), "a": Unseen("timeout")}
+    assert list(MemoryQueues(wanted).wanted().items()) == sorted(wanted.items())
+    with pytest.raises(PoolError):
+        MemoryQueues(wanted, broken=True).wanted()

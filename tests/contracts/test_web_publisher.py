@@ -1,0 +1,118 @@
+"""The HTTP publisher, read back through a real server on loopback."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from adapters.web import Board, WebPublisher
+from hydrator.errors import PublishError
+from hydrator.model import PublishedAd, Site, Snapshot
+from hydrator.serve import Server, View, app
+from tests.factories import CAM, HOUR, L1, NOON, RAL, ad, demand
+
+
+def shown(board: Board) -> View:
+    return View(board.ads(), Snapshot({}), demand(), None, NOON, heard=board.heard())
+
+
+@contextmanager
+def serving(board: Board) -> Iterator[Server]:
+    asgi = app(lambda: shown(board), CollectorRegistry(), max_age=timedelta(seconds=300))
+    with Server(asgi, "127.0.0.1", 0) as server:
+        yield server
+
+
+@pytest.fixture
+def board():
+    return Board()
+
+
+@pytest.fixture
+def server(board):
+    with serving(board) as running:
+        yield running
+
+
+@pytest.fixture
+def publisher(board, server):
+    return WebPublisher(board, lambda: server.url, lambda: NOON)
+
+
+def test_what_was_put_up_is_read_back_from_the_server(publisher):
+    publisher.publish([ad(L1, generation=5, at=NOON - HOUR)])
+    assert publisher.published() == {CAM: PublishedAd(CAM, 5, NOON - HOUR, NOON)}
+
+
+def test_a_hook_gets_what_was_put_up(publisher, server):
+    publisher.publish([ad(L1)])
+    assert httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False).text == ad(L1).text
+
+
+def test_withdrawn_sites_are_served_no_more(publisher, server):
+    publisher.publish([ad(L1), ad(site=RAL)])
+    publisher.withdraw({CAM, Site("nobody")})
+    assert list(publisher.published()) == [RAL]
+    assert httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False).status_code == 404
+
+
+def test_sites_of_any_name_are_read_back(publisher):
+    site = Site('Žilina (CZ/2) 50% "ad"')
+    publisher.publish([ad(L1, site=site)])
+    assert list(publisher.published()) == [site]
+
+
+def test_nothing_counts_as_published_while_the_server_does_not_run(board):
+    publisher = WebPublisher(board, lambda: None, lambda: NOON)
+    publisher.publish([ad(L1)])
+    with pytest.raises(PublishError, match="does not run"):
+        publisher.published()
+
+
+def test_a_server_that_went_away_is_an_error_and_not_empty(board):
+    with serving(board) as server:
+        url = server.url
+    with pytest.raises(PublishError, match="cannot read back"):
+        WebPublisher(board, lambda: url, lambda: NOON).published()
+
+
+def test_a_proxy_in_the_environment_is_not_asked(publisher, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    publisher.publish([ad(L1)])
+    assert list(publisher.published()) == [CAM]
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "hello", "[]", "null", "{}", '{"sites": [1]}', '{"sites": [{"site": "CAM"}]}', '{"sites": [{"site": "CAM", '
+     '"generation": 1, "as_of": 1e400, "heard": 1}]}'],
+)  # fmt: skip
+def test_another_server_on_our_port_is_an_error_and_not_empty(board, body):
+    async def answer(_: object) -> Response:
+        return PlainTextResponse(body)
+
+    with Server(Starlette(routes=[Route("/v1/sites", answer)]), "127.0.0.1", 0) as other:
+        with pytest.raises(PublishError, match="garbled"):
+            WebPublisher(board, lambda: other.url, lambda: NOON).published()
+
+
+def test_a_server_that_fails_is_an_error(board):
+    with Server(Starlette(), "127.0.0.1", 0) as other, pytest.raises(PublishError, match="404"):
+        WebPublisher(board, lambda: other.url, lambda: NOON).published()
+
+
+def test_a_reader_of_the_board_keeps_what_it_saw(board):
+    board.put([ad(L1)], NOON)
+    seen = board.ads()
+    board.put([ad(L1, generation=2), ad(site=RAL)], NOON + HOUR)
+    board.take({CAM})
+    assert seen == {CAM: ad(L1)}
+    assert board.ads() == {RAL: ad(site=RAL)}
+    assert board.heard() == {RAL: NOON + HOUR}

@@ -1,0 +1,218 @@
+"""One file per site for the hook: written whole, read back, never half there."""
+
+import os
+import resource
+import stat
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from adapters.adfile import AdFilePublisher
+from hydrator.errors import PublishError
+from hydrator.model import PublishedAd, Site, SiteAd
+from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad
+
+AWKWARD = Site('a/../Žilina "CZ"\\2')
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return tmp_path / "ads"
+
+
+@pytest.fixture
+def publisher(folder):
+    return AdFilePublisher(folder, lambda: NOON)
+
+
+@contextmanager
+def umask(mask: int):
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextmanager
+def files_no_larger_than(limit: int):
+    """What a full disk does to a writer: the write fails half way (EFBIG in place of ENOSPC)."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_the_file_holds_the_text_the_hook_prints(publisher, folder):
+    publisher.publish([ad(L1)])
+    assert (folder / "CAM.ad").read_text() == ad(L1).text
+
+
+def test_what_was_written_is_read_back_with_its_time(publisher):
+    publisher.publish([ad(L1, generation=5, at=NOON - HOUR), ad(site=RAL)])
+    assert publisher.published() == {
+        CAM: PublishedAd(CAM, 5, NOON - HOUR, NOON),
+        RAL: PublishedAd(RAL, 1, NOON, NOON),
+    }
+
+
+def test_nothing_is_published_before_the_folder_is_there(publisher, folder):
+    assert publisher.published() == {}
+    assert not folder.exists()
+
+
+def test_hooks_can_read_the_files_whatever_the_umask(publisher, folder):
+    with umask(0o077):
+        publisher.publish([ad(L1)])
+    assert stat.S_IMODE((folder / "CAM.ad").stat().st_mode) == 0o644
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
+def test_a_folder_that_stands_keeps_its_mode(publisher, folder):
+    folder.mkdir(mode=0o700)
+    publisher.publish([ad(L1)])
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("site", [AWKWARD, "..", ".", "a b", "x.ad", "%2F", "/etc/passwd", "~", "ÅÄÖ" * 10])
+def test_a_site_of_any_name_stays_inside_the_folder(publisher, folder, tmp_path, site):
+    escaped = site.replace("\\", "\\\\").replace('"', '\\"')
+    publisher.publish([renamed(site, escaped)])
+    assert list(publisher.published()) == [site]
+    assert [path.name for path in tmp_path.iterdir()] == ["ads"]
+    assert len(list(folder.iterdir())) == 1
+    publisher.withdraw({Site(site)})
+    assert list(folder.iterdir()) == []
+
+
+def renamed(site: str, literal: str) -> SiteAd:
+    """An ad of a site whose name the factories would not take; *literal* is how a ClassAd writes it."""
+    content = dict(ad(L1).content) | {"DataLocalitySite": f'"{literal}"'}
+    return replace(ad(L1), site=Site(site), content=tuple(content.items()))
+
+
+def test_publishing_again_replaces_the_whole_file(publisher, folder):
+    publisher.publish([ad(L1, L2, generation=1)])
+    publisher.publish([ad(L1, generation=2)])
+    assert (folder / "CAM.ad").read_text() == ad(L1, generation=2).text
+    assert publisher.published()[CAM].generation == 2
+
+
+def test_withdrawing_removes_the_file_and_knows_no_missing_one(publisher, folder):
+    publisher.publish([ad(L1), ad(site=RAL)])
+    publisher.withdraw({CAM, Site("nobody")})
+    assert list(publisher.published()) == [RAL]
+    publisher.withdraw({CAM})
+
+
+def test_withdrawing_before_anything_was_published_is_no_error(publisher):
+    publisher.withdraw({CAM})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "torn"),
+        (ad(L1).text[:-1], "torn"),
+        (ad(L1).text.rsplit("\n", 2)[0] + "\n", "torn"),
+        (ad(L1).text[: len(ad(L1).text) // 2], "torn"),
+        ("\nDataLocalityVersion = 1\n", "not an ad of ours"),
+        (ad(L1, site=RAL).text, "another site"),
+        (ad(L1).text.replace("AsOf = 1", "AsOf = x1"), "not an ad of ours"),
+        (ad(L1).text + ad(L1).text, "not an ad of ours"),
+    ],
+)
+def test_a_torn_or_foreign_file_does_not_count_as_published(publisher, folder, text, told):
+    publisher.publish([ad(site=RAL)])
+    (folder / "CAM.ad").write_text(text)
+    assert list(publisher.published()) == [RAL]
+    assert told in publisher.odd["CAM.ad"]
+    publisher.publish([ad(L1)])
+    assert list(publisher.published()) == [CAM, RAL]
+    assert publisher.odd == {}
+
+
+def test_files_that_are_no_text_and_no_files_are_named_too(publisher, folder):
+    folder.mkdir()
+    (folder / "bytes.ad").write_bytes(b"\xff\xfe")
+    (folder / "folder.ad").mkdir()
+    os.mkfifo(folder / "pipe.ad")
+    (folder / "gone.ad").symlink_to("nowhere")
+    (folder / "README").write_text("not ours")
+    assert publisher.published() == {}
+    assert sorted(publisher.odd) == ["bytes.ad", "folder.ad", "pipe.ad"]
+
+
+def test_a_write_that_fails_half_way_leaves_the_old_ad_and_no_temporary_file(publisher, folder):
+    publisher.publish([ad(L1, generation=1)])
+    with files_no_larger_than(100), pytest.raises(PublishError, match="CAM: File too large"):
+        publisher.publish([ad(L1, generation=2)])
+    assert publisher.published()[CAM].generation == 1
+    assert [path.name for path in folder.iterdir()] == ["CAM.ad"]
+
+
+def test_one_site_that_fails_does_not_keep_the_others_from_being_written(publisher, folder):
+    folder.mkdir()
+    (folder / "CAM.ad").mkdir()
+    with pytest.raises(PublishError, match=r"not written in .*CAM: Is a directory"):
+        publisher.publish([ad(L1), ad(site=RAL)])
+    assert list(publisher.published()) == [RAL]
+
+
+def test_a_name_too_long_for_a_file_is_a_publish_error(publisher):
+    with pytest.raises(PublishError, match="File name too long"):
+        publisher.publish([renamed("é" * 100, "é" * 100)])
+
+
+def test_a_folder_that_is_a_file_is_a_publish_error(publisher, folder):
+    folder.write_text("")
+    with pytest.raises(PublishError):
+        publisher.published()
+    with pytest.raises(PublishError):
+        publisher.publish([ad(L1)])
+    with pytest.raises(PublishError):
+        publisher.withdraw({CAM})
+
+
+def test_a_folder_that_cannot_be_made_is_a_publish_error():
+    with pytest.raises(PublishError):
+        AdFilePublisher(Path("/proc/hydrator"), lambda: NOON).publish([ad(L1)])
+
+
+def test_leftovers_of_a_killed_daemon_are_removed_and_fresh_ones_left(publisher, folder):
+    folder.mkdir()
+    for name, age in ((".hydrator-old.tmp", HOUR), (".hydrator-new.tmp", timedelta(0)), ("other.tmp", HOUR)):
+        (folder / name).write_text("DataLocality")
+        moment = (NOON - age).timestamp()
+        os.utime(folder / name, (moment, moment))
+    publisher.publish([ad(L1)])
+    assert sorted(path.name for path in folder.iterdir()) == [".hydrator-new.tmp", "CAM.ad", "other.tmp"]
+
+
+def test_a_reader_never_sees_half_an_ad(publisher, folder):
+    ads = [ad(L1, generation=1), ad(*(f"a:{n}" for n in range(500)), generation=2)]
+    publisher.publish(ads[:1])
+    torn: list[str] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            text = (folder / "CAM.ad").read_text()
+            if text not in (ads[0].text, ads[1].text):
+                torn.append(text)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(100):
+            publisher.publish([ads[number % 2]])
+    finally:
+        done.set()
+        reader.join()
+    assert torn == []
