@@ -6,7 +6,7 @@ What it does of its own accord, and what is done about it here (41.5.1):
 * it reads the first ``rucio.cfg`` it finds: it is given one with nothing in it;
 * its timeout is one per read, so a dripping answer never ends: at the deadline the sockets are shut;
 * after a 401 with a token it asks for input on the terminal: a 401 ends it before that;
-* it takes a web page for an answer, and an answer that breaks off without a length for a whole one: both are refused;
+* it takes a web page for an answer, and one without a length that breaks off for a whole one: refused;
 * it shortens ``sys.argv[0]`` and writes red lines: put back, kept quiet.
 """
 
@@ -124,7 +124,11 @@ class RucioSettings:
 
 
 class Refused(CatalogueGarbled):
-    """HTTP 400: Rucio will not take this question; asked DID by DID, one of them is to blame."""
+    """Rucio will not take this question; asked DID by DID, one of them is to blame."""
+
+
+class Stumbled(CatalogueUnreachable):
+    """HTTP 500: Rucio failed over this question; it may be over one of the DIDs in it."""
 
 
 class NotFound(CatalogueGarbled):
@@ -202,6 +206,7 @@ class Transport(requests.adapters.HTTPAdapter):
     def __init__(self, settings: RucioSettings) -> None:
         self.deadline = Deadline()
         self.status = 0
+        self.trouble = ""
         self.token: str | None = None
         self._settings = settings
         self._pools = _watched_pools(self.deadline)
@@ -227,8 +232,12 @@ class Transport(requests.adapters.HTTPAdapter):
             raise self.late()
         if self.token is not None:
             request.headers["X-Rucio-Auth-Token"] = self.token
-        self.status = 0
-        response = super().send(request, *args, **kwargs)
+        self.status, self.trouble = 0, ""
+        try:
+            response = super().send(request, *args, **kwargs)
+        except requests.RequestException as exc:
+            self.trouble = str(exc)  # rucio-clients keeps it to itself
+            raise
         self.status = response.status_code
         failure = self._failure(response)
         if failure:
@@ -244,15 +253,21 @@ class Transport(requests.adapters.HTTPAdapter):
     def _failure(self, response: requests.Response) -> CatalogueError | None:
         name, status = self._settings.name, response.status_code
         said = f"HTTP {status}{_words(response)}"
-        if status in {502, 503, 504} or status == 401 and self.token is None:
+        if status in {502, 503, 504} or (status == 401 and self.token is None):
             return None  # rucio-clients tries again, or logs in again
         if status in {401, 403}:
             return CatalogueDenied(name, said)
-        if status == 429 or status >= 500:
+        if response.headers.get("ExceptionClass") == "InvalidObject":
+            return Refused(name, said)  # HTTP 400 or, from get_metadata_bulk, 500
+        if status == 500:
+            return Stumbled(name, said)
+        if status == 429 or status > 500:
             return CatalogueUnreachable(name, said)
         if 300 <= status < 400:
             where = response.headers.get("Location", "nowhere")
-            return CatalogueGarbled(name, f"HTTP {status}: it sends us to {where[:200]}; configure that address")
+            return CatalogueGarbled(
+                name, f"HTTP {status}: it sends us to {where[:200]}; configure that address"
+            )
         if status == 200:
             return self._unreadable(response)
         return None
@@ -268,9 +283,9 @@ class Transport(requests.adapters.HTTPAdapter):
 
 
 def _words(response: requests.Response) -> str:
-    """What Rucio says about a failure, in its headers."""
-    parts = [response.headers.get(key, "") for key in ("ExceptionClass", "ExceptionMessage")]
-    return "".join(f" {part[:150]}" for part in parts if part)
+    """What Rucio says about a failure, in its headers, on one line."""
+    parts = [response.headers.get(key, "")[:150] for key in ("ExceptionClass", "ExceptionMessage")]
+    return "".join(f" {word}" for part in parts for word in part.split())
 
 
 class Client(DIDClient, LockClient, ReplicaClient, RSEClient, RuleClient, ScopeClient):  # type: ignore[misc]
@@ -358,10 +373,15 @@ class Connection:
 
     def _tell(self, exc: Exception) -> str:
         """One line on *exc*: its kind, its words without secrets, no more than people read."""
-        words = " ".join(str(exc).split())
+        trouble = self._transport.trouble
+        words = " ".join(f"{exc} {trouble if trouble not in str(exc) else ''}".split())
         if self._transport.status not in {0, 200} and "http status code" not in words:
             words = f"HTTP {self._transport.status} {words}"
-        for secret in (self._settings.password, self._transport.token, getattr(self._client, "auth_token", None)):
+        for secret in (
+            self._settings.password,
+            self._transport.token,
+            getattr(self._client, "auth_token", None),
+        ):
             if secret:
                 words = words.replace(secret, "***")
         return f"{type(exc).__name__}: {words[:300]}"
@@ -397,7 +417,9 @@ class Connection:
                 rucio_host=settings.url.rstrip("/"),
                 auth_host=(settings.auth_url or settings.url).rstrip("/"),
                 account=settings.account,
-                ca_cert=str(settings.ca_cert) if settings.ca_cert else os.environ.get("X509_CERT_DIR") or True,
+                ca_cert=str(settings.ca_cert)
+                if settings.ca_cert
+                else os.environ.get("X509_CERT_DIR") or True,
                 auth_type="userpass" if settings.auth_type == "userpass" else "oidc",
                 creds={"username": settings.username or "", "password": settings.password or ""},
                 timeout=settings.timeout.total_seconds(),
@@ -409,7 +431,7 @@ class Connection:
 
 @contextmanager
 def _as_rucio_wants_it() -> Iterator[None]:
-    """An environment for rucio-clients to start in, undone afterwards; its configuration stays the empty one."""
+    """An environment for rucio-clients to start in, undone afterwards; its empty configuration stays."""
     with _STARTING, tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "rucio.cfg"
         empty.write_text(_EMPTY_CONFIG)

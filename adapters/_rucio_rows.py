@@ -173,7 +173,7 @@ def counted(rows: Iterable[DatasetRow]) -> dict[str, Count]:
 
 
 def movements(rows: Iterable[Lock], suspended: frozenset[str]) -> dict[str, Movement]:
-    """By storage element, what rules do there; a lock of a *suspended* rule stays REPLICATING and moves nothing."""
+    """By storage element, what rules do; locks of *suspended* rules stay REPLICATING but move nothing."""
     found: dict[str, Movement] = {}
     for lock in rows:
         known = found.get(lock.storage, STILL)
@@ -206,7 +206,7 @@ def dataset_replicas(
     moves: Mapping[str, Movement],
     storages: Mapping[str, Storage],
 ) -> tuple[Replica, ...]:
-    """The replicas of one dataset, ordered by site and storage; storage elements without a site say nothing."""
+    """The replicas of one dataset, ordered by site and storage; elements without a site are left out."""
     found = []
     for name in sorted(counts.keys() | moves.keys()):
         storage = storages.get(name)

@@ -71,9 +71,7 @@ class WebPublisher:
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """What the server shows now; see :class:`hydrator.ports.Publisher`."""
-        url = self._read_back_url()
-        if url is None:
-            raise PublishError(self.name, "our HTTP server does not run, so nothing can be read back")
+        url = self._url()
         try:
             answer = self._client.get(f"{url.rstrip('/')}/v1/sites")
             answer.raise_for_status()
@@ -86,12 +84,20 @@ class WebPublisher:
             raise PublishError(self.name, f"{url} is not our server, or garbled: {exc!r}") from exc
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """Put *ads* on the board."""
+        """Put *ads* on the board, unless no server shows it."""
+        self._url()
         self._board.put(ads, self._clock())
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
-        """Take the ads of *sites* off the board."""
+        """Take the ads of *sites* off the board, unless no server shows it."""
+        self._url()
         self._board.take(sites)
+
+    def _url(self) -> str:
+        url = self._read_back_url()
+        if url is None:
+            raise PublishError(self.name, "our HTTP server does not run, so nothing can be read back")
+        return url
 
 
 def _published_ad(row: Mapping[str, Any]) -> PublishedAd:

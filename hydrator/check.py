@@ -49,18 +49,27 @@ class Finding:
 Daemon = Literal["collector", "negotiator", "schedd", "startd"]
 
 
+class Allowed(Protocol):
+    """What a daemon lets us do at one authorization level, and why not."""
+
+    @property
+    def allowed(self) -> bool: ...
+    @property
+    def identity(self) -> str | None: ...
+    @property
+    def method(self) -> str | None: ...
+    @property
+    def reason(self) -> str: ...
+
+
 class Pool(Protocol):
     """The pool, as far as it is looked at here."""
 
     def slots(self, attributes: Sequence[str], constraint: str = ...) -> list[dict[str, Any]]: ...
-    def schedds(self) -> list[dict[str, Any]]: ...
     def config_of(
-        self,
-        daemon: Daemon,
-        names: Sequence[str],
-        name: str | None = None,
+        self, daemon: Daemon, names: Iterable[str], name: str | None = None
     ) -> dict[str, str | None]: ...
-    def ping(self, daemon: Daemon, level: str, name: str | None = None) -> Mapping[str, Any]: ...
+    def ping(self, daemon: Daemon, level: str, name: str | None = None) -> Allowed: ...
 
 
 @dataclass(frozen=True)
@@ -156,8 +165,8 @@ def _folder(folder: Path) -> Iterator[Finding]:
 
 def _authorization(pool: Pool) -> Iterator[Finding]:
     answer = pool.ping("collector", "DAEMON")
-    who = f"{answer.get('identity') or 'nobody'} by {answer.get('method') or 'no method'}"
-    if answer.get("allowed"):
+    who = f"{answer.identity or 'nobody'} by {answer.method or 'no method'}"
+    if answer.allowed:
         yield Finding(Level.OK, "collector", f"takes site ads (DAEMON) from {who}")
     else:
         yield Finding(

@@ -218,3 +218,6 @@ def _complain(*reasons: str | None) -> None:
     for reason in reasons:
         if reason:
             print(f"hydrator: {reason}", file=sys.stderr)
+
+if __name__ == "__main__":
+    main()

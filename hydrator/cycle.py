@@ -224,7 +224,7 @@ class Cycle:
         return demand(self.state.demand, pins=self._rules.pins, found=found, now=self._clock())
 
     def ask_demand(self) -> frozenset[Did]:
-        """Ask the schedds and look for patterns; the datasets that were not wanted before.
+        """Ask the schedds; the datasets that were not wanted before.
 
         When the collector cannot even name the schedds, each keeps its demand.
         """
@@ -243,8 +243,7 @@ class Cycle:
             keep=self._rules.keep_demand,
             now=now,
         )
-        found = look_for(self._catalogues, self._rules.patterns, self.state.found)
-        self.state = replace(self.state, demand=memory, found=found)
+        self.state = replace(self.state, demand=memory)
         return self.demand.dids - before
 
     def run(self) -> Report:
@@ -274,6 +273,8 @@ class Cycle:
 
     def _decide(self) -> tuple[Report, dict[str, Plan | PublishError]]:
         now = self._clock()
+        found = look_for(self._catalogues, self._rules.patterns, self.state.found)
+        self.state = replace(self.state, found=found)
         wanted = self.demand
         answers = read_all(self._catalogues, wanted.dids)
         there = {outlet.name: _published(outlet.publisher) for outlet in self._outlets}

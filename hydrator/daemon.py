@@ -64,7 +64,6 @@ class Daemon:
         self._metrics = Metrics(self._registry, __version__)
         self._report: Report | None = None
         self._parts: Parts | None = None
-        self._cycle: Cycle | None = None
         self._server: Server | None = None
         self._scheduler: BackgroundScheduler | None = None
 
@@ -100,21 +99,20 @@ class Daemon:
         return self._server.url if self._server else None
 
     def _start(self) -> None:
+        """Put the parts together; what was published last is served before anything is asked."""
         http = self._settings.publish.http
+        board = self._parts.board if self._parts else None
+        url = self._url if http.enabled else None
+        self._parts = assemble(self._settings, system_clock, board=board, url=url)
+        if self._parts.board and board is None:
+            kept = [ad for ad in self._state.ads.values() if not self._parts.rules.retires(ad.site)]
+            self._parts.board.put(kept, system_clock())
         if http.enabled and self._server is None:
             asgi = app(self.view, self._registry, max_age=timedelta(seconds=http.max_age_seconds))
-            self._server = Server(asgi, http.host, http.port)
-            self._server.start()
-        board = self._parts.board if self._parts else None
-        self._parts = assemble(
-            self._settings, system_clock, board=board, url=self._url if self._server else None
-        )
-        if self._parts.board and board is None:
-            now = system_clock()
-            kept = [ad for ad in self._state.ads.values() if not self._parts.rules.retires(ad.site)]
-            self._parts.board.put(kept, now)
-        self._cycle = self._parts.cycle(self._state, self._store, system_clock)
-        self._schedule(self._cycle)
+            server = Server(asgi, http.host, http.port)
+            server.start()
+            self._server = server
+        self._schedule(self._parts.cycle(self._state, self._store, system_clock))
 
     def _schedule(self, cycle: Cycle) -> None:
         scheduler = BackgroundScheduler(

@@ -66,7 +66,7 @@ _CREDIT = (
     ' : TARGET.DatasetStates["{did}"] =?= "STAGING" ? {credit} : 0.0) : 0.0)'
 )
 _BYTES = 'MY.RequiredBytes["{did}"] * '
-_SIZE = '(isInteger(RequiredBytes["{did}"]) && RequiredBytes["{did}"] >= 0 ? real(RequiredBytes["{did}"]) : undefined)'
+_SIZE = '(isInteger(RequiredBytes["{did}"]) && RequiredBytes["{did}"] >= 0 ? real(RequiredBytes["{did}"]) : -9.0e99)'
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,10 +351,15 @@ def _in_groups(listed: str) -> str:
 
 
 def _transform(observe: bool) -> str:
-    parts = [_TRANSFORM_NAMES, _TRANSFORM_LIST]
-    if not observe:
-        parts.append(_TRANSFORM_PLACE.replace("<here>", _in_groups(_for_each(_AVAILABLE))))
-    ranks = _TRANSFORM_RANK.replace("<sizes>", f'regexps(",", {_for_each(_SIZE)}, " + ", "fg")')
+    worded = "".join(_TRANSFORM_WORDED = """\
+   EVALMACRO dl_void unparse({name}) != "" && {name} is undefined
+   if $(dl_void)
+      SET {name} "undefined"
+   endif
+"""
+
+_TRANSFORM_PLACE.replace("<here>", _in_groups(_for_each(_AVAILABLE))))
+    ranks = _TRANSFORM_RANK.replace("<sizes>", f'{_for_each(_SIZE)}')
     ranks = ranks.replace("<most>", _real(_MOST_BYTES))
     ranks = ranks.replace("<sized>", _for_each(_BYTES + _CREDIT)).replace("<counted>", _for_each(_CREDIT))
     return "".join((*parts, ranks))
@@ -391,15 +396,14 @@ DATALOCALITY_LISTED = ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", strcat(j
     regexps("(^|,)([^:,]+)(?=,)", strcat(join(",", RequiredDatasets), ","), "\\1$(DATALOCALITY_DEFAULT_SCOPE):\\2", "fg"))
 DATALOCALITY_STRINGS = (isList(RequiredDatasets) && allCompare(">=", RequiredDatasets, "") =?= true)
 DATALOCALITY_WHOLE = size(split(join(",", RequiredDatasets), ",")) =?= size(RequiredDatasets)
-DATALOCALITY_MODE_GOOD = (unparse(DataLocality) == "" || member(toLower(DataLocality), {"require", "wait", "prefer"}) =?= true)
+DATALOCALITY_MODE_GOOD = (DataLocality is undefined || member(toLower(DataLocality), {"require", "wait", "prefer"}) =?= true)
 DATALOCALITY_SECONDS_GOOD = \
-    ((unparse(DataLocalityMaxWait) == "" || (isInteger(DataLocalityMaxWait) && DataLocalityMaxWait >= 0 && DataLocalityMaxWait <= <year>)) && \
-     (unparse(DataLocalityMaxAge) == "" || (isInteger(DataLocalityMaxAge) && DataLocalityMaxAge > 0 && DataLocalityMaxAge <= <year>)))
+    ((DataLocalityMaxWait is undefined || (isInteger(DataLocalityMaxWait) && DataLocalityMaxWait >= 0 && DataLocalityMaxWait <= <year>)) && \
+     (DataLocalityMaxAge is undefined || (isInteger(DataLocalityMaxAge) && DataLocalityMaxAge > 0 && DataLocalityMaxAge <= <year>)))
 DATALOCALITY_GOOD = ($(DATALOCALITY_STRINGS) && $(DATALOCALITY_WHOLE) && \
     regexp("^(?:(?=[^,]{1,<chars>},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++\\z", $(DATALOCALITY_LISTED)) =?= true && \
     $(DATALOCALITY_MODE_GOOD) && $(DATALOCALITY_SECONDS_GOOD)) =?= true
-# JobFactoryId is only in the ad a schedd makes of a late-materialization cluster: each job of it is looked at on its own.
-DATALOCALITY_EXEMPT = JobUniverse =!= 5 || JobFactoryId isnt undefined || unparse(RequiredDatasets) == ""
+DATALOCALITY_EXEMPT = JobUniverse =!= 5 || RequiredDatasets is undefined<late>
 """.replace("<year>", str(_LONGEST_WAIT)).replace("<chars>", str(MAX_DID_CHARS))
 
 _TRANSFORM_NAMES = f"""\
@@ -409,8 +413,11 @@ JOB_TRANSFORM_{TRANSFORM} @=end
    NAME {TRANSFORM}
 """
 
-_TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && JobFactoryId is undefined && DataLocalityTransformed =!= true && unparse(RequiredDatasets) != ""
-   EVALMACRO dl_good $(DATALOCALITY_GOOD)
+_TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransformed =!= true && unparse(RequiredDatasets) != ""
+   # what is there but has no value (a word without quotes) must not pass for absent: SUBMIT_REQUIREMENTs cannot tell
+<worded>   # JobFactoryId is only in the ad that stands for a whole late-materialization cluster: its jobs are transformed one by one
+   EVALMACRO dl_late JobMaterializeDigestFile isnt undefined && JobFactoryId is undefined
+   EVALMACRO dl_good JobFactoryId is undefined && $(DATALOCALITY_GOOD)
    if $(dl_good)
       # the list: scopes added, doubles dropped
       EVALMACRO dl_csv  join(",", split(regexps("(?<![^,])([^,]+),(?=(?:[^,]*,)*?\\1,)", $(DATALOCALITY_LISTED), "", "fg"), ","))
@@ -418,6 +425,13 @@ _TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && JobFactoryId is undefi
       EVALSET RequiredDatasets split("$(dl_csv)", ",")
       EVALSET RequiredDatasetsCSV "$(dl_csv)"
       EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: $(DATALOCALITY_MAX_AGE)
+"""
+
+_USERS_WORDS = ("RequiredDatasets", "DataLocality", "DataLocalityMaxWait", "DataLocalityMaxAge")
+_TRANSFORM_WORDED = """\
+   if defined MY.{name}
+      EVALSET {name} {name} ?: "undefined"
+   endif
 """
 
 _TRANSFORM_PLACE = r"""      # where it may run
@@ -441,8 +455,8 @@ _TRANSFORM_PLACE = r"""      # where it may run
 
 _TRANSFORM_RANK = r"""      # how well it runs there: the share of its bytes, or of its datasets where a size is not known
       EVALMACRO dl_sizes <sizes>
-      EVALMACRO dl_bytes ifThenElse(((($(dl_sizes)) > 0) && (($(dl_sizes)) < <most>)) =?= true, $(dl_sizes), 0.0)
-      EVALMACRO dl_sized $(dl_bytes) > 0
+      EVALMACRO dl_bytes sum({$(dl_sizes)})
+      EVALMACRO dl_sized $(dl_bytes) > 0 && $(dl_bytes) < <most>
       if $(dl_sized)
          EVALMACRO dl_share <sized>
          SET DataLocalityRank sum({$(dl_share)}) / $(dl_bytes)
@@ -453,7 +467,7 @@ _TRANSFORM_RANK = r"""      # how well it runs there: the share of its bytes, or
       DEFAULT Rank 0.0
       SET Rank (($(MY.Rank)) ?: 0.0) + $(DATALOCALITY_RANK_WEIGHT) * MY.DataLocalityRank
       SET DataLocalityTransformed true
-   endif
+<late>   endif
 @end
 """
 
@@ -504,7 +518,7 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         ),
     ),
     "DataLocalityTransform": (
-        '(DataLocalityTransformed =?= true && unparse(DataLocalityHere) != "")',
+        '(DataLocalityTransformed =?= true && DataLocalityHere isnt undefined)',
         (
             f'"RequiredDatasets was not worked on: leave DataLocalityTransformed out of the job;'
             f' if it is not there, the operator must see that JOB_TRANSFORM_NAMES has {TRANSFORM}"'

@@ -462,12 +462,14 @@ class Server:
         return self._url if self._thread is not None and self._thread.is_alive() else None
 
     def start(self, timeout: timedelta = timedelta(seconds=10)) -> None:
-        """Return once requests are answered.
+        """Return once requests are answered; starting what runs is no error.
 
         Raises:
             ConfigError: the address is wrong, in use or forbidden, or nothing
                 answered within *timeout*.
         """
+        if self.url is not None:
+            return
         listening = _listen(self._host, self._port)
         self._url = _url(listening)
         config = uvicorn.Config(
@@ -531,6 +533,9 @@ def _listen(host: str, port: int) -> socket.socket:
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # inherited by every connection: those of worker nodes that vanished end after some minutes
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
         listening.bind(address)
         listening.listen(2048)
     except (OSError, OverflowError) as exc:

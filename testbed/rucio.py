@@ -77,7 +77,9 @@ def _build(home: Path, digest: str) -> None:
         venv = Path(scratch) / "venv"
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, capture_output=True)
         pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run([*pip, "--no-deps", "-r", str(LOCK)], check=False, capture_output=True, text=True)
+        done = subprocess.run(
+            [*pip, "--no-deps", "-r", str(LOCK)], check=False, capture_output=True, text=True
+        )
         if done.returncode != 0:
             raise RucioUnavailable(f"cannot install the Rucio server: {done.stderr.strip()[-600:]}")
         (venv / "lock.sha256").write_text(digest)
@@ -222,20 +224,38 @@ def _environment(folder: Path, key: str) -> dict[str, str]:
     """Ours, less what would point Rucio or Python elsewhere."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RUCIO_", "PYTHON", "VIRTUAL_ENV"))}
     quiet = {"PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {**kept, **quiet, "RUCIO_HOME": str(folder), "TESTBED_RUCIO_KEY": key, "HOME": str(folder)}
+    return {**kept, **quiet, "RUCIO_HOME": str(folder), "TESTBED_RUCIO_KEY": key, **dict.fromkeys(("HOME", "TMPDIR"), str(folder))}
 
 
 def _serve(
     python: Path, folder: Path, environment: Mapping[str, str], listener: int
 ) -> subprocess.Popen[bytes]:
     """Start gunicorn with one thread: SQLite takes one writer."""
-    gunicorn = [str(python), "-m", "gunicorn", "--worker-class", "gthread", "--workers", "1", "--threads", "1"]
-    here = ["--bind", f"fd://{listener}", "--control-socket", str(folder / "ctl"), "--chdir", str(folder / "app")]
+    gunicorn = [
+        str(python),
+        "-m",
+        "gunicorn",
+        "--worker-class",
+        "gthread",
+        "--workers",
+        "1",
+        "--threads",
+        "1",
+    ]
+    here = [
+        "--bind",
+        f"fd://{listener}",
+        "--control-socket",
+        str(folder / "ctl"),
+        "--chdir",
+        str(folder / "app"),
+    ]
     quiet = ["--log-level", "warning", "--timeout", "300", "--keep-alive", "60", "--graceful-timeout", "1"]
     with (folder / "server.log").open("wb") as log:
         return subprocess.Popen(
             [*gunicorn, *here, *quiet, "rucio_seed:application"],
-            cwd=folder, env=environment, pass_fds=[listener], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            cwd=folder, env=environment, pass_fds=[listener],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             preexec_fn=_dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
         )  # fmt: skip
 
@@ -249,7 +269,10 @@ def main() -> None:
         return
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    with tempfile.TemporaryDirectory(prefix="rucio-") as folder, RucioServer.start(Path(folder) / "server") as rucio:
+    with (
+        tempfile.TemporaryDirectory(prefix="rucio-") as folder,
+        RucioServer.start(Path(folder) / "server") as rucio,
+    ):
         print(f"Rucio {VERSION} at {rucio.url} after {rucio.start_seconds:.1f} s; Ctrl-C ends it")
         print(f"account {rucio.account}, username {rucio.username}, password {rucio.password}", flush=True)
         try:

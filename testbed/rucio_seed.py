@@ -1,3 +1,5 @@
+# mypy: ignore-errors
+# ruff: noqa: ANN001, ANN201, ANN202, BLE001, I001, E501
 """The WSGI application the test server runs: Rucio's own, plus ``POST /testbed/seed``.
 
 Runs inside the server's virtual environment, never in ours. Seeding happens in
@@ -130,7 +132,12 @@ def add_dataset(session, did, rse=None, files=4, bytes_each=1_000_000_000):
     where = _split(did)
     add_did(**where, did_type=DIDType.DATASET, account=_root(), session=session)
     content = [
-        {"scope": where["scope"], "name": f"{where['name']}.{n:05}", "bytes": bytes_each, "adler32": f"{n:08x}"}
+        {
+            "scope": where["scope"],
+            "name": f"{where['name']}.{n:05}",
+            "bytes": bytes_each,
+            "adler32": f"{n:08x}",
+        }
         for n in range(files)
     ]
     if content:
@@ -154,7 +161,9 @@ def place(session, did, rse, files=None):
     """Make the first *files* files (all by default) of a dataset exist at *rse*, without a rule."""
     from rucio.core.replica import add_replicas
 
-    add_replicas(rse_id=_rse_id(session, rse), files=_files(session, did)[:files], account=_root(), session=session)
+    add_replicas(
+        rse_id=_rse_id(session, rse), files=_files(session, did)[:files], account=_root(), session=session
+    )
 
 
 @command
@@ -179,7 +188,10 @@ def _set_states(session, did, rse, files, state, only_missing):
     request = models.Request
     for file in _files(session, did)[:files]:
         where = {"scope": file["scope"], "name": file["name"]}
-        if only_missing and get_replica(**where, rse_id=rse_id, session=session)["state"] == ReplicaState.AVAILABLE:
+        if (
+            only_missing
+            and get_replica(**where, rse_id=rse_id, session=session)["state"] == ReplicaState.AVAILABLE
+        ):
             continue
         mine = (request.scope == where["scope"], request.name == where["name"], request.dest_rse_id == rse_id)
         session.execute(delete(request).where(*mine))
@@ -238,7 +250,9 @@ def remove(session, did, rse):
             get_replica(**where, rse_id=rse_id, session=session)
         except ReplicaNotFound:
             continue
-        update_replicas_states([{**where, "rse_id": rse_id, "state": ReplicaState.BEING_DELETED}], session=session)
+        update_replicas_states(
+            [{**where, "rse_id": rse_id, "state": ReplicaState.BEING_DELETED}], session=session
+        )
         there.append(where)
     if there:
         delete_replicas(rse_id=rse_id, files=there, session=session)

@@ -63,18 +63,21 @@ class Authorization:
     reason: str = ""
 
 
-def environment(settings: CondorSettings, inherited: Mapping[str, str]) -> dict[str, str]:
+def environment(
+    settings: CondorSettings, inherited: Mapping[str, str], files: Iterable[str] = CONFIG_FILES
+) -> dict[str, str]:
     """The child's environment.
 
     HTCondor reads ``_CONDOR_NAME`` as configuration. With a token directory
     and no configuration file of ours the token is the only credential: the
     client's default asks for no authentication where the daemon does not
-    insist, and would then be a stranger.
+    insist, and would then be a stranger. *files* are where HTCondor looks
+    for a configuration; without any, only this environment counts.
     """
     env = dict(inherited)
     if settings.config_file is not None:
         env["CONDOR_CONFIG"] = str(settings.config_file)
-    elif "CONDOR_CONFIG" not in env and not any(Path(file).is_file() for file in CONFIG_FILES):
+    elif "CONDOR_CONFIG" not in env and not any(Path(file).is_file() for file in files):
         env["CONDOR_CONFIG"] = "ONLY_ENV"
     if settings.collector is not None:
         env["_CONDOR_COLLECTOR_HOST"] = settings.collector
@@ -112,14 +115,19 @@ class _Child:
         self._stderr: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115  (closed by end)
         self.answered = False
         with theirs:
-            self._process: subprocess.Popen[bytes] = subprocess.Popen(
-                command,
-                stdin=theirs.fileno(),
-                stdout=self._stderr,
-                stderr=self._stderr,
-                env=env,
-                start_new_session=True,
-            )
+            try:
+                self._process: subprocess.Popen[bytes] = subprocess.Popen(
+                    command,
+                    stdin=theirs.fileno(),
+                    stdout=self._stderr,
+                    stderr=self._stderr,
+                    env=env,
+                    start_new_session=True,
+                )
+            except OSError:
+                ours.close()
+                self._stderr.close()
+                raise
 
     @property
     def pid(self) -> int:
@@ -379,7 +387,7 @@ class CondorClient:
         if error["kind"] == "usage":
             raise ConfigError([reason])
         if error["kind"] == "denied":
-            todo = TOKEN if advice and "none of our credentials" in reason else advice
+            todo = CREDENTIALS if advice and "none of our credentials" in reason else advice
             raise PoolDenied(who, f"{reason}; {todo}" if todo else reason)
         raise PoolError(who, reason)
 
@@ -410,7 +418,7 @@ class CondorClient:
             child.end()
 
 
-TOKEN = "give us a token of this pool (condor_token_create; its file must be ours and private)"
+CREDENTIALS = "give us a token of this pool (condor_token_create; its file must be ours and private)"
 READ = "it needs READ there, see ALLOW_READ"
 ADVERTISE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON"
 RELEASE = (

@@ -5,6 +5,7 @@ import pytest
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.errors import CatalogueError, PoolError, PublishError
 from hydrator.model import Did, PublishedAd, Queue, QueuedJobs, Seen, Site, Unseen
+from tests.contracts.publisher import PublisherContract
 from tests.factories import CAM, L1, L2, L3, NOON, OSO, RAL, ad, replica
 
 
@@ -40,6 +41,14 @@ def test_a_broken_catalogue_raises_for_every_question():
         made.find([])
     made.broken = False
     assert made.find(["lofar:*"]) == {L1}
+
+
+class TestMemoryPublisher(PublisherContract):
+    def publisher(self) -> MemoryPublisher:
+        return MemoryPublisher()
+
+    def unreachable(self) -> MemoryPublisher:
+        return MemoryPublisher(broken=True)
 
 
 def test_the_publisher_shows_what_it_was_given():

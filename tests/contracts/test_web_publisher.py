@@ -15,6 +15,7 @@ from adapters.web import Board, WebPublisher
 from hydrator.errors import PublishError
 from hydrator.model import PublishedAd, Site, Snapshot
 from hydrator.serve import Server, View, app
+from tests.contracts.publisher import PublisherContract
 from tests.factories import CAM, HOUR, L1, NOON, RAL, ad, demand
 
 
@@ -45,6 +46,18 @@ def publisher(board, server):
     return WebPublisher(board, lambda: server.url, lambda: NOON)
 
 
+class TestWebPublisher(PublisherContract):
+    @pytest.fixture(autouse=True)
+    def _served(self, board, server):
+        self.board, self.server = board, server
+
+    def publisher(self) -> WebPublisher:
+        return WebPublisher(self.board, lambda: self.server.url, lambda: NOON)
+
+    def unreachable(self) -> WebPublisher:
+        return WebPublisher(self.board, lambda: None, lambda: NOON)
+
+
 def test_what_was_put_up_is_read_back_from_the_server(publisher):
     publisher.publish([ad(L1, generation=5, at=NOON - HOUR)])
     assert publisher.published() == {CAM: PublishedAd(CAM, 5, NOON - HOUR, NOON)}
@@ -69,10 +82,9 @@ def test_sites_of_any_name_are_read_back(publisher):
 
 
 def test_nothing_counts_as_published_while_the_server_does_not_run(board):
-    publisher = WebPublisher(board, lambda: None, lambda: NOON)
-    publisher.publish([ad(L1)])
+    board.put([ad(L1)], NOON)
     with pytest.raises(PublishError, match="does not run"):
-        publisher.published()
+        WebPublisher(board, lambda: None, lambda: NOON).published()
 
 
 def test_a_server_that_went_away_is_an_error_and_not_empty(board):
@@ -91,16 +103,24 @@ def test_a_proxy_in_the_environment_is_not_asked(publisher, monkeypatch):
 
 @pytest.mark.parametrize(
     "body",
-    ["", "hello", "[]", "null", "{}", '{"sites": [1]}', '{"sites": [{"site": "CAM"}]}', '{"sites": [{"site": "CAM", '
-     '"generation": 1, "as_of": 1e400, "heard": 1}]}'],
-)  # fmt: skip
+    [
+        "",
+        "hello",
+        "[]",
+        "null",
+        "{}",
+        '{"sites": [1]}',
+        '{"sites": [{"site": "CAM"}]}',
+        '{"sites": [{"site": "CAM", "generation": 1, "as_of": 1e400, "heard": 1}]}',
+    ],
+)
 def test_another_server_on_our_port_is_an_error_and_not_empty(board, body):
     async def answer(_: object) -> Response:
         return PlainTextResponse(body)
 
-    with Server(Starlette(routes=[Route("/v1/sites", answer)]), "127.0.0.1", 0) as other:
-        with pytest.raises(PublishError, match="garbled"):
-            WebPublisher(board, lambda: other.url, lambda: NOON).published()
+    asgi = Starlette(routes=[Route("/v1/sites", answer)])
+    with Server(asgi, "127.0.0.1", 0) as other, pytest.raises(PublishError, match="garbled"):
+        WebPublisher(board, lambda: other.url, lambda: NOON).published()
 
 
 def test_a_server_that_fails_is_an_error(board):

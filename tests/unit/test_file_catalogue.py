@@ -10,8 +10,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from adapters.file import FileCatalogue, read_whole
+from adapters.file import __doc__ as manual
 from hydrator.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
 from hydrator.model import Did, Replica, ReplicaState, Seen, Site, from_unix
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
@@ -79,7 +82,7 @@ def test_the_example_is_read(toml):
 
 
 def test_the_example_in_the_modules_docstring_is_read(toml):
-    _, _, text, _ = file.__doc__.split("\n\n", 3)
+    _, _, text, _ = manual.split("\n\n", 3)
     assert toml(textwrap.dedent(text)).read({L1}).readings[L1].bytes_total == 123
 
 
@@ -269,6 +272,41 @@ def test_of_many_problems_ten_are_shown_and_the_rest_counted(as_json):
     assert told.count('datasets."') == 10
     assert "100 problems" in told
     assert told.endswith("; and 90 more")
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=10)
+    | st.sampled_from(["available", "a:b"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["as_of", "sites", "count", "datasets", "bytes", "state", "fraction", "a:b", "a:B", "UK", ""]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(anything)
+def test_any_json_is_either_read_or_refused_with_one_line(as_json, content):
+    try:
+        survey = as_json(content).read({L1})
+    except CatalogueGarbled as exc:
+        told = str(exc)
+    else:
+        told = ""
+        assert survey.readings.keys() == {L1}
+        assert survey.at <= NOON
+    assert "\n" not in told
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path):

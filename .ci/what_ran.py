@@ -1,0 +1,56 @@
+"""Say what the suites ran and skipped; fail when one of them, an HTCondor release or Rucio did not run.
+
+    what_ran.py FOLDER SUITE...      FOLDER/SUITE.xml is pytest's junit report
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+MUST_RUN = {"HTCondor 25.14": "25.14", "HTCondor 23.9": "23.9", "Rucio": "rucio"}
+"""What the first suite must have used, and the text that the name of a test with it contains."""
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    skipped: str | None
+
+
+def main(folder: Path, suites: list[str]) -> int:
+    problems = []
+    for suite in suites:
+        cases = read(folder / f"{suite}.xml")
+        ran = [case.name for case in cases if case.skipped is None]
+        print(f"{suite}: {len(ran)} ran, {len(cases) - len(ran)} skipped")
+        for case in cases:
+            if case.skipped is not None:
+                print(f"  skipped {case.name}: {case.skipped}")
+        if not ran:
+            problems.append(f"the suite {suite} ran no test")
+        if suite == suites[0]:
+            problems += [
+                f"no test ran with {what}"
+                for what, mark in MUST_RUN.items()
+                if not any("integration" in name and mark in name for name in ran)
+            ]
+    for problem in problems:
+        print(f"ci: {problem}")
+    return 1 if problems else 0
+
+
+def read(report: Path) -> list[Case]:
+    """Every test of a junit report; none where there is no report."""
+    if not report.is_file():
+        return []
+    cases = []
+    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it a moment ago
+        skip = case.find("skipped")
+        name = f"{case.get('classname')}.{case.get('name')}"
+        cases.append(Case(name, None if skip is None else skip.get("message", "no reason given")))
+    return cases
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,59 @@
+# make test and make demo set up everything they need; see "make help".
+# PYTHON=python3.12 chooses another Python (3.11 or later) for .venv.
+
+PYTHON ?=
+CATALOGUE ?= file
+PYTEST_ARGS ?=
+UV ?= uv
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup prepare lint test test-fast test-slow test-deploy demo bench lock clean
+
+help: ## what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+
+setup: $(READY) ## .venv with everything that requirements.lock pins, and this project, editable
+
+$(READY): requirements.lock pyproject.toml scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup $(VENV)
+	@touch $@
+
+prepare: $(READY) ## what the pool tests download: HTCondor 25.14 and 23.9, a Rucio server (about 3 min, once)
+	$(BIN)/python -m testbed.prepare
+
+lint: $(READY) ## ruff, mypy (strict) and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint ## all but the slow and the deploy suites, with a real HTCondor pool and a real Rucio server
+	$(PYTEST) -m "not slow" --ignore=tests/deploy $(PYTEST_ARGS)
+
+test-fast: $(READY) ## unit, property and contract tests that start no server (seconds)
+	$(PYTEST) -m "not slow and not pool and not rucio" tests/unit tests/properties tests/contracts $(PYTEST_ARGS)
+
+test-slow: $(READY) ## tests that take minutes
+	$(PYTEST) -m slow --ignore=tests/deploy $(PYTEST_ARGS)
+
+test-deploy: $(READY) ## the systemd unit and the Helm chart
+	$(PYTEST) tests/deploy $(PYTEST_ARGS)
+
+demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default) or rucio
+	$(BIN)/python -m testbed.demo --catalogue $(CATALOGUE)
+
+bench: $(READY) ## the measurements in benchmarks/
+	$(BIN)/python -m benchmarks
+
+lock: ## requirements.lock made anew from pyproject.toml (needs uv)
+	{ head -n 2 requirements.lock; $(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	    --generate-hashes --no-emit-index-url --no-header --quiet $(LOCK_ARGS); } > requirements.lock.new
+	mv requirements.lock.new requirements.lock
+
+clean: ## what was built here; the cache folder stays
+	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov

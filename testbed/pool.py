@@ -1,0 +1,840 @@
+"""A real HTCondor pool on this machine: central manager, schedd and a startd for each site.
+
+    python -m testbed.pool up --sites UK:8,AU:4,NL:2 --release 25.14     until Ctrl-C or SIGTERM
+    python -m testbed.pool run --user alice condor_submit job.sub        a tool inside the pool that is up
+
+    with Pool.start(release="23.9", sites=[SiteSpec("UK", cpus=8)], extra={"negotiator": "…"}) as pool:
+        pool.submit("executable = /bin/true\\nqueue")
+
+HTCondor comes from PATH where there is one and no release is asked for, else from Debian in a private
+tree (`testbed.debian`). The daemons run in namespaces of their own under `testbed.keeper`, so several
+pools run side by side and nothing stays behind. Security is a production pool's: IDTOKENS only, all
+levels closed, `hydrator@pool.test` allowed READ everywhere and DAEMON at the collector, nothing more.
+"""
+
+import argparse
+import json
+import os
+import pwd
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from . import debian, keeper
+from .debian import PoolUnavailable
+
+__all__ = ["DOMAIN", "Pool", "PoolUnavailable", "SiteSpec", "ToolFailed"]
+
+DOMAIN = "pool.test"
+"""UID_DOMAIN and TRUST_DOMAIN: whoever submits as ``alice@pool.test`` runs as alice."""
+
+KINDS = ("all", "collector", "negotiator", "schedd", "startd")
+"""The kinds of extra configuration, in the order they are read; the last one wins."""
+
+UIDS = {"root": 0, "hydrator": 0, "alice": 1000, "bob": 1001}
+"""Who may use tools inside; ``root`` is ``condor@``, the administrator."""
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_CONDOR_UID = 64500
+
+
+class ToolFailed(RuntimeError):
+    """A tool inside the pool ended with an error; the text is its command and what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSpec:
+    """One site: a startd with one partitionable slot. *extra* is configuration of this startd alone.
+
+    ``memory`` is in MiB; by default 1 GiB for every core.
+    """
+
+    name: str
+    cpus: int = 2
+    memory: int | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def local(self) -> str:
+        """The startd's -local-name: letters, digits and ``_`` only."""
+        return re.sub(r"\W", "_", self.name)
+
+    @property
+    def daemon(self) -> str:
+        """The startd's name in DAEMON_LIST."""
+        return f"STARTD_{self.local.upper()}"
+
+
+THREE_SITES = (SiteSpec("UK", cpus=8), SiteSpec("AU", cpus=4), SiteSpec("NL", cpus=2))
+
+
+def sites_from(text: str) -> tuple[SiteSpec, ...]:
+    """Sites from ``UK:8,AU:4``: a name and its cores, each.
+
+    Raises:
+        ValueError: an empty name, a name twice, or cores that are no whole number above 0.
+    """
+    found: dict[str, SiteSpec] = {}
+    for item in text.split(","):
+        name, _, cpus = item.strip().partition(":")
+        if not name or (cpus and not (cpus.isdigit() and int(cpus))):
+            raise ValueError(f"{item!r} is not a site: write NAME:CORES, as in UK:8,AU:4")
+        site = SiteSpec(name, int(cpus or 2))
+        if site.daemon in found:
+            raise ValueError(f"site {name} is there twice")
+        found[site.daemon] = site
+    return tuple(found.values())
+
+
+@dataclass(slots=True)
+class Pool:
+    """A pool that is up; :meth:`start` makes one, leaving the ``with`` block takes it away."""
+
+    version: str
+    """HTCondor's version, such as ``25.14.1``."""
+    collector: str
+    """The collector's address, ``127.0.0.1:PORT``."""
+    home: Path
+    """The run folder, the same path inside and outside; removed with the pool."""
+    sites: tuple[SiteSpec, ...]
+    _init: int | None
+    _inside: bool
+    _tools: str
+    _keeper: subprocess.Popen[str] | None = None
+    _extra: dict[str, str] = field(default_factory=dict)
+    _tokens: dict[tuple[str, tuple[str, ...], int], Path] = field(default_factory=dict)
+
+    @classmethod
+    def start(
+        cls,
+        release: str | None = None,
+        sites: Sequence[SiteSpec] = THREE_SITES,
+        extra: Mapping[str, str] | None = None,
+        say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
+    ) -> Self:
+        """Start a pool and wait until every slot is in its collector: 5 s, or a minute to build its tree first.
+
+        Args:
+            release: ``25.14``/``sid``, ``23.9``/``trixie``, ``path``, or None for what is there.
+            sites: a startd for each, with different names.
+            extra: configuration text by kind (``all``, ``collector``, ``negotiator``, ``schedd``,
+                ``startd``), read after our own, so it overrides. All daemons see all of it.
+            say: is told, in one line each, what takes long and what is not as asked.
+
+        Raises:
+            PoolUnavailable: there can be no pool on this machine, with the reason.
+        """
+        spec = _place(release, say)
+        home = _run_folder()
+        port = _free_port()
+        pool = cls(
+            version=spec.version,
+            collector=f"127.0.0.1:{port}",
+            home=home,
+            sites=tuple(sites),
+            _init=None,
+            _inside=spec.private,
+            _tools=spec.tools,
+            _extra=_known(extra or {}),
+        )
+        try:
+            _furnish(pool, spec)
+            pool._launch(spec)
+            pool.token("condor")
+            pool.wait_ready()
+            (home / "pool.json").write_text(
+                json.dumps({"version": pool.version, "collector": pool.collector, "init": pool._init,
+                            "inside": pool._inside, "tools": pool._tools,
+                            "sites": [[s.name, s.cpus, s.memory] for s in pool.sites]}),
+                "utf-8",
+            )  # fmt: skip
+        except BaseException:
+            pool.stop()
+            raise
+        return pool
+
+    @classmethod
+    def attach(cls, home: Path) -> Self:
+        """A pool that another process keeps up, by its run folder; leaving it does not stop it."""
+        facts = json.loads((home / "pool.json").read_text("utf-8"))
+        sites = tuple(SiteSpec(*site) for site in facts["sites"])
+        return cls(
+            facts["version"], facts["collector"], home, sites, facts["init"], facts["inside"], facts["tools"]
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the pool away: every process, mount and file of it. Again is no error."""
+        if self._keeper is None:
+            return
+        assert self._keeper.stdin is not None and self._keeper.stdout is not None
+        self._keeper.stdin.close()
+        try:
+            self._keeper.wait(30)
+        finally:
+            self._keeper.stdout.close()
+            self._keeper = None
+
+    # --- where things are ---------------------------------------------------------------------------
+
+    @property
+    def shared(self) -> Path:
+        """A folder everybody may write to, under the same path inside and outside, hidden from no job."""
+        return self.home / "shared"
+
+    @property
+    def client_config(self) -> Path:
+        """CONDOR_CONFIG for clients outside, as ``hydrator@``; :meth:`client` makes others."""
+        return self.client("hydrator")
+
+    def client(self, identity: str | None, authz: Sequence[str] | None = None) -> Path:
+        """CONDOR_CONFIG for clients outside, as *identity*, or as nobody for None."""
+        tokens = self.home / "tokens" / "none" if identity is None else self.token(identity, authz)
+        tokens.mkdir(mode=0o700, exist_ok=True)
+        file = self.home / "clients" / f"{tokens.name}.conf"
+        file.write_text(
+            f"COLLECTOR_HOST = {self.collector}\nUID_DOMAIN = {DOMAIN}\nTRUST_DOMAIN = {DOMAIN}\n"
+            f"SEC_TOKEN_DIRECTORY = {tokens}\nSEC_TOKEN_SYSTEM_DIRECTORY = {tokens}\n"
+            "SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS\n"
+            "NETWORK_INTERFACE = 127.0.0.1\nBIND_ALL_INTERFACES = False\nENABLE_IPV6 = False\n"
+            f"LOG = {self.home}/clients\nSPOOL = {self.home}/clients\nLOCK = {self.home}/clients\n",
+            "utf-8",
+        )
+        return file
+
+    def token(self, identity: str, authz: Sequence[str] | None = None, *, uid: int | None = None) -> Path:
+        """A folder with an IDTOKEN for *identity*, for SEC_TOKEN_DIRECTORY; the same one when asked again.
+
+        Args:
+            identity: ``hydrator`` or ``hydrator@pool.test``.
+            authz: the levels the token is limited to (``condor_token_create -authz``), or None for no limit.
+            uid: who owns it; by default who asks, as a client needs it.
+        """
+        name = identity if "@" in identity else f"{identity}@{DOMAIN}"
+        key = name, tuple(authz or ()), os.geteuid() if uid is None else uid
+        if key not in self._tokens:
+            folder = self.home / "tokens" / "-".join([name, *key[1], str(key[2])])
+            limits = [word for level in key[1] for word in ("-authz", level)]
+            made = self._exec(["condor_token_create", "-identity", name, *limits], "root", {})
+            if made.returncode != 0:
+                raise ToolFailed(f"condor_token_create -identity {name}: {made.stderr.strip()}")
+            folder.mkdir(mode=0o700)
+            (folder / "token").touch(mode=0o600)
+            (folder / "token").write_text(made.stdout, "utf-8")
+            if os.geteuid() == 0:
+                for path in (folder / "token", folder):
+                    os.chown(path, key[2], -1)
+            self._tokens[key] = folder
+        return self._tokens[key]
+
+    def logs(self, name: str) -> str:
+        """What a daemon logged: ``collector``, ``negotiator``, ``schedd``, ``master``, ``startd:UK``, or a file's name."""
+        kind, _, site = name.partition(":")
+        known = {"collector", "negotiator", "schedd", "master", "startd", "starter", "shadow"}
+        stem = f"{kind.capitalize()}Log" if kind.lower() in known else kind
+        file = self.home / "log" / (f"{stem}.{site}" if site else stem)
+        return file.read_text("utf-8", "replace") if file.is_file() else ""
+
+    # --- tools inside -------------------------------------------------------------------------------
+
+    def run(
+        self,
+        *command: str | Path,
+        user: str | None = "root",
+        check: bool = True,
+        input: str | None = None,  # noqa: A002 - as in subprocess.run
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 60,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a tool inside the pool.
+
+        Args:
+            command: the tool and its arguments.
+            user: ``root`` (with the administrator's token), ``alice``, ``bob``, ``hydrator``, another
+                identity, or None for nobody: no token at all.
+            check: raise where the exit status is not 0.
+            input: what the tool reads from its standard input.
+            cwd: where it runs; by default the user's home.
+            env: more environment.
+            timeout: seconds until it is killed.
+
+        Raises:
+            ToolFailed: it did not end with 0.
+        """
+        uid = UIDS.get(user or "root", 0) if os.geteuid() == 0 else os.geteuid()
+        if user is None:
+            tokens = self.home / "tokens" / "none"
+            tokens.mkdir(mode=0o700, exist_ok=True)
+        else:
+            tokens = self.token("condor" if user == "root" else user, uid=uid)
+        names = ("_CONDOR_SEC_TOKEN_DIRECTORY", "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY")
+        words = [str(word) for word in command]
+        more = {**dict.fromkeys(names, str(tokens)), **(env or {})}
+        done = self._exec(words, user or "root", more, input=input, cwd=cwd, timeout=timeout)
+        if check and done.returncode != 0:
+            said = (done.stderr.strip() or done.stdout.strip())[-2000:]
+            raise ToolFailed(f"{' '.join(words)[:300]}: exit status {done.returncode}: {said}")
+        return done
+
+    def submit(self, text: str, user: str = "alice", *arguments: str) -> int:
+        """Submit this description as *user*; returns the cluster's id. The job's folder is the user's home."""
+        said = self.run("condor_submit", "-terse", *arguments, "-", user=user, input=text).stdout
+        found = re.match(r"(\d+)\.", said.strip())
+        if not found:
+            raise ToolFailed(f"condor_submit printed no job id: {said!r}")
+        return int(found[1])
+
+    def user_home(self, user: str) -> Path:
+        """The home of *user*, inside and outside: where jobs put their files."""
+        return self.shared / "home" / user
+
+    def slots(self, *attributes: str, constraint: str = "true") -> list[dict[str, Any]]:
+        """The slots' ads, or these attributes of them, as the collector has them."""
+        return self._ads("condor_status", ["-constraint", constraint], attributes)
+
+    def ads(self, constraint: str, *attributes: str) -> list[dict[str, Any]]:
+        """Any ads in the collector."""
+        return self._ads("condor_status", ["-any", "-constraint", constraint], attributes)
+
+    def jobs(self, constraint: str = "true", *attributes: str) -> list[dict[str, Any]]:
+        """Jobs in the queue; those that left it are in :meth:`history`."""
+        return self._ads("condor_q", ["-allusers", "-constraint", constraint], attributes)
+
+    def history(self, constraint: str = "true", *attributes: str) -> list[dict[str, Any]]:
+        """Jobs that have left the queue, the last one first."""
+        return self._ads("condor_history", ["-constraint", constraint], attributes)
+
+    def job(self, cluster: int, *attributes: str) -> dict[str, Any] | None:
+        """The first job of *cluster*, from the queue or else from the history."""
+        which = f"ClusterId == {cluster}"
+        found = self.jobs(which, *attributes) or self.history(which, *attributes)
+        return found[0] if found else None
+
+    def done(self, cluster: int, jobs: int = 1) -> bool:
+        """Whether *jobs* jobs of *cluster* have completed."""
+        return len(self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId")) >= jobs
+
+    def ran_at(self, cluster: int) -> list[str]:
+        """The site of each completed job of *cluster*, by process number."""
+        jobs = self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId", "LastRemoteHost")
+        by_local = {site.local: site.name for site in self.sites}
+        hosts = [str(job["LastRemoteHost"]) for job in sorted(jobs, key=lambda job: int(job["ProcId"]))]
+        return [by_local[host.split("@")[1]] for host in hosts]
+
+    # --- faults and changes -------------------------------------------------------------------------
+
+    def reconfig(self, **extra: str) -> None:
+        """Replace the extra configuration of these kinds and have every daemon read it."""
+        self._extra |= _known(extra)
+        _write_extra(self.home, self._extra)
+        self.run("condor_reconfig", "-addr", self._master(), "-all")
+
+    def stop_daemon(self, name: str) -> None:
+        """Stop one daemon for good: ``collector``, ``negotiator``, ``schedd`` or ``startd:UK``; its jobs are lost."""
+        self._tell("condor_off", "-fast", name=name)
+        self.wait(lambda: not self.pids(name), 20, f"{name} to stop")
+
+    def start_daemon(self, name: str) -> None:
+        """Start a daemon that :meth:`stop_daemon` stopped, on the same address where it is the collector."""
+        self._tell("condor_on", name=name)
+        self.wait(lambda: self.pids(name), 20, f"{name} to start")
+
+    def restart_daemon(self, name: str) -> None:
+        """Stop a daemon and start it again."""
+        self.stop_daemon(name)
+        self.start_daemon(name)
+
+    def kill_daemon(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to a daemon; the master starts a killed one again after a second or two."""
+        pids = self.pids(name)
+        if not pids:
+            raise ToolFailed(f"{name} does not run")
+        for pid in pids:
+            os.kill(pid, number)
+
+    def pids(self, name: str) -> list[int]:
+        """The processes of one daemon (or ``starter``, ``shadow``), as this machine numbers them."""
+        kind, _, site = name.lower().replace("startd_", "startd:").partition(":")
+        found = []
+        for pid, command in self.processes().items():
+            words = command.split("\0")
+            if Path(words[0]).name != f"condor_{kind}":
+                continue
+            if not site or site in [word.lower() for word in words]:
+                found.append(pid)
+        return sorted(found)
+
+    def processes(self) -> dict[int, str]:
+        """Every process below our keeper, with its command line, words ended by NUL."""
+        children: dict[int, list[int]] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = int(stat.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(stat.parent.name))
+        todo = [self._keeper.pid] if self._keeper else [self._init] if self._init else []
+        found = {}
+        while todo:
+            for pid in children.get(todo.pop(), []):
+                todo.append(pid)
+                try:
+                    found[pid] = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace")
+                except OSError:
+                    continue
+        return found
+
+    def wait(self, condition: Callable[[], Any], seconds: float, what: str) -> Any:
+        """Ask until *condition* says something true, and return that.
+
+        Raises:
+            AssertionError: it did not within *seconds*; names *what* and shows queue and slots.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            failure = ""
+            try:
+                if answer := condition():
+                    return answer
+            except (ToolFailed, subprocess.TimeoutExpired) as failed:
+                failure = f"\n{failed}"
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {seconds:g} s for {what}{failure}\n{self._state()}")
+            if self._keeper is not None and self._keeper.poll() is not None:
+                raise AssertionError(f"the pool ended while we waited for {what}")
+            time.sleep(0.2)
+
+    def wait_ready(self, seconds: float = 60) -> None:
+        """Wait until central manager, schedd and all slots are in the collector."""
+        wanted = {"Collector": 1, "Negotiator": 1, "Scheduler": 1, "Machine": len(self.sites)}
+
+        def there() -> bool:
+            kinds = [ad["MyType"] for ad in self.ads("true", "MyType")]
+            return all(kinds.count(kind) >= count for kind, count in wanted.items())
+
+        self.wait(there, seconds, f"{', '.join(wanted)} ads in the collector")
+
+    # --- within -------------------------------------------------------------------------------------
+
+    def _launch(self, spec: "_Place") -> None:
+        master = f"{spec.tools}/condor_master"
+        what = {
+            "run": str(self.home),
+            "tree": str(spec.tree) if spec.tree else None,
+            "private": spec.private,
+            "command": [master, "-f"],
+            "environment": {"CONDOR_CONFIG": str(self.home / "etc" / "condor_config"), "PATH": _PATH},
+        }
+        file = self.home / "keeper.json"
+        file.write_text(json.dumps(what), "utf-8")
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-I", keeper.__file__, str(file)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._keeper.stdout is not None
+        said = json.loads(self._keeper.stdout.readline() or '{"error": "the keeper died"}')
+        if "error" in said:
+            raise PoolUnavailable(f"HTCondor cannot be started here: {said['error']}")
+        self._init = said["init"]
+
+    def _exec(
+        self,
+        command: list[str],
+        user: str,
+        more: Mapping[str, str],
+        *,
+        input: str | None = None,  # noqa: A002
+        cwd: Path | None = None,
+        timeout: float = 60,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run *command* inside, with a clean environment and without raising."""
+        uid = UIDS.get(user, 0)
+        home = self.user_home(user if user in UIDS else "root")
+        environment = {
+            "CONDOR_CONFIG": str(self.home / "etc" / "condor_config"),
+            "PATH": f"{self._tools}:{_PATH}",
+            "HOME": str(home),
+            "USER": user,
+            "LOGNAME": user,
+            "LC_ALL": "C.UTF-8",
+            **more,
+        }
+        words = ["/usr/bin/env", "-i", f"--chdir={cwd or home}"]
+        words += [f"{name}={value}" for name, value in environment.items()]
+        if self._inside:
+            who = [f"--setuid={uid}", f"--setgid={uid}"]
+            words = ["nsenter", f"--target={self._init}", "--mount", "--pid", "--root", *who, *words]
+        return subprocess.run(
+            [*words, *command],
+            input=input,
+            stdin=subprocess.DEVNULL if input is None else None,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+
+    def _ads(self, tool: str, options: Sequence[str], attributes: Sequence[str]) -> list[dict[str, Any]]:
+        chosen = ["-attributes", ",".join(attributes)] if attributes else []
+        said = self.run(tool, *options, *chosen, "-json").stdout.strip()
+        ads: list[dict[str, Any]] = json.loads(said) if said else []
+        return ads
+
+    def _master(self) -> str:
+        return (self.home / "log" / ".master_address").read_text("utf-8").splitlines()[0]
+
+    def _tell(self, tool: str, *options: str, name: str) -> None:
+        daemon = name.upper().replace("STARTD:", "STARTD_")
+        self.run(tool, "-addr", self._master(), *options, "-daemon", daemon)
+
+    def _state(self) -> str:
+        """Queue, slots and the ends of the logs that matter, for people."""
+        parts = []
+        for command in (["condor_q", "-allusers", "-nobatch"], ["condor_q", "-allusers", "-hold"], ["condor_status"]):
+            try:
+                done = self.run(*command, check=False, timeout=20)
+                parts.append(f"$ {' '.join(command)}\n{done.stdout.strip()}\n{done.stderr.strip()}")
+            except (OSError, ToolFailed, subprocess.TimeoutExpired) as failure:
+                parts.append(f"$ {' '.join(command)}: {failure}")
+        for name in ("start.log", "master", "negotiator"):
+            parts.append(f"--- {name}\n" + "\n".join(self.logs(name).splitlines()[-8:]))
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where HTCondor is: in a tree of its own, or on the machine."""
+
+    version: str
+    tree: Path | None
+    private: bool
+    tools: str
+    layout: Mapping[str, str]
+
+
+def _place(release: str | None, say: Callable[[str], None]) -> _Place:
+    """Choose HTCondor for *release* and say so where it is not what was asked for."""
+    master = shutil.which("condor_master")
+    if release == "path" or (release is None and master):
+        if not master:
+            raise PoolUnavailable("HTCondor from PATH was asked for, and there is no condor_master on PATH")
+        return _on_path(Path(master))
+    suite = debian.SUITES.get(release or "25.14", release or "25.14")
+    if suite not in debian.SUITES.values():
+        known = ", ".join([*debian.SUITES, *debian.SUITES.values(), "path"])
+        raise PoolUnavailable(f"no release {release!r} of HTCondor is known here: choose one of {known}")
+    if os.geteuid() != 0:
+        raise PoolUnavailable(
+            "a test pool needs HTCondor on PATH, or root to install one into a private tree; here is neither"
+        )
+    if not _may_unshare():
+        raise PoolUnavailable(
+            "this root may not make mount and pid namespaces (a container without CAP_SYS_ADMIN?), "
+            "and a test pool in a private tree needs them; put HTCondor on PATH instead"
+        )
+    tree = debian.tree(suite, say)
+    version = debian.version(tree)
+    asked = next((number for number, name in debian.SUITES.items() if name == suite), "")
+    if not f"{version}.".startswith(f"{asked}."):
+        say(f"HTCondor {asked} was asked for; Debian {suite} has {version}")
+    layout = {"RELEASE_DIR": "/usr", "BIN": "/usr/bin", "SBIN": "/usr/sbin",
+              "LIB": "/usr/lib/condor", "LIBEXEC": "/usr/libexec/condor"}  # fmt: skip
+    return _Place(version, tree, private=True, tools="/usr/sbin:/usr/bin".split(":")[0], layout=layout)
+
+
+def _on_path(master: Path) -> _Place:
+    """HTCondor as this machine has it: a package, or an unpacked tarball."""
+    said = subprocess.run(
+        ["condor_version"], env={**os.environ, "CONDOR_CONFIG": "ONLY_ENV"}, capture_output=True, text=True, check=False
+    )
+    prefix = master.parent.parent
+    places = [prefix / "libexec" / "condor", prefix / "lib" / "condor" / "libexec", prefix / "libexec"]
+    libraries = [prefix / "lib" / "condor", prefix / "lib64" / "condor", prefix / "lib"]
+    layout = {
+        "RELEASE_DIR": str(prefix),
+        "BIN": str(Path(shutil.which("condor_submit") or prefix / "bin" / "x").parent),
+        "SBIN": str(master.parent),
+        "LIB": str(next(folder for folder in libraries if folder.is_dir())),
+        "LIBEXEC": str(next((folder for folder in places if (folder / "condor_chirp").exists()), places[0])),
+    }
+    private = os.geteuid() == 0 and _may_unshare()
+    return _Place(debian.parse_version(said.stdout), None, private, str(master.parent), layout)
+
+
+def _may_unshare() -> bool:
+    probe = ["unshare", "--mount", "--pid", "--fork", "true"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+def _run_folder() -> Path:
+    """A new run folder. Not below /tmp or /var/tmp, which jobs do not see, nor /run, which may be noexec,
+    nor a home, which other users cannot enter; where we are not root there are no other users.
+    """
+    base = Path("/var/lib/classad-hydrator-testbed") if os.geteuid() == 0 else debian.cache() / "run"
+    for _ in range(100):
+        home = base / f"pool-{os.getpid()}-{random.randrange(16**4):04x}"
+        base.mkdir(parents=True, exist_ok=True)
+        try:
+            home.mkdir(mode=0o755)
+        except (FileExistsError, FileNotFoundError):  # the last pool there has just removed the base
+            continue
+        return home
+    raise PoolUnavailable(f"cannot make a folder in {base}")
+
+
+def _free_port() -> int:
+    """A loopback port free for TCP and UDP, outside the range from which the kernel hands out others:
+    a collector that was stopped must get it back.
+    """
+    for port in random.sample(range(20000, 32000), 200):
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:  # fmt: skip
+                tcp.bind(("127.0.0.1", port))
+                udp.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return port
+    raise PoolUnavailable("no free port between 20000 and 32000 on 127.0.0.1")
+
+
+def _furnish(pool: Pool, spec: _Place) -> None:
+    """Fill the run folder: configuration, key, users, folders."""
+    home, root = pool.home, os.geteuid() == 0
+    for name in ("etc", "log", "spool", "execute", "lock", "tokens", "clients", "shared", "layer", "root"):
+        (home / name).mkdir()
+    for site in pool.sites:
+        (home / "execute" / site.local).mkdir()
+    (home / "etc" / "passwords").mkdir(mode=0o700)
+    key = home / "etc" / "passwords" / "POOL"
+    key.touch(mode=0o600)
+    key.write_bytes(os.urandom(64))
+    (home / "etc" / "tokens.d").mkdir(mode=0o700)
+    for user, uid in UIDS.items():
+        folder = pool.user_home(user)
+        folder.mkdir(parents=True)
+        if root:
+            os.chown(folder, uid, uid)
+    pool.shared.chmod(0o1777)
+    if root:
+        for name in ("log", "spool", "execute", "lock", *(f"execute/{site.local}" for site in pool.sites)):
+            os.chown(home / name, _CONDOR_UID, _CONDOR_UID)
+    _write_users(home, spec.tree or Path("/"))
+    (home / "etc" / "condor_config").write_text(_config(pool, spec), "utf-8")
+    _write_extra(home, pool._extra)
+
+
+def _write_users(home: Path, root: Path) -> None:
+    """passwd, group and hosts for inside: ours, and those that are there under other names and ids."""
+    ours = {"condor": _CONDOR_UID, "alice": UIDS["alice"], "bob": UIDS["bob"]}
+    for name in ("passwd", "group"):
+        kept = []
+        for line in (root / "etc" / name).read_text("utf-8").splitlines():
+            fields = line.split(":")
+            if fields[0] not in ours and fields[2] not in map(str, ours.values()):
+                kept.append(line)
+        for user, uid in ours.items():
+            place = home / "shared" / "home" / user if user in UIDS else Path("/nonexistent")
+            kept.append(f"{user}:x:{uid}:{uid}::{place}:/bin/sh" if name == "passwd" else f"{user}:x:{uid}:")
+        (home / "etc" / name).write_text("\n".join(kept) + "\n", "utf-8")
+    (home / "etc" / "hosts").write_text(f"127.0.0.1 localhost {socket.gethostname()}\n", "utf-8")
+
+
+def _config(pool: Pool, spec: _Place) -> str:
+    """The pool's configuration: fast, on loopback, and as closed as a production pool."""
+    home, port = pool.home, pool.collector.rpartition(":")[2]
+    startds = " ".join(site.daemon for site in pool.sites)
+    layout = "\n".join(f"{name} = {value}" for name, value in spec.layout.items())
+    condor_ids = f"CONDOR_IDS = {_CONDOR_UID}.{_CONDOR_UID}" if os.geteuid() == 0 else ""
+    return f"""\
+if version >= 23.10.0
+    use security:recommended
+else
+    use security:recommended_v9_0
+endif
+{layout}
+{condor_ids}
+LOCAL_DIR = {home}
+LOG = {home}/log
+SPOOL = {home}/spool
+EXECUTE = {home}/execute
+LOCK = {home}/lock
+RUN = {home}/lock
+LOCAL_CONFIG_FILE =
+LOCAL_CONFIG_DIR =
+UID_DOMAIN = {DOMAIN}
+TRUST_DOMAIN = {DOMAIN}
+CONDOR_HOST = 127.0.0.1
+COLLECTOR_HOST = 127.0.0.1:{port}
+NETWORK_INTERFACE = 127.0.0.1
+BIND_ALL_INTERFACES = False
+ENABLE_IPV6 = False
+USE_SHARED_PORT = False
+DAEMON_LIST = MASTER COLLECTOR NEGOTIATOR SCHEDD {startds}
+DC_DAEMON_LIST = + {startds}
+MASTER_ADDRESS_FILE = $(LOG)/.master_address
+
+# who may do what: IDTOKENS only, and nobody anonymous
+SEC_PASSWORD_DIRECTORY = {home}/etc/passwords
+SEC_TOKEN_POOL_SIGNING_KEY_FILE = {home}/etc/passwords/POOL
+SEC_TOKEN_SYSTEM_DIRECTORY = {home}/etc/tokens.d
+SEC_DEFAULT_AUTHENTICATION_METHODS = IDTOKENS
+SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS
+SEC_READ_AUTHENTICATION = REQUIRED
+COLLECTOR_BOOTSTRAP_SSL_CERTIFICATE = False
+ALLOW_ADMINISTRATOR = condor@{DOMAIN} admin@{DOMAIN}
+ALLOW_CONFIG = condor@{DOMAIN} admin@{DOMAIN}
+ALLOW_DAEMON = condor@{DOMAIN}
+ALLOW_NEGOTIATOR = condor@{DOMAIN}
+ALLOW_ADVERTISE_STARTD = condor@{DOMAIN}
+ALLOW_ADVERTISE_SCHEDD = condor@{DOMAIN}
+ALLOW_ADVERTISE_MASTER = condor@{DOMAIN}
+ALLOW_WRITE = condor@{DOMAIN} admin@{DOMAIN} alice@{DOMAIN} bob@{DOMAIN}
+ALLOW_READ = *@{DOMAIN}
+COLLECTOR.ALLOW_DAEMON = condor@{DOMAIN} hydrator@{DOMAIN}
+QUEUE_SUPER_USERS = root, condor, admin
+
+# quick, so that a test does not wait
+NEGOTIATOR_INTERVAL = 5
+NEGOTIATOR_MIN_INTERVAL = 2
+NEGOTIATOR_CYCLE_DELAY = 2
+NEGOTIATOR_UPDATE_INTERVAL = 3
+UPDATE_INTERVAL = 20
+SCHEDD_INTERVAL = 5
+SCHEDD_MIN_INTERVAL = 1
+MASTER_BACKOFF_CONSTANT = 1
+MASTER_BACKOFF_CEILING = 3
+DAGMAN_USER_LOG_SCAN_INTERVAL = 1
+RUNBENCHMARKS = False
+USE_PROCD = False
+BASE_CGROUP =
+ENABLE_SSH_TO_JOB = False
+STARTD_HISTORY =
+START = True
+SUSPEND = False
+PREEMPT = False
+KILL = False
+
+{"".join(_site_config(pool, site) for site in pool.sites)}
+{"".join(f"include : {home}/etc/{kind}.conf{chr(10)}" for kind in KINDS)}"""
+
+
+def _site_config(pool: Pool, site: SiteSpec) -> str:
+    """One startd that plays the glideins of *site*."""
+    settings = {
+        "STARTD_NAME": site.local,
+        "STARTD_LOG": f"$(LOG)/StartdLog.{site.local}",
+        "STARTER_LOG": f"$(LOG)/StarterLog.{site.local}",
+        "STARTD_ADDRESS_FILE": f"$(LOG)/.startd_address.{site.local}",
+        "EXECUTE": f"{pool.home}/execute/{site.local}",
+        "NUM_CPUS": str(site.cpus),
+        "MEMORY": str(site.memory or 1024 * site.cpus),
+        "NUM_SLOTS_TYPE_1": "1",
+        "SLOT_TYPE_1": "100%",
+        "SLOT_TYPE_1_PARTITIONABLE": "True",
+        "GLIDEIN_Site": f'"{site.name}"',
+        "STARTD_ATTRS": "$(STARTD_ATTRS) GLIDEIN_Site",
+        **site.extra,
+    }
+    lines = [f"{site.local}.{name} = {value}" for name, value in settings.items()]
+    args = f"-f -local-name {site.local}"
+    return "\n".join([f"{site.daemon} = $(STARTD)", f"{site.daemon}_ARGS = {args}", *lines]) + "\n\n"
+
+
+def _known(extra: Mapping[str, str]) -> dict[str, str]:
+    if unknown := sorted(set(extra) - set(KINDS)):
+        raise ValueError(f"extra configuration of unknown kind {', '.join(unknown)}: choose from {', '.join(KINDS)}")
+    return dict(extra)
+
+
+def _write_extra(home: Path, extra: Mapping[str, str]) -> None:
+    for kind in KINDS:
+        (home / "etc" / f"{kind}.conf").write_text(extra.get(kind, "") + "\n", "utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; exit status 0, 1 where there can be no pool, 2 for wrong usage."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.pool", description="A real HTCondor pool for tests.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start a pool and keep it until Ctrl-C or SIGTERM")
+    up.add_argument("--sites", default="UK:8,AU:4,NL:2", help="NAME:CORES, … (%(default)s)")
+    up.add_argument("--release", help="25.14, 23.9 or path; without it PATH, else 25.14")
+    up.add_argument("--extra", type=Path, help="a file with more configuration for all daemons")
+    run = commands.add_parser("run", help="run a tool inside the pool that is up")
+    run.add_argument("--pool", type=Path, help="its run folder, where more than one is up")
+    run.add_argument("--user", default="root", help="root, alice, bob or hydrator (%(default)s)")
+    run.add_argument("tool", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    try:
+        return _up(options) if options.command == "up" else _run(options)
+    except ValueError as wrong:
+        print(wrong, file=sys.stderr)
+        return 2
+    except (PoolUnavailable, OSError) as failure:
+        print(failure, file=sys.stderr)
+        return 1
+
+
+def _up(options: argparse.Namespace) -> int:
+    extra = {"all": options.extra.read_text("utf-8")} if options.extra else {}
+    begun = time.monotonic()
+    stopping: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        stopping.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        with Pool.start(options.release, sites_from(options.sites), extra) as pool:
+            took = time.monotonic() - begun
+            print(
+                f"HTCondor {pool.version}, collector {pool.collector}, "
+                f"sites {' '.join(f'{s.name}:{s.cpus}' for s in pool.sites)}, up in {took:.1f} s\n"
+                f"  tools inside:    python -m testbed.pool run --user alice condor_q\n"
+                f"  clients outside: CONDOR_CONFIG={pool.client_config}   (as hydrator@{DOMAIN})\n"
+                f"  shared folder:   {pool.shared}   logs: {pool.home / 'log'}\n"
+                "Ctrl-C or SIGTERM stops it without a trace.",
+                flush=True,
+            )
+            signal.pause()
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    bases = [Path("/var/lib/classad-hydrator-testbed"), debian.cache() / "run"]
+    homes = [options.pool] if options.pool else [file.parent for base in bases for file in base.glob("*/pool.json")]
+    if len(homes) != 1 or not options.tool:
+        found = f"{len(homes)} pools are up: {' '.join(map(str, homes))}" if options.tool else "which tool?"
+        raise ValueError(f"{found} (python -m testbed.pool run [--pool FOLDER] [--user alice] TOOL …)")
+    done = Pool.attach(homes[0]).run(*options.tool, user=options.user, check=False, timeout=3600)
+    print(done.stdout, end="")
+    print(done.stderr, end="", file=sys.stderr)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Download, once, what the tests on real parts need: ``python -m testbed.prepare``.
+
+The first test that needs a part would do the same; this does it beforehand,
+all at once, so that CI can lint meanwhile.
+"""
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from . import debian, rucio
+
+
+def main() -> int:
+    """Fetch both HTCondor releases and the Rucio server; 1 when one of them cannot be had."""
+    parts: dict[str, Callable[[], object]] = {
+        f"HTCondor {release}": lambda suite=suite: debian.tree(suite, _say)  # type: ignore[misc]
+        for release, suite in debian.SUITES.items()
+    }
+    parts["Rucio"] = rucio.server_python
+    failed = 0
+    with ThreadPoolExecutor() as pool:
+        for name, done in {name: pool.submit(get) for name, get in parts.items()}.items():
+            try:
+                _say(f"{name}: {done.result()}")
+            except (debian.PoolUnavailable, rucio.RucioUnavailable) as reason:
+                _say(f"{name}: {reason}")
+                failed = 1
+    return failed
+
+
+def _say(text: str) -> None:
+    print(f"prepare: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

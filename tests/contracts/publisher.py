@@ -1,0 +1,130 @@
+"""What every publisher promises; each adapter joins by saying how to make one."""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hydrator.errors import PublishError
+from hydrator.model import Site, SiteAd
+from hydrator.ports import Publisher
+
+MORNING = datetime(2026, 11, 20, 8, 0, 0, tzinfo=UTC)
+
+ODD_SITES = (
+    "SKA UK (Cambridge)",
+    "CERN-PROD/Meyrin",
+    "Observatoire de la Côte d'Azur",
+    'the "old" site',
+    "back\\slash",
+    "天文台",
+    ".hidden",
+    "..",
+    "50%",
+)
+
+
+def site_ad(
+    site: str, generation: int = 1_763_690_400, *, as_of: datetime = MORNING, datasets: int = 2
+) -> SiteAd:
+    """An ad as ``hydrator.ads`` makes them, with *datasets* datasets, all AVAILABLE."""
+    dids = [f"ska:observation_{site_number:05d}" for site_number in range(datasets)]
+    quoted = site.replace("\\", "\\\\").replace('"', '\\"')
+    content = (
+        ("DataLocalitySite", f'"{quoted}"'),
+        ("AvailableDatasets", "{" + ",".join(f'"{did}"' for did in dids) + "}"),
+        ("DatasetStates", "[" + ";".join(f"'{did}'=\"AVAILABLE\"" for did in dids) + "]"),
+        ("DatasetFractions", "[]"),
+        ("DatasetAsOf", "[]"),
+        ("DataLocalityTruncated", "false"),
+        ("DataLocalityTrust", "1.0"),
+        ("DataLocalityVersion", "1"),
+    )
+    return SiteAd(Site(site), as_of, generation, content)
+
+
+class PublisherContract(ABC):
+    @abstractmethod
+    def publisher(self) -> Publisher:
+        """One that works and in which nothing is published."""
+
+    @abstractmethod
+    def unreachable(self) -> Publisher:
+        """One that can neither be written to nor read back."""
+
+    def test_nothing_is_published_before_something_is(self) -> None:
+        assert dict(self.publisher().published()) == {}
+
+    def test_what_was_published_is_read_back_with_its_generation_and_age(self) -> None:
+        publisher = self.publisher()
+        publisher.publish([site_ad("CAM", 1_763_690_400), site_ad("RAL", 1_763_690_499)])
+        shown = publisher.published()
+        assert {(ad.site, ad.generation, ad.as_of) for ad in shown.values()} == {
+            ("CAM", 1_763_690_400, MORNING),
+            ("RAL", 1_763_690_499, MORNING),
+        }
+        assert set(shown) == {"CAM", "RAL"}
+
+    def test_publishing_again_replaces_what_stood_there_for_that_site_only(self) -> None:
+        publisher = self.publisher()
+        publisher.publish([site_ad("CAM", 7), site_ad("RAL", 7)])
+        publisher.publish([site_ad("CAM", 8)])
+        assert {site: ad.generation for site, ad in publisher.published().items()} == {"CAM": 8, "RAL": 7}
+
+    def test_a_refresh_shows_its_new_age_and_when_it_was_heard(self) -> None:
+        publisher = self.publisher()
+        before = site_ad("CAM", 7)
+        publisher.publish([before])
+        first = publisher.published()[Site("CAM")]
+        publisher.publish([replace(before, as_of=MORNING + timedelta(minutes=5))])
+        second = publisher.published()[Site("CAM")]
+        assert second.as_of - first.as_of == timedelta(minutes=5)
+        assert second.generation == first.generation
+        assert second.heard >= first.heard
+
+    def test_a_withdrawn_site_is_gone_and_the_others_stay(self) -> None:
+        publisher = self.publisher()
+        publisher.publish([site_ad("CAM"), site_ad("RAL")])
+        publisher.withdraw({Site("CAM")})
+        assert set(publisher.published()) == {"RAL"}
+
+    def test_withdrawing_what_is_not_there_is_no_error(self) -> None:
+        publisher = self.publisher()
+        publisher.publish([site_ad("CAM")])
+        publisher.withdraw({Site("never published")})
+        publisher.withdraw(frozenset())
+        assert set(publisher.published()) == {"CAM"}
+
+    def test_publishing_nothing_changes_nothing(self) -> None:
+        publisher = self.publisher()
+        publisher.publish([site_ad("CAM")])
+        publisher.publish([])
+        assert set(publisher.published()) == {"CAM"}
+
+    @pytest.mark.parametrize("site", ODD_SITES)
+    def test_odd_site_names_survive(self, site: str) -> None:
+        publisher = self.publisher()
+        publisher.publish([site_ad(site, 11), site_ad("CAM", 12)])
+        assert {name: ad.generation for name, ad in publisher.published().items()} == {site: 11, "CAM": 12}
+        publisher.withdraw({Site(site)})
+        assert set(publisher.published()) == {"CAM"}
+
+    def test_an_ad_of_120_kb_survives(self) -> None:
+        publisher = self.publisher()
+        ad = site_ad("CAM", 13, datasets=2400)
+        assert len(ad.text) > 120_000
+        publisher.publish([ad])
+        assert publisher.published()[Site("CAM")].generation == 13
+
+    def test_an_unreachable_one_raises_rather_than_show_an_empty_world(self) -> None:
+        with pytest.raises(PublishError):
+            self.unreachable().published()
+
+    def test_an_unreachable_one_raises_rather_than_lose_an_ad(self) -> None:
+        with pytest.raises(PublishError):
+            self.unreachable().publish([site_ad("CAM")])
+
+    def test_an_unreachable_one_raises_rather_than_leave_an_ad(self) -> None:
+        with pytest.raises(PublishError):
+            self.unreachable().withdraw({Site("CAM")})

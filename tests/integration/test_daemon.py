@@ -1,0 +1,217 @@
+"""`hydrator run` as a process: signals, restarts, a second one, files that change. No pool is needed."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
+
+
+def wait_for(condition, seconds, what):
+    """Poll *condition* until it is truthy; its value."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class Running:
+    """One daemon over its own folder, with a catalogue file that tests rewrite."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.process: subprocess.Popen | None = None
+        self.log = folder / "log"
+        self.configure()
+        self.catalogue({"lofar:L1": {"CAM": "available"}})
+
+    def configure(self, extra: str = "", poll: float = 0.2) -> None:
+        (self.folder / "config.toml").write_text(
+            f"""
+            [daemon]
+            state_dir = "state"
+            poll_seconds = {poll}
+            [[catalogue]]
+            type = "file"
+            path = "catalogue.json"
+            [demand]
+            scope = "all"
+            ask_schedds = false
+            [publish.collector]
+            enabled = false
+            [publish.file]
+            directory = "ads"
+            [publish.http]
+            port = {self.port}
+            {extra}
+            """
+        )
+
+    def catalogue(self, datasets: dict) -> None:
+        text = json.dumps(
+            {"sites": ["CAM", "RAL"], "datasets": {d: {"sites": s} for d, s in datasets.items()}}
+        )
+        fresh = self.folder / "fresh"
+        fresh.write_text(text)
+        fresh.rename(self.folder / "catalogue.json")
+
+    def start(self) -> None:
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen([*HYDRATOR, "run", "-c", self.folder / "config.toml"], stderr=log)
+        wait_for(self.ready, 20, f"readiness; {self.log.read_text()}")
+
+    def ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return self.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"http://127.0.0.1:{self.port}{path}", trust_env=False)
+
+    def ad(self, site: str = "CAM") -> str:
+        return self.get(f"/v1/sites/{site}/ad").text
+
+    def generation(self, site: str = "CAM") -> int:
+        sites = self.get("/v1/sites").json()["sites"]
+        return next(row["generation"] for row in sites if row["site"] == site)
+
+    def command(self, *words: str) -> subprocess.CompletedProcess:
+        config = str(self.folder / "config.toml")
+        return subprocess.run([*HYDRATOR, *words, "-c", config], text=True, capture_output=True, check=False)
+
+    def end(self, how: int = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(20)
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    running = Running(tmp_path)
+    yield running
+    if running.process and running.process.poll() is None:
+        running.process.kill()
+        running.process.wait()
+
+
+def test_it_follows_the_file_and_ends_cleanly_on_sigterm(daemon):
+    daemon.start()
+    wait_for(lambda: 'AvailableDatasets = {"lofar:L1"}' in daemon.ad(), 10, "the first dataset")
+    first = daemon.generation()
+    daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "staging"}})
+    wait_for(lambda: "'lofar:L2'=\"STAGING\"" in daemon.ad(), 10, "the second dataset")
+    assert daemon.generation() > first
+    assert daemon.end() == 0
+    assert "stopped" in daemon.log.read_text()
+
+
+def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
+    daemon.start()
+    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    (daemon.folder / "catalogue.json").write_text('{"datasets": {"lofar:L1": {"si')
+
+    def read_at():
+        rows = json.loads(daemon.command("status", "--json").stdout)["catalogues"]
+        return rows[0] if rows[0]["failure"] else None
+
+    torn = wait_for(read_at, 10, "the failure to be told")
+    assert "catalogue.json" in torn["failure"]
+    as_of = daemon.get("/v1/sites/CAM/ad").headers["X-DataLocality-AsOf"]
+
+    def cycles():
+        lines = daemon.get("/metrics").text.splitlines()
+        return float(next(line for line in lines if 'cycles_total{outcome="partial"}' in line).split()[1])
+
+    before = cycles()
+    wait_for(lambda: cycles() >= before + 2, 10, "two more cycles")
+    assert 'AvailableDatasets = {"lofar:L1"}' in daemon.ad()
+    assert daemon.get("/v1/sites/CAM/ad").headers["X-DataLocality-AsOf"] == as_of
+    daemon.catalogue({"lofar:L1": {"RAL": "available"}})
+    wait_for(lambda: "AvailableDatasets = {}" in daemon.ad(), 10, "the healed file to be read")
+
+
+def test_killed_with_9_and_started_again_it_serves_at_once_and_no_generation_goes_back(daemon):
+    daemon.start()
+    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    before = daemon.generation()
+    daemon.end(signal.SIGKILL)
+    (daemon.folder / "catalogue.json").unlink()  # the catalogue is away when it starts again
+    daemon.start()
+    assert 'AvailableDatasets = {"lofar:L1"}' in daemon.ad()
+    assert daemon.generation() == before
+    daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "available"}})
+    wait_for(lambda: "lofar:L2" in daemon.ad(), 10, "the next change")
+    assert daemon.generation() > before
+
+
+def test_a_lost_state_does_not_set_the_generation_back(daemon):
+    daemon.start()
+    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    before = daemon.generation()
+    daemon.end(signal.SIGKILL)
+    for log in (daemon.folder / "state").glob("state.sqlite-*"):
+        log.unlink()
+    (daemon.folder / "state" / "state.sqlite").write_bytes(b"not a database" * 100)
+    daemon.start()
+    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the ad after the loss")
+    assert daemon.generation() >= before
+    assert "damaged" in daemon.log.read_text()
+
+
+def test_a_second_daemon_on_the_same_state_is_refused_with_one_sentence(daemon):
+    daemon.start()
+    second = daemon.command("once")
+    assert second.returncode == 1
+    assert f"in use by another hydrator (process {daemon.process.pid})" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert daemon.command("plan").returncode == 0
+
+
+def test_sighup_reads_the_configuration_again_and_keeps_the_old_one_when_it_is_broken(daemon):
+    daemon.start()
+    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    daemon.configure("[sites]\nretired = ['RAL']")
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the site to be retired")
+    assert not (daemon.folder / "ads" / "RAL.ad").exists()
+    daemon.configure("[sites]\nretired = 7")
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: "reload refused" in daemon.log.read_text(), 10, "the refusal")
+    assert "sites.retired" in daemon.log.read_text()
+    assert "lofar:L1" in daemon.ad()
+    assert daemon.end() == 0
+
+
+def test_an_address_in_use_is_one_sentence_and_exit_2(daemon):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", daemon.port))
+        taken.listen()
+        refused = daemon.command("run")
+    assert refused.returncode == 2
+    assert str(daemon.port) in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_every_publisher_can_be_switched_off(daemon):
+    config = daemon.folder / "config.toml"
+    config.write_text(config.read_text().replace(f"port = {daemon.port}", "enabled = false"))
+    done = daemon.command("once")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (daemon.folder / "ads").iterdir()) == ["CAM.ad", "RAL.ad"]
+    config.write_text(config.read_text().replace('directory = "ads"', "enabled = false"))
+    refused = daemon.command("once")
+    assert refused.returncode == 2
+    assert "every publisher is switched off" in refused.stderr

@@ -1,0 +1,165 @@
+"""What `hydrator check` says of installations that are well, and of each way to be ill."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from adapters.memory import MemoryCatalogue
+from hydrator.check import Examined, Finding, Level, examine, site_of
+from hydrator.cycle import Rules
+from hydrator.errors import PoolDenied, PoolError
+from hydrator.model import Queue, QueuedJobs, Survey, Unseen
+from tests.factories import CAM, NOON, RAL, replica
+
+SLOT_ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
+
+
+@dataclass
+class Answer:
+    allowed: bool = True
+    identity: str | None = "hydrator@pool"
+    method: str | None = "IDTOKENS"
+    reason: str = ""
+
+
+@dataclass
+class Pool:
+    """A pool whose every answer a test can choose; an exception is raised instead."""
+
+    slots_there: list = field(default_factory=lambda: [slot()])
+    transform: str | None = "DataLocality"
+    rank: str | None = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + My.Rank"
+    depth_first: str | None = "True"
+    ping_answer: Answer | Exception = field(default_factory=Answer)
+
+    def slots(self, attributes, constraint="true"):
+        return self.slots_there
+
+    def config_of(self, daemon, names, name=None):
+        values = {
+            "JOB_TRANSFORM_NAMES": self.transform,
+            "NEGOTIATOR_PRE_JOB_RANK": self.rank,
+            "NEGOTIATOR_DEPTH_FIRST": self.depth_first,
+        }
+        return {wanted: values[wanted] for wanted in names}
+
+    def ping(self, daemon, level, name=None):
+        if isinstance(self.ping_answer, Exception):
+            raise self.ping_answer
+        return self.ping_answer
+
+
+class Queues:
+    def __init__(self, answers: Mapping):
+        self._answers = answers
+
+    def wanted(self):
+        return self._answers
+
+
+def slot(name="slot1@a", site=CAM, **more):
+    well = {
+        "Name": name,
+        "GLIDEIN_Site": site,
+        "DataLocalityAsOf": 1,
+        "DataLocalityVia": "hook",
+        "Start": "(true) && (TARGET.DataLocalityHere =!= false)",
+    }
+    return {**well, **more}
+
+
+def findings(pool=None, *, queues=None, catalogue=None, folder=None) -> list[Finding]:
+    catalogue = catalogue or MemoryCatalogue("rucio", [replica()], sites=[CAM, RAL], clock=lambda: NOON)
+    return examine(
+        Examined(
+            catalogues=[catalogue],
+            pool=pool,
+            queues=queues or Queues({"ap1": Queue(NOON, (QueuedJobs(("lofar:L1",), 3),))}),
+            rules=Rules(),
+            slot_attributes=SLOT_ATTRIBUTES,
+            ad_folder=folder,
+            advertises=True,
+        )
+    )
+
+
+def ill(found: list[Finding]) -> list[Finding]:
+    return [finding for finding in found if finding.level is not Level.OK]
+
+
+def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
+    assert ill(findings(Pool(), folder=tmp_path / "not" / "there" / "yet")) == []
+
+
+@pytest.mark.parametrize(
+    ("pool", "level", "seen", "todo"),
+    [
+        (Pool(rank="My.Rank"), Level.WARN, "has no locality term", "--role negotiator"),
+        (Pool(rank=None), Level.WARN, "has no locality term", "--role negotiator"),
+        (Pool(depth_first=None), Level.ADVICE, "NEGOTIATOR_DEPTH_FIRST is off", "packing"),
+        (Pool(transform="Other"), Level.WARN, "no DataLocality transform", "--role schedd"),
+        (Pool(ping_answer=Answer(allowed=False)), Level.FAIL, "refuses site ads (DAEMON)", "ALLOW_DAEMON"),
+        (Pool(ping_answer=PoolDenied("collector", "no token")), Level.FAIL, "no token", "valid token"),
+        (Pool(ping_answer=PoolError("collector", "it is down")), Level.FAIL, "it is down", "runs"),
+        (Pool(slots_there=[]), Level.WARN, "knows none", ""),
+        (Pool(slots_there=[slot(GLIDEIN_Site=None)]), Level.WARN, "1 say no site", "GLIDEIN_Site"),
+        (
+            Pool(slots_there=[slot(site="MARS")]),
+            Level.WARN,
+            "speaks for the sites MARS",
+            "--site",
+        ),
+        (Pool(slots_there=[slot(DataLocalityAsOf=None)]), Level.WARN, "no DataLocality attributes", "hook"),
+        (Pool(slots_there=[slot(Start="true")]), Level.WARN, "without DataLocalityHere", "--role startd"),
+    ],
+)
+def test_each_illness_is_named_with_its_cure(pool, level, seen, todo):
+    (finding,) = ill(findings(pool))
+    assert finding.level is level
+    assert seen in finding.seen
+    assert todo in finding.todo
+
+
+def test_a_merge_only_slot_needs_no_start_clause():
+    assert ill(findings(Pool(slots_there=[slot(Start="true", DataLocalityVia="merge")]))) == []
+
+
+def test_a_schedd_that_cannot_be_asked_fails_and_the_others_are_looked_at():
+    queues = Queues({"ap1": Unseen("denied"), "ap2": Queue(NOON, ())})
+    found = findings(Pool(), queues=queues)
+    assert [(f.subject, f.seen) for f in ill(found)] == [("schedd ap1", "cannot be asked: denied")]
+    assert any(f.subject == "schedd ap2" and f.level is Level.OK for f in found)
+
+
+def test_storage_elements_without_a_site_are_counted_and_named():
+    class Unmapped(MemoryCatalogue):
+        def read(self, dids):
+            answer = super().read(dids)
+            return Survey(answer.catalogue, answer.at, answer.sites, answer.readings, frozenset({"LOST_XRD"}))
+
+    (finding,) = ill(findings(Pool(), catalogue=Unmapped("rucio", sites=[CAM], clock=lambda: NOON)))
+    assert "1 storage elements have no site: LOST_XRD" in finding.seen
+
+
+def test_a_catalogue_that_does_not_answer_hinders_no_other_look():
+    broken = MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, broken=True)
+    found = findings(Pool(), catalogue=broken)
+    assert next(iter(ill(found))).subject == "rucio"
+    assert any(finding.subject == "negotiator" for finding in found)
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_daemon_starts(tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    blocker.chmod(0o400)
+    (finding,) = ill(findings(Pool(), folder=blocker / "ads"))
+    assert finding.level is Level.FAIL
+    assert "publish.file.directory" in finding.todo
+
+
+def test_a_slot_s_site_is_the_first_attribute_it_has():
+    both = {"GLIDEIN_Site": "B", "GLIDEIN_ResourceName": "A"}
+    assert site_of(both, SLOT_ATTRIBUTES) == "A"
+    assert site_of({"GLIDEIN_Site": "B", "GLIDEIN_ResourceName": None}, SLOT_ATTRIBUTES) == "B"
+    assert site_of({}, SLOT_ATTRIBUTES) is None
