@@ -18,11 +18,12 @@ class BadRow(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A storage element (RSE); *site* is None where nobody said which."""
+    """A storage element (RSE); *site* is None where nobody said which, and for one that is *deleted*."""
 
     name: str
     site: Site | None
     tape: bool
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +207,17 @@ def dataset_replicas(
     moves: Mapping[str, Movement],
     storages: Mapping[str, Storage],
 ) -> tuple[Replica, ...]:
-    """The replicas of one dataset, ordered by site and storage; elements without a site are left out."""
+    """The replicas of one dataset, ordered by site and storage; elements without a site are left out.
+
+    Raises:
+        BadRow: one of *counts* is at an element that is not among *storages*: was that list cut short?
+    """
     found = []
-    for name in sorted(counts.keys() | moves.keys()):
+    for name in sorted(counts.keys() | (moves.keys() & storages.keys())):
         storage = storages.get(name)
-        if storage is None or storage.site is None:
+        if storage is None:
+            raise BadRow(f"{did} is at {name}, which list_rses did not list")
+        if storage.site is None:
             continue
         state = state_at(storage, counts.get(name, NOTHING), moves.get(name, STILL))
         if state:

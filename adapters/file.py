@@ -9,6 +9,7 @@ In TOML (the same shape in JSON, where ``as_of`` is a string)::
     bytes = 123
     sites.UK = "available"            # available | staging | partial | nearline | stuck
     sites.AU = { state = "staging", fraction = 0.5 }
+    sites.NL = ["nearline", { state = "partial", fraction = 0.1 }]    # two storage elements
 
 Writers should replace the file (write beside it, then rename); one that is
 rewritten in place is caught where it can be: it changes under our eyes, it
@@ -413,9 +414,16 @@ class _Checker:
                 named = name in sites
                 if not named:
                     self._wrong(key, f"{name[:50]!r} is not among sites")
-            found = self._state(value, key)
-            if named and found and did is not None:
-                yield Replica(did, Site(name), *found)
+            found = self._states(value, key)
+            if named and did is not None:
+                yield from (Replica(did, Site(name), *state) for state in found)
+
+    def _states(self, value: object, key: str) -> list[tuple[ReplicaState, float | None]]:
+        """What one site holds: one state, or a list with one for each of its storage elements."""
+        each = value if isinstance(value, list) else [value]
+        if not each:
+            self._wrong(key, "an empty list says nothing; leave the site out")
+        return [state for state in (self._state(one, key) for one in each) if state]
 
     def _state(self, value: object, key: str) -> tuple[ReplicaState, float | None] | None:
         """State and fraction, from a word or from a table of both."""

@@ -126,7 +126,9 @@ class RucioCatalogue:
             at=at,
             sites=frozenset(each.site for each in poll.storages.values() if each.site),
             readings=readings,
-            unmapped=frozenset(each.name for each in poll.storages.values() if each.site is None),
+            unmapped=frozenset(
+                each.name for each in poll.storages.values() if each.site is None and not each.deleted
+            ),
         )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
@@ -149,15 +151,20 @@ class RucioCatalogue:
     # -- storage elements and their sites
 
     def _storages(self, now: datetime) -> Mapping[str, Storage]:
-        """All storage elements that are not deleted, by name."""
+        """All storage elements by name."""
         rows = self._ask(lambda client: list(client.list_rses()), _rse_rows)
-        present = {text(row, "rse", "list_rses"): row for row in rows if not row.get("deleted")}
-        for gone in self._attribute_sites.keys() - present.keys():
+        if not rows:
+            raise CatalogueGarbled(self.name, "it lists no storage elements; that would be an empty catalogue")
+        listed = {text(row, "rse", "list_rses"): row for row in rows}
+        for gone in self._attribute_sites.keys() - listed.keys():
             del self._attribute_sites[gone]
-        return {
-            name: Storage(name, self._site_of(name, now), str(row.get("rse_type")).upper() == "TAPE")
-            for name, row in sorted(present.items())
-        }
+        return {name: self._storage(name, row, now) for name, row in sorted(listed.items())}
+
+    def _storage(self, name: str, row: Mapping[str, object], now: datetime) -> Storage:
+        tape = str(row.get("rse_type")).upper() == "TAPE"
+        if row.get("deleted"):
+            return Storage(name, None, tape, deleted=True)
+        return Storage(name, self._site_of(name, now), tape)
 
     def _site_of(self, storage: str, now: datetime) -> Site | None:
         """The site of a storage element: configured, else its attribute, read every ``attributes_every``."""

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +30,15 @@ Config = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
 DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+
+
+class Role(StrEnum):
+    """Whose configuration."""
+
+    ALL = "all"
+    SCHEDD = "schedd"
+    STARTD = "startd"
+    NEGOTIATOR = "negotiator"
 
 
 def main() -> None:
@@ -196,6 +206,35 @@ def hook() -> None:
     sys.stdout.write(source.read_text())
 
 
+@submit.command("pool-config")
+def pool_config(
+    config: Config = DEFAULT_CONFIG,
+    role: Annotated[Role, typer.Option(help="For which daemons.")] = Role.ALL,
+    observe: Annotated[bool, typer.Option("--observe", help="Only rank: change no Requirements.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Print what takes it all out again.")] = False,
+    name: Annotated[str | None, typer.Option(help="The daemon whose present values are shown.")] = None,
+) -> None:
+    """Print the pool's configuration: transform and refusals, START, the negotiator's term."""
+    from .config import load
+    from .poolconfig import negotiator_config, removal, schedd_config, startd_config
+    from .wiring import pool_policy, present_values
+
+    settings = load(config)
+    roles = [part.value for part in Role if part is not Role.ALL] if role is Role.ALL else [role.value]
+    present, unread = present_values(settings, roles, name)
+    policy = pool_policy(settings)
+    texts = {
+        "schedd": lambda: schedd_config(policy, present["schedd"], observe=observe),
+        "startd": lambda: startd_config(present["startd"], observe=observe),
+        "negotiator": lambda: negotiator_config(present["negotiator"], observe=observe),
+    }
+    for part in roles:
+        print(removal(present)[part] if remove else texts[part]())
+    _complain(*unread)
+    if remove:
+        _complain("jobs already queued keep their expressions: hydrator release lets them go anywhere")
+
+
 def _known(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
     from . import show
     from .config import load
@@ -218,6 +257,7 @@ def _complain(*reasons: str | None) -> None:
     for reason in reasons:
         if reason:
             print(f"hydrator: {reason}", file=sys.stderr)
+
 
 if __name__ == "__main__":
     main()

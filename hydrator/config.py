@@ -5,6 +5,8 @@ overridden by the environment: ``HYDRATOR_DAEMON__POLL_SECONDS=10``.
 """
 
 import difflib
+import os
+import re
 import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
@@ -13,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from .errors import BadDid, ConfigError
 from .model import parse_did
@@ -118,6 +120,27 @@ class DemandSettings(_Section):
     )
 
 
+class JobsSettings(_Section):
+    """What `hydrator submit pool-config` tells the schedds to make of a bare RequiredDatasets."""
+
+    default_mode: Literal["require", "wait", "prefer"] = Field("wait", description="of a job that names none")
+    wait_seconds: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
+        3600, description="how long wait holds out"
+    )
+    settle_seconds: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
+        600, description="how long prefer settles, so that a first job does not race its publication"
+    )
+    rounding_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
+        300, description="deadlines are rounded up to this at least, so that jobs share an autocluster"
+    )
+    rank_weight: Annotated[float, Field(ge=0, le=1e12)] = Field(
+        1000, description="of locality in the job's own Rank"
+    )
+    staging_credit: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.5, description="what STAGING counts in the rank"
+    )
+
+
 class SitesSettings(_Section):
     """Which sites are published."""
 
@@ -195,6 +218,7 @@ class Settings(BaseSettings):
     htcondor: HTCondor = HTCondor()
     catalogue: list[Source] = Field(default_factory=list)
     demand: DemandSettings = DemandSettings()
+    jobs: JobsSettings = JobsSettings()
     sites: SitesSettings = SitesSettings()
     publish: PublishSettings = PublishSettings()
     budget: BudgetSettings = BudgetSettings()
@@ -219,7 +243,7 @@ def load(path: Path) -> Settings:
         ConfigError: with every problem that was found, each beginning with its key.
     """
     try:
-        text = path.read_bytes().decode()
+        text = path.read_bytes().decode("utf-8-sig")
         data = tomllib.loads(text)
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}; name the configuration with --config"]) from error
@@ -238,19 +262,34 @@ def parse(data: Mapping[str, Any], *, folder: Path, origin: str) -> Settings:
         problems = [_problem(detail) for detail in error.errors()]
         problems += _cross_checks(data)
         raise ConfigError([f"{origin}: {problem}" for problem in problems]) from error
+    except SettingsError as error:
+        raise ConfigError([_bad_variable(error)]) from error
     problems = _cross_checks(settings.model_dump())
     if problems:
         raise ConfigError([f"{origin}: {problem}" for problem in problems])
     return _absolute(settings, folder)
 
 
-def _problem(detail: ErrorDetails) -> str:
-    place = [
-        part for part in detail["loc"] if part not in ("file", "rucio") or detail["loc"][0] != "catalogue"
+def _bad_variable(error: SettingsError) -> str:
+    """One sentence on a variable of the environment that names a list or a section and is no JSON."""
+    key = re.search(r'field "([^"]+)"', str(error))
+    names = [
+        name
+        for name in os.environ
+        if key and re.fullmatch(rf"HYDRATOR_(\w+__)?{key[1]}(__\w+)?", name, re.IGNORECASE)
     ]
+    return f'environment: {" or ".join(sorted(names)) or error}: must be JSON, as in ["a", "b"]'
+
+
+def _problem(detail: ErrorDetails) -> str:
+    loc = list(detail["loc"])
+    # pydantic names the type of a catalogue behind its number; the operator's file does not
+    place = loc[:2] + loc[3:] if loc[0] == "catalogue" and len(loc) > 2 else loc
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     if detail["type"] == "extra_forbidden":
-        return f"{key}: unknown key{_nearest(list(place))}"
+        return f"{key}: unknown key{_nearest(loc)}"
+    if key == "catalogue" and isinstance(detail["input"], dict):
+        return "catalogue: is one table; write [[catalogue]] with two brackets, since there may be several"
     message = detail["msg"].removeprefix("Value error, ")
     given = detail.get("input")
     shown = f" (it is {given!r})" if isinstance(given, str | int | float | bool) else ""
@@ -259,6 +298,8 @@ def _problem(detail: ErrorDetails) -> str:
 
 def _nearest(place: list[str | int]) -> str:
     model: Any = Settings
+    if place[0] == "catalogue":
+        model, place = {"file": FileSource, "rucio": RucioSource}.get(str(place[2])), place[3:]
     for part in place[:-1]:
         if isinstance(part, str) and isinstance(model, type) and issubclass(model, BaseModel):
             field = model.model_fields.get(part)

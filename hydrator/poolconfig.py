@@ -52,6 +52,9 @@ STARTD_PRESENT = ("START",)
 NEGOTIATOR_PRESENT = ("NEGOTIATOR_PRE_JOB_RANK", "NEGOTIATOR_DEPTH_FIRST")
 """The parameters whose present values the functions below like to know, by role."""
 
+HELD_SUBCODE = 1763
+"""HoldReasonSubCode of late-materialized jobs whose list is malformed."""
+
 _GROUP = 16
 _MOST_BYTES = 9 * 10**15  # sums of bytes stay exact in a real
 _LONGEST_WAIT = 31_536_000  # a year, s
@@ -351,17 +354,14 @@ def _in_groups(listed: str) -> str:
 
 
 def _transform(observe: bool) -> str:
-    worded = "".join(_TRANSFORM_WORDED = """\
-   EVALMACRO dl_void unparse({name}) != "" && {name} is undefined
-   if $(dl_void)
-      SET {name} "undefined"
-   endif
-"""
-
-_TRANSFORM_PLACE.replace("<here>", _in_groups(_for_each(_AVAILABLE))))
-    ranks = _TRANSFORM_RANK.replace("<sizes>", f'{_for_each(_SIZE)}')
+    worded = "".join(_TRANSFORM_WORDED.format(name=name) for name in _USERS_WORDS)
+    parts = [_TRANSFORM_NAMES, _TRANSFORM_LIST.replace("<worded>", worded)]
+    if not observe:
+        parts.append(_TRANSFORM_PLACE.replace("<here>", _in_groups(_for_each(_AVAILABLE))))
+    ranks = _TRANSFORM_RANK.replace("<sizes>", _for_each(_SIZE))
     ranks = ranks.replace("<most>", _real(_MOST_BYTES))
     ranks = ranks.replace("<sized>", _for_each(_BYTES + _CREDIT)).replace("<counted>", _for_each(_CREDIT))
+    ranks = ranks.replace("<late>", "" if observe else _TRANSFORM_LATE)
     return "".join((*parts, ranks))
 
 
@@ -403,8 +403,10 @@ DATALOCALITY_SECONDS_GOOD = \
 DATALOCALITY_GOOD = ($(DATALOCALITY_STRINGS) && $(DATALOCALITY_WHOLE) && \
     regexp("^(?:(?=[^,]{1,<chars>},)[A-Za-z0-9._/@=+~-]++:[A-Za-z0-9._:/@=+~-]++,)++\\z", $(DATALOCALITY_LISTED)) =?= true && \
     $(DATALOCALITY_MODE_GOOD) && $(DATALOCALITY_SECONDS_GOOD)) =?= true
-DATALOCALITY_EXEMPT = JobUniverse =!= 5 || RequiredDatasets is undefined<late>
-""".replace("<year>", str(_LONGEST_WAIT)).replace("<chars>", str(MAX_DID_CHARS))
+# a job of a late-materialization cluster; JobFactoryId is only in the ad that stands for the whole cluster
+DATALOCALITY_LATE = (JobMaterializeDigestFile isnt undefined && JobFactoryId is undefined)
+DATALOCALITY_EXEMPT = JobUniverse =!= 5 || RequiredDatasets is undefined || ($(DATALOCALITY_LATE) && PeriodicHoldSubCode =?= <held>)
+""".replace("<year>", str(_LONGEST_WAIT)).replace("<chars>", str(MAX_DID_CHARS)).replace("<held>", str(HELD_SUBCODE))
 
 _TRANSFORM_NAMES = f"""\
 # --- the transform: a bare RequiredDatasets becomes all a job needs
@@ -415,8 +417,7 @@ JOB_TRANSFORM_{TRANSFORM} @=end
 
 _TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransformed =!= true && unparse(RequiredDatasets) != ""
    # what is there but has no value (a word without quotes) must not pass for absent: SUBMIT_REQUIREMENTs cannot tell
-<worded>   # JobFactoryId is only in the ad that stands for a whole late-materialization cluster: its jobs are transformed one by one
-   EVALMACRO dl_late JobMaterializeDigestFile isnt undefined && JobFactoryId is undefined
+<worded>   # the jobs of a late-materialization cluster are transformed one by one
    EVALMACRO dl_good JobFactoryId is undefined && $(DATALOCALITY_GOOD)
    if $(dl_good)
       # the list: scopes added, doubles dropped
@@ -429,8 +430,9 @@ _TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransforme
 
 _USERS_WORDS = ("RequiredDatasets", "DataLocality", "DataLocalityMaxWait", "DataLocalityMaxAge")
 _TRANSFORM_WORDED = """\
-   if defined MY.{name}
-      EVALSET {name} {name} ?: "undefined"
+   EVALMACRO dl_void unparse({name}) != "" && {name} is undefined
+   if $(dl_void)
+      SET {name} "undefined"
    endif
 """
 
@@ -469,6 +471,18 @@ _TRANSFORM_RANK = r"""      # how well it runs there: the share of its bytes, or
       SET DataLocalityTransformed true
 <late>   endif
 @end
+"""
+
+_TRANSFORM_LATE = f"""\
+   else
+      # a refusal here would be a line in SchedLog and a job lost without a word: it is held instead, with a word
+      EVALMACRO dl_late $(DATALOCALITY_LATE)
+      if $(dl_late)
+         SET PeriodicHold true
+         SET PeriodicHoldSubCode {HELD_SUBCODE}
+         SET PeriodicHoldReason "RequiredDatasets, DataLocality or one of their times is malformed: submit it alone to see why, then remove this job"
+         SET Requirements false
+      endif
 """
 
 _GOT = 'substr(join(", ", RequiredDatasets) ?: "?", 0, 200)'
@@ -518,7 +532,7 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         ),
     ),
     "DataLocalityTransform": (
-        '(DataLocalityTransformed =?= true && DataLocalityHere isnt undefined)',
+        "JobFactoryId isnt undefined || (DataLocalityTransformed =?= true && DataLocalityHere isnt undefined)",
         (
             f'"RequiredDatasets was not worked on: leave DataLocalityTransformed out of the job;'
             f' if it is not there, the operator must see that JOB_TRANSFORM_NAMES has {TRANSFORM}"'

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote, unquote
+from weakref import WeakKeyDictionary
 
 import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -91,8 +92,8 @@ def app(view: Callable[[], View], registry: CollectorRegistry, *, max_age: timed
 
     Args:
         view: shows the present state; called once a request, from several threads.
-        registry: whose metrics ``/metrics`` shows; this app adds two of its own,
-            so one registry serves one app.
+        registry: whose metrics ``/metrics`` shows; requests are counted there
+            too, and counted on when another app is built on it.
         max_age: how long caches between us and the hooks may keep an ad.
     """
     answers = _Answers(view, registry, max_age)
@@ -356,6 +357,27 @@ async def _failed(request: Request, _: Exception) -> Response:
     return _json(request, {"error": "internal error", "detail": detail}, 500)
 
 
+_Instruments = tuple[Counter, Histogram]
+_instruments: WeakKeyDictionary[CollectorRegistry, _Instruments] = WeakKeyDictionary()
+"""By registry, what counts there: an app built anew, after a reload, counts on."""
+
+
+def _instruments_of(registry: CollectorRegistry) -> _Instruments:
+    if registry not in _instruments:
+        requests = Counter(
+            "hydrator_http_requests", "HTTP requests answered.", ["route", "status"], registry=registry
+        )
+        seconds = Histogram(
+            "hydrator_http_request_duration_seconds",
+            "Time to answer an HTTP request.",
+            ["route"],
+            buckets=LATENCY_BUCKETS_SECONDS,
+            registry=registry,
+        )
+        _instruments[registry] = (requests, seconds)
+    return _instruments[registry]
+
+
 class _Metrics:
     """How many answers of which kind, and how long they took; one series a route, never a raw path."""
 
@@ -363,16 +385,7 @@ class _Metrics:
         self._routes: dict[object, str] = {
             route.endpoint: route.path.replace(":path", "") for route in routes
         }
-        self._requests = Counter(
-            "hydrator_http_requests", "HTTP requests answered.", ["route", "status"], registry=registry
-        )
-        self._seconds = Histogram(
-            "hydrator_http_request_duration_seconds",
-            "Time to answer an HTTP request.",
-            ["route"],
-            buckets=LATENCY_BUCKETS_SECONDS,
-            registry=registry,
-        )
+        self._requests, self._seconds = _instruments_of(registry)
         for route in self._routes.values():
             self._requests.labels(route, "200")
             self._seconds.labels(route)

@@ -870,9 +870,7 @@ def secured(connection: "socket", url: Url, proxy: "Url | None", settings: Setti
         connection.sendall(asked.encode("ascii"))
         status, _ = Stream(connection, "proxy " + proxy.address).head()
         if status != 200:
-            raise Away(
-                f"proxy {proxy.address} answers {status} to CONNECT {address}: ask its operator"
-            )
+            raise Away(f"proxy {proxy.address} answers {status} to CONNECT {address}: ask its operator")
     try:
         context = ssl.create_default_context(cafile=settings.ca_file or None)
     except (ssl.SSLError, OSError) as trouble:
@@ -1101,22 +1099,25 @@ def write(out: int, text: bytes, seconds: float) -> None:
 def drain(out: int, seconds: float) -> None:
     """Wait until the reader took everything out of the pipe *out*, up to *seconds*.
 
-    The startd reads a few kilobytes of what is left after our exit and loses the rest (facts: 19 runs of 74).
+    The startd reads a few kilobytes of what is left after our exit and loses the rest.
     """
     import stat
 
     if not stat.S_ISFIFO(os.fstat(out).st_mode):
         return
+    end = time.monotonic() + seconds
+    pause = 0.001
+    while waiting(out) and time.monotonic() < end:
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)
+
+
+def waiting(pipe: int) -> int:
+    """Bytes in *pipe* that nobody has read yet."""
     import fcntl
     import termios
 
-    end = time.monotonic() + seconds
-    pause = 0.001
-    while time.monotonic() < end:
-        if not int.from_bytes(fcntl.ioctl(out, termios.FIONREAD, bytes(4)), sys.byteorder):
-            return
-        time.sleep(pause)
-        pause = min(pause * 2, 0.02)
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def complain(text: str) -> None:

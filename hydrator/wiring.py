@@ -17,11 +17,15 @@ from .ads import Budget
 from .check import Examined
 from .config import FileSource, RucioSource, Settings
 from .cycle import Cycle, Outlet, Rules
-from .errors import ConfigError
+from .errors import ConfigError, PoolError
 from .model import parse_did
 from .plan import Policy
+from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
 from .ports import Catalogue, Clock
 from .store import State, Store
+
+_MARGIN = timedelta(minutes=15)
+"""How much sooner jobs stop trusting a fact than the daemon does, so that they never meet an UNKNOWN first."""
 
 
 def system_clock() -> datetime:
@@ -110,6 +114,42 @@ def examined(settings: Settings, parts: Parts) -> Examined:
         ad_folder=settings.publish.file.directory if settings.publish.file.enabled else None,
         advertises=settings.publish.collector.enabled,
     )
+
+
+def pool_policy(settings: Settings) -> PoolPolicy:
+    """What the pool's configuration says of jobs; facts count a little less long than they are published."""
+    jobs = settings.jobs
+    return PoolPolicy(
+        default_mode=jobs.default_mode,
+        default_scope=settings.daemon.default_scope,
+        max_age=settings.daemon.bound - _MARGIN,
+        wait=timedelta(seconds=jobs.wait_seconds),
+        settle=timedelta(seconds=jobs.settle_seconds),
+        rounding_floor=timedelta(seconds=jobs.rounding_seconds),
+        rank_weight=jobs.rank_weight,
+        staging_credit=jobs.staging_credit,
+    )
+
+
+def present_values(
+    settings: Settings, roles: Sequence[str], name: str | None
+) -> tuple[dict[str, dict[str, str | None]], list[str]]:
+    """What the pool's daemons are configured with now, by role, and why some could not be asked."""
+    wanted = {"schedd": SCHEDD_PRESENT, "startd": STARTD_PRESENT, "negotiator": NEGOTIATOR_PRESENT}
+    present: dict[str, dict[str, str | None]] = {role: {} for role in wanted}
+    unread = []
+    client = condor_client(settings)
+    try:
+        for role in roles:
+            try:
+                present[role] = client.config_of(role, wanted[role], name)  # type: ignore[arg-type]
+            except PoolError as error:
+                unread.append(
+                    f"the present values of the {role} are not known, the text extends them: {error}"
+                )
+    finally:
+        client.close()
+    return present, unread
 
 
 def rules(settings: Settings) -> Rules:

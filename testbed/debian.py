@@ -111,7 +111,10 @@ def _deb822(file: Path) -> Iterator[_Source]:
                 name, _, value = line.partition(":")
                 name = name.strip().lower()
                 fields[name] = value.strip()
-        if "deb" in fields.get("types", "").split() and fields.get("enabled", "yes").lower() not in {"no", "false"}:
+        if "deb" in fields.get("types", "").split() and fields.get("enabled", "yes").lower() not in {
+            "no",
+            "false",
+        }:
             for uri in fields.get("uris", "").split():
                 yield uri, fields.get("suites", "").split(), fields.get("components", "").split()
 
@@ -141,8 +144,8 @@ def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
     policy = new / "usr" / "sbin" / "policy-rc.d"
     policy.write_text("#!/bin/sh\nexit 101\n", "utf-8")  # start no service
     policy.chmod(0o755)
-    install = "export DEBIAN_FRONTEND=noninteractive; apt-get install -y --no-install-recommends condor && apt-get clean"
-    inside = 'mount -t proc proc "$1/proc" && exec chroot "$1" sh -c "$2"'
+    install = "apt-get install -y --no-install-recommends condor && apt-get clean"
+    inside = 'mount -t proc proc "$1/proc" && exec chroot "$1" env DEBIAN_FRONTEND=noninteractive sh -c "$2"'
     _logged([*_ENTER, "sh", "-c", inside, "sh", str(new), install], log, f"apt-get install condor in {suite}")
     said = subprocess.run(
         ["chroot", str(new), "/usr/bin/env", "CONDOR_CONFIG=ONLY_ENV", "condor_version"],
@@ -169,15 +172,20 @@ def _ensure_debootstrap(say: Callable[[str], None]) -> None:
     if shutil.which("debootstrap"):
         return
     if not shutil.which("apt-get"):
-        raise PoolUnavailable("neither HTCondor nor debootstrap is here, and there is no apt-get to install one")
+        raise PoolUnavailable("there is neither HTCondor nor debootstrap here, nor an apt-get to install one")
     say("installing debootstrap with apt-get")
-    quiet = {"env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, "capture_output": True, "text": True}
-    command = ["apt-get", "install", "-y", "--no-install-recommends", "debootstrap"]
-    if subprocess.run(command, **quiet).returncode != 0:  # type: ignore[call-overload]
-        subprocess.run(["apt-get", "update"], **quiet)  # type: ignore[call-overload]
-        again = subprocess.run(command, **quiet)  # type: ignore[call-overload]
-        if again.returncode != 0:
-            raise PoolUnavailable(f"apt-get cannot install debootstrap: {again.stderr.strip()[-300:]}")
+    install = ["apt-get", "install", "-y", "--no-install-recommends", "debootstrap"]
+    if _quietly(install):
+        _quietly(["apt-get", "update"])
+        if failure := _quietly(install):
+            raise PoolUnavailable(f"apt-get cannot install debootstrap: {failure}")
+
+
+def _quietly(command: list[str]) -> str:
+    """Run an apt-get; returns what went wrong, or nothing."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.stderr.strip()[-300:] or "it does not say why" if done.returncode else ""
 
 
 def _logged(command: list[str], log: Path, what: str) -> None:

@@ -10,6 +10,7 @@ subreaper of all daemons instead and kills them one by one.
 Standard library only, and no import of the project: it must outlive whatever its owner does.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -60,20 +61,18 @@ def main() -> None:
 def remove(run: Path) -> None:
     """Remove the run folder, and the folder above it when it was the last one there."""
     shutil.rmtree(run, ignore_errors=True)
-    try:
+    with contextlib.suppress(OSError):  # another pool runs there
         run.parent.rmdir()
-    except OSError:
-        pass  # another pool runs there
 
 
 def _in_namespaces(spec: KeeperSpec) -> int:
     """Fork process 1 of a new pid namespace; returns its pid as seen from here."""
     _checked(LIBC.unshare(CLONE_NEWPID))
     pid = os.fork()
-    if pid:
-        return pid
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    _process_one(spec)
+    if pid == 0:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        _process_one(spec)
+    return pid
 
 
 def _process_one(spec: KeeperSpec) -> NoReturn:
@@ -104,7 +103,8 @@ def _arrange(run: Path, tree: Path | None) -> None:
 
     The tree is never written to. The layer is a tmpfs, because overlayfs does not take a
     container's own overlay as its upper folder. /sys is bound without what is mounted below it, so
-    that no daemon makes a cgroup that would stay behind.
+    that no daemon makes a cgroup that would stay behind; /proc/sys is read-only, because a
+    condor_master that is root tunes the machine's kernel when it starts.
     """
     root = Path("/")
     if tree is not None:
@@ -124,6 +124,8 @@ def _arrange(run: Path, tree: Path | None) -> None:
     _mount("--bind", "/sys", str(root / "sys"))
     _mount("-o", "remount,bind,ro", str(root / "sys"))
     _mount("-t", "proc", "proc", str(root / "proc"))
+    _mount("--bind", str(root / "proc" / "sys"), str(root / "proc" / "sys"))
+    _mount("-o", "remount,bind,ro", str(root / "proc" / "sys"))
     for name in ("passwd", "group", "hosts"):
         (root / "etc" / name).touch()
         _mount("--bind", str(run / "etc" / name), str(root / "etc" / name))
@@ -190,10 +192,8 @@ def _checked(result: int) -> None:
 
 def _say(what: dict[str, object]) -> None:
     """One line of JSON for the owner, who may be gone."""
-    try:
+    with contextlib.suppress(BrokenPipeError):
         os.write(1, json.dumps(what).encode() + b"\n")
-    except BrokenPipeError:
-        pass
 
 
 def _silence() -> None:

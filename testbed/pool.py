@@ -13,9 +13,10 @@ levels closed, `hydrator@pool.test` allowed READ everywhere and DAEMON at the co
 """
 
 import argparse
+import contextlib
+import fcntl
 import json
 import os
-import pwd
 import random
 import re
 import shutil
@@ -28,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Self, TypeVar
 
 from . import debian, keeper
 from .debian import PoolUnavailable
@@ -44,6 +45,7 @@ KINDS = ("all", "collector", "negotiator", "schedd", "startd")
 UIDS = {"root": 0, "hydrator": 0, "alice": 1000, "bob": 1001}
 """Who may use tools inside; ``root`` is ``condor@``, the administrator."""
 
+_T = TypeVar("_T")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CONDOR_UID = 64500
 
@@ -87,9 +89,9 @@ def sites_from(text: str) -> tuple[SiteSpec, ...]:
     found: dict[str, SiteSpec] = {}
     for item in text.split(","):
         name, _, cpus = item.strip().partition(":")
-        if not name or (cpus and not (cpus.isdigit() and int(cpus))):
+        if not (name and cpus.isdecimal() and int(cpus)):
             raise ValueError(f"{item!r} is not a site: write NAME:CORES, as in UK:8,AU:4")
-        site = SiteSpec(name, int(cpus or 2))
+        site = SiteSpec(name, int(cpus))
         if site.daemon in found:
             raise ValueError(f"site {name} is there twice")
         found[site.daemon] = site
@@ -111,6 +113,7 @@ class Pool:
     _inside: bool
     _tools: str
     _keeper: subprocess.Popen[str] | None = None
+    _alive: IO[str] | None = None
     _extra: dict[str, str] = field(default_factory=dict)
     _tokens: dict[tuple[str, tuple[str, ...], int], Path] = field(default_factory=dict)
 
@@ -122,7 +125,7 @@ class Pool:
         extra: Mapping[str, str] | None = None,
         say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
     ) -> Self:
-        """Start a pool and wait until every slot is in its collector: 5 s, or a minute to build its tree first.
+        """Start a pool and wait until its slots are in the collector: 5 s, a minute more to build its tree.
 
         Args:
             release: ``25.14``/``sid``, ``23.9``/``trixie``, ``path``, or None for what is there.
@@ -135,7 +138,7 @@ class Pool:
             PoolUnavailable: there can be no pool on this machine, with the reason.
         """
         spec = _place(release, say)
-        home = _run_folder()
+        home, alive = _run_folder()
         port = _free_port()
         pool = cls(
             version=spec.version,
@@ -145,6 +148,7 @@ class Pool:
             _init=None,
             _inside=spec.private,
             _tools=spec.tools,
+            _alive=alive,
             _extra=_known(extra or {}),
         )
         try:
@@ -152,16 +156,20 @@ class Pool:
             pool._launch(spec)
             pool.token("condor")
             pool.wait_ready()
-            (home / "pool.json").write_text(
-                json.dumps({"version": pool.version, "collector": pool.collector, "init": pool._init,
-                            "inside": pool._inside, "tools": pool._tools,
-                            "sites": [[s.name, s.cpus, s.memory] for s in pool.sites]}),
-                "utf-8",
-            )  # fmt: skip
+            pool._leave_card()
         except BaseException:
             pool.stop()
             raise
         return pool
+
+    @staticmethod
+    def prepare(release: str | None = None, say: Callable[[str], None] = print) -> str:
+        """Have HTCondor ready, so that :meth:`start` takes seconds; returns its version.
+
+        Raises:
+            PoolUnavailable: there can be no pool on this machine, with the reason.
+        """
+        return _place(release, say).version
 
     @classmethod
     def attach(cls, home: Path) -> Self:
@@ -182,15 +190,17 @@ class Pool:
 
     def stop(self) -> None:
         """Take the pool away: every process, mount and file of it. Again is no error."""
-        if self._keeper is None:
-            return
-        assert self._keeper.stdin is not None and self._keeper.stdout is not None
-        self._keeper.stdin.close()
-        try:
-            self._keeper.wait(30)
-        finally:
-            self._keeper.stdout.close()
-            self._keeper = None
+        running, self._keeper = self._keeper, None
+        if running is not None:
+            for end in (running.stdin, running.stdout):
+                if end is not None:
+                    end.close()
+            running.terminate()  # a process that somebody forked from us may hold the pipe open
+            running.wait(30)
+            keeper.remove(self.home)
+        if self._alive is not None:
+            self._alive.close()
+            self._alive = None
 
     # --- where things are ---------------------------------------------------------------------------
 
@@ -245,7 +255,7 @@ class Pool:
         return self._tokens[key]
 
     def logs(self, name: str) -> str:
-        """What a daemon logged: ``collector``, ``negotiator``, ``schedd``, ``master``, ``startd:UK``, or a file's name."""
+        """What a daemon logged: ``collector``, ``schedd``, ``startd:UK``, … or a log file by its name."""
         kind, _, site = name.partition(":")
         known = {"collector", "negotiator", "schedd", "master", "startd", "starter", "shadow"}
         stem = f"{kind.capitalize()}Log" if kind.lower() in known else kind
@@ -295,7 +305,7 @@ class Pool:
         return done
 
     def submit(self, text: str, user: str = "alice", *arguments: str) -> int:
-        """Submit this description as *user*; returns the cluster's id. The job's folder is the user's home."""
+        """Submit this description as *user*; returns the cluster's id. Files go to the user's home."""
         said = self.run("condor_submit", "-terse", *arguments, "-", user=user, input=text).stdout
         found = re.match(r"(\d+)\.", said.strip())
         if not found:
@@ -348,7 +358,7 @@ class Pool:
         self.run("condor_reconfig", "-addr", self._master(), "-all")
 
     def stop_daemon(self, name: str) -> None:
-        """Stop one daemon for good: ``collector``, ``negotiator``, ``schedd`` or ``startd:UK``; its jobs are lost."""
+        """Stop one daemon at once and for good: ``collector``, ``negotiator``, ``schedd``, ``startd:UK``."""
         self._tell("condor_off", "-fast", name=name)
         self.wait(lambda: not self.pids(name), 20, f"{name} to stop")
 
@@ -402,7 +412,7 @@ class Pool:
                     continue
         return found
 
-    def wait(self, condition: Callable[[], Any], seconds: float, what: str) -> Any:
+    def wait(self, condition: Callable[[], _T], seconds: float, what: str) -> _T:
         """Ask until *condition* says something true, and return that.
 
         Raises:
@@ -424,7 +434,13 @@ class Pool:
 
     def wait_ready(self, seconds: float = 60) -> None:
         """Wait until central manager, schedd and all slots are in the collector."""
-        wanted = {"Collector": 1, "Negotiator": 1, "Scheduler": 1, "Machine": len(self.sites)}
+        wanted = {
+            "Collector": 1,
+            "Negotiator": 1,
+            "Scheduler": 1,
+            "DaemonMaster": 1,
+            "Machine": len(self.sites),
+        }
 
         def there() -> bool:
             kinds = [ad["MyType"] for ad in self.ads("true", "MyType")]
@@ -451,12 +467,25 @@ class Pool:
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            pass_fds=[self._alive.fileno()] if self._alive else [],
         )
         assert self._keeper.stdout is not None
         said = json.loads(self._keeper.stdout.readline() or '{"error": "the keeper died"}')
         if "error" in said:
             raise PoolUnavailable(f"HTCondor cannot be started here: {said['error']}")
         self._init = said["init"]
+
+    def _leave_card(self) -> None:
+        """Write down what :meth:`attach` reads."""
+        facts = {
+            "version": self.version,
+            "collector": self.collector,
+            "init": self._init,
+            "inside": self._inside,
+            "tools": self._tools,
+            "sites": [[site.name, site.cpus, site.memory] for site in self.sites],
+        }
+        (self.home / "pool.json").write_text(json.dumps(facts), "utf-8")
 
     def _exec(
         self,
@@ -512,14 +541,19 @@ class Pool:
     def _state(self) -> str:
         """Queue, slots and the ends of the logs that matter, for people."""
         parts = []
-        for command in (["condor_q", "-allusers", "-nobatch"], ["condor_q", "-allusers", "-hold"], ["condor_status"]):
+        for command in (
+            ["condor_q", "-allusers", "-nobatch"],
+            ["condor_q", "-allusers", "-hold"],
+            ["condor_status"],
+        ):
             try:
                 done = self.run(*command, check=False, timeout=20)
                 parts.append(f"$ {' '.join(command)}\n{done.stdout.strip()}\n{done.stderr.strip()}")
             except (OSError, ToolFailed, subprocess.TimeoutExpired) as failure:
                 parts.append(f"$ {' '.join(command)}: {failure}")
         for name in ("start.log", "master", "negotiator"):
-            parts.append(f"--- {name}\n" + "\n".join(self.logs(name).splitlines()[-8:]))
+            last = "\n".join(self.logs(name).splitlines()[-8:])
+            parts.append(f"--- {name}\n{last}")
         return "\n".join(parts)
 
 
@@ -559,15 +593,24 @@ def _place(release: str | None, say: Callable[[str], None]) -> _Place:
     asked = next((number for number, name in debian.SUITES.items() if name == suite), "")
     if not f"{version}.".startswith(f"{asked}."):
         say(f"HTCondor {asked} was asked for; Debian {suite} has {version}")
-    layout = {"RELEASE_DIR": "/usr", "BIN": "/usr/bin", "SBIN": "/usr/sbin",
-              "LIB": "/usr/lib/condor", "LIBEXEC": "/usr/libexec/condor"}  # fmt: skip
-    return _Place(version, tree, private=True, tools="/usr/sbin:/usr/bin".split(":")[0], layout=layout)
+    layout = {
+        "RELEASE_DIR": "/usr",
+        "BIN": "/usr/bin",
+        "SBIN": "/usr/sbin",
+        "LIB": "/usr/lib/condor",
+        "LIBEXEC": "/usr/libexec/condor",
+    }
+    return _Place(version, tree, private=True, tools="/usr/sbin", layout=layout)
 
 
 def _on_path(master: Path) -> _Place:
     """HTCondor as this machine has it: a package, or an unpacked tarball."""
     said = subprocess.run(
-        ["condor_version"], env={**os.environ, "CONDOR_CONFIG": "ONLY_ENV"}, capture_output=True, text=True, check=False
+        ["condor_version"],
+        env={**os.environ, "CONDOR_CONFIG": "ONLY_ENV"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     prefix = master.parent.parent
     places = [prefix / "libexec" / "condor", prefix / "lib" / "condor" / "libexec", prefix / "libexec"]
@@ -588,20 +631,38 @@ def _may_unshare() -> bool:
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
-def _run_folder() -> Path:
-    """A new run folder. Not below /tmp or /var/tmp, which jobs do not see, nor /run, which may be noexec,
-    nor a home, which other users cannot enter; where we are not root there are no other users.
+def _run_folder() -> tuple[Path, IO[str]]:
+    """A new run folder, and the lock that tells others that it is in use.
+
+    Not below /tmp or /var/tmp, which jobs do not see, nor /run, which may be noexec, nor a home,
+    which other users cannot enter; where we are not root there are no other users.
     """
-    base = Path("/var/lib/classad-hydrator-testbed") if os.geteuid() == 0 else debian.cache() / "run"
+    base = _runs()
     for _ in range(100):
-        home = base / f"pool-{os.getpid()}-{random.randrange(16**4):04x}"
         base.mkdir(parents=True, exist_ok=True)
+        _sweep(base)
+        home = base / f"pool-{os.getpid()}-{random.randrange(16**4):04x}"
         try:
             home.mkdir(mode=0o755)
         except (FileExistsError, FileNotFoundError):  # the last pool there has just removed the base
             continue
-        return home
+        alive = (home / "alive").open("w", encoding="utf-8")
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        return home, alive
     raise PoolUnavailable(f"cannot make a folder in {base}")
+
+
+def _runs() -> Path:
+    """Where all run folders are."""
+    return Path("/var/lib/classad-hydrator-testbed") if os.geteuid() == 0 else debian.cache() / "run"
+
+
+def _sweep(base: Path) -> None:
+    """Remove run folders whose keeper was killed: neither it nor its owner holds the lock any more."""
+    for file in base.glob("*/alive"):
+        with file.open("a", encoding="utf-8") as alive, contextlib.suppress(BlockingIOError):
+            fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(file.parent, ignore_errors=True)
 
 
 def _free_port() -> int:
@@ -610,9 +671,9 @@ def _free_port() -> int:
     """
     for port in random.sample(range(20000, 32000), 200):
         try:
-            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:  # fmt: skip
-                tcp.bind(("127.0.0.1", port))
-                udp.bind(("127.0.0.1", port))
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                with socket.socket(socket.AF_INET, kind) as probe:
+                    probe.bind(("127.0.0.1", port))
         except OSError:
             continue
         return port
@@ -658,7 +719,7 @@ def _write_users(home: Path, root: Path) -> None:
             place = home / "shared" / "home" / user if user in UIDS else Path("/nonexistent")
             kept.append(f"{user}:x:{uid}:{uid}::{place}:/bin/sh" if name == "passwd" else f"{user}:x:{uid}:")
         (home / "etc" / name).write_text("\n".join(kept) + "\n", "utf-8")
-    (home / "etc" / "hosts").write_text(f"127.0.0.1 localhost {socket.gethostname()}\n", "utf-8")
+    (home / "etc" / "hosts").write_text(f"127.0.0.1 {socket.gethostname()} localhost\n", "utf-8")
 
 
 def _config(pool: Pool, spec: _Place) -> str:
@@ -728,6 +789,7 @@ MASTER_BACKOFF_CEILING = 3
 DAGMAN_USER_LOG_SCAN_INTERVAL = 1
 RUNBENCHMARKS = False
 USE_PROCD = False
+ENABLE_KERNEL_TUNING = False
 BASE_CGROUP =
 ENABLE_SSH_TO_JOB = False
 STARTD_HISTORY =
@@ -747,6 +809,7 @@ def _site_config(pool: Pool, site: SiteSpec) -> str:
         "STARTD_LOG": f"$(LOG)/StartdLog.{site.local}",
         "STARTER_LOG": f"$(LOG)/StarterLog.{site.local}",
         "STARTD_ADDRESS_FILE": f"$(LOG)/.startd_address.{site.local}",
+        "STARTD_CLAIM_ID_FILE": f"$(LOG)/.startd_claim_id.{site.local}",
         "EXECUTE": f"{pool.home}/execute/{site.local}",
         "NUM_CPUS": str(site.cpus),
         "MEMORY": str(site.memory or 1024 * site.cpus),
@@ -764,7 +827,9 @@ def _site_config(pool: Pool, site: SiteSpec) -> str:
 
 def _known(extra: Mapping[str, str]) -> dict[str, str]:
     if unknown := sorted(set(extra) - set(KINDS)):
-        raise ValueError(f"extra configuration of unknown kind {', '.join(unknown)}: choose from {', '.join(KINDS)}")
+        raise ValueError(
+            f"extra configuration of unknown kind {', '.join(unknown)}: choose from {', '.join(KINDS)}"
+        )
     return dict(extra)
 
 
@@ -775,7 +840,9 @@ def _write_extra(home: Path, extra: Mapping[str, str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; exit status 0, 1 where there can be no pool, 2 for wrong usage."""
-    parser = argparse.ArgumentParser(prog="python -m testbed.pool", description="A real HTCondor pool for tests.")
+    parser = argparse.ArgumentParser(
+        prog="python -m testbed.pool", description="A real HTCondor pool for tests."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start a pool and keep it until Ctrl-C or SIGTERM")
     up.add_argument("--sites", default="UK:8,AU:4,NL:2", help="NAME:CORES, … (%(default)s)")
@@ -825,8 +892,7 @@ def _up(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    bases = [Path("/var/lib/classad-hydrator-testbed"), debian.cache() / "run"]
-    homes = [options.pool] if options.pool else [file.parent for base in bases for file in base.glob("*/pool.json")]
+    homes = [options.pool] if options.pool else [file.parent for file in _runs().glob("*/pool.json")]
     if len(homes) != 1 or not options.tool:
         found = f"{len(homes)} pools are up: {' '.join(map(str, homes))}" if options.tool else "which tool?"
         raise ValueError(f"{found} (python -m testbed.pool run [--pool FOLDER] [--user alice] TOOL …)")

@@ -117,7 +117,8 @@ class Pool:
         """Jobs by RequiredDatasets, removed and completed ones left out.
 
         GroupBy answers one ad, with a JobCount, for each combination of the
-        projected attributes; its constraint sees these attributes only.
+        projected attributes; its constraint sees these attributes only. All are
+        asked for: "isnt undefined" would hide a list that refers to nothing.
         Items of a late-materialization factory that are no jobs yet are seen
         by the factory's cluster ad alone, which has the list of its first
         item: it counts as one job, however many are to come.
@@ -128,15 +129,15 @@ class Pool:
 
         def add(ads: Iterable[Any], jobs: Callable[[Any], int]) -> None:
             for ad in ads:
-                datasets = self._datasets(ad)
-                counts[datasets] = counts.get(datasets, 0) + jobs(ad)
+                if "RequiredDatasets" in ad:
+                    datasets = self._datasets(ad)
+                    counts[datasets] = counts.get(datasets, 0) + jobs(ad)
 
-        wanted = "RequiredDatasets isnt undefined"
-        grouped = queue.query(wanted, ["RequiredDatasets", "JobStatus"], opts=options.GroupBy)
+        grouped = queue.query("true", ["RequiredDatasets", "JobStatus"], opts=options.GroupBy)
         live = (ad for ad in grouped if self._scalar(ad, "JobStatus") not in {REMOVED, COMPLETED})
         add(live, lambda ad: self._scalar(ad, "JobCount") or 1)
         factories = queue.query(
-            f"{wanted} && ProcId is undefined && JobMaterializeDigestFile isnt undefined "
+            "ProcId is undefined && JobMaterializeDigestFile isnt undefined "
             f"&& JobStatus =!= {REMOVED} && JobStatus =!= {COMPLETED} "
             "&& (TotalSubmitProcs > JobMaterializeNextProcId) =!= false",
             ["RequiredDatasets"],

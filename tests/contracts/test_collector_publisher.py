@@ -38,6 +38,7 @@ class TestCollectorPublisher(PublisherContract):
             CondorClient(CondorSettings(pool.collector, token_directory=token)) as self.client,
             CondorClient(CondorSettings(f"127.0.0.1:{free_port()}", token_directory=token)) as self.nowhere,
         ):
+            self.client.invalidate([ad["Name"] for ad in self.client.site_ads()])
             yield
             self.client.invalidate([ad["Name"] for ad in self.client.site_ads()])
 

@@ -94,9 +94,12 @@ def test_a_server_that_went_away_is_an_error_and_not_empty(board):
         WebPublisher(board, lambda: url, lambda: NOON).published()
 
 
-def test_a_proxy_in_the_environment_is_not_asked(publisher, monkeypatch):
+def test_a_proxy_in_the_environment_is_not_asked(board, server, monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    publisher = WebPublisher(board, lambda: server.url, lambda: NOON)
     publisher.publish([ad(L1)])
     assert list(publisher.published()) == [CAM]
 

@@ -83,7 +83,8 @@ def test_the_example_is_read(toml):
 
 def test_the_example_in_the_modules_docstring_is_read(toml):
     _, _, text, _ = manual.split("\n\n", 3)
-    assert toml(textwrap.dedent(text)).read({L1}).readings[L1].bytes_total == 123
+    reading = toml(textwrap.dedent(text)).read({L1}).readings[L1]
+    assert (reading.bytes_total, len(reading.replicas)) == (123, 4)
 
 
 def test_json_of_the_same_shape_reads_the_same(toml, as_json):
@@ -211,6 +212,8 @@ def test_a_site_may_have_any_printable_name(toml):
         ('[datasets."a:b"]\nbytes = -1', 'datasets."a:b".bytes: must be a whole number'),
         ('[datasets."a:b"]\nbytes = 1.5', 'datasets."a:b".bytes: must be a whole number'),
         ('[datasets."a:b"]\nsites = ["UK"]', 'datasets."a:b".sites: must be a table'),
+        ('[datasets."a:b"]\nsites.UK = []', 'datasets."a:b".sites.UK: an empty list'),
+        ('[datasets."a:b"]\nsites.UK = [["stuck"]]', 'datasets."a:b".sites.UK: must be a state'),
         ('[datasets."a:b"]\nsites.UK = 1', 'datasets."a:b".sites.UK: must be a state'),
         ('[datasets."a:b"]\nsites.UK = "here"', "sites.UK.state: 'here' is no state; use available, staging"),
         ('[datasets."a:b"]\nsites.UK = {fraction = 1}', "sites.UK.state: is missing"),
@@ -407,6 +410,15 @@ def test_an_unchanged_file_that_has_settled_is_not_read_again(toml, tmp_path):
         time.sleep(0.1)
     (tmp_path / "datasets.toml").write_text(sized(2))
     assert bytes_known(made) == 2
+
+
+def test_a_file_whose_times_cannot_be_trusted_yet_is_read_each_time(toml, tmp_path):
+    reads = []
+    made = toml(sized(1), read_all=lambda fd: reads.append(fd) or read_whole(fd))
+    ahead = time.time() + 3600
+    os.utime(tmp_path / "datasets.toml", (ahead, ahead))
+    assert [bytes_known(made) for _ in range(3)] == [1, 1, 1]
+    assert len(reads) == 3
 
 
 def test_a_file_that_went_away_is_unreachable_although_it_was_read_before(toml, tmp_path):

@@ -299,6 +299,17 @@ def test_metrics_count_routes_and_never_raw_paths():
     assert "secret-site" not in text
 
 
+def test_an_app_built_anew_on_the_same_registry_counts_on():
+    first = Daemon()
+    with first.server:
+        first.ask("/healthz")
+    again = app(first.look, first.registry, max_age=timedelta(seconds=1))
+    first.server = Server(again, "127.0.0.1", 0)
+    with first.server:
+        first.ask("/healthz")
+    assert first.count("/healthz", "200") == 2
+
+
 # refusals
 
 

@@ -1,12 +1,12 @@
 """Say what the suites ran and skipped; fail when one of them, an HTCondor release or Rucio did not run.
 
-    what_ran.py FOLDER SUITE...      FOLDER/SUITE.xml is pytest's junit report
+``python -m testbed.what_ran FOLDER SUITE…``; FOLDER/SUITE.xml is pytest's junit report of a suite.
 """
 
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 MUST_RUN = {"HTCondor 25.14": "25.14", "HTCondor 23.9": "23.9", "Rucio": "rucio"}
 """What the first suite must have used, and the text that the name of a test with it contains."""
@@ -14,11 +14,14 @@ MUST_RUN = {"HTCondor 25.14": "25.14", "HTCondor 23.9": "23.9", "Rucio": "rucio"
 
 @dataclass(frozen=True)
 class Case:
+    """One test; *skipped* is the reason, or None where it ran."""
+
     name: str
     skipped: str | None
 
 
 def main(folder: Path, suites: list[str]) -> int:
+    """Print a summary of *suites*, and what is missing; 1 when anything is."""
     problems = []
     for suite in suites:
         cases = read(folder / f"{suite}.xml")
@@ -45,7 +48,7 @@ def read(report: Path) -> list[Case]:
     if not report.is_file():
         return []
     cases = []
-    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it a moment ago
+    for case in ET.parse(report).iter("testcase"):
         skip = case.find("skipped")
         name = f"{case.get('classname')}.{case.get('name')}"
         cases.append(Case(name, None if skip is None else skip.get("message", "no reason given")))

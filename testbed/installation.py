@@ -1,0 +1,274 @@
+"""An installation as the docs describe it: pool, catalogue, daemon, hook, pool configuration.
+
+with Pool.start() as pool, Installation(pool, ListedCatalogue(pool.home)) as installed:
+    installed.catalogue.hold({"lofar:L1": {"UK": "available"}})
+    installed.submit(["lofar:L1"])
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+from .pool import DOMAIN, Pool
+
+HYDRATOR = (sys.executable, "-m", "hydrator.cli")
+Road = Literal["file", "url", "collector"]
+
+
+class CatalogueSection(Protocol):
+    """A catalogue that the daemon can be told of."""
+
+    def section(self) -> str:
+        """Its part of the configuration, in TOML."""
+
+
+class ListedCatalogue:
+    """The embedded default: a list in a file of its own in *folder*, replaced as a whole."""
+
+    def __init__(self, folder: Path, sites: Sequence[str] = ("UK", "AU", "NL")) -> None:
+        self._file = folder / "catalogue.json"
+        self._sites = tuple(sites)
+        self.hold({})
+
+    def section(self) -> str:
+        return f'[[catalogue]]\ntype = "file"\nname = "embedded"\npath = "{self._file}"\n'
+
+    def hold(self, datasets: Mapping[str, Mapping[str, str]]) -> None:
+        """Say just this: by dataset and site its state (``available``, ``staging``, …)."""
+        listed = {did: {"sites": dict(sites)} for did, sites in datasets.items()}
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(json.dumps({"sites": self._sites, "datasets": listed}), "utf-8")
+        fresh.rename(self._file)
+
+
+class Installation:
+    """The daemon beside a pool that runs its hook in every startd.
+
+    Args:
+        pool: a pool that is up.
+        catalogue: what the daemon asks.
+        road: how the hook gets its ad: from the ad ``file``, by ``url`` or from the ``collector``.
+        period_seconds: how often the startds run the hook.
+        poll_seconds: how often catalogues and schedds are asked.
+        policy: options of ``hydrator submit pool-config``.
+        extra: configuration by kind, after ours, as for the pool itself.
+        settings: more TOML for the daemon's configuration.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        catalogue: CatalogueSection,
+        *,
+        road: Road = "file",
+        period_seconds: int = 2,
+        poll_seconds: float = 1,
+        policy: Sequence[str] = (),
+        extra: Mapping[str, str] | None = None,
+        settings: str = "",
+    ) -> None:
+        self.pool = pool
+        self.catalogue = catalogue
+        self.home = pool.home / "hydrator"
+        self.ads = pool.shared / "ads"
+        self.hook = pool.shared / "classad-hydrator-hook"
+        self.config = self.home / "config.toml"
+        self._road = road
+        self._period = period_seconds
+        self._poll = poll_seconds
+        self._policy = tuple(policy)
+        self._extra = dict(extra or {})
+        self._settings = settings
+        self._port = _free_port()
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.install()
+            self.start_daemon()
+            self.configure_pool()
+        except BaseException:
+            self.stop_daemon(signal.SIGKILL)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop_daemon()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def log(self) -> str:
+        """What the daemon logged."""
+        return (self.home / "log").read_text("utf-8")
+
+    def install(self) -> None:
+        """Write the hook and the daemon's configuration."""
+        self.home.mkdir(exist_ok=True)
+        self.hook.write_text(self.run("hook").stdout, "utf-8")
+        self.hook.chmod(0o755)
+        self.config.write_text(
+            f"""\
+[daemon]
+state_dir = "{self.home}/state"
+poll_seconds = {self._poll}
+[htcondor]
+config_file = "{self.pool.client_config}"
+{self.catalogue.section()}
+[demand]
+ask_seconds = {self._poll}
+[publish.file]
+directory = "{self.ads}"
+[publish.http]
+port = {self._port}
+{self._settings}
+""",
+            "utf-8",
+        )
+
+    def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """``hydrator`` with *words*, as the operator would type it."""
+        environment = {**os.environ, "HYDRATOR_CONFIG": str(self.config), "COLUMNS": "200"}
+        done = subprocess.run(
+            [*HYDRATOR, *words], capture_output=True, text=True, check=False, env=environment, timeout=120
+        )
+        if check and done.returncode:
+            raise AssertionError(
+                f"hydrator {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()}"
+            )
+        return done
+
+    def start_daemon(self) -> None:
+        """Start ``hydrator run`` and wait until it is ready."""
+        with (self.home / "log").open("ab") as log:
+            self._daemon = subprocess.Popen([*HYDRATOR, "run", "--config", str(self.config)], stderr=log)
+        self.pool.wait(self._ready, 60, "the daemon to be ready")
+
+    def stop_daemon(self, how: signal.Signals = signal.SIGTERM) -> int | None:
+        """End the daemon; its exit status, or None when none ran."""
+        if self._daemon is None:
+            return None
+        self._daemon.send_signal(how)
+        try:
+            status = self._daemon.wait(60)
+        except subprocess.TimeoutExpired:
+            self._daemon.kill()
+            status = self._daemon.wait()
+        self._daemon = None
+        return status
+
+    def configure_pool(self) -> None:
+        """Install what ``hydrator submit pool-config`` prints, and the hook in every startd."""
+        text = {role: self.pool_config(role) for role in ("schedd", "startd", "negotiator")}
+        text["startd"] += self.cron_config()
+        for kind, more in self._extra.items():
+            text[kind] = f"{text.get(kind, '')}\n{more}"
+        self.pool.reconfig(**text)
+        self.pool.wait(self.hydrated, 60, "every slot to carry our attributes")
+
+    def pool_config(self, role: str, *options: str) -> str:
+        return self.run("submit", "pool-config", "--role", role, *self._policy, *options).stdout
+
+    def cron_config(self) -> str:
+        """The STARTD_CRON job of docs/install-on-a-glidein.md; our startds share a file, so each site is named."""
+        source = {
+            "file": f"--file {self.ads}",
+            "url": f"--url {self.url} --jitter 0",
+            "collector": f"--collector {self.pool.collector}",
+        }[self._road]
+        lines = [
+            "STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) LOCALITY",
+            f"STARTD_CRON_LOCALITY_EXECUTABLE = {self.hook}",
+            f"STARTD_CRON_LOCALITY_PERIOD = {self._period}s",
+            "STARTD_CRON_LOCALITY_MODE = Periodic",
+            "STARTD_CRON_LOCALITY_KILL = True",
+        ]
+        for site in self.pool.sites:
+            words = f"--site '{site.name}' {source} --cache-dir {self.pool.shared}/cache-{site.local}"
+            lines.append(f'{site.local}.STARTD_CRON_LOCALITY_ARGS = "{words}"')
+        return "\n" + "\n".join(lines) + "\n"
+
+    def hydrated(self) -> bool:
+        """Does every slot carry our attributes?"""
+        slots = self.pool.slots("DataLocalityAsOf", "DataLocalityVia")
+        return bool(slots) and all(slot.get("DataLocalityAsOf") is not None for slot in slots)
+
+    def states_at(self, site: str) -> dict[str, str]:
+        """DatasetStates of the site's partitionable slot, as the collector has it."""
+        slots = self.pool.slots("DatasetStates", constraint=f'PartitionableSlot && GLIDEIN_Site == "{site}"')
+        return dict(slots[0].get("DatasetStates") or {}) if slots else {}
+
+    def submit(
+        self,
+        datasets: Sequence[str],
+        *,
+        mode: str | None = None,
+        count: int = 1,
+        seconds: float = 0,
+        user: str = "alice",
+        more: str = "",
+    ) -> int:
+        """Submit jobs that say nothing but ``+RequiredDatasets``, and *mode* where one is given."""
+        wanted = ", ".join(f'"{did}"' for did in datasets)
+        mode_line = f'+DataLocality = "{mode}"\n' if mode else ""
+        return self.pool.submit(
+            f"executable = /bin/sleep\narguments = {seconds}\nrequest_cpus = 1\nrequest_memory = 10\n"
+            f"request_disk = 1\n+RequiredDatasets = {{{wanted}}}\n{mode_line}{more}\nqueue {count}\n",
+            user,
+        )
+
+    def ran_at(self, cluster: int, seconds: float = 90, jobs: int = 1) -> list[str]:
+        """The sites where the jobs of *cluster* ran, once they are done."""
+        self.pool.wait(lambda: self.pool.done(cluster, jobs), seconds, f"job {cluster} to end")
+        return self.pool.ran_at(cluster)
+
+    def status(self) -> Any:  # noqa: ANN401 - JSON
+        return json.loads(self.run("status", "--json").stdout)
+
+    def _ready(self) -> bool:
+        assert self._daemon is not None
+        if self._daemon.poll() is not None:
+            raise AssertionError(f"the daemon ended with {self._daemon.returncode}: {self.log[-2000:]}")
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            if probe.connect_ex(("127.0.0.1", self._port)):
+                return False
+        import httpx
+
+        return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=5).status_code == 200
+
+
+def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:  # noqa: ANN401
+    """Poll *condition* until it is truthy, and give its value.
+
+    Raises:
+        AssertionError: it did not become so within *seconds*.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+__all__ = ["DOMAIN", "Installation", "ListedCatalogue", "wait_for"]

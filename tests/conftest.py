@@ -1,0 +1,87 @@
+"""Fixtures for everybody: a real HTCondor pool, on the releases that --htcondor names."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from testbed.pool import Pool, PoolUnavailable
+
+_MISSING = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--htcondor",
+        default=os.environ.get("HYDRATOR_TEST_HTCONDOR"),
+        help="releases for tests on a pool: 25.14, 23.9, path, or several with commas "
+        "(default: HYDRATOR_TEST_HTCONDOR, else HTCondor from PATH, else 25.14)",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "htcondor_release" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--htcondor") or (
+            "path" if shutil.which("condor_master") else "25.14"
+        )
+        releases = [release.strip() for release in chosen.split(",")]
+        metafunc.parametrize("htcondor_release", releases, indirect=True, scope="session")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build missing Debian trees before the tests, so that it is not one test's time that they take."""
+    missing = session.config.stash[_MISSING] = {}
+    if session.config.option.collectonly:
+        return
+    wanted = {
+        item.callspec.params["htcondor_release"]
+        for item in session.items
+        if isinstance(item, pytest.Function)
+        and hasattr(item, "callspec")
+        and "htcondor_release" in item.callspec.params
+    }
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    for release in sorted(wanted):
+        try:
+            Pool.prepare(release, say=terminal.write_line if terminal else print)
+        except PoolUnavailable as reason:
+            missing[release] = str(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for release, reason in config.stash.get(_MISSING, {}).items():
+        line = f"NOTHING WAS TESTED ON A REAL POOL ({release}): {reason}"
+        terminalreporter.write_line(line, red=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def htcondor_release(request: pytest.FixtureRequest) -> str:
+    """The release to test on; tests that need it are skipped, and in CI fail, where it cannot be had."""
+    reason = request.config.stash[_MISSING].get(request.param)
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(f"no HTCondor pool, and this is CI: {reason}", pytrace=False)
+    if reason:
+        pytest.skip(f"no HTCondor pool: {reason}")
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def pool(htcondor_release: str) -> Iterator[Pool]:
+    """A pool with sites UK, AU and NL of 8, 4 and 2 cores, shared by all tests that leave it as it was."""
+    with Pool.start(htcondor_release) as running:
+        yield running
+
+
+@pytest.fixture
+def pool_factory(htcondor_release: str) -> Iterator[Callable[..., Pool]]:
+    """Starts pools of a test's own: the arguments are those of `Pool.start` without the release."""
+    started: list[Pool] = []
+
+    def start(**arguments: object) -> Pool:
+        started.append(Pool.start(htcondor_release, **arguments))  # type: ignore[arg-type]
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.stop()

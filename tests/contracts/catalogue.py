@@ -1,0 +1,167 @@
+"""What every catalogue promises; each adapter joins by saying how to make one."""
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+
+import pytest
+
+from hydrator.errors import CatalogueError
+from hydrator.model import Did, Replica, ReplicaState, Seen, Site
+from hydrator.ports import Catalogue
+
+CAM, RAL = Site("CAM"), Site("RAL")
+WHOLE = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE}
+
+
+class CatalogueContract(ABC):
+    """Laws for all catalogues. ``scope`` is where an adapter wants the test's datasets."""
+
+    scope = "lofar"
+
+    @abstractmethod
+    def holding(self, *replicas: Replica) -> Catalogue:
+        """One that records exactly these (two at one site: at two storage elements)."""
+
+    @abstractmethod
+    def broken(self) -> Catalogue:
+        """One that cannot answer right now."""
+
+    @pytest.fixture(autouse=True)
+    def _closing(self):
+        self._opened: list[Catalogue] = []
+        yield
+        for catalogue in self._opened:
+            catalogue.close()
+            catalogue.close()
+
+    def having(self, *replicas: Replica) -> Catalogue:
+        self._opened.append(self.holding(*replicas))
+        return self._opened[-1]
+
+    def failing(self) -> Catalogue:
+        self._opened.append(self.broken())
+        return self._opened[-1]
+
+    def did(self, name: str) -> Did:
+        return Did(f"{self.scope}:{name}")
+
+    def at(self, name: str, site: Site = CAM, state=ReplicaState.COMPLETE, fraction=None) -> Replica:
+        return Replica(self.did(name), site, state, fraction)
+
+    def states(self, catalogue: Catalogue, *names: str) -> dict[Did, dict[Site, set[ReplicaState]]]:
+        """What it says of *names*; fails where it saw nothing."""
+        readings = catalogue.read({self.did(name) for name in names}).readings
+        found: dict[Did, dict[Site, set[ReplicaState]]] = {}
+        for did, reading in readings.items():
+            assert isinstance(reading, Seen), reading
+            at_sites = found.setdefault(did, defaultdict(set))
+            for replica in reading.replicas:
+                assert replica.did == did
+                at_sites[replica.site].add(replica.state)
+        return found
+
+    def test_it_answers_for_every_did_it_was_asked_about_and_no_other(self):
+        catalogue = self.having(self.at("L1"), self.at("L2"))
+        asked = {self.did("L1"), self.did("L-absent")}
+        survey = catalogue.read(asked)
+        assert set(survey.readings) == asked
+        assert survey.catalogue == catalogue.name
+        assert survey.at.tzinfo is not None
+
+    def test_a_did_it_does_not_know_is_seen_nowhere(self):
+        reading = self.having(self.at("L1")).read({self.did("L-absent")}).readings[self.did("L-absent")]
+        assert isinstance(reading, Seen)
+        assert reading.replicas == ()
+
+    def test_a_scope_it_does_not_know_is_seen_nowhere(self):
+        stranger = Did("nobodys-scope:L1")
+        reading = self.having(self.at("L1")).read({stranger}).readings[stranger]
+        assert isinstance(reading, Seen)
+        assert reading.replicas == ()
+
+    @pytest.mark.parametrize("state", ReplicaState)
+    def test_each_state_comes_back(self, state: ReplicaState):
+        fraction = None if state in WHOLE else 0.5
+        catalogue = self.having(self.at("L1", state=state, fraction=fraction))
+        (replica,) = catalogue.read({self.did("L1")}).readings[self.did("L1")].replicas
+        assert (replica.did, replica.site, replica.state) == (self.did("L1"), CAM, state)
+        if fraction is not None:
+            assert replica.fraction == pytest.approx(fraction)
+
+    def test_datasets_and_sites_are_not_mixed_up(self):
+        partial, complete = ReplicaState.PARTIAL, ReplicaState.COMPLETE
+        catalogue = self.having(
+            self.at("L1", CAM), self.at("L1", RAL, partial, 0.25), self.at("L2", RAL), self.at("L3", CAM)
+        )
+        assert self.states(catalogue, "L1", "L2") == {
+            self.did("L1"): {CAM: {complete}, RAL: {partial}},
+            self.did("L2"): {RAL: {complete}},
+        }
+
+    def test_two_storage_elements_of_a_site_both_speak(self):
+        partial, tape = ReplicaState.PARTIAL, ReplicaState.ON_TAPE
+        catalogue = self.having(self.at("L1", CAM, partial, 0.5), self.at("L1", CAM, tape))
+        assert self.states(catalogue, "L1") == {self.did("L1"): {CAM: {partial, tape}}}
+
+    def test_asked_again_it_says_the_same(self):
+        catalogue = self.having(self.at("L1"), self.at("L1", RAL, ReplicaState.INCOMING, 0.5))
+        assert self.states(catalogue, "L1") == self.states(catalogue, "L1")
+
+    def test_sites_are_named_even_when_nothing_is_asked(self):
+        survey = self.having(self.at("L1", CAM), self.at("L2", RAL)).read(frozenset())
+        assert survey.sites >= {CAM, RAL}
+        assert survey.readings == {}
+
+    def test_a_name_may_hold_slashes_and_be_long(self):
+        names = ("observations/L628584/SB244.MS", "L" * 230)
+        catalogue = self.having(*(self.at(name) for name in names))
+        assert self.states(catalogue, *names) == {
+            self.did(name): {CAM: {ReplicaState.COMPLETE}} for name in names
+        }
+
+    def test_a_did_that_differs_in_letter_case_only_is_another_and_a_twin(self):
+        catalogue = self.having(self.at("L1"), self.at("l1", RAL))
+        readings = catalogue.read({self.did("L1")}).readings
+        assert readings[self.did("L1")].twins == {self.did("l1")}
+        assert self.states(catalogue, "L1") == {self.did("L1"): {CAM: {ReplicaState.COMPLETE}}}
+
+    def test_a_did_without_twins_has_none(self):
+        catalogue = self.having(self.at("L1"), self.at("L11"))
+        assert catalogue.read({self.did("L1")}).readings[self.did("L1")].twins == frozenset()
+
+    @pytest.mark.parametrize(
+        ("pattern", "names"),
+        [
+            ("L1", {"L1"}),
+            ("L*", {"L1", "L2", "L10", "L_1"}),
+            ("L?", {"L1", "L2"}),
+            ("L[12]", {"L1", "L2"}),
+            ("L[!1]*", {"L2", "L_1"}),
+            ("*1", {"L1", "l1", "L_1", "deep/L1"}),
+            ("L_*", {"L_1"}),
+            ("deep/*", {"deep/L1"}),
+            ("M*", set()),
+        ],
+    )
+    def test_a_pattern_finds_exactly_what_it_matches(self, pattern: str, names: set[str]):
+        catalogue = self.having(*(self.at(name) for name in ("L1", "l1", "L2", "L10", "L_1", "deep/L1")))
+        assert catalogue.find([f"{self.scope}:{pattern}"]) == {self.did(name) for name in names}
+
+    def test_patterns_add_up_and_may_span_the_colon(self):
+        catalogue = self.having(self.at("L1"), self.at("L2"), self.at("M1"))
+        start, end = self.scope[:-1], self.scope[-1]
+        found = catalogue.find([f"{start}*M1", f"{start}[{end}]:L1"])
+        assert found == {self.did("M1"), self.did("L1")}
+
+    def test_no_pattern_finds_nothing(self):
+        assert self.having(self.at("L1")).find([]) == frozenset()
+
+    def test_when_broken_it_raises_rather_than_answer_an_empty_set(self):
+        for question in (frozenset({self.did("L1")}), frozenset[Did]()):
+            with pytest.raises(CatalogueError) as failure:
+                self.failing().read(question)
+            assert failure.value.catalogue == self.failing().name
+
+    def test_when_broken_it_finds_nothing_but_an_error(self):
+        with pytest.raises(CatalogueError):
+            self.failing().find([f"{self.scope}:*"])

@@ -1,0 +1,3 @@
+from tests.rucio_fixtures import rucio_server
+
+__all__ = ["rucio_server"]

@@ -1,0 +1,297 @@
+"""The Rucio adapter on a real server: the common promises, and what only Rucio does."""
+
+import itertools
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from adapters.rucio import RucioCatalogue, RucioSettings
+from hydrator.errors import CatalogueDenied, CatalogueUnreachable
+from hydrator.model import Did, Replica, ReplicaState, Seen, Site
+from tests.contracts.catalogue import CAM, RAL, CatalogueContract
+from testbed.rucio import RucioServer
+
+pytestmark = pytest.mark.rucio
+
+FILES = 4
+SCOPES = (f"test-{n}" for n in itertools.count())
+COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK = (
+    ReplicaState.COMPLETE,
+    ReplicaState.INCOMING,
+    ReplicaState.PARTIAL,
+    ReplicaState.ON_TAPE,
+    ReplicaState.STUCK,
+)
+
+
+def utc_now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)
+
+
+def storage(site: Site, state: ReplicaState) -> str:
+    return f"{site}-{'TAPE' if state is ON_TAPE else 'DISK'}"
+
+
+def seeds(replica: Replica) -> list[tuple[str, dict]]:
+    """The commands that bring one replica about, of a dataset that has all its files at ORIGIN."""
+    where = {"did": replica.did, "rse": storage(replica.site, replica.state)}
+    some = {**where, "files": round((replica.fraction or 0) * FILES)}
+    return {
+        COMPLETE: [("place", where), ("replicate", where)],
+        ON_TAPE: [("place", where), ("replicate", where)],
+        PARTIAL: [("place", some)],
+        INCOMING: [("replicate", where), ("transferred", some)],
+        STUCK: [("replicate", where), ("transferred", some), ("fail", where)],
+    }[replica.state]
+
+
+@pytest.fixture(scope="session")
+def seeded(rucio_server):
+    """The server with the storage elements of two sites, and ORIGIN, which has none."""
+    sites = {"CAM": "CAM", "RAL": "RAL"}
+    rses = [
+        ("add_rse", {"rse": f"{site}-{kind}", "rse_type": rse_type, "attributes": {"site": site}})
+        for site in sites
+        for kind, rse_type in (("DISK", "DISK"), ("DISK2", "DISK"), ("TAPE", "TAPE"))
+    ]
+    rucio_server.seed(("add_rse", {"rse": "ORIGIN"}), *rses)
+    return rucio_server
+
+
+class RucioTests:
+    """A scope of its own for each test, on the shared server."""
+
+    server: RucioServer
+    settings: RucioSettings
+
+    @pytest.fixture(autouse=True)
+    def _scope(self, seeded, tmp_path):
+        self.server, self.scope = seeded, next(SCOPES)
+        self.settings = RucioSettings(
+            name="rucio",
+            url=seeded.url,
+            account=seeded.account,
+            username=seeded.username,
+            password=seeded.password,
+            token_dir=tmp_path / "tokens",
+            verify_every=timedelta(0),
+            twins_every=timedelta(0),
+        )
+        seeded.seed(("add_scope", {"scope": self.scope}))
+
+    def dataset(self, name: str, *replicas: tuple[Site, ReplicaState, float]) -> Did:
+        did = Did(f"{self.scope}:{name}")
+        self.seed_all(did, *(Replica(did, *replica) for replica in replicas))
+        return did
+
+    def seed_all(self, did: Did, *replicas: Replica) -> None:
+        ready = [command for replica in replicas for command in seeds(replica)]
+        self.server.seed(("add_dataset", {"did": did, "rse": "ORIGIN", "files": FILES}), *ready, ("abacus", {}))
+
+    def catalogue(self, **changes) -> RucioCatalogue:
+        return RucioCatalogue(replace(self.settings, **changes), utc_now)
+
+
+class TestRucioCatalogue(RucioTests, CatalogueContract):
+    def holding(self, *replicas):
+        for did, its in itertools.groupby(sorted(replicas, key=lambda r: r.did), key=lambda r: r.did):
+            self.seed_all(did, *its)
+        return self.catalogue()
+
+    def broken(self):
+        return self.catalogue(url="http://127.0.0.1:1")
+
+
+class TestOnlyRucio(RucioTests):
+    @pytest.fixture(autouse=True)
+    def _opened(self, _scope):
+        self.open = self.catalogue()
+        yield
+        self.open.close()
+
+    def read(self, did: Did, catalogue: RucioCatalogue | None = None) -> Seen:
+        reading = (catalogue or self.open).read({did}).readings[did]
+        assert isinstance(reading, Seen), reading
+        return reading
+
+    def said(self, did: Did) -> set[tuple[Site, ReplicaState, float | None]]:
+        return {(r.site, r.state, r.fraction) for r in self.read(did).replicas}
+
+    def test_a_transfer_is_followed_to_its_end(self):
+        did = self.dataset("L1", (CAM, INCOMING, 0.0))
+        where = {"did": did, "rse": "CAM-DISK"}
+        assert self.said(did) == {(CAM, INCOMING, 0.0)}
+        self.server.do("transferred", **where, files=3)
+        assert self.said(did) == {(CAM, INCOMING, 0.75)}
+        self.server.do("transferred", **where)
+        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+
+    def test_a_dataset_that_leaves_is_gone(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
+        assert {site for site, *_ in self.said(did)} == {CAM, RAL}
+        self.server.do("remove", did=did, rse="CAM-DISK")
+        assert self.said(did) == {(RAL, COMPLETE, 1.0)}
+
+    def test_a_dataset_is_whole_before_anybody_counted_it(self):
+        did = self.dataset("L1")
+        where = {"did": did, "rse": "CAM-DISK"}
+        self.server.seed(("place", where), ("replicate", where))  # and no abacus: the cheap row says 0 of 0
+        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+
+    def test_files_that_went_bad_are_missed_although_rucio_does_not_recount(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        self.server.seed(("go_bad", {"did": did, "rse": "CAM-DISK", "files": 1}))
+        assert self.said(did) == {(CAM, PARTIAL, 0.75)}
+
+    def test_a_suspended_rule_moves_nothing(self):
+        did = self.dataset("L1", (CAM, INCOMING, 0.5))
+        self.server.do("suspend", did=did, rse="CAM-DISK")
+        assert self.said(did) == {(CAM, STUCK, 0.5)}
+
+    def test_a_rule_that_places_single_files_moves_too(self):
+        did = self.dataset("L1")
+        self.server.do("replicate", did=did, rse="CAM-DISK", grouping="NONE")
+        self.server.do("transferred", did=did, rse="CAM-DISK", files=1)
+        assert self.said(did) == {(CAM, INCOMING, 0.25)}
+
+    def test_an_empty_dataset_is_nowhere_even_where_a_rule_wants_it(self):
+        did = Did(f"{self.scope}:empty")
+        self.server.do("add_dataset", did=did, files=0)
+        self.server.do("replicate", did=did, rse="CAM-DISK")
+        assert self.said(did) == set()
+
+    def test_a_storage_element_without_a_site_is_named_and_says_nothing(self):
+        did = self.dataset("L1")
+        assert self.said(did) == set()
+        assert "ORIGIN" in self.open.read(frozenset()).unmapped
+
+    def test_the_configuration_wins_over_the_attribute(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        catalogue = self.catalogue(sites={"CAM-DISK": "ELSEWHERE", "ORIGIN": "SOURCE"})
+        assert {r.site for r in self.read(did, catalogue).replicas} == {"ELSEWHERE", "SOURCE"}
+        catalogue.close()
+
+    def test_without_an_attribute_only_configured_elements_have_a_site(self):
+        catalogue = self.catalogue(site_attribute=None, sites={"CAM-DISK": "CAM"})
+        survey = catalogue.read(frozenset())
+        assert survey.sites == {"CAM"}
+        assert {"ORIGIN", "RAL-DISK", "CAM-TAPE"} <= survey.unmapped
+        catalogue.close()
+
+    def test_a_deleted_storage_element_is_not_listed(self):
+        name = f"GONE-{self.scope[5:]}"
+        self.server.seed(("add_rse", {"rse": name, "attributes": {"site": "GONE"}}))
+        assert "GONE" in self.open.read(frozenset()).sites
+        self.server.seed(("delete_rse", {"rse": name}))
+        survey = self.open.read(frozenset())
+        assert "GONE" not in survey.sites
+        assert name not in survey.unmapped
+
+    def test_a_container_is_whole_where_each_dataset_is_at_any_element_of_the_site(self):
+        one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (RAL, PARTIAL, 0.5))
+        self.server.do("place", did=two, rse="CAM-DISK2")
+        inner, outer = Did(f"{self.scope}:inner"), Did(f"{self.scope}:outer")
+        self.server.do("add_container", did=inner, children=[one, two])
+        self.server.do("add_container", did=outer, children=[inner])
+        for container in (inner, outer):
+            assert self.said(container) == {(CAM, COMPLETE, 1.0), (RAL, PARTIAL, 0.25)}
+            assert self.read(container).bytes_total == 8_000_000_000
+
+    def test_a_container_waits_for_the_dataset_that_is_on_its_way(self):
+        one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (CAM, INCOMING, 0.5))
+        container = Did(f"{self.scope}:both")
+        self.server.do("add_container", did=container, children=[one, two])
+        assert self.said(container) == {(CAM, INCOMING, 0.75)}
+
+    def test_an_empty_dataset_keeps_no_container_from_being_whole(self):
+        one, empty = self.dataset("L1", (CAM, COMPLETE, 1.0)), Did(f"{self.scope}:empty")
+        container, hollow = Did(f"{self.scope}:both"), Did(f"{self.scope}:hollow")
+        self.server.do("add_dataset", did=empty, files=0)
+        self.server.do("add_container", did=container, children=[one, empty])
+        self.server.do("add_container", did=hollow, children=[empty])
+        assert self.said(container) == {(CAM, COMPLETE, 1.0)}
+        assert self.said(hollow) == set()
+
+    def test_a_single_file_is_read_too(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, ON_TAPE, 1.0))
+        assert self.said(Did(f"{did}.00002")) == {(CAM, COMPLETE, 1.0), (RAL, ON_TAPE, 0.0)}
+
+    def test_one_name_that_rucio_refuses_does_not_blind_the_others(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        odd = {Did("a-scope-longer-than-rucio-allows:L1"), Did(f"{self.scope}:~+")}
+        readings = self.open.read({did, *odd}).readings
+        assert [len(readings[each].replicas) for each in sorted(odd)] == [0, 0]
+        assert len(readings[did].replicas) == 1
+
+    def test_more_datasets_than_fit_a_batch(self):
+        dids = {self.dataset(f"L{n}", (CAM, COMPLETE, 1.0)) for n in range(7)}
+        catalogue = self.catalogue(batch=3)
+        assert all(len(reading.replicas) == 1 for reading in catalogue.read(dids).readings.values())
+        catalogue.close()
+
+    def test_what_the_budget_leaves_uncounted_is_unseen_until_its_turn(self):
+        dids = {self.dataset(f"L{n}", (CAM, COMPLETE, 1.0)) for n in range(3)}
+        catalogue = self.catalogue(deep_calls=2)
+        for turn in (1, 2):
+            seen = {did for did, reading in catalogue.read(dids).readings.items() if isinstance(reading, Seen)}
+            assert len(seen) == 2, turn
+            dids_seen = seen if turn == 1 else dids_seen | seen
+        assert dids_seen == dids
+        catalogue.close()
+
+    def test_what_was_counted_and_did_not_change_is_not_counted_again_soon(self):
+        dids = {self.dataset(f"L{n}", (CAM, COMPLETE, 1.0)) for n in range(3)}
+        catalogue = self.catalogue(deep_calls=2, verify_every=timedelta(hours=1))
+        self.server.do("remove", did=min(dids), rse="ORIGIN")
+        for did in dids - {min(dids)}:
+            self.server.do("remove", did=did, rse="ORIGIN")
+        catalogue.read(dids)
+        readings = catalogue.read(dids).readings
+        assert all(isinstance(reading, Seen) for reading in readings.values())
+        self.server.do("remove", did=min(dids), rse="CAM-DISK")
+        assert catalogue.read(dids).readings[min(dids)].replicas == ()
+        catalogue.close()
+
+    def test_an_expired_token_is_renewed(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        self.read(did)
+        self.server.seed(("expire_tokens", {}))
+        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+
+    def test_a_wrong_password_is_denied_even_where_a_token_is_left(self, tmp_path):
+        self.open.read(frozenset())
+        catalogue = self.catalogue(password="a-wrong-secret")
+        with pytest.raises(CatalogueDenied) as failure:
+            catalogue.read(frozenset())
+        assert "a-wrong-secret" not in f"{failure.value} {catalogue!r} {self.catalogue()._settings!r}"
+
+    def test_a_token_from_a_file_is_enough_and_is_read_anew(self, tmp_path):
+        self.open.read(frozenset())
+        (kept,) = (tmp_path / "tokens").glob("rucio-*")
+        file = tmp_path / "token"
+        file.write_text(kept.read_text() + "\n")
+        other = {"auth_type": "token", "token_file": file, "username": None, "password": None}
+        catalogue = self.catalogue(**other, token_dir=tmp_path / "other")
+        assert CAM in catalogue.read(frozenset()).sites
+        file.write_text("no-good")
+        with pytest.raises(CatalogueDenied):
+            catalogue.read(frozenset())
+        file.write_text("")
+        with pytest.raises(CatalogueDenied, match="holds no token"):
+            catalogue.read(frozenset())
+        catalogue.close()
+
+    def test_tokens_are_private_and_go_with_the_catalogue(self, tmp_path):
+        self.open.read(frozenset())
+        (token,) = (tmp_path / "tokens").glob("rucio-*")
+        assert (token.stat().st_mode & 0o777, token.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        self.open.close()
+        assert not token.exists()
+
+    def test_a_server_that_is_not_there_is_unreachable_and_says_why(self):
+        catalogue = self.catalogue(url="http://127.0.0.1:1")
+        with pytest.raises(CatalogueUnreachable, match="refused"):
+            catalogue.read(frozenset())

@@ -1,0 +1,95 @@
+"""The systemd unit, judged by systemd itself; issue 6 boots one."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+UNIT = ROOT / "deploy" / "systemd" / "hydrator.service"
+PROGRAM = "/opt/classad-hydrator/bin/hydrator"
+EXPOSURE = 12
+"""The most that `systemd-analyze security` may say, in tenths."""
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None,
+    reason="systemd-analyze is not installed: the unit was NOT judged by systemd (apt-get install systemd)",
+)
+
+
+@pytest.fixture
+def unit(tmp_path) -> Path:
+    """The unit, with the program of this checkout in place of the one an operator installs."""
+    here = Path(sys.executable).with_name("hydrator")
+    assert here.is_file()
+    copy = tmp_path / UNIT.name
+    copy.write_text(UNIT.read_text().replace(PROGRAM, str(here)))
+    return copy
+
+
+def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["systemd-analyze", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def uncommented(text: str) -> str:
+    return re.sub(r"^#(?=[A-Z]\w+=)", "", text, flags=re.MULTILINE)
+
+
+@needs_systemd
+def test_systemd_finds_nothing_to_say(unit):
+    # verify exits with 0 over unknown keys, so any word of it counts
+    done = analyze("verify", unit)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@needs_systemd
+def test_systemd_finds_nothing_to_say_with_every_hint_in_force(unit):
+    before = unit.read_text()
+    unit.write_text(uncommented(before))
+    assert unit.read_text().count("\nLoadCredential=") == 2
+    done = analyze("verify", unit)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@needs_systemd
+def test_systemd_would_say_so_if_a_key_were_misspelt(unit):
+    unit.write_text(unit.read_text().replace("NoNewPrivileges", "NoNewPrivilege"))
+    assert "NoNewPrivilege" in analyze("verify", unit).stderr
+
+
+@needs_systemd
+def test_the_daemon_is_confined(unit):
+    done = analyze("security", "--offline=true", f"--threshold={EXPOSURE}", "--no-pager", unit)
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+def test_the_bindings_may_list_the_network_interfaces():
+    # without AF_NETLINK the first advertise or query ends the process with status 4
+    [families] = re.findall(r"^RestrictAddressFamilies=(.*)$", UNIT.read_text(), re.MULTILINE)
+    assert set(families.split()) == {"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"}
+
+
+def test_the_state_directory_is_the_default_of_the_configuration():
+    example = tomllib.loads((ROOT / "config.example.toml").read_text())
+    [name] = re.findall(r"^StateDirectory=(.*)$", UNIT.read_text(), re.MULTILINE)
+    assert example["daemon"]["state_dir"] == f"/var/lib/{name}"
+
+
+def test_the_command_of_the_unit_is_one_the_program_takes():
+    [command] = re.findall(r"^ExecStart=(.*)$", UNIT.read_text(), re.MULTILINE)
+    program, subcommand, option, config = command.split()
+    assert (program, option) == (PROGRAM, "--config")
+    hydrator = str(Path(sys.executable).with_name("hydrator"))
+    done = subprocess.run(
+        [hydrator, subcommand, option, f"{config}.missing"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2  # the configuration is missing, and that is all that is wrong
+    assert done.stderr == (
+        f"hydrator: {config}.missing: No such file or directory; name the configuration with --config\n"
+    )

@@ -1,0 +1,399 @@
+"""The HTCondor child on real pools: what it learns, what it is denied, what it survives."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from adapters.condor import CondorClient, CondorSettings
+from adapters.schedds import ScheddQueues
+from hydrator.errors import ConfigError, PoolDenied, PoolError
+from hydrator.model import Queue, QueuedJobs, Unseen
+from tests.contracts.publisher import site_ad
+
+if TYPE_CHECKING:
+    from testbed.pool import Pool
+
+pytestmark = pytest.mark.pool
+
+LIFETIME = timedelta(minutes=15)
+NEVER_RUNS = """
+executable = /bin/sleep
+arguments = 600
+request_cpus = 1
+request_memory = 16
+request_disk = 16
+requirements = TARGET.NoSlotHasThis =?= true
+"""
+
+Connect = Callable[..., CondorClient]
+
+
+@pytest.fixture
+def connect(pool: "Pool") -> Iterator[Connect]:
+    """Makes clients of the pool, as some identity; closes them."""
+    made: list[CondorClient] = []
+
+    def client(
+        identity: str = "hydrator", *, collector: str = "", seconds: float = 30, **more
+    ) -> CondorClient:
+        more.setdefault("token_directory", pool.token(identity))
+        settings = CondorSettings(collector or pool.collector, timeout=timedelta(seconds=seconds), **more)
+        made.append(CondorClient(settings))
+        return made[-1]
+
+    yield client
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def unique() -> str:
+    """A part for names, so that jobs of other tests are not ours."""
+    return uuid4().hex[:8]
+
+
+@contextmanager
+def queued(pool: "Pool", *descriptions: str) -> Iterator[list[int]]:
+    clusters: list[int] = []
+    try:
+        clusters.extend(pool.submit(description, user="alice") for description in descriptions)
+        yield clusters
+    finally:
+        for cluster in clusters:
+            pool.run("condor_rm", str(cluster), user="alice", check=False)
+
+
+@contextmanager
+def deaf_port() -> Iterator[int]:
+    """A port on which connections are taken and nothing is ever answered."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        yield int(listener.getsockname()[1])
+
+
+def closed_port() -> int:
+    with deaf_port() as port:
+        return port
+
+
+def the_schedd(client: CondorClient) -> str:
+    return client.schedds()[0]["Name"]
+
+
+def wanted(client: CondorClient, unique: str) -> dict[tuple[str, ...], int]:
+    found = client.queued_datasets(the_schedd(client))
+    return {datasets: jobs for datasets, jobs in found if unique in "".join(datasets)}
+
+
+# demand
+
+
+def test_jobs_are_counted_by_their_datasets(pool: "Pool", connect: Connect, unique: str):
+    two, one = f'{{"ska:{unique}b","ska:{unique}a"}}', f'{{"ska:{unique}c"}}'
+    with queued(
+        pool,
+        f"{NEVER_RUNS}\n+RequiredDatasets = {two}\nqueue 3",
+        f"{NEVER_RUNS}\n+RequiredDatasets = {one}\nqueue",
+        f"{NEVER_RUNS}\n+RequiredDatasets = {two}\nqueue 2",
+        f"{NEVER_RUNS}\nqueue 2",
+    ):
+        assert wanted(connect(), unique) == {
+            (f"ska:{unique}b", f"ska:{unique}a"): 5,
+            (f"ska:{unique}c",): 1,
+        }
+
+
+def test_held_jobs_count_and_removed_ones_do_not(pool: "Pool", connect: Connect, unique: str):
+    description = f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\nleave_in_queue = true\nqueue 3'
+    client = connect()
+    with queued(pool, description) as (cluster,):
+        pool.run("condor_hold", f"{cluster}.0", user="alice")
+        pool.run("condor_rm", f"{cluster}.1", user="alice")
+        pool.wait(
+            lambda: wanted(client, unique) == {(f"ska:{unique}",): 2}, 20, "the removed job to be left out"
+        )
+
+
+def test_items_of_a_factory_that_are_no_jobs_yet_count_as_one(pool: "Pool", connect: Connect, unique: str):
+    description = f'{NEVER_RUNS}\nmax_idle = 2\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue 500'
+    client = connect()
+    with queued(pool, description):
+        pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 3}, 30, "two jobs and their factory")
+
+
+def test_a_factory_without_any_job_yet_still_wants_its_datasets(pool: "Pool", connect: Connect, unique: str):
+    description = f'{NEVER_RUNS}\nmax_materialize = 1\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue 5'
+    client = connect()
+    with queued(pool, description) as (cluster,):
+        pool.run("condor_hold", str(cluster), user="alice")  # pauses the factory too
+        pool.wait(lambda: wanted(client, unique) == {(f"ska:{unique}",): 2}, 30, "a held job and its factory")
+
+
+def test_a_list_may_be_computed_from_the_job(pool: "Pool", connect: Connect, unique: str):
+    computed = f'{{strcat("ska:", Night), "ska:x{unique}"}}'
+    description = f'{NEVER_RUNS}\n+Night = "{unique}"\n+RequiredDatasets = {computed}\nqueue'
+    with queued(pool, description):
+        assert wanted(connect(), unique) == {(f"ska:{unique}", f"ska:x{unique}"): 1}
+
+
+@pytest.mark.parametrize("nonsense", ['"ska:{}"', '{{ "ska:{}",5 }}', "NoSuch{}", 'error("{}")'])
+def test_what_is_no_list_of_strings_comes_back_as_its_text(
+    pool: "Pool", connect: Connect, unique: str, nonsense: str
+):
+    description = f"{NEVER_RUNS}\n+RequiredDatasets = {nonsense.format(unique)}\nqueue"
+    with queued(pool, description):
+        ((datasets, jobs),) = wanted(connect(), unique).items()
+    assert jobs == 1
+    assert datasets == (f"RequiredDatasets = {nonsense.format(unique)}",)
+
+
+def test_an_empty_list_is_reported_not_taken_for_a_job_that_wants_nothing(
+    pool: "Pool", connect: Connect, unique: str
+):
+    client = connect()
+    with queued(pool, f"{NEVER_RUNS}\n+RequiredDatasets = {{}}\nqueue"):
+        found = dict(client.queued_datasets(the_schedd(client)))
+    assert found[("RequiredDatasets = { }",)] >= 1
+
+
+def test_a_schedd_that_hangs_is_unseen_and_the_others_answer(pool: "Pool", connect: Connect, unique: str):
+    client = connect(seconds=3)
+    with queued(pool, f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue'), deaf_port() as port:
+        with fake_schedd(pool, f"aaa-deaf-{unique}", port) as deaf:
+            pool.wait(lambda: deaf in [ad["Name"] for ad in client.schedds()], 20, "the deaf schedd's ad")
+            found = ScheddQueues(client, lambda: datetime.now(UTC)).wanted()  # noqa: TID251
+        assert isinstance(found[deaf], Unseen)
+        assert "no answer within 3 s" in found[deaf].reason
+        real = found[the_schedd_but(client, deaf)]
+        assert isinstance(real, Queue)
+        assert QueuedJobs((f"ska:{unique}",), 1) in real.wants
+
+
+def test_a_schedd_that_is_gone_is_unseen(pool: "Pool", connect: Connect, unique: str):
+    client = connect()
+    with fake_schedd(pool, f"aaa-gone-{unique}", closed_port()) as gone:
+        pool.wait(lambda: gone in [ad["Name"] for ad in client.schedds()], 20, "the gone schedd's ad")
+        found = ScheddQueues(client, lambda: datetime.now(UTC)).wanted()  # noqa: TID251
+    assert isinstance(found[gone], Unseen)
+    assert isinstance(found[the_schedd_but(client, gone)], Queue)
+
+
+def the_schedd_but(client: CondorClient, other: str) -> str:
+    return next(ad["Name"] for ad in client.schedds() if ad["Name"] != other)
+
+
+@contextmanager
+def fake_schedd(pool: "Pool", name: str, port: int) -> Iterator[str]:
+    """A schedd that only the collector knows, at a port where none is."""
+    advertised, farewell = pool.shared / f"{name}.ad", pool.shared / f"{name}.bye"
+    advertised.write_text(
+        f'MyType = "Scheduler"\nName = "{name}"\nMachine = "{name}"\nMyAddress = "<127.0.0.1:{port}>"\n'
+        f'ScheddIpAddr = "<127.0.0.1:{port}>"\nCondorVersion = "$CondorVersion: 23.9.6 2024-08-08 $"\n'
+    )
+    farewell.write_text(f'MyType = "Query"\nTargetType = "Scheduler"\nRequirements = Name == "{name}"\n')
+    pool.run("condor_advertise", "-tcp", "UPDATE_SCHEDD_AD", str(advertised))
+    try:
+        yield name
+    finally:
+        pool.run("condor_advertise", "-tcp", "INVALIDATE_SCHEDD_ADS", str(farewell))
+
+
+# site ads
+
+
+def test_what_we_advertise_is_what_condor_status_shows(pool: "Pool", connect: Connect):
+    client = connect()
+    ad = site_ad("SKA UK (Cambridge)", 77, datasets=3)
+    client.advertise([(ad.site, ad.text)], LIFETIME)
+    shown = json.loads(
+        pool.run("condor_status", "-any", "-json", "-constraint", 'MyType == "DataLocality"').stdout
+    )
+    client.invalidate([ad.site])
+    (found,) = [each for each in shown if each["Name"] == ad.site]
+    assert found["DataLocalitySite"] == ad.site
+    assert found["AvailableDatasets"] == [f"ska:observation_{n:05d}" for n in range(3)]
+    assert found["DatasetStates"] == {f"ska:observation_{n:05d}": "AVAILABLE" for n in range(3)}
+    assert found["DatasetFractions"] == {}
+    assert found["DataLocalityTrust"] == 1.0
+    assert found["DataLocalityTruncated"] is False
+    assert found["DataLocalityGeneration"] == 77
+    assert client.site_ads() == []
+
+
+def test_an_advertised_ad_shows_as_soon_as_the_call_is_over(connect: Connect):
+    client = connect()
+    for generation in range(20):
+        ads = [site_ad(f"S{n}", generation) for n in range(30)]
+        client.advertise([(ad.site, ad.text) for ad in ads], LIFETIME)
+        assert {ad["DataLocalityGeneration"] for ad in client.site_ads()} == {generation}
+    client.invalidate([f"S{n}" for n in range(30)])
+    assert client.site_ads() == []
+
+
+def test_a_text_that_is_no_classad_is_refused_with_its_place(connect: Connect):
+    with pytest.raises(ConfigError, match="DatasetStates of site CAM is not a ClassAd expression"):
+        connect().advertise([("CAM", "DatasetStates = [\n")], LIFETIME)
+
+
+# what we are denied
+
+
+def test_a_token_of_another_pool_is_refused_in_one_sentence(connect: Connect, tmp_path: Path, pool: "Pool"):
+    directory = tmp_path / "tokens"
+    directory.mkdir(mode=0o700)
+    (forged,) = [file.read_text().strip() for file in pool.token("hydrator").iterdir()]
+    head, body, signature = forged.split(".")
+    token = directory / "token"
+    token.write_text(f"{head}.{body}.{signature[::-1]}\n")
+    token.chmod(0o600)
+    with pytest.raises(PoolDenied) as caught:
+        connect(token_directory=directory).site_ads()
+    assert "none of our credentials" in caught.value.reason
+    assert "condor_token_create" in caught.value.reason
+    assert "\n" not in str(caught.value)
+    assert signature not in str(caught.value)
+
+
+def test_a_user_may_not_publish_site_ads_and_is_told_what_is_missing(connect: Connect, pool: "Pool"):
+    client = connect("alice")
+    with pytest.raises(PoolDenied, match=r"alice@.*IDTOKENS.*COLLECTOR\.ALLOW_DAEMON") as caught:
+        client.advertise([("CAM", site_ad("CAM").text)], LIFETIME)
+    assert caught.value.daemon == f"collector {pool.collector}"
+    with pytest.raises(PoolDenied, match=r"COLLECTOR\.ALLOW_DAEMON"):
+        client.invalidate(["CAM"])
+    assert client.restarts == 0
+
+
+def test_ping_tells_our_identity_and_what_it_may(connect: Connect):
+    client = connect()
+    allowed = client.ping("collector", "DAEMON")
+    assert allowed.allowed
+    assert allowed.method == "IDTOKENS"
+    assert allowed.identity is not None
+    assert allowed.identity.startswith("hydrator@")
+    denied = client.ping("collector", "ADMINISTRATOR")
+    assert not denied.allowed
+    assert denied.identity == allowed.identity
+    assert client.ping("schedd", "READ").allowed
+    assert not client.ping("schedd", "DAEMON").allowed
+
+
+# what is not there
+
+
+@pytest.mark.parametrize("call", ["site_ads", "schedds"])
+def test_a_collector_that_is_down_is_an_error_at_once(connect: Connect, call: str):
+    port = closed_port()
+    with pytest.raises(
+        PoolError, match=f"collector 127.0.0.1:{port}: no connection to 127.0.0.1:{port}: "
+    ) as caught:
+        getattr(connect(collector=f"127.0.0.1:{port}"), call)()
+    assert not isinstance(caught.value, PoolDenied)
+
+
+def test_a_collector_that_never_answers_is_an_error_in_time_and_the_next_call_works(connect: Connect):
+    with deaf_port() as port:
+        client = connect(collector=f"127.0.0.1:{port}", seconds=2)
+        began = time.monotonic()
+        for expected_restarts in (0, 1):
+            with pytest.raises(PoolError, match="no answer within 2 s"):
+                client.site_ads()
+            assert client.restarts == expected_restarts
+        assert time.monotonic() - began < 40
+
+
+def test_no_collector_at_all_is_an_error(connect: Connect, tmp_path: Path):
+    client = CondorClient(CondorSettings(params={"COLLECTOR_HOST": ""}, token_directory=tmp_path))
+    with client, pytest.raises(PoolError, match="no collector is configured"):
+        client.advertise([("CAM", site_ad("CAM").text)], LIFETIME)
+
+
+def test_an_unknown_schedd_is_an_error(connect: Connect):
+    with pytest.raises(PoolError, match="schedd nowhere: the collector does not know it"):
+        connect().queued_datasets("nowhere")
+
+
+# daemons
+
+
+def test_the_negotiator_tells_its_own_configuration(connect: Connect, pool: "Pool"):
+    found = connect().config_of(
+        "negotiator", ["NEGOTIATOR_PRE_JOB_RANK", "negotiator_interval", "NO_SUCH_KNOB"]
+    )
+    assert "RemoteOwner" in (found["NEGOTIATOR_PRE_JOB_RANK"] or "")
+    assert (found["negotiator_interval"] or "").isdigit()
+    assert found["NO_SUCH_KNOB"] is None
+
+
+@pytest.mark.parametrize("daemon", ["collector", "schedd", "startd"])
+def test_every_kind_of_daemon_tells_its_configuration(connect: Connect, daemon: str):
+    found = connect().config_of(daemon, ["START", "COLLECTOR_HOST"])
+    assert found["START"]
+    assert found["COLLECTOR_HOST"]
+
+
+def test_slots_tell_start_as_text_and_numbers_as_numbers(connect: Connect):
+    slots = connect().slots(["Name", "Cpus", "Start", "Requirements", "NoSuchAttribute"])
+    assert slots
+    for slot in slots:
+        assert "@" in slot["Name"] or slot["Name"]
+        assert isinstance(slot["Cpus"], int)
+        assert slot["Start"] is not None
+        assert "start" in slot["Requirements"].lower()
+        assert slot["NoSuchAttribute"] is None
+
+
+def test_a_bad_constraint_is_refused_with_its_text(connect: Connect):
+    with pytest.raises(ConfigError, match=r"not a ClassAd expression: Cpus >"):
+        connect().slots(["Name"], "Cpus >")
+
+
+# release
+
+
+def tied(unique: str, jobs: int) -> str:
+    """Jobs as the transform leaves them, as far as release looks."""
+    return (
+        f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\n+DataLocalityTransformed = true\n'
+        f"+DataLocalityHere = TARGET.NoSlotHasThis =?= true\nqueue {jobs}"
+    )
+
+
+def held_back(pool: "Pool", cluster: int) -> list[str]:
+    out = pool.run("condor_q", "-all", str(cluster), "-af:r", "DataLocalityHere", user="alice").stdout
+    return out.splitlines()
+
+
+def test_release_lets_transformed_jobs_go_anywhere_and_counts_them_once(
+    pool: "Pool", connect: Connect, unique: str
+):
+    client = connect("alice")
+    with queued(pool, tied(unique, 3), f"{NEVER_RUNS}\nqueue") as (cluster, plain):
+        constraint = f"ClusterId == {cluster} || ClusterId == {plain}"
+        assert client.release(None, constraint) == 3
+        assert held_back(pool, cluster) == ["true"] * 3
+        assert held_back(pool, plain) == ["undefined"]
+        assert client.release(the_schedd(client), constraint) == 0
+
+
+def test_release_of_jobs_that_are_not_ours_is_denied_not_silently_nothing(
+    pool: "Pool", connect: Connect, unique: str
+):
+    with queued(pool, tied(unique, 2)) as (cluster,):
+        with pytest.raises(PoolDenied, match="queue super user"):
+            connect("hydrator").release(None, f"ClusterId == {cluster}")
+        assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
+
+
+def test_release_with_a_bad_constraint_is_refused(connect: Connect):
+    with pytest.raises(ConfigError, match=r"not a ClassAd expression"):
+        connect().release(None, "ClusterId ==")

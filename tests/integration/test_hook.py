@@ -1,0 +1,333 @@
+"""The hook under a real startd: what it prints is what the collector shows, all of it, every time."""
+
+import http.server
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hydrator import startd_cron as hook
+from testbed.pool import Pool, PoolUnavailable, SiteSpec
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+
+DATASETS = 2000
+OURS = [*hook.READERS, "DataLocalityVia"]
+
+
+@pytest.fixture(scope="module", params=os.environ.get("HYDRATOR_TEST_HTCONDOR", "25.14,23.9").split(","))
+def pool(request) -> Iterator[Pool]:
+    try:
+        started = Pool.start(request.param, [SiteSpec("UK", cpus=2)])
+    except PoolUnavailable as reason:
+        pytest.skip(str(reason))
+    with started:
+        yield started
+
+
+@pytest.fixture
+def place(pool, request) -> Iterator[Path]:
+    """A folder that the startd sees, with the hook in it; the cron job ends with the test."""
+    folder = pool.shared / re.sub(r"\W", "_", request.node.name)
+    folder.mkdir()
+    folder.chmod(0o777)
+    shutil.copy(hook.__file__, folder / "hook")
+    (folder / "hook").chmod(0o755)
+    yield folder
+    pool.reconfig(startd="")
+
+
+def cron(folder: Path, *arguments: str, **environ: str) -> str:
+    """The configuration of a startd that runs the hook every second; each run leaves a byte in *runs*."""
+    counted = folder / "counted"
+    counted.write_text(f'#!/bin/sh\nprintf x >> {folder}/runs\nexec {folder}/hook "$@" 2>> {folder}/said\n')
+    counted.chmod(0o755)
+    environ = {"HYDRATOR_CACHE_DIR": str(folder / "cache"), "HYDRATOR_JITTER": "0", **environ}
+    return f"""
+STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) LOCALITY
+STARTD_CRON_LOCALITY_EXECUTABLE = {counted}
+STARTD_CRON_LOCALITY_ARGS = {" ".join(arguments)}
+STARTD_CRON_LOCALITY_ENV = "{" ".join(f"{name}={value}" for name, value in environ.items())}"
+STARTD_CRON_LOCALITY_MODE = Periodic
+STARTD_CRON_LOCALITY_PERIOD = 1s
+STARTD_CRON_LOCALITY_KILL = True
+STARTD_CRON_MAX_JOB_LOAD = 1.0
+"""
+
+
+def runs(folder: Path) -> int:
+    return (folder / "runs").stat().st_size if (folder / "runs").exists() else 0
+
+
+def said(folder: Path) -> str:
+    return (folder / "said").read_text() if (folder / "said").exists() else ""
+
+
+def datasets(mark: int, many: int = DATASETS) -> list[str]:
+    return [f"s{mark % 10}:d{number:05}" for number in range(many)]
+
+
+def ad_text(generation: int, as_of: int, many: int = DATASETS) -> str:
+    """UK's ad; which datasets it names follows from its generation."""
+    dids = datasets(generation, many)
+    values = {
+        "DataLocalitySite": "UK",
+        "AvailableDatasets": dids,
+        "DatasetStates": dict.fromkeys(dids, "AVAILABLE"),
+        "DatasetFractions": {dids[0]: 0.5},
+        "DatasetAsOf": {dids[1]: as_of - 60},
+        "DataLocalityTruncated": False,
+        "DataLocalityTrust": 1.0,
+        "DataLocalityAsOf": as_of,
+        "DataLocalityGeneration": generation,
+        "DataLocalityVersion": 1,
+    }
+    return hook.ad_text(values)
+
+
+def put(path: Path, text: str) -> None:
+    draft = path.with_suffix(".new")
+    draft.write_text(text)
+    draft.replace(path)
+
+
+def slot(pool: Pool, *attributes: str) -> dict[str, object]:
+    """These attributes of the slot in the collector, ours by default."""
+    return pool.slots(*(attributes or OURS))[0]
+
+
+def whole(ad: dict[str, object]) -> bool:
+    """Whether *ad* carries all that one run of the hook printed, and nothing of another run."""
+    dids = datasets(int(str(ad["DataLocalityGeneration"])))
+    return (
+        ad["AvailableDatasets"] == dids
+        and ad["DatasetStates"] == dict.fromkeys(dids, "AVAILABLE")
+        and ad["DatasetFractions"] == {dids[0]: 0.5}
+        and ad["DatasetAsOf"] == {dids[1]: int(str(ad["DataLocalityAsOf"])) - 60}
+        and (ad["DataLocalitySite"], ad["DataLocalityVia"]) == ("UK", "hook")
+        and (ad["DataLocalityTrust"], ad["DataLocalityTruncated"], ad["DataLocalityVersion"])
+        == (1.0, False, 1)
+    )
+
+
+@pytest.mark.slow
+def test_two_thousand_datasets_every_second_for_a_minute_damage_nothing(pool, place):
+    """Every generation is new, so every run is an update; a lost tail or a merged line would show in the slot."""
+    begun = int(time.time())
+    put(place / "UK.ad", ad_text(begun, begun))
+    before = len(pool.logs("startd:UK"))
+    pool.reconfig(startd=cron(place, "--site", "UK", "--file", str(place)))
+    pool.wait(lambda: "DataLocalityGeneration" in slot(pool), 30, "the first run")
+    first = runs(place)
+    seen = set()
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        now = int(time.time())
+        put(place / "UK.ad", ad_text(now, now))
+        ad = slot(pool)
+        assert set(ad) == set(OURS)
+        assert whole(ad), ad
+        seen.add(ad["DataLocalityGeneration"])
+        time.sleep(max(0.0, now + 1 - time.time()))
+    log = pool.logs("startd:UK")[before:]
+    print(f"{pool.version}: {runs(place) - first} runs, {len(seen)} generations seen, none damaged")
+    assert runs(place) - first >= 50
+    assert len(seen) >= 40
+    assert not re.search("Can't insert|DatasetStates|AvailableDatasets|DataLocality", log), log[-3000:]
+    assert said(place) == ""
+
+
+class Answers:
+    """A real HTTP server with one ad, ETag and age as the daemon gives them; it can go and come back."""
+
+    def __init__(self) -> None:
+        self.generation, self.as_of = 1, int(time.time()) - 100
+        self.statuses: list[int] = []
+        self.port = 0
+
+    @contextmanager
+    def up(self) -> Iterator[str]:
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Handler) as server:
+            self.port = server.server_port
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+            thread.start()
+            try:
+                yield f"http://127.0.0.1:{self.port}"
+            finally:
+                server.shutdown()
+                thread.join()
+
+    def answer(self, to: http.server.BaseHTTPRequestHandler) -> None:
+        etag = f'"{self.generation}"'
+        status = 304 if to.headers.get("If-None-Match") == etag else 200
+        if to.path != "/v1/sites/UK/ad":
+            status = 404
+        body = ad_text(self.generation, self.as_of).encode() if status == 200 else b""
+        to.send_response(status)
+        for name, value in (
+            ("ETag", etag),
+            ("X-DataLocality-AsOf", self.as_of),
+            ("Content-Length", len(body)),
+        ):
+            to.send_header(name, str(value))
+        to.end_headers()
+        to.wfile.write(body)
+        self.statuses.append(status)
+
+
+def test_the_same_datasets_arrive_by_url_and_the_site_is_found_in_the_startds_configuration(pool, place):
+    answers = Answers()
+    with answers.up() as url:
+        pool.reconfig(startd=cron(place, "--url", url))
+        ad = pool.wait(lambda: whole_or_none(slot(pool), answers.as_of), 30, "the ad by HTTP")
+    assert ad["DataLocalityGeneration"] == 1
+    assert said(place) == ""
+
+
+def whole_or_none(ad: dict[str, object], as_of: int) -> dict[str, object] | None:
+    return ad if ad.get("DataLocalityAsOf") == as_of and whole(ad) else None
+
+
+ADVERTISE = """
+import sys, classad2, htcondor2
+ad = classad2.parseOne(sys.stdin.read())
+ad["MyType"] = "DataLocality"
+ad["Name"] = "UK"
+htcondor2.Collector().advertise([ad], "UPDATE_AD_GENERIC", True)
+"""
+
+
+def advertise(pool: Pool, text: str) -> None:
+    """Put UK's site ad into the collector as the daemon does, as identity hydrator."""
+    subprocess.run(
+        [sys.executable, "-c", ADVERTISE],
+        input=text,
+        env={**os.environ, "CONDOR_CONFIG": str(pool.client_config)},
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+
+def test_the_same_datasets_arrive_from_the_site_ad_in_the_collector(pool, place):
+    as_of = int(time.time()) - 50
+    advertise(pool, ad_text(2, as_of))
+    # the cron job runs as condor, which cannot read root's tokens: it needs a READ token of its own
+    token = pool.token("hydrator", ["READ"], uid=64500)
+    environ = {"_CONDOR_SEC_TOKEN_DIRECTORY": str(token)}
+    pool.reconfig(startd=cron(place, "--site", "UK", "--collector", pool.collector, **environ))
+    ad = pool.wait(lambda: whole_or_none(slot(pool), as_of), 30, f"the site ad in the slot; {said(place)}")
+    assert ad["DataLocalityGeneration"] == 2
+    text = pool.run("condor_status", "-any", "-constraint", 'MyType == "DataLocality"', "-long").stdout
+    assert hook.ad_text(hook.read_classads(text.encode(), "UK", int(time.time()))) == ad_text(2, as_of)
+
+
+def test_a_hook_that_is_replaced_leaves_no_attribute_behind(pool, place):
+    now = int(time.time())
+    put(place / "UK.ad", ad_text(now, now))
+    ours = (place / "hook").read_text()
+    other = ours.replace(
+        "'DataLocalityVia = \"hook\"'", "'DataLocalityVia = \"hook\"', 'DataLocalityOther = 7'"
+    )
+    other = other.replace('VERSION = "', 'VERSION = "other-')
+    assert other.count("DataLocalityOther") == 1
+    replace_hook(place, other)
+    pool.reconfig(startd=cron(place, "--site", "UK", "--file", str(place / "UK.ad")))
+    names = ("Name", "DataLocalityOther", "AvailableDatasets", "DataLocalityGeneration")
+    pool.wait(lambda: slot(pool, *names).get("DataLocalityOther") == 7, 30, "the other hook's attribute")
+
+    replace_hook(place, ours)
+    left = pool.wait(lambda: "DataLocalityOther" not in (ad := slot(pool, *names)) and ad, 30, "it to go")
+    assert left["DataLocalityGeneration"] == now
+
+    put(place / "UK.ad", re.sub("AvailableDatasets.*\n", "", ad_text(now + 1, now)))
+    pool.wait(lambda: "AvailableDatasets" not in slot(pool, *names), 30, "the list, left out now, to go")
+
+    replace_hook(place, other)
+    pool.wait(
+        lambda: slot(pool, *names).get("DataLocalityOther") == 7, 30, "the other hook's attribute again"
+    )
+
+
+def replace_hook(folder: Path, text: str) -> None:
+    draft = folder / "hook.new"
+    draft.write_text(text)
+    draft.chmod(0o755)
+    draft.replace(folder / "hook")
+
+
+def test_a_dead_server_leaves_old_values_with_their_age_and_they_heal_when_it_returns(pool, place):
+    answers = Answers()
+    with answers.up() as url:
+        pool.reconfig(startd=cron(place, "--site", "UK", "--url", url))
+        old = pool.wait(lambda: whole_or_none(slot(pool), answers.as_of), 30, "the first answer")
+    done = runs(place)
+    pool.wait(lambda: runs(place) >= done + 4, 30, "runs without a server")
+    pool.restart_daemon("startd:UK")
+    pool.wait(
+        lambda: slot_there(pool) and runs(place) >= done + 8, 40, "runs of a new startd without a server"
+    )
+    assert pool.wait(lambda: whole_or_none(slot(pool), answers.as_of), 30, "the local copy") == old
+    assert "Connection refused" in said(place)
+
+    answers.as_of += 60
+    with answers.up():
+        pool.wait(lambda: whole_or_none(slot(pool), answers.as_of), 40, "the age to follow")
+        assert 304 in answers.statuses
+        answers.generation += 1
+        healed = pool.wait(lambda: generation_of(slot(pool)) == answers.generation and slot(pool), 30, "news")
+    assert whole(healed)
+
+
+def slot_there(pool: Pool) -> bool:
+    return bool(pool.slots("Name"))
+
+
+def generation_of(ad: dict[str, object]) -> object:
+    return ad.get("DataLocalityGeneration")
+
+
+def test_a_hostile_answer_never_reaches_the_slot(pool, place):
+    now = int(time.time())
+    put(place / "UK.ad", ad_text(now, now))
+    pool.reconfig(startd=cron(place, "--site", "UK", "--file", str(place)))
+    pool.wait(lambda: generation_of(slot(pool)) == now, 30, "the honest ad")
+    for line in ("START = false\n", "Poison = 1\n", "- x update:true\n"):
+        put(place / "UK.ad", line + ad_text(now + 1, now))
+        done = runs(place)
+        pool.wait(lambda done=done: runs(place) >= done + 3, 30, "three runs more")
+        ad = slot(pool, *OURS, "Poison", "Start")
+        assert generation_of(ad) == now
+        assert "Poison" not in ad
+        assert ad["Start"] is True
+    assert "is not an attribute that this hook prints" in said(place)
+
+
+def test_the_hook_runs_on_the_python_of_the_pool(pool, place):
+    put(place / "UK.ad", ad_text(100, 100))
+    environ = {"HYDRATOR_CACHE_DIR": str(place / "cache-by-hand")}
+    done = pool.run(str(place / "hook"), "--site", "UK", "--file", str(place), env=environ)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        done.stdout == hook.block(hook.read_ad(ad_text(100, 100).encode(), "UK", 100), update=True).decode()
+    )
+    version = pool.run("python3", "-c", "import json, sys; print(json.dumps(sys.version_info[:2]))").stdout
+    print(f"HTCondor {pool.version}: Python {json.loads(version)}")

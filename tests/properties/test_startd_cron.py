@@ -1,0 +1,171 @@
+"""Whatever text reaches the hook, the startd gets nothing, or our attributes with literals."""
+
+import os
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hydrator import startd_cron as hook
+
+NOW = 1_763_690_400
+NAMES = "|".join(hook.READERS)
+DID = r"[A-Za-z0-9._:/@=+~-]{1,500}"
+LITERAL = "|".join(
+    [
+        r"true|false",
+        r"\d+",
+        r"[01]\.\d+",
+        r'"[ -!#-&(-\[\]-~]*"',
+        rf'\{{(?:"{DID}"(?:,"{DID}")*)?\}}',
+        rf"""\[(?:'{DID}'=(?:"[A-Z]+"|\d+|[01]\.\d+)(?:;'{DID}'=(?:"[A-Z]+"|\d+|[01]\.\d+))*)?\]""",
+    ]
+)
+OURS = re.compile(
+    rf'\n(?:(?:{NAMES}) = (?:{LITERAL})\n)+DataLocalityVia = "hook"\n- locality( update:true)?\n'
+)
+"""What may reach a startd, written a second time and differently from the hook's own reading."""
+
+dids = st.text(hook.DID_CHARACTERS, min_size=1, max_size=60)
+moments = st.integers(0, NOW)
+shares = st.floats(0, 1).map(abs)
+
+
+def records(values: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, object]]:
+    pairs = st.lists(st.tuples(dids, values), max_size=8, unique_by=lambda pair: pair[0].lower())
+    return pairs.map(dict)
+
+
+sites = st.text("ABCdef-_ .:019/", min_size=1, max_size=20)
+
+
+@st.composite
+def ads(draw: st.DrawFn) -> dict[str, object]:
+    """An ad as the daemon may mean it: no fact younger than the ad, the ad not younger than NOW."""
+    as_of = draw(moments)
+    ad = {
+        "DataLocalitySite": draw(sites),
+        "AvailableDatasets": draw(st.lists(dids, max_size=8, unique_by=str.lower)),
+        "DatasetStates": draw(records(st.sampled_from(sorted(hook.STATES)))),
+        "DatasetFractions": draw(records(shares)),
+        "DatasetAsOf": draw(records(st.integers(0, as_of))),
+        "DataLocalityTruncated": draw(st.booleans()),
+        "DataLocalityTrust": draw(shares),
+        "DataLocalityAsOf": as_of,
+        "DataLocalityGeneration": draw(st.integers(0, 10**15 - 1)),
+        "DataLocalityVersion": 1,
+    }
+    left_out = draw(st.sets(st.sampled_from(sorted(hook.OPTIONAL))))
+    return {name: value for name, value in ad.items() if name not in left_out}
+
+
+def accepted(text: bytes, site: str) -> bytes:
+    """What the hook would print for *text*; nothing where it refuses."""
+    try:
+        return hook.block(hook.read_ad(text, site, NOW), update=True)
+    except hook.Refused:
+        return b""
+
+
+@given(ads())
+def test_reading_what_was_written_changes_nothing(ad):
+    assert hook.read_ad(hook.ad_text(ad).encode(), str(ad["DataLocalitySite"]), NOW) == ad
+
+
+@given(ads())
+def test_what_is_printed_is_ours_and_the_same_text_again(ad):
+    text = hook.ad_text(ad)
+    out = accepted(text.encode(), str(ad["DataLocalitySite"])).decode()
+    assert OURS.fullmatch(out)
+    assert out == "\n" + text + 'DataLocalityVia = "hook"\n- locality update:true\n'
+
+
+@given(st.binary(max_size=400))
+def test_noise_prints_nothing(noise):
+    assert accepted(noise, "UK") == b""
+
+
+POISON = st.sampled_from(
+    [
+        *(
+            b"START = true\n",
+            b"\nSTART = true\n",
+            b"- locality\n",
+            b"-\n",
+            b'"; START = true; x = "',
+            b"\0",
+            b"\r",
+            b"\n",
+        ),
+        *(
+            b"TARGET.Owner",
+            b'strcat("a")',
+            b"'",
+            b'"',
+            b"\\",
+            b"]",
+            b"}",
+            b";",
+            b",",
+            b"=",
+            b" ",
+            b"\xc3\xa9",
+            b"time()",
+        ),
+    ]
+)
+
+
+@settings(max_examples=400)
+@given(ads(), st.data())
+def test_no_damage_and_no_poison_passes(ad, data):
+    text = hook.ad_text(ad).encode()
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text)))
+        drop = data.draw(st.integers(0, 30))
+        text = text[:at] + data.draw(POISON | st.binary(max_size=6)) + text[at + drop :]
+    out = accepted(text, str(ad["DataLocalitySite"])).decode()
+    assert not out or OURS.fullmatch(out)
+
+
+@settings(max_examples=300)
+@given(ads(), st.data())
+def test_no_poison_passes_by_way_of_a_collector(ad, data):
+    text = hook.ad_text(ad).encode()
+    at = data.draw(st.integers(0, len(text)))
+    text = text[:at] + data.draw(POISON) + text[at:] + b'MyType = "DataLocality"\nRequirements = START\n'
+    try:
+        out = hook.block(hook.read_classads(text, str(ad["DataLocalitySite"]), NOW), update=False).decode()
+    except (hook.Refused, hook.Denied):
+        return
+    assert OURS.fullmatch(out)
+
+
+@given(ads(), st.integers(1, 4000))
+def test_a_text_that_ends_early_is_torn(ad, missing):
+    text = hook.ad_text(ad).encode()
+    assert accepted(text[: max(0, len(text) - missing)], str(ad["DataLocalitySite"])) == b""
+
+
+@given(ads(), moments)
+def test_time_never_makes_an_ad_younger(ad, now):
+    text = hook.ad_text(ad).encode()
+    try:
+        read = hook.read_ad(text, str(ad["DataLocalitySite"]), now)
+    except hook.Refused:
+        assert int(str(ad["DataLocalityAsOf"])) > now + hook.MAX_SKEW
+        return
+    assert read["DataLocalityAsOf"] == min(int(str(ad["DataLocalityAsOf"])), now)
+    assert all(at <= hook.as_of(read) for at in read["DatasetAsOf"].values())
+
+
+@given(st.lists(st.text(max_size=40), max_size=5))
+def test_no_command_line_raises_or_prints(argv):
+    near, far = os.pipe()
+    try:
+        if not {"--help", "--version"} & set(argv):
+            assert hook.main(argv, {}, out=far) in (0, 2)
+            assert hook.waiting(far) == 0
+    finally:
+        os.close(near)
+        os.close(far)
