@@ -115,7 +115,6 @@ class Pool:
     _keeper: subprocess.Popen[str] | None = None
     _alive: IO[str] | None = None
     _extra: dict[str, str] = field(default_factory=dict)
-    _tokens: dict[tuple[str, tuple[str, ...], int], Path] = field(default_factory=dict)
 
     @classmethod
     def start(
@@ -238,21 +237,21 @@ class Pool:
             uid: who owns it; by default who asks, as a client needs it.
         """
         name = identity if "@" in identity else f"{identity}@{DOMAIN}"
-        key = name, tuple(authz or ()), os.geteuid() if uid is None else uid
-        if key not in self._tokens:
-            folder = self.home / "tokens" / "-".join([name, *key[1], str(key[2])])
-            limits = [word for level in key[1] for word in ("-authz", level)]
-            made = self._exec(["condor_token_create", "-identity", name, *limits], "root", {})
-            if made.returncode != 0:
-                raise ToolFailed(f"condor_token_create -identity {name}: {made.stderr.strip()}")
-            folder.mkdir(mode=0o700)
-            (folder / "token").touch(mode=0o600)
-            (folder / "token").write_text(made.stdout, "utf-8")
-            if os.geteuid() == 0:
-                for path in (folder / "token", folder):
-                    os.chown(path, key[2], -1)
-            self._tokens[key] = folder
-        return self._tokens[key]
+        owner = os.geteuid() if uid is None else uid
+        folder = self.home / "tokens" / "-".join([name, *(authz or ()), str(owner)])
+        if folder.exists():
+            return folder
+        limits = [word for level in authz or () for word in ("-authz", level)]
+        made = self._exec(["condor_token_create", "-identity", name, *limits], "root", {})
+        if made.returncode != 0:
+            raise ToolFailed(f"condor_token_create -identity {name}: {made.stderr.strip()}")
+        folder.mkdir(mode=0o700)
+        (folder / "token").touch(mode=0o600)
+        (folder / "token").write_text(made.stdout, "utf-8")
+        if os.geteuid() == 0:
+            for path in (folder / "token", folder):
+                os.chown(path, owner, -1)
+        return folder
 
     def logs(self, name: str) -> str:
         """What a daemon logged: ``collector``, ``schedd``, ``startd:UK``, … or a log file by its name."""
@@ -776,12 +775,19 @@ ALLOW_READ = *@{DOMAIN}
 COLLECTOR.ALLOW_DAEMON = condor@{DOMAIN} hydrator@{DOMAIN}
 QUEUE_SUPER_USERS = root, condor, admin
 
+STARTD_ATTRS = $(STARTD_ATTRS) GLIDEIN_Site
+# one partitionable slot each; startds do not look for these under their local name
+NUM_SLOTS_TYPE_1 = 1
+SLOT_TYPE_1 = 100%
+SLOT_TYPE_1_PARTITIONABLE = True
+
 # quick, so that a test does not wait
 NEGOTIATOR_INTERVAL = 5
 NEGOTIATOR_MIN_INTERVAL = 2
 NEGOTIATOR_CYCLE_DELAY = 2
 NEGOTIATOR_UPDATE_INTERVAL = 3
 UPDATE_INTERVAL = 20
+MASTER_UPDATE_INTERVAL = 20
 SCHEDD_INTERVAL = 5
 SCHEDD_MIN_INTERVAL = 1
 MASTER_BACKOFF_CONSTANT = 1
@@ -813,11 +819,7 @@ def _site_config(pool: Pool, site: SiteSpec) -> str:
         "EXECUTE": f"{pool.home}/execute/{site.local}",
         "NUM_CPUS": str(site.cpus),
         "MEMORY": str(site.memory or 1024 * site.cpus),
-        "NUM_SLOTS_TYPE_1": "1",
-        "SLOT_TYPE_1": "100%",
-        "SLOT_TYPE_1_PARTITIONABLE": "True",
         "GLIDEIN_Site": f'"{site.name}"',
-        "STARTD_ATTRS": "$(STARTD_ATTRS) GLIDEIN_Site",
         **site.extra,
     }
     lines = [f"{site.local}.{name} = {value}" for name, value in settings.items()]

@@ -1,0 +1,259 @@
+"""Jobs that say nothing but ``+RequiredDatasets`` follow their data: real pool, daemon, hook and transform.
+
+UK has 8 cores, AU 4 and NL 2, so a stock negotiator would send every job to NL.
+"""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import Pool, ToolFailed
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+QUICK = "[jobs]\nrounding_seconds = 5\nsettle_seconds = 30\n"
+DEPTH_FIRST = {"negotiator": "NEGOTIATOR_DEPTH_FIRST = True\n"}
+
+
+@pytest.fixture(scope="module")
+def installed(htcondor_release: str) -> Iterator[Installation]:
+    """One installation for all tests here; each uses datasets of its own."""
+    with (
+        Pool.start(htcondor_release) as pool,
+        Installation(pool, Held(pool.home), settings=QUICK, extra=DEPTH_FIRST) as installation,
+    ):
+        yield installation
+
+
+class Held(ListedCatalogue):
+    """A list that tests add to and take from without disturbing one another's datasets."""
+
+    def __init__(self, folder) -> None:
+        self._held: dict[str, dict[str, str]] = {}
+        super().__init__(folder)
+
+    def add(self, did: str, **sites: str) -> None:
+        self._held[did] = sites
+        self.hold(self._held)
+
+    def forget(self, did: str) -> None:
+        del self._held[did]
+        self.hold(self._held)
+
+
+def known(installed: Installation, did: str, site: str, state: str | None) -> None:
+    """Wait until the slots of *site* say *state* of *did* (None: nothing)."""
+    installed.pool.wait(
+        lambda: installed.states_at(site).get(did) == state, 60, f"{site} to say {state} of {did}"
+    )
+
+
+def demand(installed: Installation, did: str) -> None:
+    """Let a job that cannot run ask for *did*, so that it is published."""
+    installed.submit([did], more="hold = True")
+
+
+def test_a_required_dataset_decides_where_a_job_runs(installed):
+    installed.catalogue.add("req:uk", UK="available")
+    installed.catalogue.add("req:au", AU="available")
+    installed.catalogue.add("req:nl", NL="available", UK="staging", AU="partial")
+    jobs = {did: installed.submit([did], mode="require") for did in ("req:uk", "req:au", "req:nl")}
+    assert {did: installed.ran_at(job) for did, job in jobs.items()} == {
+        "req:uk": ["UK"],
+        "req:au": ["AU"],
+        "req:nl": ["NL"],
+    }
+
+
+def test_a_job_that_needs_two_datasets_runs_where_both_are(installed):
+    installed.catalogue.add("two:a", UK="available", NL="available")
+    installed.catalogue.add("two:b", AU="available", UK="available")
+    assert installed.ran_at(installed.submit(["two:a", "two:b"], mode="require")) == ["UK"]
+
+
+def test_names_with_slashes_and_of_250_characters_are_fine(installed):
+    long = "long:" + "x" * 245
+    installed.catalogue.add("srcnet_test.comm:eb_001.prod_001/a/b.fits", AU="available")
+    installed.catalogue.add(long, AU="available")
+    job = installed.submit(["srcnet_test.comm:eb_001.prod_001/a/b.fits", long], mode="require")
+    assert installed.ran_at(job) == ["AU"]
+
+
+def test_a_job_that_prefers_goes_to_its_data_at_the_largest_slot_and_so_does_a_burst_of_six(installed):
+    installed.catalogue.add("pref:one", UK="available")
+    installed.catalogue.add("pref:six", UK="available")
+    assert installed.ran_at(installed.submit(["pref:one"], mode="prefer")) == ["UK"]
+    burst = installed.submit(["pref:six"], mode="prefer", count=6, seconds=5)
+    assert installed.ran_at(burst, 120, jobs=6) == ["UK"] * 6
+
+
+def test_the_very_first_job_for_a_dataset_does_not_race_its_publication(installed):
+    """Nobody had asked for this dataset when the job came, so no slot could say that it is at UK."""
+    installed.catalogue.add("first:ever", UK="available")
+    assert "first:ever" not in installed.states_at("UK")
+    assert installed.ran_at(installed.submit(["first:ever"], mode="prefer")) == ["UK"]
+
+
+def test_a_job_that_waits_first_waits_and_then_runs_elsewhere(installed):
+    before = time.time()
+    job = installed.submit(["gone:nowhere"], mode="wait", more="+DataLocalityMaxWait = 15")
+    assert installed.ran_at(job) != []
+    (done,) = installed.pool.history(f"ClusterId == {job}", "JobStartDate", "DataLocalityAnyAfter")
+    assert done["DataLocalityAnyAfter"] >= before + 15 - 1
+    assert done["JobStartDate"] >= done["DataLocalityAnyAfter"]
+
+
+def test_a_job_that_requires_what_is_nowhere_stays_idle_while_others_pass_it(installed):
+    stuck = installed.submit(["gone:require"], mode="require")
+    installed.catalogue.add("pass:by", NL="available")
+    assert installed.ran_at(installed.submit(["pass:by"], mode="require")) == ["NL"]
+    assert installed.pool.job(stuck, "JobStatus") == {"JobStatus": 1}
+    released = json.loads(
+        installed.run("release", f"ClusterId == {stuck}", "--json", check=False).stdout or "{}"
+    )
+    assert released == {}, "hydrator@ is no queue super user here"
+    installed.pool.run("condor_rm", str(stuck), user="alice")
+
+
+def test_a_dataset_that_arrives_lets_a_waiting_job_start_there(installed):
+    job = installed.submit(["late:arrival"], mode="require")
+    installed.catalogue.add("late:arrival", AU="staging")
+    known(installed, "late:arrival", "AU", "STAGING")
+    assert installed.pool.job(job, "JobStatus") == {"JobStatus": 1}
+    installed.catalogue.add("late:arrival", AU="available")
+    assert installed.ran_at(job) == ["AU"]
+
+
+def test_no_later_job_starts_where_a_dataset_left_while_the_claim_is_reused(installed):
+    """The schedd reuses a claim on the ad it saw when it claimed; only START looks at the live one."""
+    installed.catalogue.add("leave:soon", NL="available")
+    queue = installed.submit(["leave:soon"], mode="require", count=8, seconds=8, more="request_cpus = 2")
+    pool = installed.pool
+    pool.wait(lambda: pool.jobs(f"ClusterId == {queue} && JobStatus == 2"), 60, "the first job to run at NL")
+    installed.catalogue.add("leave:soon", UK="staging")
+    known(installed, "leave:soon", "NL", None)
+    left_at = time.time()
+    idle = f"ClusterId == {queue} && JobStatus == 1"
+    pool.wait(lambda: not pool.jobs(f"ClusterId == {queue} && JobStatus == 2"), 60, "the running job to end")
+    waiting = len(pool.jobs(idle))
+    assert waiting >= 5
+    # a claim would be reused at once: while another job comes and goes, none of these may start
+    installed.catalogue.add("leave:other", NL="available")
+    assert installed.ran_at(installed.submit(["leave:other"], mode="require")) == ["NL"]
+    assert len(pool.jobs(idle)) == waiting
+    started = pool.history(f"ClusterId == {queue}", "JobStartDate")
+    assert all(job["JobStartDate"] <= left_at for job in started)
+    pool.run("condor_rm", str(queue), user="alice")
+
+
+def test_dagman_nodes_follow_their_data(installed):
+    pool = installed.pool
+    installed.catalogue.add("dag:a", AU="available")
+    installed.catalogue.add("dag:b", NL="available")
+    home = pool.user_home("alice")
+    for node, did in (("A", "dag:a"), ("B", "dag:b")):
+        (home / f"{node}.sub").write_text(
+            "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
+            f'+RequiredDatasets = {{"{did}"}}\n+DataLocality = "require"\nlog = dag.log\nqueue\n'
+        )
+    (home / "two.dag").write_text("JOB A A.sub\nJOB B B.sub\nPARENT A CHILD B\n")
+    pool.run("condor_submit_dag", "-f", "two.dag", user="alice", cwd=str(home))
+    nodes = 'DAGNodeName isnt undefined && regexp("^dag:", RequiredDatasetsCSV) =?= true'
+    pool.wait(lambda: len(pool.history(nodes, "DAGNodeName")) == 2, 120, "both nodes to end")
+    ended = {
+        job["DAGNodeName"]: job["LastRemoteHost"]
+        for job in pool.history(nodes, "DAGNodeName", "LastRemoteHost")
+    }
+    assert {node: host.split("@")[1] for node, host in ended.items()} == {"A": "AU", "B": "NL"}
+
+
+def test_items_of_late_materialization_follow_their_data(installed):
+    installed.catalogue.add("mat:a", UK="available")
+    installed.catalogue.add("mat:b", NL="available")
+    pool = installed.pool
+    cluster = pool.submit(
+        "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
+        '+RequiredDatasets = {"$(item)"}\n+DataLocality = "require"\nmax_materialize = 1\n'
+        "queue item from (\nmat:a\nmat:b\n)\n"
+    )
+    pool.wait(lambda: pool.done(cluster, 2), 120, "both items to end")
+    ended = pool.history(f"ClusterId == {cluster}", "RequiredDatasetsCSV", "LastRemoteHost")
+    assert {job["RequiredDatasetsCSV"]: job["LastRemoteHost"].split("@")[1] for job in ended} == {
+        "mat:a": "UK",
+        "mat:b": "NL",
+    }
+
+
+def test_two_datasets_that_only_letter_case_tells_apart_are_both_left_out_and_told(installed):
+    installed.catalogue.add("case:Sens", UK="available")
+    installed.catalogue.add("case:sens", NL="available")
+    for did in ("case:Sens", "case:sens"):
+        demand(installed, did)
+    installed.pool.wait(
+        lambda: installed.status()["demand"]["clashes"] == [["case:Sens", "case:sens"]],
+        30,
+        "the clash to be told",
+    )
+    known(installed, "case:sens", "UK", None)
+    for site in ("UK", "NL"):
+        assert not {did for did in installed.states_at(site) if did.lower() == "case:sens"}
+
+
+def test_a_case_twin_that_nobody_asked_for_keeps_the_other_out_too(installed):
+    installed.catalogue.add("twin:Up", UK="available")
+    installed.catalogue.add("twin:up", NL="available")
+    demand(installed, "twin:up")
+    installed.pool.wait(
+        lambda: ["twin:Up", "twin:up"] in installed.status()["demand"]["clashes"], 30, "the clash to be told"
+    )
+    assert "twin:up" not in installed.states_at("NL")
+
+
+def test_killed_with_9_and_started_again_no_ad_is_lost_and_no_generation_goes_back(installed):
+    installed.catalogue.add("kill:me", AU="available")
+    demand(installed, "kill:me")
+    known(installed, "kill:me", "AU", "AVAILABLE")
+    before = site_ads(installed)
+    installed.stop_daemon(signal.SIGKILL)
+    assert site_ads(installed) == before
+    assert installed.states_at("AU")["kill:me"] == "AVAILABLE"
+    installed.start_daemon()
+    installed.catalogue.add("kill:after", AU="available")
+    demand(installed, "kill:after")
+    known(installed, "kill:after", "AU", "AVAILABLE")
+    assert installed.states_at("AU")["kill:me"] == "AVAILABLE"
+    after = site_ads(installed)
+    assert after.keys() == before.keys()
+    assert all(after[site] >= before[site] for site in before)
+    assert after["AU"] > before["AU"]
+
+
+def site_ads(installed: Installation) -> dict[str, int]:
+    """By site, the generation of its ad in the collector."""
+    ads = installed.pool.ads('MyType == "DataLocality"', "DataLocalitySite", "DataLocalityGeneration")
+    return {ad["DataLocalitySite"]: ad["DataLocalityGeneration"] for ad in ads}
+
+
+def test_a_malformed_list_is_refused_with_a_sentence(installed):
+    for bad, sentence in ((["no_scope"], "scope"), (['quo"te:x'], ""), (["white space:x"], ""), ([], "")):
+        with pytest.raises(ToolFailed) as refused:
+            installed.submit([did.replace('"', '\\"') for did in bad])
+        assert "RequiredDatasets" in str(refused.value)
+        assert sentence in str(refused.value)
+
+
+def test_check_finds_nothing_to_do_and_the_print_format_shows_every_site(installed):
+    findings = json.loads(installed.run("check", "--json").stdout)
+    assert {finding["level"] for finding in findings} == {"ok"}
+    pool = installed.pool
+    format_file = pool.shared / "locality.cpf"
+    format_file.write_text((ROOT / "deploy" / "condor" / "locality.cpf").read_text())
+    table = pool.run("condor_status", "-print-format", str(format_file)).stdout
+    rows = {line.split()[0]: line.split() for line in table.splitlines() if line.startswith("slot1@")}
+    assert {row[1] for row in rows.values()} == {"UK", "AU", "NL"}
