@@ -239,7 +239,7 @@ class Transport(requests.adapters.HTTPAdapter):
             self.trouble = str(exc)  # rucio-clients keeps it to itself
             raise
         self.status = response.status_code
-        failure = self._failure(response)
+        failure = self.late() if self.deadline.passed else self._failure(response)
         if failure:
             response.close()
             raise failure
@@ -276,6 +276,8 @@ class Transport(requests.adapters.HTTPAdapter):
         kind = response.headers.get("Content-Type", "")
         if "html" in kind:
             return CatalogueGarbled(self._settings.name, f"answered a web page ({kind}), not data")
+        if "/auth/" in response.url and "X-Rucio-Auth-Token" not in response.headers:
+            return CatalogueGarbled(self._settings.name, "the login was answered without a token")
         chunked = "chunked" in response.headers.get("Transfer-Encoding", "")
         if not chunked and "Content-Length" not in response.headers:
             return CatalogueGarbled(self._settings.name, "an answer without a length: its end cannot be told")
@@ -341,11 +343,12 @@ class Connection:
         try:
             if self._client is None:
                 self._client = self._connect()
-            return call(self._client)
-        except CatalogueError:
-            raise
+            answer = call(self._client)
         except _FAILURES as exc:
             raise self._named(exc) from None
+        if self.deadline.passed:
+            raise self._transport.late()
+        return answer
 
     def close(self) -> None:
         """Close the connections and forget the token."""

@@ -16,16 +16,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from itertools import groupby
 from os.path import commonprefix
 from re import sub
 from typing import TypeVar
 
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did, Reading, Seen, Site, Survey, Unseen
+from hydrator.model import Did, Reading, Replica, Seen, Site, Survey, Unseen
 from hydrator.ports import Clock
 
+from ._names import matching
 from ._rucio_client import Client, Connection, NotFound, Refused, RucioSettings, Stumbled
 from ._rucio_rows import (
     BadRow,
@@ -146,7 +146,7 @@ class RucioCatalogue:
                 if _could_match(pattern, scope)
             }
             found = {did for scope, wanted in sorted(questions) for did in self._names(scope, wanted)}
-        return frozenset(did for did in found if any(fnmatchcase(did, pattern) for pattern in patterns))
+        return matching(found, patterns)
 
     # -- storage elements and their sites
 
@@ -154,11 +154,12 @@ class RucioCatalogue:
         """All storage elements by name."""
         rows = self._ask(lambda client: list(client.list_rses()), _rse_rows)
         if not rows:
-            raise CatalogueGarbled(self.name, "it lists no storage elements; that would be an empty catalogue")
-        listed = {text(row, "rse", "list_rses"): row for row in rows}
-        for gone in self._attribute_sites.keys() - listed.keys():
+            raise CatalogueGarbled(
+                self.name, "it lists no storage elements; that would be an empty catalogue"
+            )
+        for gone in self._attribute_sites.keys() - rows.keys():
             del self._attribute_sites[gone]
-        return {name: self._storage(name, row, now) for name, row in sorted(listed.items())}
+        return {name: self._storage(name, row, now) for name, row in sorted(rows.items())}
 
     def _storage(self, name: str, row: Mapping[str, object], now: datetime) -> Storage:
         tape = str(row.get("rse_type")).upper() == "TAPE"
@@ -278,14 +279,26 @@ class RucioCatalogue:
         moves = self._movements(poll, unsettled)
         for did in dids - poll.lost.keys():
             known = self._counted[did]
-            replicas = dataset_replicas(did, known.counts, moves.get(did, {}), poll.storages)
-            sizes = [int(count.bytes) for count in known.counts.values()] or [
-                int(row.count.bytes) for row in cheap[did] if row.count.length > 0
-            ]
+            counts = [*known.counts.values(), *(row.count for row in cheap[did] if row.count.length > 0)]
             entry = entries[did].bytes_total if did in entries else None
-            poll.parts[did] = Part(replicas, max(sizes) if sizes else 0 if known.empty else entry)
+            size = int(counts[0].bytes) if counts else 0 if known.empty else entry
+            self._conclude(poll, did, size, dataset_replicas, known.counts, moves.get(did, {}))
             if known.empty:
                 poll.empty.add(did)
+
+    def _conclude(
+        self,
+        poll: _Poll,
+        did: Did,
+        size: int | None,
+        replicas: Callable[..., tuple[Replica, ...]],
+        *evidence: object,
+    ) -> None:
+        """Put what *replicas* makes of *evidence* into *poll*; it may find it cannot be."""
+        try:
+            poll.parts[did] = Part(replicas(did, *evidence, poll.storages), size)
+        except BadRow as exc:
+            poll.lost[did] = CatalogueGarbled(self.name, str(exc))
 
     def _cheap_rows(self, poll: _Poll, dids: AbstractSet[Did]) -> Mapping[Did, list[DatasetRow]]:
         rows: dict[Did, list[DatasetRow]] = {did: [] for did in dids}
@@ -425,7 +438,7 @@ class RucioCatalogue:
         )
         states.update((did, row) for did, row in answers if did in states)
         for did in dids - poll.lost.keys():
-            poll.parts[did] = Part(file_replicas(did, states[did], poll.storages), entries[did].bytes_total)
+            self._conclude(poll, did, entries[did].bytes_total, file_replicas, states[did])
 
     # -- names
 
@@ -570,8 +583,9 @@ def _reading(poll: _Poll, did: Did, kind: str) -> Reading:
     return Seen(poll.at, part.replicas, part.bytes_total)
 
 
-def _rse_rows(rows: Iterable[object]) -> list[Mapping[str, object]]:
-    return [record(row, "list_rses") for row in rows]
+def _rse_rows(rows: Iterable[object]) -> dict[str, Mapping[str, object]]:
+    records = (record(row, "list_rses") for row in rows)
+    return {text(row, "rse", "list_rses"): row for row in records}
 
 
 def _meta_rows(rows: Iterable[object]) -> list[tuple[Did, str, int | None]]:

@@ -1120,6 +1120,13 @@ def waiting(pipe: int) -> int:
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
+def finish_first() -> None:
+    """Let SIGTERM pass: a startd that ends a late run (KILL = True) grants a second, enough for the rest."""
+    import signal
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def complain(text: str) -> None:
     """One line on stderr, whatever is in *text*."""
     line = "".join([letter if " " <= letter <= "~" else "?" for letter in " ".join(text.split())])
@@ -1197,7 +1204,9 @@ def hook(settings: Settings, out: int) -> int:
     name = instance() if shelf else ""
     mark = f"{site} {kept.ad['DataLocalityGeneration']} {VERSION}\n".encode("ascii")
     last = shelf.read(name) if shelf and name else b""
-    write(out, block(kept.ad, update=last != mark), WRITE_SECONDS)
+    text = block(kept.ad, update=last != mark)
+    finish_first()
+    write(out, text, WRITE_SECONDS)
     drain(out, DRAIN_SECONDS)
     if shelf and name and last != mark:
         shelf.put(name, mark)

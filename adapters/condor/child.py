@@ -56,19 +56,19 @@ class Failed(Exception):
 
 def explain(log: str) -> tuple[str, str] | None:
     """The kind and reason of a failure, from the security log of the request that failed."""
-    if tried := re.findall(r"Failed to authenticate using (\w+)", log):
-        methods = ", ".join(sorted(set(tried)))
-        return "denied", f"it accepted none of our credentials (tried {methods})"
-    if denied := re.findall(r'"DENIED" from server for user (\S+) using (?:method (\w+)|no)', log):
+    denied = re.findall(r'"DENIED" from server for user (\S+) using (?:method (\w+)|no)', log)
+    if denied and not denied[-1][0].startswith("unauthenticated@"):
         user, method = denied[-1]
-        if user.startswith("unauthenticated@"):
-            failed = re.findall(r"AUTHENTICATE: method \d+ \((\w+)\) failed", log)
-            tried_too = f" (tried {', '.join(sorted(set(failed)))})" if failed else ""
-            return "denied", f"it accepted none of our credentials{tried_too} and denies strangers"
         return "denied", f"it knows us as {user} (by {method}) and denies that identity"
     if refused := re.findall(r"attempt to connect to <([^>?]*)[^>]*> failed: ([^(.\n]*)", log):
         address, reason = refused[-1]
         return "pool", f"no connection to {address}: {reason.strip()}"
+    tried = re.findall(r"Failed to authenticate using (\w+)|AUTHENTICATE: method \d+ \((\w+)\) failed", log)
+    if denied or (tried and "Authentication was a Success" not in log):
+        methods = ", ".join(sorted({"".join(pair) for pair in tried})) or "none"
+        missing = "; there was no token for this pool" if "No token found" in log else ""
+        strangers = " and denies strangers" if denied else ""
+        return "denied", f"it accepted none of our credentials (tried {methods}{missing}){strangers}"
     return None
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -303,6 +304,13 @@ class CondorClient:
         if long := [name for name in attributes if name.lower() in SITE_WIDE]:
             raise ValueError(f"not asked of slots, it is too long: {', '.join(long)}")
         return self._list("slots", self.where, READ, attributes=list(attributes), constraint=constraint)
+
+    def slots_by_site(self, attributes: Sequence[str]) -> dict[str, int]:
+        """How many slots each site has; a slot's site is the first of *attributes* it has, "" where none."""
+        sites = (
+            next((str(ad[name]) for name in attributes if ad[name]), "") for ad in self.slots(attributes)
+        )
+        return dict(sorted(Counter(sites).items()))
 
     # schedds
 

@@ -145,7 +145,7 @@ def test_a_list_may_be_computed_from_the_job(pool: "Pool", connect: Connect, uni
         assert wanted(connect(), unique) == {(f"ska:{unique}", f"ska:x{unique}"): 1}
 
 
-@pytest.mark.parametrize("nonsense", ['"ska:{}"', '{{ "ska:{}",5 }}', "NoSuch{}", 'error("{}")'])
+@pytest.mark.parametrize("nonsense", ['"ska:{}"', '{{ "ska:{}", 5 }}', "NoSuch{}", '"{}" + 1'])
 def test_what_is_no_list_of_strings_comes_back_as_its_text(
     pool: "Pool", connect: Connect, unique: str, nonsense: str
 ):
@@ -263,6 +263,11 @@ def test_a_token_of_another_pool_is_refused_in_one_sentence(connect: Connect, tm
     assert signature not in str(caught.value)
 
 
+def test_a_folder_without_a_token_is_told_as_such(connect: Connect, tmp_path: Path):
+    with pytest.raises(PoolDenied, match="there was no token for this pool"):
+        connect(token_directory=tmp_path).schedds()
+
+
 def test_a_user_may_not_publish_site_ads_and_is_told_what_is_missing(connect: Connect, pool: "Pool"):
     client = connect("alice")
     with pytest.raises(PoolDenied, match=r"alice@.*IDTOKENS.*COLLECTOR\.ALLOW_DAEMON") as caught:
@@ -311,6 +316,17 @@ def test_a_collector_that_never_answers_is_an_error_in_time_and_the_next_call_wo
         assert time.monotonic() - began < 40
 
 
+def test_of_two_collectors_the_one_that_is_up_gets_the_ads_and_the_one_that_is_down_is_named(
+    connect: Connect, pool: "Pool"
+):
+    down = f"127.0.0.1:{closed_port()}"
+    client = connect(collector=f"{down}, {pool.collector}")
+    with pytest.raises(PoolError, match=f"collector {down}: no connection"):
+        client.advertise([("CAM", site_ad("CAM").text)], LIFETIME)
+    assert [ad["Name"] for ad in client.site_ads()] == ["CAM"]
+    connect().invalidate(["CAM"])
+
+
 def test_no_collector_at_all_is_an_error(connect: Connect, tmp_path: Path):
     client = CondorClient(CondorSettings(params={"COLLECTOR_HOST": ""}, token_directory=tmp_path))
     with client, pytest.raises(PoolError, match="no collector is configured"):
@@ -350,6 +366,13 @@ def test_slots_tell_start_as_text_and_numbers_as_numbers(connect: Connect):
         assert slot["Start"] is not None
         assert "start" in slot["Requirements"].lower()
         assert slot["NoSuchAttribute"] is None
+
+
+def test_slots_are_counted_by_the_first_name_of_their_site(connect: Connect, pool: "Pool"):
+    client = connect()
+    sites = {site.name for site in pool.sites}
+    assert set(client.slots_by_site(["GLIDEIN_NoSuchName", "GLIDEIN_Site"])) == sites
+    assert set(client.slots_by_site(["GLIDEIN_NoSuchName"])) == {""}
 
 
 def test_a_bad_constraint_is_refused_with_its_text(connect: Connect):
@@ -392,6 +415,43 @@ def test_release_of_jobs_that_are_not_ours_is_denied_not_silently_nothing(
         with pytest.raises(PoolDenied, match="queue super user"):
             connect("hydrator").release(None, f"ClusterId == {cluster}")
         assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
+
+
+def test_a_protected_clause_is_released_by_a_queue_super_user_only_and_an_immutable_one_by_nobody(
+    pool: "Pool", connect: Connect, unique: str
+):
+    pool.submit(f"{NEVER_RUNS}\nqueue", user="bob")  # gives bob a user record
+    alice, bob = connect("alice"), connect("bob")
+    bob_is_super = "QUEUE_SUPER_USERS = $(QUEUE_SUPER_USERS), bob\n"
+    try:
+        with queued(pool, tied(unique, 2)) as (cluster,):
+            mine = f"ClusterId == {cluster}"
+            pool.reconfig(
+                schedd=f"{bob_is_super}IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) DataLocalityHere"
+            )
+            wait_for_config(pool, bob, "IMMUTABLE_JOB_ATTRS")
+            for client in (alice, bob):
+                with pytest.raises(PoolDenied, match="nobody what IMMUTABLE_JOB_ATTRS lists"):
+                    client.release(None, mine)
+            pool.reconfig(
+                schedd=f"{bob_is_super}PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) DataLocalityHere"
+            )
+            wait_for_config(pool, bob, "PROTECTED_JOB_ATTRS")
+            with pytest.raises(PoolDenied, match="queue super user"):
+                alice.release(None, mine)
+            assert held_back(pool, cluster) == ["TARGET.NoSlotHasThis =?= true"] * 2
+            assert bob.release(None, mine) == 2
+            assert held_back(pool, cluster) == ["true"] * 2
+    finally:
+        pool.reconfig(schedd="")
+        pool.run("condor_rm", "bob", user="bob", check=False)
+
+
+def wait_for_config(pool: "Pool", client: CondorClient, knob: str) -> None:
+    def known() -> bool:
+        return "DataLocalityHere" in (client.config_of("schedd", [knob])[knob] or "")
+
+    pool.wait(known, 20, f"the schedd to know {knob}")
 
 
 def test_release_with_a_bad_constraint_is_refused(connect: Connect):

@@ -274,7 +274,7 @@ def test_last_words_are_the_last_error_where_there_is_one():
     assert last_words("") == ""
 
 
-# the logs below are what htcondor 25.14.1 wrote when real collectors refused us
+# the logs below are what htcondor 25.14.1 wrote when real collectors, 25.14.1 and 23.9.6, refused us
 REFUSALS = {
     "ERROR: AUTHENTICATE:1003:Failed to authenticate with any method|"
     "AUTHENTICATE:1004:Failed to authenticate using IDTOKENS": (
@@ -291,6 +291,20 @@ REFUSALS = {
         "denied",
         "it accepted none of our credentials (tried IDTOKENS) and denies strangers",
     ),
+    "TOKEN: No token found.\nAUTHENTICATE: method 2048 (IDTOKENS) failed.\n"
+    "ERROR: SECMAN:2007:Failed to received post-auth ClassAd": (
+        "denied",
+        "it accepted none of our credentials (tried IDTOKENS; there was no token for this pool)",
+    ),
+    "AUTHENTICATE: method 4 (FS) failed.\nAuthentication was a Success.\n"
+    'SECMAN: FAILED: Received "DENIED" from server for user eve@pool using method IDTOKENS.': (
+        "denied",
+        "it knows us as eve@pool (by IDTOKENS) and denies that identity",
+    ),
+    'Received "DENIED" from server for user unauthenticated@unmapped using no authentication method': (
+        "denied",
+        "it accepted none of our credentials (tried none) and denies strangers",
+    ),
     "attempt to connect to <127.0.0.1:29999> failed: Connection refused (connect errno = 111).": (
         "pool",
         "no connection to 127.0.0.1:29999: Connection refused",
@@ -305,3 +319,4 @@ def test_a_refusal_is_explained_from_the_security_log(log: str):
 
 def test_a_log_without_a_refusal_explains_nothing():
     assert explain("SECMAN: startCommand succeeded.") is None
+    assert explain("AUTHENTICATE: method 4 (FS) failed.\nAuthentication was a Success.\n") is None

@@ -1154,6 +1154,23 @@ def test_the_hook_stays_until_its_pipe_is_empty(run, tmp_path):
     child.stdout.close()
 
 
+def test_a_late_run_that_the_startd_ends_finishes_its_line_first(run, tmp_path):
+    """KILL = True: SIGTERM, then SIGKILL a second later; seen on 25.14.1 as a damaged line in the startd's log."""
+    path = wrote(tmp_path / "UK.ad", big_ad())
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", HOOK, "--site", "UK", "--file", path, "--cache-dir", run.cache],
+        stdout=subprocess.PIPE,
+        env=run.environ,
+    )
+    assert child.stdout
+    until(lambda: hook.waiting(child.stdout.fileno()) > 50_000)
+    child.terminate()
+    got = child.stdout.read()
+    child.stdout.close()
+    assert child.wait(10) == 0
+    assert got.endswith(b"- locality update:true\n")
+
+
 def test_a_slow_reader_gets_all_of_it(run, tmp_path):
     path = wrote(tmp_path / "UK.ad", big_ad())
     child = subprocess.Popen(

@@ -1,0 +1,266 @@
+"""What is shipped: wheel and sdist hold what they should, and nothing of the machine that made them."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from build import ProjectBuilder
+
+import hydrator
+from testbed.debian import mirror
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NAME = f"classad_hydrator-{PROJECT['version']}"
+
+needs_git = pytest.mark.skipif(
+    shutil.which("git") is None or not (ROOT / ".git").exists(),
+    reason="not a git checkout: tracked files were NOT searched for names of this machine",
+)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    return build("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory) -> Path:
+    return build("sdist", tmp_path_factory.mktemp("sdist"))
+
+
+def build(kind: str, folder: Path) -> Path:
+    """Build with the pinned hatchling of this environment, so that no network is needed."""
+    builder = ProjectBuilder(ROOT, runner=_quietly)
+    assert builder.check_dependencies(kind) == set()
+    return Path(builder.build(kind, folder))
+
+
+def _quietly(command, cwd=None, extra_environ=None) -> None:
+    import os
+
+    subprocess.run(
+        command,
+        cwd=cwd,
+        env=os.environ | dict(extra_environ or {}),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+
+def files_of_the_wheel(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def files_of_the_sdist(sdist: Path) -> set[str]:
+    with tarfile.open(sdist) as archive:
+        return {name.partition("/")[2] for name in archive.getnames()}
+
+
+def sources(*packages: str) -> set[str]:
+    """Every file of *packages* in this checkout that belongs to the project."""
+    return {
+        path.relative_to(ROOT).as_posix()
+        for package in packages
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def test_the_top_level_names_of_the_wheel_are_adapters_and_hydrator(wheel):
+    tops = {name.partition("/")[0] for name in files_of_the_wheel(wheel)}
+    assert tops == {"adapters", "hydrator", f"{NAME}.dist-info"}
+
+
+def test_the_wheel_holds_every_file_of_both_packages(wheel):
+    shipped = {name for name in files_of_the_wheel(wheel) if ".dist-info/" not in name}
+    assert shipped == sources("adapters", "hydrator")
+    assert {"hydrator/startd_cron.py", "adapters/condor/child.py"} <= shipped
+
+
+def test_the_wheel_runs_on_any_platform(wheel):
+    assert wheel.name == f"{NAME}-py3-none-any.whl"
+
+
+def test_the_wheel_carries_its_licence(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        licence = archive.read(f"{NAME}.dist-info/licenses/LICENSE")
+    assert licence == (ROOT / "LICENSE").read_bytes()
+    assert b"Apache License" in licence
+
+
+def test_the_wheel_offers_one_command(wheel):
+    entries = configparser.ConfigParser()
+    with zipfile.ZipFile(wheel) as archive:
+        entries.read_string(archive.read(f"{NAME}.dist-info/entry_points.txt").decode())
+    assert dict(entries["console_scripts"]) == {"hydrator": "hydrator.cli:main"}
+
+
+def test_the_sdist_holds_what_the_wheel_is_built_from_and_its_tests(sdist):
+    files = files_of_the_sdist(sdist)
+    wanted = sources("adapters", "hydrator") | {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
+    wanted |= {"config.example.toml", "tests/unit/test_packaging.py", "testbed/__init__.py"}
+    wanted |= {"Makefile", "requirements.lock", "scripts/setup", "deploy/systemd/hydrator.service"}
+    assert wanted - files == set()
+    assert not any(name.startswith((".venv", ".git/", "dist")) for name in files)
+
+
+def test_the_version_is_the_one_of_the_project():
+    assert hydrator.__version__ == PROJECT["version"]
+
+
+def test_the_changelog_begins_with_this_version():
+    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] == PROJECT["version"]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """The Python of a new environment with the wheel and, at the end of its path, our dependencies."""
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home, with_pip=False, symlinks=True)
+    python = home / "bin" / "python"
+    site = Path(_said(python, "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+    ]
+    subprocess.run([*pip, "--disable-pip-version-check", str(wheel)], check=True, capture_output=True)
+    ours = Path(pytest.__file__).parents[1]
+    (site / "dependencies.pth").write_text(f"{ours}\n")
+    return python
+
+
+def _said(python: Path, program: str, cwd: Path | None = None) -> str:
+    done = subprocess.run(
+        [str(python), "-I", "-c", program], capture_output=True, text=True, check=True, cwd=cwd
+    )
+    return done.stdout.strip()
+
+
+def test_the_installed_wheel_answers(installed, tmp_path):
+    done = subprocess.run(
+        [str(installed.with_name("hydrator")), "version"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{PROJECT['version']}\n", "")
+
+
+def test_the_installed_wheel_prints_the_hook(installed, tmp_path):
+    done = subprocess.run(
+        [str(installed.with_name("hydrator")), "hook"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (ROOT / "hydrator" / "startd_cron.py").read_text()
+
+
+def test_every_module_of_the_installed_wheel_can_be_imported(installed, tmp_path):
+    modules = [
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in sorted(sources("adapters", "hydrator"))
+        if name.endswith(".py")
+    ]
+    program = (
+        f"import importlib, pathlib, sys\n"
+        f"for name in {modules!r}:\n"
+        f"    module = importlib.import_module(name)\n"
+        f"    assert pathlib.Path(module.__file__).is_relative_to(sys.prefix), module.__file__\n"
+        f"print('all')"
+    )
+    assert _said(installed, program, tmp_path) == "all"
+
+
+def test_nobody_else_owns_our_package_names(installed, tmp_path):
+    # `adapters` and `hydrator` are also the names of other people's packages; pip overwrites without a word
+    program = (
+        "from importlib.metadata import packages_distributions as owners\n"
+        "print(sorted({*owners()['adapters'], *owners()['hydrator']}))"
+    )
+    assert _said(installed, program, tmp_path) == "['classad-hydrator']"
+
+
+# the lock
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_lock_pins_every_dependency_with_hashes():
+    lock = (ROOT / "requirements.lock").read_text()
+    pinned = {
+        _canonical(name): hashes
+        for name, hashes in re.findall(r"^([\w.-]+)==\S+(.*?)(?=^\S|\Z)", lock, re.MULTILINE | re.DOTALL)
+    }
+    asked = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    names = {_canonical(re.match(r"[\w.-]+", requirement)[0]) for requirement in asked}
+    assert names - set(pinned) == set()
+    assert [name for name, hashes in pinned.items() if "--hash=sha256:" not in hashes] == []
+
+
+# nothing of the machine that made it
+
+
+def hosts() -> set[str]:
+    """The package registries this machine is set up to use."""
+    commands = [sys.executable, "-m", "pip", "config", "list"], ["npm", "config", "get", "registry"]
+    said = [
+        subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        for command in commands
+        if shutil.which(command[0])
+    ]
+    found = set(re.findall(r"https?://(?:[^/@\s'\"]*@)?([^/:\s'\"]+)", "\n".join([*said, mirror() or ""])))
+    return found - {"localhost", "127.0.0.1"}
+
+
+def tracked() -> list[Path]:
+    """Every file of the commit, and those that would be in the next one."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def naming(files: list[Path], texts: set[str]) -> list[str]:
+    """Which of *files* contain which of *texts*."""
+    return [
+        f"{path}: {text}" for path in files for text in sorted(texts) if text.encode() in path.read_bytes()
+    ]
+
+
+@needs_git
+def test_no_file_names_a_registry_of_this_machine():
+    files = tracked()
+    assert ROOT / "pyproject.toml" in files
+    assert naming(files, hosts()) == []
+
+
+@needs_git
+def test_no_file_names_a_folder_of_this_machine():
+    folders = {str(folder) for folder in (ROOT, Path.home() / ".cache") if len(folder.parts) > 2}
+    assert naming(tracked(), folders) == []
+
+
+def test_a_file_that_names_a_registry_is_found(tmp_path):
+    file = tmp_path / "Makefile"
+    file.write_text("pip install --index-url https://pypi.example.org/simple x\n")
+    assert naming([file], {"pypi.example.org", "npm.example.org"}) == [f"{file}: pypi.example.org"]

@@ -1,0 +1,355 @@
+"""The texts of ``hydrator submit pool-config``: what they say, and that they can be read twice."""
+
+import re
+import time
+from datetime import timedelta
+
+import htcondor2  # noqa: F401 - classad2 knows all functions only after this
+import pytest
+from classad2 import ClassAd, ExprTree
+
+from hydrator.model import MAX_DID_CHARS, Did
+from hydrator.poolconfig import (
+    IMMUTABLE,
+    PRE_JOB_TERM,
+    REFUSALS,
+    START_CLAUSE,
+    PoolPolicy,
+    any_after,
+    available_expression,
+    here_expression,
+    job_rank_expression,
+    negotiator_config,
+    rank_expression,
+    removal,
+    requirements_expression,
+    schedd_config,
+    startd_config,
+    without_ours,
+)
+
+A, B = Did("ska:a"), Did("ska:b")
+DEFAULT_PRE_JOB_RANK = (
+    "(10000000 * My.Rank) + (1000000 * (RemoteOwner =?= UNDEFINED)) - (100000 * Cpus) - Memory"
+)
+
+
+def slot(states="", as_of="", age=60, **more) -> ClassAd:
+    ad = ClassAd(
+        f"[DatasetStates = [{states}]; DatasetAsOf = [{as_of}]; DataLocalityAsOf = {int(time.time()) - age}]"
+    )
+    for name, value in more.items():
+        ad[name] = value
+    return ad
+
+
+def job(expression: str, max_age=20700, **more) -> ClassAd:
+    ad = ClassAd({"DataLocalityMaxAge": max_age, **more})
+    ad["X"] = ExprTree(expression)
+    return ad
+
+
+def value(job_ad: ClassAd, slot_ad: ClassAd, name="X"):
+    """What the job's attribute is when the negotiator meets it with the slot."""
+    return job_ad.lookup(name).eval(job_ad, slot_ad)
+
+
+def here(slot_ad: ClassAd, *dids: Did, mode="require", **more):
+    return value(job(here_expression(dids or (A,), mode), **more), slot_ad)
+
+
+def rank(slot_ad: ClassAd, *dids: Did, sizes=None, **more):
+    sizes = sizes or {}
+    return value(job(rank_expression(dids or (A,), sizes), RequiredBytes=ClassAd(sizes), **more), slot_ad)
+
+
+# --- the locality clause
+
+
+def test_a_slot_with_all_datasets_is_here():
+    assert here(slot("'ska:a'=\"AVAILABLE\";'ska:b'=\"AVAILABLE\""), A, B) is True
+
+
+@pytest.mark.parametrize("state", ["STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"])
+def test_no_other_state_counts_as_here(state):
+    assert here(slot(f"'ska:a'=\"AVAILABLE\";'ska:b'=\"{state}\""), A, B) is False
+
+
+def test_a_slot_nobody_hydrated_is_not_here_and_no_error():
+    assert here(ClassAd("[Cpus = 8]")) is False
+
+
+def test_facts_older_than_the_jobs_bound_do_not_count():
+    available = "'ska:a'=\"AVAILABLE\""
+    assert here(slot(available, age=20600)) is True
+    assert here(slot(available, age=20800)) is False
+
+
+def test_a_datasets_own_age_counts_before_the_sites():
+    old = f"'ska:a'={int(time.time()) - 30000}"
+    assert here(slot("'ska:a'=\"AVAILABLE\"", old)) is False
+
+
+def test_an_old_fact_about_one_dataset_says_nothing_of_another():
+    old = f"'ska:b'={int(time.time()) - 30000}"
+    assert here(slot("'ska:a'=\"AVAILABLE\"", old), A) is True
+
+
+@pytest.mark.parametrize("mode", ["wait", "prefer"])
+def test_after_the_deadline_any_slot_will_do(mode):
+    elsewhere = slot()
+    assert here(elsewhere, mode=mode, DataLocalityAnyAfter=int(time.time()) + 60) is False
+    assert here(elsewhere, mode=mode, DataLocalityAnyAfter=int(time.time()) - 1) is True
+
+
+def test_a_job_that_requires_has_no_way_out():
+    assert here(slot(), mode="require", DataLocalityAnyAfter=0) is False
+
+
+@pytest.mark.parametrize("datasets", [1, 16, 17, 244, 401, 2500])
+def test_a_list_of_any_length_is_evaluated(datasets):
+    """ClassAds do not evaluate what is more than 400 operators deep."""
+    dids = [Did(f"ska:obs_{number}") for number in range(datasets)]
+    everything = slot(";".join(f"'{did}'=\"AVAILABLE\"" for did in dids))
+    all_but_one = slot(";".join(f"'{did}'=\"AVAILABLE\"" for did in dids[:-1]))
+    ad = job(here_expression(dids, "require"), R=ExprTree("(true) && MY.X"))
+    assert value(ad, everything, "R") is True
+    assert value(ad, all_but_one, "R") is False
+    ad = job(rank_expression(dids, {}))
+    assert value(ad, everything) == 1.0
+    assert value(ad, all_but_one) == pytest.approx((datasets - 1) / datasets)
+
+
+# --- the rank
+
+
+def test_the_rank_is_the_share_of_datasets_where_a_size_is_missing():
+    assert rank(slot("'ska:a'=\"AVAILABLE\""), A, B, sizes={A: 900}) == 0.5
+
+
+def test_the_rank_is_the_share_of_bytes_where_all_sizes_are_known():
+    assert rank(slot("'ska:a'=\"AVAILABLE\""), A, B, sizes={A: 900, B: 100}) == 0.9
+
+
+def test_a_dataset_on_its_way_counts_half():
+    assert rank(slot("'ska:a'=\"STAGING\""), A, B, sizes={A: 900, B: 100}) == 0.45
+
+
+def test_sizes_that_are_all_zero_are_not_divided_by():
+    assert rank(slot("'ska:a'=\"AVAILABLE\""), A, B, sizes={A: 0, B: 0}) == 0.5
+
+
+def test_old_facts_and_unhydrated_slots_rank_nothing():
+    assert rank(slot("'ska:a'=\"AVAILABLE\"", age=30000)) == 0.0
+    assert rank(ClassAd("[Cpus = 8]")) == 0.0
+
+
+def test_the_users_own_rank_is_added_to():
+    ad = job(rank_expression([A], {}), RequiredBytes=ClassAd({}))
+    ad["DataLocalityRank"] = ad.lookup("X")
+    ad["Rank"] = ExprTree(job_rank_expression("TARGET.Mips", 1000.0))
+    assert value(ad, slot("'ska:a'=\"AVAILABLE\"", Mips=7), "Rank") == 1007.0
+    assert value(ad, slot("'ska:a'=\"AVAILABLE\""), "Rank") == 1000.0  # an undefined Rank is 0
+
+
+def test_the_users_own_requirements_stay_together():
+    assert requirements_expression("A || B") == "(A || B) && MY.DataLocalityHere"
+
+
+def test_jobs_without_datasets_do_not_disturb_the_negotiators_term():
+    ad = ClassAd("[Cpus = 8]")
+    ad["X"] = ExprTree(f"{PRE_JOB_TERM} + (5)")
+    assert value(ad, ClassAd('[Owner = "alice"]')) == 5.0
+    assert value(ad, ClassAd("[DataLocalityRank = 1.0]")) == 1e9 + 5
+
+
+@pytest.mark.parametrize(
+    ("said", "starts"), [("true", True), ("false", False), ("undefined", True), ("error", True)]
+)
+def test_a_startd_refuses_only_jobs_that_say_they_are_not_here(said, starts):
+    ad = ClassAd()
+    ad["X"] = ExprTree(f"(true) && {START_CLAUSE}")
+    assert value(ad, ClassAd(f"[DataLocalityHere = {said}]")) is starts
+
+
+def test_a_startd_without_a_job_is_willing():
+    ad = ClassAd()
+    ad["X"] = ExprTree(f"(true) && {START_CLAUSE}")
+    assert ad.eval("X") is True
+
+
+# --- deadlines
+
+
+def test_deadlines_are_rounded_up_so_that_jobs_share_an_autocluster():
+    assert any_after(1_000_000, 3600) == any_after(1_000_100, 3600) == 1_003_800
+
+
+def test_long_waits_are_rounded_to_a_twelfth():
+    day = 86_400
+    assert any_after(1_000_000, day) % (day // 12) == 0
+    assert 0 <= any_after(1_000_000, day) - (1_000_000 + day) < day // 12
+
+
+def test_no_job_is_given_less_time_than_it_asked_for():
+    assert any_after(600, 0) == 600
+    assert any_after(601, 0) == 900
+
+
+# --- the texts
+
+
+def test_knobs_show_what_the_operator_chose():
+    policy = PoolPolicy("require", "lofar", timedelta(hours=1), rank_weight=5, staging_credit=0.25)
+    text = schedd_config(policy, {})
+    for line in (
+        "DATALOCALITY_DEFAULT_MODE = require",
+        "DATALOCALITY_DEFAULT_SCOPE = lofar",
+        "DATALOCALITY_MAX_AGE = 3600",
+        "DATALOCALITY_WAIT = 3600",
+        "DATALOCALITY_SETTLE = 600",
+        "DATALOCALITY_STEP = 300",
+        "DATALOCALITY_RANK_WEIGHT = 5.0",
+        "DATALOCALITY_STAGING_CREDIT = 0.25",
+    ):
+        assert line in text.splitlines()
+
+
+def test_facts_count_by_default_until_a_quarter_of_an_hour_before_the_daemons_bound():
+    assert PoolPolicy().max_age == timedelta(hours=5, minutes=45)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("default_mode", "maybe"),
+        ("default_scope", "a b"),
+        ("default_scope", "a:b"),
+        ("default_scope", "$(X)"),
+        ("staging_credit", 1.5),
+        ("rank_weight", -1),
+        ("max_age", timedelta(0)),
+        ("wait", timedelta(days=800)),
+        ("rounding_floor", timedelta(0)),
+    ],
+)
+def test_a_policy_no_schedd_could_read_is_refused_by_name(field, wrong):
+    with pytest.raises(ValueError, match=field):
+        PoolPolicy(**{field: wrong})
+
+
+@pytest.mark.parametrize("observe", [False, True])
+def test_every_text_extends_what_the_pool_has(observe):
+    text = schedd_config(PoolPolicy(), {}, observe=observe)
+    for name in (
+        "JOB_TRANSFORM_NAMES",
+        "SUBMIT_REQUIREMENT_NAMES",
+        "IMMUTABLE_JOB_ATTRS",
+        "PROTECTED_JOB_ATTRS",
+    ):
+        assert re.search(rf"^{name} = \$\({name}\) ", text, re.MULTILINE)
+    assert (
+        "NEGOTIATOR_PRE_JOB_RANK = 1e9 * (TARGET.DataLocalityRank ?: 0.0) + ($(NEGOTIATOR_PRE_JOB_RANK))"
+        in (negotiator_config({}, observe=observe))
+    )
+
+
+def test_every_line_of_a_text_is_short_enough_for_a_screen_or_is_an_expression():
+    for line in schedd_config(PoolPolicy(), {"JOB_TRANSFORM_NAMES": "X " * 9}).splitlines():
+        assert len(line) < 130 or not line.startswith("#")
+
+
+def test_the_negotiators_term_stands_alone_where_the_pool_had_set_nothing():
+    lines = negotiator_config({"NEGOTIATOR_PRE_JOB_RANK": ""}).splitlines()
+    assert f"NEGOTIATOR_PRE_JOB_RANK = {PRE_JOB_TERM}" in lines
+
+
+def test_depth_first_is_advised_not_set():
+    lines = negotiator_config({}).splitlines()
+    assert "# NEGOTIATOR_DEPTH_FIRST = true" in lines
+    assert not any(line.startswith("NEGOTIATOR_DEPTH_FIRST") for line in lines)
+
+
+def test_observing_changes_no_requirements_and_no_start_and_refuses_nothing():
+    text = schedd_config(PoolPolicy(), {}, observe=True)
+    assert "SET Requirements" not in text
+    assert "DataLocalityHere" not in text.replace(
+        "PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) DataLocalityHere", ""
+    )
+    for name in REFUSALS:
+        asked = f"SUBMIT_REQUIREMENT_{name} = " in text
+        assert asked is (f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true" in text.splitlines())
+    assert not any(line.startswith("START") for line in startd_config({}, observe=True).splitlines())
+
+
+def test_the_texts_do_not_change_once_they_are_in_force():
+    before = {
+        "JOB_TRANSFORM_NAMES": "Site Group",
+        "SUBMIT_REQUIREMENT_NAMES": "",
+        "IMMUTABLE_JOB_ATTRS": "Owner",
+        "PROTECTED_JOB_ATTRS": "",
+        "START": "Cpus > 1 && (X)",
+        "NEGOTIATOR_PRE_JOB_RANK": DEFAULT_PRE_JOB_RANK,
+    }
+    after = {
+        "JOB_TRANSFORM_NAMES": "Site Group DataLocality",
+        "SUBMIT_REQUIREMENT_NAMES": " " + " ".join(REFUSALS),
+        "IMMUTABLE_JOB_ATTRS": f"Owner {' '.join(IMMUTABLE)}",
+        "PROTECTED_JOB_ATTRS": " DataLocalityHere",
+        "START": f"(Cpus > 1 && (X)) && {START_CLAUSE}",
+        "NEGOTIATOR_PRE_JOB_RANK": f"{PRE_JOB_TERM} + ({DEFAULT_PRE_JOB_RANK})",
+    }
+    assert schedd_config(PoolPolicy(), after) == schedd_config(PoolPolicy(), before)
+    assert startd_config(after) == startd_config(before)
+    assert negotiator_config(after) == negotiator_config(before)
+
+
+def test_a_value_with_a_line_break_cannot_leave_its_comment():
+    for line in startd_config({"START": "A &&\nFOO = 1"}).splitlines():
+        assert not line.startswith("FOO")
+
+
+# --- taking it out again
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "left"),
+    [
+        ("START", f"(True) && {START_CLAUSE}", "True"),
+        ("START", f"((A) && (B)) && {START_CLAUSE}", "(A) && (B)"),
+        ("START", f"((A) && {START_CLAUSE}) && {START_CLAUSE}", "A"),
+        ("START", "(A) && (B)", "(A) && (B)"),
+        ("NEGOTIATOR_PRE_JOB_RANK", f"{PRE_JOB_TERM} + ({DEFAULT_PRE_JOB_RANK})", DEFAULT_PRE_JOB_RANK),
+        ("NEGOTIATOR_PRE_JOB_RANK", PRE_JOB_TERM, ""),
+        ("NEGOTIATOR_PRE_JOB_RANK", DEFAULT_PRE_JOB_RANK, DEFAULT_PRE_JOB_RANK),
+        ("JOB_TRANSFORM_NAMES", "X, DataLocality,Y", "X Y"),
+        ("JOB_TRANSFORM_NAMES", "X, Y", "X, Y"),
+        ("JOB_TRANSFORM_NAMES", "DataLocalityOfOthers", "DataLocalityOfOthers"),
+        ("SUBMIT_REQUIREMENT_NAMES", " ".join(REFUSALS), ""),
+        ("IMMUTABLE_JOB_ATTRS", f"Foo {' '.join(IMMUTABLE)}", "Foo"),
+    ],
+)
+def test_without_ours_a_value_is_what_it_was(name, value, left):
+    assert without_ours(name, value) == left
+
+
+def test_removal_gives_back_what_was_there_and_says_what_it_cannot():
+    texts = removal(
+        {"schedd": {"JOB_TRANSFORM_NAMES": "X DataLocality"}, "startd": {"START": f"(A) && {START_CLAUSE}"}}
+    )
+    assert set(texts) == {"schedd", "startd", "negotiator"}
+    assert "JOB_TRANSFORM_NAMES = X" in texts["schedd"].splitlines()
+    assert "START = A" in texts["startd"].splitlines()
+    assert "NEGOTIATOR_PRE_JOB_RANK could not be read" in texts["negotiator"]
+
+
+def test_the_longest_did_the_model_reads_is_the_longest_a_schedd_takes():
+    assert f"{{1,{MAX_DID_CHARS}}}" in schedd_config(PoolPolicy(), {})
+
+
+def test_one_dataset_reads_like_the_contract():
+    assert available_expression([A]) == (
+        '(TARGET.DatasetStates["ska:a"] =?= "AVAILABLE" && '
+        '((time() - (TARGET.DatasetAsOf["ska:a"] ?: TARGET.DataLocalityAsOf))'
+        " < MY.DataLocalityMaxAge) =?= true)"
+    )

@@ -1,0 +1,523 @@
+"""What the Rucio adapter makes of rows, and what it says of a server that misbehaves (a stand-in)."""
+
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from adapters._rucio_rows import (
+    BadRow,
+    Count,
+    DatasetRow,
+    Lock,
+    Movement,
+    Part,
+    Storage,
+    container_replicas,
+    counted,
+    dataset_replicas,
+    dataset_rows,
+    file_replicas,
+    locks,
+    movements,
+    state_at,
+)
+from adapters.rucio import RucioCatalogue, RucioSettings
+from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.model import Did, Replica, ReplicaState, Seen, Site, Unseen
+
+L1, L2, BOTH = Did("lofar:L1"), Did("lofar:L2"), Did("lofar:both")
+UK, AU = Site("UK"), Site("AU")
+DISK, TAPE = Storage("UK-DISK", UK, tape=False), Storage("UK-TAPE", UK, tape=True)
+HOMELESS, GONE = Storage("X", None, tape=False), Storage("Y", None, tape=False, deleted=True)
+STORAGES = {each.name: each for each in (DISK, TAPE, HOMELESS, GONE)}
+COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK = (
+    ReplicaState.COMPLETE,
+    ReplicaState.INCOMING,
+    ReplicaState.PARTIAL,
+    ReplicaState.ON_TAPE,
+    ReplicaState.STUCK,
+)
+MOVING, JAMMED, BOTH_WAYS, STILL = (
+    Movement(moving=True),
+    Movement(stuck=True),
+    Movement(moving=True, stuck=True),
+    Movement(),
+)
+
+
+def files(available: int, length: int = 4) -> Count:
+    return Count(length, available, length * 10, available * 10)
+
+
+@pytest.mark.parametrize(
+    ("count", "movement", "on_disk"),
+    [
+        (files(4), STILL, (COMPLETE, 1.0)),
+        (files(4), JAMMED, (COMPLETE, 1.0)),
+        (files(5), STILL, (COMPLETE, 1.0)),
+        (files(0), MOVING, (INCOMING, 0.0)),
+        (files(1), MOVING, (INCOMING, 0.25)),
+        (files(1), BOTH_WAYS, (INCOMING, 0.25)),
+        (files(3), JAMMED, (STUCK, 0.75)),
+        (files(0), JAMMED, (STUCK, 0.0)),
+        (files(3), STILL, (PARTIAL, 0.75)),
+        (files(0), STILL, None),
+        (files(0, 0), STILL, None),
+        (files(0, 0), MOVING, (INCOMING, 0.0)),
+    ],
+)
+def test_a_count_and_what_moves_make_a_state_on_disk(count, movement, on_disk):
+    assert state_at(DISK, count, movement) == on_disk
+
+
+@pytest.mark.parametrize("movement", [STILL, MOVING, JAMMED])
+def test_on_tape_only_a_whole_copy_counts_and_nothing_arrives_on_disk(movement):
+    assert state_at(TAPE, files(4), movement) == (ON_TAPE, 0.0)
+    assert state_at(TAPE, files(3), movement) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "fraction"),
+    [
+        (Count(4, 1, 100, 70), 0.7),
+        (Count(4, 1, 0, 0), 0.25),
+        (Count(4, 1, 3003.0, 1001.0), 1 / 3),
+        (Count(0, 0, 0, 0), 0.0),
+        (Count(4, 3, 100, 130), 1.0),
+    ],
+)
+def test_a_fraction_is_of_bytes_and_of_files_where_bytes_are_unknown(count, fraction):
+    assert count.fraction == pytest.approx(fraction)
+
+
+def test_elements_without_a_site_say_nothing_and_deleted_ones_neither():
+    counts = {"UK-DISK": files(4), "X": files(4), "Y": files(4)}
+    assert dataset_replicas(L1, counts, {}, STORAGES) == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
+
+
+def test_data_at_an_element_that_was_not_listed_is_no_absence():
+    with pytest.raises(BadRow, match="NEW"):
+        dataset_replicas(L1, {"NEW": files(4)}, {}, STORAGES)
+
+
+def test_a_lock_alone_makes_an_incoming_replica():
+    assert dataset_replicas(L1, {}, {"UK-DISK": MOVING, "NEW": MOVING}, STORAGES) == (
+        Replica(L1, UK, INCOMING, 0.0, "UK-DISK"),
+    )
+
+
+def test_files_and_archives_at_one_element_are_not_added_up():
+    rows = [DatasetRow(L1, "UK-DISK", files(n), "") for n in (2, 3, 1)]
+    assert counted(rows) == {"UK-DISK": files(3)}
+
+
+def test_locks_of_suspended_rules_move_nothing():
+    rows = [Lock(L1, "A", "REPLICATING", "r1"), Lock(L1, "B", "REPLICATING", "r2"), Lock(L1, "C", "OK", "r3")]
+    rows += [Lock(L1, "D", "STUCK", "r4"), Lock(L1, "D", "REPLICATING", "r1")]
+    assert movements(rows, frozenset({"r2"})) == {"A": MOVING, "B": JAMMED, "C": STILL, "D": BOTH_WAYS}
+
+
+def test_a_file_is_complete_moving_or_not_there():
+    states = {"UK-DISK": "COPYING", "UK-TAPE": "AVAILABLE", "X": "AVAILABLE"}
+    said = {(r.storage, r.state) for r in file_replicas(L1, states, STORAGES)}
+    assert said == {("UK-DISK", INCOMING), ("UK-TAPE", ON_TAPE)}
+    assert file_replicas(L1, {"UK-DISK": "BAD", "UK-TAPE": "UNAVAILABLE"}, STORAGES) == ()
+
+
+def part(*replicas: tuple[Site, ReplicaState, float], size: int | None = 10) -> Part:
+    return Part(tuple(Replica(L1, *replica, storage="S") for replica in replicas), size)
+
+
+@pytest.mark.parametrize(
+    ("parts", "at_uk"),
+    [
+        ([part((UK, COMPLETE, 1.0)), part((UK, COMPLETE, 1.0))], {(COMPLETE, 1.0)}),
+        ([part((UK, COMPLETE, 1.0), size=30), part((AU, COMPLETE, 1.0))], {(PARTIAL, 0.75)}),
+        ([part((UK, COMPLETE, 1.0), size=30), part(size=None)], {(PARTIAL, 0.5)}),
+        ([part((UK, COMPLETE, 1.0)), part((UK, INCOMING, 0.5))], {(INCOMING, 0.75)}),
+        ([part((UK, STUCK, 0.5)), part((UK, INCOMING, 0.5))], {(INCOMING, 0.5)}),
+        ([part((UK, COMPLETE, 1.0)), part((UK, STUCK, 0.0))], {(STUCK, 0.5)}),
+        ([part((UK, COMPLETE, 1.0), (UK, STUCK, 0.5)), part((UK, COMPLETE, 1.0))], {(COMPLETE, 1.0)}),
+        ([part((UK, ON_TAPE, 0.0)), part((UK, ON_TAPE, 0.0))], {(ON_TAPE, 0.0)}),
+        (
+            [part((UK, ON_TAPE, 0.0)), part((UK, ON_TAPE, 0.0), (UK, COMPLETE, 1.0))],
+            {(ON_TAPE, 0.0), (PARTIAL, 0.5)},
+        ),
+        ([part((UK, ON_TAPE, 0.0)), part((UK, COMPLETE, 1.0))], {(PARTIAL, 0.5)}),
+        ([part((UK, ON_TAPE, 0.0)), part((AU, COMPLETE, 1.0))], set()),
+    ],
+)
+def test_a_container_is_what_its_datasets_are_together(parts, at_uk):
+    said = {(r.state, r.fraction) for r in container_replicas(BOTH, parts) if r.site == UK}
+    assert said == at_uk
+
+
+ROW = {
+    "scope": "lofar", "name": "L1", "rse": "UK-DISK", "length": 4, "available_length": 4, "bytes": 40,
+    "available_bytes": 40, "updated_at": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "<html>",
+        None,
+        [],
+        {**ROW, "length": "4"},
+        {**ROW, "length": -1},
+        {**ROW, "length": True},
+        {**ROW, "bytes": float("nan")},
+        {**ROW, "bytes": float("inf")},
+        {**ROW, "rse": None},
+        {**ROW, "name": 7},
+        {},
+    ],
+)
+def test_a_row_that_is_not_one_is_refused_whole(damage):
+    with pytest.raises(BadRow):
+        dataset_rows([ROW, damage], "rows")
+    with pytest.raises(BadRow):
+        locks([{**ROW, "state": "OK", "rule_id": "r"}, "text"], "rows")
+
+
+def test_a_row_before_it_was_counted_has_no_sizes_and_is_still_a_row():
+    (row,) = dataset_rows([{**ROW, "length": None, "bytes": None}], "rows")
+    assert (row.count.length, row.count.complete) == (0, False)
+
+
+# -- a server that misbehaves
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+def json_lines(*rows: object) -> Answer:
+    return body("".join(json.dumps(row) + "\n" for row in rows), "application/x-json-stream")
+
+
+def body(text: str, kind: str = "application/json", status: int = 200, **headers: str) -> Answer:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(status)
+        request.send_header("Content-Type", kind)
+        request.send_header("Content-Length", str(len(text.encode())))
+        for name, value in headers.items():
+            request.send_header(name.replace("_", "-"), value)
+        request.end_headers()
+        request.wfile.write(text.encode())
+
+    return answer
+
+
+def one_of(first: Answer, then: Answer, when: Callable[[], bool]) -> Answer:
+    """*first* as long as *when* says so, else *then*."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        (first if when() else then)(request)
+
+    return answer
+
+
+def raw(text: str, *, drip: bool = False) -> Answer:
+    """Exactly *text*, then the end; with *drip* a byte each 20 ms for as long as anybody listens."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.close_connection = True
+        request.wfile.write(text.encode())
+        while drip and not request.server.stopping.wait(0.02):
+            request.wfile.write(b"x")
+
+    return answer
+
+
+class StandIn(ThreadingHTTPServer):
+    """A stand-in for Rucio with lofar:L1 and lofar:L2 whole at UK-DISK; ``answers`` are by path."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Request)
+        self.stopping = threading.Event()
+        self.asked: list[tuple[str, str]] = []
+        names = [
+            {"scope": "lofar", "name": name, "did_type": "DATASET", "bytes": 40} for name in ("L1", "L2")
+        ]
+        rows = [{**ROW, "name": name} for name in ("L1", "L2")]
+        self.answers: dict[str, Answer] = {
+            "/auth/userpass": body("", "application/octet-stream", X_Rucio_Auth_Token="token-of-stand-in"),
+            "/rses/": json_lines({"rse": "UK-DISK", "rse_type": "DISK", "deleted": False}),
+            "/rses/UK-DISK/attr/": body('{"site": "UK"}'),
+            "/dids/bulkmeta": json_lines(*names),
+            "/replicas/datasets_bulk": json_lines(*rows),
+            "/replicas/lofar/L1/datasets": json_lines(rows[0]),
+            "/replicas/lofar/L2/datasets": json_lines(rows[1]),
+            "/dids/lofar/L1/rules": json_lines(),
+            "/locks/bulk_locks_for_dids": json_lines(),
+            "/scopes/": body('["lofar"]'),
+            "/dids/lofar/dids/search": json_lines(*names),
+        }
+
+    def handle_error(self, *_):
+        """Clients that hang up are what these tests are about."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: StandIn
+
+    def do_GET(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        path = self.path.partition("?")[0]
+        self.server.asked.append((path, self.rfile.read(length).decode()))
+        self.server.answers.get(path, body('{"ExceptionClass": "DataIdentifierNotFound"}', status=404))(self)
+
+    do_POST = do_GET  # noqa: N815 (http.server's name)
+
+    def log_message(self, *_) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    with StandIn() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server
+        server.stopping.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def asking(stand_in, tmp_path):
+    """Makes a catalogue on the stand-in, closed at the end."""
+    made = []
+
+    def make(**changes) -> RucioCatalogue:
+        settings = {
+            "name": "rucio",
+            "url": f"http://127.0.0.1:{stand_in.server_port}",
+            "account": "hydrator",
+            "username": "somebody",
+            "password": "a-secret-word",
+            "token_dir": tmp_path,
+            "timeout": timedelta(seconds=5),
+            "deadline": timedelta(seconds=20),
+            **changes,
+        }
+        made.append(
+            RucioCatalogue(RucioSettings(**settings), lambda: datetime.fromtimestamp(time.time(), UTC))
+        )
+        return made[-1]
+
+    yield make
+    for catalogue in made:
+        catalogue.close()
+
+
+@contextmanager
+def fails_as(kind: type[CatalogueError], *words: str):
+    with pytest.raises(CatalogueError) as failure:
+        yield
+    assert isinstance(failure.value, kind), repr(failure.value)
+    assert failure.value.catalogue == "rucio"
+    text = str(failure.value)
+    assert all(word in text for word in words), text
+    assert "a-secret-word" not in text
+    assert "token-of-stand-in" not in text
+    assert "\n" not in text
+
+
+def test_the_stand_in_is_read_as_a_real_one_would_be(asking):
+    survey = asking().read({L1})
+    assert survey.sites == {UK}
+    assert survey.readings[L1].replicas == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
+
+
+HTML = body("<html>Log in</html>", "text/html; charset=utf-8")
+CHUNKED = "HTTP/1.1 200 OK\r\nContent-Type: application/x-json-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+EVERYWHERE = ("/auth/userpass", "/rses/", "/rses/UK-DISK/attr/", "/dids/bulkmeta", "/replicas/datasets_bulk",
+              "/replicas/lofar/L1/datasets")  # fmt: skip
+FAULTS = {
+    "500": (body("oh", status=500), CatalogueUnreachable),
+    "429": (body("slow down", status=429), CatalogueUnreachable),
+    "403": (body("no", status=403), CatalogueDenied),
+    "401 for ever": (body("no", status=401, ExceptionClass="CannotAuthenticate"), CatalogueDenied),
+    "a redirect": (body("", status=302, Location="https://sso.example.org/"), CatalogueGarbled),
+    "a web page": (HTML, CatalogueGarbled),
+    "a broken-off answer": (raw(CHUNKED + '6\r\n{"a":1'), CatalogueUnreachable),
+    "half of the length it told": (
+        raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"),
+        CatalogueUnreachable,
+    ),
+    "no length": (raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{}"), CatalogueGarbled),
+    "no HTTP": (raw("220 mail ready\r\n"), CatalogueUnreachable),
+    "silence": (raw(""), CatalogueUnreachable),
+}
+
+
+@pytest.mark.parametrize("path", EVERYWHERE)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_stand_in_that_fails_is_never_taken_for_an_empty_one(asking, stand_in, path, fault):
+    stand_in.answers[path], kind = FAULTS[fault]
+    if path == "/auth/userpass" and fault in {"a broken-off answer", "half of the length it told"}:
+        kind = CatalogueGarbled  # a login's body is not read: what counts is that it brought no token
+    with fails_as(kind):
+        asking().read({L1})
+
+
+NONSENSE = ("not json", '{"rse": ', '"text"', "[1]", '{"rse": 7}', '{"scope": "lofar"}')
+RECORDS = NONSENSE[-2:]  # a fair answer where any attribute may be
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [(p, t) for p in EVERYWHERE[1:] for t in NONSENSE if not (p.endswith("/attr/") and t in RECORDS)],
+)
+def test_a_stand_in_that_talks_nonsense_is_garbled(asking, stand_in, path, text):
+    stand_in.answers[path] = body(text + "\n", "application/x-json-stream")
+    with fails_as(CatalogueGarbled):
+        asking().read({L1})
+
+
+def test_a_stand_in_without_storage_elements_is_not_an_empty_catalogue(asking, stand_in):
+    stand_in.answers["/rses/"] = json_lines()
+    with fails_as(CatalogueGarbled, "storage elements"):
+        asking().read(frozenset())
+
+
+def test_503_is_asked_again_before_it_counts(asking, stand_in):
+    good, left = stand_in.answers["/rses/"], [True, True]
+    stand_in.answers["/rses/"] = one_of(body("", status=503), good, lambda: bool(left and left.pop()))
+    assert asking().read(frozenset()).sites == {UK}
+    stand_in.answers["/rses/"] = body("", status=503)
+    with fails_as(CatalogueUnreachable, "503"):
+        asking().read(frozenset())
+
+
+SIZED = CHUNKED.replace("Transfer-Encoding: chunked", "Content-Length: 99999")
+
+
+@pytest.mark.parametrize("path", ["/rses/", "/replicas/lofar/L1/datasets"])
+@pytest.mark.parametrize("start", ["HTTP/1.1 200 O", CHUNKED + "fffff\r\n", SIZED])
+def test_a_stand_in_that_drips_for_ever_is_left_at_the_deadline(asking, stand_in, path, start):
+    stand_in.answers[path] = raw(start, drip=True)
+    began = time.monotonic()
+    with fails_as(CatalogueUnreachable, "no complete answer within 0.5 s"):
+        asking(deadline=timedelta(seconds=0.5)).read({L1})
+    assert time.monotonic() - began < 4
+
+
+def test_after_a_deadline_the_next_poll_is_a_new_one(asking, stand_in):
+    good = stand_in.answers["/rses/"]
+    stand_in.answers["/rses/"] = raw(CHUNKED, drip=True)
+    catalogue = asking(deadline=timedelta(seconds=0.5))
+    with fails_as(CatalogueUnreachable):
+        catalogue.read({L1})
+    stand_in.answers["/rses/"] = good
+    assert isinstance(catalogue.read({L1}).readings[L1], Seen)
+
+
+def test_a_stand_in_that_never_answers_meets_the_timeout(asking, stand_in):
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        catalogue = asking(url=f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout=timedelta(seconds=0.2))
+        with fails_as(CatalogueUnreachable):
+            catalogue.read(frozenset())
+
+
+def test_the_dataset_that_cannot_be_counted_is_unseen_and_the_others_are_seen(asking, stand_in):
+    stand_in.answers["/replicas/lofar/L2/datasets"] = body("oh", status=500)
+    readings = asking().read({L1, L2}).readings
+    assert isinstance(readings[L1], Seen)
+    assert isinstance(readings[L2], Unseen)
+    assert "HTTP 500" in readings[L2].reason
+
+
+def about_l2(stand_in: StandIn) -> Callable[[], bool]:
+    return lambda: '"L2"' in stand_in.asked[-1][1]
+
+
+def test_a_batch_that_fails_leaves_the_other_batches_seen(asking, stand_in):
+    path = "/replicas/datasets_bulk"
+    stand_in.answers[path] = one_of(body("", status=429), stand_in.answers[path], about_l2(stand_in))
+    readings = asking(batch=1).read({L1, L2}).readings
+    assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
+
+
+def test_one_name_over_which_the_stand_in_stumbles_is_found_by_halving(asking, stand_in):
+    path = "/replicas/datasets_bulk"
+    stand_in.answers[path] = one_of(body("", status=500), stand_in.answers[path], about_l2(stand_in))
+    readings = asking().read({L1, L2}).readings
+    assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
+
+
+def test_a_stand_in_that_stumbles_over_everything_is_soon_let_alone(asking, stand_in):
+    stand_in.answers["/dids/bulkmeta"] = body("", status=500)
+    with fails_as(CatalogueUnreachable):
+        asking().read({Did(f"lofar:L{n}") for n in range(1000)})
+    assert len(stand_in.asked) < 200
+
+
+def test_a_name_that_the_bulk_answer_leaves_out_is_absent_only_after_a_404(asking, stand_in):
+    stand_in.answers["/dids/bulkmeta"] = json_lines()
+    assert asking().read({L1}).readings[L1].replicas == ()
+    assert ("/dids/lofar/L1", "") in stand_in.asked
+    stand_in.answers["/dids/lofar/L1"] = body("", status=500)
+    with fails_as(CatalogueUnreachable):
+        asking().read({L1})
+
+
+def test_data_at_an_element_the_stand_in_did_not_list_makes_the_dataset_unseen(asking, stand_in):
+    stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "rse": "NEW"})
+    readings = asking().read({L1, L2}).readings
+    assert "NEW" in readings[L1].reason
+    assert isinstance(readings[L2], Seen)
+
+
+def test_a_site_once_known_outlives_a_failing_attribute_call(asking, stand_in):
+    catalogue = asking(attributes_every=timedelta(0))
+    assert catalogue.read(frozenset()).sites == {UK}
+    stand_in.answers["/rses/UK-DISK/attr/"] = body("", status=500)
+    assert catalogue.read(frozenset()).sites == {UK}
+
+
+def test_when_twins_cannot_be_looked_for_the_readings_still_count(asking, stand_in):
+    stand_in.answers["/scopes/"] = body("", status=500)
+    reading = asking().read({L1}).readings[L1]
+    assert (reading.replicas[0].state, reading.twins) == (COMPLETE, frozenset())
+
+
+@pytest.mark.parametrize("path", ["/scopes/", "/dids/lofar/dids/search"])
+def test_find_gives_all_or_fails(asking, stand_in, path):
+    assert asking().find(["lofar:L*"]) == {L1, L2}
+    for fault, kind in (body("", status=500), CatalogueUnreachable), (HTML, CatalogueGarbled):
+        stand_in.answers[path] = fault
+        with fails_as(kind):
+            asking().find(["lofar:L*"])
+
+
+def test_a_rucio_cfg_of_somebody_else_changes_nothing(asking, tmp_path, monkeypatch):
+    broken = tmp_path / "rucio.cfg"
+    broken.write_text("no section = here\n")
+    monkeypatch.setenv("RUCIO_CONFIG", str(broken))
+    assert asking().read(frozenset()).sites == {UK}
+
+
+def test_the_program_keeps_its_name(asking, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/hydrator", "run"])
+    asking().read(frozenset())
+    assert sys.argv == ["/usr/bin/hydrator", "run"]
+
+
+def test_settings_do_not_show_the_password(tmp_path):
+    settings = RucioSettings(
+        name="r", url="http://r", account="a", password="a-secret-word", token_dir=tmp_path
+    )
+    assert "a-secret-word" not in repr(settings)
