@@ -61,6 +61,7 @@ class Installation:
         policy: options of ``hydrator submit pool-config``.
         extra: configuration by kind, after ours, as for the pool itself.
         settings: more TOML for the daemon's configuration.
+        identity: as whom the daemon meets the pool.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Installation:
         policy: Sequence[str] = (),
         extra: Mapping[str, str] | None = None,
         settings: str = "",
+        identity: str | None = "hydrator",
     ) -> None:
         self.pool = pool
         self.catalogue = catalogue
@@ -87,6 +89,7 @@ class Installation:
         self._policy = tuple(policy)
         self._extra = dict(extra or {})
         self._settings = settings
+        self._client_config = pool.client(identity)
         self._port = _free_port()
         self._daemon: subprocess.Popen[bytes] | None = None
 
@@ -125,7 +128,7 @@ class Installation:
 state_dir = "{self.home}/state"
 poll_seconds = {self._poll}
 [htcondor]
-config_file = "{self.pool.client_config}"
+config_file = "{self._client_config}"
 {self.catalogue.section()}
 [demand]
 ask_seconds = {self._poll}
@@ -182,7 +185,7 @@ port = {self._port}
         return self.run("submit", "pool-config", "--role", role, *self._policy, *options).stdout
 
     def cron_config(self) -> str:
-        """The STARTD_CRON job of docs/install-on-a-glidein.md; our startds share a file, so each site is named."""
+        """The STARTD_CRON job of docs/install-on-a-glidein.md; our startds share one file."""
         source = {
             "file": f"--file {self.ads}",
             "url": f"--url {self.url} --jitter 0",

@@ -1,0 +1,94 @@
+"""The installation at a limit or a fault of the real pool: size budget, dead collector, refused token."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import Pool
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+
+SUB_BANDS = 244
+
+
+@pytest.fixture(scope="module")
+def own_pool(htcondor_release: str) -> Iterator[Pool]:
+    with Pool.start(htcondor_release) as pool:
+        yield pool
+
+
+def run_of(name: str) -> list[str]:
+    """The measurement sets of one observation, named as at the LOFAR archive."""
+    return [f"lofar:{name}_SB{band:03d}_uv_pre-cal.ms" for band in range(SUB_BANDS)]
+
+
+def test_runs_of_244_sub_bands_fill_the_ad_and_one_more_is_left_out_whole_and_told(own_pool):
+    entry = len(run_of("L667520")[0]) + len("''=\"AVAILABLE\";")
+    fitting = 60_000 // entry // SUB_BANDS
+    runs = {f"L66752{number}": run_of(f"L66752{number}") for number in range(fitting + 1)}
+    catalogue = ListedCatalogue(own_pool.home)
+    catalogue.hold({did: {"UK": "available"} for dids in runs.values() for did in dids})
+    least = max(runs)
+    with Installation(own_pool, catalogue, period_seconds=1) as installed:
+        for name, dids in runs.items():
+            if name != least:  # held jobs want their datasets too, and go on wanting them
+                installed.submit(dids, mode="require", count=2, more="hold = True")
+        wanted = {name: installed.submit(dids, mode="require") for name, dids in runs.items()}
+        for name, cluster in wanted.items():
+            if name != least:
+                assert installed.ran_at(cluster, 120) == ["UK"]
+        states = installed.states_at("UK")
+        assert len(states) == fitting * SUB_BANDS
+        assert not states.keys() & set(runs[least])
+        at_uk = 'GLIDEIN_Site == "UK" && PartitionableSlot'
+        assert own_pool.slots("DataLocalityTruncated", constraint=at_uk) == [{"DataLocalityTruncated": True}]
+        (left_out,) = installed.status()["demand"]["left_out"]["UK"]
+        assert left_out == {"datasets": SUB_BANDS, "first": runs[least][0], "jobs": 1}
+        told = f"no room in the ad of UK for the datasets of 1 jobs, the first {runs[least][0]}"
+        assert told in installed.run("status").stdout
+        assert own_pool.job(wanted[least], "JobStatus") == {"JobStatus": 1}
+        own_pool.run("condor_rm", "-all", user="alice")
+
+
+def test_a_collector_that_is_down_at_the_start_delays_nothing_else_and_heals_by_itself(own_pool):
+    catalogue = ListedCatalogue(own_pool.home)
+    catalogue.hold({"down:a": {"UK": "available"}})
+    installed = Installation(own_pool, catalogue)
+    installed.install()
+    config = installed.config.read_text().replace("[demand]", '[demand]\npins = ["down:a"]')
+    installed.config.write_text(config)
+    own_pool.stop_daemon("collector")
+    try:
+        installed.start_daemon()
+        own_pool.wait(lambda: "down:a" in (installed.ads / "UK.ad").read_text(), 60, "the ad file")
+        publishers = {row["publisher"]: row["error"] for row in installed.status()["publishers"]}
+        assert publishers["file"] is None
+        assert publishers["http"] is None
+        assert own_pool.collector in publishers["collector"]
+        failed = installed.run("once", check=False)
+        assert failed.returncode == 1
+    finally:
+        own_pool.start_daemon("collector")
+    own_pool.wait(lambda: len(own_pool.ads('MyType == "DataLocality"', "Name")) == 3, 60, "the site ads")
+    assert installed.stop_daemon() == 0
+
+
+def test_a_refused_token_is_told_with_what_to_do_and_the_other_roads_stay_open(own_pool):
+    catalogue = ListedCatalogue(own_pool.home)
+    catalogue.hold({"denied:a": {"UK": "available"}})
+    installed = Installation(own_pool, catalogue, identity="alice")
+    installed.install()
+    done = installed.run("once", check=False)
+    assert done.returncode == 1
+    (told,) = [line for line in done.stderr.splitlines() if "publisher collector" in line]
+    assert "alice@pool.test" in told
+    assert "ALLOW_DAEMON" in told
+    assert "Traceback" not in done.stderr
+    assert (installed.ads / "UK.ad").exists()
+    check = installed.run("check", "--json", check=False)
+    assert check.returncode == 1
+    (failed,) = [finding for finding in json.loads(check.stdout) if finding["level"] == "fail"]
+    assert failed["subject"] == "collector"
+    assert "ALLOW_DAEMON" in failed["todo"]
