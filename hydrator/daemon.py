@@ -63,6 +63,7 @@ class Daemon:
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry, __version__)
         self._report: Report | None = None
+        self._unasked: dict[str, str] = {}
         self._parts: Parts | None = None
         self._server: Server | None = None
         self._scheduler: BackgroundScheduler | None = None
@@ -146,14 +147,22 @@ class Daemon:
     def _asked(self, cycle: Cycle) -> bool:
         new = cycle.ask_demand()
         self._state = cycle.state
-        if cycle.demand_error:
-            _log.warning("demand kept", why=cycle.demand_error)
-        unasked = {schedd: a.reason for schedd, a in cycle.schedds.items() if isinstance(a, Unseen)}
-        if unasked and not cycle.demand_error:
-            _log.warning("demand kept", schedds=unasked)
+        self._tell_unasked(cycle)
         if new:
             _log.info("demand", new=len(new), first=min(new))
         return bool(new)
+
+    def _tell_unasked(self, cycle: Cycle) -> None:
+        """Log who could not be asked, once until that changes."""
+        unasked = {schedd: a.reason for schedd, a in cycle.schedds.items() if isinstance(a, Unseen)}
+        trouble = {"collector": cycle.demand_error} if cycle.demand_error else unasked
+        if trouble == self._unasked:
+            return
+        self._unasked = trouble
+        if trouble:
+            _log.warning("demand kept", unasked=trouble)
+        else:
+            _log.info("demand", unasked="nobody any more")
 
     def _cycled(self, cycle: Cycle) -> bool:
         begun = time.monotonic()

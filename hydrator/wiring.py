@@ -25,7 +25,7 @@ from .ports import Catalogue, Clock
 from .store import State, Store
 
 _MARGIN = timedelta(minutes=15)
-"""How much sooner jobs stop trusting a fact than the daemon does, so that they never meet an UNKNOWN first."""
+"""How much sooner jobs stop trusting a fact than the daemon does: they never meet an UNKNOWN first."""
 
 
 def system_clock() -> datetime:
