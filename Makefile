@@ -35,7 +35,7 @@ lint: $(READY) ## ruff, mypy (strict) and the import contracts
 test: lint ## all but the slow and the deploy suites, with a real HTCondor pool and a real Rucio server
 	$(PYTEST) -m "not slow" --ignore=tests/deploy $(PYTEST_ARGS)
 
-test-fast: $(READY) ## unit, property and contract tests that start no server (seconds)
+test-fast: $(READY) ## unit, property and contract tests that start no server (a minute)
 	$(PYTEST) -m "not slow and not pool and not rucio" tests/unit tests/properties tests/contracts $(PYTEST_ARGS)
 
 test-slow: $(READY) ## tests that take minutes

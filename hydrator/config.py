@@ -85,7 +85,16 @@ class RucioSource(_Section):
     token_file: Path | None = None
     ca_cert: Path | None = None
     vo: str | None = None
-    timeout_seconds: Seconds = 60
+    timeout_seconds: Seconds = Field(30, description="for one read of a socket")
+    deadline_seconds: Seconds = Field(
+        120, description="for a whole poll; what is not answered by then is unseen"
+    )
+    verify_minutes: Annotated[float, Field(ge=0, le=1440)] = Field(
+        10, description="how long a dataset whose cheap row did not change is believed without being counted"
+    )
+    deep_calls: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        2000, description="how many datasets one poll may count file by file; the rest wait their turn"
+    )
     site_attribute: str | None = Field("site", description="the RSE attribute that names its site")
     rse_sites: dict[str, SiteName] = Field(
         default_factory=dict, description="RSE = site, wins over the attribute"

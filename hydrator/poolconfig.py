@@ -391,7 +391,8 @@ _REMOVAL = """\
 # have this read after it; then condor_reconfig. Jobs already queued keep the expressions they
 # were given; `hydrator release` lets them go anywhere."""
 
-_WORKINGS = r"""# --- what the transform and the refusals share (RequiredDatasets as text, a comma after each item)
+_WORKINGS = (
+    r"""# --- what the transform and the refusals share (RequiredDatasets as text, a comma after each item)
 DATALOCALITY_LISTED = ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", strcat(join(",", RequiredDatasets), ","), \
     regexps("(^|,)([^:,]+)(?=,)", strcat(join(",", RequiredDatasets), ","), "\\1$(DATALOCALITY_DEFAULT_SCOPE):\\2", "fg"))
 DATALOCALITY_STRINGS = (isList(RequiredDatasets) && allCompare(">=", RequiredDatasets, "") =?= true)
@@ -406,7 +407,10 @@ DATALOCALITY_GOOD = ($(DATALOCALITY_STRINGS) && $(DATALOCALITY_WHOLE) && \
 # a job of a late-materialization cluster; JobFactoryId is only in the ad that stands for the whole cluster
 DATALOCALITY_LATE = (JobMaterializeDigestFile isnt undefined && JobFactoryId is undefined)
 DATALOCALITY_EXEMPT = JobUniverse =!= 5 || RequiredDatasets is undefined || ($(DATALOCALITY_LATE) && PeriodicHoldSubCode =?= <held>)
-""".replace("<year>", str(_LONGEST_WAIT)).replace("<chars>", str(MAX_DID_CHARS)).replace("<held>", str(HELD_SUBCODE))
+""".replace("<year>", str(_LONGEST_WAIT))
+    .replace("<chars>", str(MAX_DID_CHARS))
+    .replace("<held>", str(HELD_SUBCODE))
+)
 
 _TRANSFORM_NAMES = f"""\
 # --- the transform: a bare RequiredDatasets becomes all a job needs

@@ -8,7 +8,6 @@ The mirror is the machine's own, read from its apt sources; where those name non
 
 import fcntl
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -23,7 +22,11 @@ DONE = "testbed.done"
 """A file in the root of a complete tree; it holds HTCondor's version."""
 
 _PACKAGES = "python3,procps,ca-certificates"  # the hook and condor's scripts need all of Python's library
-_ENTER = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+_ENTER = [
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"),
+]
+"""Mounts and processes of a build are its own, and end with it also when it is killed."""
 
 
 class PoolUnavailable(Exception):
@@ -120,10 +123,10 @@ def _deb822(file: Path) -> Iterator[_Source]:
 
 
 def _os_release(file: Path) -> dict[str, str]:
-    if file == Path("/etc/os-release"):
-        return platform.freedesktop_os_release()
+    if not file.is_file():
+        return {}
     pairs = (line.partition("=") for line in file.read_text("utf-8").splitlines())
-    return {name: value.strip('"') for name, _, value in pairs}
+    return {name: value.strip("\"'") for name, _, value in pairs}
 
 
 def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:

@@ -354,7 +354,7 @@ class Pool:
         """Replace the extra configuration of these kinds and have every daemon read it."""
         self._extra |= _known(extra)
         _write_extra(self.home, self._extra)
-        self.run("condor_reconfig", "-addr", self._master(), "-all")
+        self.run("condor_reconfig", "-addr", self._master())  # the master tells all daemons
 
     def stop_daemon(self, name: str) -> None:
         """Stop one daemon at once and for good: ``collector``, ``negotiator``, ``schedd``, ``startd:UK``."""
@@ -432,16 +432,17 @@ class Pool:
             time.sleep(0.2)
 
     def wait_ready(self, seconds: float = 60) -> None:
-        """Wait until central manager, schedd and all slots are in the collector."""
-        wanted = {
-            "Collector": 1,
-            "Negotiator": 1,
-            "Scheduler": 1,
-            "DaemonMaster": 1,
-            "Machine": len(self.sites),
-        }
+        """Wait until central manager, schedd and all slots are in the collector.
+
+        Raises:
+            PoolUnavailable: condor_master has ended; with the last line of its log.
+        """
+        wanted = {"Collector": 1, "Negotiator": 1, "Scheduler": 1, "Machine": len(self.sites)}
 
         def there() -> bool:
+            if not self.pids("master"):
+                last = (self.logs("master") or self.logs("start.log")).strip().splitlines()[-1:]
+                raise PoolUnavailable(f"condor_master ended at once: {' '.join(last)}")
             kinds = [ad["MyType"] for ad in self.ads("true", "MyType")]
             return all(kinds.count(kind) >= count for kind, count in wanted.items())
 
@@ -881,7 +882,7 @@ def _up(options: argparse.Namespace) -> int:
             print(
                 f"HTCondor {pool.version}, collector {pool.collector}, "
                 f"sites {' '.join(f'{s.name}:{s.cpus}' for s in pool.sites)}, up in {took:.1f} s\n"
-                f"  tools inside:    python -m testbed.pool run --user alice condor_q\n"
+                f"  tools inside:    python -m testbed.pool run --pool {pool.home} --user alice condor_q\n"
                 f"  clients outside: CONDOR_CONFIG={pool.client_config}   (as hydrator@{DOMAIN})\n"
                 f"  shared folder:   {pool.shared}   logs: {pool.home / 'log'}\n"
                 "Ctrl-C or SIGTERM stops it without a trace.",

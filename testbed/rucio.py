@@ -35,6 +35,19 @@ VERSION = "41.5.1"
 LOCK = Path(__file__).with_name("rucio-server.lock")
 SEED = Path(__file__).with_name("rucio_seed.py")
 _PR_SET_PDEATHSIG = 1
+_GUNICORN = """\
+import os, shutil
+
+worker_class = "gthread"
+workers = threads = 1  # SQLite takes one writer
+loglevel = "warning"
+timeout = 300
+keepalive = 60
+graceful_timeout = 1
+
+def on_exit(server):  # also when whoever started us was killed
+    shutil.rmtree(os.environ["RUCIO_HOME"], ignore_errors=True)
+"""
 
 
 class RucioUnavailable(Exception):
@@ -93,6 +106,7 @@ def _config(folder: Path, site_packages: Path, username: str, password: str) -> 
     database = f"sqlite:///{folder}/rucio.db"
     (folder / "log").mkdir()
     (folder / "app").mkdir()
+    (folder / "app" / "gunicorn.conf.py").write_text(_GUNICORN)
     shutil.copy(SEED, folder / "app")  # away from this file, whose name is that of Rucio's package
     (etc / "alembic.ini").write_text(
         f"[alembic]\nsqlalchemy.url = {database}\n"
@@ -224,37 +238,25 @@ def _environment(folder: Path, key: str) -> dict[str, str]:
     """Ours, less what would point Rucio or Python elsewhere."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RUCIO_", "PYTHON", "VIRTUAL_ENV"))}
     quiet = {"PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {**kept, **quiet, "RUCIO_HOME": str(folder), "TESTBED_RUCIO_KEY": key, **dict.fromkeys(("HOME", "TMPDIR"), str(folder))}
+    return {
+        **kept,
+        **quiet,
+        "RUCIO_HOME": str(folder),
+        "TESTBED_RUCIO_KEY": key,
+        **dict.fromkeys(("HOME", "TMPDIR"), str(folder)),
+    }
 
 
 def _serve(
     python: Path, folder: Path, environment: Mapping[str, str], listener: int
 ) -> subprocess.Popen[bytes]:
-    """Start gunicorn with one thread: SQLite takes one writer."""
-    gunicorn = [
-        str(python),
-        "-m",
-        "gunicorn",
-        "--worker-class",
-        "gthread",
-        "--workers",
-        "1",
-        "--threads",
-        "1",
-    ]
-    here = [
-        "--bind",
-        f"fd://{listener}",
-        "--control-socket",
-        str(folder / "ctl"),
-        "--chdir",
-        str(folder / "app"),
-    ]
-    quiet = ["--log-level", "warning", "--timeout", "300", "--keep-alive", "60", "--graceful-timeout", "1"]
+    """Start gunicorn on a socket that listens already, so nobody can take the port in between."""
+    options = ["--config", "gunicorn.conf.py", "--control-socket", str(folder / "ctl")]
+    gunicorn = [str(python), "-m", "gunicorn", *options, "--bind", f"fd://{listener}"]
     with (folder / "server.log").open("wb") as log:
         return subprocess.Popen(
-            [*gunicorn, *here, *quiet, "rucio_seed:application"],
-            cwd=folder, env=environment, pass_fds=[listener],
+            [*gunicorn, "rucio_seed:application"],
+            cwd=folder / "app", env=environment, pass_fds=[listener],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             preexec_fn=_dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
         )  # fmt: skip
@@ -269,10 +271,7 @@ def main() -> None:
         return
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    with (
-        tempfile.TemporaryDirectory(prefix="rucio-") as folder,
-        RucioServer.start(Path(folder) / "server") as rucio,
-    ):
+    with RucioServer.start(Path(tempfile.mkdtemp(prefix="rucio-"))) as rucio:
         print(f"Rucio {VERSION} at {rucio.url} after {rucio.start_seconds:.1f} s; Ctrl-C ends it")
         print(f"account {rucio.account}, username {rucio.username}, password {rucio.password}", flush=True)
         try:

@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from testbed import debian
 from testbed.pool import Pool, PoolUnavailable
+from tests.rucio_fixtures import rucio_server
+
+__all__ = ["rucio_server"]
 
 _MISSING = pytest.StashKey[dict[str, str]]()
 
@@ -26,6 +30,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             "path" if shutil.which("condor_master") else "25.14"
         )
         releases = [release.strip() for release in chosen.split(",")]
+        known = ["path", *debian.SUITES, *debian.SUITES.values()]
+        if unknown := [release for release in releases if release not in known]:
+            raise pytest.UsageError(
+                f"--htcondor: {unknown[0]!r} is no release: choose from {', '.join(known)}"
+            )
         metafunc.parametrize("htcondor_release", releases, indirect=True, scope="session")
 
 

@@ -9,7 +9,7 @@ from testbed.rucio import RucioServer, RucioUnavailable, server_python
 
 @pytest.fixture(scope="session")
 def rucio_server(tmp_path_factory):
-    """A running server, shared: tests keep apart by scopes of their own. The first build takes half a minute."""
+    """A running server, shared; tests keep apart by scopes. The first build takes half a minute."""
     try:
         server_python()
     except RucioUnavailable as exc:

@@ -21,13 +21,14 @@ from testbed.pool import Pool, PoolUnavailable, SiteSpec
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
 
 DATASETS = 2000
+OLD_FACT = 1_700_000_000
 OURS = [*hook.READERS, "DataLocalityVia"]
 
 
 @pytest.fixture(scope="module", params=os.environ.get("HYDRATOR_TEST_HTCONDOR", "25.14,23.9").split(","))
 def pool(request) -> Iterator[Pool]:
     try:
-        started = Pool.start(request.param, [SiteSpec("UK", cpus=2)])
+        started = Pool.start(request.param, [SiteSpec("UK", cpus=2)], {"all": "UPDATE_INTERVAL = 4"})
     except PoolUnavailable as reason:
         pytest.skip(str(reason))
     with started:
@@ -84,7 +85,7 @@ def ad_text(generation: int, as_of: int, many: int = DATASETS) -> str:
         "AvailableDatasets": dids,
         "DatasetStates": dict.fromkeys(dids, "AVAILABLE"),
         "DatasetFractions": {dids[0]: 0.5},
-        "DatasetAsOf": {dids[1]: as_of - 60},
+        "DatasetAsOf": {dids[1]: OLD_FACT + generation % 1000},
         "DataLocalityTruncated": False,
         "DataLocalityTrust": 1.0,
         "DataLocalityAsOf": as_of,
@@ -107,21 +108,21 @@ def slot(pool: Pool, *attributes: str) -> dict[str, object]:
 
 def whole(ad: dict[str, object]) -> bool:
     """Whether *ad* carries all that one run of the hook printed, and nothing of another run."""
-    dids = datasets(int(str(ad["DataLocalityGeneration"])))
+    generation = int(str(ad["DataLocalityGeneration"]))
+    dids = datasets(generation)
     return (
-        ad["AvailableDatasets"] == dids
+        ad.get("AvailableDatasets") == dids
         and ad["DatasetStates"] == dict.fromkeys(dids, "AVAILABLE")
         and ad["DatasetFractions"] == {dids[0]: 0.5}
-        and ad["DatasetAsOf"] == {dids[1]: int(str(ad["DataLocalityAsOf"])) - 60}
+        and ad["DatasetAsOf"] == {dids[1]: OLD_FACT + generation % 1000}
         and (ad["DataLocalitySite"], ad["DataLocalityVia"]) == ("UK", "hook")
         and (ad["DataLocalityTrust"], ad["DataLocalityTruncated"], ad["DataLocalityVersion"])
         == (1.0, False, 1)
     )
 
 
-@pytest.mark.slow
 def test_two_thousand_datasets_every_second_for_a_minute_damage_nothing(pool, place):
-    """Every generation is new, so every run is an update; a lost tail or a merged line would show in the slot."""
+    """Every generation is new, so every run is an update: a lost tail or a merged line would show."""
     begun = int(time.time())
     put(place / "UK.ad", ad_text(begun, begun))
     before = len(pool.logs("startd:UK"))
@@ -141,7 +142,8 @@ def test_two_thousand_datasets_every_second_for_a_minute_damage_nothing(pool, pl
     log = pool.logs("startd:UK")[before:]
     print(f"{pool.version}: {runs(place) - first} runs, {len(seen)} generations seen, none damaged")
     assert runs(place) - first >= 50
-    assert len(seen) >= 40
+    # 25.14 sends the slot with each run; 23.9 sends the daemon's ad only, and the slot on its interval
+    assert len(seen) >= (40 if pool.version >= "25" else 10)
     assert not re.search("Can't insert|DatasetStates|AvailableDatasets|DataLocality", log), log[-3000:]
     assert said(place) == ""
 
@@ -322,12 +324,15 @@ def test_a_hostile_answer_never_reaches_the_slot(pool, place):
 
 
 def test_the_hook_runs_on_the_python_of_the_pool(pool, place):
-    put(place / "UK.ad", ad_text(100, 100))
+    put(place / "UK.ad", ad_text(100, 1_763_690_400))
     environ = {"HYDRATOR_CACHE_DIR": str(place / "cache-by-hand")}
     done = pool.run(str(place / "hook"), "--site", "UK", "--file", str(place), env=environ)
     assert (done.returncode, done.stderr) == (0, "")
     assert (
-        done.stdout == hook.block(hook.read_ad(ad_text(100, 100).encode(), "UK", 100), update=True).decode()
+        done.stdout
+        == hook.block(
+            hook.read_ad(ad_text(100, 1_763_690_400).encode(), "UK", 1_763_690_400), update=True
+        ).decode()
     )
     version = pool.run("python3", "-c", "import json, sys; print(json.dumps(sys.version_info[:2]))").stdout
     print(f"HTCondor {pool.version}: Python {json.loads(version)}")

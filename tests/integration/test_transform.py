@@ -1,0 +1,655 @@
+"""The pool configuration on a real pool: what it makes of jobs, what it refuses, where jobs then run.
+
+The sites' ads come from a STARTD_CRON job that prints a file, so that each
+test says what each site holds.
+"""
+
+import itertools
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+
+import classad2
+import htcondor2  # noqa: F401 - classad2 knows all functions only after this
+import pytest
+from classad2 import ClassAd, ExprTree
+
+from hydrator.model import Did
+from hydrator.poolconfig import (
+    HELD_SUBCODE,
+    PoolPolicy,
+    here_expression,
+    job_rank_expression,
+    negotiator_config,
+    rank_expression,
+    removal,
+    schedd_config,
+    startd_config,
+)
+from testbed.pool import Pool
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(180)]
+
+POLICY = PoolPolicy(rounding_floor=timedelta(seconds=5))
+HELD = "hold = true\n"
+CRON = """#!/bin/sh
+# the file, and time for the startd to read it
+cat "$1"
+sleep 0.5
+"""
+QUICK = "PERIODIC_EXPR_INTERVAL = 3\nMAX_PERIODIC_EXPR_INTERVAL = 3\n"
+A, B = Did("ska:a"), Did("ska:b")
+
+
+class Located:
+    """A pool with our configuration in force and sites that hold what a test says."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self._counter = itertools.count(1)
+        script = pool.shared / "print_ad"
+        script.write_text(CRON)
+        script.chmod(0o755)
+        self._cron = "STARTD_CRON_JOBLIST = LOCALITY\nSTARTD_CRON_LOCALITY_PERIOD = 1s\n"
+        self._cron += f"STARTD_CRON_LOCALITY_EXECUTABLE = {script}\n"
+        for site in pool.sites:
+            (pool.shared / f"{site.name}.ad").write_text("\n")
+            self._cron += f"{site.name}.STARTD_CRON_LOCALITY_ARGS = {pool.shared / site.name}.ad\n"
+        self.configure()
+
+    def configure(
+        self, policy: PoolPolicy = POLICY, *, observe: bool = False, more: Mapping[str, str] | None = None
+    ) -> None:
+        """Put our texts in force, as an operator would; *more* is read after them, by role."""
+        more = more or {}
+        daemons = ["SchedLog", "negotiator", *(f"startd:{site.local}" for site in self.pool.sites)]
+        before = {name: self._times_read(name) for name in daemons}
+        self.pool.reconfig(
+            schedd=QUICK + schedd_config(policy, {}, observe=observe) + more.get("schedd", ""),
+            startd=self._cron + startd_config({}, observe=observe) + more.get("startd", ""),
+            negotiator=negotiator_config({}, observe=observe) + more.get("negotiator", ""),
+        )
+        for name, times in before.items():
+            self.pool.wait(
+                lambda name=name, times=times: self._times_read(name) > times, 20, f"{name} to read the texts"
+            )
+
+    def _times_read(self, daemon: str) -> int:
+        return self.pool.logs(daemon).count("Re-reading config files")
+
+    def holds(self, age: int = 0, **sites: Mapping[str, str]) -> None:
+        """Have every site say what it holds (dataset -> state), and wait until the collector knows."""
+        generation = next(self._counter)
+        for site in self.pool.sites:
+            entries = ";".join(f"'{did}'=\"{state}\"" for did, state in sites.get(site.name, {}).items())
+            text = f"\nDatasetStates = [{entries}]\nDataLocalityAsOf = {int(time.time()) - age}\n"
+            text += f"DataLocalityGeneration = {generation}\n- locality update:true\n"
+            new = self.pool.shared / f"{site.name}.new"
+            new.write_text(text)
+            new.rename(self.pool.shared / f"{site.name}.ad")
+        wanted = {generation}
+        self.pool.wait(
+            lambda: (
+                {slot.get("DataLocalityGeneration") for slot in self.pool.slots("DataLocalityGeneration")}
+                == wanted
+            ),
+            30,
+            f"the slots to be of generation {generation}",
+        )
+
+    def submit(
+        self, datasets: str | None, *lines: str, queue: str = "queue", run: str = "/bin/sleep 1"
+    ) -> int:
+        """Submit as alice with +RequiredDatasets = *datasets*; the sentence of a refusal is in ToolFailed."""
+        return self.pool.submit(description(datasets, *lines, queue=queue, run=run))
+
+    def refusal(self, datasets: str | None, *lines: str, queue: str = "queue") -> str:
+        """What condor_submit says where it refuses; empty where it does not."""
+        done = self.pool.run(
+            "condor_submit",
+            "-",
+            user="alice",
+            input=description(datasets, HELD, *lines, queue=queue),
+            check=False,
+        )
+        return done.stderr if done.returncode else ""
+
+    def ad(self, cluster: int, proc: int = 0) -> ClassAd:
+        """The job's ad with its expressions as they are."""
+        text = self.pool.run("condor_q", f"{cluster}.{proc}", "-long").stdout
+        return classad2.parseOne(text)
+
+    def clear(self) -> None:
+        """Remove all jobs and wait until all cores are free again; claims go with the last job of their owner."""
+        self.pool.run("condor_rm", "-all", check=False)
+        self.pool.wait(lambda: not self.pool.jobs("true", "ClusterId"), 30, "the queue to be empty")
+        self.pool.wait(
+            lambda: not self.pool.slots("Name", constraint='SlotType == "Dynamic"'),
+            60,
+            "all cores to be free",
+        )
+
+    def ran_at(self, cluster: int, jobs: int = 1, seconds: float = 60) -> list[str]:
+        self.pool.wait(lambda: self.pool.done(cluster, jobs), seconds, f"job {cluster} to end")
+        return self.pool.ran_at(cluster)
+
+
+def description(datasets: str | None, *lines: str, queue: str = "queue", run: str = "/bin/sleep 1") -> str:
+    executable, _, arguments = run.partition(" ")
+    return "\n".join(
+        (
+            f"executable = {executable}\narguments = {arguments}\nlog = jobs.log\nshould_transfer_files = no",
+            "request_cpus = 1\nrequest_memory = 16\nrequest_disk = 16",
+            *([f"+RequiredDatasets = {datasets}"] if datasets is not None else []),
+            *(line.strip() for line in lines),
+            f"{queue}\n",
+        )
+    )
+
+
+def expressions(ad: ClassAd) -> dict[str, str]:
+    return {name: str(ad.lookup(name)) for name in ad}
+
+
+def same(found: ExprTree, wanted: str) -> bool:
+    return str(found) == str(ExprTree(wanted))
+
+
+@pytest.fixture(scope="module")
+def shared_located(htcondor_release: str) -> Iterator[Located]:
+    with Pool.start(htcondor_release) as pool:
+        yield Located(pool)
+
+
+@pytest.fixture
+def located(shared_located: Located) -> Iterator[Located]:
+    yield shared_located
+    shared_located.clear()
+
+
+@contextmanager
+def configured(located: Located, policy: PoolPolicy = POLICY, **how) -> Iterator[None]:
+    located.configure(policy, **how)
+    try:
+        yield
+    finally:
+        located.configure()
+
+
+# --- what it makes of a job
+
+
+@pytest.mark.parametrize("mode", ["require", "wait", "prefer"])
+def test_a_bare_list_becomes_all_that_the_contract_lists(located, mode):
+    before = int(time.time())
+    cluster = located.submit('{"ska:b", "ska:a"}', HELD, f'+DataLocality = "{mode.capitalize()}"')
+    ad = located.ad(cluster)
+    dids = [B, A]
+    assert ad["RequiredDatasets"] == dids
+    assert ad["RequiredDatasetsCSV"] == "ska:b,ska:a"
+    assert ad["DataLocality"] == mode
+    assert ad["DataLocalityMaxAge"] == 20700
+    assert ad["DataLocalityTransformed"] is True
+    assert same(ad.lookup("DataLocalityHere"), here_expression(dids, mode))
+    assert same(ad.lookup("DataLocalityRank"), rank_expression(dids, {}))
+    assert same(ad.lookup("Rank"), job_rank_expression("0.0", 1000.0))
+    if mode == "require":
+        assert "DataLocalityAnyAfter" not in ad
+    else:
+        wait = {"wait": 3600, "prefer": 600}[mode]
+        step = max(5, wait // 12)
+        assert ad["DataLocalityMaxWait"] == wait
+        assert ad["DataLocalityAnyAfter"] % step == 0
+        assert before + wait <= ad["DataLocalityAnyAfter"] <= time.time() + wait + step
+
+
+def test_a_job_that_does_not_say_waits(located):
+    assert located.ad(located.submit('{"ska:a"}', HELD))["DataLocality"] == "wait"
+
+
+def test_what_the_user_says_of_times_is_kept(located):
+    cluster = located.submit('{"ska:a"}', HELD, "+DataLocalityMaxAge = 900", "+DataLocalityMaxWait = 50")
+    ad = located.ad(cluster)
+    assert (ad["DataLocalityMaxAge"], ad["DataLocalityMaxWait"]) == (900, 50)
+    assert abs(ad["DataLocalityAnyAfter"] - time.time() - 50) < 15
+
+
+def test_sizes_of_all_datasets_make_the_rank_one_of_bytes(located):
+    sized = "+RequiredBytes = ['ska:a' = 900; 'ska:b' = 100]"
+    ad = located.ad(located.submit('{"ska:a", "ska:b"}', HELD, sized))
+    assert same(ad.lookup("DataLocalityRank"), rank_expression([A, B], {A: 900, B: 100}))
+    for wrong in (
+        "['ska:a' = 900]",
+        "['ska:a' = 900; 'ska:b' = -1]",
+        "['ska:a' = 900; 'ska:b' = \"1\"]",
+        "5",
+        "[]",
+    ):
+        ad = located.ad(located.submit('{"ska:a", "ska:b"}', HELD, f"+RequiredBytes = {wrong}"))
+        assert same(ad.lookup("DataLocalityRank"), rank_expression([A, B], {})), wrong
+
+
+def test_the_users_requirements_and_rank_are_kept_in_parentheses(located):
+    own = (
+        r'requirements = TARGET.Cpus > 99 || regexp("^a\\.\"b\"", TARGET.Machine)',
+        "rank = TARGET.Mips - 5",
+    )
+    plain = located.ad(located.submit(None, HELD, *own))
+    ad = located.ad(located.submit('{"ska:a"}', HELD, *own))
+    assert same(ad.lookup("Requirements"), f"({plain.lookup('Requirements')}) && MY.DataLocalityHere")
+    assert same(ad.lookup("Rank"), job_rank_expression(str(plain.lookup("Rank")), 1000.0))
+
+
+def test_doubles_are_dropped_and_names_get_the_default_scope(located):
+    with configured(located, PoolPolicy(default_scope="2lofar")):
+        ad = located.ad(located.submit('{"L1", "ska:a", "2lofar:L1", "ska:a"}', HELD))
+        assert sorted(ad["RequiredDatasets"]) == ["2lofar:L1", "ska:a"]
+        assert "2lofar:L1" in str(ad.lookup("DataLocalityHere"))
+        assert "neither part empty" in located.refusal('{"L1", ":b"}')
+
+
+@pytest.mark.parametrize("name", ["a/b:c/d", "a::b", "a:b@c=d+e~f-g.h_i", f"a:{'x' * 498}"])
+def test_any_did_the_model_reads_is_taken(located, name):
+    assert located.ad(located.submit(f'{{"{name}"}}', HELD))["RequiredDatasets"] == [name]
+
+
+@pytest.mark.parametrize("expression", ['split("ska:a ska:b")', '{strcat("ska", ":a"), "ska:b"}'])
+def test_an_expression_that_makes_a_list_becomes_the_list(located, expression):
+    ad = located.ad(located.submit(expression, HELD))
+    assert str(ad.lookup("RequiredDatasets")).split() == str(ExprTree('{"ska:a","ska:b"}')).split()
+
+
+def test_jobs_without_datasets_and_other_universes_are_left_alone(located):
+    ad = located.ad(located.submit(None, HELD))
+    assert not [name for name in ad if "DataLocality" in name or "RequiredDatasets" in name]
+    for universe in ("scheduler", "local"):
+        ad = located.ad(located.submit("{}", HELD, f"universe = {universe}"))
+        assert not [name for name in ad if "DataLocality" in name]
+
+
+def test_a_job_that_was_transformed_is_not_transformed_again(located):
+    cluster = located.submit('{"ska:a", "ska:b"}', HELD, "rank = TARGET.Mips")
+    once = located.pool.run("condor_q", f"{cluster}.0", "-long").stdout
+    file = located.pool.shared / "once.ad"
+    file.write_text(once)
+    again = located.pool.run("condor_transform_ads", "-jobtransforms", "DataLocality", "-long", file).stdout
+    assert expressions(classad2.parseOne(again)) == expressions(classad2.parseOne(once))
+
+
+def test_the_text_read_twice_makes_the_same_jobs(located):
+    once = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
+    with configured(located, more={"schedd": schedd_config(POLICY, {}), "negotiator": negotiator_config({})}):
+        twice = located.ad(located.submit('{"ska:a"}', HELD, "rank = 3"))
+    for name in ("Requirements", "Rank", "DataLocalityHere", "DataLocalityRank"):
+        assert name == "DataLocalityHere" or str(twice.lookup(name)) == str(once.lookup(name))
+
+
+# --- what it refuses
+
+
+@pytest.mark.parametrize(
+    ("datasets", "sentence"),
+    [
+        ("ska", "must be a list of strings"),
+        ("undefined", "must be a list of strings"),
+        ('"ska:a"', "must be a list of strings"),
+        ("5", "must be a list of strings"),
+        ("{}", "is empty"),
+        ('{"ska:a", 5}', "every item must be a string"),
+        ('{"ska:a", true}', "every item must be a string"),
+        ('{"ska:a", undefined}', "every item must be a string"),
+        ('{{"ska:a"}}', "every item must be a string"),
+        ('{"ska:a b"}', "use letters, digits and . _ : / @ = + ~ - only; got ska:a b"),
+        (r'{"ska:\"a"}', "use letters"),
+        (r'{"ska:a\\b"}', "use letters"),
+        ('{"ska:é"}', "use letters"),
+        ('{"ska:a,ska:b"}', "use letters"),
+        ('{","}', "use letters"),
+        (
+            '{"a"}',
+            "every item must be scope:name, neither part empty (there is no default scope here); got a",
+        ),
+        ('{""}', "every item must be scope:name"),
+        ('{"ska:a", ""}', "every item must be scope:name"),
+        ('{"ska:a,"}', "every item must be scope:name"),
+        ('{"ska:a,ska:b", ""}', "every item must be scope:name"),
+        ('{":a"}', "every item must be scope:name"),
+        ('{"ska:"}', "every item must be scope:name"),
+        (f'{{"ska:{"x" * 497}"}}', "more than 500 characters"),
+    ],
+)
+def test_a_list_that_is_none_is_refused_with_a_sentence(located, datasets, sentence):
+    assert sentence in located.refusal(datasets)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ('+DataLocality = "maybe"', 'DataLocality must be "require", "wait" or "prefer"'),
+        ("+DataLocality = 5", "DataLocality must be"),
+        ("+DataLocality = require", "DataLocality must be"),
+        ("+DataLocalityMaxWait = -1", "whole numbers of seconds"),
+        ("+DataLocalityMaxWait = 1.5", "whole numbers of seconds"),
+        ('+DataLocalityMaxWait = "1h"', "whole numbers of seconds"),
+        ("+DataLocalityMaxWait = hour", "whole numbers of seconds"),
+        ("+DataLocalityMaxAge = 0", "whole numbers of seconds"),
+        ("+DataLocalityMaxAge = 99999999999", "whole numbers of seconds"),
+        ("+DataLocalityTransformed = true", "leave DataLocalityTransformed out"),
+    ],
+)
+def test_nonsense_beside_the_list_is_refused_with_a_sentence(located, line, sentence):
+    assert sentence in located.refusal('{"ska:a"}', line)
+
+
+def test_a_schedd_whose_transform_is_not_in_force_refuses_rather_than_forgets(located):
+    with configured(located, more={"schedd": "JOB_TRANSFORM_NAMES = \n"}):
+        assert "was not worked on" in located.refusal('{"ska:a"}')
+
+
+def test_what_was_made_of_a_job_cannot_be_edited_but_by_release(located):
+    cluster = located.submit('{"ska:a"}', HELD)
+    job = f"{cluster}.0"
+    for user, name, value in (
+        ("alice", "RequiredDatasets", '{"ska:b"}'),
+        ("root", "RequiredDatasets", '{"ska:b"}'),
+        ("alice", "DataLocalityHere", "true"),
+    ):
+        located.pool.run("condor_qedit", job, name, value, user=user, check=False)
+        assert str(located.ad(cluster).lookup(name)) != value
+    located.pool.run("condor_qedit", job, "DataLocalityHere", "true")
+    assert located.ad(cluster)["DataLocalityHere"] is True
+
+
+# --- kinds of submission
+
+
+def test_a_dagman_node_is_transformed_and_the_dag_is_not(located):
+    located.holds(UK={A: "AVAILABLE"})
+    home = located.pool.user_home("alice")
+    (home / "node.sub").write_text(description('{"ska:a"}', '+DataLocality = "require"'))
+    (home / "first.dag").write_text("JOB N node.sub\n")
+    said = located.pool.run("condor_submit_dag", "-force", "first.dag", user="alice", cwd=home).stdout
+    dag = int(re.search(r"cluster (\d+)", said)[1])
+    assert "DataLocalityTransformed" not in located.ad(dag)
+    node = located.pool.wait(
+        lambda: located.pool.history(f"DAGManJobId == {dag}", "ClusterId", "DataLocalityTransformed"),
+        60,
+        "the node",
+    )[0]
+    assert node["DataLocalityTransformed"] is True
+    assert located.ran_at(node["ClusterId"]) == ["UK"]
+    located.pool.wait(lambda: not located.pool.jobs(f"ClusterId == {dag}", "ClusterId"), 40, "the DAG to end")
+
+
+def test_late_materialization_with_one_list_for_all(located):
+    located.holds(UK={A: "AVAILABLE"})
+    cluster = located.submit('{"ska:a"}', '+DataLocality = "require"', "max_materialize = 2", queue="queue 4")
+    assert located.ran_at(cluster, 4) == ["UK"] * 4
+
+
+def test_late_materialization_with_a_list_for_each(located):
+    located.holds(UK={A: "AVAILABLE"}, AU={B: "AVAILABLE"})
+    cluster = located.submit(
+        '{"$(did)"}',
+        '+DataLocality = "require"',
+        "max_materialize = 2",
+        queue="queue did in (ska:a ska:b ska:a ska:b)",
+        run="/bin/sleep 0",
+    )
+    located.pool.wait(lambda: located.pool.done(cluster, 4), 60, "four jobs to end")
+    jobs = located.pool.history(f"ClusterId == {cluster}", "ProcId", "RequiredDatasetsCSV", "LastRemoteHost")
+    went = {job["ProcId"]: (job["RequiredDatasetsCSV"], job["LastRemoteHost"].split("@")[1]) for job in jobs}
+    assert went == {0: (A, "UK"), 1: (B, "AU"), 2: (A, "UK"), 3: (B, "AU")}
+
+
+@pytest.mark.parametrize(
+    ("datasets", "sentence"), [("{}", "is empty"), ("ska", "must be a list"), ('{"a"}', "scope:name")]
+)
+def test_late_materialization_of_a_bad_list_is_refused_at_once(located, datasets, sentence):
+    assert sentence in located.refusal(datasets, "max_materialize = 2", queue="queue 4")
+
+
+def test_a_bad_list_among_late_ones_is_held_not_lost(located):
+    """A refusal then would be a line in SchedLog, and a job lost without a word."""
+    located.holds(UK={A: "AVAILABLE"})
+    cluster = located.submit(
+        '{"$(did)"}', "max_materialize = 1", queue="queue did in (ska:a bad ska:a)", run="/bin/true"
+    )
+    held = located.pool.wait(
+        lambda: located.pool.jobs(f"ClusterId == {cluster} && JobStatus == 5"), 60, "the bad one"
+    )
+    assert [(job["ProcId"], job["HoldReasonSubCode"]) for job in held] == [(1, HELD_SUBCODE)]
+    assert "malformed" in held[0]["HoldReason"]
+    located.pool.run("condor_rm", f"{cluster}.1")
+    assert located.ran_at(cluster, 2) == ["UK", "UK"]
+
+
+# --- autoclusters
+
+
+def test_jobs_share_an_autocluster_when_they_want_the_same(located):
+    located.holds()
+    submitted = {
+        "equal": located.submit('{"ska:a"}', '+DataLocality = "require"'),
+        "equal too": located.submit('{"ska:a"}', '+DataLocality = "require"', queue="queue 2"),
+        "other list": located.submit('{"ska:b"}', '+DataLocality = "require"'),
+        "other age": located.submit('{"ska:a"}', '+DataLocality = "require"', "+DataLocalityMaxAge = 60"),
+        "waits": located.submit('{"ska:a"}', "+DataLocalityMaxWait = 3600"),
+        "waits longer": located.submit('{"ska:a"}', "+DataLocalityMaxWait = 7200"),
+    }
+
+    def clusters() -> dict[str, int]:
+        of = {
+            job["ClusterId"]: job.get("AutoClusterId")
+            for job in located.pool.jobs("true", "ClusterId", "AutoClusterId")
+        }
+        found = {name: of[cluster] for name, cluster in submitted.items()}
+        return found if all(found.values()) else {}
+
+    found = located.pool.wait(clusters, 30, "all jobs to be in autoclusters")
+    assert found["equal"] == found["equal too"]
+    assert len(set(found.values())) == len(found) - 1
+
+
+def test_waiting_jobs_submitted_together_share_an_autocluster(located):
+    with configured(located, PoolPolicy()):
+        located.holds()
+        first = located.submit('{"ska:a"}', queue="queue 3")
+        second = located.submit('{"ska:a"}')
+
+        def clustered() -> list[dict]:
+            jobs = located.pool.jobs("true", "ClusterId", "DataLocalityAnyAfter", "AutoClusterId")
+            return jobs if all("AutoClusterId" in job for job in jobs) else []
+
+        jobs = located.pool.wait(clustered, 30, "all jobs to be in autoclusters")
+        by_deadline = {}
+        for job in jobs:
+            by_deadline.setdefault(job["DataLocalityAnyAfter"], set()).add(job["AutoClusterId"])
+        assert {job["ClusterId"] for job in jobs} == {first, second}
+        assert all(len(clusters) == 1 for clusters in by_deadline.values())
+
+
+# --- where jobs then run
+
+
+def test_require_runs_only_where_all_of_it_is(located):
+    located.holds(UK={A: "AVAILABLE", B: "AVAILABLE"}, AU={A: "AVAILABLE", B: "STAGING"}, NL={A: "AVAILABLE"})
+    cluster = located.submit('{"ska:a", "ska:b"}', '+DataLocality = "require"', queue="queue 5")
+    assert located.ran_at(cluster, 5) == ["UK"] * 5
+
+
+def test_require_does_not_run_on_facts_that_are_too_old(located):
+    located.holds(age=30000, UK={A: "AVAILABLE"})
+    old = located.submit('{"ska:a"}', '+DataLocality = "require"')
+    fresh = located.submit(None)
+    located.ran_at(fresh)
+    located.pool.wait(
+        lambda: located.pool.job(old, "LastRejMatchTime"), 30, "the negotiator to have looked at it"
+    )
+    assert located.pool.job(old, "JobStatus")["JobStatus"] == 1
+    located.holds(UK={A: "AVAILABLE"})
+    assert located.ran_at(old) == ["UK"]
+
+
+@pytest.mark.parametrize("mode", ["wait", "prefer"])
+def test_a_job_first_waits_and_then_runs_elsewhere(located, mode):
+    located.holds(UK={B: "AVAILABLE"})
+    cluster = located.submit('{"ska:a"}', f'+DataLocality = "{mode}"', "+DataLocalityMaxWait = 15")
+    deadline = located.ad(cluster)["DataLocalityAnyAfter"]
+    located.ran_at(cluster)
+    job = located.pool.history(f"ClusterId == {cluster}", "JobStartDate")[0]
+    assert deadline <= job["JobStartDate"] <= deadline + 25
+
+
+def test_a_released_job_goes_anywhere(located):
+    located.holds()
+    cluster = located.submit('{"ska:a"}', '+DataLocality = "require"')
+    located.pool.wait(
+        lambda: located.pool.job(cluster, "LastRejMatchTime"), 30, "the negotiator to have looked at it"
+    )
+    located.pool.run("condor_qedit", f"{cluster}.0", "DataLocalityHere", "true")
+    assert len(located.ran_at(cluster)) == 1
+
+
+def test_analysis_shows_the_clause_and_how_many_slots_fail_it(located):
+    located.holds(UK={B: "AVAILABLE"})
+    cluster = located.submit('{"ska:a"}', '+DataLocality = "require"')
+    said = located.pool.run("condor_q", "-better-analyze", str(cluster)).stdout
+    assert "DataLocalityHere" in said
+
+
+def test_a_job_of_many_datasets_is_matched(located):
+    """More than 400, the depth at which ClassAds give up on an expression."""
+    many = [f"ska:obs_{number}" for number in range(450)]
+    located.holds(AU=dict.fromkeys(many, "AVAILABLE"), UK=dict.fromkeys(many[:-1], "AVAILABLE"))
+    listed = ",".join(f'"{did}"' for did in many)
+    assert located.ran_at(located.submit(f"{{{listed}}}", '+DataLocality = "require"')) == ["AU"]
+
+
+# --- the negotiator's term
+
+
+@pytest.mark.parametrize(
+    ("sites", "best"),
+    [
+        ({"UK": {A: "AVAILABLE", B: "AVAILABLE"}, "AU": {A: "AVAILABLE"}}, "UK"),
+        ({"UK": {A: "AVAILABLE", B: "STAGING"}, "AU": {A: "AVAILABLE"}}, "UK"),
+        ({"UK": {A: "STAGING", B: "PARTIAL"}}, "UK"),
+        ({"AU": {A: "AVAILABLE"}, "UK": {B: "STAGING"}}, "AU"),
+        ({}, "NL"),
+    ],
+    ids=["all at the largest", "half on its way", "only on its way", "half there", "nothing anywhere"],
+)
+def test_the_largest_share_wins_whatever_the_size_of_the_slot(located, sites, best):
+    """Without the term the smallest slot, NL, is taken each time."""
+    located.holds(**sites)
+    cluster = located.submit(
+        '{"ska:a", "ska:b"}', HELD, '+DataLocality = "prefer"', "+DataLocalityMaxWait = 0"
+    )
+    deadline = located.ad(cluster)["DataLocalityAnyAfter"]
+    located.pool.wait(lambda: time.time() > deadline, 15, "the job to have settled")
+    located.pool.run("condor_release", str(cluster))
+    assert located.ran_at(cluster) == [best]
+
+
+def test_a_burst_runs_beside_its_data_where_the_negotiator_goes_depth_first(located):
+    with configured(located, more={"negotiator": "NEGOTIATOR_DEPTH_FIRST = true\n"}):
+        located.holds(UK={A: "AVAILABLE"})
+        cluster = located.submit(
+            '{"ska:a"}',
+            '+DataLocality = "prefer"',
+            "+DataLocalityMaxWait = 0",
+            HELD,
+            queue="queue 6",
+            run="/bin/sleep 4",
+        )
+        deadline = located.ad(cluster)["DataLocalityAnyAfter"]
+        located.pool.wait(lambda: time.time() > deadline, 15, "the jobs to have settled")
+        located.pool.run("condor_release", str(cluster))
+        assert located.ran_at(cluster, 6) == ["UK"] * 6
+
+
+# --- START
+
+
+def test_a_reused_claim_starts_nothing_after_the_dataset_left(located):
+    located.holds(UK={A: "AVAILABLE"})
+    cluster = located.submit(
+        '{"ska:a"}', '+DataLocality = "require"', "request_cpus = 8", queue="queue 8", run="/bin/sleep 2"
+    )
+    located.pool.wait(
+        lambda: located.pool.history(f"ClusterId == {cluster}", "ProcId"), 60, "a first job to end"
+    )
+    located.holds(UK={})
+    left = time.time()
+    other = located.submit(None, queue="queue 3")
+    located.ran_at(other, 3)
+    located.pool.wait(
+        lambda: not located.pool.jobs("JobStatus == 2", "ClusterId"), 30, "the last started job to end"
+    )
+    started = [job["JobStartDate"] for job in located.pool.history(f"ClusterId == {cluster}", "JobStartDate")]
+    assert 1 <= len(started) < 8
+    assert not [when for when in started if when > left + 1]
+    located.holds(UK={A: "AVAILABLE"})
+    assert located.ran_at(cluster, 8) == ["UK"] * 8
+
+
+# --- the cautious form, and taking it out again
+
+
+def test_observing_only_ranks(located):
+    with configured(located, observe=True):
+        own = ("requirements = TARGET.Cpus > 0", "rank = 3")
+        plain = located.ad(located.submit(None, HELD, *own))
+        ad = located.ad(located.submit('{"ska:a"}', HELD, *own))
+        assert same(ad.lookup("Requirements"), str(plain.lookup("Requirements")))
+        assert same(ad.lookup("Rank"), job_rank_expression("3", 1000.0))
+        assert same(ad.lookup("DataLocalityRank"), rank_expression([A], {}))
+        assert ad["RequiredDatasetsCSV"] == "ska:a"
+        assert not {"DataLocalityHere", "DataLocality", "DataLocalityAnyAfter"} & set(ad)
+        located.holds(UK={A: "AVAILABLE"})
+        assert located.ran_at(located.submit('{"ska:a"}')) == ["UK"]
+        assert located.ran_at(located.submit('{"ska:b"}')) == ["NL"]
+
+
+def test_observing_warns_where_it_would_refuse(located):
+    with configured(located, observe=True):
+        done = located.pool.run("condor_submit", "-", user="alice", input=description("{}", HELD))
+        assert "RequiredDatasets is empty" in done.stdout + done.stderr
+
+
+def test_removal_gives_the_pool_back_as_it_was(located):
+    names = {
+        "schedd": (
+            "JOB_TRANSFORM_NAMES",
+            "SUBMIT_REQUIREMENT_NAMES",
+            "IMMUTABLE_JOB_ATTRS",
+            "PROTECTED_JOB_ATTRS",
+        ),
+        "startd": ("START",),
+        "negotiator": ("NEGOTIATOR_PRE_JOB_RANK",),
+    }
+
+    def present() -> dict[str, dict[str, str]]:
+        return {
+            role: {
+                name: located.pool.run("condor_config_val", name, check=False).stdout.strip()
+                for name in wanted
+            }
+            for role, wanted in names.items()
+        }
+
+    ours = present()
+    located.pool.reconfig(schedd="", startd="", negotiator="")
+    bare = present()
+    assert bare != ours
+    with configured(located, more=removal(ours)):
+        left = present()
+        for role, values in bare.items():
+            for name, value in values.items():
+                was = "" if value.startswith("Not defined") else value
+                assert left[role][name].split() == was.split(), name
+        ad = located.ad(located.submit("{}", HELD))
+        assert not [name for name in ad if "DataLocality" in name]

@@ -1,0 +1,130 @@
+"""For all jobs and all slots: the locality clause and the rank have a value, and the right kind of value."""
+
+import time
+
+import htcondor2  # noqa: F401 - classad2 knows all functions only after this
+from classad2 import ClassAd, ExprTree
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hydrator.model import DatasetState, Did
+from hydrator.poolconfig import START_CLAUSE, any_after, here_expression, rank_expression, without_ours
+
+NOW = int(time.time())
+DIDS = [Did(f"ska:d{number}") for number in range(6)]
+STATES = [state.value for state in DatasetState]
+
+dids = st.lists(st.sampled_from(DIDS), min_size=1, unique=True)
+sizes = st.dictionaries(st.sampled_from(DIDS), st.integers(-5, 2**62))
+modes = st.sampled_from(["require", "wait", "prefer"])
+
+# what a slot may say under our names, from a sister project, a broken hook or a joker
+nonsense = st.sampled_from(
+    [
+        "undefined",
+        "error",
+        "3",
+        "-1.5",
+        '"text"',
+        "true",
+        "{}",
+        '{"ska:d0"}',
+        "[]",
+        "[x = 1]",
+        "time()",
+        "MY.Requirements",
+    ]
+)
+records = st.dictionaries(
+    st.sampled_from(DIDS), st.one_of(st.sampled_from([f'"{s}"' for s in STATES]), nonsense)
+)
+ages = st.dictionaries(st.sampled_from(DIDS), st.one_of(st.integers(0, 2 * NOW).map(str), nonsense))
+
+
+def record(entries: dict[str, str]) -> str:
+    return "[" + ";".join(f"'{key}'={value}" for key, value in entries.items()) + "]"
+
+
+@st.composite
+def slots(draw) -> ClassAd:
+    """Any slot: hydrated, half hydrated, or with our names used for something else."""
+    parts = []
+    for name, value in (
+        ("DatasetStates", st.one_of(records.map(record), nonsense)),
+        ("DatasetAsOf", st.one_of(ages.map(record), nonsense)),
+        ("DataLocalityAsOf", st.one_of(st.integers(0, 2 * NOW).map(str), nonsense)),
+    ):
+        if draw(st.booleans()):
+            parts.append(f"{name} = {draw(value)}")
+    return ClassAd(f"[{';'.join(parts)}]")
+
+
+def job(names, mode="require", known=None, after=NOW + 900) -> ClassAd:
+    ad = ClassAd(
+        {"DataLocalityMaxAge": 20700, "DataLocalityAnyAfter": after, "RequiredBytes": ClassAd(known or {})}
+    )
+    ad["DataLocalityHere"] = ExprTree(here_expression(names, mode))
+    ad["DataLocalityRank"] = ExprTree(rank_expression(names, known or {}))
+    ad["Requirements"] = ExprTree("(true) && MY.DataLocalityHere")
+    return ad
+
+
+def value(ad: ClassAd, slot: ClassAd, name: str):
+    return ad.lookup(name).eval(ad, slot)
+
+
+def site(held: dict[str, str]) -> ClassAd:
+    ad = ClassAd({"DataLocalityAsOf": NOW - 60})
+    ad["DatasetStates"] = ExprTree(record({did: f'"{state}"' for did, state in held.items()}))
+    return ad
+
+
+@given(dids, modes, slots(), st.sampled_from([NOW - 900, NOW + 900]))
+@settings(deadline=None)
+def test_the_clause_is_true_or_false_at_any_slot(names, mode, slot, after):
+    assert value(job(names, mode, after=after), slot, "DataLocalityHere") in (True, False)
+
+
+@given(dids, modes, slots())
+@settings(deadline=None)
+def test_requirements_and_start_agree_at_any_slot(names, mode, slot):
+    ad = job(names, mode)
+    slot["Start"] = ExprTree(f"(true) && {START_CLAUSE}")
+    assert value(slot, ad, "Start") is value(ad, slot, "Requirements")
+
+
+@given(dids, sizes, slots())
+@settings(deadline=None)
+def test_the_rank_is_from_0_to_1_at_any_slot(names, known, slot):
+    rank = value(job(names, known=known), slot, "DataLocalityRank")
+    assert isinstance(rank, float)
+    assert 0.0 <= rank <= 1.0
+
+
+@given(dids, sizes, st.dictionaries(st.sampled_from(DIDS), st.sampled_from(STATES)), st.sampled_from(DIDS))
+@settings(deadline=None)
+def test_one_more_dataset_never_lowers_the_rank(names, known, held, more):
+    ad = job(names, known=known)
+    before = value(ad, site(held), "DataLocalityRank")
+    assert value(ad, site({**held, more: "AVAILABLE"}), "DataLocalityRank") >= before
+
+
+@given(dids, st.dictionaries(st.sampled_from(DIDS), st.sampled_from(STATES)))
+@settings(deadline=None)
+def test_the_clause_holds_exactly_where_the_rank_is_1(names, held):
+    ad, slot = job(names), site(held)
+    assert value(ad, slot, "DataLocalityHere") is (value(ad, slot, "DataLocalityRank") == 1.0)
+
+
+@given(st.integers(0, 2 * NOW), st.integers(0, 10**7), st.integers(1, 10**4))
+def test_a_deadline_is_never_early_and_less_than_a_step_late(now, wait, floor):
+    assert 0 <= any_after(now, wait, floor) - (now + wait) < max(floor, wait // 12)
+
+
+@given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"])).map(str.strip), st.integers(0, 3))
+def test_taking_our_clause_out_of_start_leaves_what_was_there(start, times):
+    bare = without_ours("START", start)
+    text = bare
+    for _ in range(times):
+        text = f"({text}) && {START_CLAUSE}"
+    assert without_ours("START", text) == bare

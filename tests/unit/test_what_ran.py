@@ -1,0 +1,60 @@
+"""CI must not be green over suites that ran nothing."""
+
+from xml.sax.saxutils import quoteattr
+
+import pytest
+
+from testbed import what_ran
+
+REAL = (
+    "tests.integration.test_pool.test_x[25.14]",
+    "tests.integration.test_pool.test_x[23.9]",
+    "tests.integration.test_rucio_server.test_y",
+)
+
+
+@pytest.fixture
+def report(tmp_path):
+    def write(suite: str, ran: tuple[str, ...] = (), skipped: tuple[str, ...] = ()) -> None:
+        def case(name: str, inside: str = "") -> str:
+            place, _, test = name.rpartition(".test_")
+            return (
+                f"<testcase classname={quoteattr(place)} name={quoteattr('test_' + test)}>{inside}</testcase>"
+            )
+
+        cases = [case(name) for name in ran] + [
+            case(name, '<skipped message="no pool"/>') for name in skipped
+        ]
+        text = f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>"
+        (tmp_path / f"{suite}.xml").write_text(text)
+
+    return write
+
+
+def test_all_is_well_when_both_releases_and_rucio_ran(report, tmp_path, capsys):
+    report("test", REAL)
+    report("slow", ("tests.unit.test_a.test_b",))
+    assert what_ran.main(tmp_path, ["test", "slow"]) == 0
+    assert capsys.readouterr().out == "test: 3 ran, 0 skipped\nslow: 1 ran, 0 skipped\n"
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_a_part_that_was_skipped_everywhere_fails_and_is_named(report, tmp_path, capsys, missing):
+    report("test", tuple(name for name in REAL if name != REAL[missing]), (REAL[missing],))
+    assert what_ran.main(tmp_path, ["test"]) == 1
+    said = capsys.readouterr().out
+    assert f"skipped {REAL[missing]}: no pool" in said
+    assert f"ci: no test ran with {list(what_ran.MUST_RUN)[missing]}" in said
+
+
+def test_a_suite_that_only_skipped_fails(report, tmp_path, capsys):
+    report("test", REAL)
+    report("slow", skipped=("tests.unit.test_a.test_b",))
+    assert what_ran.main(tmp_path, ["test", "slow"]) == 1
+    assert "ci: the suite slow ran no test" in capsys.readouterr().out
+
+
+def test_a_suite_without_a_report_fails(report, tmp_path, capsys):
+    report("test", REAL)
+    assert what_ran.main(tmp_path, ["test", "deploy"]) == 1
+    assert "ci: the suite deploy ran no test" in capsys.readouterr().out
