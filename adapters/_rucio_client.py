@@ -141,12 +141,12 @@ class Deadline:
     def __init__(self) -> None:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._ends = float("inf")
-        self.passed = False
+        self._passed = False
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
         """Give what runs inside *seconds*."""
-        self.passed, self._ends = False, time.monotonic() + seconds
+        self._passed, self._ends = False, time.monotonic() + seconds
         timer = threading.Timer(seconds, self._cut)
         timer.daemon = True
         timer.start()
@@ -159,17 +159,21 @@ class Deadline:
     @property
     def left(self) -> float:
         """Seconds left; never negative."""
-        return 0.0 if self.passed else max(0.0, self._ends - time.monotonic())
+        return 0.0 if self.passed() else max(0.0, self._ends - time.monotonic())
+
+    def passed(self) -> bool:
+        """Is the time up?"""
+        return self._passed
 
     def watch(self, connected: socket.socket | None) -> None:
         """Shut *connected* when the time is up."""
         if connected is not None:
             self._sockets.add(connected)
-        if self.passed:
+        if self.passed():
             self._cut()
 
     def _cut(self) -> None:
-        self.passed = True
+        self._passed = True
         for each in list(self._sockets):
             try:
                 # not SSLSocket.shutdown: it takes the TLS state from under the thread that reads
@@ -228,7 +232,7 @@ class Transport(requests.adapters.HTTPAdapter):
             CatalogueError: the time is up, or the answer is one of those that
                 rucio-clients would retry, misread or ask a person about.
         """
-        if self.deadline.passed:
+        if self.deadline.passed():
             raise self.late()
         if self.token is not None:
             request.headers["X-Rucio-Auth-Token"] = self.token
@@ -239,7 +243,7 @@ class Transport(requests.adapters.HTTPAdapter):
             self.trouble = str(exc)  # rucio-clients keeps it to itself
             raise
         self.status = response.status_code
-        failure = self.late() if self.deadline.passed else self._failure(response)
+        failure = self.late() if self.deadline.passed() else self._failure(response)
         if failure:
             response.close()
             raise failure
@@ -346,7 +350,7 @@ class Connection:
             answer = call(self._client)
         except _FAILURES as exc:
             raise self._named(exc) from None
-        if self.deadline.passed:
+        if self.deadline.passed():
             raise self._transport.late()
         return answer
 
@@ -362,7 +366,7 @@ class Connection:
     def _named(self, exc: Exception) -> CatalogueError:
         name, status = self._settings.name, self._transport.status
         reason = self._tell(exc)
-        if self.deadline.passed:
+        if self.deadline.passed():
             return self._transport.late()
         if status == 429 or status >= 500 or isinstance(exc, _NOT_REACHED):
             return CatalogueUnreachable(name, reason)

@@ -140,7 +140,7 @@ def _dataset_row(row: Mapping[str, Any], what: str) -> DatasetRow | None:
         bytes=amount(row, "bytes", what),
         available_bytes=amount(row, "available_bytes", what),
     )
-    return did and DatasetRow(did, text(row, "rse", what), count, str(row.get("updated_at")))
+    return DatasetRow(did, text(row, "rse", what), count, str(row.get("updated_at"))) if did else None
 
 
 def locks(rows: Iterable[object], what: str) -> list[Lock]:
