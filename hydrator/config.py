@@ -150,6 +150,42 @@ class JobsSettings(_Section):
     )
 
 
+class NamePattern(_Section):
+    """How the names of measurement sets become DIDs: a regular expression, and what it makes of a name."""
+
+    match: str = Field(
+        description="a regular expression that must match the whole name, without a trailing /"
+    )
+    did: str = Field(description="the DID, with \\1 or \\g<name> for what the groups matched")
+
+
+class SubmitSettings(_Section):
+    """What `hydrator submit` knows of measurement sets and of the jobs it writes."""
+
+    names: dict[str, str] = Field(
+        default_factory=dict, description="name of a measurement set = DID; comes first"
+    )
+    patterns: list[NamePattern] = Field(default_factory=list, description="tried in order, after names")
+    stage_in: str | None = Field(
+        None, description="a command that fetches {did} to {path}, for wait and prefer"
+    )
+    cpus: Annotated[int, Field(ge=1, le=4096)] = 16
+    memory_gb: Annotated[float, Field(gt=0, le=65_536)] = 64
+    disk_gb: Annotated[float, Field(gt=0, le=1_000_000)] = 100
+    container: str | None = Field(None, description="an image for the job, as container_image")
+
+
+class StorageArea(_Section):
+    """Where jobs at one site find datasets as local paths."""
+
+    site: SiteName
+    prefix: str = Field(description="the folder, as jobs at the site see it")
+    rule: Literal["hash", "name", "table"] = Field(
+        "hash", description="below it: Rucio's scope/xx/yy/name, or scope/name, or by the table"
+    )
+    table: dict[str, str] = Field(default_factory=dict, description="DID = path below the prefix")
+
+
 class SitesSettings(_Section):
     """Which sites are published."""
 
@@ -228,6 +264,8 @@ class Settings(BaseSettings):
     catalogue: list[Source] = Field(default_factory=list)
     demand: DemandSettings = DemandSettings()
     jobs: JobsSettings = JobsSettings()
+    submit: SubmitSettings = SubmitSettings()
+    storage: list[StorageArea] = Field(default_factory=list)
     sites: SitesSettings = SitesSettings()
     publish: PublishSettings = PublishSettings()
     budget: BudgetSettings = BudgetSettings()

@@ -50,8 +50,15 @@ AT_FIRST: Mapping[str, Mapping[str, State]] = {
 # --- catalogues that can be changed, and asked for the truth ------------------------------------------
 
 
-class Holdings(Protocol):
-    """A catalogue for the daemon that we change as the world would, and whose own word we take."""
+class Tellable(Protocol):
+    """Whose own word we take."""
+
+    def available(self) -> dict[str, frozenset[str]]:
+        """By dataset, the sites where it is complete on disk, as the catalogue itself answers now."""
+
+
+class Holdings(Tellable, Protocol):
+    """A catalogue for the daemon that we change as the world would."""
 
     def section(self) -> str:
         """Its part of the daemon's configuration, in TOML."""
@@ -67,9 +74,6 @@ class Holdings(Protocol):
 
     def leave(self, did: str, site: str) -> None:
         """Take it from *site*."""
-
-    def available(self) -> dict[str, frozenset[str]]:
-        """By dataset, the sites where it is complete on disk, as the catalogue itself answers now."""
 
 
 class ListedHoldings(ListedCatalogue):
@@ -117,13 +121,14 @@ class RucioHoldings:
         server: one that is up; several holdings may share it when their *scope* differs.
         folder: where the daemon finds the password, in a file of its own.
         sites: the sites that have storage.
-        scope: the scope of all datasets here; it must be new to the server.
+        scope: the scope of all datasets here, new to the server; capitals of it begin the elements' names.
         files: how many files a dataset has.
     """
 
     def __init__(
         self, server: RucioServer, folder: Path, sites: Sequence[str], scope: str = "lofar", files: int = 4
     ) -> None:
+        self.scope = scope
         self._server = server
         self._files = files
         self._dids: list[str] = []
@@ -217,15 +222,21 @@ class RucioHoldings:
 class Timeline:
     """What the catalogue said, and from when on."""
 
-    holdings: Holdings
+    holdings: Tellable
+    clock: Callable[[], float] = time.time
     _said: list[tuple[int, dict[str, frozenset[str]]]] = field(default_factory=list)
 
     def change(self, *changes: Callable[[], None]) -> None:
         """Make *changes* and ask the catalogue what is true from then on."""
-        since = int(time.time())
+        since = int(self.clock())
         for change in changes:
             change()
         self._said.append((since, self.holdings.available()))
+
+    @property
+    def now(self) -> dict[str, frozenset[str]]:
+        """What holds since the last change."""
+        return self._said[-1][1]
 
     def at(self, moment: float) -> dict[str, frozenset[str]]:
         """What held at *moment* (Unix s)."""
@@ -286,7 +297,7 @@ def judge(job: Submitted, runs: Sequence[Run], timeline: Timeline, sites: Sequen
             wrong.append(f"started {run.starts} times, and only the last start can be judged")
     if not runs and not job.waits:
         wrong.append("did not run")
-    held = timeline.at(runs[-1].started if runs else time.time())
+    held = timeline.at(runs[-1].started) if runs else timeline.now
     told = tuple(f"{text} ({count} jobs)" if count > 1 else text for text, count in Counter(wrong).items())
     return Verdict(job, {did: held.get(did, frozenset()) for did in job.datasets}, tuple(runs), told)
 
@@ -370,6 +381,10 @@ class Stuck(Exception):
         self.clusters = tuple(clusters)
 
 
+FAILURES = (Stuck, AssertionError, RuntimeError, OSError, subprocess.SubprocessError, httpx.HTTPError)
+"""What pool, Rucio server and daemon fail with; anything else is a bug here."""
+
+
 @dataclass
 class Demo:
     """The story, on an installation that is up."""
@@ -400,9 +415,8 @@ class Demo:
             self.submit("burst, largest slot", ONE, count=6),
             self.submit("no datasets"),
         ]
-        self.tell.step(
-            f"{sum(job.count for job in [waiting, *jobs])} jobs submitted; waiting for them to run"
-        )
+        count = sum(job.count for job in [waiting, *jobs])
+        self.tell.step(f"{count} jobs submitted; waiting until all but the one that has to wait are done")
         self.until_done(jobs, 150)
         if not self.show("Jobs and their data", [*jobs, waiting]):
             return False
@@ -567,7 +581,7 @@ def run(
             stack.enter_context(installed)
             demo = Demo(installed, holdings, tell, timeline)
             right = demo.play()
-        except (Stuck, AssertionError, ToolFailed, subprocess.TimeoutExpired) as failure:
+        except FAILURES as failure:
             tell.say(f"\nThe demo failed: {failure}", style="red")
             explain(tell, installed, failure.clusters if isinstance(failure, Stuck) else ())
             return 1
@@ -608,6 +622,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(options.catalogue, options.release, transform=not options.without_transform)
     except (PoolUnavailable, RucioUnavailable) as reason:
         print(f"no demo here: {reason}", file=sys.stderr)
+        return 1
+    except FAILURES as failure:
+        print(f"the demo failed: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped; nothing is left running", file=sys.stderr)

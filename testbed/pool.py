@@ -646,8 +646,9 @@ def _run_folder() -> tuple[Path, IO[str]]:
             home.mkdir(mode=0o755)
         except (FileExistsError, FileNotFoundError):  # the last pool there has just removed the base
             continue
-        alive = (home / "alive").open("w", encoding="utf-8")
+        alive = (home / "alive.new").open("w", encoding="utf-8")
         fcntl.flock(alive, fcntl.LOCK_EX)
+        (home / "alive.new").rename(home / "alive")  # nobody sees it unlocked
         return home, alive
     raise PoolUnavailable(f"cannot make a folder in {base}")
 

@@ -364,7 +364,7 @@ def _written(data: dict, prefix: str = "") -> Iterator[str]:
     for name, value in data.items():
         if name == "catalogue":
             yield from (f"catalogue.{key}" for source in value for key in source)
-        elif isinstance(value, dict):
+        elif isinstance(value, dict) and prefix + name not in set(_keys(Settings)):
             yield from _written(value, f"{prefix}{name}.")
         else:
             yield prefix + name

@@ -1,0 +1,233 @@
+"""How long a change of a catalogue takes to show in the slot's ad in the collector, and in the site ad."""
+
+import os
+import random
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from testbed.installation import Installation, ListedCatalogue, Road
+from testbed.pool import Pool, SiteSpec
+
+from .record import Figure, Result, Spread, rounded
+
+GOALS = {"p50": 20.0, "p99": 90.0}
+"""Seconds, for a hook every 5 s and a catalogue that is asked every 30 s."""
+
+Key = tuple[str, str]
+"""A site and a dataset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one series does.
+
+    ``every`` seconds one dataset changes at one site; after ``block`` seconds of that, and once all is
+    visible, the daemon starts anew (``blocks`` times), so that its polls meet the hooks in another phase.
+    """
+
+    road: Road
+    period: int
+    poll: float
+    sites: int
+    datasets: int
+    every: float
+    block: float
+    blocks: int
+    patience: float
+    look: float = 0.5
+
+    @property
+    def title(self) -> str:
+        return f"hook every {self.period} s by {self.road}"
+
+
+@dataclass(slots=True)
+class Samples:
+    """Seconds from the change to its first sight, by where it was seen."""
+
+    slot: list[float] = field(default_factory=list)
+    site: list[float] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+
+class Jittered(Installation):
+    """The hook with its default jitter: what operators are told to install."""
+
+    def cron_config(self) -> str:
+        return super().cron_config().replace(" --jitter 0", "")
+
+
+class Watch:
+    """Changes one dataset at one site at a time and looks when it shows."""
+
+    def __init__(self, plan: Plan, pool: Pool, installed: Installation, listed: ListedCatalogue) -> None:
+        self.samples = Samples()
+        self._plan = plan
+        self._pool = pool
+        self._installed = installed
+        self._listed = listed
+        self._random = random.Random(2)
+        self._dids = dataset_names(plan)
+        sites = [site.name for site in pool.sites]
+        self._here: dict[Key, bool] = {(site, did): True for site in sites for did in self._dids}
+        self._changed: dict[Key, float] = {}
+        self._unseen: dict[str, set[Key]] = {"slot": set(), "site": set()}
+        self._list()
+
+    def ready(self, where: str) -> bool:
+        """Do all ads there (``slot`` or ``site``) carry every dataset?"""
+        self._look()
+        return all(self._shown[where].get(key) for key in self._here)
+
+    def block(self) -> None:
+        """Change for a while, then wait until all of it was seen."""
+        end = time.monotonic() + self._plan.block
+        due = time.monotonic()
+        while time.monotonic() < end:
+            if time.monotonic() >= due:
+                self._change()
+                due += self._plan.every * self._random.uniform(0.5, 1.5)
+            self._look()
+            time.sleep(self._plan.look)
+        end = time.monotonic() + self._plan.patience
+        while any(self._unseen.values()) and time.monotonic() < end:
+            self._look()
+            time.sleep(self._plan.look)
+        for where, keys in self._unseen.items():
+            self.samples.lost += [f"{where} {site} {did}" for site, did in sorted(keys)]
+            keys.clear()
+
+    def _change(self) -> None:
+        """One dataset comes to a site or leaves it; a change under way is never overtaken by the next."""
+        busy = self._unseen["slot"] | self._unseen["site"]
+        if not (free := sorted(self._here.keys() - busy)):
+            return
+        key = self._random.choice(free)
+        self._here[key] = not self._here[key]
+        self._changed[key] = self._list()
+        for keys in self._unseen.values():
+            keys.add(key)
+
+    def _list(self) -> float:
+        """Write the list anew; the time when it was in place."""
+        held = {
+            did: {site: "available" for (site, name), here in self._here.items() if name == did and here}
+            for did in self._dids
+        }
+        self._listed.hold(held)
+        return time.monotonic()
+
+    def _look(self) -> None:
+        ads = self._pool.ads(
+            'PartitionableSlot =?= true || MyType == "DataLocality"',
+            "MyType",
+            "GLIDEIN_Site",
+            "DataLocalitySite",
+            "DatasetStates",
+        )
+        now = time.monotonic()
+        self._shown: dict[str, dict[Key, bool]] = {"slot": {}, "site": {}}
+        for ad in ads:
+            where = "site" if ad["MyType"] == "DataLocality" else "slot"
+            site = ad["DataLocalitySite"] if where == "site" else ad["GLIDEIN_Site"]
+            states: dict[str, str] = ad.get("DatasetStates") or {}
+            for did in self._dids if "DatasetStates" in ad else ():
+                self._shown[where][site, did] = states.get(did) == "AVAILABLE"
+        for where, keys in self._unseen.items():
+            for key in [key for key in keys if self._shown[where].get(key) is self._here[key]]:
+                keys.discard(key)
+                seconds = now - self._changed[key]
+                (self.samples.slot if where == "slot" else self.samples.site).append(seconds)
+
+
+def dataset_names(plan: Plan) -> list[str]:
+    return [f"bench:set{number:02}" for number in range(plan.datasets)]
+
+
+def series(plan: Plan, release: str | None = None) -> tuple[Samples, str]:
+    """Measure what *plan* says on a pool of its own; also the pool's version."""
+    sites = [SiteSpec(f"SITE{number}", cpus=1) for number in range(plan.sites)]
+    with Pool.start(release, sites) as pool:
+        listed = ListedCatalogue(pool.home, [site.name for site in sites])
+        installed = Jittered(pool, listed, road=plan.road, period_seconds=plan.period, poll_seconds=plan.poll)
+        with installed:
+            # what is demanded is what idle jobs name; this one matches nothing
+            installed.submit(dataset_names(plan), mode="require", more="requirements = false\n")
+            watch = Watch(plan, pool, installed, listed)
+            pool.wait(lambda: watch.ready("site"), 90, "the first site ads")
+            shift(pool, plan)
+            pool.wait(lambda: watch.ready("slot"), plan.patience, "the first slot ads")
+            for number in range(plan.blocks):
+                if number:
+                    installed.stop_daemon()
+                    time.sleep(random.uniform(0, min(plan.period, 5)))
+                    installed.start_daemon()
+                watch.block()
+                print(f"   {plan.title}: {len(watch.samples.slot)} changes seen", file=sys.stderr)
+        return watch.samples, pool.version
+
+
+def shift(pool: Pool, plan: Plan) -> None:
+    """Start the startds anew one after the other, so that their hooks do not run in step."""
+    for site in pool.sites:
+        time.sleep(random.uniform(0, min(plan.period, 30) / 3))
+        pool.restart_daemon(f"startd:{site.name}")
+
+
+def plans(*, quick: bool) -> list[Plan]:
+    if quick:
+        return [Plan("url", 2, 2, 2, 3, every=1, block=8, blocks=1, patience=45)]
+    five = [
+        Plan(road, 5, 30, sites=6, datasets=12, every=1.5, block=60, blocks=4, patience=120)
+        for road in ("url", "file")
+    ]
+    slow = Plan("url", 300, 30, sites=6, datasets=40, every=2.4, block=600, blocks=1, patience=700, look=1.5)
+    return [*five, slow]
+
+
+def figures(plan: Plan, samples: Samples) -> list[Figure]:
+    """p50 and p99 in the slots' ads and in the site ads, and what was never seen."""
+    goals = GOALS if (plan.period, plan.poll) == (5, 30) else {}
+    found = []
+    for where, seconds in (("slot ad", samples.slot), ("site ad", samples.site)):
+        spread = Spread.of(seconds)
+        note = f"{spread.count} changes, {spread.least:.1f} to {spread.most:.1f} s"
+        for name, value in (("p50", spread.p50), ("p99", spread.p99)):
+            goal = goals.get(name) if where == "slot ad" else None
+            found.append(Figure(f"{plan.title}, {where}, {name}", value, "s", goal, note))
+    found.append(Figure(f"{plan.title}, changes never seen", len(samples.lost), "", 0))
+    return found
+
+
+def run(quick: bool = False) -> Result:
+    """Measure all series side by side: they mostly wait."""
+    todo = plans(quick=quick)
+    release = os.environ.get("HYDRATOR_TEST_HTCONDOR")
+    with ThreadPoolExecutor(len(todo)) as pool:
+        measured = list(pool.map(lambda plan: series(plan, release), todo))
+    found: list[Figure] = []
+    raw: dict[str, object] = {}
+    for plan, (samples, _) in zip(todo, measured, strict=True):
+        found += figures(plan, samples)
+        raw[plan.title] = {
+            "slot": rounded(samples.slot, 2),
+            "site": rounded(samples.site, 2),
+            "lost": samples.lost,
+        }
+    how = " ".join(HOW.split()).format(poll=todo[0].poll, sites=todo[0].sites)
+    return Result("freshness", tuple(found), how, raw, {"HTCondor": measured[0][1]})
+
+
+HOW = """\
+A change is one dataset coming to or leaving one site in the list that the embedded catalogue reads
+(replaced by a rename); it counts as seen when the collector shows it, asked about every half second
+(every 1.5 s for the 300 s hook). The catalogue is asked every {poll:g} s, {sites} startds, the hook with
+its default jitter (2 s, none for --file). Changes come at random times, one every 1.5 s (2.4 s), so they
+meet polls and hooks in every phase; the startds were started anew at random times, and the daemon after
+each minute of changes. The 300 s hook: changes for 600 s, two whole periods, at random times: many
+changes, but only some three runs of each hook. The site ad needs no hook, so its figures do not depend
+on the period. The series run side by side, each on a pool of its own."""
+
+__all__ = ["run"]

@@ -1,0 +1,169 @@
+"""``make demo``: it shows what it promises, says so when a job goes astray, and leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.demo import Run, Submitted, Timeline, judge
+
+ROOT = Path(__file__).parents[2]
+SITES = ("UK", "AU", "NL")
+ON_A_POOL = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def on_a_pool(test):
+    for mark in ON_A_POOL:
+        test = mark(test)
+    return test
+
+
+def demo(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "testbed.demo", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=380)
+
+
+def rows(output: str) -> dict[str, list[str]]:
+    """By the job's name, the cells of every row of the tables; a job in both tables has its last row here."""
+    cells = [[cell.strip() for cell in re.split("[│|]", line)[1:-1]] for line in output.splitlines()]
+    return {
+        row[0].partition(": ")[2]: row[1:] for row in cells if len(row) == 5 and re.match(r"\d+: ", row[0])
+    }
+
+
+@on_a_pool
+@pytest.mark.parametrize("catalogue", ["file", pytest.param("rucio", marks=pytest.mark.rucio)])
+def test_every_job_runs_where_its_data_is(htcondor_release, catalogue, request):
+    if catalogue == "rucio":
+        request.getfixturevalue("rucio_server")  # says why where there can be none
+    done = demo("--catalogue", catalogue, "--release", htcondor_release)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WRONG" not in done.stdout
+    shown = rows(done.stdout)
+    ran = {name: cells[2] for name, cells in shown.items()}
+    assert ran["burst, largest slot x 6"] == "UK x 6"
+    assert ran["two datasets"] == "AU"
+    assert ran["after it left NL x 3"] == "AU x 3"
+    assert ran["needs both, in one place"] == "UK"
+    assert {cells[3] for cells in shown.values()} == {"ok", "ok: may run anywhere"}
+    assert "ok: nowhere complete, so it waits" in done.stdout
+    assert done.stdout.count("condor_status -print-format locality.cpf") == 2
+
+
+@on_a_pool
+def test_it_fails_when_jobs_go_astray_on_a_pool_without_our_transform(htcondor_release):
+    done = demo("--release", htcondor_release, "--without-transform")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "allowed nowhere" in rows(done.stdout)["needs both, in one place"][3]
+    assert "FAILED" in done.stdout
+    assert "The end of the daemon's log" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@on_a_pool
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
+def test_interrupted_it_leaves_nothing_behind(htcondor_release, how):
+    command = [sys.executable, "-m", "testbed.demo", "--release", htcondor_release]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as running:
+        said = []
+        for line in running.stdout:
+            said.append(line)
+            if "jobs submitted" in line:
+                break
+        folders = run_folders(running.pid)
+        assert folders, "".join(said)
+        if how == "Ctrl-C":
+            os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to all of its group
+        else:
+            running.send_signal(signal.SIGTERM)
+        rest = running.stdout.read()
+        assert running.wait(60) == 130
+    assert rest.splitlines()[-1] == "stopped; nothing is left running"
+    assert "Traceback" not in rest
+    deadline = time.monotonic() + 10  # the keeper's own end
+    while run_folders(running.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert run_folders(running.pid) == set()
+    assert not any(folder.exists() for folder in folders)
+
+
+def run_folders(pid: int) -> set[Path]:
+    """The run folders of the pool that process *pid* started, as the command lines of all processes name them."""
+    found = set()
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = file.read_text("utf-8", "replace")
+        except OSError:
+            continue
+        found |= {Path(folder) for folder in re.findall(rf"(/[^\0]*/pool-{pid}-[0-9a-f]{{4}})", command)}
+    return found
+
+
+@pytest.mark.parametrize("release", ["path", "8.8"])
+def test_where_no_pool_can_be_had_it_says_so_in_one_sentence(release):
+    empty = {**os.environ, "PATH": "/nonexistent"}
+    command = [sys.executable, "-m", "testbed.demo", "--release", release]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env=empty
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("no demo here: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+class Told:
+    """A catalogue that answers what it is told to."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, frozenset[str]] = {}
+
+    def available(self) -> dict[str, frozenset[str]]:
+        return dict(self.said)
+
+
+def timeline(*moments: tuple[int, dict[str, set[str]]]) -> Timeline:
+    told, clock = Told(), iter([moment for moment, _ in moments])
+    line = Timeline(told, lambda: next(clock))
+    for _, said in moments:
+        line.change(lambda said=said: told.said.update({d: frozenset(s) for d, s in said.items()}))
+    return line
+
+
+def verdict(
+    line: Timeline, *runs: tuple[str, int], wants=("a:1",), waits: bool = False, starts: int = 1
+) -> str:
+    job = Submitted("job", 1, tuple(wants), max(len(runs), 1), waits)
+    return judge(job, [Run(site, at, starts) for site, at in runs], line, SITES).text
+
+
+def test_a_run_is_judged_by_what_was_true_when_it_began():
+    line = timeline((100, {"a:1": {"UK"}}), (200, {"a:1": {"UK", "AU"}}), (300, {"a:1": {"AU"}}))
+    assert verdict(line, ("UK", 150), ("AU", 200), ("UK", 299)) == "ok"
+    assert verdict(line, ("AU", 199)) == "WRONG: ran at AU, allowed UK"
+    assert verdict(line, ("UK", 300)) == "WRONG: ran at UK, allowed AU"
+
+
+def test_all_datasets_must_be_at_the_site():
+    line = timeline((100, {"a:1": {"UK", "AU"}, "a:2": {"AU", "NL"}}))
+    assert verdict(line, ("AU", 100), wants=("a:1", "a:2")) == "ok"
+    assert verdict(line, ("UK", 100), wants=("a:1", "a:2")) == "WRONG: ran at UK, allowed AU"
+    assert verdict(line, ("NL", 100), wants=()) == "ok: may run anywhere"
+    assert verdict(line, ("UK", 100), wants=("a:3",)) == "WRONG: ran at UK, allowed nowhere"
+
+
+def test_a_job_that_did_not_run_is_right_only_where_it_had_to_wait():
+    line = timeline((100, {"a:1": {"UK"}}))
+    assert verdict(line) == "WRONG: did not run"
+    assert verdict(line, waits=True).startswith("ok")
+
+
+def test_a_job_that_started_twice_proves_nothing_of_its_first_start():
+    line = timeline((100, {"a:1": {"UK"}}))
+    assert verdict(line, ("UK", 150), starts=2).startswith("WRONG: started 2 times")

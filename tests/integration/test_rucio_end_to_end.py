@@ -1,0 +1,76 @@
+"""Jobs follow what a real Rucio server records: rules, transfers, tape and deletions, on a real pool."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.demo import RucioHoldings
+from testbed.installation import Installation
+from testbed.pool import Pool
+
+pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(300)]
+
+SCOPES = (f"e2e-{n}" for n in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def installed(htcondor_release, rucio_server) -> Iterator[Installation]:
+    """The daemon on the shared Rucio server, with a scope and storage elements of our own."""
+    with Pool.start(htcondor_release) as pool:
+        sites = [site.name for site in pool.sites]
+        holdings = RucioHoldings(rucio_server, pool.home, sites, scope=next(SCOPES))
+        with Installation(pool, holdings) as installation:
+            yield installation
+
+
+@pytest.fixture
+def rucio(installed) -> RucioHoldings:
+    return installed.catalogue
+
+
+def told(installed: Installation, did: str, **states: str | None) -> None:
+    """Wait until each site's slots say this of *did*, and nothing else (None: nothing at all)."""
+    for site, state in states.items():
+        installed.pool.wait(
+            lambda site=site, state=state: installed.states_at(site).get(did) == state,
+            60,
+            f"{site} to say {state} of {did}",
+        )
+
+
+def fraction_at(installed: Installation, site: str, did: str) -> float | None:
+    slots = installed.pool.slots(
+        "DatasetFractions", constraint=f'PartitionableSlot && GLIDEIN_Site == "{site}"'
+    )
+    return (slots[0].get("DatasetFractions") or {}).get(did)
+
+
+def test_jobs_run_where_the_dataset_is_complete_on_disk_and_follow_it_when_it_moves(installed, rucio):
+    did = f"{rucio.scope}:moving"
+    rucio.put(did, {"UK": "available", "AU": "staging", "NL": "nearline"})
+    assert installed.ran_at(installed.submit([did])) == ["UK"]
+    told(installed, did, UK="AVAILABLE", AU="STAGING", NL="NEARLINE")
+    assert fraction_at(installed, "AU", did) == 0.5
+
+    rucio.arrive(did, "AU")
+    rucio.leave(did, "UK")
+    assert rucio.available()[did] == {"AU"}
+    told(installed, did, UK=None, AU="AVAILABLE", NL="NEARLINE")
+    assert installed.ran_at(installed.submit([did])) == ["AU"]
+
+
+def test_a_job_waits_for_a_transfer_that_got_stuck_and_starts_where_it_ends_well(installed, rucio):
+    did = f"{rucio.scope}:awaited"
+    rucio.put(did, {"UK": "partial", "AU": "staging", "NL": "stuck"})
+    job = installed.submit([did])
+    told(installed, did, UK="PARTIAL", AU="STAGING", NL="STUCK")
+    assert fraction_at(installed, "UK", did) == 0.5
+    rucio.fail(did, "AU")
+    told(installed, did, AU="STUCK")
+    assert installed.pool.job(job, "JobStatus") == {"JobStatus": 1}
+    assert rucio.available()[did] == frozenset()
+
+    rucio.arrive(did, "NL")
+    told(installed, did, NL="AVAILABLE")
+    assert installed.ran_at(job) == ["NL"]
