@@ -168,6 +168,13 @@ def _authorization(pool: Pool) -> Iterator[Finding]:
     who = f"{answer.identity or 'nobody'} by {answer.method or 'no method'}"
     if answer.allowed:
         yield Finding(Level.OK, "collector", f"takes site ads (DAEMON) from {who}")
+        if pool.ping("collector", "ADVERTISE_STARTD").allowed:  # DAEMON brings it along where nothing is said
+            yield Finding(
+                Level.WARN,
+                "collector",
+                f"would also let {who} replace slot ads (ADVERTISE_STARTD), which we never do",
+                "limit the token: condor_token_create -identity … -authz READ -authz DAEMON",
+            )
     else:
         yield Finding(
             Level.FAIL,

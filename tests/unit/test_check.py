@@ -31,6 +31,7 @@ class Pool:
     transform: str | None = "DataLocality"
     rank: str | None = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + My.Rank"
     depth_first: str | None = "True"
+    may_replace_slots: bool = False
     ping_answer: Answer | Exception = field(default_factory=Answer)
 
     def slots(self, attributes, constraint="true"):
@@ -47,7 +48,7 @@ class Pool:
     def ping(self, daemon, level, name=None):
         if isinstance(self.ping_answer, Exception):
             raise self.ping_answer
-        return self.ping_answer
+        return self.ping_answer if level == "DAEMON" else Answer(allowed=self.may_replace_slots)
 
 
 class Queues:
@@ -102,6 +103,7 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
         (Pool(ping_answer=Answer(allowed=False)), Level.FAIL, "refuses site ads (DAEMON)", "ALLOW_DAEMON"),
         (Pool(ping_answer=PoolDenied("collector", "no token")), Level.FAIL, "no token", "valid token"),
         (Pool(ping_answer=PoolError("collector", "it is down")), Level.FAIL, "it is down", "runs"),
+        (Pool(may_replace_slots=True), Level.WARN, "replace slot ads", "-authz READ -authz DAEMON"),
         (Pool(slots_there=[]), Level.WARN, "knows none", ""),
         (Pool(slots_there=[slot(GLIDEIN_Site=None)]), Level.WARN, "1 say no site", "GLIDEIN_Site"),
         (

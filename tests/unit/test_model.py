@@ -1,0 +1,107 @@
+"""The words of the project: DIDs, ads as text, whole seconds."""
+
+from datetime import timedelta
+
+import pytest
+
+from hydrator.errors import BadDid
+from hydrator.model import MAX_DID_CHARS, Origin, from_unix, parse_did, unix
+from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand, want
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lofar:L1",
+        "lofar:/ska/pipelines/L1.MS",
+        "user.alice:a:b",
+        "s:a.b_c-d+e=f@g~h",
+        "s:" + "n" * 250,
+        "s:" + "n" * (MAX_DID_CHARS - 2),
+    ],
+)
+def test_a_did_is_taken_as_it_stands(text):
+    assert parse_did(text) == text
+
+
+def test_a_name_alone_gets_the_default_scope_and_a_scoped_one_keeps_its_own():
+    assert parse_did("L1", "lofar") == "lofar:L1"
+    assert parse_did("ska:L1", "lofar") == "ska:L1"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("L1", "no scope"),
+        (":L1", "empty"),
+        ("lofar:", "empty"),
+        (":", "empty"),
+        ("", "characters|letters"),
+        ("lofar:L 1", "letters"),
+        ("lofar:L1\n", "letters"),
+        ("lofar:L1\0", "letters"),
+        ('lofar:"L1"', "letters"),
+        ("lofar:'L1'", "letters"),
+        ("lofar:L1,lofar:L2", "letters"),
+        ("lofar:L1;", "letters"),
+        ("lofar:L\\1", "letters"),
+        ("lofar:[L1]", "letters"),
+        ("lofar:$(L1)", "letters"),
+        ("lofar:Lü", "letters"),
+        ("lofar:L\u0661", "letters"),
+        ("s:" + "n" * (MAX_DID_CHARS - 1), "501 characters"),
+    ],
+)
+def test_a_text_that_is_no_did_is_refused_with_a_reason(text, reason):
+    with pytest.raises(BadDid, match=reason) as caught:
+        parse_did(text)
+    assert caught.value.text == text
+
+
+@pytest.mark.parametrize("text", ["", "L 1", "é"])
+def test_the_default_scope_makes_no_did_of_nonsense_and_the_refusal_names_what_was_written(text):
+    with pytest.raises(BadDid) as caught:
+        parse_did(text, "lofar")
+    assert caught.value.text == text
+
+
+def test_a_long_refused_text_is_shortened_for_people():
+    with pytest.raises(BadDid) as caught:
+        parse_did("x " * 100_000)
+    assert len(str(caught.value)) < 500
+
+
+def test_whole_seconds_are_rounded_down_so_that_no_age_is_understated():
+    assert unix(NOON + timedelta(microseconds=999_999)) == unix(NOON)
+    assert unix(from_unix(-0.5)) == -1
+    assert from_unix(unix(NOON)) == NOON
+
+
+def test_an_ad_is_one_attribute_a_line_in_the_order_of_the_contract():
+    assert ad(L1, L2, generation=7).text == (
+        'DataLocalitySite = "CAM"\n'
+        'AvailableDatasets = {"lofar:L1","lofar:L2"}\n'
+        "DatasetStates = ['lofar:L1'=\"AVAILABLE\";'lofar:L2'=\"AVAILABLE\"]\n"
+        "DatasetFractions = []\n"
+        "DatasetAsOf = []\n"
+        "DataLocalityTruncated = false\n"
+        "DataLocalityTrust = 1.000\n"
+        f"DataLocalityAsOf = {unix(NOON)}\n"
+        "DataLocalityGeneration = 7\n"
+        "DataLocalityVersion = 1\n"
+    )
+
+
+def test_the_age_and_the_generation_are_not_content():
+    one, other = ad(L1, generation=1), ad(L1, generation=2, at=NOON + timedelta(hours=1))
+    assert one.content == other.content
+    assert one.text != other.text
+
+
+def test_all_datasets_of_a_demand_are_named_once():
+    both = demand(want(L1, L2), want(L2, jobs=3), want(L1, origin=Origin.PIN, jobs=0))
+    assert both.dids == {L1, L2}
+
+
+def test_sites_are_told_apart():
+    assert ad(L1, site=CAM).content != ad(L1, site=RAL).content

@@ -1,0 +1,98 @@
+"""The table of plan.py, row by row."""
+
+from datetime import timedelta
+
+import pytest
+
+from adapters.memory import MemoryPublisher
+from hydrator.cycle import apply
+from hydrator.model import Hold, Publish, Refresh, Rest, Withdraw
+from hydrator.plan import Policy, plan
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, ad, published
+
+FOR_EVER = Policy(refresh_after=5 * MINUTE, expires=False)
+EXPIRES = Policy(refresh_after=5 * MINUTE, expires=True)
+SECOND = timedelta(seconds=1)
+LATER = NOON + 5 * MINUTE
+HALF = timedelta(microseconds=500_000)
+
+
+def decide(there, desired, *, retired=frozenset(), now=NOON, policy=EXPIRES):
+    return plan(there, {a.site: a for a in desired}, retired=retired, now=now, policy=policy)
+
+
+def test_an_ad_that_is_not_there_is_published():
+    assert decide({}, [ad(L1)]) == (Publish(ad(L1), "not published"),)
+
+
+@pytest.mark.parametrize("there", [2, 4])
+def test_another_generation_is_replaced_and_named_also_a_higher_one(there):
+    wanted = ad(L1, generation=3)
+    assert decide(published(ad(generation=there)), [wanted]) == (
+        Publish(wanted, f"generation {there} is published"),
+    )
+
+
+@pytest.mark.parametrize("policy", [EXPIRES, FOR_EVER])
+def test_an_ad_read_anew_is_sent_again_once_it_is_due(policy):
+    new = ad(L1, at=LATER)
+    assert decide(published(ad(L1)), [new], now=LATER - SECOND, policy=policy) == (Rest(CAM),)
+    assert decide(published(ad(L1)), [new], now=LATER, policy=policy) == (Refresh(new),)
+
+
+def test_an_ad_without_news_is_held_with_the_age_it_has_before_it_expires():
+    action = decide(published(ad(L1)), [ad(L1)], now=LATER)
+    assert action == (Hold(CAM, "not seen since 2026-11-21 12:00:00 UTC", ad(L1)),)
+
+
+def test_part_of_a_second_is_no_news():
+    read = ad(L1, at=NOON + HALF)
+    (action,) = decide(published(ad(L1, at=NOON)), [read], now=LATER)
+    assert action == Hold(CAM, "not seen since 2026-11-21 12:00:00 UTC", read)
+
+
+@pytest.mark.parametrize("now", [NOON, LATER, NOON + 1000 * HOUR])
+def test_where_nothing_expires_an_ad_without_news_rests(now):
+    assert decide(published(ad(L1)), [ad(L1)], now=now, policy=FOR_EVER) == (Rest(CAM),)
+
+
+def test_an_ad_that_seems_newer_there_than_here_is_put_right_when_due():
+    old = ad(L1)
+    there = published(ad(L1, at=NOON + MINUTE))
+    assert decide(there, [old], now=LATER) == (Hold(CAM, "not seen since 2026-11-21 12:00:00 UTC", old),)
+
+
+def test_a_site_of_which_nothing_is_known_is_held_not_emptied():
+    (action,) = decide(published(ad(L1)), [], now=NOON + 1000 * HOUR)
+    assert action == Hold(CAM, "nothing is known of it any more; retire it to withdraw it", None)
+
+
+def test_only_a_retired_site_is_withdrawn_even_while_an_ad_is_desired():
+    there = published(ad(L1, site=CAM), ad(L1, site=RAL))
+    actions = decide(there, [ad(L2, site=CAM), ad(L1, site=RAL)], retired={CAM})
+    assert actions == (Withdraw(CAM, "retired in the configuration"), Rest(RAL))
+
+
+def test_a_retired_site_that_is_not_there_needs_nothing():
+    assert decide({}, [ad(L1)], retired={CAM}) == ()
+
+
+def test_there_is_one_action_a_site_ordered_by_site():
+    there = published(ad(L1, site=RAL), ad(L1, site=OSO))
+    actions = decide(there, [ad(L1, site=RAL), ad(L1, site=CAM)])
+    assert [action.site for action in actions] == [CAM, OSO, RAL]
+
+
+def test_an_ad_heard_later_than_now_is_not_due():
+    assert decide(published(ad(L1), heard=NOON + MINUTE), [ad(L1)]) == (Rest(CAM),)
+
+
+def test_an_unseen_site_is_re_sent_with_its_old_age():
+    time = [NOON]
+    publisher = MemoryPublisher(clock=lambda: time[0])
+    publisher.publish([ad(L1, generation=3)])
+    time[0] = LATER
+    todo = plan(publisher.published(), {CAM: ad(L1, generation=3)}, retired=set(), now=LATER, policy=EXPIRES)
+    assert apply(todo, publisher).unconfirmed == ()
+    (there,) = publisher.published().values()
+    assert (there.generation, there.as_of, there.heard) == (3, NOON, LATER)
