@@ -32,18 +32,17 @@ def parse_did(text: str, default_scope: str | None = None) -> Did:
         BadDid: no scope and no default, an empty part, another character, or
             more than 500 characters.
     """
-    if ":" not in text and default_scope:
-        text = f"{default_scope}:{text}"
-    if not _CHARACTERS.match(text):
+    did = f"{default_scope}:{text}" if ":" not in text and default_scope else text
+    if not _CHARACTERS.match(did):
         raise BadDid(text, "use letters, digits and . _ : / @ = + ~ - only")
-    scope, colon, name = text.partition(":")
+    scope, colon, name = did.partition(":")
     if not colon:
         raise BadDid(text, "it has no scope (write scope:name, or set default_scope)")
     if not scope or not name:
         raise BadDid(text, "its scope or its name is empty")
-    if len(text) > MAX_DID_CHARS:
-        raise BadDid(text, f"it has {len(text)} characters, {MAX_DID_CHARS} are allowed")
-    return Did(text)
+    if len(did) > MAX_DID_CHARS:
+        raise BadDid(text, f"it has {len(did)} characters, {MAX_DID_CHARS} are allowed")
+    return Did(did)
 
 
 class ReplicaState(StrEnum):

@@ -83,6 +83,6 @@ def _action(
     due = now - there.heard >= policy.refresh_after and (news or policy.expires)
     if not due:
         return Rest(site)
-    if ad.as_of > there.as_of:
+    if unix(ad.as_of) > unix(there.as_of):
         return Refresh(ad)
     return Hold(site, f"not seen since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)

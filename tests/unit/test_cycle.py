@@ -1,0 +1,502 @@
+"""The order of a cycle, and that nothing that fails takes anything else with it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
+from hydrator.ads import Budget
+from hydrator.cycle import Cycle, Outlet, Report, Rules, apply, look_for, read_all, summary, think
+from hydrator.demand import DemandMemory, Remembered
+from hydrator.errors import StateError
+from hydrator.model import (
+    Did,
+    Hold,
+    PublishedAd,
+    Publish,
+    Queue,
+    QueuedJobs,
+    Refresh,
+    Rest,
+    Unseen,
+    Withdraw,
+    unix,
+)
+from hydrator.plan import Policy
+from hydrator.store import State, Store
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, ad, demand, holding, replica
+
+POLICY = Policy(refresh_after=5 * MINUTE, expires=True)
+LOWER = Did("lofar:l1")
+
+
+class Clock:
+    """A clock that a test turns."""
+
+    def __init__(self, now=NOON):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+    def turn(self, by: timedelta) -> None:
+        self.now += by
+
+
+class World:
+    """A cycle over parts in memory, each of which a test may break."""
+
+    def __init__(self, *replicas, rules=Rules(pins=frozenset({L1, L2})), sites=(CAM, RAL), **more):  # noqa: B008
+        self.clock = Clock()
+        self.catalogue = MemoryCatalogue("rucio", replicas, sites, clock=self.clock)
+        self.other = MemoryCatalogue("dmapi", (), (), clock=self.clock)
+        self.collector = MemoryPublisher("collector", clock=self.clock)
+        self.file = MemoryPublisher("file", clock=self.clock)
+        self.queues = MemoryQueues()
+        self.cycle = self.restarted(rules=rules, **more)
+
+    def restarted(self, *, rules=Rules(), state=None, **more) -> Cycle:  # noqa: B008
+        """A new daemon with this state (None: it was lost) in the same world."""
+        parts = {
+            "catalogues": [self.catalogue, self.other],
+            "queues": self.queues,
+            "outlets": [Outlet(self.collector, POLICY), Outlet(self.file, POLICY)],
+            "store": None,
+            **more,
+        }
+        return Cycle(rules=rules, clock=self.clock, state=state or State(), **parts)
+
+    def run(self, after: timedelta = timedelta()) -> Report:
+        self.clock.turn(after)
+        return self.cycle.run()
+
+
+def states(publisher: MemoryPublisher, site=CAM) -> str:
+    return dict(publisher.ads[site].lines)["DatasetStates"]
+
+
+def ages(publisher: MemoryPublisher, site=CAM) -> str:
+    return dict(publisher.ads[site].lines)["DatasetAsOf"]
+
+
+def actions(report: Report, publisher="collector") -> list[type]:
+    return [type(action) for o in report.outcomes if o.publisher == publisher for action in o.plan]
+
+
+def test_what_is_wanted_is_read_and_published_everywhere():
+    world = World(replica(L1, CAM), replica(L3, CAM))
+    report = world.run()
+    assert report.whole
+    assert states(world.collector) == f"['{L1}'=\"AVAILABLE\"]"
+    assert world.collector.ads == world.file.ads
+    assert set(world.file.ads) == {CAM, RAL}
+
+
+def test_a_second_cycle_rests_and_later_ones_refresh_without_a_new_generation():
+    world = World(replica(L1, CAM))
+    world.run()
+    first = world.collector.ads[CAM]
+    assert actions(world.run(MINUTE)) == [Rest, Rest]
+    assert actions(world.run(5 * MINUTE)) == [Refresh, Refresh]
+    again = world.collector.ads[CAM]
+    assert (again.content, again.generation) == (first.content, first.generation)
+    assert again.as_of == NOON + 6 * MINUTE
+
+
+def test_a_dataset_that_leaves_is_taken_out_with_a_new_generation():
+    world = World(replica(L1, CAM))
+    world.run()
+    world.catalogue.replicas = ()
+    world.run(MINUTE)
+    assert states(world.collector) == "[]"
+    assert world.collector.ads[CAM].generation == unix(NOON + MINUTE)
+
+
+def test_a_catalogue_that_fails_leaves_every_ad_standing_with_its_age():
+    world = World(replica(L1, CAM))
+    world.run()
+    before = dict(world.collector.ads)
+    world.catalogue.broken = world.other.broken = True
+    report = world.run(10 * MINUTE)
+    assert actions(report) == [Hold, Hold]
+    assert world.collector.ads == before
+    assert world.collector.published()[CAM].heard == NOON + 10 * MINUTE
+    assert not report.whole
+    assert "broken" in report.surveyed["rucio"]
+
+
+def test_one_catalogue_that_fails_leaves_the_facts_of_the_other():
+    world = World(replica(L1, CAM))
+    world.other.replicas = (replica(L2, CAM),)
+    world.run()
+    world.catalogue.broken = True
+    report = world.run(MINUTE)
+    assert states(world.collector) == f"['{L1}'=\"AVAILABLE\";'{L2}'=\"AVAILABLE\"]"
+    assert ages(world.collector) == f"['{L1}'={unix(NOON)}]"
+    assert report.surveyed == {"rucio": report.surveyed["rucio"], "dmapi": None}
+
+
+def test_one_dataset_that_cannot_be_asked_never_ages_its_site():
+    world = World(replica(L1, CAM), replica(L2, CAM))
+    world.run()
+    world.catalogue.unseen = world.other.unseen = {L1: "timeout"}
+    world.run(10 * MINUTE)
+    assert ages(world.collector) == f"['{L1}'={unix(NOON)}]"
+    assert world.collector.ads[CAM].as_of == NOON + 10 * MINUTE
+
+
+def test_after_the_bound_what_cannot_be_asked_reads_unknown():
+    world = World(replica(L1, CAM))
+    world.run()
+    world.catalogue.broken = world.other.broken = True
+    world.run(6 * HOUR)
+    assert "AVAILABLE" in states(world.collector)
+    world.run(MINUTE)
+    assert states(world.collector) == f"['{L1}'=\"UNKNOWN\"]"
+    assert world.collector.ads[CAM].as_of == NOON
+
+
+def test_a_poll_that_takes_long_has_the_age_of_its_beginning():
+    world = World(replica(L1, CAM), replica(L2, CAM))
+    ticking = Clock()
+
+    def tick():
+        ticking.turn(MINUTE)
+        return ticking.now
+
+    world.catalogue = MemoryCatalogue("rucio", world.catalogue.replicas, clock=tick)
+    cycle = world.restarted(rules=Rules(pins=frozenset({L1, L2})))
+    cycle.run()
+    assert world.collector.ads[CAM].as_of == NOON
+    assert ages(world.collector) == "[]"
+
+
+def test_one_publisher_that_fails_leaves_the_others():
+    world = World(replica(L1, CAM))
+    world.collector.broken = True
+    report = world.run()
+    assert set(world.file.ads) == {CAM, RAL}
+    assert [outcome.error is None for outcome in report.outcomes] == [False, True]
+    world.collector.broken = False
+    assert world.run(MINUTE).whole
+    assert set(world.collector.ads) == {CAM, RAL}
+
+
+class Deaf(MemoryPublisher):
+    """Takes every ad without complaint and keeps none, as a collector that denies us does."""
+
+    def publish(self, ads):
+        pass
+
+    def withdraw(self, sites):
+        pass
+
+
+class Refusing(MemoryPublisher):
+    """Shows what it has and takes nothing."""
+
+    def publish(self, ads):
+        self.broken = True
+        super().publish(ads)
+
+
+def test_what_is_not_read_back_is_not_published():
+    world = World(replica(L1, CAM))
+    cycle = world.restarted(outlets=[Outlet(Deaf("deaf", clock=world.clock), POLICY)])
+    (outcome,) = cycle.run().outcomes
+    assert (outcome.unconfirmed, outcome.published, outcome.error) == ((CAM, RAL), {}, None)
+
+
+def test_another_generation_or_age_read_back_is_not_ours():
+    class Stubborn(Deaf):
+        shown = PublishedAd(CAM, 1, NOON, NOON)
+
+        def published(self):
+            return {CAM: self.shown}
+
+    there = Stubborn()
+    assert apply((Publish(ad(generation=1), "new"),), there).unconfirmed == ()
+    assert apply((Publish(ad(generation=2), "new"),), there).unconfirmed == (CAM,)
+    assert apply((Refresh(ad(generation=1, at=NOON + MINUTE)),), there).unconfirmed == (CAM,)
+    assert apply((Withdraw(CAM, "retired"),), there).unconfirmed == (CAM,)
+
+
+def test_a_part_of_a_second_is_not_missed_in_what_is_read_back():
+    precise = ad(L1, at=NOON + timedelta(microseconds=5))
+    assert apply((Publish(precise, "new"),), MemoryPublisher()).unconfirmed == ()
+
+
+def test_a_publisher_that_refuses_is_reported_and_is_no_bug():
+    refusing = Refusing("collector")
+    outcome = apply((Publish(ad(L1), "new"),), refusing)
+    assert outcome.error
+    assert outcome.published == {}
+
+
+def test_a_plan_that_sends_nothing_only_looks():
+    there = MemoryPublisher(clock=lambda: NOON)
+    there.publish([ad(L1)])
+    outcome = apply((Rest(CAM), Hold(RAL, "nothing is known")), there)
+    assert (set(outcome.published), outcome.unconfirmed) == ({CAM}, ())
+
+
+def test_planning_sends_nothing_and_saves_nothing(tmp_path):
+    world = World()
+    with Store.open_to_write(tmp_path) as store:
+        cycle = world.restarted(store=store)
+        report = cycle.plan()
+        assert actions(report) == [Publish, Publish]
+        assert world.collector.ads == {}
+        assert store.load() == State()
+        assert store.report("cycle") == {}
+
+
+def test_what_is_planned_is_what_is_then_done():
+    world = World(replica(L1, CAM))
+    planned, done = world.cycle.plan(), world.run()
+    assert [o.plan for o in planned.outcomes] == [o.plan for o in done.outcomes]
+
+
+class Watching(MemoryPublisher):
+    """Notes what was on disk when an ad was sent."""
+
+    def __init__(self, store, clock):
+        super().__init__("watching", clock=clock)
+        self.store, self.on_disk = store, []
+
+    def publish(self, ads):
+        self.on_disk.append(self.store.load())
+        super().publish(ads)
+
+
+def test_the_state_is_on_disk_before_anything_is_sent(tmp_path):
+    world = World(replica(L1, CAM))
+    with Store.open_to_write(tmp_path) as store:
+        watching = Watching(store, world.clock)
+        cycle = world.restarted(
+            store=store, outlets=[Outlet(watching, POLICY)], rules=Rules(pins=frozenset({L1}))
+        )
+        cycle.run()
+        (then,) = watching.on_disk
+        assert then.ads == watching.ads
+        assert then == cycle.state
+        assert store.readback() == {"watching": dict(watching.published())}
+        assert store.report("cycle")["whole"] is True
+
+
+class Full:
+    """A store on a full disk."""
+
+    def save(self, state):
+        raise StateError("the state cannot be read or written: disk is full")
+
+
+def test_a_state_that_cannot_be_saved_stops_no_publishing_and_is_told():
+    world = World(replica(L1, CAM))
+    report = world.restarted(store=Full()).run()
+    assert set(world.collector.ads) == {CAM, RAL}
+    assert (report.whole, report.unsaved) == (
+        False,
+        "the state cannot be read or written: disk is full",
+    )
+
+
+def test_a_daemon_that_lost_its_state_goes_on_from_the_highest_generation_that_is_shown():
+    world = World(replica(L1, CAM))
+    world.run()
+    ahead = unix(NOON) + 9999
+    world.file.publish([ad(L1, generation=ahead)])
+    report = world.restarted(rules=Rules(pins=frozenset({L1}))).run()
+    assert world.collector.ads[CAM].generation == world.file.ads[CAM].generation == ahead + 1
+    assert report.whole
+
+
+def test_a_restart_with_its_state_changes_nothing():
+    world = World(replica(L1, CAM))
+    world.run()
+    cycle = world.restarted(rules=Rules(pins=frozenset({L1, L2})), state=world.cycle.state)
+    assert actions(cycle.run()) == [Rest, Rest]
+
+
+def test_a_restart_while_the_catalogue_is_away_empties_no_ad():
+    world = World(replica(L1, CAM))
+    world.run()
+    world.catalogue.broken = world.other.broken = True
+    world.clock.turn(10 * MINUTE)
+    world.restarted(rules=Rules(pins=frozenset({L1, L2})), state=world.cycle.state).run()
+    assert "AVAILABLE" in states(world.collector)
+
+
+def test_a_restart_without_state_while_the_catalogue_is_away_holds_what_is_published():
+    world = World(replica(L1, CAM))
+    world.run()
+    world.catalogue.broken = world.other.broken = True
+    report = world.restarted(rules=Rules(pins=frozenset({L1}))).run()
+    assert actions(report) == [Hold, Hold]
+    assert "AVAILABLE" in states(world.collector)
+
+
+@pytest.mark.parametrize(
+    "rules", [Rules(retired=frozenset({RAL})), Rules(include_sites=("C*", "OSO"))], ids=["named", "excluded"]
+)
+def test_a_retired_site_is_withdrawn_and_not_published_again(rules):
+    world = World(replica(L1, RAL))
+    world.run()
+    cycle = world.restarted(rules=replace(rules, pins=frozenset({L1})), state=world.cycle.state)
+    assert Withdraw(RAL, "retired in the configuration") in cycle.run().outcomes[0].plan
+    assert set(world.collector.ads) == set(world.file.ads) == {CAM}
+    assert RAL not in cycle.state.ads
+    assert actions(cycle.run()) == [Rest]
+
+
+def test_a_site_that_the_catalogue_no_longer_names_keeps_its_ad():
+    world = World(replica(L1, OSO))
+    world.run()
+    world.catalogue.replicas = ()
+    report = world.run(10 * MINUTE)
+    assert Hold in actions(report)
+    assert world.collector.ads[OSO].as_of == NOON
+    assert "AVAILABLE" in states(world.collector, OSO)
+
+
+def test_letter_case_clashes_are_reported_and_in_no_ad():
+    world = World(replica(L1, CAM), replica(LOWER, RAL), rules=Rules(pins=frozenset({L1})))
+    report = world.run()
+    assert states(world.collector) == states(world.collector, RAL) == "[]"
+    assert summary(report)["clashes"] == [[L1, LOWER]]
+
+
+# ---- demand
+
+
+def queue(*dids, jobs=1, at=NOON) -> Queue:
+    return Queue(at, (QueuedJobs(tuple(dids), jobs),))
+
+
+def test_asking_tells_what_was_not_wanted_before():
+    world = World()
+    world.queues.queues = {"ap1": queue(L1, L3)}
+    assert world.cycle.ask_demand() == {L3}
+    assert world.cycle.ask_demand() == frozenset()
+    assert world.cycle.demand.dids == {L1, L2, L3}
+
+
+def test_a_collector_that_is_down_takes_no_demand_away_however_long():
+    world = World(rules=Rules())
+    world.queues.queues = {"ap1": queue(L1)}
+    world.cycle.ask_demand()
+    world.queues.broken = True
+    world.clock.turn(100 * HOUR)
+    world.cycle.ask_demand()
+    assert world.cycle.demand.dids == {L1}
+    assert "broken" in world.cycle.demand_error
+    assert isinstance(world.cycle.schedds["ap1"], Unseen)
+
+
+def test_a_collector_that_is_back_is_no_error_any_more():
+    world = World()
+    world.queues.broken = True
+    world.cycle.ask_demand()
+    world.queues.broken = False
+    world.cycle.ask_demand()
+    assert world.cycle.demand_error is None
+
+
+def test_without_schedds_only_pins_and_patterns_are_wanted():
+    world = World(rules=Rules())
+    cycle = world.restarted(queues=None, rules=Rules(pins=frozenset({L1})))
+    assert cycle.ask_demand() == frozenset()
+    assert cycle.demand.dids == {L1}
+
+
+def test_demand_survives_a_restart():
+    world = World(rules=Rules())
+    world.queues.queues = {"ap1": queue(L1)}
+    world.cycle.ask_demand()
+    assert world.restarted(state=world.cycle.state).demand.dids == {L1}
+
+
+def test_patterns_want_what_they_match_and_a_catalogue_that_cannot_say_keeps_what_it_found():
+    world = World(replica(L1), replica("ska:9"), rules=Rules(patterns=("lofar:*",)))
+    assert world.run().demand.dids == {L1}
+    world.catalogue.broken = True
+    assert world.run(MINUTE).demand.dids == {L1}
+    world.catalogue.broken = False
+    world.catalogue.replicas = ()
+    assert world.run(MINUTE).demand.dids == frozenset()
+
+
+def test_without_patterns_no_catalogue_is_searched():
+    assert look_for([MemoryCatalogue("c", [replica(L1)])], (), {"c": frozenset({L1})}) == {}
+
+
+def test_a_catalogue_never_found_anything_when_it_could_never_say():
+    assert look_for([MemoryCatalogue("c", broken=True)], ("*",), {}) == {"c": frozenset()}
+
+
+def test_every_catalogue_answers_for_itself():
+    fine, broken = MemoryCatalogue("a", [replica(L1)], clock=lambda: NOON), MemoryCatalogue("b", broken=True)
+    answers = read_all([fine, broken], {L1})
+    assert answers["a"].readings[L1].replicas == (replica(L1),)
+    assert isinstance(answers["b"], Unseen)
+    assert read_all([], {L1}) == {}
+
+
+def test_a_bug_in_a_catalogue_is_loud():
+    class Buggy(MemoryCatalogue):
+        def read(self, dids):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        read_all([Buggy("buggy")], {L1})
+
+
+# ---- the pure part
+
+
+def test_thinking_twice_of_the_same_says_the_same():
+    answers = {"rucio": holding(replica(L1))}
+    once = think(State(), answers, demand(L1), published={}, rules=Rules(), now=NOON)
+    assert once == think(State(), answers, demand(L1), published={}, rules=Rules(), now=NOON)
+    again = think(once.state, answers, demand(L1), published={}, rules=Rules(), now=NOON)
+    assert (again.ads, again.state) == (once.ads, once.state)
+
+
+def test_thinking_keeps_what_it_does_not_decide():
+    state = State(
+        demand=DemandMemory((Remembered("ap", (L1,), 1, NOON),)), found={"rucio": frozenset({L2})}
+    )
+    after = think(state, {}, demand(L1), published={}, rules=Rules(), now=NOON).state
+    assert (after.demand, after.found) == (state.demand, state.found)
+
+
+def test_a_catalogue_taken_out_of_the_configuration_is_forgotten():
+    both = {"a": holding(replica(L1, CAM)), "b": holding(replica(L2, CAM))}
+    state = think(State(), both, demand(L1, L2), published={}, rules=Rules(), now=NOON).state
+    after = think(state, {"a": both["a"]}, demand(L1, L2), published={}, rules=Rules(), now=NOON)
+    assert set(after.state.memories) == {"a"}
+    assert set(after.snapshot.sites[CAM].facts) == {L1}
+
+
+def test_the_summary_of_a_cycle_names_what_an_operator_must_know():
+    world = World(replica(L1, CAM))
+    world.queues.queues = {"ap1": Queue(NOON, (QueuedJobs(("no scope",), 1), QueuedJobs((L1,), 3)))}
+    world.cycle.ask_demand()
+    world.other.broken = True
+    told = summary(world.run())
+    assert told["at"] == unix(NOON)
+    assert told["whole"] is False
+    assert told["catalogues"]["rucio"] is None
+    assert "broken" in told["catalogues"]["dmapi"]
+    assert told["publishers"]["file"] == {"error": None, "not_read_back": [], "ads": 2}
+    assert list(told["refused"]) == ["no scope"]
+    assert set(told["unseen"]) == {L1, L2}
+
+
+def test_the_summary_names_who_was_left_out_and_where():
+    world = World(replica(L1, CAM), replica(L2, CAM))
+    cycle = world.restarted(rules=Rules(pins=frozenset({L1}), budget=Budget(line_bytes=45)))
+    world.queues.queues = {"ap1": queue(L2, jobs=4)}
+    cycle.ask_demand()
+    assert summary(cycle.run())["left_out"] == {CAM: [{"datasets": 1, "first": L2, "jobs": 4}]}
