@@ -73,6 +73,7 @@ def test_a_collector_that_is_down_at_the_start_delays_nothing_else_and_heals_by_
         own_pool.start_daemon("collector")
     own_pool.wait(lambda: len(own_pool.ads('MyType == "DataLocality"', "Name")) == 3, 60, "the site ads")
     assert installed.stop_daemon() == 0
+    own_pool.wait_ready()
 
 
 def test_a_refused_token_is_told_with_what_to_do_and_the_other_roads_stay_open(own_pool):
