@@ -52,8 +52,9 @@ def drafts(
     """
     clashing = frozenset(did for clash in snapshot.clashes for did in clash)
     trust = trust or {}
+    naming = _naming(demand.wants)
     return {
-        site: _draft(site, facts, demand.wants, clashing, budget, trust.get(site, 1.0))
+        site: _draft(site, facts, demand.wants, naming, clashing, budget, trust.get(site, 1.0))
         for site, facts in sorted(snapshot.sites.items())
     }
 
@@ -92,16 +93,27 @@ def quoted(text: str) -> str:
     return '"' + "".join(c if c.isprintable() else " " for c in escaped) + '"'
 
 
+def _naming(wants: Sequence[Want]) -> dict[Did, list[int]]:
+    """By dataset, the places in *wants* that name it, so that a site looks only at those of its own."""
+    naming: dict[Did, list[int]] = {}
+    for place, want in enumerate(wants):
+        for did in want.dids:
+            naming.setdefault(did, []).append(place)
+    return naming
+
+
 def _draft(
     site: Site,
     facts: SiteFacts,
     wants: Sequence[Want],
+    naming: Mapping[Did, Sequence[int]],
     clashing: AbstractSet[Did],
     budget: Budget,
     trust: float,
 ) -> Draft:
     here = {did: fact for did, fact in facts.facts.items() if did not in clashing}
-    chosen, left_out, with_list = _chosen(here, wants, budget, facts.as_of)
+    places = sorted({place for did in here for place in naming.get(did, ())})
+    chosen, left_out, with_list = _chosen(here, [wants[place] for place in places], budget, facts.as_of)
     states = {did: here[did] for did in sorted(chosen)}
     available = [did for did, fact in states.items() if fact.state is DatasetState.AVAILABLE]
     content = [("DataLocalitySite", quoted(site))]
@@ -142,13 +154,15 @@ class _Room:
         self.taken: set[Did] = set()
         self.list_to_blame = False
         self._budget = budget
-        self._as_of = as_of
+        self._as_of = unix(as_of)
         self._with_list = with_list
         self._lines = [len("AvailableDatasets = {}"), len("DatasetStates = []"), 0, 0]
         self._lines[2:] = [len("DatasetFractions = []"), len("DatasetAsOf = []")]
 
     def take(self, want: Want, here: Mapping[Did, Fact]) -> bool:
         new = [did for did in want.dids if did in here and did not in self.taken]
+        if not new:
+            return True
         lines = list(self._lines)
         for did in new:
             for line, size in enumerate(self._sizes(did, here[did])):
@@ -168,7 +182,7 @@ class _Room:
         key = len(did) + 4  # two quotes, = or nothing, and the separator
         listed = len(did) + 3 if self._with_list and fact.state is DatasetState.AVAILABLE else 0
         fraction = key + 2 + FRACTION_DIGITS if _between(fact) else 0
-        age = key + 10 if unix(fact.as_of) < unix(self._as_of) else 0
+        age = key + 10 if unix(fact.as_of) < self._as_of else 0
         return listed, key + len(fact.state) + 2, fraction, age
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from .errors import BadDid
-from .model import Demand, Did, Origin, Queue, QueuedJobs, Unseen, Want, parse_did
+from .model import MAX_DID_CHARS, Demand, Did, Origin, Queue, QueuedJobs, Unseen, Want, parse_did
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,5 +97,10 @@ def _parsed(group: QueuedJobs, default_scope: str | None, refused: dict[str, str
     try:
         return tuple(sorted({parse_did(text, default_scope) for text in group.datasets}))
     except BadDid as bad:
-        refused[bad.text] = bad.reason
+        refused[_printable(bad.text)] = bad.reason
         return ()
+
+
+def _printable(text: str) -> str:
+    """*text*, which may be any user's nonsense, so that it can be stored, logged and shown."""
+    return text[:MAX_DID_CHARS].encode(errors="backslashreplace").decode()

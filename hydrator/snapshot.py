@@ -33,6 +33,7 @@ _CONCLUDED = {
     ReplicaState.STUCK: DatasetState.STUCK,
 }
 _GOODNESS = {state: -place for place, state in enumerate(DatasetState)}
+_LEFT_OUT = Unseen("the catalogue left it out of its answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def remember(memory: Memory, answer: Survey | Unseen, wanted: AbstractSet[Did], 
         return replace(memory, known=kept, unseen=unseen, failure=answer.reason)
     unseen = {}
     for did in wanted:
-        reading = answer.readings.get(did, Unseen("the catalogue left it out of its answer"))
+        reading = answer.readings.get(did, _LEFT_OUT)
         if isinstance(reading, Seen):
             kept[did] = _known(reading, kept.get(did), now)
         else:
@@ -156,12 +157,17 @@ def _unseen(memories: Mapping[str, Memory]) -> dict[Did, str]:
 
 def _clashes(memories: Mapping[str, Memory], wanted: AbstractSet[Did]) -> tuple[tuple[Did, ...], ...]:
     """DIDs that exist and that only letter case tells apart."""
-    alike: dict[str, set[Did]] = {}
+    there: set[Did] = set()
     for memory in memories.values():
         for did, known in memory.known.items():
-            if did in wanted and known.here:
-                alike.setdefault(did.lower(), set()).update({did}, known.twins)
-    return tuple(tuple(sorted(dids)) for _, dids in sorted(alike.items()) if len(dids) > 1)
+            if known.here and did in wanted:
+                there.add(did)
+                there |= known.twins
+    alike: dict[str, list[Did]] = {}
+    if len({did.lower() for did in there}) < len(there):  # rarely so
+        for did in sorted(there):
+            alike.setdefault(did.lower(), []).append(did)
+    return tuple(tuple(dids) for _, dids in sorted(alike.items()) if len(dids) > 1)
 
 
 def _sizes(memories: Mapping[str, Memory]) -> dict[Did, int]:

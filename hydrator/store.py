@@ -44,13 +44,17 @@ class State:
     ads: Mapping[Site, SiteAd] = field(default_factory=dict)
 
 
+_Rows = dict[tuple[str, Did], tuple[float | None, str]]
+"""By catalogue and dataset, the time and the body of a row of ``known``."""
+
+
 class Store:
     """The state file in *folder*; open it with :meth:`open_to_write` or :meth:`open_to_read`."""
 
     def __init__(self, connection: sqlite3.Connection, lock: int | None, lost: str | None = None) -> None:
         self._db = connection
         self._lock = lock
-        self._written: dict[tuple[str, Did], tuple[float | None, str]] = {}
+        self._written: _Rows | None = None
         self.lost = lost
 
     @classmethod
@@ -62,7 +66,7 @@ class Store:
         Unix times, so nothing that others saw goes back.
 
         Raises:
-            StateError: owned by another daemon, or not writable.
+            StateError: owned by another daemon, not writable, or written by a newer version.
         """
         lock = _own(folder)
         path = folder / "state.sqlite"
@@ -77,23 +81,31 @@ class Store:
         except (sqlite3.Error, OSError) as error:
             os.close(lock)
             raise StateError(f"{path}: {error}; check that the folder can be written and has room") from error
+        except StateError:
+            os.close(lock)
+            raise
 
     @classmethod
     def open_to_read(cls, folder: Path) -> Self:
         """Look into the state in *folder*, also while a daemon owns it.
 
         Raises:
-            StateError: there is none yet, or it cannot be read.
+            StateError: there is none yet, it cannot be read, or a newer version wrote it.
         """
         path = folder / "state.sqlite"
         if not path.exists():
             raise StateError(f"{path} does not exist: no daemon has run with this state_dir yet")
         try:
-            db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-            db.execute("select 1 from report").fetchall()
-            return cls(db, None)
+            db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+            try:
+                _refuse_newer(db, path)
+                db.execute("select 1 from report").fetchall()
+            except BaseException:
+                db.close()
+                raise
         except sqlite3.Error as error:
             raise StateError(f"{path}: {error}") from error
+        return cls(db, None)
 
     def __enter__(self) -> Self:
         return self
@@ -108,14 +120,15 @@ class Store:
             self._lock = None
 
     def load(self) -> State:
-        """Everything as it was last saved."""
-        with _translated():
+        """Everything as it was last saved, seen in one transaction: a daemon may save meanwhile."""
+        with _translated(), self._db:
+            self._db.execute("begin")
             return State(self._memories(), self._demand(), self._found(), self._ads())
 
     def save(self, state: State) -> None:
         """Write *state* in one transaction; rows that did not change are not written."""
         with _translated(), self._db:
-            self._save_memories(state.memories)
+            rows = self._save_memories(state.memories)
             self._db.execute("delete from demand")
             self._db.executemany(
                 "insert into demand values (?, ?, ?, ?)",
@@ -139,6 +152,7 @@ class Store:
                     for ad in state.ads.values()
                 ],
             )
+        self._written = rows  # only now: after a save that failed, the next one writes all of it
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
         """Keep what *publisher* showed when it was asked."""
@@ -176,33 +190,32 @@ class Store:
         return dict(json.loads(row[0])) if row else {}
 
     def _memories(self) -> dict[str, Memory]:
+        self._written = self._rows()
         memories = {}
         for catalogue, at, sites, unmapped, failure, unseen in self._db.execute("select * from memory"):
+            seen_at = None if at is None else from_unix(at)
             memories[catalogue] = Memory(
-                at=None if at is None else from_unix(at),
+                at=seen_at,
                 sites=frozenset(json.loads(sites)),
-                known=self._known(catalogue, at),
+                known=_known(self._written, catalogue, seen_at),
                 unseen=json.loads(unseen),
                 unmapped=frozenset(json.loads(unmapped)),
                 failure=failure,
             )
         return memories
 
-    def _known(self, catalogue: str, memory_at: float | None) -> dict[Did, Known]:
-        known = {}
-        rows = self._db.execute("select did, at, body from known where catalogue = ?", (catalogue,))
-        for did, at, body in rows:
-            seen_at = from_unix(at if at is not None else memory_at or 0.0)
-            known[did] = _known_from(body, seen_at)
-            self._written[catalogue, did] = (at, body)
-        return known
+    def _rows(self) -> _Rows:
+        found = self._db.execute("select catalogue, did, at, body from known")
+        return {(catalogue, did): (at, body) for catalogue, did, at, body in found}
 
     def _demand(self) -> DemandMemory:
-        wants = tuple(
+        rows = self._db.execute("select schedd, dids, jobs, last_wanted from demand")
+        wants = [
             Remembered(schedd, tuple(Did(did) for did in json.loads(dids)), jobs, from_unix(last))
-            for schedd, dids, jobs, last in self._db.execute("select * from demand order by schedd, dids")
-        )
-        return DemandMemory(wants, dict(self._db.execute("select * from refused").fetchall()))
+            for schedd, dids, jobs, last in rows
+        ]
+        wants.sort(key=lambda want: (want.schedd, want.dids))  # by name, not by their JSON
+        return DemandMemory(tuple(wants), dict(self._db.execute("select * from refused").fetchall()))
 
     def _found(self) -> dict[str, frozenset[Did]]:
         return {name: frozenset(json.loads(dids)) for name, dids in self._db.execute("select * from found")}
@@ -213,14 +226,15 @@ class Store:
             for site, as_of, generation, content in self._db.execute("select * from ads order by site")
         }
 
-    def _save_memories(self, memories: Mapping[str, Memory]) -> None:
+    def _save_memories(self, memories: Mapping[str, Memory]) -> _Rows:
+        written = self._rows() if self._written is None else self._written
         rows = {
             (catalogue, did): _row(known, memory.at)
             for catalogue, memory in memories.items()
             for did, known in memory.known.items()
         }
-        gone = [key for key in self._written if key not in rows]
-        changed = [(*key, *row) for key, row in rows.items() if self._written.get(key) != row]
+        gone = [key for key in written if key not in rows]
+        changed = [(*key, *row) for key, row in rows.items() if written.get(key) != row]
         self._db.executemany("delete from known where catalogue = ? and did = ?", gone)
         self._db.executemany("insert or replace into known values (?, ?, ?, ?)", changed)
         self._db.execute("delete from memory")
@@ -238,7 +252,7 @@ class Store:
                 for catalogue, memory in memories.items()
             ],
         )
-        self._written = rows
+        return rows
 
 
 def _row(known: Known, memory_at: datetime | None) -> tuple[float | None, str]:
@@ -249,6 +263,14 @@ def _row(known: Known, memory_at: datetime | None) -> tuple[float | None, str]:
         for site, fact in sorted(known.here.items())
     ]
     return at, json.dumps([here, known.bytes_total, sorted(known.twins)])
+
+
+def _known(rows: _Rows, catalogue: str, memory_at: datetime | None) -> dict[Did, Known]:
+    return {
+        did: _known_from(body, from_unix(at) if at is not None else memory_at or from_unix(0))
+        for (name, did), (at, body) in rows.items()
+        if name == catalogue
+    }
 
 
 def _known_from(body: str, at: datetime) -> Known:
@@ -265,7 +287,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
-        _check(db)
+        _check(db, path)
         db.executescript(_SCHEMA)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:
@@ -274,12 +296,19 @@ def _connect(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _check(db: sqlite3.Connection) -> None:
+def _check(db: sqlite3.Connection, path: Path) -> None:
     if db.execute("pragma quick_check").fetchone() != ("ok",):
         raise sqlite3.DatabaseError("quick_check failed")
+    _refuse_newer(db, path)
+
+
+def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
     version = db.execute("pragma user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
-        raise sqlite3.OperationalError(f"a newer classad-hydrator wrote it (schema {version})")
+        raise StateError(
+            f"{path}: a newer classad-hydrator wrote it (schema {version}); "
+            "use that version, or another state_dir"
+        )
 
 
 def _own(folder: Path) -> int:
@@ -319,5 +348,5 @@ def _set_aside(path: Path) -> Path:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, ValueError) as error:  # ValueError: a row or a text that cannot be decoded
         raise StateError(f"the state cannot be read or written: {error}") from error

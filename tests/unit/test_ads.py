@@ -7,8 +7,25 @@ import pytest
 from hydrator.ads import Budget, Draft, drafts, number, quoted
 from hydrator.model import Did, Origin, ReplicaState, SiteAd, Unseen, unix
 from hydrator.snapshot import remember, snapshot
-from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, demand, facts, holding, memory
-from tests.factories import replica, seen, survey, want
+from tests.factories import (
+    BOUND,
+    CAM,
+    HOUR,
+    L1,
+    L2,
+    L3,
+    MINUTE,
+    NOON,
+    RAL,
+    demand,
+    facts,
+    holding,
+    memory,
+    replica,
+    seen,
+    survey,
+    want,
+)
 
 ROOMY = Budget()
 LOWER = Did("lofar:l1")
@@ -32,9 +49,7 @@ def longest(drafted: Draft) -> int:
 
 
 def test_states_are_recorded_by_name_and_the_available_are_listed_too():
-    view = facts(
-        replica("b:2"), replica("a:1"), replica("c:3", state=ReplicaState.INCOMING, fraction=0.25)
-    )
+    view = facts(replica("b:2"), replica("a:1"), replica("c:3", state=ReplicaState.INCOMING, fraction=0.25))
     assert draft(view).content == (
         ("DataLocalitySite", '"CAM"'),
         ("AvailableDatasets", '{"a:1","b:2"}'),
@@ -78,9 +93,7 @@ def test_only_facts_older_than_their_site_say_when_they_were_read():
 
 def test_a_fact_past_the_bound_is_still_listed_as_unknown_with_its_time():
     later = NOON + BOUND + MINUTE
-    known = remember(
-        memory(holding(replica(L1))), survey((L1, Unseen("timeout")), at=later), {L1}, now=later
-    )
+    known = remember(memory(holding(replica(L1))), survey((L1, Unseen("timeout")), at=later), {L1}, now=later)
     drafted = draft(snapshot({"rucio": known}, {L1}, now=later, bound=BOUND))
     assert said(drafted)["DatasetStates"] == f"['{L1}'=\"UNKNOWN\"]"
     assert said(drafted)["DatasetAsOf"] == f"['{L1}'={unix(NOON)}]"
@@ -104,7 +117,13 @@ def test_every_site_of_the_snapshot_gets_a_draft_in_order():
 
 @pytest.mark.parametrize(
     ("text", "literal"),
-    [("UK", '"UK"'), ('a"b', '"a\\"b"'), ("a\\", '"a\\\\"'), ("a\nX = 1", '"a X = 1"'), ("Zürich", '"Zürich"')],
+    [
+        ("UK", '"UK"'),
+        ('a"b', '"a\\"b"'),
+        ("a\\", '"a\\\\"'),
+        ("a\nX = 1", '"a X = 1"'),
+        ("Zürich", '"Zürich"'),
+    ],
 )
 def test_no_text_escapes_from_its_string(text, literal):
     assert quoted(text) == literal
@@ -198,6 +217,25 @@ def test_the_lines_of_ages_and_fractions_count_too(line):
     assert said(drafted)[line].count("'") > 2
     assert longest(drafted) <= 300
     assert drafted.left_out
+
+
+def long_lines(drafted: Draft) -> list[int]:
+    return [len(f"{name} = {text}") for name, text in drafted.content if name[:7] in ("Availab", "Dataset")]
+
+
+@pytest.mark.parametrize(
+    ("limited", "used"), [("line_bytes", max), ("ad_bytes", sum)], ids=["one line", "all lines together"]
+)
+def test_no_budget_is_ever_exceeded_not_by_one_byte(limited, used):
+    later = NOON + MINUTE
+    partial = [replica(did, state=ReplicaState.PARTIAL, fraction=0.5) for did in NAMES[:5]]
+    known = memory(holding(*partial, *(replica(did) for did in NAMES[5:15])))
+    known = remember(known, survey(at=later), set(NAMES[:15]), now=later)
+    view = snapshot({"rucio": known}, set(NAMES[:15]), now=later, bound=BOUND)
+    sizes = range(100, 1100)
+    made = [draft(view, demand(*NAMES[:15]), Budget(**{limited: size})) for size in sizes]
+    assert all(used(long_lines(drafted)) <= size for drafted, size in zip(made, sizes, strict=True))
+    assert {len(listed(drafted)) for drafted in made} >= set(range(5, 16))
 
 
 def test_of_runs_of_244_sub_bands_as_many_as_fit_are_in_and_one_more_is_left_out_whole():

@@ -13,8 +13,8 @@ from hydrator.errors import StateError
 from hydrator.model import (
     Did,
     Hold,
-    PublishedAd,
     Publish,
+    PublishedAd,
     Queue,
     QueuedJobs,
     Refresh,
@@ -302,14 +302,26 @@ def test_a_state_that_cannot_be_saved_stops_no_publishing_and_is_told():
     )
 
 
-def test_a_daemon_that_lost_its_state_goes_on_from_the_highest_generation_that_is_shown():
+@pytest.mark.parametrize("ahead_at", ["collector", "file"])
+def test_a_daemon_that_lost_its_state_goes_on_from_the_highest_generation_that_is_shown(ahead_at):
     world = World(replica(L1, CAM))
     world.run()
     ahead = unix(NOON) + 9999
-    world.file.publish([ad(L1, generation=ahead)])
+    (world.collector if ahead_at == "collector" else world.file).publish([ad(L1, generation=ahead)])
     report = world.restarted(rules=Rules(pins=frozenset({L1}))).run()
     assert world.collector.ads[CAM].generation == world.file.ads[CAM].generation == ahead + 1
     assert report.whole
+
+
+def test_a_publisher_that_cannot_be_asked_leaves_what_it_showed_last_on_disk(tmp_path):
+    world = World(replica(L1, CAM))
+    with Store.open_to_write(tmp_path) as store:
+        cycle = world.restarted(store=store, rules=Rules(pins=frozenset({L1})))
+        cycle.run()
+        world.collector.broken = True
+        cycle.run()
+        assert set(store.readback()["collector"]) == {CAM, RAL}
+        assert "broken" in store.report("cycle")["publishers"]["collector"]["error"]
 
 
 def test_a_restart_with_its_state_changes_nothing():
@@ -356,7 +368,8 @@ def test_a_site_that_the_catalogue_no_longer_names_keeps_its_ad():
     world.catalogue.replicas = ()
     report = world.run(10 * MINUTE)
     assert Hold in actions(report)
-    assert world.collector.ads[OSO].as_of == NOON
+    there = world.collector.published()[OSO]
+    assert (there.as_of, there.heard) == (NOON, NOON + 10 * MINUTE)
     assert "AVAILABLE" in states(world.collector, OSO)
 
 
@@ -464,9 +477,7 @@ def test_thinking_twice_of_the_same_says_the_same():
 
 
 def test_thinking_keeps_what_it_does_not_decide():
-    state = State(
-        demand=DemandMemory((Remembered("ap", (L1,), 1, NOON),)), found={"rucio": frozenset({L2})}
-    )
+    state = State(demand=DemandMemory((Remembered("ap", (L1,), 1, NOON),)), found={"rucio": frozenset({L2})})
     after = think(state, {}, demand(L1), published={}, rules=Rules(), now=NOON).state
     assert (after.demand, after.found) == (state.demand, state.found)
 

@@ -16,9 +16,7 @@ def queue(*groups: tuple[tuple[str, ...], int], at=NOON) -> Queue:
 
 
 def asked(memory=None, *, now=NOON, default_scope=None, **answers) -> DemandMemory:
-    return remember(
-        memory or DemandMemory(), answers, default_scope=default_scope, keep=KEEP, now=now
-    )
+    return remember(memory or DemandMemory(), answers, default_scope=default_scope, keep=KEEP, now=now)
 
 
 def wanted(memory, pins=(), found=frozenset(), now=NOON):
@@ -129,3 +127,10 @@ def test_equals_are_ordered_by_name_whatever_order_they_came_in():
 
 def test_a_pin_given_twice_is_wanted_once():
     assert len(wanted(DemandMemory(), pins=[L1, L1]).wants) == 1
+
+
+def test_a_refused_text_is_kept_short_and_printable():
+    memory = asked(ap1=queue((("\udcff" + "x" * 100_000,), 1)))
+    ((text, _),) = memory.refused.items()
+    assert text.startswith("\\udcffxxx")
+    assert len(text) < 600

@@ -7,8 +7,24 @@ import pytest
 
 from hydrator.model import DatasetState, Did, Fact, ReplicaState, SiteFacts, Unseen
 from hydrator.snapshot import Memory, existing, remember, snapshot
-from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, facts, holding, memory
-from tests.factories import replica, seen, survey
+from tests.factories import (
+    BOUND,
+    CAM,
+    HOUR,
+    L1,
+    L2,
+    L3,
+    MINUTE,
+    NOON,
+    OSO,
+    RAL,
+    facts,
+    holding,
+    memory,
+    replica,
+    seen,
+    survey,
+)
 
 AVAILABLE, STAGING, UNKNOWN = DatasetState.AVAILABLE, DatasetState.STAGING, DatasetState.UNKNOWN
 LATER = NOON + MINUTE
@@ -156,9 +172,7 @@ def test_what_was_never_seen_at_a_blind_site_is_not_listed():
     assert view(memory(answer)).sites[CAM].facts == {}
 
 
-@pytest.mark.parametrize(
-    ("age", "state"), [(BOUND, AVAILABLE), (BOUND + timedelta(seconds=1), UNKNOWN)]
-)
+@pytest.mark.parametrize(("age", "state"), [(BOUND, AVAILABLE), (BOUND + timedelta(seconds=1), UNKNOWN)])
 def test_a_fact_past_the_bound_reads_unknown_and_it_alone(age, state):
     now = NOON + age
     before = memory(holding(replica(L1), replica(L2)))

@@ -1,0 +1,322 @@
+"""What holds of the core for all inputs, as far as hypothesis can think of them."""
+
+import re
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from adapters.memory import MemoryPublisher
+from hydrator.ads import Budget, Draft, drafts, number
+from hydrator.cycle import Rules, apply, think
+from hydrator.demand import DemandMemory, Remembered, remember
+from hydrator.errors import BadDid
+from hydrator.model import (
+    DatasetState,
+    Demand,
+    Did,
+    Fact,
+    Origin,
+    Queue,
+    QueuedJobs,
+    Replica,
+    ReplicaState,
+    Seen,
+    Site,
+    SiteAd,
+    SiteFacts,
+    Snapshot,
+    Survey,
+    Unseen,
+    Want,
+    Withdraw,
+    parse_did,
+    unix,
+)
+from hydrator.plan import Policy, plan
+from hydrator.snapshot import Known, Memory
+from hydrator.store import State, Store
+from tests.factories import HOUR, MINUTE, NOON, ad
+
+SITES = [Site(name) for name in ("A", "B", "C", "D")]
+names = st.text("abXY01._/@=+~-", min_size=1, max_size=12)
+dids = st.builds(lambda scope, name: Did(f"{scope}:{name}"), names, names)
+few_dids = st.sampled_from([Did(f"s:{n}") for n in range(6)])
+sites = st.sampled_from(SITES)
+moments = st.integers(0, 80 * 365 * 24 * 3600 * 10**6).map(
+    lambda microseconds: NOON + timedelta(microseconds=microseconds)
+)
+near = st.integers(-24 * 3600, 3600).map(lambda seconds: NOON + timedelta(seconds=seconds))
+fractions = st.none() | st.floats(0, 1)
+facts = st.builds(Fact, st.sampled_from(DatasetState), near, fractions)
+
+
+# ---- DIDs
+
+
+@given(st.text(max_size=40), st.none() | names)
+def test_what_is_taken_as_a_did_is_safe_in_ads_and_reads_the_same_again(text, scope):
+    try:
+        did = parse_did(text, scope)
+    except BadDid:
+        return
+    assert did.isascii()
+    assert did.isprintable()
+    assert not set(did) & set(" '\"\\,;{}[]()$&|<>")
+    assert parse_did(did) == parse_did(did, "other") == did
+
+
+# ---- demand
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["ap1", "ap2"]),
+        st.just(Unseen("down"))
+        | st.builds(
+            lambda groups: Queue(NOON, tuple(QueuedJobs(tuple(dids), jobs) for dids, jobs in groups)),
+            st.lists(st.tuples(st.lists(few_dids, max_size=3), st.integers(1, 9)), max_size=4),
+        ),
+    ),
+    st.lists(st.tuples(st.sampled_from(["ap1", "ap2", "ap3"]), few_dids), unique=True),
+)
+def test_demand_younger_than_a_day_and_of_schedds_that_cannot_be_asked_is_never_lost(answers, old):
+    before = DemandMemory(tuple(Remembered(schedd, (did,), 1, NOON - HOUR) for schedd, did in old))
+    soon = remember(before, answers, default_scope=None, keep=24 * HOUR, now=NOON)
+    assert {(w.schedd, w.dids) for w in before.wants} <= {(w.schedd, w.dids) for w in soon.wants}
+    late = remember(before, answers, default_scope=None, keep=HOUR, now=NOON)
+    unseen = {w for w in before.wants if isinstance(answers.get(w.schedd), Unseen)}
+    assert unseen <= set(late.wants)
+
+
+# ---- ads and their budget
+
+
+@st.composite
+def crowded(draw):
+    """One site with facts of every state and age, and wants that overlap."""
+    here = draw(st.dictionaries(dids, facts, max_size=25))
+    known = sorted(here) or [Did("s:none")]
+    groups = st.lists(st.sampled_from(known) | dids, min_size=1, max_size=6)
+    wants = [
+        Want(tuple(sorted(set(group))), draw(st.integers(0, 5)), Origin.JOB, NOON)
+        for group in draw(st.lists(groups, max_size=10))
+    ]
+    budget = Budget(draw(st.integers(30, 900)), draw(st.integers(100, 2000)))
+    return Snapshot({SITES[0]: SiteFacts(NOON, here)}), Demand(tuple(wants)), budget
+
+
+LONG = ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf")
+
+
+@given(crowded())
+@settings(max_examples=300, deadline=None)
+def test_no_line_and_no_ad_exceeds_its_budget(case):
+    view, demanded, budget = case
+    lines = dict(drafts(view, demanded, budget=budget)[SITES[0]].content)
+    sizes = {name: len(f"{name} = {lines[name]}") for name in LONG if name in lines}
+    empty = all(lines.get(name, "{}") in ("{}", "[]") for name in LONG)
+    assert empty or max(sizes.values()) <= budget.line_bytes
+    assert empty or sum(sizes.values()) <= budget.ad_bytes
+
+
+def keys(literal: str) -> set[str]:
+    return set(literal.split("'")[1::2])
+
+
+@given(crowded())
+@settings(max_examples=300, deadline=None)
+def test_every_job_is_in_whole_or_named_as_left_out_and_nothing_else_is_said(case):
+    view, demanded, budget = case
+    here = view.sites[SITES[0]].facts
+    draft = drafts(view, demanded, budget=budget)[SITES[0]]
+    lines = dict(draft.content)
+    said = keys(lines["DatasetStates"])
+    inside = [want for want in demanded.wants if want not in draft.left_out]
+    assert said == {did for want in inside for did in want.dids if did in here}
+    assert all(not set(want.dids) & set(here) <= said for want in draft.left_out)
+    assert keys(lines["DatasetFractions"]) | keys(lines["DatasetAsOf"]) <= said
+    if "AvailableDatasets" in lines:
+        listed = [did for did in lines["AvailableDatasets"].strip("{}").replace('"', "").split(",") if did]
+        assert listed == sorted(d for d in said if here[Did(d)].state is DatasetState.AVAILABLE)
+    assert (lines["DataLocalityTruncated"] == "true") == (bool(draft.left_out) or len(lines) == 7)
+
+
+@given(crowded())
+def test_a_smaller_budget_never_says_more_of_the_most_wanted_job(case):
+    view, demanded, budget = case
+    roomy = drafts(view, demanded, budget=Budget())[SITES[0]]
+    tight = drafts(view, demanded, budget=budget)[SITES[0]]
+    assert roomy.left_out == ()
+    if demanded.wants and demanded.wants[0] in tight.left_out:  # it alone is too large, not others with it
+        alone = Demand(demanded.wants[:1])
+        assert drafts(view, alone, budget=budget)[SITES[0]].left_out == demanded.wants[:1]
+
+
+# ---- generations
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(-5000, 5000), st.none() | st.integers(0, 2**31))),
+)
+def test_a_generation_changes_with_the_content_only_and_never_goes_back(history):
+    last: dict[Site, SiteAd] = {}
+    site = SITES[0]
+    for content, shift, published in history:
+        draft = Draft(site, NOON, (("X", str(content)),))
+        there = {} if published is None else {site: published}
+        new = number({site: draft}, last, published=there, now=NOON + timedelta(seconds=shift))
+        if site in last:
+            before = last[site]
+            same = before.content == draft.content and (published or 0) <= before.generation
+            assert (new[site].generation == before.generation) == same
+            assert new[site].generation >= before.generation
+        assert new[site].generation >= (published or 0)
+        last = new
+
+
+# ---- plans
+
+
+ads_of_sites = st.dictionaries(sites, st.tuples(st.integers(1, 3), st.integers(0, 2))).map(
+    lambda given: {
+        site: ad("s:1", site=site, generation=generation, at=NOON - hours * HOUR)
+        for site, (generation, hours) in given.items()
+    }
+)
+
+
+@given(ads_of_sites, ads_of_sites, st.sets(sites), st.booleans(), st.integers(0, 600))
+def test_applying_a_plan_reaches_the_desired_ads_and_then_rests(there, desired, retired, expires, age):
+    now = [NOON - timedelta(seconds=age)]
+    publisher = MemoryPublisher(clock=lambda: now[0])
+    publisher.publish(list(there.values()))
+    now[0] = NOON
+    policy = Policy(refresh_after=5 * MINUTE, expires=expires)
+
+    def decide():
+        return plan(publisher.published(), desired, retired=retired, now=NOON, policy=policy)
+
+    todo = decide()
+    assert todo == decide()
+    assert [action.site for action in todo] == sorted({action.site for action in todo})
+    assert {action.site for action in todo if isinstance(action, Withdraw)} == retired & set(there)
+    assert apply(todo, publisher).unconfirmed == ()
+    for site, ad_there in publisher.ads.items():
+        assert site not in retired
+        if site in desired:
+            assert (ad_there.generation, ad_there.content) == (
+                desired[site].generation,
+                desired[site].content,
+            )
+        else:
+            assert ad_there == there[site]
+    assert set(publisher.ads) == (set(there) | set(desired)) - retired
+    sent = dict(publisher.ads)
+    assert apply(decide(), publisher).unconfirmed == ()
+    assert publisher.ads == sent
+
+
+# ---- many cycles
+
+replicas = st.builds(Replica, few_dids, st.sampled_from(SITES[:3]), st.sampled_from(ReplicaState), fractions)
+
+
+@st.composite
+def answers(draw, now):
+    if draw(st.integers(0, 4)) == 0:
+        return Unseen("down")
+    held = draw(st.lists(replicas, max_size=8))
+    readings = {}
+    for did in {r.did for r in held} | set(draw(st.lists(few_dids, max_size=6))):
+        at = now + timedelta(seconds=draw(st.integers(-100, 100)))
+        here = tuple(r for r in held if r.did == did)
+        blind = draw(st.frozensets(st.sampled_from(SITES[:3]), max_size=1))
+        seen = Seen(at, here, draw(st.none() | st.integers(0, 9)), blind)
+        readings[did] = draw(st.sampled_from([seen, seen, Unseen("timeout")]))
+    return Survey("c", now + timedelta(seconds=draw(st.integers(-5, 5))), frozenset(SITES[:3]), readings)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_however_cycles_go_no_ad_lies_about_time_and_the_state_survives(data):
+    """Several cycles with failures of every kind; the state goes through a real store each time."""
+    wanted = Demand(tuple(Want((Did(f"s:{n}"),), 1, Origin.JOB, NOON) for n in range(4)))
+    with tempfile.TemporaryDirectory() as folder, Store.open_to_write(Path(folder)) as store:
+        state, now, before = State(), NOON, {}
+        for _ in range(data.draw(st.integers(1, 4))):
+            asked = {name: data.draw(answers(now)) for name in ("one", "two")}
+            thought = think(state, asked, wanted, published={}, rules=Rules(), now=now)
+            assert set(before) <= set(thought.ads)
+            for site, made in thought.ads.items():
+                lines = dict(made.lines)
+                assert made.as_of <= now
+                assert keys(lines["DatasetStates"]) <= wanted.dids
+                times = [int(time) for time in re.findall(r"=(\d+)", lines["DatasetAsOf"])]
+                assert all(time < unix(made.as_of) for time in times)
+                if site in before:
+                    changed = made.generation != before[site].generation
+                    assert changed == (made.content != before[site].content)
+                    assert made.generation >= before[site].generation
+            if all(isinstance(answer, Unseen) for answer in asked.values()):
+                assert {site: made.as_of for site, made in thought.ads.items()} == {
+                    site: made.as_of for site, made in before.items()
+                }
+            store.save(thought.state)
+            state = store.load()
+            assert state == thought.state
+            before, now = thought.ads, now + timedelta(seconds=data.draw(st.integers(1, 5 * 3600)))
+
+
+# ---- the store
+
+texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=8)
+knowns = st.builds(
+    Known,
+    moments,
+    st.dictionaries(texts.map(Site), st.builds(Fact, st.sampled_from(DatasetState), moments, fractions)),
+    st.none() | st.integers(0, 2**63),
+    st.frozensets(dids, max_size=2),
+)
+memories = st.builds(
+    Memory,
+    st.none() | moments,
+    st.frozensets(texts.map(Site)),
+    st.dictionaries(dids, knowns, max_size=4),
+    st.dictionaries(dids, texts, max_size=3),
+    st.frozensets(texts),
+    st.none() | texts,
+)
+remembered = st.builds(
+    Remembered, texts, st.lists(dids, min_size=1, max_size=3).map(tuple), st.integers(0, 2**40), moments
+)
+siteads = st.builds(
+    SiteAd, texts.map(Site), moments, st.integers(0, 2**40), st.lists(st.tuples(texts, texts)).map(tuple)
+)
+whole_states = st.builds(
+    State,
+    st.dictionaries(texts, memories, max_size=3),
+    st.builds(
+        DemandMemory,
+        st.lists(remembered, max_size=4, unique_by=lambda w: (w.schedd, w.dids)).map(
+            lambda wants: tuple(sorted(wants, key=lambda w: (w.schedd, w.dids)))
+        ),
+        st.dictionaries(texts, texts, max_size=3),
+    ),
+    st.dictionaries(texts, st.frozensets(dids, max_size=3), max_size=3),
+    st.lists(siteads, max_size=3).map(lambda made: {one.site: one for one in made}),
+)
+
+
+@given(st.lists(whole_states, min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_was_saved_before_the_last_state_comes_back_to_the_microsecond(history):
+    with tempfile.TemporaryDirectory() as folder:
+        for state in history:
+            with Store.open_to_write(Path(folder)) as store:
+                store.save(state)
+                assert store.load() == state
+        with Store.open_to_read(Path(folder)) as looking:
+            assert looking.load() == history[-1]
