@@ -71,6 +71,7 @@ class _Contents:
 
     as_of: datetime | None
     sites: frozenset[Site]
+    lists_sites: bool
     datasets: Mapping[Did, _Listed]
     lower: Mapping[str, frozenset[Did]]
 
@@ -117,6 +118,7 @@ class FileCatalogue:
         self._default_scope = default_scope
         self._read_all = read_all
         self._kept: _Kept | None = None
+        self._named: frozenset[Site] = frozenset()
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :class:`hydrator.ports.Catalogue`.
@@ -129,10 +131,12 @@ class FileCatalogue:
         now = self._clock()
         contents = self._contents()
         at = self._time(contents, now)
+        if not contents.lists_sites:  # a site that held its last dataset is still one it speaks for
+            self._named |= contents.sites
         return Survey(
             catalogue=self.name,
             at=at,
-            sites=contents.sites,
+            sites=contents.sites if contents.lists_sites else self._named,
             readings={did: _reading(did, at, contents) for did in sorted(dids)},
         )
 
@@ -292,7 +296,11 @@ class _Checker:
         datasets = self._datasets(parsed, sites)
         named = {replica.site for listed in datasets.values() for replica in listed.replicas}
         return _Contents(
-            as_of, frozenset(named if sites is None else sites), datasets, by_lower_case(datasets)
+            as_of,
+            frozenset(named if sites is None else sites),
+            sites is not None,
+            datasets,
+            by_lower_case(datasets),
         )
 
     def _wrong(self, key: str, problem: str) -> None:

@@ -115,19 +115,41 @@ def _draft(
     places = sorted({place for did in here for place in naming.get(did, ())})
     chosen, left_out, with_list = _chosen(here, [wants[place] for place in places], budget, facts.as_of)
     states = {did: here[did] for did in sorted(chosen)}
+    truncated = bool(left_out) or not with_list
+    content = _content(site, states, facts.as_of, with_list=with_list, truncated=truncated, trust=trust)
+    return Draft(site, facts.as_of, content, left_out)
+
+
+def forgotten(ad: SiteAd) -> Draft:
+    """What follows *ad* when nothing is known of its site any more and its facts are too old to stand."""
+    return Draft(
+        ad.site, ad.as_of, _content(ad.site, {}, ad.as_of, with_list=True, truncated=False, trust=1.0)
+    )
+
+
+def _content(
+    site: Site,
+    states: Mapping[Did, Fact],
+    as_of: datetime,
+    *,
+    with_list: bool,
+    truncated: bool,
+    trust: float,
+) -> tuple[tuple[str, str], ...]:
     available = [did for did, fact in states.items() if fact.state is DatasetState.AVAILABLE]
-    content = [("DataLocalitySite", quoted(site))]
-    if with_list:
-        content.append(("AvailableDatasets", "{" + ",".join(f'"{did}"' for did in available) + "}"))
-    content += [
+    listed = (
+        [("AvailableDatasets", "{" + ",".join(f'"{did}"' for did in available) + "}")] if with_list else []
+    )
+    return (
+        ("DataLocalitySite", quoted(site)),
+        *listed,
         ("DatasetStates", _record((did, f'"{fact.state}"') for did, fact in states.items())),
         ("DatasetFractions", _record(_fractions(states))),
-        ("DatasetAsOf", _record(_ages(states, facts.as_of))),
-        ("DataLocalityTruncated", "true" if left_out or not with_list else "false"),
+        ("DatasetAsOf", _record(_ages(states, as_of))),
+        ("DataLocalityTruncated", "true" if truncated else "false"),
         ("DataLocalityTrust", f"{trust:.3f}"),
         ("DataLocalityVersion", str(CONTRACT_VERSION)),
-    ]
-    return Draft(site, facts.as_of, tuple(content), left_out)
+    )
 
 
 def _chosen(

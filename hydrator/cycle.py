@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .ads import Budget, Draft, drafts, number
+from .ads import Budget, Draft, drafts, forgotten, number
 from .demand import demand
 from .demand import remember as remember_demand
 from .errors import CatalogueError, PoolError, PublishError, StateError
@@ -132,7 +132,8 @@ def think(
 
     Returns:
         The state to remember, and the ads, also of sites that were not seen
-        this cycle: those stand as they did, with the age they have.
+        this cycle: those stand as they did, with the age they have, until
+        they are older than ``rules.bound``; then they list nothing.
     """
     dids = demanded.dids
     memories = {
@@ -142,8 +143,9 @@ def think(
     view = snapshot(memories, dids, now=now, bound=rules.bound)
     kept = {site: facts for site, facts in view.sites.items() if not rules.retires(site)}
     drafted = drafts(replace(view, sites=kept), demanded, budget=rules.budget)
-    last = {site: ad for site, ad in state.ads.items() if not rules.retires(site)}
-    ads = {**last, **number(drafted, state.ads, published=published, now=now)}
+    left = {s: ad for s, ad in state.ads.items() if s not in drafted and not rules.retires(s)}
+    too_old = {s: forgotten(ad) for s, ad in left.items() if now - ad.as_of > rules.bound}
+    ads = {**left, **number({**drafted, **too_old}, state.ads, published=published, now=now)}
     return Thought(replace(state, memories=memories, ads=ads), view, drafted, ads)
 
 

@@ -42,8 +42,8 @@ def remember(
     """Bring *memory* up to date with what the schedds answered.
 
     A schedd that could not be asked (Unseen) keeps its demand, however long
-    that takes; one that is no longer in the pool, like a job that has ended,
-    is remembered for *keep*.
+    that takes, and its jobs count as wanting until now; one that is no longer
+    in the pool, like a job that has ended, is remembered for *keep*.
     """
     wants: list[Remembered] = []
     refused: dict[str, str] = {}
@@ -53,7 +53,7 @@ def remember(
     fresh = {(want.schedd, want.dids) for want in wants}
     for old in memory.wants:
         if isinstance(answers.get(old.schedd), Unseen):
-            wants.append(old)
+            wants.append(replace(old, last_wanted=now) if old.jobs else old)
         elif (old.schedd, old.dids) not in fresh and now - old.last_wanted < keep:
             wants.append(replace(old, jobs=0))
     return DemandMemory(tuple(sorted(wants, key=lambda want: (want.schedd, want.dids))), refused)

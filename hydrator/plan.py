@@ -80,7 +80,8 @@ def _action(
     if there.generation != ad.generation:
         return Publish(ad, f"generation {there.generation} is published")
     news = unix(ad.as_of) != unix(there.as_of)
-    due = now - there.heard >= policy.refresh_after and (news or policy.expires)
+    # a copy heard in the future is of a clock that jumped: how old it is cannot be told
+    due = abs(now - there.heard) >= policy.refresh_after and (news or policy.expires)
     if not due:
         return Rest(site)
     if unix(ad.as_of) > unix(there.as_of):

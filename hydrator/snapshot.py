@@ -62,7 +62,8 @@ def remember(memory: Memory, answer: Survey | Unseen, wanted: AbstractSet[Did], 
     """Bring one catalogue's *memory* up to date with its *answer* about the *wanted* datasets.
 
     What is no longer wanted is forgotten. A reading dated later than *now*
-    counts as read now: an age is never negative.
+    counts as read now: an age is never negative. A site that the catalogue no
+    longer names was not looked at: its facts stand, and age.
     """
     kept = {did: known for did, known in memory.known.items() if did in wanted}
     if isinstance(answer, Unseen):
@@ -72,7 +73,7 @@ def remember(memory: Memory, answer: Survey | Unseen, wanted: AbstractSet[Did], 
     for did in wanted:
         reading = answer.readings.get(did, _LEFT_OUT)
         if isinstance(reading, Seen):
-            kept[did] = _known(reading, kept.get(did), now)
+            kept[did] = _known(reading, kept.get(did), answer.sites, now)
         else:
             unseen[did] = reading.reason
     return Memory(min(answer.at, now), answer.sites, kept, unseen, answer.unmapped)
@@ -114,11 +115,11 @@ def snapshot(
     )
 
 
-def _known(seen: Seen, last: Known | None, now: datetime) -> Known:
+def _known(seen: Seen, last: Known | None, named: AbstractSet[Site], now: datetime) -> Known:
     at = min(seen.at, now)
     here: dict[Site, Fact] = {}
     if last:
-        here = {site: fact for site, fact in last.here.items() if site in seen.blind}
+        here = {s: fact for s, fact in last.here.items() if s in seen.blind or s not in named}
     for replica in seen.replicas:
         here[replica.site] = _better(here.get(replica.site), _fact(replica, at))
     return Known(at, here, seen.bytes_total, seen.twins)

@@ -96,7 +96,9 @@ class Store:
         if not path.exists():
             raise StateError(f"{path} does not exist: no daemon has run with this state_dir yet")
         try:
-            db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+            # without a log nobody writes; SQLite would want to create one, which not everybody may
+            still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
+            db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
             try:
                 _refuse_newer(db, path)
                 db.execute("select 1 from report").fetchall()

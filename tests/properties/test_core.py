@@ -87,8 +87,8 @@ def test_demand_younger_than_a_day_and_of_schedds_that_cannot_be_asked_is_never_
     soon = remember(before, answers, default_scope=None, keep=24 * HOUR, now=NOON)
     assert {(w.schedd, w.dids) for w in before.wants} <= {(w.schedd, w.dids) for w in soon.wants}
     late = remember(before, answers, default_scope=None, keep=HOUR, now=NOON)
-    unseen = {w for w in before.wants if isinstance(answers.get(w.schedd), Unseen)}
-    assert unseen <= set(late.wants)
+    unseen = {(w.schedd, w.dids) for w in before.wants if isinstance(answers.get(w.schedd), Unseen)}
+    assert unseen <= {(w.schedd, w.dids) for w in late.wants}
 
 
 # ---- ads and their budget

@@ -511,3 +511,26 @@ def test_the_summary_names_who_was_left_out_and_where():
     world.queues.queues = {"ap1": queue(L2, jobs=4)}
     cycle.ask_demand()
     assert summary(cycle.run())["left_out"] == {CAM: [{"datasets": 1, "first": L2, "jobs": 4}]}
+
+
+def test_a_site_that_nobody_names_any_more_reads_unknown_after_the_bound():
+    world = World(replica(L1, CAM), replica(L2, RAL))
+    world.run()
+    world.catalogue.replicas, world.catalogue.sites = (replica(L2, RAL),), frozenset({RAL})
+    held = world.run(after=HOUR).thought.ads[CAM]
+    assert dict(held.content)["AvailableDatasets"] == f'{{"{L1}"}}'
+    assert held.as_of == NOON
+    late = world.run(after=6 * HOUR).thought.ads[CAM]
+    assert dict(late.content)["DatasetStates"] == f"['{L1}'=\"UNKNOWN\"]"
+    assert late.as_of == NOON
+
+
+def test_a_site_of_a_catalogue_taken_out_lists_nothing_after_the_bound():
+    world = World(replica(L1, CAM))
+    state = world.run().thought.state
+    rules = Rules(pins=frozenset({L1}))
+    answers = {"dmapi": holding(replica(L2, RAL), at=NOON + 7 * HOUR, sites=(RAL,), asked=[L1])}
+    for hours, listed in ((5, f'{{"{L1}"}}'), (7, "{}")):
+        thought = think(state, answers, demand(L1), published={}, rules=rules, now=NOON + hours * HOUR)
+        assert dict(thought.ads[CAM].content)["AvailableDatasets"] == listed
+        assert thought.ads[CAM].as_of == NOON

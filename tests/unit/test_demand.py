@@ -83,7 +83,7 @@ def test_the_day_counts_from_the_last_job_however_often_it_is_asked():
 def test_a_schedd_that_cannot_be_asked_keeps_its_demand_however_long_that_takes():
     before = asked(ap1=queue(((L1,), 4)), ap2=queue(((L2,), 1)))
     after = asked(before, now=NOON + 100 * HOUR, ap1=Unseen("timeout"), ap2=queue())
-    assert after.wants == (Remembered("ap1", (L1,), 4, NOON),)
+    assert after.wants == (Remembered("ap1", (L1,), 4, NOON + 100 * HOUR),)
 
 
 def test_a_job_that_comes_back_counts_anew():
@@ -134,3 +134,11 @@ def test_a_refused_text_is_kept_short_and_printable():
     ((text, _),) = memory.refused.items()
     assert text.startswith("\\udcffxxx")
     assert len(text) < 600
+
+
+def test_a_job_that_ended_while_its_schedd_could_not_be_asked_is_remembered_from_then_on():
+    before = asked(DemandMemory(), ap1=queue(((L1,), 1)))
+    silent = asked(before, now=NOON + 100 * HOUR, ap1=Unseen("timeout"))
+    after = asked(silent, now=NOON + 101 * HOUR, ap1=queue())
+    assert [(want.dids, want.jobs) for want in after.wants] == [((L1,), 0)]
+    assert asked(after, now=NOON + 125 * HOUR, ap1=queue()).wants == ()

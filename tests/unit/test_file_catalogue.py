@@ -521,3 +521,17 @@ def test_times_are_aware_and_utc(toml):
     at = toml(f"as_of = 2026-11-21T12:00:00+01:00\n{ALONE}").read({L1}).at
     assert at.utcoffset() == timedelta(0)
     assert at == datetime(2026, 11, 21, 11, tzinfo=UTC) == from_unix(1795258800)
+
+
+def test_a_site_that_held_its_last_dataset_is_still_one_the_file_speaks_for(tmp_path):
+    path = tmp_path / "list.json"
+    path.write_text('{"datasets": {"lofar:L1": {"sites": {"UK": "available", "AU": "available"}}}}')
+    catalogue = FileCatalogue("file", path, lambda: NOON)
+    assert catalogue.read(frozenset()).sites == {"UK", "AU"}
+    fresh = tmp_path / "fresh"
+    fresh.write_text('{"datasets": {"lofar:L1": {"sites": {"UK": "available"}}}}')
+    fresh.rename(path)
+    assert catalogue.read(frozenset()).sites == {"UK", "AU"}
+    fresh.write_text('{"sites": ["UK"], "datasets": {"lofar:L1": {"sites": {"UK": "available"}}}}')
+    fresh.rename(path)
+    assert catalogue.read(frozenset()).sites == {"UK"}

@@ -83,8 +83,12 @@ def test_there_is_one_action_a_site_ordered_by_site():
     assert [action.site for action in actions] == [CAM, OSO, RAL]
 
 
-def test_an_ad_heard_later_than_now_is_not_due():
+def test_an_ad_heard_a_little_later_than_now_is_not_due():
     assert decide(published(ad(L1), heard=NOON + MINUTE), [ad(L1)]) == (Rest(CAM),)
+
+
+def test_an_ad_heard_far_in_the_future_is_due_since_a_clock_jumped():
+    assert decide(published(ad(L1), heard=NOON + 2 * HOUR), [ad(L1)])[0].ad == ad(L1)
 
 
 def test_an_unseen_site_is_re_sent_with_its_old_age():

@@ -205,11 +205,12 @@ def test_a_reading_from_the_future_counts_as_read_now():
     assert view(ahead).sites[CAM] == SiteFacts(NOON, {L1: Fact(AVAILABLE, NOON)})
 
 
-def test_a_site_its_catalogue_no_longer_names_keeps_what_was_not_answered_and_ages():
+def test_a_site_its_catalogue_no_longer_names_was_not_looked_at_so_its_facts_stand_and_age():
     before = memory(holding(replica(L1, OSO), replica(L2, OSO), sites=[OSO]))
     answer = survey((L1, Unseen("timeout")), (L2, seen(at=LATER)), at=LATER, sites=[CAM])
     after = view(remember(before, answer, {L1, L2}, now=LATER), now=LATER)
-    assert after.sites == {CAM: SiteFacts(LATER, {}), OSO: SiteFacts(NOON, {L1: Fact(AVAILABLE, NOON)})}
+    old = Fact(AVAILABLE, NOON)
+    assert after.sites == {CAM: SiteFacts(LATER, {}), OSO: SiteFacts(NOON, {L1: old, L2: old})}
 
 
 LOWER = Did("lofar:l1")

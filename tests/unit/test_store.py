@@ -407,3 +407,20 @@ def test_reports_are_plain_json(tmp_path):
         store.save_report("cycle", {"at": 1})
         ((body,),) = store._db.execute("select body from report").fetchall()
     assert json.loads(body) == {"at": 1}
+
+
+def test_anybody_who_may_read_can_look_after_a_clean_stop(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(big("old"))
+    tmp_path.chmod(0o555)
+    (tmp_path / "state.sqlite").chmod(0o444)
+    look = (
+        "import os, sys; from pathlib import Path; from hydrator.store import Store\n"
+        "if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
+        "Store.open_to_read(Path(sys.argv[1])).load()"
+    )
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        if folder != tmp_path and folder.stat().st_uid == os.getuid() and folder.name != "tmp":
+            folder.chmod(0o755)
+    done = subprocess.run([sys.executable, "-c", look, tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
