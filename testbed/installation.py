@@ -7,6 +7,7 @@ with Pool.start() as pool, Installation(pool, ListedCatalogue(pool.home)) as ins
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -156,7 +157,8 @@ port = {self._port}
     def start_daemon(self) -> None:
         """Start ``hydrator run`` and wait until it is ready."""
         with (self.home / "log").open("ab") as log:
-            self._daemon = subprocess.Popen([*HYDRATOR, "run", "--config", str(self.config)], stderr=log)
+            command = [*_mortal(), *HYDRATOR, "run", "--config", str(self.config)]
+            self._daemon = subprocess.Popen(command, stderr=log)
         self.pool.wait(self._ready, 60, "the daemon to be ready")
 
     def stop_daemon(self, how: signal.Signals = signal.SIGTERM) -> int | None:
@@ -251,6 +253,11 @@ port = {self._port}
         import httpx
 
         return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=5).status_code == 200
+
+
+def _mortal() -> tuple[str, ...]:
+    """A prefix by which a process ends with the thread that started it, where there is such a tool."""
+    return ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
 
 
 def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:  # noqa: ANN401

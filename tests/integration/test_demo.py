@@ -29,11 +29,19 @@ def demo(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def rows(output: str) -> dict[str, list[str]]:
-    """By the job's name, the cells of every row of the tables; a job in both tables has its last row here."""
-    cells = [[cell.strip() for cell in re.split("[│|]", line)[1:-1]] for line in output.splitlines()]
-    return {
-        row[0].partition(": ")[2]: row[1:] for row in cells if len(row) == 5 and re.match(r"\d+: ", row[0])
-    }
+    """By the job's name, the cells of its row, unfolded; of a job in both tables the row of the last one."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in output.splitlines():
+        cells = [cell.strip() for cell in re.split("[│|]", line)[1:-1]]
+        if len(cells) != 5:
+            continue
+        if re.match(r"\d+: ", cells[0]):
+            name = cells[0].partition(": ")[2]
+            found[name] = cells[1:]
+        elif name:
+            found[name] = [f"{old} {more}".strip() for old, more in zip(found[name], cells[1:], strict=True)]
+    return found
 
 
 @on_a_pool
@@ -95,7 +103,7 @@ def test_interrupted_it_leaves_nothing_behind(htcondor_release, how):
 
 
 def run_folders(pid: int) -> set[Path]:
-    """The run folders of the pool that process *pid* started, as the command lines of all processes name them."""
+    """Run folders of the pool that process *pid* started, as the command lines of all processes name them."""
     found = set()
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:

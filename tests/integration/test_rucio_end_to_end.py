@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed.demo import RucioHoldings
+from testbed.demo import BRISK, RucioHoldings
 from testbed.installation import Installation
 from testbed.pool import Pool
 
@@ -20,7 +20,7 @@ def installed(htcondor_release, rucio_server) -> Iterator[Installation]:
     with Pool.start(htcondor_release) as pool:
         sites = [site.name for site in pool.sites]
         holdings = RucioHoldings(rucio_server, pool.home, sites, scope=next(SCOPES))
-        with Installation(pool, holdings) as installation:
+        with Installation(pool, holdings, extra=BRISK) as installation:
             yield installation
 
 
