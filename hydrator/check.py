@@ -23,6 +23,7 @@ SLOT_ATTRIBUTES = (
     "DataLocalityVia", "DataLocalitySite", "DataLocalityAsOf", "DataLocalityGeneration",
 )  # fmt: skip
 START_CLAUSE = "DataLocalityHere"
+MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
 RANK_TERM = "DataLocalityRank"
 SHOWN = 5
 
@@ -203,8 +204,15 @@ def _schedds(pool: Pool, queues: Queues) -> Iterator[Finding]:
 
 
 def _transform(pool: Pool, schedd: str) -> Iterator[Finding]:
-    names = pool.config_of("schedd", ["JOB_TRANSFORM_NAMES"], schedd).get("JOB_TRANSFORM_NAMES") or ""
-    if "datalocality" not in names.lower():
+    config = pool.config_of("schedd", ["JOB_TRANSFORM_NAMES", MATCH_LIMITS], schedd)
+    if (config.get(MATCH_LIMITS) or "").lower() == "true":
+        yield Finding(
+            Level.WARN,
+            f"schedd {schedd}",
+            f"{MATCH_LIMITS} is on: 20 kinds of waiting jobs of one user starve the jobs behind them",
+            "hydrator submit pool-config --role schedd",
+        )
+    if "datalocality" not in (config.get("JOB_TRANSFORM_NAMES") or "").lower():
         yield Finding(
             Level.WARN,
             f"schedd {schedd}",

@@ -10,6 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from . import __version__
+from .commands.rapthor import command as submit_rapthor
+from .commands.toil import toil_shim
+from .commands.why import why
+from .commands.wrap import filter_file, wrap
+from .commands.wrapper import wrapper
 from .errors import ConfigError, HydratorError
 
 app = typer.Typer(
@@ -233,6 +238,14 @@ def pool_config(
     _complain(*unread)
     if remove:
         _complain("jobs already queued keep their expressions: hydrator release lets them go anywhere")
+
+
+app.command()(why)
+submit.command("rapthor")(submit_rapthor)
+submit.command("wrap")(wrap)
+submit.command("filter")(filter_file)
+submit.command("wrapper")(wrapper)
+submit.command("toil-shim")(toil_shim)
 
 
 def _known(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late

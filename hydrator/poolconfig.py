@@ -47,6 +47,7 @@ SCHEDD_PRESENT = (
     "SUBMIT_REQUIREMENT_NAMES",
     "IMMUTABLE_JOB_ATTRS",
     "PROTECTED_JOB_ATTRS",
+    "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS",
 )
 STARTD_PRESENT = ("START",)
 NEGOTIATOR_PRESENT = ("NEGOTIATOR_PRE_JOB_RANK", "NEGOTIATOR_DEPTH_FIRST")
@@ -180,12 +181,13 @@ def schedd_config(policy: PoolPolicy, present: Mapping[str, str | None], *, obse
     return "\n".join(
         (
             _head("the schedds", observe),
-            *_shown(SCHEDD_PRESENT, present),
+            *_shown(SCHEDD_PRESENT[:-1], present),
             _knobs(policy, observe),
             _WORKINGS,
             _transform(observe),
             _refusals(observe),
             _EXTENDED,
+            *(() if observe else (_ALL_CONSIDERED,)),
         )
     )
 
@@ -248,6 +250,8 @@ def without_ours(name: str, value: str) -> str:
     if name == "NEGOTIATOR_PRE_JOB_RANK":
         ours = re.escape(PRE_JOB_TERM)
         return _peeled(value, lambda text: re.fullmatch(rf"{ours}(?: \+ \((.*)\))?", text, re.DOTALL))
+    if name == "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS":
+        return ""  # empty is HTCondor's default
     words = re.split(r"[\s,]+", value.strip())
     our_words = {word.lower() for word in _OUR_WORDS.get(name, ())}
     if our_words.isdisjoint(word.lower() for word in words):
@@ -551,6 +555,12 @@ _EXTENDED = f"""\
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE)}
 # what only `hydrator release` (a queue super user) may edit
 PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED)}
+"""
+
+_ALL_CONSIDERED = """\
+# A 25.14 schedd stops a user's cycle after 20 kinds of idle jobs that match nothing, and each list of datasets
+# is a kind of its own: jobs behind them would starve. Older schedds do not know it.
+SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
 """
 
 _STARTD = """\

@@ -296,6 +296,14 @@ def age(seconds: float) -> str:
     return " ".join(shown) or "0 s"
 
 
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print *rows* below the names of their *columns*."""
+    shown = _table(*columns)
+    for row in rows:
+        shown.add_row(*row)
+    _console().print(shown)
+
+
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:

@@ -8,22 +8,32 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from . import debian, rucio
+from . import debian, rapthor, rucio, toil
+
+UNAVAILABLE = (
+    debian.PoolUnavailable,
+    rucio.RucioUnavailable,
+    rapthor.RapthorUnavailable,
+    toil.ToilUnavailable,
+)
 
 
 def main() -> int:
-    """Fetch both HTCondor releases and the Rucio server; 1 when one of them cannot be had."""
+    """Fetch both HTCondor releases, the Rucio server, Rapthor and Toil; 1 when one of them cannot be had."""
     parts: dict[str, Callable[[], object]] = {
         f"HTCondor {release}": lambda suite=suite: debian.tree(suite, _say)  # type: ignore[misc]
         for release, suite in debian.SUITES.items()
     }
     parts["Rucio"] = rucio.server_python
+    parts["Rapthor"] = rapthor.python
+    for which in toil.BINDINGS:
+        parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepared(which)  # type: ignore[misc]
     failed = 0
     with ThreadPoolExecutor() as pool:
         for name, done in {name: pool.submit(get) for name, get in parts.items()}.items():
             try:
                 _say(f"{name}: {done.result()}")
-            except (debian.PoolUnavailable, rucio.RucioUnavailable) as reason:
+            except UNAVAILABLE as reason:
                 _say(f"{name}: {reason}")
                 failed = 1
     return failed

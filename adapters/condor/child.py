@@ -19,9 +19,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
+
+from .clauses import clauses, names
 
 PR_SET_PDEATHSIG = 1
 SITE_AD_TYPE = "DataLocality"
@@ -41,6 +43,32 @@ SETTLE_SECONDS = 3.0
 """How long an advertisement may take to show: the collector answers queries from forked copies of itself."""
 EDITS_AT_ONCE = 1000
 REMOVED, COMPLETED = 3, 4  # JobStatus
+SITE_WIDE = ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf")
+"""Long attributes, the same on all slots of a site that have one generation."""
+OF_A_SLOT = (
+    "Name",
+    "State",
+    "PartitionableSlot",
+    "DynamicSlot",
+    "Requirements",
+    "DataLocalitySite",
+    "DataLocalityAsOf",
+    "DataLocalityGeneration",
+    "DataLocalityVia",
+)
+RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
+"""What a partitionable slot hands out; ``TotalSlot…`` is what it has when nothing of it is in use."""
+JOB_GROUPS_AT_MOST = 20
+ROUNDS = 6
+"""How deep the attributes of slots may refer to one another before what is missing counts as undefined."""
+OF_AN_ENDED_JOB = (
+    "ClusterId",
+    "ProcId",
+    "JobStatus",
+    "EnteredCurrentStatus",
+    "RemoveReason",
+    "LastRemoteHost",
+)
 Ad = dict[str, Any]
 
 
@@ -173,6 +201,110 @@ class Pool:
             )
         return len(jobs)
 
+    # why a job does not match
+
+    def jobs(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
+        """The jobs of a cluster, or one: alike jobs together, with their ids, and the text of one's ad."""
+        queue = self._schedd(schedd)
+        which = f"ClusterId == {cluster}" + ("" if proc is None else f" && ProcId == {proc}")
+        telling = ("JobStatus", "AutoClusterId", "RequiredDatasets", "Requirements", "DataLocalityHere")
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        for ad in queue.query(which, ["ProcId", *telling]):
+            key = tuple(unparsed(ad, name) if name in ad else None for name in telling)
+            alike.setdefault(key, []).append(ad["ProcId"])
+        found = []
+        for procs in sorted(sorted(procs) for procs in alike.values())[:JOB_GROUPS_AT_MOST]:
+            one = queue.query(f"ClusterId == {cluster} && ProcId == {procs[0]}")
+            found += [{"procs": procs, "ad": {name: unparsed(ad, name) for name in ad}} for ad in one]
+        return found
+
+    def ended(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
+        """What the schedd's history says of a job, or of the last one of a cluster; empty when nothing."""
+        which = f"ClusterId == {cluster}" + ("" if proc is None else f" && ProcId == {proc}")
+        found = self._schedd(schedd).history(which, list(OF_AN_ENDED_JOB), 1)
+        return [self._plain(ad, OF_AN_ENDED_JOB) for ad in found]
+
+    def judge(
+        self,
+        job: Mapping[str, str],
+        facts: Sequence[str],
+        site_attributes: Sequence[str],
+        whole: Sequence[str],
+        constraint: str,
+    ) -> Ad:
+        """Evaluate a job against every slot as the negotiator does, clause by clause; alike slots together.
+
+        Args:
+            job: the job's ad, the text of each attribute.
+            facts: expressions to evaluate for one slot of each group, MY being the job.
+            site_attributes: where a slot says its site; the first that it has counts.
+            whole: attributes of the job that stay one clause, whatever they are made of.
+            constraint: which slots.
+        """
+        self._expression(constraint, "the constraint")
+        match = _Match(self._classad, self._ad(job), facts, site_attributes, whole)
+        slots = self._slots_to_judge(match.asked_of_slots(), site_attributes, constraint)
+        return match.answer(slots)
+
+    def _slots_to_judge(
+        self, first: set[str], site_attributes: Sequence[str], constraint: str
+    ) -> list[tuple[Any, Any]]:
+        """Slots with all that the expressions refer to, each with the ad that has its site's long attributes.
+
+        Which attributes a slot's own expressions refer to shows only when they are there: so a few rounds.
+        """
+        totals = [f"TotalSlot{name}" for name in RESOURCES]
+        wanted = {name.lower() for name in (*OF_A_SLOT, *RESOURCES, *totals, *site_attributes, *first)}
+        long = {name.lower() for name in SITE_WIDE}
+        for _ in range(ROUNDS):
+            slots = self._ask("Slot", sorted(wanted - long), constraint)
+            referred = {
+                name.lower()
+                for ad in slots
+                for value in ad.values()
+                if isinstance(value, self._classad.ExprTree)
+                for name in names(str(value))
+            }
+            if referred <= wanted:
+                break
+            wanted |= referred
+        if not wanted & long:
+            return [(ad, None) for ad in slots]
+        return self._with_long(slots, sorted(wanted & long))
+
+    def _with_long(self, slots: Sequence[Any], long: Sequence[str]) -> list[tuple[Any, Any]]:
+        """Pair slots with the long attributes of their site's generation, which are fetched once."""
+
+        def content(ad: Any) -> tuple[Any, ...]:
+            generation = self._scalar(ad, "DataLocalityGeneration")
+            name = self._scalar(ad, "Name") if generation is None else None
+            return self._scalar(ad, "DataLocalitySite"), generation, name
+
+        examples = {content(ad): ad["Name"] for ad in slots if "DataLocalityGeneration" in ad}
+        each = " || ".join(f"Name == {self._classad.quote(name)}" for name in examples.values())
+        by_hand = (
+            f"DataLocalityGeneration is undefined && ({' || '.join(f'{n} isnt undefined' for n in long)})"
+        )
+        asked = ["Name", "DataLocalitySite", "DataLocalityGeneration", *long]
+        carriers = {}
+        for ad in self._ask("Slot", asked, f"({by_hand})" + (f" || {each}" if each else "")):
+            carriers[content(ad)] = ad
+        return [(ad, carriers.get(content(ad))) for ad in slots]
+
+    def _ad(self, texts: Mapping[str, str]) -> Any:
+        ad = self._classad.ClassAd()
+        for name, text in texts.items():
+            ad[name] = self._expression(text, f"{name} of the job")
+        return ad
+
+    # what users write
+
+    def parse(self, expressions: Mapping[str, str]) -> None:
+        """See whether the texts, by what they are, are expressions, also in parentheses with others."""
+        for what, text in expressions.items():
+            self._expression(text, what)
+            self._expression(f"({text})", what)
+
     # daemons
 
     def config_of(self, daemon: str, names: Sequence[str], name: str | None) -> dict[str, str | None]:
@@ -301,6 +433,149 @@ class Pool:
             return self._classad.ExprTree(text)
         except Exception as exc:
             raise Failed("usage", f"{what} is not a ClassAd expression: {text[:200]}") from exc
+
+
+class _Match:
+    """One job beside many slots."""
+
+    def __init__(
+        self, classad: Any, job: Any, facts: Sequence[str], sites: Sequence[str], whole: Sequence[str]
+    ) -> None:
+        self._classad = classad
+        self._job = job
+        self._facts = facts
+        self._sites = sites
+        self._clauses = clauses("Requirements", self._text_in(job), whole)
+        self._parsed: dict[str, Any] = {}
+        self._resourceful: dict[str, bool] = {}
+
+    def asked_of_slots(self) -> set[str]:
+        """The names that the job's expressions mention, also those that they mention by way of others."""
+        return self._mentioned({"Requirements", *self._clauses, *self._facts})
+
+    def _mentioned(self, texts: Iterable[str]) -> set[str]:
+        """The names in *texts*, and those that the job's attributes of these names mention in turn."""
+        found: set[str] = set()
+        new = names(" ".join(texts))
+        while new:
+            found |= new
+            text_in = self._text_in(self._job)
+            mentioned = (names(text) for name in new if (text := text_in(name)) is not None)
+            new = set().union(*mentioned) - found
+        return found
+
+    def answer(self, slots: Iterable[tuple[Any, Any]]) -> Ad:
+        groups: dict[str, Ad] = {}
+        for ad, carrier in slots:
+            target = ad
+            if carrier is not None:
+                target = carrier
+                added = [name for name in ad if name not in carrier]
+                carrier.update(ad)
+            self._add(groups, target)
+            if carrier is not None:
+                for name in added:
+                    del carrier[name]
+        requests = {name: self._value(f"Request{name}", self._job) for name in RESOURCES}
+        return {"clauses": self._clauses, "requests": requests, "groups": list(groups.values())}
+
+    def _add(self, groups: dict[str, Ad], slot: Any) -> None:
+        one = self._judged(slot)
+        key = json.dumps(one, sort_keys=True)
+        group = groups.get(key)
+        if group is None:
+            facts = [self._value(fact, self._job, slot) for fact in self._facts]
+            extra = {"as_of": self._value("DataLocalityAsOf", slot), "example": slot["Name"]}
+            group = groups[key] = {**one, "facts": facts, **extra, "slots": 0, "most": {}}
+        group["slots"] += 1
+        for name in RESOURCES:
+            for attribute in (name, f"TotalSlot{name}"):
+                value = self._value(attribute, slot)
+                if isinstance(value, (int, float)):
+                    group["most"][attribute] = max(value, group["most"].get(attribute, value))
+
+    def _judged(self, slot: Any) -> Ad:
+        """What makes slots alike: their site, what they are, and every clause's value."""
+        text = unparsed(slot, "Requirements") if "Requirements" in slot else "undefined"
+        theirs = clauses("Requirements", self._text_in(slot), ())
+        site = next((value for name in self._sites if (value := self._value(name, slot))), None)
+        one: Ad = {
+            "site": site if site is None else str(site),
+            "told_site": self._value("DataLocalitySite", slot),
+            "generation": self._value("DataLocalityGeneration", slot),
+            "via": self._value("DataLocalityVia", slot),
+            "state": self._value("State", slot),
+            "partitionable": self._value("PartitionableSlot", slot) is True,
+            "dynamic": self._value("DynamicSlot", slot) is True,
+            "requirements": text,
+            "theirs": theirs,
+            "job_values": [self._truth(clause, self._job, slot) for clause in self._clauses],
+            "slot_values": [self._truth(clause, slot, self._job) for clause in theirs],
+        }
+        # where a clause does not hold the whole does not: long ones need not be evaluated again
+        hopeful = {*one["job_values"], *one["slot_values"]} == {"true"}
+        one["matches"] = hopeful and bool(self._job.symmetricMatch(slot))
+        if one["partitionable"]:
+            with self._emptied(slot):
+                one["job_values_empty"] = self._again(self._clauses, one["job_values"], self._job, slot)
+                one["slot_values_empty"] = self._again(theirs, one["slot_values"], slot, self._job)
+        return one
+
+    def _again(self, texts: Sequence[str], values: Sequence[str], my: Any, target: Any) -> list[str]:
+        """The values anew, of those that depend on what the slot has."""
+        return [
+            self._truth(text, my, target) if self._depends_on_resources(text) else value
+            for text, value in zip(texts, values, strict=True)
+        ]
+
+    def _depends_on_resources(self, clause: str) -> bool:
+        if clause not in self._resourceful:
+            mentioned = self._mentioned({clause})
+            self._resourceful[clause] = not {name.lower() for name in RESOURCES}.isdisjoint(
+                name.lower() for name in mentioned
+            )
+        return self._resourceful[clause]
+
+    @contextmanager
+    def _emptied(self, slot: Any) -> Iterator[None]:
+        """The partitionable slot as it is when nothing of it is in use."""
+        before = {name: slot.lookup(name) for name in RESOURCES if name in slot}
+        for name in before:
+            if f"TotalSlot{name}" in slot:
+                slot[name] = slot.lookup(f"TotalSlot{name}")
+        yield
+        for name, value in before.items():
+            slot[name] = value
+
+    def _text_in(self, ad: Any) -> Callable[[str], str | None]:
+        return lambda name: unparsed(ad, name) if name in ad else None
+
+    def _evaluated(self, text: str, my: Any, target: Any = None) -> Any:
+        if text not in self._parsed:
+            self._parsed[text] = self._classad.ExprTree(text)
+        return self._parsed[text].eval(my, target) if target is not None else self._parsed[text].eval(my)
+
+    def _truth(self, text: str, my: Any, target: Any) -> str:
+        """``true`` where it lets the two match, else ``false``, ``undefined`` or ``error``."""
+        try:
+            value = self._evaluated(text, my, target)
+        except Exception:  # noqa: BLE001  (the bindings raise several kinds)
+            return "error"
+        if value is self._classad.Value.Undefined:
+            return "undefined"
+        if isinstance(value, (bool, int, float)):
+            return "true" if value else "false"
+        return "error"
+
+    def _value(self, text: str, my: Any, target: Any = None) -> Any:
+        """A scalar, None for anything else."""
+        try:
+            value = self._evaluated(text, my, target)
+        except Exception:  # noqa: BLE001
+            return None
+        if value is self._classad.Value.Undefined or value is self._classad.Value.Error:
+            return None
+        return value if isinstance(value, (bool, int, float, str)) else None
 
 
 def unparsed(ad: Any, attribute: str) -> str:

@@ -30,6 +30,8 @@ START_SECONDS = 60.0
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 LAST_WORDS_CHARS = 300
 MAX_PAUSE_SECONDS = 5.0
+PATIENCE = {"judge": 6}
+"""How many timeouts a call may take; 2,000 slots beside 244 datasets are 4 s, and the queries come on top."""
 FATAL_STATUS = 4  # EXCEPT() in HTCondor's C++ code ends the process with it
 SITE_WIDE = {"availabledatasets", "datasetstates", "datasetfractions", "datasetasof"}
 CONFIG_FILES = ("/etc/condor/condor_config", "/usr/local/etc/condor_config")
@@ -342,6 +344,67 @@ class CondorClient:
     def _release(self, schedd: str, constraint: str) -> int:
         return int(self._call("release", f"schedd {schedd}", RELEASE, schedd=schedd, constraint=constraint))
 
+    # why a job does not match
+
+    def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
+        """The jobs of a cluster, or one of them, alike jobs together: ``procs``, and the ``ad`` of the first.
+
+        An ad is the text of each attribute's expression.
+        """
+        return self._list("jobs", f"schedd {schedd}", READ, schedd=schedd, cluster=cluster, proc=proc)
+
+    def ended(self, schedd: str, cluster: int, proc: int | None = None) -> Ad | None:
+        """What the history of *schedd* says of a job, or of the last of a cluster; None when nothing."""
+        found = self._list("ended", f"schedd {schedd}", READ, schedd=schedd, cluster=cluster, proc=proc)
+        return found[0] if found else None
+
+    def judge(
+        self,
+        job: Mapping[str, str],
+        facts: Sequence[str],
+        site_attributes: Sequence[str],
+        *,
+        whole: Sequence[str] = (),
+        constraint: str = "true",
+    ) -> Ad:
+        """A job beside every slot, with the library that the negotiator has, clause by clause.
+
+        Args:
+            job: the text of each attribute's expression.
+            facts: expressions to evaluate for each group of alike slots, MY being the job.
+            site_attributes: where a slot says its site; the first that it has.
+            whole: attributes of the job that count as one clause, whatever they are made of.
+            constraint: which slots.
+
+        Returns:
+            ``clauses``: the texts that Requirements joins by ``&&``. ``requests``: by resource, the value of
+            ``RequestCpus`` and so on. ``groups``: alike slots, each with
+            their number ``slots``, an ``example``, ``site``, ``told_site`` (DataLocalitySite),
+            ``generation``, ``as_of``, ``via``, ``state``, ``partitionable``, ``dynamic``,
+            ``requirements`` (text), ``theirs`` (the slots' own clauses), ``job_values`` and
+            ``slot_values`` ("true", "false", "undefined" or "error", in the order of the clauses),
+            ``matches``; for partitionable ones both lists of values with ``_empty`` too, as if nothing
+            of the slot were in use; ``facts`` (values, None for no scalar) and ``most``: the most that one of
+            them has of each resource.
+        """
+        found = self._call(
+            "judge",
+            self.where,
+            READ,
+            job=dict(job),
+            facts=list(facts),
+            site_attributes=list(site_attributes),
+            whole=list(whole),
+            constraint=constraint,
+        )
+        return dict(found)
+
+    # what users write
+
+    def check_expressions(self, expressions: Mapping[str, str]) -> None:
+        """Raise ConfigError for a text that is no ClassAd expression; keys say what it is. Asks no daemon."""
+        self._call("parse", "the ClassAd parser", "", expressions=dict(expressions))
+
     # daemons
 
     def config_of(
@@ -376,12 +439,13 @@ class CondorClient:
 
     def _call(self, call: str, who: str, advice: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
         """Ask the child; *advice* is what to do when the daemon, *who*, denies us."""
+        seconds = self._settings.timeout.total_seconds() * PATIENCE.get(call, 1)
         with self._lock:
             try:
                 child = self._alive()
                 self._last_id += 1
                 request = {"id": self._last_id, "call": call, "args": args}
-                answer = child.exchange(request, self._settings.timeout.total_seconds())
+                answer = child.exchange(request, seconds)
             except _Gone as exc:
                 self._drop()
                 raise PoolError(who, str(exc)) from None

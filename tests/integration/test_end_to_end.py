@@ -121,6 +121,15 @@ def test_a_job_that_requires_what_is_nowhere_stays_idle_while_others_pass_it(ins
     installed.pool.run("condor_rm", str(stuck), user="alice")
 
 
+def test_many_jobs_whose_data_is_nowhere_do_not_starve_the_one_that_can_run(installed):
+    """A 25.14 schedd offers 20 kinds of a user's idle jobs in a cycle; each of ours is a kind of its own."""
+    pool = installed.pool
+    nowhere = [installed.submit([f"starve:{number}"], mode="require") for number in range(30)]
+    installed.catalogue.add("starve:not", AU="available")
+    assert installed.ran_at(installed.submit(["starve:not"], mode="require"), 60) == ["AU"]
+    pool.run("condor_rm", *map(str, nowhere), user="alice")
+
+
 def test_a_dataset_that_arrives_lets_a_waiting_job_start_there(installed):
     job = installed.submit(["late:arrival"], mode="require")
     installed.catalogue.add("late:arrival", AU="staging")

@@ -29,6 +29,7 @@ class Pool:
 
     slots_there: list = field(default_factory=lambda: [slot()])
     transform: str | None = "DataLocality"
+    limits: str | None = "False"
     rank: str | None = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + My.Rank"
     depth_first: str | None = "True"
     may_replace_slots: bool = False
@@ -40,6 +41,7 @@ class Pool:
     def config_of(self, daemon, names, name=None):
         values = {
             "JOB_TRANSFORM_NAMES": self.transform,
+            "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": self.limits,
             "NEGOTIATOR_PRE_JOB_RANK": self.rank,
             "NEGOTIATOR_DEPTH_FIRST": self.depth_first,
         }
@@ -100,6 +102,7 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
         (Pool(rank=None), Level.WARN, "has no locality term", "--role negotiator"),
         (Pool(depth_first=None), Level.ADVICE, "NEGOTIATOR_DEPTH_FIRST is off", "packing"),
         (Pool(transform="Other"), Level.WARN, "no DataLocality transform", "--role schedd"),
+        (Pool(limits="True"), Level.WARN, "starve the jobs behind them", "--role schedd"),
         (Pool(ping_answer=Answer(allowed=False)), Level.FAIL, "refuses site ads (DAEMON)", "ALLOW_DAEMON"),
         (Pool(ping_answer=PoolDenied("collector", "no token")), Level.FAIL, "no token", "valid token"),
         (Pool(ping_answer=PoolError("collector", "it is down")), Level.FAIL, "it is down", "runs"),

@@ -20,6 +20,8 @@ from testbed.debian import mirror
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NAME = f"classad_hydrator-{PROJECT['version']}"
+TOIL = "toil_batch_system_classad_hydrator"
+PACKAGES = ("adapters", "hydrator", TOIL)
 
 needs_git = pytest.mark.skipif(
     shutil.which("git") is None or not (ROOT / ".git").exists(),
@@ -77,14 +79,14 @@ def sources(*packages: str) -> set[str]:
     }
 
 
-def test_the_top_level_names_of_the_wheel_are_adapters_and_hydrator(wheel):
+def test_the_top_level_names_of_the_wheel_are_our_two_and_the_one_that_toil_looks_for(wheel):
     tops = {name.partition("/")[0] for name in files_of_the_wheel(wheel)}
-    assert tops == {"adapters", "hydrator", f"{NAME}.dist-info"}
+    assert tops == {*PACKAGES, f"{NAME}.dist-info"}
 
 
-def test_the_wheel_holds_every_file_of_both_packages(wheel):
+def test_the_wheel_holds_every_file_of_the_packages(wheel):
     shipped = {name for name in files_of_the_wheel(wheel) if ".dist-info/" not in name}
-    assert shipped == sources("adapters", "hydrator")
+    assert shipped == sources(*PACKAGES)
     assert {"hydrator/startd_cron.py", "adapters/condor/child.py"} <= shipped
 
 
@@ -108,7 +110,7 @@ def test_the_wheel_offers_one_command(wheel):
 
 def test_the_sdist_holds_what_the_wheel_is_built_from_and_its_tests(sdist):
     files = files_of_the_sdist(sdist)
-    wanted = sources("adapters", "hydrator") | {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
+    wanted = sources(*PACKAGES) | {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
     wanted |= {"config.example.toml", "tests/unit/test_packaging.py", "testbed/__init__.py"}
     wanted |= {"Makefile", "requirements.lock", "scripts/setup", "deploy/systemd/hydrator.service"}
     assert wanted - files == set()
@@ -192,7 +194,7 @@ def test_nobody_else_owns_our_package_names(installed, tmp_path):
     # `adapters` and `hydrator` are also the names of other people's packages; pip overwrites without a word
     program = (
         "from importlib.metadata import packages_distributions as owners\n"
-        "print(sorted({*owners()['adapters'], *owners()['hydrator']}))"
+        f"print(sorted({{*owners()['adapters'], *owners()['hydrator'], *owners()['{TOIL}']}}))"
     )
     assert _said(installed, program, tmp_path) == "['classad-hydrator']"
 
@@ -202,6 +204,15 @@ def test_nobody_else_owns_our_package_names(installed, tmp_path):
 
 def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_lock_of_toil_pins_what_the_extra_asks_for_and_everything_else_with_hashes():
+    lock = (ROOT / "testbed" / "toil.lock").read_text()
+    (asked,) = PROJECT["optional-dependencies"]["toil"]
+    assert asked.replace("[cwl]", "") in lock
+    assert lock.count("==") > 50
+    assert re.findall(r"^[\w.-]+==.*(?<!\\)$", lock, re.MULTILINE) == []  # each goes on with its hashes
+    assert "toil" not in (ROOT / "requirements.lock").read_text()
 
 
 def test_the_lock_pins_every_dependency_with_hashes():

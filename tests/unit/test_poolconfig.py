@@ -335,8 +335,15 @@ def test_without_ours_a_value_is_what_it_was(name, value, left):
 
 def test_removal_gives_back_what_was_there_and_says_what_it_cannot():
     texts = removal(
-        {"schedd": {"JOB_TRANSFORM_NAMES": "X DataLocality"}, "startd": {"START": f"(A) && {START_CLAUSE}"}}
+        {
+            "schedd": {
+                "JOB_TRANSFORM_NAMES": "X DataLocality",
+                "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "False",
+            },
+            "startd": {"START": f"(A) && {START_CLAUSE}"},
+        }
     )
+    assert "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS =" in texts["schedd"].splitlines()
     assert set(texts) == {"schedd", "startd", "negotiator"}
     assert "JOB_TRANSFORM_NAMES = X" in texts["schedd"].splitlines()
     assert "START = A" in texts["startd"].splitlines()

@@ -1,0 +1,473 @@
+"""``hydrator submit rapthor PARSET``: from a parset to a job that runs beside its measurement sets."""
+
+import glob
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..config import Settings
+    from ..model import Did, Site, SiteFacts
+    from ..paths import Paths
+    from ..rapthor import Outlook, Parset, Run, Wish
+    from ..resolve import Resolution
+
+DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+_SHOWN = 3
+
+
+class Form(StrEnum):
+    """What is made of the parset."""
+
+    JOB = "job"
+    ENV = "env"
+    AD = "ad"
+
+
+class LocalityMode(StrEnum):
+    """Where the run may go."""
+
+    REQUIRE = "require"
+    WAIT = "wait"
+    PREFER = "prefer"
+
+
+def command(
+    parset: Annotated[Path, typer.Argument(help="The parset, as you would give it to rapthor.")],
+    config: Annotated[
+        Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
+    ] = DEFAULT_CONFIG,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write job, parset and wrapper into this folder.")
+    ] = None,
+    form: Annotated[
+        Form, typer.Option("--as", help="The whole run as a job; exports for Toil's steps; a ClassAd.")
+    ] = Form.JOB,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, with --as ad and --dry-run.")] = False,
+    submit: Annotated[bool, typer.Option("--submit", help="Run condor_submit.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show which sites would match now.")
+    ] = False,
+    mode: Annotated[
+        LocalityMode,
+        typer.Option(help="Only where the data is; wait for that first; or prefer such sites."),
+    ] = LocalityMode.REQUIRE,
+    max_wait: Annotated[
+        int | None, typer.Option(min=0, help="Seconds that wait and prefer hold out.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of the run; default: the parset's, and the time.")] = None,
+    cpus: Annotated[int | None, typer.Option(min=1, help="Cores.")] = None,
+    memory_gb: Annotated[float | None, typer.Option(min=0.001, help="Memory.")] = None,
+    disk_gb: Annotated[float | None, typer.Option(min=0.001, help="Scratch space.")] = None,
+    container: Annotated[str | None, typer.Option(help="An image, as container_image.")] = None,
+    run_command: Annotated[
+        str, typer.Option("--command", help="What starts at the site; run.parset is the job's parset.")
+    ] = "rapthor run.parset",
+    requirements: Annotated[str, typer.Option(help="A ClassAd expression of yours.")] = "",
+    rank: Annotated[str, typer.Option(help="A ClassAd expression of yours.")] = "",
+    line: Annotated[list[str] | None, typer.Option(help="One more line of the submit description.")] = None,
+    toil_params: Annotated[
+        bool, typer.Option(help="With --as env: TOIL_HTCONDOR_PARAMS too, the fallback.")
+    ] = True,
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="Go on with datasets that no catalogue confirmed.")
+    ] = False,
+) -> None:
+    """Turn a Rapthor parset into a job that runs where its measurement sets are.
+
+    Prints a submit description; -o FOLDER writes it with all it needs, --submit submits that.
+    """
+    from .. import rapthor
+    from ..config import load
+
+    settings = load(config)
+    asked = rapthor.Wish(mode.value, max_wait, requirements.strip(), rank.strip(), tuple(line or ()))
+    _refuse(_usage(settings, asked, form, submit=submit, dry_run=dry_run, output=output, as_json=as_json))
+    wish = _checked(settings, asked)
+    content = _content(parset)
+    read = rapthor.parse(content, str(parset))
+    resolution, facts, now = _known(read, settings, allow_unknown=allow_unknown)
+    dids = [did for _, did in resolution.pairs]
+    label = rapthor.run_name(name or parset.stem)
+    unique = label if name else f"{label}-{int(now.timestamp())}"
+    run = rapthor.Run(unique, tuple(dids), resolution.sizes, wish, label)
+    paths = _paths(settings, dids)
+    if dry_run:
+        _show(rapthor.outlook(run, facts, paths, now=now.timestamp()), run, as_json=as_json)
+    elif form is Form.AD:
+        sys.stdout.write(rapthor.as_json(run) if as_json else rapthor.as_ad(run))
+    elif form is Form.ENV:
+        text = rapthor.exports(run, os.environ, _present(), toil=toil_params)
+        if len(run.sizes) > 1:
+            _say(
+                "sizes are left out: they need a ';', which is lost on the way; ranks count datasets instead"
+            )
+        sys.stdout.write(text)
+    else:
+        resources = rapthor.Resources(
+            cpus or settings.submit.cpus,
+            memory_gb or settings.submit.memory_gb,
+            disk_gb or settings.submit.disk_gb,
+            container or settings.submit.container,
+        )
+        _refuse(_unreachable(settings, paths, dids))
+        extra, travelling = _files(read)
+        names = [Path(file).name for file in travelling.values()]
+        description = rapthor.submit_description(
+            run,
+            resources,
+            origin=str(parset),
+            inputs=[rapthor.JOB_PARSET, _paths_file_name(), rapthor.WORKING_FOLDER, *extra],
+            command=shlex.split(run_command),
+            site_attributes=settings.sites.slot_attributes,
+        )
+        if output is None and not submit:
+            sys.stdout.write(description)
+            _say("-o FOLDER writes this with the files it names, --submit submits it")
+            return
+        folder = output or Path(f"{label}.run")
+        travel = rapthor.job_parset(read, dict(zip(travelling, names, strict=True)))
+        _write(folder, f"{label}.sub", description, travel, _paths_text(settings, resolution, paths))
+        if submit:
+            _submit(folder, f"{label}.sub")
+        else:
+            _say(f"to submit it: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
+
+
+# --- what is asked ------------------------------------------------------------------------------------
+
+
+def _usage(
+    settings: "Settings",
+    wish: "Wish",
+    form: Form,
+    *,
+    submit: bool,
+    dry_run: bool,
+    output: Path | None,
+    as_json: bool,
+) -> list[str]:
+    """What cannot be asked for together."""
+    problems = []
+    if wish.mode != "require" and not settings.submit.stage_in:
+        problems.append(
+            f"--mode {wish.mode} lets the run start where its data is not, but Rapthor opens local paths:"
+            " set [submit].stage_in to a command that fetches {did} to {path}, or leave --mode require"
+        )
+    if wish.mode == "require" and wish.max_wait is not None:
+        problems.append("--max-wait is of --mode wait and prefer; require waits without end")
+    if (submit or output) and (form is not Form.JOB or dry_run):
+        problems.append("--submit and --output are for the job itself: leave --as and --dry-run out")
+    if as_json and form is not Form.AD and not dry_run:
+        problems.append("--json goes with --as ad and with --dry-run")
+    if any("\n" in text for text in wish.lines):
+        problems.append("--line is one line each time")
+    return problems
+
+
+def _checked(settings: "Settings", wish: "Wish") -> "Wish":
+    """*wish*, its expressions parsed by HTCondor's own parser, with every ``$`` kept from being a macro."""
+    from dataclasses import replace
+
+    from ..wiring import condor_client
+
+    texts = {"--requirements": wish.requirements, "--rank": wish.rank}
+    given = {what: text for what, text in texts.items() if text}
+    _refuse([f"{what}: write it on one line" for what, text in given.items() if "\n" in text])
+    if given:
+        client = condor_client(settings)
+        try:
+            client.check_expressions(given)
+        finally:
+            client.close()
+    return replace(
+        wish,
+        requirements=wish.requirements.replace("$", "$(DOLLAR)"),
+        rank=wish.rank.replace("$", "$(DOLLAR)"),
+    )
+
+
+def _content(parset: Path) -> bytes:
+    from ..errors import ConfigError
+
+    try:
+        return parset.read_bytes()
+    except OSError as error:
+        raise ConfigError([f"{parset}: {error.strerror}; name a Rapthor parset"]) from error
+
+
+# --- what is known ------------------------------------------------------------------------------------
+
+
+def _known(
+    read: "Parset", settings: "Settings", *, allow_unknown: bool
+) -> "tuple[Resolution, Mapping[Site, SiteFacts], datetime]":
+    """The measurement sets as datasets, and what is held true of them now."""
+    from ..resolve import expand, resolve
+    from ..wiring import assemble, system_clock
+
+    parts = assemble(settings, system_clock)
+    try:
+        found = expand(read.searches, _local, settings, parts.catalogues)
+        for search, count in found.catalogued.items():
+            _say(f"{search} matches nothing on this host; it stands for {count} datasets of the catalogues")
+        away = [f"catalogue {name} did not answer: {why}" for name, why in found.unreachable.items()]
+        if found.empty:
+            nothing = [_no_match(read, search) for search in found.empty]
+            _refuse([*away, *nothing], status=1 if away else 2)
+        _refuse([text for s in read.searches if not _local(s) and (text := read.not_a_list(s))])
+        _judge_absent(away, allow_unknown=allow_unknown)
+        resolution = resolve(found.names, settings, parts.catalogues)
+        now = system_clock()
+    finally:
+        parts.close()
+    _judge(resolution, allow_unknown=allow_unknown)
+    return resolution, _facts(settings, resolution, now), now
+
+
+def _local(search: str) -> Collection[str]:
+    return sorted(glob.glob(search))  # noqa: PTH207 - as Rapthor does it
+
+
+def _no_match(read: "Parset", search: str) -> str:
+    return read.not_a_list(search) or (
+        f"{read.origin}: input_ms: {search} matches nothing, neither on this host nor in the catalogues"
+    )
+
+
+def _judge_absent(away: Sequence[str], *, allow_unknown: bool) -> None:
+    """A glob that only some catalogues could be asked about may stand for more than was found."""
+    if away and not allow_unknown:
+        _refuse(
+            [*away, "the list may not be whole; try again later, or go on with --allow-unknown"], status=1
+        )
+    for text in away:
+        _say(text)
+
+
+def _judge(resolution: "Resolution", *, allow_unknown: bool) -> None:
+    """Refuse what has no answer, all at once."""
+    doubles = [
+        f"{' and '.join(names)}: all are {did}; Rapthor would read it twice"
+        for did, names in resolution.doubles.items()
+    ]
+    lost = [name for name, did in zip(resolution.names, resolution.dids, strict=True) if did is None]
+    if resolution.problems and not (allow_unknown and not lost):
+        _refuse(
+            [*resolution.absences, *resolution.problems, *doubles],
+            # who could not be asked might have known: that is no mistake of the user's
+            status=1 if resolution.unreachable and not resolution.ambiguous else 2,
+        )
+    _refuse(doubles)
+    if resolution.unchecked and not allow_unknown:
+        some = ", ".join(sorted(resolution.unchecked)[:_SHOWN])
+        advice = "try again later, or go on with --allow-unknown"
+        text = f"{len(resolution.unchecked)} datasets could not be looked up ({some}, …): {advice}"
+        _refuse([*resolution.absences, text], status=1)
+    for text in (*resolution.absences, *resolution.problems):
+        _say(text)
+
+
+def _facts(settings: "Settings", resolution: "Resolution", now: datetime) -> "Mapping[Site, SiteFacts]":
+    """What is held true of each site: what was answered just now, else what the daemon last knew."""
+    from ..errors import StateError
+    from ..snapshot import Memory, remember, snapshot
+    from ..store import Store
+    from ..wiring import rules
+
+    before: Mapping[str, Memory] = {}
+    with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
+        before = store.load().memories
+    wanted = frozenset(did for _, did in resolution.pairs)
+    memories = {
+        name: remember(before.get(name, Memory()), answer, wanted, now=now)
+        for name, answer in resolution.answers.items()
+    }
+    view = snapshot(memories, wanted, now=now, bound=settings.daemon.bound)
+    policy = rules(settings)
+    return {site: facts for site, facts in view.sites.items() if not policy.retires(site)}
+
+
+def _paths(settings: "Settings", dids: "Collection[Did]") -> "Paths":
+    from ..paths import local_paths
+
+    return local_paths(settings.storage, dids)
+
+
+def _unreachable(settings: "Settings", paths: "Paths", dids: "Collection[Did]") -> list[str]:
+    """Why no site could open the data, where that is so."""
+    if settings.submit.stage_in or any(all(did in here for did in dids) for here in paths.values()):
+        return []
+    if not settings.storage:
+        return [
+            "no [[storage]] says where jobs find datasets: add one for each site, or set [submit].stage_in"
+        ]
+    short = {site: next(did for did in dids if did not in here) for site, here in paths.items()}
+    listed = ", ".join(f"{site} lacks {did}" for site, did in short.items())
+    return [f"no [[storage]] has a path for every dataset ({listed}): complete a table, or change its rule"]
+
+
+def _present() -> dict[str, str | None]:
+    """HTCondor's values on this host that the exports would replace; None where it does not say."""
+    tool = shutil.which("condor_config_val")
+    names = ("SUBMIT_ATTRS", "APPEND_REQ_VANILLA", "APPEND_RANK_VANILLA")
+    found: dict[str, str | None] = dict.fromkeys(names)
+    for name in names if tool else ():
+        try:
+            done = subprocess.run([str(tool), name], capture_output=True, text=True, check=False, timeout=20)
+        except (OSError, subprocess.TimeoutExpired):
+            break
+        if done.returncode == 0:
+            found[name] = " ".join(done.stdout.split())
+    return found
+
+
+# --- what is written ----------------------------------------------------------------------------------
+
+
+def _paths_file_name() -> str:
+    from ..paths import PATHS_FILE
+
+    return PATHS_FILE
+
+
+def _paths_text(settings: "Settings", resolution: "Resolution", paths: "Paths") -> str:
+    from ..paths import job_datasets, paths_file
+
+    return paths_file(
+        job_datasets(resolution.pairs), paths, settings.submit.stage_in, settings.sites.slot_attributes
+    )
+
+
+def _files(read: "Parset") -> tuple[list[str], dict[str, str]]:
+    """Files that the parset names and that are here: they travel with the job, under their own names."""
+    here = {}
+    for option, file in read.files.items():
+        path = Path(file).absolute()
+        if path.is_file():
+            here[option] = str(path)
+        else:
+            _say(f"{option} = {file} is not a file on this host: the job will look for it where it runs")
+    paths = sorted(set(here.values()))
+    bases = [Path(path).name for path in paths]
+    twice = sorted({base for base in bases if bases.count(base) > 1})
+    _refuse(
+        [
+            f"two files of the parset are called {base}: they travel in one folder, rename one"
+            for base in twice
+        ]
+        + [
+            f"{path}: HTCondor cannot transfer a file with a comma in its name"
+            for path in paths
+            if "," in path
+        ]
+    )
+    return paths, here
+
+
+def _write(folder: Path, file: str, description: str, parset: str, paths: str) -> None:
+    """All that the job needs, in one folder."""
+    from .. import rapthor
+    from ..errors import ConfigError
+
+    wrapper = Path(__file__).parents[1].joinpath("job_start.py").read_text("utf-8")
+    try:
+        for part in rapthor.RESULTS:  # what Rapthor does not come to make is still there to be brought back
+            (folder / rapthor.WORKING_FOLDER / part).mkdir(parents=True, exist_ok=True)
+        for name, text in (
+            (file, description),
+            (rapthor.JOB_PARSET, parset),
+            (_paths_file_name(), paths),
+            (rapthor.WRAPPER_FILE, wrapper),
+        ):
+            (folder / name).write_text(text, "utf-8")
+        (folder / rapthor.WRAPPER_FILE).chmod(0o755)
+    except OSError as error:
+        raise ConfigError([f"{folder}: {error.strerror}; choose another folder with -o"]) from error
+
+
+def _submit(folder: Path, file: str) -> None:
+    tool = shutil.which("condor_submit")
+    if tool is None:
+        _refuse(["condor_submit is not on PATH: submit on a host of the pool"], status=1)
+    done = subprocess.run([str(tool), file], cwd=folder, check=False)
+    if done.returncode:
+        _refuse([f"condor_submit ended with status {done.returncode}; nothing was submitted"], status=1)
+
+
+# --- what is shown ------------------------------------------------------------------------------------
+
+
+def _show(sites: "Sequence[Outlook]", run: "Run", *, as_json: bool) -> None:
+    """Which sites would match now."""
+    if as_json:
+        print(json.dumps({"run": run.name, "datasets": len(set(run.dids)), "sites": _rows(sites)}, indent=2))
+        return
+    from rich.table import Table
+
+    from ..show import _console, age
+
+    table = Table("site", "matches now", "datasets", "bytes local", "facts", "missing", box=None)
+    for site in sites:
+        table.add_row(
+            site.site,
+            _verdict(site),
+            f"{site.available} of {len(set(run.dids))}",
+            "not known" if site.bytes_local is None else f"{site.bytes_local:,}",
+            "" if site.oldest_seconds is None else age(site.oldest_seconds),
+            _some_missing(site),
+        )
+    _console().print(table)
+    total = sum(run.sizes.values()) if len(run.sizes) == len(set(run.dids)) else None
+    size = "sizes not all known" if total is None else f"{total:,} bytes"
+    print(f"{len(set(run.dids))} datasets, {size}, mode {run.wish.mode}")
+
+
+def _verdict(site: "Outlook") -> str:
+    if not site.qualifies:
+        return "no"
+    return "yes" if site.has_paths else "yes, but no [[storage]] for it"
+
+
+def _some_missing(site: "Outlook") -> str:
+    listed = [f"{did} {state}" for did, state in list(site.missing.items())[:_SHOWN]]
+    more = len(site.missing) - len(listed)
+    return ", ".join([*listed, *([f"{more} more"] if more else [])])
+
+
+def _rows(sites: "Sequence[Outlook]") -> list[dict[str, Any]]:
+    return [
+        {
+            "site": site.site,
+            "matches": site.qualifies,
+            "available": site.available,
+            "bytes_local": site.bytes_local,
+            "facts_age_seconds": site.oldest_seconds,
+            "has_paths": site.has_paths,
+            "missing": dict(site.missing),
+        }
+        for site in sites
+    ]
+
+
+def _say(text: str) -> None:
+    print(f"hydrator: {text}", file=sys.stderr)
+
+
+def _refuse(problems: Sequence[str], status: int = 2) -> None:
+    """End here where there are problems, all of them told."""
+    for problem in problems:
+        _say(problem)
+    if problems:
+        raise typer.Exit(status)

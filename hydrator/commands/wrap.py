@@ -1,0 +1,299 @@
+"""``hydrator submit wrap`` and ``filter``: RequiredDatasets for submit files and DAGs that people wrote."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ..config import Settings
+    from ..model import Did
+    from ..submitfile import Dag, Filtered
+
+_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+_MOST_ARGUMENT = 100_000
+"""Bytes of one argument; Linux takes 131,072."""
+_SUBMIT_VALUES = ("append", "name", "remote", "addr", "pool", "batch-name", "dry-run", "password", "dump")
+_DAG_VALUES = (
+    *("maxidle", "maxjobs", "maxpre", "maxpost", "notification", "r", "dagman", "outfile_dir", "config"),
+    *("insert_sub_file", "append", "batch-name", "priority", "autorescue", "dorescuefrom", "load_save"),
+    *("submitmethod", "include_env", "insert_env", "debug", "schedd-daemon-ad-file", "schedd-address-file"),
+)
+
+Datasets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--datasets",
+        "-d",
+        help="DIDs with commas, for every job; in a DAG also NODE=DIDs. May stand several times.",
+    ),
+]
+DatasetsFile = Annotated[Path | None, typer.Option("--datasets-file", help="A file with one DID a line.")]
+FromInputs = Annotated[
+    bool,
+    typer.Option(
+        "--from-inputs",
+        help="What transfer_input_files, arguments and VARS name, by [submit] names and patterns.",
+    ),
+]
+Config = Annotated[
+    Path,
+    typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The configuration.", show_default=True),
+]
+
+
+def filter_file(
+    file: Annotated[Path, typer.Argument(help="A submit file or a DAG file; - is standard input.")],
+    datasets: Datasets = None,
+    datasets_file: DatasetsFile = None,
+    from_inputs: FromInputs = False,
+    config: Config = _DEFAULT_CONFIG,
+) -> None:
+    """Print a submit file or a DAG file with RequiredDatasets added, every other byte as it is."""
+    wanted = _Wanted(datasets or (), datasets_file, from_inputs, config)
+    text = sys.stdin.buffer.read() if str(file) == "-" else _bytes(file)
+    filtered = _filtered(text, file, wanted)
+    sys.stdout.buffer.write(filtered.text)
+
+
+def wrap(
+    command: Annotated[
+        list[str], typer.Argument(help="-- condor_submit … FILE, or condor_submit_dag … FILE")
+    ],
+    datasets: Datasets = None,
+    datasets_file: DatasetsFile = None,
+    from_inputs: FromInputs = False,
+    config: Config = _DEFAULT_CONFIG,
+) -> None:
+    """Run condor_submit or condor_submit_dag with RequiredDatasets added; its exit status is ours.
+
+    A submit file is not changed and no copy is made: condor_submit is told of the line by -append.
+    A DAG gets a copy beside it, NAME.hydrator.dag, since DAGMan reads it for as long as it runs.
+    """
+    wanted = _Wanted(datasets or (), datasets_file, from_inputs, config)
+    tool = Path(command[0]).name
+    if tool not in ("condor_submit", "condor_submit_dag"):
+        raise _Bad(f"{command[0]}: wrap runs condor_submit or condor_submit_dag; give it behind --")
+    words = _wrapped_dag(command, wanted) if tool.endswith("_dag") else _wrapped(command, wanted)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvp(words[0], words)  # noqa: S606 - no shell
+    except OSError as error:
+        raise _Bad(f"cannot run {words[0]}: {error.strerror}", 127) from error
+
+
+class _Bad(typer.Exit):
+    """One sentence on stderr, and the exit status."""
+
+    def __init__(self, sentence: str, status: int = 2) -> None:
+        print(f"hydrator: {sentence}", file=sys.stderr)
+        super().__init__(status)
+
+
+class _Wanted:
+    """Which datasets the options name, and how inputs become datasets."""
+
+    def __init__(self, texts: Sequence[str], file: Path | None, from_inputs: bool, config: Path) -> None:
+        self._config = config
+        self._loaded: Settings | None = None
+        self.from_inputs = from_inputs
+        self.texts = [text for text in texts if text.strip()]
+        lines = _bytes(file).decode("utf-8", "replace").splitlines() if file else []
+        self.listed = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+
+    @property
+    def asked(self) -> bool:
+        """Does any option say which datasets?"""
+        return bool(self.texts or self.listed or self.from_inputs)
+
+    @property
+    def settings(self) -> "Settings | None":
+        """The configuration; None where there is none at the usual place."""
+        from ..config import load
+
+        if self._loaded is None and (self._config != _DEFAULT_CONFIG or self._config.exists()):
+            self._loaded = load(self._config)
+        return self._loaded
+
+    @property
+    def default_scope(self) -> str | None:
+        return self.settings.daemon.default_scope if self.settings else None
+
+    def for_all(self) -> "list[Did]":
+        """The datasets of every job."""
+        return self._parsed([did for text in self.texts for did in text.split(",")] + self.listed)
+
+    def for_nodes(self, names: Sequence[str]) -> "dict[str, list[Did]]":
+        """The datasets by node of a DAG: those for all, and those given as NODE=DIDs."""
+        own: dict[str, list[str]] = {name: [] for name in names}
+        shared = list(self.listed)
+        for text in self.texts:
+            name, equals, dids = text.partition("=")
+            if equals and ":" not in name and name not in own:
+                raise _Bad(f"--datasets {text}: the DAG has no node {name}")
+            (own[name] if equals and name in own else shared).extend(
+                (dids if name in own else text).split(",")
+            )
+        return {name: self._parsed(shared + dids) for name, dids in own.items()}
+
+    def inputs(self, names: Sequence[str]) -> "Mapping[str, Did]":
+        """The names that are datasets, by [submit].names and [submit].patterns."""
+        from ..resolve import by_configuration
+
+        if self.settings is None:
+            raise _Bad("--from-inputs needs [submit] names or patterns: name the configuration with --config")
+        return by_configuration(names, self.settings)
+
+    def _parsed(self, texts: Sequence[str]) -> "list[Did]":
+        from ..errors import BadDid
+        from ..model import parse_did
+
+        found, problems = [], []
+        for text in texts:
+            if text.strip():
+                try:
+                    found.append(parse_did(text.strip(), self.default_scope))
+                except BadDid as bad:
+                    problems.append(str(bad))
+        if problems:
+            raise _Bad("; ".join(problems))
+        return found
+
+
+def _filtered(text: bytes, file: Path, wanted: _Wanted, folder: Path | None = None) -> "Filtered":
+    """*text* of *file* with what is wanted added; what was left alone is said on stderr.
+
+    Files that it names count from *folder*, as for HTCondor: from where the command is run.
+    """
+    from ..submitfile import (
+        SubmitFileError,
+        dag_with_datasets,
+        has_attribute,
+        is_dag,
+        read_dag,
+        with_datasets,
+    )
+
+    origin = "standard input" if str(file) == "-" else str(file)
+    read = _reader(folder or Path.cwd())
+    try:
+        if is_dag(text):
+            dag = read_dag(text, read)
+            filtered = dag_with_datasets(text, _for_dag(dag, wanted, read), dag, origin)
+        else:
+            dids = wanted.for_all() + _from_inputs(text, {}, wanted, origin)
+            filtered = with_datasets(text, dids, origin, read)
+    except SubmitFileError as bad:
+        raise _Bad(str(bad)) from bad
+    if not filtered.added and not wanted.asked and not has_attribute(text, read):
+        raise _Bad(f"{origin}: which datasets? give --datasets, --datasets-file or --from-inputs")
+    for note in filtered.notes:
+        print(f"hydrator: {note}", file=sys.stderr)
+    return filtered
+
+
+def _for_dag(dag: "Dag", wanted: _Wanted, read: Callable[[str], bytes | None]) -> "dict[str, list[Did]]":
+    from ..submitfile import check_items
+
+    found = wanted.for_nodes([node.name for node in dag.nodes])
+    for node in dag.nodes:
+        origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
+        if node.inline is None:
+            print(f"hydrator: {origin}: its file cannot be read: nothing is known of it", file=sys.stderr)
+        elif node.has_datasets:
+            check_items(node.inline, origin, read)
+        else:
+            found[node.name] += _from_inputs(node.inline, node.variables, wanted, origin)
+    return found
+
+
+def _from_inputs(text: bytes, variables: Mapping[str, str], wanted: _Wanted, origin: str) -> "list[Did]":
+    from ..submitfile import input_names
+
+    if not wanted.from_inputs:
+        return []
+    names = input_names(text, variables, origin=origin)
+    return list(wanted.inputs(names).values())
+
+
+def _reader(folder: Path) -> Callable[[str], bytes | None]:
+    def read(name: str) -> bytes | None:
+        try:
+            return (folder / name).read_bytes()
+        except (OSError, ValueError):
+            return None
+
+    return read
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise _Bad(f"cannot read {file}: {error.strerror}") from error
+
+
+def _wrapped(command: Sequence[str], wanted: _Wanted) -> list[str]:
+    """The condor_submit command that submits the same file with our line before its queue statements."""
+    at = _file_among(command, _SUBMIT_VALUES)
+    if at is None or command[at] == "-":
+        raise _Bad(
+            "name a submit file: condor_submit's standard input cannot be looked at; see submit filter"
+        )
+    filtered = _filtered(_bytes(Path(command[at])), Path(command[at]), wanted)
+    line = filtered.added.decode("ascii").strip()
+    if not line:
+        return list(command)
+    if len(line) > _MOST_ARGUMENT:
+        return _with_copy(command, at, filtered)
+    return [command[0], "-append", line, *command[1:]]
+
+
+def _with_copy(command: Sequence[str], at: int, filtered: "Filtered") -> list[str]:
+    """For lists that no argument can hold: a copy beside the file."""
+    copy = Path(command[at]).with_name(f".{Path(command[at]).name}.hydrator")
+    _write(copy, filtered.text)
+    return [*command[:at], str(copy), *command[at + 1 :]]
+
+
+def _wrapped_dag(command: Sequence[str], wanted: _Wanted) -> list[str]:
+    """The condor_submit_dag command for a copy of the DAG with our lines."""
+    at = _file_among(command, _DAG_VALUES)
+    if at is None:
+        raise _Bad("name a DAG file: condor_submit_dag FILE")
+    file = Path(command[at])
+    beside = "-usedagdir" in [word.lower() for word in command]
+    filtered = _filtered(_bytes(file), file, wanted, file.absolute().parent if beside else None)
+    if not filtered.added:
+        return list(command)
+    copy = file.with_name(f"{file.name.removesuffix('.dag')}.hydrator.dag")
+    _write(copy, filtered.text)
+    return [*command[:at], str(copy), *command[at + 1 :]]
+
+
+def _write(copy: Path, text: bytes) -> None:
+    try:
+        copy.write_bytes(text)
+    except OSError as error:
+        raise _Bad(f"cannot write {copy}: {error.strerror}: it must stand beside the original", 1) from error
+
+
+def _file_among(command: Sequence[str], taking: Sequence[str]) -> int | None:
+    """The place of the file in an HTCondor submit command; its options may be shortened."""
+    at = 1
+    while at < len(command):
+        word = command[at]
+        option = word.lstrip("-").lower()
+        if word == "-" or not word.startswith("-"):
+            if "=" not in word or Path(word).exists():
+                return at
+        elif option == "queue":
+            return None
+        elif any(name.startswith(option) for name in taking) and len(option) > (option[:1] in "dm"):
+            at += 1
+        at += 1
+    return None

@@ -1,0 +1,678 @@
+#!/bin/sh
+""":"
+# Python reads on below; sh runs this much: it finds an interpreter and starts it clean. Without one the job
+# may do better elsewhere: status 85.
+HYDRATOR_LC_CTYPE=${LC_CTYPE-unset}
+export HYDRATOR_LC_CTYPE
+for python in python3 /usr/libexec/platform-python; do
+    command -v "$python" >/dev/null 2>&1 && exec "$python" -I -S "$0" "$@"
+done
+echo "hydrator: no python3 on PATH=$PATH: the job ends with 85 to run elsewhere" >&2
+exit 85
+":"""
+
+__doc__ = """The job's start: finds its datasets at the site it woke up at, then becomes the job's command.
+
+It is one file for Python 3.6 or later, needs the standard library only and imports nothing of the project: a
+job takes it along as its executable. ``--help`` lists the options.
+
+Where a dataset cannot be read it is fetched, if there is a command that does; else the miss is written into
+the job's ad (``ChirpDataLocalityMisses`` and two more, see hydrator/misses.py) and the status is 85, on which
+the submit file makes the schedd try another site. Every status but the command's own comes with one line on
+stderr: 2 wrong usage, 85 a dataset cannot be read here, 126 and 127 the command cannot be started.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False  # `typing` costs start-up time
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from subprocess import Popen
+
+VERSION = "0.1.0"
+CONTRACT = 1
+MISSED = 85
+"""The status on which the submit file makes the schedd try elsewhere."""
+SITE_KEYS = (
+    "GLIDEIN_ResourceName",
+    "GLIDEIN_CMSSite",
+    "GLIDEIN_Site",
+    "GLIDEIN_SiteResource",
+    "SiteLocation",
+)
+CHECK_SECONDS = 120
+"""How long looking at all datasets may take: a dead file server never answers."""
+STAGE_SECONDS = 86400
+"""How long fetching one dataset may take."""
+KEEP_AWAY_SECONDS = 3600
+"""How long the job keeps away from sites where it missed; rounded up to ROUNDING, for autoclusters."""
+ROUNDING = 300
+LONGEST = 800
+"""Bytes of the longest value that is written into the job's ad; HTCondor takes about 990 with its name."""
+MOST_MISSES = 10
+FOLDER = "hydrator-inputs"
+"""Below the scratch folder; HTCondor brings no folder back that nobody asked for."""
+
+HELP = """usage: job_start.py [--paths FILE] [--parset FILE] [--site NAME] [--] COMMAND [ARGUMENT...]
+
+Finds the datasets of this job at the site where it runs, then becomes COMMAND.
+
+  --paths FILE   which datasets, and where sites keep them (hydrator-paths.json)
+  --parset FILE  a Rapthor parset: COMMAND gets a copy whose input_ms names this site's paths,
+                 instead of FILE, and has the scratch folder for {scratch}
+  --site NAME    this site; without it: DataLocalitySite of the machine ad, then GLIDEIN_... of it
+  --help, --version
+
+COMMAND finds each path in $INPUT_1, $INPUT_2, ..., in $INPUT_<NAME> (the dataset's name, other characters
+than letters and digits as _), and in place of each ARGUMENT that is a dataset's name, its DID, or $INPUT_...
+Also set: $HYDRATOR_SITE.
+"""
+
+
+class Trouble(Exception):
+    """Something that one line on stderr says, and the status that goes with it."""
+
+    status = 2
+
+
+class Missed(Trouble):
+    """A dataset cannot be read here: elsewhere it may be."""
+
+    status = MISSED
+
+
+class Unstartable(Trouble):
+    """The command itself cannot be started."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Dataset:
+    """One dataset of the job: its DID, its name in parset and arguments, its variables, its size."""
+
+    def __init__(self, number: int, entry: "dict[str, object]") -> None:
+        self.did = text_of(entry, "did")
+        self.name = text_of(entry, "name") if entry.get("name") else self.did.partition(":")[2]
+        given = text_of(entry, "variable") if entry.get("variable") else "INPUT_%d" % number
+        base = os.path.basename(self.name.rstrip("/")) or self.did
+        self.variables = tuple(
+            dict.fromkeys((given, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", base)))
+        )
+        self.base = base if base not in (".", "..") else "data"
+        size = entry.get("bytes")
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
+            raise Trouble("bytes of " + self.did + " is no number of bytes")
+        self.bytes = size
+
+
+class Job:
+    """What the job takes along: its datasets, each site's path to them, how to fetch what is not there."""
+
+    def __init__(self, path: str) -> None:
+        content = read_json(path)
+        if content.get("version") != CONTRACT:
+            raise Trouble(
+                "%s is of version %r, this wrapper reads %d: make both anew"
+                % (path, content.get("version"), CONTRACT)
+            )
+        listed = content.get("datasets")
+        sites = content.get("sites")
+        if not isinstance(listed, list) or not isinstance(sites, dict):
+            raise Trouble(path + " has no list of datasets, or no table of sites: make it anew")
+        self.datasets = [Dataset(at + 1, each) for at, each in enumerate(listed) if isinstance(each, dict)]
+        if len(self.datasets) != len(listed) or not listed:
+            raise Trouble(path + " has an empty list of datasets, or one that is no table: make it anew")
+        self.sites = sites
+        keys = content.get("site_keys")
+        self.site_keys = [str(key) for key in keys] if isinstance(keys, list) else list(SITE_KEYS)
+        stage_in = content.get("stage_in")
+        self.stage_in = stage_in if isinstance(stage_in, str) and stage_in.strip() else ""
+        seconds = content.get("stage_in_seconds")
+        self.stage_seconds = seconds if isinstance(seconds, int) and seconds > 0 else STAGE_SECONDS
+
+    def paths_at(self, site: str) -> "dict[str, str]":
+        """DID -> path at *site*; empty for a site without storage."""
+        paths = self.sites.get(site)
+        return {did: file_name(path) for did, path in paths.items()} if isinstance(paths, dict) else {}
+
+
+def file_name(path: object) -> str:
+    """*path* as this Python names files: its bytes are UTF-8, whatever the node's locale."""
+    return os.fsdecode(str(path).encode("utf-8", "surrogateescape"))
+
+
+def text_of(entry: "dict[str, object]", key: str) -> str:
+    value = entry.get(key)
+    if not isinstance(value, str) or not value or "\0" in value or "\n" in value:
+        raise Trouble("a dataset in hydrator-paths.json has no good " + key + ": make it anew")
+    return value
+
+
+def read_json(path: str) -> "dict[str, object]":
+    try:
+        with open(path, "rb") as file:
+            content = json.loads(file.read().decode("utf-8"))
+    except OSError as trouble:
+        raise Trouble(
+            "cannot read %s: %s: is it in transfer_input_files?" % (path, trouble.strerror)
+        ) from trouble
+    except ValueError as trouble:
+        raise Trouble("%s is not JSON: %s" % (path, trouble)) from trouble
+    if not isinstance(content, dict):
+        raise Trouble(path + " is not a JSON table")
+    return content
+
+
+# ---------------------------------------------------------------- where are we
+
+
+def read_ad(path: str) -> "dict[str, str]":
+    """``Name = literal`` lines, names in lower case; empty where there is no such file."""
+    ad = {}  # type: dict[str, str]
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ad
+    for line in lines:
+        name, equals, value = line.partition(" = ")
+        if equals:
+            ad[name.strip().lower()] = value.strip()
+    return ad
+
+
+def strings(literal: str) -> "list[str]":
+    """The strings in the ClassAd literal of a string or of a list of them; ours need no escapes."""
+    return re.findall(r'"([^"\\]*)"', literal)
+
+
+def find_site(asked: str, keys: "list[str]", environ: "dict[str, str]") -> str:
+    """The site as the slot says it: what was asked, the machine ad, the environment; else empty."""
+    if asked:
+        return asked
+    machine = read_ad(environ.get("_CONDOR_MACHINE_AD", ""))
+    names = ["DataLocalitySite"] + [key for key in keys if key != "DataLocalitySite"]
+    found = ["".join(strings(machine.get(name.lower(), ""))[:1]) for name in names]
+    found += [environ.get("HYDRATOR_SITE", "")] + [environ.get(name, "") for name in names]
+    return next((site.strip() for site in found if site.strip() not in ("", "None")), "")
+
+
+# ---------------------------------------------------------------- is it readable
+
+
+def wrong_with(path: str, size: "int | None") -> str:
+    """Why the dataset at *path* cannot be read; empty when it can.
+
+    A folder must be listable and not empty, a file must open; *size* is the least number of bytes.
+    """
+    try:
+        if os.path.isdir(path):
+            if not os.listdir(path):
+                return "is empty"
+            os.stat(os.path.join(path, "."))
+        else:
+            with open(path, "rb") as file:
+                file.read(1)
+        there = bytes_below(path) if size is not None else 0
+    except (OSError, ValueError) as trouble:
+        return getattr(trouble, "strerror", None) or str(trouble)
+    if size is not None and there < size:
+        return "has %d of %d bytes" % (there, size)
+    return ""
+
+
+def bytes_below(path: str) -> int:
+    """Bytes of the file *path*, or of all files below the folder *path*."""
+    if not os.path.isdir(path):
+        return os.stat(path).st_size
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            total += os.lstat(os.path.join(folder, name)).st_size
+    return total
+
+
+def look(wanted: "list[tuple[str, int | None]]", seconds: float) -> "list[str]":
+    """:func:`wrong_with` for each, in a process of its own: a dead file server would stop us for ever."""
+    import select
+
+    there, here = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            for path, size in wanted:
+                os.write(here, json.dumps(wrong_with(path, size)).encode("ascii") + b"\n")
+        finally:
+            os._exit(0)  # whatever happens, there is one of us
+    os.close(here)
+    end = time.monotonic() + seconds
+    said = b""
+    while True:
+        left = end - time.monotonic()
+        ready = left > 0 and select.select([there], [], [], left)[0]
+        piece = os.read(there, 65536) if ready else b""
+        if not piece:
+            break
+        said += piece
+    os.close(there)
+    found = [str(json.loads(line.decode("ascii"))) for line in said.split(b"\n")[:-1]]
+    if len(found) < len(wanted):
+        os.kill(child, signal.SIGKILL)
+    else:
+        os.waitpid(child, 0)
+    return found + ["no answer within %g s" % seconds] * (len(wanted) - len(found))
+
+
+# ---------------------------------------------------------------- fetching
+
+
+def fetch(job: Job, number: int, scratch: str) -> str:
+    """Fetch dataset *number* (from 0) into the scratch folder; its path there.
+
+    ``{path}`` of the command is a new, empty folder. What the command leaves is the folder itself, or the
+    entry in it that has the dataset's name, or the only one.
+
+    Raises:
+        Missed: the command failed, took too long or left nothing.
+    """
+    dataset = job.datasets[number]
+    folder = os.path.join(scratch, FOLDER, str(number + 1), dataset.base)
+    os.makedirs(folder)
+    words = [
+        word.replace("{did}", dataset.did).replace("{path}", folder) for word in shlex.split(job.stage_in)
+    ]
+    status = run(words, job.stage_seconds)
+    if status:
+        raise Missed("%s was not fetched: %s %s" % (dataset.did, words[0], status))
+    left = os.listdir(folder)
+    for name in (dataset.base, dataset.did.partition(":")[2]):
+        if os.path.basename(name) in left:
+            return os.path.join(folder, os.path.basename(name))
+    if not left:
+        raise Missed("%s was not fetched: %s left nothing in {path}" % (dataset.did, words[0]))
+    return os.path.join(folder, left[0]) if len(left) == 1 else folder
+
+
+def run(words: "list[str]", seconds: float) -> str:
+    """Run *words*, its output on our stderr; empty when it went well, else what happened.
+
+    It is a process group of its own, which a signal to us and the end of the time both end.
+    """
+    import subprocess
+
+    try:
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)
+    except OSError as trouble:
+        return "cannot be started: %s" % trouble.strerror
+    before = {number: signal.signal(number, ending(child)) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        status = child.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        return "took over %g s" % seconds
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if status < 0:
+        return "was ended by signal %d" % -status
+    return "ended with status %d" % status if status else ""
+
+
+def ending(child: "Popen[bytes]") -> "Callable[[int, object], None]":
+    """A handler that ends *child* with all of its group, then us, by the same signal."""
+
+    def end(number: int, _frame: object) -> None:
+        with contextlib.suppress(OSError):
+            os.killpg(child.pid, number)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    return end
+
+
+# ---------------------------------------------------------------- telling
+
+
+def report(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
+    """Write the miss into the job's ad; where that cannot be done, the submit file goes by our status."""
+    ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
+    missed = [plain(site)]
+    missed += [old for old in strings(ad.get("chirpdatalocalitymissed", "")) if old != plain(site)]
+    misses = [miss_text(site, dids, now), *strings(ad.get("chirpdatalocalitymisses", ""))]
+    until = (now + KEEP_AWAY_SECONDS + ROUNDING - 1) // ROUNDING * ROUNDING
+    values = (
+        ("ChirpDataLocalityMissed", bounded(missed)),
+        ("ChirpDataLocalityMissedUntil", str(until)),
+        ("ChirpDataLocalityMisses", bounded(misses)),
+    )
+    for name, value in values:
+        if not (chirp_tool(name, value, environ) or chirp_socket(name, value, environ)):
+            return
+
+
+def miss_text(site: str, dids: "list[str]", now: int) -> str:
+    """``WHEN DID,DID,+N SITE`` of up to 650 bytes: one DID at least is in it."""
+    kept = 1
+    room = 650 - len(plain(site))
+    while kept < len(dids) and len(",".join(dids[: kept + 1])) < room:
+        kept += 1
+    more = ["+%d" % (len(dids) - kept)] if kept < len(dids) else []
+    return "%d %s %s" % (now, ",".join(dids[:kept] + more), plain(site))
+
+
+def plain(text: str) -> str:
+    """*text* as it can stand in a ClassAd string without escapes."""
+    return "".join(letter for letter in text if " " <= letter <= "~" and letter not in '"\\')[:100]
+
+
+def bounded(items: "list[str]") -> str:
+    """The ClassAd list of the first of *items*: as many as fit, MOST_MISSES at most."""
+    kept = items[:MOST_MISSES]
+    while len(kept) > 1 and sum(len(item) + 3 for item in kept) + 2 > LONGEST:
+        kept.pop()
+    return "{" + ",".join(['"' + item + '"' for item in kept]) + "}"
+
+
+def chirp_tool(name: str, value: str, environ: "dict[str, str]") -> bool:
+    """Set a job attribute by ``condor_chirp``, on PATH or where HTCondor keeps it; whether that worked."""
+    import shutil
+    import subprocess
+
+    def quietly(*words: str) -> "tuple[int, str]":
+        try:
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=30,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return 1, ""
+        return done.returncode, done.stdout.decode("utf-8", "replace").strip()
+
+    path = environ.get("PATH", os.defpath)
+    binaries = environ.get("_CONDOR_BIN", "")
+    places = [path, binaries]
+    places += [os.path.join(binaries, "..", "libexec", each) for each in ("condor", "")] if binaries else []
+    tool = shutil.which("condor_chirp", path=os.pathsep.join(places))
+    if not tool:
+        asked = shutil.which("condor_config_val", path=os.pathsep.join([path, binaries]))
+        libexec = quietly(asked, "LIBEXEC")[1] if asked else ""
+        tool = shutil.which("condor_chirp", path=libexec) if libexec else None
+    return bool(tool) and not quietly(tool or "", "set_job_attr_delayed", name, value)[0]
+
+
+def chirp_socket(name: str, value: str, environ: "dict[str, str]") -> bool:
+    """The same by the Chirp protocol: images have no condor_chirp; whether that worked.
+
+    A request is one line, words escaped with \\; an answer one line with a number, 0 or more when done.
+    """
+    import socket
+
+    def said(stream: "object", *words: str) -> bool:
+        line = " ".join([re.sub(r"([\\ \t\r\n])", r"\\\1", word) for word in words]) + "\n"
+        stream.write(line.encode("utf-8"))  # type: ignore[attr-defined]
+        stream.flush()  # type: ignore[attr-defined]
+        return int(stream.readline(80) or b"-1") >= 0  # type: ignore[attr-defined]
+
+    usual = os.path.join(environ.get("_CONDOR_SCRATCH_DIR", "."), ".chirp.config")
+    try:
+        with open(environ.get("_CONDOR_CHIRP_CONFIG", usual)) as file:
+            host, port, cookie = file.read().split()[:3]
+        connection = socket.create_connection((host, int(port)), 30)
+        with connection, connection.makefile("rwb") as stream:
+            return said(stream, "cookie", cookie) and said(stream, "set_job_attr_delayed", name, value)
+    except (OSError, ValueError):
+        return False
+
+
+def leave_no_gaps(environ: "dict[str, str]") -> None:
+    """Put a socket where an output file is missing.
+
+    A gap among transfer_output_files holds the job before the schedd can try elsewhere; file transfer passes
+    over sockets, so nothing at the submit side is overwritten. ``folder/`` becomes an empty folder.
+    """
+    import socket
+
+    scratch = environ.get("_CONDOR_SCRATCH_DIR", "")
+    listed = strings(read_ad(environ.get("_CONDOR_JOB_AD", "")).get("transferoutput", ""))
+    if not scratch or not listed:
+        return
+    for name in re.split(r"\s*,\s*", listed[0].strip()):
+        path = os.path.join(scratch, name)
+        if not name or os.path.lexists(path.rstrip("/")):
+            continue
+        try:
+            if name.endswith("/"):
+                os.makedirs(path)
+                continue
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.chdir(scratch)
+            with socket.socket(socket.AF_UNIX) as gap:
+                gap.bind(".hydrator-gap")  # a short name: a socket's path has 107 bytes
+            os.rename(".hydrator-gap", path)
+        except OSError:
+            continue
+
+
+# ---------------------------------------------------------------- the command's view
+
+
+def rewritten(parset: bytes, paths: "list[str]") -> bytes:
+    """*parset* with the value of ``input_ms`` in its section ``[global]`` a list of *paths*; else as it is.
+
+    What the value is follows Python's configparser, which reads it: the name in any letter case, ``=`` or
+    ``:``, lines that are indented more than the name go on with the value.
+
+    Raises:
+        Trouble: it has no input_ms.
+    """
+    import glob
+
+    items = ", ".join(json.dumps(glob.escape(path), ensure_ascii=False) for path in paths)
+    value = ("[" + items + "]").encode("utf-8", "surrogateescape")
+    out = []  # type: list[bytes]
+    waiting = []  # type: list[bytes]
+    section, indent, ours, done = b"", -1, False, False
+    for line in parset.splitlines(True):
+        bare = line.strip()
+        depth = len(line) - len(line.lstrip(b" \t"))
+        if not bare or bare[:1] in (b"#", b";"):
+            (waiting if ours else out).append(line)  # inside our value we cannot tell yet whether it goes on
+        elif 0 <= indent < depth:
+            if ours:
+                waiting = [each for each in waiting if each.strip()]
+            else:
+                out.append(line)
+        else:
+            header = re.match(rb"\[(.+)\]", bare)
+            found = None if header else re.match(rb"(\s*input_ms\s*[=:])([ \t]*)", line, re.IGNORECASE)
+            ours = bool(found) and section == b"global"
+            section, indent = (header.group(1), -1) if header else (section, depth)
+            done = done or ours
+            end = line[len(line.rstrip(b"\r\n")) :]
+            mine = found.group(1) + (found.group(2) or b" ") + value + end if ours and found else line
+            out += [*waiting, mine]
+            waiting = []
+    if not done:
+        raise Trouble("the parset has no input_ms in [global]: nothing would tell Rapthor where its data is")
+    return b"".join(out + waiting)
+
+
+def replaced(words: "list[str]", datasets: "list[Dataset]", paths: "list[str]") -> "list[str]":
+    """The command with each argument that is a dataset's name or DID, or has $INPUT_..., as the path."""
+    known = {}  # type: dict[str, str]
+    variables = {}  # type: dict[str, str]
+    for dataset, path in zip(datasets, paths):
+        for name in (dataset.did, dataset.name, dataset.name.rstrip("/")):
+            known.setdefault(name, path)
+        for name in dataset.variables:
+            variables.setdefault(name, path)
+
+    def one(word: str) -> str:
+        if word in known:
+            return known[word]
+        if re.search(r"\s", word):
+            return word  # a script for a shell, which knows the variables itself
+        return re.sub(
+            r"\$(?:\{(INPUT_\w+)\}|(INPUT_\w+))",
+            lambda found: variables.get(found.group(1) or found.group(2), found.group(0)),
+            word,
+        )
+
+    return words[:1] + [one(word) for word in words[1:]]
+
+
+def environment(
+    environ: "dict[str, str]", site: str, datasets: "list[Dataset]", paths: "list[str]"
+) -> "dict[str, str]":
+    """The command's environment; a short variable that two datasets share is the first one's."""
+    ours = {}  # type: dict[str, str]
+    for dataset, path in zip(datasets, paths):
+        for name in dataset.variables:
+            ours.setdefault(name, path)
+    merged = dict(environ)
+    merged.update(ours)
+    merged["HYDRATOR_SITE"] = site
+    # Python sets LC_CTYPE where no locale is set: that is not the job's
+    before = merged.pop("HYDRATOR_LC_CTYPE", None)
+    if before == "unset":
+        merged.pop("LC_CTYPE", None)
+    elif before is not None:
+        merged["LC_CTYPE"] = before
+    return merged
+
+
+def become(words: "list[str]", environ: "dict[str, str]") -> None:
+    """Be *words*, with the signals as they were before Python changed two of them."""
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvpe(words[0], words, environ)
+    except OSError as trouble:
+        status = 127 if isinstance(trouble, FileNotFoundError) else 126
+        raise Unstartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
+
+
+# ---------------------------------------------------------------- all of it
+
+
+def arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
+    """Our options, then the command."""
+    options = {"paths": "", "parset": "", "site": ""}
+    at = 0
+    while at < len(argv) and argv[at].startswith("--"):
+        name, equals, value = argv[at][2:].partition("=")
+        at += 1
+        if not name:
+            break
+        if name not in options:
+            raise Trouble("there is no option --%s: see --help" % name)
+        if not equals:
+            value, at = "".join(argv[at : at + 1]), at + 1
+        if not value:
+            raise Trouble("--%s needs a value: see --help" % name)
+        options[name] = value
+    if at >= len(argv):
+        raise Trouble("no command: see --help")
+    return options, argv[at:]
+
+
+def find_paths_file(asked: str, scratch: str) -> str:
+    """What --paths said, or hydrator-paths.json here or in the scratch folder."""
+    if asked:
+        return asked
+    usual = "hydrator-paths.json"
+    beside = os.path.join(scratch, usual)
+    return usual if os.path.exists(usual) or not os.path.exists(beside) else beside
+
+
+def locate(job: Job, site: str, scratch: str, environ: "dict[str, str]") -> "list[str]":
+    """Each dataset's path: at the site, else fetched.
+
+    Raises:
+        Missed: a dataset is neither; the job's ad says so already.
+    """
+    known = job.paths_at(site)
+    paths = [known.get(dataset.did, "") for dataset in job.datasets]
+    there = [(path, dataset.bytes) for path, dataset in zip(paths, job.datasets) if path]
+    answers = iter(look(there, CHECK_SECONDS) if there else [])
+    wrong = {}  # type: dict[int, str]
+    for at, path in enumerate(paths):
+        why = next(answers) if path else "no path is known"
+        if why:
+            wrong[at] = (path + " " if path else "") + why
+    said = ["%s (%s)" % (job.datasets[at].did, why) for at, why in wrong.items()]
+    try:
+        if wrong and not job.stage_in:
+            raise Missed("; ".join(said))
+        for at in wrong:
+            paths[at] = fetch(job, at, scratch)
+    except Missed as missed:
+        if site:
+            report(site, [job.datasets[at].did for at in wrong], environ, int(time.time()))
+        leave_no_gaps(environ)
+        raise Missed(
+            "not readable at %s: %s: the job ends with %d to run elsewhere"
+            % (site or "a node that names no site", str(missed)[:2000], MISSED)
+        ) from missed
+    return paths
+
+
+def start(argv: "list[str]", environ: "dict[str, str]") -> None:
+    """Become the command, or raise Trouble."""
+    options, command = arguments(argv)
+    scratch = environ.get("_CONDOR_SCRATCH_DIR") or os.getcwd()
+    job = Job(find_paths_file(options["paths"], scratch))
+    site = find_site(options["site"], job.site_keys, environ)
+    paths = locate(job, site, scratch, environ)
+    words = replaced(command, job.datasets, paths)
+    if options["parset"]:
+        copy = parset_copy(options["parset"], paths, scratch)
+        words = words[:1] + [copy if word == options["parset"] else word for word in words[1:]]
+    become(words, environment(environ, site, job.datasets, paths))
+
+
+def parset_copy(parset: str, paths: "list[str]", scratch: str) -> str:
+    """Where the copy of *parset* for this site is."""
+    copy = os.path.join(scratch, FOLDER, os.path.basename(parset))
+    try:
+        with open(parset, "rb") as file:
+            text = rewritten(file.read().replace(b"{scratch}", os.fsencode(scratch)), paths)
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        with open(copy, "wb") as file:
+            file.write(text)
+    except OSError as trouble:
+        raise Trouble("cannot copy the parset %s: %s" % (parset, trouble.strerror)) from trouble
+    return copy
+
+
+def main(argv: "list[str]", environ: "dict[str, str]") -> int:
+    """Become the command; returns a status only where that was not possible."""
+    if argv[:1] in (["--help"], ["--version"]):
+        print(HELP if argv[0] == "--help" else "hydrator job start %s, contract %d" % (VERSION, CONTRACT))
+        return 0
+    try:
+        start(argv, environ)
+    except Trouble as trouble:
+        print("hydrator: " + re.sub(r"\s*\n\s*", " ", str(trouble)), file=sys.stderr)
+        return trouble.status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], dict(os.environ)))

@@ -1,0 +1,220 @@
+"""What the pool answered of one job and of the slots, as values: ``hydrator why`` reasons about these.
+
+Pure. The verdicts on clauses are the ClassAd library's that the negotiator has (adapters/condor: ``judge``).
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+from .errors import BadDid
+from .model import Did, Site, parse_did
+from .poolconfig import available_expression
+
+HERE = "DataLocalityHere"
+NO_SITE = Site("(no site)")
+_BUSY_STATES = {"Claimed", "Preempting", "Matched", "Drained"}
+
+
+class JobStatus(IntEnum):
+    """HTCondor's, as they are numbered."""
+
+    IDLE = 1
+    RUNNING = 2
+    REMOVED = 3
+    COMPLETED = 4
+    HELD = 5
+    TRANSFERRING = 6
+    SUSPENDED = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a slot says of one dataset; ``counts`` is the verdict of the job's own expression."""
+
+    counts: bool
+    state: str | None = None
+    fraction: float | None = None
+    as_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One clause: its text, its value now, and its value if nothing of the slot were in use."""
+
+    text: str
+    value: str
+    empty: str
+
+    @property
+    def holds(self) -> bool:
+        return self.value == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotGroup:
+    """Slots of one site that are alike to the job; ``most`` is what the largest has of each resource."""
+
+    site: Site
+    slots: int
+    example: str
+    state: str | None
+    generation: int | None
+    as_of: int | None
+    job: tuple[Clause, ...]
+    slot: tuple[Clause, ...]
+    matches: bool
+    told: Mapping[Did, Told] = field(default_factory=dict)
+    most: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def free(self) -> bool:
+        return self.matches and self.state not in _BUSY_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What we read of a job; the rest of its ad only matters to the negotiator."""
+
+    name: str
+    schedd: str
+    alike: int
+    status: JobStatus | None
+    datasets: tuple[Did, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    mode: str | None = None
+    any_after: int | None = None
+    max_age: int | None = None
+    transformed: bool = False
+    released: bool = False
+    requests: Mapping[str, float] = field(default_factory=dict)
+    words: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def names_data(self) -> bool:
+        return bool(self.datasets or self.refused)
+
+
+def job_from(
+    texts: Mapping[str, str], procs: Sequence[int], schedd: str, default_scope: str | None = None
+) -> Job:
+    """A job from the text of its ad's attributes.
+
+    A list that is no list of strings counts as one refused name.
+    """
+    ad = {name.lower(): text for name, text in texts.items()}
+    number = _number(ad.get("jobstatus"))
+    dids, refused = _datasets(ad.get("requireddatasets"), default_scope)
+    return Job(
+        name=f"{ad.get('clusterid')}.{procs[0]}",
+        schedd=schedd,
+        alike=len(procs),
+        status=JobStatus(int(number)) if number in set(JobStatus) else None,
+        datasets=dids,
+        refused=refused,
+        mode=string(ad.get("datalocality")),
+        any_after=whole(ad.get("datalocalityanyafter")),
+        max_age=whole(ad.get("datalocalitymaxage")),
+        transformed=ad.get("datalocalitytransformed", "").lower() == "true",
+        released=ad.get(HERE.lower(), "").lower() == "true",
+        words={
+            name: string(text) if text.startswith('"') else _number(text)
+            for name in _WORDS
+            if (text := ad.get(name.lower()))
+        },
+    )
+
+
+_WORDS = ("HoldReason", "RemoteHost", "LastRejMatchReason", "LastRejMatchTime", "EnteredCurrentStatus")
+
+
+def with_requests(job: Job, judged: Mapping[str, Any]) -> Job:
+    """The job with what it asks for, as ``judge`` evaluated it: RequestMemory may be an expression."""
+    numbers = {name: value for name, value in judged["requests"].items() if isinstance(value, int | float)}
+    return replace(job, requests=numbers)
+
+
+def facts_wanted(dids: Iterable[Did]) -> list[str]:
+    """The expressions whose values ``groups_from`` reads: four for each dataset."""
+    return [
+        text
+        for did in dids
+        for text in (
+            available_expression([did]),
+            f'TARGET.DatasetStates["{did}"]',
+            f'TARGET.DatasetFractions["{did}"]',
+            f'TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf',
+        )
+    ]
+
+
+def groups_from(judged: Mapping[str, Any], dids: Sequence[Did]) -> list[SlotGroup]:
+    """The slots as ``judge`` answered; without dynamic ones, which their parents have handed out."""
+    return [_group(row, judged["clauses"], dids) for row in judged["groups"] if not row["dynamic"]]
+
+
+def _group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequence[Did]) -> SlotGroup:
+    def values(side: str, texts: Sequence[str]) -> tuple[Clause, ...]:
+        now = row[f"{side}_values"]
+        return tuple(map(Clause, texts, now, row.get(f"{side}_values_empty", now)))
+
+    facts = row["facts"]
+    told = {
+        did: Told(facts[at] is True, facts[at + 1], facts[at + 2], _maybe_int(facts[at + 3]))
+        for did, at in zip(dids, range(0, len(facts), 4), strict=True)
+    }
+    return SlotGroup(
+        site=Site(row["told_site"] or row["site"] or NO_SITE),
+        slots=row["slots"],
+        example=row["example"],
+        state=row["state"],
+        generation=row["generation"],
+        as_of=_maybe_int(row["as_of"]),
+        job=values("job", clauses),
+        slot=values("slot", row["theirs"]),
+        matches=row["matches"],
+        told=told,
+        most=row["most"],
+    )
+
+
+def string(text: str | None) -> str | None:
+    """The value of a ClassAd string literal, None for anything else."""
+    if text is None or len(text) < 2 or text[0] != '"' or text[-1] != '"':
+        return None
+    return re.sub(r"\\(.)", r"\1", text[1:-1])
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def whole(text: str | None) -> int | None:
+    return _maybe_int(_number(text))
+
+
+def _maybe_int(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _datasets(text: str | None, default_scope: str | None) -> tuple[tuple[Did, ...], dict[str, str]]:
+    if text is None or text.strip().lower() == "undefined":
+        return (), {}
+    strings = r'\s*"(?:\\.|[^"\\])*"\s*'
+    listed = re.fullmatch(rf"\{{({strings}(?:,{strings})*)\}}", text.strip())
+    if not listed:
+        return (), {text: "RequiredDatasets must be a list of strings"}
+    found: list[Did] = []
+    refused = {}
+    for literal in re.findall(strings, listed[1]):
+        name = string(literal.strip()) or ""
+        try:
+            found.append(parse_did(name, default_scope))
+        except BadDid as bad:
+            refused[name] = bad.reason
+    return tuple(dict.fromkeys(found)), refused

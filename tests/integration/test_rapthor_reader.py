@@ -1,0 +1,161 @@
+"""Our reader of parsets beside Rapthor's own, from PyPI: the same measurement sets, and the same refusals."""
+
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hydrator.errors import ConfigError
+from hydrator.rapthor import job_parset, parse
+from testbed.rapthor import RapthorReader, RapthorUnavailable, Refused
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SETS = (
+    "a.ms",
+    "b.ms",
+    "L1_SB1.ms",
+    "L1_SB2.ms",
+    "with space.ms",
+    "a, b.ms",
+    "12h",
+    "x[1].ms",
+    "q'uote.ms",
+    ".hidden.ms",
+)
+FORMS = (
+    "{here}/*.ms",
+    "{here}/L1_SB?.ms",
+    "{here}/L1_SB[12].ms/",
+    "{here}/a.ms",
+    "[{here}/b.ms, {here}/a.ms]",
+    "[{here}/L1*.ms,\n  {here}/a.ms,]",
+    '["{here}/a.ms", "{here}/b.ms"]',
+    '"{here}/a.ms"',
+    '"{here}/a.ms", "{here}/b.ms"',
+    '("{here}/a.ms",)',
+    '"{here}/a, b.ms"',
+    "{here}/a, b.ms",
+    "[{here}/a, b.ms]",
+    "{here}/with space.ms",
+    "*.ms",
+    "**/a.ms",
+    "12h",
+    '"12h"',
+    "[12h, a.ms]",
+    "a.ms # no comment",
+    "a, b",
+    "[[a.ms, b.ms]]",
+    "{here}/.*.ms",
+    "{here}/x[[]1].ms",
+    "%(input)s",
+    "$HOME/*.ms",
+    "~/a.ms",
+    "None",
+    "",
+    "[]",
+    "[,]",
+    "{{}}",
+    "12",
+    "True",
+    "b'a.ms'",
+    "{here}/nothing*.ms",
+)
+WHOLE = (
+    b"",
+    b"[global]\n",
+    b"[global]\ndir_working = run\n",
+    b"[global]\ninput_ms = a.ms\n",
+    b"[GLOBAL]\ndir_working = run\ninput_ms = a.ms\n",
+    b"[global]\nDir_Working = run\nINPUT_MS : a.ms\n",
+    b"[DEFAULT]\ninput_ms = a.ms\n[global]\ndir_working = run\n",
+    b"[global]\ndir_working = run\ninput_ms = a.ms\ninput_ms = b.ms\n",
+    b"[global]\ndir_working = run\n[global]\ninput_ms = b.ms\n",
+    b"[global]\ndir_working = run\ninput_ms\n",
+    b"dir_working = run\ninput_ms = a.ms\n",
+    b"[global]\r\ndir_working = run\r\ninput_ms = a.ms\r\n",
+    b"[global]\rdir_working = run\rinput_ms = a.ms\r",
+    b"\xef\xbb\xbf[global]\ndir_working = run\ninput_ms = a.ms\n",
+    b"[global]\ndir_working = run\ninput_ms = caf\xe9.ms\n",
+    b"[global]\ndir_working = run\n# input_ms = b.ms\n; x\ninput_ms = a.ms\n\n  b.ms\n[x]\ny=1\n",
+)
+
+
+@pytest.fixture(scope="module")
+def rapthor() -> Iterator[RapthorReader]:
+    try:
+        reader = RapthorReader.start()
+    except RapthorUnavailable as reason:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(reason))
+        pytest.skip(f"NO REAL RAPTHOR, so our reader of parsets is not compared with it: {reason}")
+    with reader:
+        yield reader
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory) -> Path:
+    """A folder with measurement sets, in which both readers look."""
+    folder = tmp_path_factory.mktemp("data")
+    for name in SETS:
+        (folder / name).mkdir()
+    return folder
+
+
+def ours(content: bytes, folder: Path) -> list[str] | None:
+    """The measurement sets as we read them, on a host that has them; None where we refuse."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        searches = parse(content, "run.parset").searches
+        return sorted(name for search in searches for name in glob.glob(search)) or None  # noqa: PTH207
+    except ConfigError:
+        return None
+    finally:
+        os.chdir(before)
+
+
+def compare(rapthor: RapthorReader, content: bytes, folder: Path) -> None:
+    parset = folder / "run.parset"
+    parset.write_bytes(content)
+    theirs = rapthor.read(parset, folder)
+    assert ours(content, folder) == (None if isinstance(theirs, Refused) else theirs), theirs
+
+
+def with_input(text: str) -> bytes:
+    return f"[global]\ndir_working = run\ninput_ms = {text}\n".encode()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_input_ms_means_what_it_means_to_rapthor(rapthor, here, form):
+    compare(rapthor, with_input(form.format(here=here)), here)
+
+
+@pytest.mark.parametrize("content", WHOLE)
+def test_a_whole_parset_is_read_or_refused_as_by_rapthor(rapthor, here, content):
+    compare(rapthor, content, here)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.one_of(
+        st.text(alphabet="abms.*?[]!-_,/'\"{}() 12hdL#;=:%$\\\t", max_size=30),
+        st.lists(
+            st.sampled_from(["a.ms", "*.ms", '"b.ms"', "L1*", "'a.ms'", " ", "12", "x"]), max_size=4
+        ).map(lambda items: f"[{', '.join(items)}]"),
+    )
+)
+def test_no_input_ms_is_read_otherwise_than_by_rapthor(rapthor, here, text):
+    compare(rapthor, with_input(text), here)
+
+
+def test_rapthor_reads_the_parset_that_travels_with_a_job(rapthor, here):
+    """What the wrapper puts in at the site is put in here by hand."""
+    given_parset = parse(with_input("*.ms") + b"[cluster]\nbatch_system = slurm\n", "run.parset")
+    travels = job_parset(given_parset, {}).replace("{scratch}", str(here))
+    (here / "travels.parset").write_text(travels)
+    assert rapthor.read(here / "travels.parset", here) == ours(with_input("*.ms"), here)

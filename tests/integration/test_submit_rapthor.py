@@ -1,0 +1,373 @@
+"""`hydrator submit rapthor`: from a parset to a job beside its measurement sets, on a real pool.
+
+Rapthor itself is not on the pool's nodes: a stand-in prints the parset it was given.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import UIDS, Pool
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+SUB_BANDS = [f"L667526_SB{number:03}_uv_pre-cal.ms" for number in range(244)]
+SMALL = ("--cpus", "1", "--memory-gb", "0.01", "--disk-gb", "0.001")
+STANDIN = (
+    "--command",
+    "/bin/sh -c 'echo DATA $INPUT_1; cat $0; echo image > rapthor/images/a.fits' run.parset",
+)
+# abridged from the example that Rapthor ships: the same keys
+EXAMPLE = """\
+[global]
+dir_working = /data/rapthor/run1
+input_ms = {input_ms}
+generate_initial_skymodel = True
+strategy = selfcal
+selfcal_data_fraction = 0.2
+final_data_fraction = 1.0
+facet_layout = None
+
+[calibration]
+use_image_based_predict = False
+
+[imaging]
+dde_method = full
+cellsize_arcsec = 1.5
+
+[cluster]
+batch_system = slurm
+max_nodes = 12
+cwl_runner = toil
+"""
+
+
+class Sized(ListedCatalogue):
+    """Datasets with sizes, and the disks of the sites as jobs see them."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._held: dict[str, dict[str, Any]] = {}
+        super().__init__(pool.home)
+
+    def add(self, name: str, size: int, *sites: str, on_disk: tuple[str, ...] | None = None) -> None:
+        """The catalogue says it is at *sites*; it truly is there, or only where *on_disk* says."""
+        self._held[f"lofar:{name}"] = {"bytes": size, "sites": dict.fromkeys(sites, "available")}
+        for site in sites if on_disk is None else on_disk:
+            folder = self.disk(site) / "lofar" / name
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "table.dat").write_text(name)
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(json.dumps({"sites": self._sites, "datasets": self._held}), "utf-8")
+        fresh.rename(self._file)
+
+    def disk(self, site: str) -> Path:
+        return self._pool.shared / "disks" / site
+
+
+@pytest.fixture(scope="module")
+def installed(htcondor_release: str) -> Iterator[Installation]:
+    """One installation for all tests here; each uses measurement sets of its own."""
+    with Pool.start(htcondor_release) as pool:
+        catalogue = Sized(pool)
+        settings = "[jobs]\nrounding_seconds = 5\nsettle_seconds = 15\n" + "".join(
+            f'[[storage]]\nsite = "{site}"\nprefix = "{catalogue.disk(site)}"\nrule = "name"\n'
+            for site in ("UK", "AU", "NL")
+        )
+        with Installation(pool, catalogue, settings=settings) as installation:
+            yield installation
+
+
+@pytest.fixture
+def folder(installed: Installation, request: pytest.FixtureRequest) -> Path:
+    """Where a user prepares a run."""
+    name = re.sub(r"\W", "_", request.node.originalname)[:40]
+    return Path(tempfile.mkdtemp(prefix=name, dir=installed.pool.user_home("alice")))
+
+
+def staging(installed: Installation) -> Path:
+    """The configuration of a host that can also fetch datasets."""
+    config = installed.home / "staging.toml"
+    fetch = f"/bin/cp -r {installed.catalogue.disk('lake')}/{{did}}/. {{path}}"
+    config.write_text(f'{installed.config.read_text()}\n[submit]\nstage_in = "{fetch}"\n')
+    return config
+
+
+def prepare(installed: Installation, folder: Path, input_ms: str, *options: str) -> Path:
+    """Write the example's parset for *input_ms* and what the command makes of it; its submit file."""
+    parset = folder / "example.parset"
+    parset.write_text(EXAMPLE.format(input_ms=input_ms))
+    installed.run("submit", "rapthor", str(parset), "-o", str(folder / "job"), *SMALL, *STANDIN, *options)
+    give_to_alice(folder)
+    return folder / "job" / "example.sub"
+
+
+def give_to_alice(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, UIDS["alice"], -1)
+
+
+def submit(installed: Installation, file: Path) -> int:
+    said = installed.pool.run("condor_submit", "-terse", str(file), user="alice", cwd=file.parent).stdout
+    return int(said.partition(".")[0])
+
+
+def refused(installed: Installation, folder: Path, input_ms: str, *options: str) -> tuple[int, str]:
+    (folder / "bad.parset").write_text(EXAMPLE.format(input_ms=input_ms))
+    done = installed.run("submit", "rapthor", str(folder / "bad.parset"), *options, check=False)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+def test_a_run_lands_at_the_site_that_holds_its_measurement_sets_and_opens_them_there(installed, folder):
+    for number in (1, 2):
+        installed.catalogue.add(f"one_SB{number}.ms", 100, "AU")
+    job = submit(installed, prepare(installed, folder, "/data/lofar/one_SB*.ms"))
+    assert installed.ran_at(job) == ["AU"]
+    disk = installed.catalogue.disk("AU") / "lofar"
+    out = (folder / "job" / "example.out").read_text()
+    assert f"DATA {disk}/one_SB1.ms" in out
+    assert f'input_ms = ["{disk}/one_SB1.ms", "{disk}/one_SB2.ms"]' in out
+    assert re.search(r"^dir_working = /\S+/rapthor$", out, re.MULTILINE)
+    assert "batch_system = single_machine" in out
+    assert (folder / "job" / "images" / "a.fits").read_text() == "image\n"
+
+
+def test_of_two_sites_that_hold_parts_it_prefers_the_one_with_more_bytes_and_fetches_the_rest(
+    installed, folder
+):
+    """UK has two of the three measurement sets, AU one that is larger than both, NL, the smallest, none."""
+    installed.catalogue.add("part_1.ms", 100, "UK")
+    installed.catalogue.add("part_2.ms", 100, "UK")
+    installed.catalogue.add("part_3.ms", 9_000, "AU")
+    for name in ("part_1.ms", "part_2.ms"):
+        (installed.catalogue.disk("lake") / f"lofar:{name}" / name / "table.dat").mkdir(parents=True)
+    options = ("--mode", "prefer", "--config", str(staging(installed)))
+    job = submit(installed, prepare(installed, folder, "[part_1.ms, part_2.ms, part_3.ms]", *options))
+    assert installed.ran_at(job) == ["AU"]
+    out = (folder / "job" / "example.out").read_text()
+    (listed,) = re.findall(r"^input_ms = (.*)$", out, re.MULTILINE)
+    assert [Path(path).name for path in json.loads(listed)] == ["part_1.ms", "part_2.ms", "part_3.ms"]
+    assert [path.startswith(str(installed.catalogue.disk("AU"))) for path in json.loads(listed)] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_where_the_disk_does_not_have_what_the_catalogue_says_it_is_tried_elsewhere(installed, folder):
+    installed.catalogue.add("lost_1.ms", 100, "AU", on_disk=())
+    job = submit(installed, prepare(installed, folder, "lost_1.ms"))
+
+    def missed() -> Any:
+        return (installed.pool.job(job, "ChirpDataLocalityMissed") or {}).get("ChirpDataLocalityMissed")
+
+    installed.pool.wait(lambda: missed() == ["AU"], 60, "the job to miss its data at AU")
+    installed.catalogue.add("lost_1.ms", 100, "AU", "UK", on_disk=("UK",))
+    assert installed.ran_at(job) == ["UK"]
+    (done,) = installed.pool.history(f"ClusterId == {job}", "NumJobCompletions", "ExitCode")
+    assert (done["NumJobCompletions"], done["ExitCode"]) == (2, 0)
+
+
+def test_where_nobody_has_the_data_it_waits_and_then_runs_elsewhere_with_what_it_fetches(installed, folder):
+    installed.catalogue.add("far_1.ms", 100)
+    (installed.catalogue.disk("lake") / "lofar:far_1.ms" / "far_1.ms" / "table.dat").mkdir(parents=True)
+    options = ("--mode", "wait", "--max-wait", "10", "--config", str(staging(installed)))
+    job = submit(installed, prepare(installed, folder, "far_1.ms", *options))
+    assert len(installed.ran_at(job)) == 1
+    (done,) = installed.pool.history(
+        f"ClusterId == {job}", "JobStartDate", "DataLocalityAnyAfter", "DataLocality"
+    )
+    assert done["DataLocality"] == "wait"
+    assert done["JobStartDate"] >= done["DataLocalityAnyAfter"]
+    assert re.search(
+        r"^DATA .*/hydrator-inputs/1/far_1.ms/far_1.ms$",
+        (folder / "job" / "example.out").read_text(),
+        re.MULTILINE,
+    )
+
+
+def test_submit_hands_the_job_to_condor_submit(installed, folder):
+    """The pool's own condor_submit, as alice; the hydrator finds it on PATH."""
+    installed.catalogue.add("direct.ms", 1, "UK")
+    tool = folder / "bin" / "condor_submit"
+    tool.parent.mkdir()
+    tool.write_text(
+        f"#!{sys.executable}\nimport os, sys\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"
+        f"from testbed.pool import Pool\npool = Pool.attach(Path({str(installed.pool.home)!r}))\n"
+        "done = pool.run('condor_submit', *sys.argv[1:], user='alice', check=False, cwd=Path.cwd())\n"
+        "print(done.stdout, done.stderr)\nsys.exit(done.returncode)\n"
+    )
+    tool.chmod(0o755)
+    (folder / "job").mkdir()
+    give_to_alice(folder)
+    (folder / "direct.parset").write_text(EXAMPLE.format(input_ms="direct.ms"))
+    words = ["submit", "rapthor", str(folder / "direct.parset"), "-o", str(folder / "job"), "--submit"]
+    environment = {"HYDRATOR_CONFIG": str(installed.config), "PATH": f"{tool.parent}:{os.environ['PATH']}"}
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "hydrator.cli", *words, *SMALL, *STANDIN, *more],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, **environment},
+        )
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    (cluster,) = re.findall(r"submitted to cluster (\d+)", done.stdout)
+    assert installed.ran_at(int(cluster)) == ["UK"]
+    failed = run("--line", "request_cpus = nonsense(")
+    assert failed.returncode == 1
+    assert "condor_submit ended with status" in failed.stderr
+
+
+def test_everything_that_cannot_be_resolved_is_told_at_once_and_nothing_is_submitted(installed, folder):
+    installed.catalogue.add("good.ms", 1, "UK")
+    status, said = refused(installed, folder, """[good.ms, bad.ms, quo\\'te".ms, back\\slash.ms]""")
+    assert status == 2
+    told = sorted(line.split(":")[1].strip() for line in said.splitlines())
+    assert told == ["back\\slash.ms", "bad.ms", "quo\\'te\".ms"]
+
+
+@pytest.mark.parametrize(
+    ("input_ms", "options", "told"),
+    [
+        ("/nowhere/*.none", (), "matches nothing, neither on this host nor in the catalogues"),
+        ("a.ms, b.ms", (), "write a list in brackets"),
+        ("good.ms", ("--mode", "wait"), "stage_in"),
+        ("good.ms", ("--requirements", "TARGET.Cpus >"), "--requirements is not a ClassAd expression"),
+        ("good.ms", ("--rank", "true) || (true"), "--rank is not a ClassAd expression"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_status_2(installed, folder, input_ms, options, told):
+    installed.catalogue.add("good.ms", 1, "UK")
+    status, said = refused(installed, folder, input_ms, *options)
+    assert status == 2
+    assert told in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_catalogue_that_is_away_is_told_and_can_be_done_without(installed, folder):
+    config = installed.home / "away.toml"
+    gone = '[[catalogue]]\ntype = "file"\nname = "gone"\npath = "not-there.toml"\n'
+    scope = '[daemon]\ndefault_scope = "lofar"\n'
+    config.write_text(installed.config.read_text().replace("[daemon]\n", scope) + gone)
+    options = ("--config", str(config))
+    status, said = refused(installed, folder, "elsewhere.ms", *options)
+    assert status == 1
+    assert "catalogue gone did not answer" in said
+    assert "--allow-unknown" in said
+    done = installed.run(
+        "submit", "rapthor", str(folder / "bad.parset"), *options, "--allow-unknown", "--as", "ad"
+    )
+    assert 'RequiredDatasets = {"lofar:elsewhere.ms"}' in done.stdout
+    assert "catalogue gone did not answer" in done.stderr
+
+
+def test_a_dry_run_shows_what_would_match_now(installed, folder):
+    installed.catalogue.add("dry_1.ms", 100, "UK", "AU")
+    installed.catalogue.add("dry_2.ms", 300, "UK")
+    (folder / "dry.parset").write_text(EXAMPLE.format(input_ms="dry_*.ms"))
+    said = installed.run("submit", "rapthor", str(folder / "dry.parset"), "--dry-run", "--json").stdout
+    shown = {site["site"]: site for site in json.loads(said)["sites"]}
+    assert {name: (site["matches"], site["bytes_local"]) for name, site in shown.items()} == {
+        "UK": (True, 400),
+        "AU": (False, 100),
+        "NL": (False, 0),
+    }
+    assert shown["AU"]["missing"] == {"lofar:dry_2.ms": "absent"}
+    assert 0 <= shown["UK"]["facts_age_seconds"] < 60
+
+
+@pytest.fixture(scope="module")
+def big_run(installed: Installation) -> Installation:
+    for name in SUB_BANDS:
+        installed.catalogue.add(name, 40_000_000_000, "UK")
+    return installed
+
+
+def ad_bytes(installed: Installation, job: int) -> int:
+    return len(installed.pool.run("condor_q", "-long", str(job)).stdout)
+
+
+def measured(record_property, road: str, seconds: float, size: int) -> None:
+    record_property(f"244_sub_bands_{road}", f"submit {seconds:.2f} s, ad {size} bytes")
+    print(f"244 sub-bands, {road}: submit {seconds:.2f} s, ad {size} bytes")
+
+
+def test_244_sub_bands_as_one_job(big_run, folder, record_property):
+    begun = time.monotonic()
+    file = prepare(big_run, folder, "/data/L667526_SB*.ms")
+    made = time.monotonic() - begun
+    begun = time.monotonic()
+    job = submit(big_run, file)
+    measured(record_property, "whole run", time.monotonic() - begun, ad_bytes(big_run, job))
+    print(f"made in {made:.2f} s")
+    assert big_run.ran_at(job) == ["UK"]
+    out = (folder / "job" / "example.out").read_text()
+    assert len(json.loads(re.findall(r"^input_ms = (.*)$", out, re.MULTILINE)[0])) == 244
+
+
+PLAIN = "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
+
+
+def exports(installed: Installation, folder: Path, name: str, *options: str) -> dict[str, str]:
+    parset = folder / "env.parset"
+    parset.write_text(EXAMPLE.format(input_ms=name))
+    said = installed.run("submit", "rapthor", str(parset), "--as", "env", *options).stdout
+    lines = [shlex.split(line) for line in said.splitlines()]
+    return dict(words[1].split("=", 1) for words in lines)
+
+
+def test_244_sub_bands_by_the_environment(big_run, folder, record_property):
+    environment = exports(big_run, folder, "/data/L667526_SB*.ms")
+    begun = time.monotonic()
+    said = big_run.pool.run(
+        "condor_submit", "-terse", "-", user="alice", input=PLAIN + "queue\n", env=environment
+    ).stdout
+    job = int(said.partition(".")[0])
+    measured(record_property, "environment", time.monotonic() - begun, ad_bytes(big_run, job))
+    assert big_run.ran_at(job) == ["UK"]
+
+
+def test_244_sub_bands_as_a_classad(big_run, folder, record_property):
+    parset = folder / "ad.parset"
+    parset.write_text(EXAMPLE.format(input_ms="/data/L667526_SB*.ms"))
+    said = big_run.run("submit", "rapthor", str(parset), "--as", "ad").stdout
+    more = "".join(f"+{line}\n" for line in said.splitlines())
+    begun = time.monotonic()
+    job = big_run.pool.submit(f"{PLAIN}{more}queue\n")
+    measured(record_property, "classad", time.monotonic() - begun, ad_bytes(big_run, job))
+    assert big_run.ran_at(job) == ["UK"]
+
+
+def test_the_environment_reaches_the_nodes_of_a_dag(installed, folder):
+    for number in (1, 2):
+        installed.catalogue.add(f"dag_{number}.ms", 1, "AU")
+    environment = exports(
+        installed, folder, "dag_*.ms", "--name", "dagged", "--requirements", "TARGET.Cpus > 0"
+    )
+    (folder / "node.sub").write_text(PLAIN + "queue\n")
+    (folder / "run.dag").write_text("JOB A node.sub\n")
+    give_to_alice(folder)
+    installed.pool.run("condor_submit_dag", "run.dag", user="alice", cwd=folder, env=environment)
+    which = 'RapthorRun == "dagged" && JobUniverse == 5'
+    installed.pool.wait(lambda: installed.pool.history(which, "ClusterId"), 120, "the node to end")
+    (node,) = installed.pool.history(which, "RequiredDatasets", "LastRemoteHost", "Requirements")
+    assert node["RequiredDatasets"] == ["lofar:dag_1.ms", "lofar:dag_2.ms"]
+    assert node["LastRemoteHost"].split("@")[1] == "AU"

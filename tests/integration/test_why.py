@@ -1,0 +1,297 @@
+"""``hydrator why`` beside the real negotiator: the same jobs, the same slots, the same verdict.
+
+Every job is asked about while it is on hold, with the pool at rest, and then released. A copy of each job
+is tied to each site, so that a verdict is tried at every site and not only where the negotiator likes best.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import Pool, SiteSpec
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(600)]
+
+SITES = ("UK", "AU", "NL", "BB", "XX")
+HOLDINGS = {
+    "why:uk": {"UK": "available", "AU": "staging"},
+    "why:nl": {"NL": "available", "AU": "partial"},
+    "why:bb": {"BB": "available", "XX": "available"},
+    "why:away": {"RAL": "available", "NL": "nearline"},
+    "why:Case": {"UK": "available"},
+    "why:case": {"UK": "available"},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Jobs to ask about, tied to each site in turn: where they match, and what keeps them from others."""
+
+    datasets: tuple[str, ...]
+    matches: tuple[str, ...]
+    why: dict[str, str]  # by site, "cause" or "data:lack"
+    mode: str = "require"
+    requirements: str = "true"
+    more: str = ""
+
+
+CASES = {
+    "a job that matches": Case(("why:uk",), ("UK",), {"AU": "data:state", "NL": "data:elsewhere"}),
+    "data nowhere": Case(("why:gone",), (), dict.fromkeys(SITES[:3], "data:nowhere")),
+    "data where too few cores are": Case(
+        ("why:nl",), (), {"NL": "cores", "UK": "data:elsewhere", "AU": "data:state"}, more="request_cpus = 3"
+    ),
+    "too much memory for two sites": Case(
+        ("why:uk",), ("UK",), {"AU": "memory", "NL": "memory"}, more="request_memory = 6000"
+    ),
+    "the wait is not over": Case(("why:gone",), (), dict.fromkeys(SITES[:3], "data:nowhere"), mode="wait"),
+    "the wait is over": Case(
+        ("why:gone",), ("UK", "AU", "NL", "XX"), {"BB": "start"}, mode="wait", more="+DataLocalityMaxWait = 0"
+    ),
+    "a requirement of the user's is false": Case(
+        ("why:uk",), (), {"UK": "requirement"}, requirements="TARGET.NoSlotSaysThis =?= 1"
+    ),
+    "a requirement of the user's is undefined": Case(
+        ("why:uk",), (), {"UK": "requirement"}, requirements="(TARGET.NoSlotSaysThis > 1 && TARGET.Cpus > 0)"
+    ),
+    "a requirement of the user's is an or": Case(
+        ("why:uk",), ("UK",), {}, requirements='TARGET.Cpus >= 100 || strcat("&&", "a") == "&&a"'
+    ),
+    "START is false, another slot is not hydrated": Case(
+        ("why:bb",), (), {"BB": "start", "XX": "data:unhydrated", "UK": "data:elsewhere"}
+    ),
+    "START lets this one in": Case(("why:bb",), ("BB",), {"XX": "data:unhydrated"}, more='+WantSite = "BB"'),
+    "two datasets at different sites": Case(
+        ("why:uk", "why:nl"), (), {"UK": "data:elsewhere", "NL": "data:elsewhere", "AU": "data:state"}
+    ),
+    "letter case alone": Case(("why:case",), (), {"UK": "data:clash"}),
+    "a job that names no data": Case((), ("UK", "AU", "NL", "XX"), {"BB": "start"}),
+}
+
+
+class PartlyHydrated(Installation):
+    """An installation whose site XX has no hook."""
+
+    def hydrated(self) -> bool:
+        slots = self.pool.slots("GLIDEIN_Site", "DataLocalityAsOf")
+        return all((slot.get("DataLocalityAsOf") is None) == (slot["GLIDEIN_Site"] == "XX") for slot in slots)
+
+
+@pytest.fixture(scope="module")
+def installed(htcondor_release: str) -> Iterator[Installation]:
+    sites = [SiteSpec("UK", 8), SiteSpec("AU", 4), SiteSpec("NL", 2), SiteSpec("BB", 2), SiteSpec("XX", 2)]
+    extra = {
+        "startd": "BB.START = (TARGET.WantSite =?= MY.GLIDEIN_Site) && (TARGET.DataLocalityHere =!= false)\n"
+        "XX.STARTD_CRON_JOBLIST =\n"
+    }
+    with Pool.start(htcondor_release, sites) as pool:
+        catalogue = ListedCatalogue(pool.home, sites=(*SITES, "RAL"))
+        catalogue.hold(HOLDINGS)
+        with PartlyHydrated(
+            pool, catalogue, extra=extra, settings="[jobs]\nrounding_seconds = 5\n"
+        ) as installation:
+            yield installation
+
+
+def ask(installed: Installation, *words: str, status: int | None = None) -> Any:
+    done = installed.run("why", *words, "--json", check=False)
+    if status is not None:
+        assert done.returncode == status, done.stdout + done.stderr
+    return json.loads(done.stdout)["answers"]
+
+
+def submit(installed: Installation, case: Case, held: bool = True) -> int:
+    """The jobs of *case*, one for each site."""
+    wanted = ", ".join(f'"{did}"' for did in case.datasets)
+    ours = f'+RequiredDatasets = {{{wanted}}}\n+DataLocality = "{case.mode}"\n' if case.datasets else ""
+    return installed.pool.submit(
+        "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
+        f'requirements = TARGET.GLIDEIN_Site == "$(site)" && ({case.requirements})\nhold = {held}\n{ours}'
+        f"{case.more}\nqueue site from (\n{chr(10).join(SITES)}\n)\n"
+    )
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What `why` said of every copy, and where the negotiator matched one."""
+
+    said: dict[str, dict[str, Any]]  # by case and site
+    done: dict[str, set[str]]
+
+
+def negotiated(pool: Pool, cluster: int, expected: int) -> set[str]:
+    """Let the copies go; the sites where they ran, when *expected* ones have and no other is left to try.
+
+    The negotiator stamps the jobs it refuses: whoever is still idle then was refused twice after its release,
+    the last time when all others were gone and every slot was free.
+    """
+    released = int(time.time())
+    pool.run("condor_release", str(cluster), user="alice")
+    ours = f"ClusterId == {cluster}"
+
+    def refused_since(moment: int) -> bool:
+        left = pool.jobs(ours, "JobStatus", "LastRejMatchTime")
+        return all(job["JobStatus"] == 1 and (job.get("LastRejMatchTime") or 0) > moment for job in left)
+
+    pool.wait(
+        lambda: refused_since(released) and len(pool.history(ours, "ProcId")) >= expected, 60, "a verdict"
+    )
+    rested = int(time.time())
+    pool.wait(lambda: refused_since(rested), 60, "a second verdict")
+    ran = pool.history(ours, "ProcId", "LastRemoteHost")
+    assert all(job["LastRemoteHost"].split("@")[1] == SITES[job["ProcId"]] for job in ran)
+    return {SITES[job["ProcId"]] for job in ran}
+
+
+@pytest.fixture(scope="module")
+def verdicts(installed: Installation) -> Verdicts:
+    pool = installed.pool
+    clusters = {name: submit(installed, case) for name, case in CASES.items()}
+    wanted = {did.lower() for case in CASES.values() for did in case.datasets}
+    pool.wait(
+        lambda: installed.status()["demand"]["datasets"] >= len(wanted), 60, "every dataset to be wanted"
+    )
+    pool.wait(lambda: installed.states_at("BB").get("why:bb") == "AVAILABLE", 60, "BB to be told of its data")
+    pool.wait(lambda: installed.states_at("AU").get("why:nl") == "PARTIAL", 60, "AU to be told of its data")
+    pool.wait(lambda: installed.states_at("UK").get("why:uk") == "AVAILABLE", 60, "UK to be told of its data")
+    pool.wait(lambda: installed.states_at("NL").get("why:nl") == "AVAILABLE", 60, "NL to be told of its data")
+    ends = [
+        job["DataLocalityAnyAfter"] for job in pool.jobs("DataLocalityMaxWait == 0", "DataLocalityAnyAfter")
+    ]
+    pool.wait(lambda: time.time() > max(ends), 30, "the short wait to end")
+    said = {
+        name: dict(zip(SITES, ask(installed, str(cluster)), strict=True))
+        for name, cluster in clusters.items()
+    }
+    done = {}
+    for name, cluster in clusters.items():
+        expected = {site for site, answer in said[name].items() if answer["matches_at"]}
+        done[name] = negotiated(pool, cluster, len(expected))
+        pool.run("condor_rm", str(cluster), user="alice")
+    return Verdicts(said, done)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_why_says_a_job_matches_at_a_site_if_and_only_if_the_negotiator_matches_it_there(
+    verdicts: Verdicts, case: str
+):
+    said = {site for site, answer in verdicts.said[case].items() if site in answer["matches_at"]}
+    assert said == verdicts.done[case] == set(CASES[case].matches)
+    assert all(set(answer["matches_at"]) <= {site} for site, answer in verdicts.said[case].items())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_reason_names_the_clause_that_keeps_it_away(verdicts: Verdicts, case: str):
+    for site, expected in CASES[case].why.items():
+        answer = verdicts.said[case][site]
+        (at,) = [at for at in answer["sites"] if at["site"] == site]
+        seen = {reason["cause"] for reason in at["reasons"]}
+        seen |= {f"data:{missing['lack']}" for reason in at["reasons"] for missing in reason["missing"]}
+        assert expected in seen, (site, at)
+        if not expected.startswith("data"):
+            assert all(
+                reason["cause"] == expected or reason["cause"] == "data" for reason in at["reasons"]
+            ), at
+        elsewhere = [at for at in answer["sites"] if at["site"] != site and at["slots"]]
+        assert all("requirement" in {reason["cause"] for reason in at["reasons"]} for at in elsewhere)
+
+
+def test_a_site_without_slots_that_has_the_data_is_told(installed: Installation):
+    job = installed.submit(["why:away"], mode="require", more="hold = true")
+    installed.pool.wait(lambda: installed.states_at("NL").get("why:away") == "NEARLINE", 60, "NL to know")
+    (answer,) = ask(installed, str(job), status=3)
+    assert "it is held" in answer["verdict"]
+    assert answer["funnel"].endswith("5 slots → 0 with the data")
+    (ral,) = [at for at in answer["sites"] if at["site"] == "RAL"]
+    assert (ral["slots"], "why:away AVAILABLE" in ral["reasons"][0]["text"]) == (0, True)
+    installed.pool.run("condor_rm", str(job), user="alice")
+    installed.pool.wait(lambda: not installed.pool.jobs(f"ClusterId == {job}"), 30, "the job to leave")
+    (answer,) = ask(installed, f"{job}.0", status=3)
+    assert "it was removed" in answer["verdict"]
+
+
+def test_a_busy_site_is_told_from_one_that_is_too_small(installed: Installation):
+    pool = installed.pool
+    full = pool.submit(
+        "executable = /bin/sleep\narguments = 300\nrequest_cpus = 2\nrequest_memory = 10\nrequest_disk = 1\n"
+        'requirements = TARGET.GLIDEIN_Site == "NL"\nqueue'
+    )
+    pool.wait(lambda: pool.jobs(f"ClusterId == {full} && JobStatus == 2"), 60, "NL to be full")
+    busy = 'GLIDEIN_Site == "NL" && PartitionableSlot && Cpus == 0'
+    pool.wait(lambda: pool.slots("Cpus", constraint=busy), 60, "the collector to hear of it")
+    (running,) = ask(installed, str(full), status=0)
+    assert "it runs" in running["verdict"]
+    job = installed.submit(["why:nl"], mode="require")
+    pool.wait(lambda: installed.states_at("NL").get("why:nl") == "AVAILABLE", 60, "NL to know")
+    (answer,) = ask(installed, str(job), status=3)
+    (nl,) = [at for at in answer["sites"] if at["site"] == "NL"]
+    assert [reason["cause"] for reason in nl["reasons"]] == ["busy"]
+    assert "0 cores free of 2 cores" in nl["reasons"][0]["text"]
+    assert answer["way_out"] == "a slot becomes free (then it matches at NL)"
+    pool.run("condor_rm", str(full), user="alice")
+    assert installed.ran_at(job) == ["NL"]
+    (answer,) = ask(installed, str(job), status=0)
+    assert "it completed" in answer["verdict"]
+
+
+def test_before_submitting_catalogues_are_asked_about_what_no_job_wanted_yet(installed: Installation):
+    installed.catalogue.hold({**HOLDINGS, "why:new": {"AU": "available", "UK": "staging"}})
+    (answer,) = ask(installed, "why:new", status=0)
+    assert answer["matches_at"] == ["AU"]
+    (answer,) = ask(installed, "--site", "UK", "why:new", status=3)
+    assert [at["site"] for at in answer["sites"]] == ["UK"]
+    assert answer["sites"][0]["reasons"][0]["missing"][0]["state"] == "STAGING"
+    (answer,) = ask(installed, "--site", "XX", "why:new", status=3)
+    assert answer["sites"][0]["reasons"][0]["missing"][0]["lack"] == "unhydrated"
+
+
+def test_an_unknown_job_an_unknown_schedd_and_a_bad_name_get_one_sentence_each(installed: Installation):
+    for words, status, sentence in (
+        (["4711.0"], 1, "no schedd has it"),
+        (["1", "--schedd", "nobody@here"], 1, "does not know it"),
+        (["no_scope"], 2, "is not a DID"),
+        (["why:uk", "--schedd", "x"], 2, "goes with a job"),
+    ):
+        done = installed.run("why", *words, check=False)
+        assert (done.returncode, sentence in done.stderr) == (status, True), done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_facts_that_grew_too_old_are_told_from_facts_that_changed(installed: Installation):
+    pool = installed.pool
+    keeper = installed.submit(["why:uk"], more="hold = true")
+    pool.wait(lambda: installed.states_at("UK").get("why:uk") == "AVAILABLE", 60, "UK to know")
+    installed.stop_daemon()
+    stopped = time.time()
+    job = installed.submit(["why:uk"], mode="require", more="+DataLocalityMaxAge = 10\nhold = true")
+    pool.wait(lambda: time.time() > stopped + 15, 30, "the facts to be too old")
+    (answer,) = ask(installed, str(job), status=3)
+    (uk,) = [at for at in answer["sites"] if at["site"] == "UK"]
+    assert [missing["lack"] for missing in uk["reasons"][0]["missing"]] == ["stale"]
+    released = int(time.time())
+    pool.run("condor_release", str(job), user="alice")
+    pool.wait(
+        lambda: pool.jobs(f"ClusterId == {job} && LastRejMatchTime > {released}"),
+        60,
+        "the negotiator to refuse it",
+    )
+    installed.start_daemon()
+    assert installed.ran_at(job) == ["UK"]
+    pool.run("condor_rm", str(keeper), user="alice")
+
+
+def test_a_pool_that_denies_is_told(installed: Installation):
+    stranger = installed.pool.client(None)
+    text = installed.config.read_text()
+    other = installed.home / "stranger.toml"
+    config_file = next(line for line in text.splitlines() if line.startswith("config_file"))
+    other.write_text(text.replace(config_file, f'config_file = "{stranger}"'))
+    done = installed.run("why", "1", "--config", str(other), check=False)
+    assert done.returncode == 1
+    assert "READ" in done.stderr or "token" in done.stderr
+    assert "Traceback" not in done.stderr

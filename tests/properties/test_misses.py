@@ -1,0 +1,137 @@
+"""For all slots, jobs and datasets: what a job reports is read back, and where it missed it does not go."""
+
+import classad2
+import htcondor2  # noqa: F401 - classad2 knows all functions only after this
+import pytest
+from classad2 import ClassAd, ExprTree
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hydrator import job_start
+from hydrator.misses import elsewhere, misses
+from hydrator.model import from_unix, parse_did
+from hydrator.rapthor import parse
+
+NOW = 1_763_690_400
+NAMES = st.text("abcXYZ019._:/@=+~-", min_size=1, max_size=490).map(lambda name: parse_did(f"a:{name}"))
+SITES = st.text(
+    st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="\"'\\"), min_size=1, max_size=90
+)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=30, unique=True), SITES, st.integers(0, NOW))
+def test_what_the_wrapper_reports_is_read_back(dids, site, when):
+    text = job_start.bounded([job_start.miss_text(site, dids, when)])
+    assert len(text) <= 990 - len("ChirpDataLocalityMisses")
+    found = misses({"ChirpDataLocalityMisses": list(ExprTree(text).eval())})
+    assert found
+    assert {(miss.site, miss.when) for miss in found} == {(site, from_unix(when))}
+    assert {miss.did for miss in found} <= set(dids)
+    if len(",".join(dids)) < 400:
+        assert {miss.did for miss in found} == set(dids)
+
+
+@given(st.lists(st.tuples(NAMES, SITES), min_size=1, max_size=20))
+def test_what_the_wrapper_reports_always_fits_and_the_last_miss_is_in_it(tries):
+    texts = [job_start.miss_text(site, [did], NOW) for did, site in tries]
+    listed = job_start.bounded(texts)
+    assert len(listed) <= 990 - len("ChirpDataLocalityMisses")
+    assert ExprTree(listed).eval()[0] == texts[0]
+
+
+def goes(job: dict[str, object], slot: dict[str, object]) -> object:
+    """What the clause is for *job* at *slot*."""
+    return ExprTree(elsewhere(["GLIDEIN_Site"])).eval(ClassAd(job), ClassAd(slot))
+
+
+AHEAD = 4_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("job", "slot", "there"),
+    [
+        ({}, {"DataLocalitySite": "UK"}, True),
+        ({}, {}, True),
+        ({"ExitCode": 0, "MachineAttrDataLocalitySite0": "UK"}, {"DataLocalitySite": "UK"}, True),
+        (
+            {"ChirpDataLocalityMissed": ["UK"], "ChirpDataLocalityMissedUntil": AHEAD},
+            {"DataLocalitySite": "UK"},
+            False,
+        ),
+        (
+            {"ChirpDataLocalityMissed": ["UK"], "ChirpDataLocalityMissedUntil": AHEAD},
+            {"DataLocalitySite": "NL"},
+            True,
+        ),
+        (
+            {"ChirpDataLocalityMissed": ["UK"], "ChirpDataLocalityMissedUntil": AHEAD},
+            {"GLIDEIN_Site": "UK"},
+            False,
+        ),
+        ({"ChirpDataLocalityMissed": ["UK"], "ChirpDataLocalityMissedUntil": AHEAD}, {}, True),
+        (
+            {"ChirpDataLocalityMissed": ["UK"], "ChirpDataLocalityMissedUntil": 1000},
+            {"DataLocalitySite": "UK"},
+            True,
+        ),
+        ({"ExitCode": 85, "MachineAttrDataLocalitySite0": "UK"}, {"DataLocalitySite": "UK"}, False),
+        ({"ExitCode": 85, "MachineAttrGLIDEIN_Site0": "UK"}, {"GLIDEIN_Site": "UK"}, False),
+        ({"ExitCode": 85, "MachineAttrDataLocalitySite0": "UK"}, {"DataLocalitySite": "NL"}, True),
+        ({"ExitCode": 85}, {}, False),
+        (
+            {
+                "ExitCode": 85,
+                "MachineAttrDataLocalitySite0": "UK",
+                "ChirpDataLocalityMissed": ["UK"],
+                "ChirpDataLocalityMissedUntil": 1000,
+            },
+            {"DataLocalitySite": "UK"},
+            True,
+        ),
+    ],
+)
+def test_a_job_keeps_away_from_where_it_lately_missed(job, slot, there):
+    assert goes(job, slot) is there
+
+
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-99, 99)
+    | st.text(max_size=3)
+    | st.lists(st.text(max_size=3), max_size=2)
+)
+JOBS = st.fixed_dictionaries(
+    {},
+    optional={
+        "ChirpDataLocalityMissed": VALUES,
+        "ChirpDataLocalityMissedUntil": st.integers(0, AHEAD),
+        "ExitCode": VALUES,
+        "MachineAttrDataLocalitySite0": VALUES,
+    },
+)
+SLOTS = st.fixed_dictionaries({}, optional={"DataLocalitySite": VALUES, "GLIDEIN_Site": VALUES})
+
+
+@given(JOBS, SLOTS)
+def test_the_clause_is_true_or_false_for_every_job_and_slot(job, slot):
+    job = {name: classad2.Value.Undefined if value is None else value for name, value in job.items()}
+    slot = {name: classad2.Value.Undefined if value is None else value for name, value in slot.items()}
+    assert goes(job, slot) in (True, False)
+
+
+PATHS = st.lists(
+    st.text(
+        st.characters(exclude_characters="\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=20
+    ).map("/".__add__),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(PATHS)
+def test_a_rewritten_parset_reads_as_exactly_these_paths(paths):
+    import glob
+
+    parset = parse(job_start.rewritten(b"[global]\ninput_ms = x\ndir_working = w\n", paths), "p")
+    assert sorted(parset.searches) == sorted(glob.escape(path) for path in paths)

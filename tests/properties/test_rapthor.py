@@ -1,0 +1,73 @@
+"""What holds for every parset and every run."""
+
+import configparser
+import subprocess
+from contextlib import suppress
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hydrator.errors import ConfigError
+from hydrator.model import parse_did
+from hydrator.rapthor import Parset, Run, Wish, exports, job_parset, parse, toil_params
+
+DIDS = st.lists(
+    st.builds(
+        "{}:{}".format,
+        st.text("abXY9._@=+~-", min_size=1, max_size=8),
+        st.text("abXY9._:/@=+~-", min_size=1, max_size=20),
+    ).map(parse_did),
+    min_size=1,
+    max_size=5,
+)
+VALUES = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=30)
+OPTIONS = st.text("abcdefgh_", min_size=1, max_size=8)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_whatever_end_in_another_error_than_ours(content):
+    for text in (content, b"[global]\ndir_working = /x\ninput_ms = " + content):
+        with suppress(ConfigError):
+            parse(text, "p")
+
+
+@given(VALUES, st.dictionaries(OPTIONS, VALUES, max_size=4))
+def test_the_parset_that_travels_says_the_same_but_where_it_runs(input_ms, more):
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_dict({"global": {"dir_working": "/x", "input_ms": input_ms}, "imaging": more})
+    sections = {name: {key: value.strip() for key, value in parser.items(name)} for name in parser.sections()}
+    if sections["global"]["input_ms"] in ("", "None"):
+        return
+    back = configparser.ConfigParser(interpolation=None)
+    back.read_string(job_parset(Parset("p", (), sections), {}))
+    there = {name: dict(back.items(name)) for name in back.sections()}
+    assert there["global"] == {**sections["global"], "dir_working": "{scratch}/rapthor"}
+    assert there["imaging"] == sections["imaging"]
+    assert there["cluster"] == {"batch_system": "single_machine"}
+
+
+@given(DIDS, st.text("abc 0'$\"`\\&|><()", max_size=20))
+@settings(max_examples=40, deadline=None)
+def test_a_shell_understands_the_exports_and_runs_nothing_of_them(dids, rank):
+    run = Run("r", tuple(dids), {}, Wish(rank=rank))
+    text = exports(run, {}, {})
+    printed = subprocess.run(
+        ["/bin/sh", "-c", f'{text}printf %s "$_CONDOR_RequiredDatasets|$_CONDOR_APPEND_RANK_VANILLA"'],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert printed == run.attributes["RequiredDatasets"] + "|" + rank
+
+
+@given(DIDS, st.lists(st.tuples(OPTIONS, st.text("ab =1", max_size=5)), max_size=3))
+def test_toil_finds_in_its_parameters_what_was_there_and_what_is_ours(dids, before):
+    run = Run("r", tuple(dids))
+    attributes = {name: text for name, text in run.attributes.items() if ";" not in text}
+    merged = toil_params(attributes, ";".join(f"{key}={value}" for key, value in before))
+    parts = [part.split("=", 1) for part in merged.split(";")]  # as Toil does it
+    assert all(len(part) == 2 for part in parts)
+    found = [(key.strip(), value.strip()) for key, value in parts]
+    assert found[: len(before)] == [(key, value.strip()) for key, value in before]
+    assert dict(found[len(before) :]) == {f"+{name}": text for name, text in attributes.items()}
+    assert toil_params(attributes, merged) == merged

@@ -1,0 +1,91 @@
+"""For all submit descriptions and DAGs: what was there stays, and adding twice is adding once."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hydrator.job_start import rewritten
+from hydrator.model import Did, parse_did
+from hydrator.submitfile import dag_with_datasets, read_dag, with_datasets
+
+PIECES = [
+    *(
+        "executable = x",
+        "arguments = $(a) \\",
+        "queue",
+        "Queue 3",
+        "queue a from (",
+        "queue b in (1, 2)",
+        ")",
+    ),
+    *(
+        "if defined x",
+        "endif",
+        "else",
+        "# queue",
+        "# c \\",
+        "include : f",
+        "a @=t",
+        "@t",
+        "",
+        "  ",
+        "\\",
+        "=",
+    ),
+    *("JOB A a.sub", 'VARS A x="1"', "SUBMIT-DESCRIPTION s {", "}", "SPLICE S t.dag", "\x00", "ü", "a=\x1f"),
+]
+ENDS = st.sampled_from(["\n", "\r\n", ""])
+LINES = st.lists(st.tuples(st.sampled_from(PIECES) | st.text(max_size=8), ENDS), max_size=12)
+TEXTS = LINES.map(lambda pairs: "".join(a + b for a, b in pairs).encode("utf-8", "replace")) | st.binary(
+    max_size=80
+)
+NAMES = st.text("abcXYZ019._:/@=+~-", min_size=1, max_size=12)
+DIDS = st.lists(NAMES.map(lambda name: parse_did(f"lofar:{name}")), min_size=1, max_size=4)
+
+
+def none(name: str) -> bytes | None:
+    return None
+
+
+@given(TEXTS, DIDS)
+def test_every_other_byte_of_a_submit_description_stays(text: bytes, dids: list[Did]):
+    done = with_datasets(text, dids, "x", none)
+    assert done.text[: done.at] + done.text[done.at + len(done.added) :] == text
+    assert done.text[done.at : done.at + len(done.added)] == done.added
+
+
+@given(TEXTS, DIDS)
+def test_filtering_a_submit_description_twice_is_filtering_it_once(text: bytes, dids: list[Did]):
+    once = with_datasets(text, dids, "x", none)
+    if once.added and not swallowed(text, once.at):
+        assert with_datasets(once.text, dids, "x", none).text == once.text
+
+
+def swallowed(text: bytes, at: int) -> bool:
+    """Does *text* end, before *at*, inside something that any further line belongs to?"""
+    before = text[:at].rstrip(b" \t\r\n")
+    return at == len(text) and (before.endswith(b"\\") or b"@=" in text or b"(" in text)
+
+
+@given(TEXTS, DIDS)
+def test_every_byte_of_a_dag_stays_and_filtering_it_twice_is_filtering_it_once(text: bytes, dids: list[Did]):
+    dag = read_dag(text, none)
+    wanted = {node.name: dids for node in dag.nodes}
+    once = dag_with_datasets(text, wanted, dag, "x")
+    assert once.text.startswith(text)
+    assert once.text[len(text) :] == once.added
+
+
+PATHS = st.lists(
+    st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=["Cs"]), min_size=1), min_size=1
+)
+OTHER = st.lists(st.sampled_from(["a = 1", "  more", "# c", "", "; d", "b: 2"]), max_size=5).map("\n".join)
+
+
+@given(PATHS, OTHER, OTHER)
+def test_every_line_of_a_parset_but_that_of_input_ms_stays(paths: list[str], before: str, after: str):
+    head, tail = f"[global]\n{before}\n", f"\nc = 3\n{after}"
+    text = (head + "input_ms = x" + tail).encode()
+    done = rewritten(text, paths)
+    assert done.startswith(head.encode() + b"input_ms = [")
+    assert done.endswith(tail.encode())
+    assert rewritten(done, paths) == done

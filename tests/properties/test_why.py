@@ -1,0 +1,159 @@
+"""What `hydrator why` concludes is what the ClassAd library evaluates, for all jobs and slots."""
+
+import json
+import time
+
+import classad2
+import htcondor2  # noqa: F401 - classad2 knows all functions only after this
+from classad2 import ClassAd, ExprTree
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.condor.child import _Match
+from adapters.condor.clauses import bare, clauses, split
+from hydrator.judged import HERE, facts_wanted, groups_from, job_from, with_requests
+from hydrator.missing import clause_holds
+from hydrator.model import DatasetState, Did, from_unix
+from hydrator.poolconfig import here_expression
+from hydrator.why import Cause, explain
+
+DIDS = [Did(f"ska:d{number}") for number in range(5)]
+
+dids = st.lists(st.sampled_from(DIDS), min_size=1, unique=True)
+states = st.dictionaries(st.sampled_from(DIDS), st.sampled_from([state.value for state in DatasetState]))
+# s from now; half a minute from every limit, so that the moments an example takes change nothing
+moments = st.integers(-100, 3).map(lambda minutes: 60 * minutes + 30)
+ages = st.dictionaries(st.sampled_from(DIDS), moments)
+modes = st.sampled_from(["require", "wait", "prefer"])
+limits = st.integers(1, 90).map(lambda minutes: 60 * minutes)
+afters = st.sampled_from([-900, 900])
+
+
+def slot_ad(held, read, as_of, cores=4) -> ClassAd:
+    """A slot; *read* and *as_of* are Unix s."""
+    ad = ClassAd({"Name": "slot1@x", "Cpus": cores, "TotalSlotCpus": 8, "PartitionableSlot": True})
+    ad["DatasetStates"] = ExprTree("[" + ";".join(f"'{k}'=\"{v}\"" for k, v in held.items()) + "]")
+    ad["DatasetAsOf"] = ExprTree("[" + ";".join(f"'{k}'={v}" for k, v in read.items()) + "]")
+    ad["DataLocalitySite"] = "UK"
+    ad["DataLocalityGeneration"] = 1
+    if as_of is not None:
+        ad["DataLocalityAsOf"] = as_of
+    ad["Start"] = ExprTree(f"(true) && (TARGET.{HERE} =!= false)")
+    ad["Requirements"] = ExprTree("Start && (MY.Cpus > 0 && TARGET.RequestCpus <= MY.Cpus)")
+    return ad
+
+
+def job_texts(names, mode, max_age, after, cores=1) -> dict[str, str]:
+    texts = {
+        "ClusterId": "1",
+        "ProcId": "0",
+        "JobStatus": "1",
+        "RequestCpus": str(cores),
+        "RequiredDatasets": json.dumps(names).replace("[", "{").replace("]", "}"),
+        "DataLocalityMaxAge": str(max_age),
+        HERE: here_expression(names, mode),
+        "Requirements": f"((TARGET.Cpus >= RequestCpus)) && MY.{HERE}",
+        "DataLocalityTransformed": "true",
+    }
+    return texts if mode == "require" else {**texts, "DataLocalityAnyAfter": str(after)}
+
+
+def as_ad(texts) -> ClassAd:
+    ad = ClassAd()
+    for name, text in texts.items():
+        ad[name] = ExprTree(text)
+    return ad
+
+
+@settings(max_examples=200, deadline=None)
+@given(dids, modes, states, ages, st.one_of(st.none(), moments), limits, afters)
+def test_our_clause_is_what_the_library_evaluates(names, mode, held, read, as_of, max_age, after):
+    now = int(time.time())
+    read, as_of, after = {did: now + s for did, s in read.items()}, as_of and now + as_of, now + after
+    texts = job_texts(names, mode, max_age, after)
+    evaluated = ExprTree(texts[HERE]).eval(as_ad(texts), slot_ad(held, read, as_of))
+    any_after = None if mode == "require" else after
+    found = clause_holds(names, held, read, as_of, now=now, max_age=max_age, any_after=any_after)
+    assert found is evaluated
+
+
+@settings(max_examples=100, deadline=None)
+@given(dids, modes, states, ages, moments, limits, afters, st.integers(0, 9), st.integers(1, 10))
+def test_a_verdict_is_the_symmetric_match_and_its_reasons_are_the_clauses_that_fail(
+    names, mode, held, read, as_of, max_age, after, free, asked
+):
+    now = int(time.time())
+    read, as_of, after = {did: now + s for did, s in read.items()}, now + as_of, now + after
+    texts, slot = job_texts(names, mode, max_age, after, asked), slot_ad(held, read, as_of, free)
+    matches, here = as_ad(texts).symmetricMatch(slot), ExprTree(texts[HERE]).eval(as_ad(texts), slot)
+    judged = _Match(classad2, as_ad(texts), facts_wanted(names), ["Site"], [HERE]).answer([(slot, None)])
+    job = with_requests(job_from(texts, [0], "schedd"), judged)
+    answer = explain(job, groups_from(judged, names), None, now=from_unix(now))
+    assert answer.matches_at == (("UK",) if matches else ())
+    causes = {reason.cause for at in answer.sites for reason in at.reasons}
+    assert (Cause.DATA in causes) == (not here)
+    assert (Cause.BUSY in causes) == (free < asked <= 8)
+    assert (Cause.CORES in causes) == (asked > max(8, free))
+    assert bool(answer.way_out) == (not matches)
+    counted = {did for did in names if ExprTree(here_expression([did], "require")).eval(as_ad(texts), slot)}
+    missing = {one.did for at in answer.sites for reason in at.reasons for one in reason.missing}
+    assert missing == (set() if here else set(names) - counted)
+
+
+atoms = st.sampled_from(
+    [
+        "true",
+        "false",
+        "undefined",
+        "A",
+        "MY.A",
+        "B",
+        "TARGET.C",
+        '"&& (" == "&& ("',
+        "TARGET.'C'",
+        "{1,2}[0] == 1",
+    ]
+)
+
+
+@st.composite
+def expressions(draw, depth=3) -> str:
+    if depth == 0 or draw(st.booleans()):
+        return draw(atoms)
+    one, other, third = (draw(expressions(depth - 1)) for _ in range(3))
+    return draw(
+        st.sampled_from(
+            [
+                f"{one} && {other}",
+                f"({one}) && ({other}) && {third}",
+                f"({one} && {other})",
+                f"{one} || {other}",
+                f"({one}) ? ({other}) : ({third})",
+                f"{one} =?= {other} && {third}",
+                f"({one}) ?: ({other} && {third})",
+                f"ifThenElse({one}, {other}, {third})",
+                f"!({one} && {other})",
+            ]
+        )
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(expressions(), st.sampled_from(["true", "false", "C && A", "A || TARGET.C"]))
+def test_an_expression_holds_exactly_where_all_its_clauses_do(text, b):
+    my, target = ClassAd({"A": True}), ClassAd({"C": True})
+    my["B"] = ExprTree(b)
+    my["Requirements"] = ExprTree(text)
+
+    def holds(part: str) -> bool:
+        return ExprTree(part).eval(my, target) is True
+
+    printed = {name: str(my.lookup(name)) for name in my}
+    parts = clauses("Requirements", printed.get, ())
+    assert all(holds(part) for part in parts) == holds(text)
+
+
+@given(expressions())
+def test_what_is_split_and_laid_bare_means_the_same(text):
+    assert bare(f"(({text}))") in {text, bare(text)}
+    assert " && ".join(split(text)).replace(" ", "") == text.replace(" ", "")

@@ -1,0 +1,535 @@
+"""The job's start: its pure parts by import, and whole runs as a job would run it."""
+
+import ast
+import configparser
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from hydrator import job_start, misses
+from hydrator.job_start import Dataset, Trouble
+from hydrator.model import Did, Site, from_unix
+from testbed.installation import wait_for
+
+FILE = Path(job_start.__file__)
+NOW = 1_763_690_400
+PARSET = b"[global]\ninput_ms = /as/was/*.ms\ndir_working = /scratch\n"
+
+
+@pytest.fixture
+def node(tmp_path) -> "Node":
+    return Node(tmp_path)
+
+
+class Node:
+    """A worker node at site UK with a scratch folder and a storage area."""
+
+    def __init__(self, folder: Path) -> None:
+        self.scratch = folder / "scratch"
+        self.storage = folder / "uk"
+        for each in (self.scratch, self.storage):
+            each.mkdir()
+        self.machine = folder / "machine.ad"
+        self.machine.write_text('Cpus = 1\nDataLocalitySite = "UK"\nGLIDEIN_Site = "other"\n')
+        self.job = folder / "job.ad"
+        self.job.write_text("ClusterId = 1\n")
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "_CONDOR_SCRATCH_DIR": str(self.scratch),
+            "_CONDOR_MACHINE_AD": str(self.machine),
+            "_CONDOR_JOB_AD": str(self.job),
+        }
+
+    def takes(self, *dids: str, stage_in: str | None = None, **more: object) -> None:
+        """Write hydrator-paths.json for *dids*, each a name in the storage area of UK."""
+        body = {
+            "version": 1,
+            "datasets": [
+                {"did": did, "name": f"/as/was/{did.partition(':')[2]}", "variable": f"INPUT_{n}"}
+                for n, did in enumerate(dids, 1)
+            ],
+            "sites": {"UK": {did: str(self.storage / did.partition(":")[2]) for did in dids}},
+            "stage_in": stage_in,
+            **more,
+        }
+        (self.scratch / "hydrator-paths.json").write_text(json.dumps(body))
+
+    def holds(self, name: str, content: str = "data") -> Path:
+        """A measurement set: a folder with a file in it."""
+        (self.storage / name).mkdir(parents=True)
+        (self.storage / name / "table.dat").write_text(content)
+        return self.storage / name
+
+    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.wrapper()), *words],
+            cwd=self.scratch,
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def wrapper(self) -> Path:
+        copy = self.scratch / "condor_exec.exe"
+        shutil.copy(FILE, copy)
+        copy.chmod(0o755)
+        return copy
+
+    def chirp(self, status: int = 0) -> Path:
+        """A condor_chirp that writes down what it is told."""
+        told = self.scratch.parent / "told"
+        tool = self.scratch.parent / "bin" / "condor_chirp"
+        tool.parent.mkdir()
+        tool.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {told}\nexit {status}\n')
+        tool.chmod(0o755)
+        self.environment["PATH"] = f"{tool.parent}:{self.environment['PATH']}"
+        return told
+
+
+# ------------------------------------------------------------------------------------- the file itself
+
+
+def test_the_wrapper_needs_no_more_than_python_3_6():
+    vermin = shutil.which("vermin", path=str(Path(sys.executable).parent)) or "vermin"
+    done = subprocess.run([vermin, "-t=3.6-", "--no-tips", FILE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_wrapper_imports_the_standard_library_only():
+    found = set()
+    for each in ast.walk(ast.parse(FILE.read_text())):
+        if isinstance(each, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in each.names}
+        elif isinstance(each, ast.ImportFrom):
+            assert each.level == 0
+            found.add(str(each.module).partition(".")[0])
+    assert found <= set(sys.stdlib_module_names)
+
+
+def test_hydrator_submit_wrapper_prints_the_file():
+    done = subprocess.run(
+        [sys.executable, "-m", "hydrator.cli", "submit", "wrapper"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == FILE.read_text()
+
+
+def test_the_wrapper_and_the_submit_side_agree_on_names():
+    assert job_start.MISSED == misses.MISSED
+    assert job_start.SITE_KEYS == misses.SITE_ATTRIBUTES
+    for attribute in (misses.MISSES_ATTRIBUTE, misses.SITES_ATTRIBUTE, misses.UNTIL_ATTRIBUTE):
+        assert f'"{attribute}"' in FILE.read_text()
+
+
+def test_without_python_the_job_ends_with_85_and_a_sentence(node):
+    sh = shutil.which("sh")
+    assert sh
+    node.wrapper()
+    done = subprocess.run(
+        [sh, str(node.scratch / "condor_exec.exe"), "true"],
+        env={"PATH": str(node.scratch)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if Path("/usr/libexec/platform-python").exists():
+        pytest.skip("this machine has a platform-python")
+    assert done.returncode == 85
+    assert "no python3" in done.stderr
+
+
+# ------------------------------------------------------------------------------- what the command sees
+
+
+def test_the_command_finds_its_data_through_variables(node):
+    node.takes("lofar:L1.ms", "lofar:L2.ms")
+    node.holds("L1.ms", "one")
+    node.holds("L2.ms", "two")
+    script = 'cat "$INPUT_1/table.dat" "$INPUT_L2_ms/table.dat"; echo " at $HYDRATOR_SITE"'
+    done = node.run("--", "sh", "-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "onetwo at UK\n", "")
+
+
+def test_arguments_that_name_a_dataset_become_its_path(node):
+    node.takes("lofar:L1.ms")
+    path = str(node.holds("L1.ms"))
+    words = ("lofar:L1.ms", "/as/was/L1.ms", "$INPUT_1", "--in=${INPUT_1}", "xlofar:L1.ms", "$INPUT_9")
+    done = node.run("printf", "%s\n", *words)
+    assert done.stdout.splitlines() == [path, path, path, f"--in={path}", "xlofar:L1.ms", "$INPUT_9"]
+
+
+def test_the_parset_is_copied_with_this_sites_paths_and_the_original_stands(node):
+    node.takes("lofar:L1.ms", "lofar:L2.ms")
+    one, two = node.holds("L1.ms"), node.holds("L2.ms")
+    (node.scratch / "run.parset").write_bytes(PARSET)
+    done = node.run("--parset", "run.parset", "--", "cat", "run.parset")
+    assert done.stdout.encode() == PARSET.replace(b"/as/was/*.ms", f'["{one}", "{two}"]'.encode())
+    assert (node.scratch / "run.parset").read_bytes() == PARSET
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"[global]\ninput_ms = a\n", b'[global]\ninput_ms = ["/x"]\n'),
+        (b"[global]\r\ninput_ms=a\r\nb = 1", b'[global]\r\ninput_ms= ["/x"]\r\nb = 1'),
+        (b"[global]\nINPUT_MS : [a,\n   b]\nc = 1\n", b'[global]\nINPUT_MS : ["/x"]\nc = 1\n'),
+        (
+            b"[global]\ninput_ms = [a,\n# why\n\n   b]\n\n# next\nc=1\n",
+            b'[global]\ninput_ms = ["/x"]\n# why\n\n# next\nc=1\n',
+        ),
+        (
+            b"[other]\ninput_ms = a\n[global]\nd = 1\n   input_ms = no\ninput_ms = b",
+            b'[other]\ninput_ms = a\n[global]\nd = 1\n   input_ms = no\ninput_ms = ["/x"]',
+        ),
+        (b"[global]\ne = \xff\ninput_ms =\n  a\n", b'[global]\ne = \xff\ninput_ms = ["/x"]\n'),
+    ],
+)
+def test_only_the_value_of_input_ms_changes(before, after):
+    assert job_start.rewritten(before, ["/x"]) == after
+
+
+def test_a_rewritten_parset_reads_as_the_paths_and_all_else_as_before():
+    text = "[global]\ninput_ms = [one,\n  two]\nx = 1\n\n[cluster]\nbatch_system = single_machine\n"
+    parset = configparser.ConfigParser(interpolation=None)
+    paths = ["/a b/é.ms", "/c[1]*.ms"]
+    parset.read_string(job_start.rewritten(text.encode(), paths).decode())
+    assert ast.literal_eval(parset["global"]["input_ms"]) == ["/a b/é.ms", "/c[[]1][*].ms"]
+    assert parset["global"]["x"] == "1"
+    assert parset["cluster"]["batch_system"] == "single_machine"
+
+
+def test_a_parset_without_input_ms_is_refused():
+    with pytest.raises(Trouble, match="no input_ms"):
+        job_start.rewritten(b"[cluster]\ninput_ms = a\n", ["/x"])
+
+
+def test_the_commands_status_and_arguments_pass_through(node):
+    node.takes("lofar:L1.ms")
+    node.holds("L1.ms")
+    done = node.run("sh", "-c", 'echo "$#" "$1"; exit 37', "sh", "two words", "--site")
+    assert (done.returncode, done.stdout) == (37, "2 two words\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGKILL])
+def test_signals_reach_the_command_and_its_end_by_signal_shows(node, number):
+    node.takes("lofar:L1.ms")
+    node.holds("L1.ms")
+    ready = node.scratch / "ready"
+    with subprocess.Popen(
+        [node.wrapper(), "sh", "-c", f"touch {ready}; exec sleep 60"], cwd=node.scratch, env=node.environment
+    ) as running:
+        wait_for(ready.exists, 30, "the command to run")
+        running.send_signal(number)
+        assert running.wait(30) == -number
+
+
+def test_the_command_gets_sigpipe_and_its_locale_as_they_were(node):
+    node.takes("lofar:L1.ms")
+    node.holds("L1.ms")
+    done = node.run(
+        "sh", "-c", 'grep SigIgn /proc/self/status; echo "${LC_CTYPE-unset}"; env | grep -c HYDRATOR_'
+    )
+    ignored, locale, ours = done.stdout.split()[1:]
+    assert int(ignored, 16) & (1 << (signal.SIGPIPE - 1)) == 0
+    assert (locale, ours) == ("unset", "1")
+
+
+def test_a_command_that_is_not_there_says_so_with_127(node):
+    node.takes("lofar:L1.ms")
+    node.holds("L1.ms")
+    done = node.run("no-such-command")
+    assert (done.returncode, done.stderr) == (
+        127,
+        "hydrator: cannot start no-such-command: No such file or directory\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "no command"),
+        (("--nonsense", "x"), "no option --nonsense"),
+        (("--parset",), "--parset needs a value"),
+        (("--paths", "nowhere.json", "true"), "cannot read nowhere.json"),
+        (("--parset", "nowhere.parset", "true"), "cannot copy the parset"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_status_2(node, words, sentence):
+    node.takes("lofar:L1.ms")
+    node.holds("L1.ms")
+    done = node.run(*words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "datasets": [], "sites": {}}', "\x00"]
+)
+def test_a_bad_table_of_paths_is_one_sentence_and_status_2(node, text):
+    (node.scratch / "hydrator-paths.json").write_text(text)
+    done = node.run("true")
+    assert done.returncode == 2
+    assert done.stderr.startswith("hydrator: ")
+    assert done.stderr.count("\n") == 1
+
+
+# ------------------------------------------------------------------------------------------ which site
+
+
+def test_the_site_is_the_slots_own_word_then_its_glidein_attributes_in_order(tmp_path):
+    def site(text: str, **environ: str) -> str:
+        (tmp_path / "ad").write_text(text)
+        environ["_CONDOR_MACHINE_AD"] = str(tmp_path / "ad")
+        return job_start.find_site("", ["GLIDEIN_B", "GLIDEIN_A"], environ)
+
+    both = 'GLIDEIN_A = "a"\nglidein_b = "b"\n'
+    assert site(both + 'DataLocalitySite = "uk"\n') == "uk"
+    assert site(both) == "b"
+    assert site('GLIDEIN_A = "a"\nGLIDEIN_B = "None"\n') == "a"
+    assert site("Cpus = 1\n", GLIDEIN_A="from the environment") == "from the environment"
+    assert site("Cpus = 1\n") == ""
+
+
+# ---------------------------------------------------------------------------------------- what misses
+
+
+def test_a_dataset_that_is_not_there_ends_with_85_and_tells_the_job_ad(node):
+    node.takes("lofar:L1.ms", "lofar:L2.ms")
+    node.holds("L2.ms")
+    told = node.chirp()
+    done = node.run("true")
+    assert done.returncode == 85
+    assert done.stderr.count("\n") == 1
+    assert "not readable at UK: lofar:L1.ms" in done.stderr
+    attributes = dict(line.split(" ", 2)[1:] for line in told.read_text().splitlines())
+    assert attributes["ChirpDataLocalityMissed"] == '{"UK"}'
+    until = int(attributes["ChirpDataLocalityMissedUntil"])
+    assert until % 300 == 0
+    assert 3590 < until - time.time() <= 3900
+    (miss,) = misses.misses({misses.MISSES_ATTRIBUTE: [attributes["ChirpDataLocalityMisses"][2:-2]]})
+    assert (miss.site, miss.did) == ("UK", "lofar:L1.ms")
+
+
+def test_earlier_misses_in_the_job_ad_are_kept(node):
+    node.takes("lofar:L1.ms")
+    node.job.write_text(
+        'ChirpDataLocalityMissed = { "NL","UK" }\nChirpDataLocalityMisses = { "12 lofar:L1.ms NL" }\n'
+    )
+    told = node.chirp()
+    node.run("true")
+    assert 'ChirpDataLocalityMissed {"UK","NL"}' in told.read_text()
+    assert '","12 lofar:L1.ms NL"}' in told.read_text()
+
+
+def test_an_empty_folder_and_a_dangling_link_are_misses(node):
+    node.takes("lofar:L1.ms")
+    path = node.storage / "L1.ms"
+    path.mkdir()
+    assert "is empty" in node.run("true").stderr
+    path.rmdir()
+    path.symlink_to(node.storage / "gone")
+    assert node.run("true").returncode == 85
+
+
+def test_a_dataset_smaller_than_it_should_be_is_a_miss(node):
+    path = node.holds("L1.ms", "1234")
+    body = {"version": 1, "sites": {"UK": {"lofar:L1.ms": str(path)}}}
+    for size, status in ((4, 0), (5, 85)):
+        listed = [{"did": "lofar:L1.ms", "name": "L1.ms", "variable": "INPUT_1", "bytes": size}]
+        (node.scratch / "hydrator-paths.json").write_text(json.dumps({**body, "datasets": listed}))
+        assert node.run("true").returncode == status
+
+
+def test_a_path_beyond_ascii_is_found_in_any_locale(node):
+    node.takes("lofar:L1.ms", sites={"UK": {"lofar:L1.ms": str(node.storage / "é.ms")}})
+    node.holds("é.ms")
+    (node.scratch / "run.parset").write_bytes(PARSET)
+    words = ("--parset", "run.parset", "sh", "-c", 'cat "$INPUT_1/table.dat" "$0"', "run.parset")
+    done = node.run(*words, LC_ALL="C")
+    assert done.stdout.startswith("data[global]")
+    assert '/é.ms"]' in done.stdout
+
+
+def test_a_path_that_can_be_none_is_a_miss_and_there_stays_one_process(node):
+    node.takes("lofar:L1.ms", sites={"UK": {"lofar:L1.ms": "/data/\0"}})
+    done = node.run("true")
+    assert (done.returncode, done.stderr.count("\n")) == (85, 1)
+
+
+def test_a_site_without_storage_misses_everything(node):
+    node.takes("lofar:L1.ms", sites={})
+    done = node.run("true")
+    assert done.returncode == 85
+    assert "no path is known" in done.stderr
+
+
+def test_a_file_server_that_never_answers_does_not_stop_the_job(tmp_path):
+    os.mkfifo(tmp_path / "never")
+    (tmp_path / "file").write_text("x")
+    looked = job_start.look([(str(tmp_path / "file"), None), (str(tmp_path / "never"), None)], 0.5)
+    assert looked == ["", "no answer within 0.5 s"]
+
+
+def test_a_condor_chirp_that_fails_changes_nothing(node):
+    node.takes("lofar:L1.ms")
+    node.chirp(status=1)
+    assert node.run("true").returncode == 85
+
+
+def test_without_condor_chirp_the_protocol_is_spoken(node, tmp_path):
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer_chirp, args=(server, heard, 3), daemon=True)
+        thread.start()
+        config = tmp_path / "chirp.config"
+        config.write_text(f"127.0.0.1 {server.getsockname()[1]} secret\n")
+        environ = {"PATH": str(tmp_path), "_CONDOR_CHIRP_CONFIG": str(config)}
+        job_start.report("U K", ["a:1"], environ, NOW)
+        thread.join(30)
+    assert heard[::2] == [b"cookie secret\n"] * 3
+    assert heard[1] == b'set_job_attr_delayed ChirpDataLocalityMissed {"U\\ K"}\n'
+    assert heard[5] == f'set_job_attr_delayed ChirpDataLocalityMisses {{"{NOW}\\ a:1\\ U\\ K"}}\n'.encode()
+
+
+def answer_chirp(server: socket.socket, heard: list[bytes], connections: int) -> None:
+    for _ in range(connections):
+        connection, _ = server.accept()
+        with connection, connection.makefile("rwb") as stream:
+            for _ in range(2):
+                heard.append(stream.readline())
+                stream.write(b"0\n")
+                stream.flush()
+
+
+def test_missing_output_files_become_sockets_which_file_transfer_passes_over(node):
+    node.takes("lofar:L1.ms")
+    (node.scratch / "there").write_text("kept")
+    long = "x" * 200
+    node.job.write_text(f'TransferOutput = "there,gone.txt, sub/deep,{long},folder/"\n')
+    assert node.run("true").returncode == 85
+    for name in ("gone.txt", "sub/deep", long):
+        assert stat.S_ISSOCK((node.scratch / name).stat().st_mode)
+    assert (node.scratch / "there").read_text() == "kept"
+    assert list((node.scratch / "folder").iterdir()) == []
+
+
+def test_what_is_written_into_the_job_ad_stays_short():
+    dids = [f"lofar:{'L' * 400}{n}" for n in range(50)]
+    text = job_start.miss_text("UK", dids, NOW)
+    assert text.endswith("+49 UK")
+    assert len(job_start.bounded([text] * 9)) < 900
+    assert len(job_start.bounded(["s" * 100] * 50)) < 900
+    longest = job_start.miss_text("s" * 300, ["a:" + "n" * 498], NOW)
+    assert len(job_start.bounded([longest])) < 900
+
+
+# ------------------------------------------------------------------------------------------- fetching
+
+
+def test_what_cannot_be_read_is_fetched(node):
+    node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in="sh -c 'mkdir $0/x; echo $1 > $0/x/f' {path} {did}")
+    here = node.holds("L2.ms")
+    done = node.run("sh", "-c", 'cat $INPUT_1/f; echo "$INPUT_2"')
+    assert done.stdout == f"lofar:L1.ms\n{here}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "below"),
+    [
+        ("cp {src} {path}/L1.ms", "1/L1.ms/L1.ms"),
+        ("cp {src} {src} {path}/other", "1/L1.ms/other"),
+        ("sh -c 'cp $0 $1/a; cp $0 $1/b' {src} {path}", "1/L1.ms"),
+    ],
+)
+def test_what_the_command_leaves_is_found(node, command, below):
+    source = node.storage / "source"
+    source.write_text("x")
+    command = command.replace("{src} {src}", "{src}").replace("{src}", str(source))
+    node.takes("lofar:L1.ms", stage_in=command)
+    done = node.run("sh", "-c", 'echo "$INPUT_1"')
+    assert done.stdout.strip() == str(node.scratch / "hydrator-inputs" / below)
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("false", "false ended with status 1"),
+        ("true", "left nothing"),
+        ("no-such-tool {did}", "cannot be started"),
+        ("sleep 60", "took over 1 s"),
+        ("sh -c 'kill -9 $$'", "ended by signal 9"),
+    ],
+)
+def test_what_cannot_be_fetched_is_a_miss(node, command, sentence):
+    node.takes("lofar:L1.ms", stage_in=command, stage_in_seconds=1)
+    done = node.run("true")
+    assert done.returncode == 85
+    assert sentence in done.stderr
+
+
+def test_a_signal_while_fetching_ends_the_fetching_too(node):
+    left = node.scratch / "left"
+    node.takes("lofar:L1.ms", stage_in=f"sh -c 'echo $$ > {left}; exec sleep 60'")
+    with subprocess.Popen(
+        [node.wrapper(), "true"], cwd=node.scratch, env=node.environment, stderr=subprocess.DEVNULL
+    ) as running:
+        pid = int(wait_for(lambda: left.exists() and left.read_text().strip(), 30, "the fetching to run"))
+        running.terminate()
+        assert running.wait(30) == -signal.SIGTERM
+    wait_for(lambda: not Path(f"/proc/{pid}").exists() or zombie(pid), 30, "the fetching to end")
+
+
+def zombie(pid: int) -> bool:
+    return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+
+
+# ------------------------------------------------------------------------------------- the submit side
+
+
+def test_misses_are_read_from_the_job_ad_and_what_is_no_miss_is_passed_over():
+    job = {
+        misses.MISSES_ATTRIBUTE: [
+            "20 b:2,a:1,+4 U K",
+            "10 a:1 NL",
+            "x a:1 NL",
+            "30 a:1",
+            "40 no_scope,a:ü NL",
+            "",
+            7,
+        ]
+    }
+    assert misses.misses(job) == (
+        misses.Miss(Site("NL"), Did("a:1"), from_unix(10)),
+        misses.Miss(Site("U K"), Did("a:1"), from_unix(20)),
+        misses.Miss(Site("U K"), Did("b:2"), from_unix(20)),
+    )
+    assert misses.misses({}) == ()
+    assert misses.misses({misses.MISSES_ATTRIBUTE: "10 a:1 NL"}) == ()
+
+
+def test_the_jobs_own_requirements_are_kept_in_parentheses():
+    lines = misses.retry_elsewhere("A || B", tries=3, site_attributes=["GLIDEIN_Site"])
+    (requirements,) = [line for line in lines if line.startswith("requirements = ")]
+    assert requirements.startswith("requirements = (A || B) && ")
+    assert "job_machine_attrs = DataLocalitySite, GLIDEIN_Site" in lines
+    assert any("NumJobCompletions >= 3" in line for line in lines)
+
+
+def test_a_variable_is_a_name_that_a_shell_takes():
+    dataset = Dataset(3, {"did": "lofar:L1-2.ms", "name": "/x/L1-2.ms/"})
+    assert dataset.variables == ("INPUT_3", "INPUT_L1_2_ms")

@@ -1,0 +1,188 @@
+"""`hydrator submit rapthor` as a user types it, without a pool: what is written, said and refused."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hydrator.cli import main
+
+CATALOGUE = """
+sites = ["UK", "AU"]
+[datasets."lofar:L1.ms"]
+bytes = 100
+sites.UK = "available"
+[datasets."lofar:L2.ms"]
+bytes = 300
+sites.UK = "available"
+sites.AU = { state = "staging", fraction = 0.5 }
+"""
+CONFIG = """
+[daemon]
+state_dir = "state"
+default_scope = "lofar"
+[demand]
+ask_schedds = false
+[publish.collector]
+enabled = false
+[[catalogue]]
+type = "file"
+path = "catalogue.toml"
+"""
+STORAGE = '[[storage]]\nsite = "UK"\nprefix = "/data"\nrule = "name"\n'
+
+
+@dataclass
+class Done:
+    """How a command ended, and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Host:
+    """A folder with a configuration, a catalogue and parsets, in which commands run."""
+
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.folder = folder
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        monkeypatch.chdir(folder)
+        (folder / "catalogue.toml").write_text(CATALOGUE)
+        self.configure(STORAGE)
+
+    def configure(self, more: str) -> None:
+        (self.folder / "config.toml").write_text(CONFIG + more)
+
+    def submit(self, input_ms: str, *options: str, more: str = "") -> Done:
+        text = f"[global]\ndir_working = /data/run\ninput_ms = {input_ms}\n{more}"
+        (self.folder / "run1.parset").write_text(text)
+        return self.run("run1.parset", *options)
+
+    def run(self, parset: str, *options: str) -> Done:
+        words = ["hydrator", "submit", "rapthor", parset, "-c", "config.toml", *options]
+        self._monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = self._capsys.readouterr()
+        return Done(int(end.value.code or 0), said.out, said.err)
+
+    def refusal(self, input_ms: str, *options: str, status: int = 2, more: str = "") -> list[str]:
+        done = self.submit(input_ms, *options, more=more)
+        assert (done.returncode, done.stdout) == (status, ""), done.stderr
+        assert "Traceback" not in done.stderr
+        return [line.removeprefix("hydrator: ") for line in done.stderr.splitlines()]
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch, capsys) -> Host:
+    return Host(tmp_path, monkeypatch, capsys)
+
+
+def test_by_default_the_description_is_printed_and_nothing_is_written(host):
+    before = set(host.folder.iterdir())
+    done = host.submit("[L1.ms, /x/L2.ms/]")
+    assert done.returncode == 0
+    assert '+RequiredDatasets = {"lofar:L1.ms","lofar:L2.ms"}' in done.stdout.splitlines()
+    assert "-o FOLDER" in done.stderr
+    assert set(host.folder.iterdir()) - before == {host.folder / "run1.parset"}
+
+
+def test_a_folder_gets_all_that_the_job_needs(host):
+    (host.folder / "sky.txt").write_text("a model")
+    done = host.submit("L1.ms", "-o", "job", "--name", "my run", more="input_skymodel = sky.txt\n")
+    assert done.returncode == 0, done.stderr
+    assert "cd job && condor_submit my-run.sub" in done.stderr
+    job = host.folder / "job"
+    assert {path.name for path in job.iterdir()} == {
+        "my-run.sub",
+        "run.parset",
+        "hydrator-paths.json",
+        "hydrator-job-start.py",
+        "rapthor",
+    }
+    (inputs,) = [
+        line
+        for line in (job / "my-run.sub").read_text().splitlines()
+        if line.startswith("transfer_input_files")
+    ]
+    assert inputs.endswith(f", {host.folder / 'sky.txt'}")
+    assert "input_skymodel = {scratch}/sky.txt" in (job / "run.parset").read_text()
+    paths = json.loads((job / "hydrator-paths.json").read_text())
+    assert paths["sites"] == {"UK": {"lofar:L1.ms": "/data/lofar/L1.ms"}}
+    assert paths["datasets"][0]["name"] == "L1.ms"
+    assert (job / "hydrator-job-start.py").stat().st_mode & 0o111
+
+
+def test_two_files_of_one_name_cannot_travel_together(host):
+    for folder in ("a", "b"):
+        (host.folder / folder).mkdir()
+        (host.folder / folder / "sky.txt").write_text("a model")
+    files = "input_skymodel = a/sky.txt\napparent_skymodel = b/sky.txt\n"
+    (told,) = host.refusal("L1.ms", more=files)
+    assert "two files of the parset are called sky.txt" in told
+
+
+def test_without_storage_no_job_could_open_its_data_so_none_is_made(host):
+    host.configure("")
+    assert "no [[storage]] says" in host.refusal("L1.ms")[0]
+    host.configure('[[storage]]\nsite = "UK"\nprefix = "/d"\nrule = "table"\n')
+    assert "UK lacks lofar:L1.ms" in host.refusal("L1.ms")[0]
+    host.configure('[submit]\nstage_in = "get {did} {path}"\n')
+    assert host.submit("L1.ms").returncode == 0
+
+
+def test_modes_that_may_start_without_data_need_a_way_to_fetch_it(host):
+    assert "stage_in" in host.refusal("L1.ms", "--mode", "prefer")[0]
+    host.configure('[submit]\nstage_in = "get {did} {path}"\n')
+    done = host.submit("L1.ms", "--mode", "wait", "--max-wait", "60", "--as", "ad", "--json")
+    assert json.loads(done.stdout)["DataLocalityMaxWait"] == 60
+
+
+def test_what_does_not_go_together_is_refused(host):
+    told = host.refusal("L1.ms", "--max-wait", "5", "--as", "ad", "-o", "x")
+    assert len(told) == 2
+    assert "--json goes with" in host.refusal("L1.ms", "--json")[0]
+
+
+def test_one_dataset_under_two_names_is_refused(host):
+    assert "all are lofar:L1.ms" in host.refusal("[/a/L1.ms, /b/L1.ms]")[0]
+
+
+def test_unknown_names_can_be_gone_on_with_where_a_scope_makes_dids_of_them(host):
+    told = host.refusal("[L8.ms, L1.ms, L9.ms]")
+    assert told == ["L8.ms: lofar:L8.ms is in no catalogue", "L9.ms: lofar:L9.ms is in no catalogue"]
+    done = host.submit("[L8.ms, L1.ms]", "--allow-unknown", "--as", "ad")
+    assert done.stdout.startswith('RequiredDatasets = {"lofar:L1.ms","lofar:L8.ms"}')
+    assert "L8.ms" in done.stderr
+    host.refusal("[L8.ms, b d.ms]", "--allow-unknown")
+
+
+def test_a_glob_without_a_match_here_is_matched_against_the_catalogues_and_that_is_said(host):
+    done = host.submit("/far/L*.ms", "--as", "ad")
+    assert done.stdout.startswith('RequiredDatasets = {"lofar:L1.ms","lofar:L2.ms"}')
+    assert "it stands for 2 datasets of the catalogues" in done.stderr
+    (host.folder / "L1.ms").mkdir()
+    here = host.submit("L*.ms", "--as", "ad")
+    assert here.stdout.startswith('RequiredDatasets = {"lofar:L1.ms"}')
+
+
+def test_a_dry_run_shows_sites_bytes_and_what_is_missing(host):
+    done = host.submit("[L1.ms, L2.ms]", "--dry-run")
+    assert [line.split()[:5] for line in done.stdout.splitlines()[1:3]] == [
+        ["UK", "yes", "2", "of", "2"],
+        ["AU", "no", "0", "of", "2"],
+    ]
+    assert "lofar:L2.ms STAGING" in done.stdout
+    assert "2 datasets, 400 bytes, mode require" in done.stdout
+
+
+def test_a_parset_that_is_not_there_is_one_sentence(host):
+    done = host.run("nope")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "hydrator: nope: No such file or directory; name a Rapthor parset\n"

@@ -1,0 +1,328 @@
+"""RequiredDatasets for submit descriptions and DAG files: where it goes in, and what stays."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hydrator.model import Did
+from hydrator.submitfile import (
+    SubmitFileError,
+    check_items,
+    dag_with_datasets,
+    has_attribute,
+    input_names,
+    is_dag,
+    read_dag,
+    with_datasets,
+)
+
+A, B = Did("lofar:a"), Did("lofar:b")
+LINE = b'+RequiredDatasets = {"lofar:a"}\n'
+
+
+def none(name: str) -> bytes | None:
+    return None
+
+
+def filtered(text: bytes, *dids: Did) -> bytes:
+    return with_datasets(text, dids or (A,), "x.sub", none).text
+
+
+# --- submit descriptions
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"executable = x\nqueue\n", b"executable = x\n" + LINE + b"queue\n"),
+        (b"queue 3\narguments = b\nqueue 2\n", LINE + b"queue 3\narguments = b\nqueue 2\n"),
+        (b"a = 1 \\\nqueue\n# queue\nqueue 1", b"a = 1 \\\nqueue\n# queue\n" + LINE + b"queue 1"),
+        (b"# a comment \\\nqueue\n", b"# a comment \\\n" + LINE + b"queue\n"),
+        (b"a @=end\nqueue\n@end\nQueue\n", b"a @=end\nqueue\n@end\n" + LINE + b"Queue\n"),
+        (b"queue_note = 1\nqueue = 2\nqueue", b"queue_note = 1\nqueue = 2\n" + LINE + b"queue"),
+        (
+            b"if $(x)\n  if 1\n    queue\n  endif\nendif\nqueue\n",
+            LINE + b"if $(x)\n  if 1\n    queue\n  endif\nendif\nqueue\n",
+        ),
+        (
+            b"if 1\na = 1\nendif\nqueue x from (\nqueue\n)\n",
+            b"if 1\na = 1\nendif\n" + LINE + b"queue x from (\nqueue\n)\n",
+        ),
+        (b"executable = x", b"executable = x\n" + LINE),
+        (b"", LINE),
+    ],
+)
+def test_the_line_comes_before_the_first_queue_statement(before, after):
+    assert filtered(before) == after
+
+
+def test_line_ends_are_those_of_the_file():
+    assert filtered(b"a = 1\r\nqueue\r\n") == b"a = 1\r\n" + LINE.replace(b"\n", b"\r\n") + b"queue\r\n"
+
+
+def test_datasets_are_sorted_and_stand_once():
+    assert b'{"lofar:a", "lofar:b"}' in filtered(b"queue\n", B, A, B)
+
+
+@pytest.mark.parametrize(
+    "there",
+    [b'+RequiredDatasets = {"o:1"}', b'my.requireddatasets={"o:1"}', b"+RequiredDatasets @=e\n{}\n@e"],
+)
+def test_a_file_that_has_datasets_is_left_alone_with_a_sentence(there):
+    text = there + b"\nqueue\n"
+    done = with_datasets(text, [A], "x.sub", none)
+    assert (done.text, done.added) == (text, b"")
+    assert done.notes == ("x.sub has RequiredDatasets already: it is left as it is",)
+
+
+def test_a_file_that_includes_datasets_is_left_alone():
+    text = b"include : more.sub\nqueue\n"
+    done = with_datasets(text, [A], "x.sub", {"more.sub": LINE}.get)
+    assert done.text == text
+    assert with_datasets(text, [A], "x.sub", {"more.sub": b"a = 1\n"}.get).added == LINE
+
+
+def test_a_comment_or_an_other_attribute_with_that_name_does_not_count():
+    for text in (b"# " + LINE, b"RequiredDatasetsNote = 1\n", b"+RequiredDatasetsCSV = 1\n"):
+        assert not has_attribute(text + b"queue\n", none)
+
+
+# --- items
+
+
+BAD = b'+RequiredDatasets = {"lofar:$(item)"}\nmax_materialize = 1\n'
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        b'queue item from (\nok\nb"d\nalso\n)\n',
+        b"queue from (\nok\nb ad\n)\n",
+        b'queue item in (ok, b"d)\n',
+        b'queue 2 item in ok b"d also\n',
+        b'queue other, item from (\n1 ok\n2, b"d\n)\n',
+        b"queue item from items.txt\n",
+    ],
+)
+def test_one_bad_item_is_refused_and_named(queue):
+    with pytest.raises(SubmitFileError, match=r"lofar:b.*nothing was submitted") as refused:
+        check_items(BAD + queue, "x.sub", {"items.txt": b'ok\n\n# no\nb"d\n'}.get)
+    assert "item = b" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BAD + b"queue item in (a, b)\n",
+        BAD + b"queue item from missing.txt\n",
+        BAD + b"queue item from ./list |\n",
+        BAD + b"queue item matching files *.ms\n",
+        b'+RequiredDatasets = split("$(all)", ",")\nqueue all from (\n a b\n)\n',
+        b'+RequiredDatasets = {"no_scope"}\nqueue\n',
+        b'name = a\n+RequiredDatasets = {"$(scope:lofar):$(name)"}\nqueue 5\n',
+    ],
+)
+def test_good_items_and_what_only_the_schedd_can_judge_pass(text):
+    check_items(text, "x.sub", none)
+
+
+def test_many_bad_items_are_told_in_one_sentence():
+    rows = b"".join(b"it em%d\n" % n for n in range(30))
+    with pytest.raises(SubmitFileError, match="and 20 more"):
+        check_items(BAD + b"queue item from (\n" + rows + b")\n", "x.sub", none)
+
+
+def test_inputs_are_what_is_transferred_and_named_in_arguments():
+    text = (
+        b"ms = L1.ms\ntransfer_input_files = /data/$(ms)/, b.txt\narguments = \"--in=$(ms) 'x y'\"\nqueue\n"
+    )
+    assert input_names(text) == ["/data/L1.ms/", "b.txt", "--in", "L1.ms", "x", "y"]
+    assert input_names(b"arguments = $(ms)\nqueue\n", {"ms": "L2.ms"}) == ["L2.ms"]
+
+
+def test_inputs_that_differ_from_job_to_job_are_refused_with_the_way_out():
+    text = b"arguments = $(ms)\nqueue ms in (a b)\n"
+    with pytest.raises(SubmitFileError, match=r"arguments differs from job to job by \$\(ms\)"):
+        input_names(text, origin="x.sub")
+
+
+# --- DAG files
+
+
+DAG = b"""\
+# two nodes
+JOB A a.sub
+job B shared DIR sub
+SUBMIT-DESCRIPTION shared {
+  executable = x
+}
+JOB C {
+  +RequiredDatasets = {"o:1"}
+}
+VARS A ms="L1.ms" note="a \\"b\\""
+PARENT A CHILD B C
+SPLICE S other.dag"""
+
+
+def test_a_dag_is_told_from_a_submit_description():
+    assert is_dag(DAG)
+    assert not is_dag(b"# x\nexecutable = a\nqueue\n")
+    assert not is_dag(b"job = 1\nqueue\n")
+    assert not is_dag(b"")
+
+
+def test_the_nodes_of_a_dag_their_files_and_variables_are_read():
+    dag = read_dag(DAG, {"a.sub": b"executable = a\n"}.get)
+    a, b, c = dag.nodes
+    assert (a.file, a.inline, a.variables) == ("a.sub", b"executable = a\n", {"ms": "L1.ms", "note": 'a "b"'})
+    assert b.inline is not None
+    assert b"executable = x" in b.inline
+    assert [node.has_datasets for node in (a, b, c)] == [False, False, True]
+    assert dag.elsewhere == ("SPLICE S other.dag",)
+
+
+def test_each_node_gets_its_own_line_at_the_end():
+    dag = read_dag(DAG, none)
+    done = dag_with_datasets(DAG, {"A": [B, A], "C": [A]}, dag, "x.dag")
+    assert done.text == DAG + b'\nVARS A +RequiredDatasets="{\\"lofar:a\\", \\"lofar:b\\"}"\n'
+    assert done.notes == (
+        "x.dag: no dataset is known for node B: it is left as it is",
+        "x.dag: node C has RequiredDatasets already: it is left as it is",
+        "x.dag: SPLICE S other.dag: its nodes are not looked at: filter that file",
+    )
+    again = dag_with_datasets(done.text, {"A": [A]}, read_dag(done.text, none), "x.dag")
+    assert again.text == done.text
+
+
+def test_vars_of_all_nodes_count_for_each():
+    text = b'JOB A a.sub\nVARS ALL_NODES +RequiredDatasets="{}"\n'
+    assert read_dag(text, none).nodes[0].has_datasets
+
+
+# --- the commands
+
+
+def hydrator(*words: str, cwd: Path, **more: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "hydrator.cli", "submit", *words],
+        cwd=cwd,
+        capture_output=True,
+        check=False,
+        **more,  # type: ignore[call-overload]
+    )
+
+
+@pytest.fixture
+def configured(tmp_path) -> Path:
+    """A folder with a configuration that knows names."""
+    (tmp_path / "config.toml").write_text(
+        '[[catalogue]]\ntype = "file"\npath = "c.json"\n[daemon]\ndefault_scope = "lofar"\n'
+        '[submit]\nnames = {"L1.ms" = "lofar:L1"}\n'
+        'patterns = [{match = "(S[0-9]+)[.]ms", did = "ska:\\\\1"}]\n'
+    )
+    return tmp_path
+
+
+def test_filter_prints_the_file_with_the_line(tmp_path):
+    (tmp_path / "x.sub").write_bytes(b"executable = \xff\r\nqueue\r\n")
+    done = hydrator("filter", "x.sub", "--datasets", "o:2,o:1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b'executable = \xff\r\n+RequiredDatasets = {"o:1", "o:2"}\r\nqueue\r\n'
+
+
+def test_filter_reads_standard_input_and_a_file_of_dids(tmp_path):
+    (tmp_path / "dids").write_text("# mine\no:1\n\n  o:2  \n")
+    done = hydrator("filter", "-", "--datasets-file", "dids", cwd=tmp_path, input=b"queue\n")
+    assert done.stdout == b'+RequiredDatasets = {"o:1", "o:2"}\nqueue\n'
+
+
+def test_filter_takes_datasets_from_inputs_by_names_and_patterns(configured):
+    (configured / "x.sub").write_text("transfer_input_files = /d/L1.ms, S7.ms.tar, x.txt\nqueue\n")
+    done = hydrator("filter", "x.sub", "--from-inputs", "--config", "config.toml", cwd=configured)
+    assert done.returncode == 0, done.stderr
+    assert b'+RequiredDatasets = {"lofar:L1"' in done.stdout
+
+
+def test_filter_gives_each_node_of_a_dag_its_own(configured):
+    (configured / "n.sub").write_text("arguments = $(ms)\nqueue\n")
+    (configured / "x.dag").write_text('JOB A n.sub\nJOB B n.sub\nVARS A ms="L1.ms"\nVARS B ms="S7.ms"\n')
+    done = hydrator("filter", "x.dag", "--from-inputs", "-d", "B=more", "-c", "config.toml", cwd=configured)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().splitlines()[4:] == [
+        'VARS A +RequiredDatasets="{\\"lofar:L1\\"}"',
+        'VARS B +RequiredDatasets="{\\"lofar:more\\", \\"ska:S7\\"}"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("filter", "x.sub"), "which datasets?"),
+        (("filter", "x.sub", "-d", "no_scope,o:b d"), "no scope"),
+        (("filter", "nowhere.sub", "-d", "o:1"), "cannot read nowhere.sub"),
+        (("filter", "x.sub", "--from-inputs"), "needs [submit] names"),
+        (("filter", "x.dag", "-d", "Z=o1"), "the DAG has no node Z"),
+        (("filter", "bad.sub", "-d", "o:1"), "nothing was submitted"),
+        (("wrap", "-d", "o:1", "--", "condor_submit"), "name a submit file"),
+        (("wrap", "-d", "o:1", "--", "condor_submit", "-"), "standard input"),
+        (("wrap", "-d", "o:1", "--", "rm", "x.sub"), "wrap runs condor_submit"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_status_2(tmp_path, words, sentence):
+    (tmp_path / "x.sub").write_text("queue\n")
+    (tmp_path / "x.dag").write_text("JOB A x.sub\n")
+    (tmp_path / "bad.sub").write_text('+RequiredDatasets = {"$(item)"}\nqueue item in (o:1 o)d)\n')
+    done = hydrator(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "passed"),
+    [
+        (["x.sub"], ["-append", LINE.decode().strip(), "x.sub"]),
+        (["-name", "s", "a=b", "x.sub", "-queue", "2"], None),
+        (["-batch", "x.sub", "x.sub"], None),
+        (["-append", "a = 1", "-verbose", "x.sub"], None),
+    ],
+)
+def test_wrap_runs_condor_submit_with_one_more_command_and_its_status(tmp_path, words, passed):
+    (tmp_path / "x.sub").write_text("queue\n")
+    tool = tmp_path / "condor_submit"
+    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n')
+    tool.chmod(0o755)
+    done = hydrator("wrap", "-d", str(A), "--", str(tool), *words, cwd=tmp_path)
+    assert done.returncode == 7
+    assert done.stdout.decode().splitlines() == (passed or ["-append", LINE.decode().strip(), *words])
+
+
+def test_wrap_submits_a_copy_of_a_dag_beside_it(tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "x.dag").write_text("JOB A a.sub\n")
+    tool = tmp_path / "condor_submit_dag"
+    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    tool.chmod(0o755)
+    done = hydrator("wrap", "-d", "o:1", "--", str(tool), "-maxidle", "5", "d/x.dag", cwd=tmp_path)
+    assert done.stdout.decode().splitlines() == ["-maxidle", "5", "d/x.hydrator.dag"]
+    assert (tmp_path / "d" / "x.hydrator.dag").read_text() == (
+        'JOB A a.sub\nVARS A +RequiredDatasets="{\\"o:1\\"}"\n'
+    )
+    assert (tmp_path / "d" / "x.dag").read_text() == "JOB A a.sub\n"
+
+
+def test_nodes_are_read_from_the_dags_folder_where_dagman_does_so(tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "x.dag").write_text("JOB A a.sub\n")
+    (tmp_path / "d" / "a.sub").write_bytes(LINE + b"queue\n")
+    tool = tmp_path / "condor_submit_dag"
+    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    tool.chmod(0o755)
+    beside = hydrator("wrap", "-d", "o:1", "--", str(tool), "-UseDagDir", "d/x.dag", cwd=tmp_path)
+    assert beside.stdout.decode().splitlines() == ["-UseDagDir", "d/x.dag"]
+    assert b"node A has RequiredDatasets already" in beside.stderr
+    away = hydrator("wrap", "-d", "o:1", "--", str(tool), "d/x.dag", cwd=tmp_path)
+    assert away.stdout.decode().splitlines() == ["d/x.hydrator.dag"]
+    assert b"node A (a.sub): its file cannot be read" in away.stderr

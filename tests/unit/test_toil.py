@@ -1,0 +1,383 @@
+"""The batch system for Toil, the part that needs neither Toil nor HTCondor; and the shim for Rapthor."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hydrator import rapthor
+from toil_batch_system_classad_hydrator import shim
+from toil_batch_system_classad_hydrator.affinity import SITE_FILE, Affinity
+from toil_batch_system_classad_hydrator.datasets import (
+    DatasetsWrong,
+    Naming,
+    parse_list,
+    print_list,
+    required,
+)
+from toil_batch_system_classad_hydrator.environment import allowed
+from toil_batch_system_classad_hydrator.job import (
+    CARRIED,
+    ParametersWrong,
+    Setting,
+    Why,
+    Work,
+    description,
+    ended,
+    gpus,
+    literal,
+    parameters,
+    quoted,
+    string,
+)
+
+ROOT = Path(__file__).parents[2]
+SHIM = ROOT / "toil_batch_system_classad_hydrator" / "toil-cwl-runner"
+LOGS = {"output": "/s/out", "error": "/s/err", "log": "/s/events"}
+WORK = Work(
+    "_toil_worker CWLJob", 1.5, 3 * 2**20 + 1, 2**20, "CWLJob", "image.cwl.0.wsclean", {"PATH": "/v:/bin"}
+)
+RUN = ("lofar:L1.ms", "lofar:L2.ms")
+
+
+def described(work=WORK, setting=None, datasets=None, site=None):
+    return description(work, 7, LOGS, setting or Setting("w1"), datasets, site)
+
+
+def directory(path):
+    return {"class": "Directory", "path": path}
+
+
+# what a Toil job becomes
+
+
+def test_resources_are_rounded_up_and_the_step_is_named():
+    said = described()
+    assert (said["request_cpus"], said["request_memory"], said["request_disk"]) == ("2", "4MB", "1024KB")
+    assert said["MY.ToilUnitName"] == '"image.cwl.0.wsclean"'
+    assert said["arguments"] == """"'-c' '_toil_worker CWLJob'\""""
+    assert "request_gpus" not in said
+    assert "requirements" not in said
+
+
+def test_nothing_of_the_leaders_environment_enters_the_ad_but_what_the_work_lists():
+    said = described()
+    assert said["getenv"] == "false"
+    assert said["environment"] == "\"'PATH=/v:/bin'\""
+
+
+def test_only_harmless_variables_are_allowed_and_the_user_may_name_more():
+    leader = {
+        "PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "x", "SINGULARITY_DOCKER_PASSWORD": "x", "BEARER_TOKEN": "x",
+        "_CONDOR_SEC_PASSWORD_FILE": "x", "EVERYBEAM_DATADIR": "/data", "MY_A": "1",
+    }  # fmt: skip
+    assert allowed(leader) == {"PATH": "/bin"}
+    named = leader | {"HYDRATOR_TOIL_ENVIRONMENT": "EVERYBEAM_DATADIR, MY_*"}
+    assert allowed(named) == {"PATH": "/bin", "EVERYBEAM_DATADIR": "/data", "MY_A": "1"}
+
+
+def test_a_job_carries_its_own_datasets_and_the_runs_attributes():
+    setting = Setting.of("w1", {"_CONDOR_RapthorRun": '"r1"', "_CONDOR_RequiredDatasets": print_list(RUN)})
+    said = described(setting=setting, datasets=print_list(RUN[:1]))
+    assert said["MY.RequiredDatasets"] == '{"lofar:L1.ms"}'
+    assert said["MY.RapthorRun"] == '"r1"'
+    assert said["batch_name"] == "r1"
+
+
+def test_a_run_that_has_a_site_stays_there_and_asks_for_no_datasets():
+    said = described(datasets=print_list(RUN), site="UK")
+    assert said["requirements"] == "TARGET.DataLocalitySite =?= MY.RapthorSite"
+    assert said["MY.RapthorSite"] == '"UK"'
+    assert "MY.RequiredDatasets" not in said
+
+
+def test_the_users_own_requirements_are_kept_in_parentheses():
+    setting = Setting.of("w1", {"TOIL_HTCONDOR_PARAMS": "Requirements = A || B"})
+    assert described(setting=setting)["requirements"] == "A || B"
+    assert described(setting=setting, site="UK")["requirements"].startswith("(A || B) && (")
+
+
+def test_the_environment_goes_before_toils_parameters():
+    setting = Setting.of(
+        "w1",
+        {"TOIL_HTCONDOR_PARAMS": '+RapthorRun="old";+X=1;rank=2;', "_CONDOR_RapthorRun": '"new"'},
+    )
+    assert setting.attributes == {"RapthorRun": '"new"', "X": "1"}
+    assert setting.commands == {"rank": "2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("rank", "is not name=value"),
+        ("=1", "is not name=value"),
+        ("+IsToilJob=false", "which Toil's jobs set themselves"),
+        ("MY.toiljobid=3", "which Toil's jobs set themselves"),
+        ("+X=1\nqueue 100", "line break"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(text, reason):
+    with pytest.raises(ParametersWrong, match=reason):
+        parameters(text)
+
+
+def test_parameters_may_not_replace_what_a_job_sets_itself():
+    with pytest.raises(ParametersWrong, match="request_cpus"):
+        described(setting=Setting.of("w1", {"TOIL_HTCONDOR_PARAMS": "Request_Cpus=3"}))
+
+
+def test_empty_parameters_are_none():
+    assert parameters(";") == parameters("") == parameters(None) == ({}, {})
+
+
+def test_gpus_are_counted_and_their_model_is_asked_for():
+    one = {"kind": "gpu", "count": 1, "api": "cuda"}
+    assert gpus([]) == {}
+    assert gpus([one, one | {"count": 2}]) == {"request_gpus": "3"}
+    model = gpus([one | {"model": "nvidia-a100"}])
+    assert model["require_gpus"] == 'regexp("nvidia[^A-Za-z0-9]*a100", DeviceName, "i")'
+    with pytest.raises(ParametersWrong, match="fpga"):
+        gpus([{"kind": "fpga", "count": 1}])
+
+
+def test_dollars_and_quotes_stay_what_they_are():
+    assert literal("$(HOME) $$(Name)") == "$(DOLLAR)(HOME) $(DOLLAR)$(DOLLAR)(Name)"
+    assert quoted(["it's", 'a "b"']) == """"'it''s' 'a ""b""'\""""
+    assert string('a"b\\c\n') == '"a\\"b\\\\c?"'
+    with pytest.raises(ParametersWrong, match="line break"):
+        quoted(["a\nqueue 100"])
+
+
+# how a job ended
+
+
+@pytest.mark.parametrize(
+    ("ad", "status", "why"),
+    [
+        ({"JobStatus": 4, "ExitCode": 0}, 0, Why.FINISHED),
+        ({"JobStatus": 4, "ExitCode": 33}, 33, Why.FAILED),
+        ({"JobStatus": 4, "ExitBySignal": True, "ExitSignal": 9}, 137, Why.FAILED),
+        ({"JobStatus": 4}, 255, Why.FAILED),
+        ({"JobStatus": 3, "RemoveReason": "via condor_rm"}, 255, Why.KILLED),
+        ({"JobStatus": 5, "HoldReasonCode": 1}, 255, Why.FAILED),
+        ({"JobStatus": 5, "HoldReasonCode": 34}, 255, Why.MEMLIMIT),
+        ({"JobStatus": 5, "HoldReasonCode": 46}, 255, Why.TIMELIMIT),
+    ],
+)
+def test_the_ad_says_how_a_job_ended(ad, status, why):
+    end = ended(ad | {"ClusterId": 12})
+    assert (end.status, end.why) == (status, why)
+    assert "12" in end.text
+
+
+@pytest.mark.parametrize("ad", [{"JobStatus": 1}, {"JobStatus": 2}, {"JobStatus": 5, "HoldReasonCode": 16}])
+def test_a_job_that_may_still_run_has_not_ended(ad):
+    assert ended(ad) is None
+
+
+# which datasets a step reads
+
+
+def test_a_step_requires_the_datasets_among_its_own_inputs():
+    inputs = {"ms": [directory("/data/L2.ms/"), {"class": "File", "location": "file:///d/model%20a.txt"}]}
+    assert required(inputs, Naming(), RUN) == ("lofar:L2.ms",)
+
+
+def test_a_step_with_inputs_that_have_no_did_requires_what_the_run_does():
+    assert required({"ms": directory("/work/L1_field.ms")}, Naming(), RUN) == RUN
+    assert required(None, Naming(), RUN) == RUN
+    assert required(None, Naming(), ()) == ()
+
+
+def test_names_come_before_patterns_and_the_default_scope_is_added(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text(
+        '[daemon]\ndefault_scope = "lofar"\n[submit]\nnames = { "L1_SB1.ms" = "x:special" }\n'
+        "patterns = [ { match = '(L[0-9]+)_SB([0-9]+)[.]ms', did = '\\1_SB\\2' } ]\n"
+    )
+    naming = Naming.load(str(file))
+    assert [naming.did(f"L1_SB{band}.ms") for band in (1, 2)] == ["x:special", "lofar:L1_SB2"]
+    assert naming.did("other.ms") is None
+
+
+def test_the_shipped_example_can_be_read():
+    Naming.load(str(ROOT / "config.example.toml"))
+
+
+def test_a_product_that_is_called_like_a_dataset_is_none_when_the_run_does_not_read_it():
+    naming = Naming({"L1.ms": "lofar:L1.ms", "image.fits": "lofar:image"})
+    inputs = [directory("/d/L1.ms"), {"class": "File", "basename": "image.fits"}]
+    assert required(inputs, naming, RUN) == ("lofar:L1.ms",)
+    assert required(inputs, naming, ()) == ("lofar:L1.ms", "lofar:image")
+
+
+@pytest.mark.parametrize("text", ["lofar:L1", '{"L1"}', '{"lofar:L1", 3}', '{"lofar:a b"}', '{"lofar:L1"'])
+def test_a_list_that_is_none_is_refused(text):
+    with pytest.raises(DatasetsWrong, match="must be a list such as"):
+        parse_list(text)
+
+
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text("[submit]\npatterns = [ { match = '(', did = 'x' } ]\n")
+    with pytest.raises(DatasetsWrong, match=r"c\.toml .*\[submit\] cannot be read"):
+        Naming.load(str(file))
+
+
+def test_the_plugin_carries_every_attribute_that_the_companion_exports():
+    assert rapthor.SUBMIT_ATTRS == "_CONDOR_SUBMIT_ATTRS"
+    assert {"RequiredDatasets", "RequiredBytes", "DataLocality", "RapthorRun"} <= set(CARRIED)
+
+
+# the site of a run
+
+
+def test_the_first_site_stays_the_runs_site(tmp_path):
+    file = str(tmp_path / "pipelines" / "site.json")
+    first, second = Affinity.load(file), Affinity.load(file)
+    assert first.site is None
+    assert first.settle("UK", "12")
+    assert not first.settle("AU", "13")
+    assert second.settle("AU", "14")  # it had not seen the file
+    assert (first.site, second.site, Affinity.load(file).site) == ("UK", "UK", "UK")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"site": 3}', '{"site": ""}'])
+def test_a_damaged_file_decides_nothing(tmp_path, text):
+    file = tmp_path / "site.json"
+    file.write_text(text)
+    assert Affinity.load(str(file)).site is None
+
+
+def test_without_a_file_no_site_is_kept_and_a_slot_without_a_site_decides_nothing(tmp_path):
+    assert not Affinity.load(None).settle("UK", "1")
+    assert not Affinity.load(str(tmp_path / "s")).settle(None, "1")
+
+
+# the shim
+
+
+def rapthors(folder: Path, *inputs: str, system: str = "slurm") -> list[str]:
+    """Rapthor's call of toil-cwl-runner for the operation in *folder*."""
+    file = folder / "pipeline_inputs.json"
+    file.write_text(json.dumps({"timechunk_filename": [directory(path) for path in inputs]}))
+    return [
+        "--outdir", str(folder), "--bypass-file-store", "--batchSystem", system, "--maxJobs", "2",
+        "--jobStore", f"{folder}/jobstore", f"{folder}/pipeline_parset.cwl", str(file),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def operation(tmp_path) -> Path:
+    folder = tmp_path / "run1" / "pipelines" / "calibrate_1"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_call_for_slurm_becomes_one_for_us_without_chaining(operation):
+    words = rapthors(operation, "/data/L1.ms")
+    arguments, more = shim.changed(words, {"_CONDOR_RequiredDatasets": print_list(RUN)})
+    assert arguments[:2] == ["--disableChaining", "True"]
+    assert arguments[2:] == ["classad_hydrator" if word == "slurm" else word for word in words]
+    assert more["_CONDOR_RequiredDatasets"] == '{"lofar:L1.ms"}'
+    assert more["_CONDOR_RapthorOperation"] == '"calibrate_1"'
+    assert more["_CONDOR_RapthorRun"].startswith('"run1-')
+    assert more[SITE_FILE] == str(operation.parent / ".classad-hydrator-site.json")
+
+
+def test_the_users_own_name_of_the_run_stays(operation):
+    _, more = shim.changed(rapthors(operation), {"_CONDOR_RapthorRun": '"mine"'})
+    assert "_CONDOR_RapthorRun" not in more
+
+
+@pytest.mark.parametrize("form", ["--batchSystem=slurm_static", "--batchSystem=slurm"])
+def test_the_other_form_of_the_option_is_known_too(form):
+    assert shim.changed([form, "x.cwl"], {}) == (
+        ["--disableChaining", "True", "--batchSystem=classad_hydrator", "x.cwl"],
+        {},
+    )
+
+
+@pytest.mark.parametrize("system", ["single_machine", "htcondor", "classad_hydrator"])
+def test_a_call_for_another_batch_system_is_left_alone(operation, system):
+    assert shim.changed(rapthors(operation, system=system), {}) is None
+
+
+def test_inputs_that_cannot_be_read_are_named(operation):
+    words = rapthors(operation)
+    Path(words[-1]).write_text("{")
+    with pytest.raises(DatasetsWrong, match="inputs cannot be read"):
+        shim.changed(words, {})
+
+
+def run_shim(front: Path, *words: str, path: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(front / "toil-cwl-runner"), *words], env={"PATH": path, **more}, capture_output=True, text=True,
+        check=False, timeout=20,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def front(tmp_path) -> Path:
+    folder = tmp_path / "front"
+    folder.mkdir()
+    (folder / "toil-cwl-runner").write_text(SHIM.read_text())
+    (folder / "toil-cwl-runner").chmod(0o755)
+    return folder
+
+
+def toil_standin(folder: Path, python: str) -> Path:
+    """A folder like a virtual environment's bin, whose toil-cwl-runner says how it was called."""
+    folder.mkdir()
+    program = folder / "toil-cwl-runner"
+    program.write_text('#!/bin/sh\necho "real $*"\necho "$_CONDOR_RapthorOperation"\n')
+    program.chmod(0o755)
+    (folder / "python3").write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{python}" "$@"\n')
+    (folder / "python3").chmod(0o755)
+    return folder
+
+
+def test_the_shim_finds_the_next_toil_cwl_runner_on_path(front, tmp_path, operation):
+    import sys
+
+    other = toil_standin(tmp_path / "venv", sys.executable)
+    words = rapthors(operation)
+    done = run_shim(front, *words, path=f"{other}:{front}:{other}:/usr/bin:/bin")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("real --disableChaining True --outdir")
+    assert "--batchSystem classad_hydrator" in done.stdout
+    assert done.stdout.endswith('"calibrate_1"\n')
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("{front}:/usr/bin:/bin", "no other toil-cwl-runner"), ("{front}:{bare}:/usr/bin:/bin", "no python3")],
+)
+def test_the_shim_says_what_is_missing(front, tmp_path, path, reason):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "toil-cwl-runner").write_text("#!/bin/sh\n")
+    (bare / "toil-cwl-runner").chmod(0o755)
+    done = run_shim(front, path=path.format(front=front, bare=bare))
+    assert done.returncode == 2
+    assert reason in done.stderr
+
+
+def test_the_shim_says_that_our_batch_system_is_missing(front, tmp_path):
+    import sys
+
+    other = toil_standin(tmp_path / "venv", sys.executable)
+    (other / "python3").write_text("#!/bin/sh\nexit 1\n")
+    done = run_shim(front, path=f"{front}:{other}:/usr/bin:/bin")
+    assert done.returncode == 2
+    assert "install classad-hydrator[toil] there" in done.stderr
+
+
+def test_the_command_prints_the_shim():
+    from typer.testing import CliRunner
+
+    from hydrator.cli import app
+
+    done = CliRunner().invoke(app, ["submit", "toil-shim"])
+    assert (done.exit_code, done.stdout) == (0, SHIM.read_text())

@@ -1,0 +1,119 @@
+"""From the inputs of a step or an operation to the datasets it reads.
+
+A name is the last part of a path, without a trailing ``/``. It becomes a DID by the configuration's
+``[submit]`` names, then its patterns; else it is one of the run's own datasets if it is called the same.
+What has no DID, such as what an earlier step has written, is left out.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+_DID = re.compile(r"[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+")
+
+
+class DatasetsWrong(ValueError):
+    """A configuration or a list that cannot be read; the text says what, where and what to do."""
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How names become DIDs."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    patterns: tuple[tuple[re.Pattern[str], str], ...] = ()
+    default_scope: str | None = None
+
+    @classmethod
+    def load(cls, file: str | None) -> Self:
+        """From the ``[submit]`` section of *file*, a configuration in TOML; None is none.
+
+        Raises:
+            DatasetsWrong: the file cannot be read, or a pattern is no regular expression.
+        """
+        if not file:
+            return cls()
+        try:
+            settings = tomllib.loads(Path(file).read_text("utf-8"))
+            submit = settings.get("submit", {})
+            patterns = tuple((re.compile(rule["match"]), rule["did"]) for rule in submit.get("patterns", []))
+            scope = settings.get("daemon", {}).get("default_scope")
+            return cls(dict(submit.get("names", {})), patterns, scope)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, re.error) as wrong:
+            raise DatasetsWrong(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
+
+    def did(self, name: str, run: Iterable[str] = ()) -> str | None:
+        """The DID of the dataset called *name*, or None."""
+        did = self._by_rule(name)
+        if did is None:
+            return next(
+                (did for did in run if did.partition(":")[2] in {name, name.removesuffix(".tar")}), None
+            )
+        if ":" not in did and self.default_scope:
+            did = f"{self.default_scope}:{did}"
+        return did if _DID.fullmatch(did) else None
+
+    def _by_rule(self, name: str) -> str | None:
+        if name in self.names:
+            return self.names[name]
+        for pattern, did in self.patterns:
+            if found := pattern.fullmatch(name):
+                return found.expand(did)
+        return None
+
+
+def required(inputs: Any, naming: Naming, run: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - JSON
+    """The datasets that something with these CWL *inputs* reads: its own, else all of the *run*.
+
+    Where the run says what it reads, an input cannot add to it: a product that happens to be called
+    like a dataset is none.
+    """
+    own = {did for name in names(inputs) if (did := naming.did(name, run))}
+    if run:
+        own &= set(run)
+    return tuple(sorted(own)) or run
+
+
+def names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+    """The names of all CWL files and directories in *inputs*, however deep."""
+    if isinstance(inputs, Mapping):
+        if inputs.get("class") in {"File", "Directory"}:
+            place = inputs.get("path") or inputs.get("location") or ""
+            yield str(inputs.get("basename") or unquote(PurePosixPath(urlsplit(str(place)).path).name))
+        else:
+            for value in inputs.values():
+                yield from names(value)
+    elif isinstance(inputs, (list, tuple)):
+        for value in inputs:
+            yield from names(value)
+
+
+def parse_list(text: str | None) -> tuple[str, ...]:
+    """The DIDs of a ClassAd list of strings, sorted, each once.
+
+    Raises:
+        DatasetsWrong: it is no such list, or an item is no DID.
+    """
+    if text is None or not text.strip():
+        return ()
+    inner = re.fullmatch(r"\s*\{(.*)\}\s*", text, re.DOTALL)
+    try:
+        items = json.loads(f"[{inner[1]}]") if inner else [None]
+    except ValueError:
+        items = [None]
+    if not all(isinstance(item, str) and _DID.fullmatch(item) for item in items):
+        raise DatasetsWrong(
+            '_CONDOR_RequiredDatasets must be a list such as {"scope:name","scope:name2"}, '
+            f"not {text.strip()[:200]}"
+        )
+    return tuple(sorted(set(items)))
+
+
+def print_list(dids: Iterable[str]) -> str:
+    """A ClassAd list of strings."""
+    return "{" + ",".join(f'"{did}"' for did in dids) + "}"

@@ -1,0 +1,30 @@
+"""Which of the leader's variables may enter a job's ad.
+
+A job's ad can be read by everybody who may read the queue, so nothing enters it by default. Toil's
+worker takes the leader's whole environment from the job store, which only the user can read; the ad
+needs just what the worker wants before it gets there.
+"""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+EXTRA = "HYDRATOR_TOIL_ENVIRONMENT"
+ALLOWED = (
+    "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONNOUSERSITE", "VIRTUAL_ENV", "CONDA_PREFIX",
+    "LANG", "LC_ALL", "LC_CTYPE", "TZ",
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_MAIN_FREE", "MKL_NUM_THREADS",
+    "TOIL_CHECK_ENV", "TOIL_WORKDIR", "TOIL_COORDINATION_DIR",
+    "SINGULARITY_CACHEDIR", "SINGULARITY_TMPDIR", "SINGULARITY_BIND", "APPTAINER_CACHEDIR",
+    "APPTAINER_TMPDIR", "APPTAINER_BIND", "CWL_SINGULARITY_CACHE",
+)  # fmt: skip
+"""Where programs and libraries are, language, threads, folders: nothing that lets somebody in."""
+
+
+def allowed(leader: Mapping[str, str]) -> dict[str, str]:
+    """The variables of *leader* that a job's ad may hold; ``HYDRATOR_TOIL_ENVIRONMENT`` names more."""
+    more = [name.strip() for name in leader.get(EXTRA, "").split(",") if name.strip()]
+    return {
+        name: value
+        for name, value in sorted(leader.items())
+        if name in ALLOWED or any(fnmatchcase(name, pattern) for pattern in more)
+    }

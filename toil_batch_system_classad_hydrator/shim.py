@@ -1,0 +1,104 @@
+"""What stands between Rapthor and ``toil-cwl-runner``: ``python -m … shim REAL ARGUMENT…``.
+
+Rapthor knows nothing of HTCondor, so its call for Slurm is changed into one for us: each step a job
+of its own (no chaining, or several steps would be one job with the first one's name and data), with
+the run, the operation and the operation's datasets in the environment, where the batch system looks.
+A call for another batch system is passed on as it is.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from . import NAME
+from .affinity import SITE_FILE
+from .datasets import DatasetsWrong, Naming, parse_list, print_list, required
+
+REPLACED = frozenset({"slurm", "slurm_static"})
+_PREFIX = "toil-cwl-runner (classad-hydrator)"
+
+
+def changed(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]] | None:
+    """Arguments and additions to the environment for the real program, or None to leave all as it is.
+
+    Raises:
+        DatasetsWrong: the configuration, the run's list or the inputs cannot be read.
+    """
+    if _option(arguments, "--batchSystem") not in REPLACED:
+        return None
+    kept = [NAME if _is_system(arguments, index) else word for index, word in enumerate(arguments)]
+    kept = [f"--batchSystem={NAME}" if word.startswith("--batchSystem=") else word for word in kept]
+    if _option(arguments, "--disableChaining") is None:
+        kept = ["--disableChaining", "True", *kept]
+    store = _option(arguments, "--jobStore")
+    more = _run(store, environment) if store else {}
+    run = parse_list(environment.get("_CONDOR_RequiredDatasets"))
+    own = required(_inputs(arguments), Naming.load(environment.get("HYDRATOR_CONFIG")), run)
+    if own:
+        more["_CONDOR_RequiredDatasets"] = print_list(own)
+    return kept, more
+
+
+def _run(store: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Run, operation and the file of the run's site, from ``DIR_WORKING/pipelines/OPERATION/jobstore``."""
+    operation = Path(store.removeprefix("file:")).absolute().parent
+    working = operation.parent.parent
+    digest = hashlib.sha256(str(working).encode()).hexdigest()[:8]
+    wanted = {
+        "_CONDOR_RapthorRun": f'"{_plain(working.name)}-{digest}"',
+        "_CONDOR_RapthorOperation": f'"{_plain(operation.name)}"',
+        SITE_FILE: str(operation.parent / ".classad-hydrator-site.json"),
+    }
+    always = "_CONDOR_RapthorOperation"
+    return {name: value for name, value in wanted.items() if name == always or name not in environment}
+
+
+def _plain(name: str) -> str:
+    return "".join(char if char.isalnum() or char in "._-" else "_" for char in name)
+
+
+def _option(arguments: Sequence[str], name: str) -> str | None:
+    for index, word in enumerate(arguments):
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+        if word == name and index + 1 < len(arguments):
+            return arguments[index + 1]
+    return None
+
+
+def _is_system(arguments: Sequence[str], index: int) -> bool:
+    return index > 0 and arguments[index - 1] == "--batchSystem"
+
+
+def _inputs(arguments: Sequence[str]) -> object:
+    """The operation's inputs: the last argument, where that is a JSON file."""
+    if not arguments or not arguments[-1].endswith(".json"):
+        return None
+    try:
+        found: object = json.loads(Path(arguments[-1]).read_text("utf-8"))
+    except (OSError, ValueError) as wrong:
+        raise DatasetsWrong(f"{arguments[-1]}: the operation's inputs cannot be read: {wrong}") from wrong
+    return found
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Become the real program, or end with 2 and one sentence."""
+    real, *words = arguments
+    try:
+        new = changed(words, os.environ)
+    except DatasetsWrong as wrong:
+        print(f"{_PREFIX}: {wrong}", file=sys.stderr)
+        sys.exit(2)
+    if new is None:
+        os.execv(real, [real, *words])  # noqa: S606 - this is what a shim does
+    os.execve(real, [real, *new[0]], {**os.environ, **new[1]})  # noqa: S606
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
