@@ -32,7 +32,7 @@ def wants(found: Iterable[Did]) -> Demand:
     return Demand(tuple(Want((did,), 1, Origin.JOB, NOW) for did in sorted(found)))
 
 
-def busy_site_ads(count: int) -> Thought:
+def busy_site_ads(count: int, at: datetime = NOW) -> Thought:
     """Ads of 20 sites that all know the same *count* demanded datasets: every fifth is staging, 40 % here."""
     names = dids(count)
 
@@ -41,5 +41,6 @@ def busy_site_ads(count: int) -> Thought:
             return Replica(did, site, ReplicaState.INCOMING, 0.4)
         return Replica(did, site, ReplicaState.COMPLETE, 1.0)
 
-    answer = survey((did, [replica(place, did, site) for site in SITES]) for place, did in enumerate(names))
-    return think(State(), {"catalogue": answer}, wants(names), published={}, rules=Rules(), now=NOW)
+    readings = ((did, [replica(place, did, site) for site in SITES]) for place, did in enumerate(names))
+    answers = {"catalogue": survey(readings, at)}
+    return think(State(), answers, wants(names), published={}, rules=Rules(), now=at)

@@ -99,10 +99,11 @@ def shown(value: float) -> str:
 def table(document: Mapping[str, Any]) -> list[str]:
     """One result as Markdown."""
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    machine = f"{document['machine']}, load {document['load_average'][1]:g} at its end"
     lines = [
         f"### {document['name']}",
         "",
-        f"{document['date']} · {versions} · {document['machine']} · `{document['command']}`",
+        " · ".join((document["date"], versions, machine, f"`{document['command']}`")),
         "",
         document["how"],
         "",

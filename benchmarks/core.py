@@ -1,0 +1,161 @@
+"""What a cycle's thinking costs: 100,000 replicas at 20 sites, all of them wanted; full, and 100 changes."""
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hydrator.ads import Budget
+from hydrator.cycle import Rules, Thought, think
+from hydrator.model import Demand, Did, Plan, Publish, PublishedAd, Replica, ReplicaState, Survey
+from hydrator.plan import Policy, plan
+from hydrator.store import State, Store
+
+from .material import NOW, SITES, dids, survey, wants
+from .record import Figure, Result, rounded
+
+COPIES = 2
+"""At how many of the sites each dataset is."""
+
+CHANGES = 100
+POLL = timedelta(seconds=30)
+POLICY = Policy(refresh_after=timedelta(minutes=5), expires=True)
+
+
+CASES = {"default budget": Budget(), "no budget": Budget(line_bytes=10**9, ad_bytes=10**9)}
+T = TypeVar("T")
+
+
+def replicas(names: Sequence[Did], changed: int = 0) -> list[tuple[Did, list[Replica]]]:
+    """Each dataset at two sites; of the first *changed* ones one copy is only on its way."""
+    found = []
+    for place, did in enumerate(names):
+        sites = [SITES[(place + 7 * copy) % len(SITES)] for copy in range(COPIES)]
+        states = [ReplicaState.INCOMING if place < changed else ReplicaState.COMPLETE, ReplicaState.COMPLETE]
+        found.append((did, [Replica(did, *pair) for pair in zip(sites, states, strict=True)]))
+    return found
+
+
+def cycle(state: State, answer: Survey, demand: Demand, rules: Rules) -> tuple[Thought, Plan]:
+    """What one cycle of the daemon does between asking and sending."""
+    there = {
+        site: PublishedAd(site, ad.generation, ad.as_of, answer.at - POLL) for site, ad in state.ads.items()
+    }
+    generations = {site: ad.generation for site, ad in there.items()}
+    thought = think(state, {"catalogue": answer}, demand, published=generations, rules=rules, now=answer.at)
+    return thought, plan(there, thought.ads, retired=frozenset(), now=answer.at, policy=POLICY)
+
+
+def measure(case: str, count: int, repeats: int) -> dict[str, Any]:
+    """Seconds of the first cycle, of one with 100 changes, and of saving after each; memory in MiB."""
+    names = dids(count // COPIES)
+    demand = wants(names)
+    rules = Rules(budget=CASES[case])
+    first = survey(replicas(names), NOW)
+    second = survey(replicas(names, CHANGES), NOW + POLL)
+    taken: dict[str, Any] = {"full": [], "changed": [], "saved": [], "saved again": []}
+    taken["inputs_mib"] = peak_mib()
+    for _ in range(repeats):
+        seconds, (thought, _todo) = timed(partial(cycle, State(), first, demand, rules))
+        taken["full"].append(seconds)
+        seconds, (after, todo) = timed(partial(cycle, thought.state, second, demand, rules))
+        taken["changed"].append(seconds)
+        with tempfile.TemporaryDirectory() as folder, Store.open_to_write(Path(folder)) as store:
+            taken["saved"].append(timed(partial(store.save, thought.state))[0])
+            taken["saved again"].append(timed(partial(store.save, after.state))[0])
+    taken["peak_mib"] = peak_mib()
+    taken["left_out"] = sum(len(draft.left_out) for draft in after.drafts.values())
+    taken["ad_bytes"] = sum(len(ad.text) for ad in after.ads.values())
+    taken["published"] = sum(isinstance(action, Publish) for action in todo)
+    tracemalloc.start()
+    cycle(State(), first, demand, rules)
+    taken["traced_peak_mib"] = tracemalloc.get_traced_memory()[1] / 2**20
+    return taken
+
+
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    """CPU seconds of *work*, and what it gave."""
+    begun = time.process_time()
+    done = work()
+    return time.process_time() - begun, done
+
+
+def peak_mib() -> float:
+    """The most memory this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def run(quick: bool = False) -> Result:
+    """Measure each case in a process of its own."""
+    count, repeats = (5_000, 1) if quick else (100_000, 5)
+    taken = {case: in_process(case, count, repeats) for case in CASES}
+    figures = [figure for case, each in taken.items() for figure in figures_of(case, each, count)]
+    raw = {
+        case: {
+            name: rounded(value) if isinstance(value, list) else round(value, 1)
+            for name, value in each.items()
+        }
+        for case, each in taken.items()
+    }
+    how = " ".join(HOW.split()).format(
+        count=count, datasets=count // COPIES, changes=CHANGES, copies=COPIES, repeats=repeats
+    )
+    return Result("core", tuple(figures), how, raw)
+
+
+def in_process(case: str, count: int, repeats: int) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.core", case, str(count), str(repeats)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    return dict(json.loads(done.stdout))
+
+
+def figures_of(case: str, taken: dict[str, Any], count: int) -> list[Figure]:
+    full, changed, saved, again = (
+        statistics.median(taken[name]) for name in ("full", "changed", "saved", "saved again")
+    )
+    note = (
+        f"{taken['left_out']:,} replicas found no room in their site's ad; {taken['ad_bytes']:,} bytes of ads"
+    )
+    return [
+        Figure(f"full cycle, {case}", full, "s", note=note),
+        Figure(f"full cycle, a replica, {case}", full / count * 1e6, "µs"),
+        Figure(
+            f"cycle with {CHANGES} changes, {case}", changed, "s", note=f"{taken['published']} ads change"
+        ),
+        Figure(f"peak memory above its inputs, {case}", taken["traced_peak_mib"], "MiB", note="tracemalloc"),
+        Figure(
+            f"peak memory of the process, {case}",
+            taken["peak_mib"],
+            "MiB",
+            note=f"{taken['inputs_mib']:.0f} of it before the first cycle",
+        ),
+        Figure(f"for scale: saving the state, all of it, {case}", saved, "s"),
+        Figure(f"for scale: saving it after {CHANGES} changes, {case}", again, "s"),
+    ]
+
+
+HOW = """\
+{count:,} replicas: {datasets:,} datasets, each at {copies} of 20 sites and each wanted by a job of its
+own. A cycle is `think` (memory, snapshot, drafts inside the budget, generations) and `plan` for one
+publisher. Full: from an empty state. {changes} changes: the next poll, with every reading newer and as
+many replicas in another state. CPU seconds, median of {repeats}, each case in a process of its own. The
+default budget (60,000 bytes a line) cuts most of it, as it would with scope = "all" and 5,000 datasets at
+each site; without a budget everything is written."""
+
+
+if __name__ == "__main__":
+    json.dump(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])), sys.stdout)
