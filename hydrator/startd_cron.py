@@ -396,8 +396,16 @@ def ad_text(ad: "dict[str, object]") -> str:
 
 
 def block(ad: "dict[str, object]", update: bool) -> bytes:
-    """All that one run prints: our attributes and the end of each of our TAGS."""
-    lines = [*ad_text(ad).splitlines(), 'DataLocalityVia = "hook"']
+    """All that one run prints: our attributes and the end of each of our TAGS.
+
+    Lists and records stand in parentheses: HTCondor's ClassAd cache then keeps
+    them once for all slots of a site, and copies bare ones for every slot.
+    """
+    shared = {True: "{} = ({})", False: "{} = {}"}
+    ours = [
+        shared[isinstance(value, (list, dict))].format(name, literal(value)) for name, value in ad.items()
+    ]
+    lines = [*ours, 'DataLocalityVia = "hook"']
     for line in lines:
         if len(line) > MAX_LINE:
             raise Refused(f"its line {line.split()[0]} has {len(line)} bytes, {MAX_LINE} are allowed")

@@ -31,6 +31,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, TypeVar
 
+import classad2
+
 from . import debian, keeper
 from .debian import PoolUnavailable
 
@@ -529,7 +531,7 @@ class Pool:
         chosen = ["-attributes", ",".join(attributes)] if attributes else []
         said = self.run(tool, *options, *chosen, "-json").stdout.strip()
         ads: list[dict[str, Any]] = json.loads(said) if said else []
-        return ads
+        return [{name: _evaluated(value) for name, value in ad.items()} for ad in ads]
 
     def _master(self) -> str:
         return (self.home / "log" / ".master_address").read_text("utf-8").splitlines()[0]
@@ -827,6 +829,19 @@ def _site_config(pool: Pool, site: SiteSpec) -> str:
     lines = [f"{site.local}.{name} = {value}" for name, value in settings.items()]
     args = f"-f -local-name {site.local}"
     return "\n".join([f"{site.daemon} = $(STARTD)", f"{site.daemon}_ARGS = {args}", *lines]) + "\n\n"
+
+
+def _evaluated(value: object) -> object:
+    """A list or record in parentheses, which -json shows as the text of an expression, as what it is."""
+    found = (
+        re.fullmatch(r"/Expr\((\(\s*[\[{].*[\]}]\s*\))\)/", value, re.DOTALL)
+        if isinstance(value, str)
+        else None
+    )
+    if not found:
+        return value
+    evaluated = classad2.ExprTree(found[1]).eval()
+    return dict(evaluated) if isinstance(evaluated, classad2.ClassAd) else evaluated
 
 
 def _known(extra: Mapping[str, str]) -> dict[str, str]:

@@ -17,8 +17,8 @@ LITERAL = "|".join(
         r"\d+",
         r"[01]\.\d+",
         r'"[ -!#-&(-\[\]-~]*"',
-        rf'\{{(?:"{DID}"(?:,"{DID}")*)?\}}',
-        rf"""\[(?:'{DID}'=(?:"[A-Z]+"|\d+|[01]\.\d+)(?:;'{DID}'=(?:"[A-Z]+"|\d+|[01]\.\d+))*)?\]""",
+        rf'\(\{{(?:"{DID}"(?:,"{DID}")*)?\}}\)',
+        rf"""\(\[(?:'{DID}'=(?:"[A-Z]+"|\d+|[01]\.\d+)(?:;'{DID}'=(?:"[A-Z]+"|\d+|[01]\.\d+))*)?\]\)""",
     ]
 )
 OURS = re.compile(
@@ -77,7 +77,8 @@ def test_what_is_printed_is_ours_and_the_same_text_again(ad):
     text = hook.ad_text(ad)
     out = accepted(text.encode(), str(ad["DataLocalitySite"])).decode()
     assert OURS.fullmatch(out)
-    assert out == "\n" + text + 'DataLocalityVia = "hook"\n- locality update:true\n'
+    bare = re.sub(r"(?m) = \((.*)\)$", r" = \1", out)
+    assert bare == "\n" + text + 'DataLocalityVia = "hook"\n- locality update:true\n'
 
 
 @given(st.binary(max_size=400))

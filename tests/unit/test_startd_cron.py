@@ -4,6 +4,7 @@ import ast
 import gzip
 import http.server
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -500,7 +501,12 @@ def printed(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     """The attributes that a run printed; it must be one whole block."""
     assert done.stdout.startswith("\n"), done
     assert done.stdout.endswith(("\n- locality\n", "\n- locality update:true\n"))
-    return dict(line.split(" = ", 1) for line in done.stdout.split("\n")[1:-2])
+    return dict(bare(line).split(" = ", 1) for line in done.stdout.split("\n")[1:-2])
+
+
+def bare(line: str) -> str:
+    """A printed line as the source has it: without the parentheses around a list or record."""
+    return re.sub(r" = \((.*)\)$", r" = \1", line)
 
 
 def failed(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:
@@ -1258,3 +1264,12 @@ def cpu_seconds(work: Callable[[], subprocess.CompletedProcess[str]]) -> float:
     assert work().returncode == 0
     after = os.times()
     return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def test_lists_and_records_are_printed_in_parentheses_so_that_slots_share_them():
+    lines = hook.block(read(ad_text()), update=True).decode().splitlines()
+    printed = dict(line.split(" = ", 1) for line in lines if " = " in line)
+    for name in ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf"):
+        assert printed[name][:2] in {"({", "(["}, printed[name]
+        assert printed[name][-2:] in {"})", "])"}, printed[name]
+    assert printed["DataLocalitySite"] == '"UK"'
