@@ -23,7 +23,7 @@ $(READY): requirements.lock pyproject.toml scripts/setup
 	@PYTHON="$(PYTHON)" scripts/setup $(VENV)
 	@touch $@
 
-prepare: $(READY) ## what the pool tests download: HTCondor 25.14 and 23.9, a Rucio server (about 3 min, once)
+prepare: $(READY) ## what tests on real parts download, once: HTCondor 25.14 and 23.9, Rucio, Rapthor, Toil
 	$(BIN)/python -m testbed.prepare
 
 lint: $(READY) ## ruff, mypy (strict) and the import contracts

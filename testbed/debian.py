@@ -6,14 +6,14 @@
 The mirror is the machine's own, read from its apt sources; where those name none, debootstrap's default.
 """
 
-import fcntl
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from .cached import cache_folder, locked
 
 SUITES = {"25.14": "sid", "23.9": "trixie"}
 """The Debian suite that has each release; a suite's own name is taken as well."""
@@ -33,11 +33,6 @@ class PoolUnavailable(Exception):
     """No HTCondor can be had on this machine; the text is one sentence for people."""
 
 
-def cache() -> Path:
-    """The project's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "classad-hydrator"
-
-
 def tree(suite: str, say: Callable[[str], None]) -> Path:
     """The folder with Debian *suite* and HTCondor in it, built now when it is not there yet.
 
@@ -47,13 +42,13 @@ def tree(suite: str, say: Callable[[str], None]) -> Path:
     Raises:
         PoolUnavailable: not root, or a step failed; the log of the build stays and is named.
     """
-    home = cache()
+    home = cache_folder()
     done = home / suite
     if not (done / DONE).is_file():
         if os.geteuid() != 0:
             raise PoolUnavailable(f"only root can build a Debian tree with HTCondor in {done}")
         home.mkdir(parents=True, exist_ok=True)
-        with _locked(home / f"{suite}.lock"):
+        with locked(home / f"{suite}.lock"):
             if not (done / DONE).is_file():
                 _build(suite, home, say)
     return done
@@ -197,10 +192,3 @@ def _logged(command: list[str], log: Path, what: str) -> None:
     if done.returncode != 0:
         last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
         raise PoolUnavailable(f"{what} failed ({' '.join(last)}); its log is {log}")
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    with file.open("a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield

@@ -3,19 +3,15 @@
 It runs in a process of its own: a Go library brings its own signal handlers.
 """
 
-import fcntl
-import hashlib
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from .debian import cache
+from .cached import built
 
 LOCK = Path(__file__).with_name("helm.lock")
-_STAMP = "lock.sha256"
 _PROGRAM = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -51,17 +47,7 @@ def engine() -> Path:
     Raises:
         HelmUnavailable: pip could not install it; the text ends with pip's own words.
     """
-    home = cache() / "helm"
-    digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with (home.parent / "helm.flock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        stamp = home / _STAMP
-        if not (stamp.is_file() and stamp.read_text() == digest):
-            shutil.rmtree(home, ignore_errors=True)
-            _install(home)
-            stamp.write_text(digest)
-    return home
+    return built("helm", LOCK.read_bytes(), _install)
 
 
 def _install(home: Path) -> None:

@@ -34,6 +34,7 @@ from typing import IO, Any, Self, TypeVar
 import classad2
 
 from . import debian, keeper
+from .cached import cache_folder
 from .debian import PoolUnavailable
 
 __all__ = ["DOMAIN", "Pool", "PoolUnavailable", "SiteSpec", "ToolFailed"]
@@ -657,7 +658,7 @@ def _run_folder() -> tuple[Path, IO[str]]:
 
 def _runs() -> Path:
     """Where all run folders are."""
-    return Path("/var/lib/classad-hydrator-testbed") if os.geteuid() == 0 else debian.cache() / "run"
+    return Path("/var/lib/classad-hydrator-testbed") if os.geteuid() == 0 else cache_folder() / "run"
 
 
 def _sweep(base: Path) -> None:

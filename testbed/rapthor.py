@@ -6,21 +6,14 @@
 The environment (1.1 GB) is built once into the cache folder from ``rapthor.lock``.
 """
 
-import fcntl
-import hashlib
 import json
-import shutil
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .rucio import cache_folder
+from .cached import PipFailed, venv_python
 
 VERSION = "2.1.post1"
 LOCK = Path(__file__).with_name("rapthor.lock")
@@ -60,36 +53,10 @@ def python() -> Path:
     Raises:
         RapthorUnavailable: pip could not install it; the text ends with pip's own words.
     """
-    home = cache_folder() / f"rapthor-{VERSION}"
-    stamp = home / "lock.sha256"
-    digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(home.parent / f"rapthor-{VERSION}.flock"):
-        if not (stamp.is_file() and stamp.read_text() == digest):
-            shutil.rmtree(home, ignore_errors=True)
-            _build(home, digest)
-    return home / "bin" / "python"
-
-
-def _build(home: Path, digest: str) -> None:
-    """Build beside *home*, then rename: an interrupted build is never mistaken for a whole one."""
-    with tempfile.TemporaryDirectory(prefix=f"{home.name}.", dir=home.parent) as scratch:
-        venv = Path(scratch) / "venv"
-        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, capture_output=True)
-        pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        words = [*pip, "--no-deps", "--no-compile", "-r", str(LOCK)]
-        done = subprocess.run(words, check=False, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise RapthorUnavailable(f"cannot install Rapthor {VERSION}: {done.stderr.strip()[-600:]}")
-        (venv / "lock.sha256").write_text(digest)
-        venv.rename(home)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    try:
+        return venv_python(f"rapthor-{VERSION}", LOCK, "--no-compile")
+    except PipFailed as failed:
+        raise RapthorUnavailable(str(failed)) from failed
 
 
 class RapthorReader:

@@ -10,26 +10,24 @@ share a package name), built once into the cache folder from
 
 import argparse
 import ctypes
-import fcntl
-import hashlib
 import os
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
+
+from .cached import PipFailed, venv_python
 
 VERSION = "41.5.1"
 LOCK = Path(__file__).with_name("rucio-server.lock")
@@ -54,49 +52,16 @@ class RucioUnavailable(Exception):
     """The server's virtual environment cannot be built here, most often for lack of a package index."""
 
 
-def cache_folder() -> Path:
-    """Where downloads of this project are kept between runs."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "classad-hydrator"
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
 def server_python() -> Path:
     """The Python of the server's virtual environment, built first where it is missing or of another lock.
 
     Raises:
         RucioUnavailable: pip could not install it; the text ends with pip's own words.
     """
-    home = cache_folder() / f"rucio-{VERSION}"
-    stamp = home / "lock.sha256"
-    digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(home.parent / f"rucio-{VERSION}.flock"):
-        if not (stamp.is_file() and stamp.read_text() == digest):
-            shutil.rmtree(home, ignore_errors=True)
-            _build(home, digest)
-    return home / "bin" / "python"
-
-
-def _build(home: Path, digest: str) -> None:
-    """Build beside *home*, then rename: an interrupted build is never mistaken for a whole one."""
-    with tempfile.TemporaryDirectory(prefix=f"{home.name}.", dir=home.parent) as scratch:
-        venv = Path(scratch) / "venv"
-        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, capture_output=True)
-        pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run(
-            [*pip, "--no-deps", "-r", str(LOCK)], check=False, capture_output=True, text=True
-        )
-        if done.returncode != 0:
-            raise RucioUnavailable(f"cannot install the Rucio server: {done.stderr.strip()[-600:]}")
-        (venv / "lock.sha256").write_text(digest)
-        venv.rename(home)
+    try:
+        return venv_python(f"rucio-{VERSION}", LOCK)
+    except PipFailed as failed:
+        raise RucioUnavailable(str(failed)) from failed
 
 
 def _config(folder: Path, site_packages: Path, username: str, password: str) -> None:

@@ -10,7 +10,6 @@ under the same path, by a user who may not enter our home. Both are built once i
 The interpreter is a copy, which finds its library beside itself.
 """
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -22,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from .debian import cache
+from .cached import built
 from .pool import UIDS, Pool
-from .rucio import _locked as locked
 
 ROOT = Path(__file__).parents[1]
 LOCK = Path(__file__).with_name("toil.lock")
@@ -45,21 +43,8 @@ def prepared(which: Which) -> Path:
     Raises:
         ToilUnavailable: pip could not install it; the text ends with pip's own words.
     """
-    home = cache() / f"toil-{VERSION}-{which}"
-    digest = hashlib.sha256(
-        LOCK.read_bytes() + f"{BINDINGS[which]} {sys.version} {sys.base_prefix}".encode()
-    ).hexdigest()
-    stamp = home / "lock.sha256"
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with locked(home.parent / f"{home.name}.flock"):
-        if not (stamp.is_file() and stamp.read_text("utf-8") == digest):
-            shutil.rmtree(home, ignore_errors=True)
-            with tempfile.TemporaryDirectory(prefix=f"{home.name}.", dir=home.parent) as scratch:
-                fresh = Path(scratch) / "toil"
-                _build(fresh, BINDINGS[which])
-                (fresh / "lock.sha256").write_text(digest, "utf-8")
-                fresh.rename(home)
-    return home
+    recipe = LOCK.read_bytes() + f"{BINDINGS[which]} {sys.base_prefix}".encode()
+    return built(f"toil-{VERSION}-{which}", recipe, lambda home: _build(home, BINDINGS[which]))
 
 
 def _build(home: Path, bindings: str) -> None:

@@ -185,7 +185,7 @@ def test_a_step_requires_the_datasets_among_its_own_inputs():
 
 
 def test_a_step_with_inputs_that_have_no_did_requires_what_the_run_does():
-    assert required({"ms": directory("/work/L1_field.ms")}, Naming(), RUN) == RUN
+    assert required({"ms": directory("/data/L1_field.ms")}, Naming(), RUN) == RUN
     assert required(None, Naming(), RUN) == RUN
     assert required(None, Naming(), ()) == ()
 
