@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from hydrator.errors import ConfigError
 from hydrator.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, unix
 from hydrator.serve import MAX_URL_BYTES, Server, View, app
+from testbed.installation import wait_for
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 
 AWKWARD = Site("Žilina (CZ/2) 50% ad")
@@ -338,7 +339,7 @@ def test_a_bug_is_500_without_its_traceback(daemon, caplog):
             answer = daemon.ask(path)
             assert (answer.status_code, answer.json()["error"]) == (500, "internal error")
             assert "secret" not in answer.text
-    assert "a secret of the inside" in caplog.text
+        wait_for(lambda: "a secret of the inside" in caplog.text, 10, "the log, written after the answer")
     assert daemon.count("/v1/sites", "500") == before + 1
     daemon.broken = False
     assert daemon.ask("/healthz").status_code == 200
