@@ -6,6 +6,7 @@ Each site's storage is a folder of its own; the catalogue, and so the slots, may
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from hydrator.model import Did
 from hydrator.paths import job_datasets, local_paths, paths_file
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
+
+BRISK = {"startd": "UPDATE_INTERVAL = 5\n"}  # a 23.9 startd sends its slots at this pace only
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
 
@@ -42,9 +45,19 @@ class Storage:
         return self.folder / site / did.replace(":", "/")
 
     def say(self, did: str, *sites: str) -> None:
-        """Have the catalogue say that *did* is at *sites*."""
+        """Have the catalogue say that *did* is at *sites*, and wait until the slots of each say so.
+
+        A held job asks for it: else the first slot that says so gets the job, whatever its rank.
+        """
         self.listed[did] = dict.fromkeys(sites, "available")
         self.installed.catalogue.hold(self.listed)
+        self.installed.submit([did], more="hold = True")
+        for site in sites:
+            said = partial(self._says, site, did)
+            self.pool.wait(said, 60, f"{site} to say that {did} is there")
+
+    def _says(self, site: str, did: str) -> bool:
+        return self.installed.states_at(site).get(did) == "AVAILABLE"
 
     def put(self, did: str, *sites: str) -> None:
         """Put *did* on the disks of *sites*: a folder with a file that says where it is."""
@@ -114,7 +127,7 @@ def storage(htcondor_release: str) -> Iterator[Storage]:
     """One installation for all tests here; each uses datasets of its own."""
     with (
         Pool.start(htcondor_release) as pool,
-        Installation(pool, ListedCatalogue(pool.home)) as installed,
+        Installation(pool, ListedCatalogue(pool.home), extra=BRISK) as installed,
     ):
         yield Storage(installed)
 
