@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Self
 
 from rich.console import Console
@@ -28,6 +28,7 @@ from .model import (
 )
 from .snapshot import Memory, snapshot
 from .store import Store
+from .words import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def plan_rows(report: Report) -> list[dict[str, Any]]:
 def plan(report: Report) -> None:
     table = _table("publisher", "site", "action", "generation", "read", "why")
     for row in plan_rows(report):
-        read = "" if row["as_of"] is None else age(unix(report.at) - row["as_of"])
+        read = "" if row["as_of"] is None else span(unix(report.at) - row["as_of"])
         table.add_row(
             row["publisher"], row["site"], row["action"], _text(row["generation"]), read, row["why"]
         )
@@ -143,11 +144,11 @@ def status_rows(known: Known) -> dict[str, Any]:
 def status(known: Known) -> None:
     rows = status_rows(known)
     console = _console()
-    when = "never" if rows["last_cycle"] is None else f"{age(unix(known.now) - rows['last_cycle'])} ago"
+    when = "never" if rows["last_cycle"] is None else f"{span(unix(known.now) - rows['last_cycle'])} ago"
     console.print(f"last cycle: {when}, {'whole' if rows['whole'] else 'with failures'}")
     table = _table("catalogue", "read", "sites", "datasets", "trouble")
     for row in rows["catalogues"]:
-        read = "never" if row["read"] is None else f"{age(unix(known.now) - row['read'])} ago"
+        read = "never" if row["read"] is None else f"{span(unix(known.now) - row['read'])} ago"
         trouble = row["failure"] or (f"no site for {', '.join(row['unmapped'])}" if row["unmapped"] else "")
         table.add_row(row["catalogue"], read, str(len(row["sites"])), str(row["datasets"]), trouble)
     console.print(table)
@@ -208,7 +209,7 @@ def sites(known: Known) -> None:
             name if shown["generation"] == row["generation"] else f"{name} (generation {shown['generation']})"
             for name, shown in row["read_back"].items()
         ]
-        read = "never" if row["as_of"] is None else f"{age(unix(known.now) - row['as_of'])} ago"
+        read = "never" if row["as_of"] is None else f"{span(unix(known.now) - row['as_of'])} ago"
         table.add_row(
             row["site"],
             read,
@@ -262,7 +263,7 @@ def datasets(known: Known, asked: Sequence[Did] | None) -> None:
                 str(row["jobs"]),
                 site,
                 fact["state"] + fraction,
-                f"{age(unix(known.now) - fact['as_of'])} ago",
+                f"{span(unix(known.now) - fact['as_of'])} ago",
                 note,
             )
     _console().print(table)
@@ -285,15 +286,6 @@ def _note(row: Mapping[str, Any]) -> str:
     if row["unseen"]:
         return f"could not be asked about: {row['unseen']}"
     return "" if row["wanted"] else "no job, pin or pattern wants it, so no catalogue is asked about it"
-
-
-def age(seconds: float) -> str:
-    """A duration for people: two units at most."""
-    left = timedelta(seconds=max(0, int(seconds)))
-    hours, rest = divmod(left.seconds, 3600)
-    parts = [(left.days, "d"), (hours, "h"), (rest // 60, "min"), (rest % 60, "s")]
-    shown = [f"{value} {unit}" for value, unit in parts if value][:2]
-    return " ".join(shown) or "0 s"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

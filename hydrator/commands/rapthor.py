@@ -416,7 +416,8 @@ def _show(sites: "Sequence[Outlook]", run: "Run", *, as_json: bool) -> None:
         return
     from rich.table import Table
 
-    from ..show import _console, age
+    from ..show import _console
+    from ..words import span
 
     table = Table("site", "matches now", "datasets", "bytes local", "facts", "missing", box=None)
     for site in sites:
@@ -425,7 +426,7 @@ def _show(sites: "Sequence[Outlook]", run: "Run", *, as_json: bool) -> None:
             _verdict(site),
             f"{site.available} of {len(set(run.dids))}",
             "not known" if site.bytes_local is None else f"{site.bytes_local:,}",
-            "" if site.oldest_seconds is None else age(site.oldest_seconds),
+            "" if site.oldest_seconds is None else span(site.oldest_seconds),
             _some_missing(site),
         )
     _console().print(table)

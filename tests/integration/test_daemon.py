@@ -5,23 +5,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
+from testbed.installation import wait_for
+
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
-
-
-def wait_for(condition, seconds, what):
-    """Poll *condition* until it is truthy; its value."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 class Running:

@@ -134,9 +134,9 @@ class Run:
 def options(folder: Path) -> list[str]:
     said = {
         "--jobStore": f"file:{folder}/store",
-        "--workDir": f"{folder}/work",
+        "--workDir": f"{folder}/scratch",
         "--batchLogsDir": f"{folder}/logs",
-        "--tmp-outdir-prefix": f"{folder}/work/out.",
+        "--tmp-outdir-prefix": f"{folder}/scratch/out.",
         "--disableChaining": "True",
         "--retryCount": "0",
         "--outdir": f"{folder}/out",
@@ -158,7 +158,7 @@ def start(toil: Toil, name: str, *words: str, command: str = READ, more: str = "
     (folder / "wsclean_image.cwl").write_text(STEP.replace("COMMAND", json.dumps(command)) + more)
     inputs = [{"class": "Directory", "path": str(folder / ms)} for ms in ("L1.ms", "L2.ms")]
     (folder / "in.json").write_text(json.dumps({"ms": inputs}))
-    for sub in ("work", "logs", "out"):
+    for sub in ("scratch", "logs", "out"):
         (folder / sub).mkdir()
     own(folder, "alice")
     leader = toil.start(*words, *options(folder), folder=folder, SECRET=CANARY, **environment)
