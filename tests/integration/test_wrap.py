@@ -119,7 +119,7 @@ def test_one_bad_item_of_late_materialization_is_refused_before_submission(desk)
     done = desk.hydrator("wrap", "--", "condor_submit", "x.sub")
     assert done.returncode == 2
     assert "(item did = lofar:b" in done.stderr
-    assert desk.pool.jobs("true", "ClusterId") == []
+    assert desk.pool.jobs(f'Iwd == "{desk.folder}"', "ClusterId") == []
 
 
 def test_each_node_of_a_dag_runs_with_its_own_datasets(desk):
