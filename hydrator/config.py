@@ -173,6 +173,11 @@ class SubmitSettings(_Section):
     memory_gb: Annotated[float, Field(gt=0, le=65_536)] = 64
     disk_gb: Annotated[float, Field(gt=0, le=1_000_000)] = 100
     container: str | None = Field(None, description="an image for the job, as container_image")
+    daemon_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = Field(
+        None, description="where the daemon answers, for hosts that cannot read its state"
+    )
+    token_file: Path | None = Field(None, description="a file with our bearer token for the daemon")
+    ca_cert: Path | None = Field(None, description="who signed the daemon's certificate")
 
 
 class StorageArea(_Section):

@@ -121,9 +121,9 @@ def test_the_version_is_the_one_of_the_project():
     assert hydrator.__version__ == PROJECT["version"]
 
 
-def test_the_changelog_begins_with_this_version():
+def test_the_changelog_begins_with_what_is_unreleased_if_anything_then_this_version():
     versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert versions[0] == PROJECT["version"]
+    assert versions[1 if versions[0] == "Unreleased" else 0] == PROJECT["version"]
 
 
 @pytest.fixture(scope="module")
