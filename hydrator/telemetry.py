@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 import structlog
@@ -11,14 +11,34 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from .cycle import Report
 from .model import DatasetState, Origin, Publish, Withdraw, unix
+from .redact import Redactor
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_TRACEBACKS = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
 
 
-def configure_logs(level: str, style: str, stream: TextIO = sys.stderr) -> None:
+class _Redacting(logging.Formatter):
+    """Formats as another one does, and lets the finished line be looked through."""
+
+    def __init__(self, inner: logging.Formatter, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._inner = inner
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._redact(self._inner.format(record))
+
+
+def configure_logs(
+    level: str, style: str, stream: TextIO = sys.stderr, redact: Callable[[str], str] | None = None
+) -> None:
     """Send all logs, also those of libraries, to *stream*.
 
     ``auto`` is coloured on a terminal and JSON elsewhere; NO_COLOR is obeyed.
+    Tracebacks show no values of variables, and every line goes through
+    *redact*: logs are read by more people than secrets are meant for.
     """
     console = style == "console" or (style == "auto" and stream.isatty())
     colors = console and stream.isatty() and not os.environ.get("NO_COLOR")
@@ -30,16 +50,16 @@ def configure_logs(level: str, style: str, stream: TextIO = sys.stderr) -> None:
         structlog.processors.StackInfoRenderer(),
     ]
     last: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=colors)]
+        [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
         if console
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
     )
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter)
+    handler.setFormatter(_Redacting(formatter, redact or Redactor()))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
