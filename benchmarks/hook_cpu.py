@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry
 from hydrator import startd_cron
 from hydrator.cycle import Rules, think
 from hydrator.model import Replica, ReplicaState, Site, SiteAd, from_unix
-from hydrator.serve import Server, View, app
+from hydrator.serve import View, app
+from hydrator.server import Server
 from hydrator.store import State
 from testbed.pool import Pool, SiteSpec
 

@@ -20,7 +20,8 @@ from .config import Settings, load
 from .cycle import Cycle, Report
 from .errors import ConfigError, HydratorError
 from .model import Unseen
-from .serve import Server, View, app
+from .serve import View, app
+from .server import Server
 from .store import Store
 from .telemetry import Metrics, configure_logs, cycle_line
 from .wiring import Parts, assemble, system_clock

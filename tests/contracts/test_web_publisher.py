@@ -14,7 +14,8 @@ from starlette.routing import Route
 from adapters.web import Board, WebPublisher
 from hydrator.errors import PublishError
 from hydrator.model import PublishedAd, Site, Snapshot
-from hydrator.serve import Server, View, app
+from hydrator.serve import View, app
+from hydrator.server import Server
 from tests.contracts.publisher import PublisherContract
 from tests.factories import CAM, HOUR, L1, NOON, RAL, ad, demand
 
