@@ -11,7 +11,7 @@ import httpx
 
 from hydrator.errors import PublishError
 from hydrator.model import PublishedAd, Site, SiteAd, from_unix
-from hydrator.ports import Clock
+from hydrator.ports import Clock, Door
 
 READ_BACK_SECONDS: Final = 5.0
 
@@ -51,16 +51,15 @@ class WebPublisher:
 
     Args:
         board: what the server shows.
-        read_back_url: where the server answers, for example ``http://127.0.0.1:8080``;
-            None while it does not run.
+        door: how the server is reached; None while it does not run.
         clock: stamps when an ad was put up.
     """
 
     name = "http"
 
-    def __init__(self, board: Board, read_back_url: Callable[[], str | None], clock: Clock) -> None:
+    def __init__(self, board: Board, door: Callable[[], Door | None], clock: Clock) -> None:
         self._board = board
-        self._read_back_url = read_back_url
+        self._door = door
         self._clock = clock
         # no proxy of the environment stands between us and ourselves; no idle connection is kept
         self._client = httpx.Client(
@@ -71,9 +70,11 @@ class WebPublisher:
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """What the server shows now; see :class:`hydrator.ports.Publisher`."""
-        url = self._url()
+        door = self._open()
+        url = door.url
+        headers = {"Authorization": f"Bearer {door.token}"} if door.token else None
         try:
-            answer = self._client.get(f"{url.rstrip('/')}/v1/sites")
+            answer = self._client.get(f"{url.rstrip('/')}/v1/sites", headers=headers)
             answer.raise_for_status()
             rows = answer.json()["sites"]
             return {ad.site: ad for ad in map(_published_ad, rows)}
@@ -85,19 +86,19 @@ class WebPublisher:
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """Put *ads* on the board, unless no server shows it."""
-        self._url()
+        self._open()
         self._board.put(ads, self._clock())
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """Take the ads of *sites* off the board, unless no server shows it."""
-        self._url()
+        self._open()
         self._board.take(sites)
 
-    def _url(self) -> str:
-        url = self._read_back_url()
-        if url is None:
+    def _open(self) -> Door:
+        door = self._door()
+        if door is None:
             raise PublishError(self.name, "our HTTP server does not run, so nothing can be read back")
-        return url
+        return door
 
 
 def _published_ad(row: Mapping[str, Any]) -> PublishedAd:

@@ -12,6 +12,7 @@ import typer
 from . import __version__
 from .commands.rapthor import command as submit_rapthor
 from .commands.toil import toil_shim
+from .commands.token import token
 from .commands.why import why
 from .commands.wrap import filter_file, wrap
 from .commands.wrapper import wrapper
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 submit = typer.Typer(help="What jobs and pools need to use the data's place.", no_args_is_help=True)
 app.add_typer(submit, name="submit")
+app.add_typer(token, name="token")
 
 Config = Annotated[
     Path,

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -224,6 +225,14 @@ class FileOutlet(_Section):
     directory: Path = Path("/var/lib/classad-hydrator/ads")
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches *host*, an address or a name."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 class HttpOutlet(_Section):
     """The answers to hooks, people and programs."""
 
@@ -233,6 +242,21 @@ class HttpOutlet(_Section):
     max_age_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
         10, description="Cache-Control of an ad"
     )
+    tokens_file: Path | None = Field(
+        None, description="hashes of the tokens that may read, by hydrator token; without it all may"
+    )
+    behind_proxy: bool = Field(
+        False, description="a proxy with HTTPS stands in front, so that no token travels in clear"
+    )
+
+    @model_validator(mode="after")
+    def _no_token_in_clear(self) -> Self:
+        if self.enabled and self.tokens_file and not self.behind_proxy and not is_loopback(self.host):
+            raise ValueError(
+                f"tokens would travel in clear to {self.host}: listen on 127.0.0.1, "
+                "or set behind_proxy = true where a proxy with HTTPS stands in front"
+            )
+        return self
 
 
 class PublishSettings(_Section):

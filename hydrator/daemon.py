@@ -16,10 +16,12 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from . import __version__
-from .config import Settings, load
+from .access import Access
+from .config import HttpOutlet, Settings, load
 from .cycle import Cycle, Report
 from .errors import ConfigError, HydratorError
 from .model import Unseen
+from .ports import Door
 from .serve import View, app
 from .server import Server
 from .store import Store
@@ -100,21 +102,29 @@ class Daemon:
     def _url(self) -> str | None:
         return self._server.url if self._server else None
 
+    def _door(self) -> Door | None:
+        return self._server.door if self._server else None
+
     def _start(self) -> None:
         """Put the parts together; what was published last is served before anything is asked."""
         http = self._settings.publish.http
         board = self._parts.board if self._parts else None
-        url = self._url if http.enabled else None
-        self._parts = assemble(self._settings, system_clock, board=board, url=url)
+        door = self._door if http.enabled else None
+        self._parts = assemble(self._settings, system_clock, board=board, door=door)
         if self._parts.board and board is None:
             kept = [ad for ad in self._state.ads.values() if not self._parts.rules.retires(ad.site)]
             self._parts.board.put(kept, system_clock())
         if http.enabled and self._server is None:
-            asgi = app(self.view, self._registry, max_age=timedelta(seconds=http.max_age_seconds))
-            server = Server(asgi, http.host, http.port)
-            server.start()
-            self._server = server
+            self._server = self._listening(http)
         self._schedule(self._parts.cycle(self._state, self._store, system_clock))
+
+    def _listening(self, http: HttpOutlet) -> Server:
+        access = Access.open(http.tokens_file) if http.tokens_file else None
+        max_age = timedelta(seconds=http.max_age_seconds)
+        asgi = app(self.view, self._registry, max_age=max_age, access=access)
+        server = Server(asgi, http.host, http.port, token=access.own if access else None)
+        server.start()
+        return server
 
     def _schedule(self, cycle: Cycle) -> None:
         scheduler = BackgroundScheduler(
@@ -201,8 +211,6 @@ class Daemon:
             if self._server and fresh.publish.http != old.publish.http:
                 self._server.stop()
                 self._server = None
-                self._registry = CollectorRegistry()
-                self._metrics = Metrics(self._registry, __version__)
             self._start()
         except ConfigError as error:
             _log.error("reload failed, back to the old configuration", problems=error.problems)

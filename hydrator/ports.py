@@ -6,6 +6,7 @@ in-memory adapters join too.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -13,6 +14,14 @@ from .model import Did, PublishedAd, Queue, Site, SiteAd, Survey, Unseen
 
 Clock = Callable[[], datetime]
 """Answers the aware UTC time now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How our own HTTP server is reached from this machine: its URL, and a token where it asks for one."""
+
+    url: str
+    token: str | None = field(default=None, repr=False)
 
 
 class Catalogue(Protocol):

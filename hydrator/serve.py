@@ -29,6 +29,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import page
+from .access import Access, Grant, Refused, Role
 from .errors import BadDid
 from .model import Demand, Did, Fact, Site, SiteAd, Snapshot, parse_did, unix
 
@@ -55,6 +56,12 @@ _SECURITY_HEADERS: Final = {
 }
 
 
+_REFUSAL_HEADERS: Final[Mapping[int, dict[str, str]]] = {
+    401: {"WWW-Authenticate": 'Bearer realm="classad-hydrator", Basic realm="classad-hydrator"'},
+    503: {"Retry-After": RETRY_AFTER},
+}
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """What is answered from, at one moment.
@@ -78,12 +85,18 @@ class Refusal(HTTPException):
     def __init__(
         self, status: int, error: str, detail: str, more: Mapping[str, object] | None = None
     ) -> None:
-        super().__init__(status, detail, {"Retry-After": RETRY_AFTER} if status == 503 else None)
+        super().__init__(status, detail, _REFUSAL_HEADERS.get(status))
         self.error = error
         self.more = more or {}
 
 
-def app(view: Callable[[], View], registry: CollectorRegistry, *, max_age: timedelta) -> Starlette:
+def app(
+    view: Callable[[], View],
+    registry: CollectorRegistry,
+    *,
+    max_age: timedelta,
+    access: Access | None = None,
+) -> Starlette:
     """Build the ASGI app that answers from *view*.
 
     Args:
@@ -91,15 +104,19 @@ def app(view: Callable[[], View], registry: CollectorRegistry, *, max_age: timed
         registry: whose metrics ``/metrics`` shows; requests are counted there
             too, and counted on when another app is built on it.
         max_age: how long caches between us and the hooks may keep an ad.
+        access: decides who may ask what; everybody may ask everything without it.
     """
-    answers = _Answers(view, registry, max_age)
+    answers = _Answers(view, registry, max_age, shared=access is None)
+    read = [Middleware(_Doorkeeper, access=access, need=Role.READ)]
+    ad = [Middleware(_Doorkeeper, access=access, need=Role.SITE)]
     routes = [
-        Route("/", answers.page),
-        Route("/v1/sites", answers.sites),
+        Route("/", answers.page, middleware=read),
+        Route("/v1/sites", answers.sites, middleware=read),
         # a site's name may contain "/", which arrives decoded
-        Route("/v1/sites/{site:path}/ad", answers.ad),
-        Route("/v1/datasets", answers.datasets),
-        Route("/metrics", answers.metrics),
+        Route("/v1/sites/{site:path}/ad", answers.ad, middleware=ad),
+        Route("/v1/datasets", answers.datasets, middleware=read),
+        Route("/metrics", answers.metrics, middleware=read),
+        # open to all: orchestrators ask without credentials, and learn one word
         Route("/healthz", answers.healthz),
         Route("/readyz", answers.readyz),
     ]
@@ -124,11 +141,13 @@ class _Rendered:
 class _Answers:
     """The endpoints. Async ones run in the event loop, the others in its threads."""
 
-    def __init__(self, view: Callable[[], View], registry: CollectorRegistry, max_age: timedelta) -> None:
+    def __init__(
+        self, view: Callable[[], View], registry: CollectorRegistry, max_age: timedelta, *, shared: bool
+    ) -> None:
         self._view = view
         self._registry = registry
         self._cache_control = (
-            f"public, max-age={int(max_age.total_seconds())}, "
+            f"{'public' if shared else 'private'}, max-age={int(max_age.total_seconds())}, "
             f"stale-if-error={int(STALE_IF_ERROR.total_seconds())}"
         )
         self._rendered: dict[Site, _Rendered] = {}  # touched by the event loop only
@@ -138,7 +157,7 @@ class _Answers:
         view = self._view()
         ad = view.ads.get(Site(request.path_params["site"]))
         if ad is None:
-            raise _no_ad(view, request.path_params["site"])
+            raise _no_ad(view, request.path_params["site"], name_others=_may_read(request.scope))
         etag = f'"{ad.generation}"'
         headers = {
             "ETag": etag,
@@ -206,11 +225,11 @@ class _Answers:
         return _body(request, html.encode(), "text/html; charset=utf-8")
 
 
-def _no_ad(view: View, site: str) -> Refusal:
+def _no_ad(view: View, site: str, *, name_others: bool) -> Refusal:
     """Before the first complete state an unknown site is no fact yet, so hooks are told to wait."""
     if view.ready is not None:
         return Refusal(503, "not ready", view.ready, {"ready": False})
-    near = _nearby(site, view.ads)
+    near = _nearby(site, view.ads) if name_others else []
     hint = f"did you mean {', '.join(map(repr, near))}?" if near else "GET /v1/sites lists those known"
     more = {"nearby": near}
     return Refusal(404, "unknown site", f"no ad for site {site[:MAX_NAME_COMPARED]!r}; {hint}", more)
@@ -422,6 +441,35 @@ class _Gate:
                 await answer(scope, receive, sending)
         finally:
             self._metrics.count(scope, status, time.perf_counter() - began)
+
+
+class _Doorkeeper:
+    """Before one route: whoever has no token that allows it is refused."""
+
+    def __init__(self, inner: ASGIApp, access: Access | None, need: Role) -> None:
+        self._inner = inner
+        self._access = access
+        self._need = need
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._access is not None:
+            site = scope["path_params"].get("site")
+            try:
+                scope["grant"] = self._access.check(
+                    Headers(scope=scope).get("Authorization"), self._need, site
+                )
+            except Refused as refused:
+                raise Refusal(refused.status, _REFUSED[refused.status], str(refused)) from refused
+        await self._inner(scope, receive, send)
+
+
+_REFUSED: Final = {401: "not authenticated", 403: "not authorized", 503: "not ready"}
+
+
+def _may_read(scope: Scope) -> bool:
+    """Whether the names of other sites are for whoever asks."""
+    grant: Grant | None = scope.get("grant")
+    return grant is None or grant.role is Role.READ
 
 
 def _beyond_limits(scope: Scope) -> Refusal | None:

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from .errors import ConfigError
+from .ports import Door
 
 MAX_HEAD_BYTES: Final = 32_768
 
@@ -33,12 +34,14 @@ class Server:
         asgi: what :func:`hydrator.serve.app` builds.
         host: an address or a name of this machine; ``0.0.0.0`` or ``::`` for all of them.
         port: 0 to 65535; 0 takes a free one, and ``url`` says which.
+        token: what we show when we ask ourselves.
     """
 
-    def __init__(self, asgi: ASGIApp, host: str, port: int) -> None:
+    def __init__(self, asgi: ASGIApp, host: str, port: int, *, token: str | None = None) -> None:
         self._asgi = asgi
         self._host = host
         self._port = port
+        self._token = token
         self._url: str | None = None
         self._uvicorn: _Uvicorn | None = None
         self._thread: threading.Thread | None = None
@@ -47,6 +50,12 @@ class Server:
     def url(self) -> str | None:
         """``http://host:port`` as this machine reaches it, or None while it does not run."""
         return self._url if self._thread is not None and self._thread.is_alive() else None
+
+    @property
+    def door(self) -> Door | None:
+        """How this machine reaches it, or None while it does not run."""
+        url = self.url
+        return Door(url, self._token) if url else None
 
     def start(self, timeout: timedelta = timedelta(seconds=10)) -> None:
         """Return once requests are answered; starting what runs is no error.

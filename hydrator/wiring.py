@@ -21,7 +21,7 @@ from .errors import ConfigError, PoolError
 from .model import parse_did
 from .plan import Policy
 from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
-from .ports import Catalogue, Clock
+from .ports import Catalogue, Clock, Door
 from .store import State, Store
 
 _MARGIN = timedelta(minutes=15)
@@ -80,11 +80,11 @@ def assemble(
     clock: Clock,
     *,
     board: Board | None = None,
-    url: Callable[[], str | None] | None = None,
+    door: Callable[[], Door | None] | None = None,
 ) -> Parts:
     """Build all that *settings* name.
 
-    *url* tells where our HTTP server answers; without it there is none, and
+    *door* tells how our HTTP server is reached; without it there is none, and
     nothing is published to it. *board* is what it served before a reload.
 
     Raises:
@@ -92,11 +92,11 @@ def assemble(
     """
     needs_pool = settings.demand.ask_schedds or settings.publish.collector.enabled
     client = condor_client(settings) if needs_pool else None
-    board = (board or Board()) if url and settings.publish.http.enabled else None
+    board = (board or Board()) if door and settings.publish.http.enabled else None
     return Parts(
         catalogues=_catalogues(settings, clock),
         client=client,
-        outlets=tuple(_outlets(settings, clock, client, board, url)),
+        outlets=tuple(_outlets(settings, clock, client, board, door)),
         queues=ScheddQueues(client, clock) if client and settings.demand.ask_schedds else None,
         rules=rules(settings),
         board=board,
@@ -224,15 +224,15 @@ def _outlets(
     clock: Clock,
     client: CondorClient | None,
     board: Board | None,
-    url: Callable[[], str | None] | None,
+    door: Callable[[], Door | None] | None,
 ) -> Sequence[Outlet]:
     outlets = []
     publish = settings.publish
     always = Policy(refresh_after=timedelta(0), expires=False)
     if publish.file.enabled:
         outlets.append(Outlet(AdFilePublisher(publish.file.directory, clock), always))
-    if board is not None and url is not None:
-        outlets.append(Outlet(WebPublisher(board, url, clock), always))
+    if board is not None and door is not None:
+        outlets.append(Outlet(WebPublisher(board, door, clock), always))
     if publish.collector.enabled and client:
         lifetime = timedelta(seconds=publish.collector.lifetime_seconds)
         policy = Policy(refresh_after=min(lifetime / 3, timedelta(minutes=5)), expires=True)

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from adapters.web import Board, WebPublisher
 from hydrator.errors import PublishError
 from hydrator.model import PublishedAd, Site, Snapshot
+from hydrator.ports import Door
 from hydrator.serve import View, app
 from hydrator.server import Server
 from tests.contracts.publisher import PublisherContract
@@ -44,7 +45,7 @@ def server(board):
 
 @pytest.fixture
 def publisher(board, server):
-    return WebPublisher(board, lambda: server.url, lambda: NOON)
+    return WebPublisher(board, lambda: server.door, lambda: NOON)
 
 
 class TestWebPublisher(PublisherContract):
@@ -53,7 +54,7 @@ class TestWebPublisher(PublisherContract):
         self.board, self.server = board, server
 
     def publisher(self) -> WebPublisher:
-        return WebPublisher(self.board, lambda: self.server.url, lambda: NOON)
+        return WebPublisher(self.board, lambda: self.server.door, lambda: NOON)
 
     def unreachable(self) -> WebPublisher:
         return WebPublisher(self.board, lambda: None, lambda: NOON)
@@ -92,7 +93,7 @@ def test_a_server_that_went_away_is_an_error_and_not_empty(board):
     with serving(board) as server:
         url = server.url
     with pytest.raises(PublishError, match="cannot read back"):
-        WebPublisher(board, lambda: url, lambda: NOON).published()
+        WebPublisher(board, lambda: Door(url), lambda: NOON).published()
 
 
 def test_a_proxy_in_the_environment_is_not_asked(board, server, monkeypatch):
@@ -100,7 +101,7 @@ def test_a_proxy_in_the_environment_is_not_asked(board, server, monkeypatch):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    publisher = WebPublisher(board, lambda: server.url, lambda: NOON)
+    publisher = WebPublisher(board, lambda: server.door, lambda: NOON)
     publisher.publish([ad(L1)])
     assert list(publisher.published()) == [CAM]
 
@@ -124,12 +125,12 @@ def test_another_server_on_our_port_is_an_error_and_not_empty(board, body):
 
     asgi = Starlette(routes=[Route("/v1/sites", answer)])
     with Server(asgi, "127.0.0.1", 0) as other, pytest.raises(PublishError, match="garbled"):
-        WebPublisher(board, lambda: other.url, lambda: NOON).published()
+        WebPublisher(board, lambda: other.door, lambda: NOON).published()
 
 
 def test_a_server_that_fails_is_an_error(board):
     with Server(Starlette(), "127.0.0.1", 0) as other, pytest.raises(PublishError, match="404"):
-        WebPublisher(board, lambda: other.url, lambda: NOON).published()
+        WebPublisher(board, lambda: other.door, lambda: NOON).published()
 
 
 def test_a_reader_of_the_board_keeps_what_it_saw(board):

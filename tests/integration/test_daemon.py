@@ -206,3 +206,28 @@ def test_every_publisher_can_be_switched_off(daemon):
     refused = daemon.command("once")
     assert refused.returncode == 2
     assert "every publisher is switched off" in refused.stderr
+
+
+def test_with_a_tokens_file_the_daemon_still_reads_back_what_it_serves(daemon):
+    daemon.configure('tokens_file = "tokens"')
+    token = daemon.command("token", "new", "--site", "CAM").stdout.strip()
+    daemon.start()
+    ours = {"Authorization": f"Bearer {token}"}
+    url = f"http://127.0.0.1:{daemon.port}/v1/sites"
+    assert httpx.get(f"{url}/CAM/ad", trust_env=False).status_code == 401
+    assert httpx.get(f"{url}/CAM/ad", headers=ours, trust_env=False).status_code == 200
+    assert httpx.get(f"{url}/RAL/ad", headers=ours, trust_env=False).status_code == 403
+
+    def read_back() -> bool:
+        rows = json.loads(daemon.command("status", "--json").stdout)["publishers"]
+        return {row["publisher"]: row["error"] for row in rows} == {"file": None, "http": None}
+
+    wait_for(read_back, 10, "a cycle that reads back what it serves")
+    assert token not in daemon.log.read_text()
+
+
+def test_a_tokens_file_that_is_not_there_is_told_with_exit_2(daemon):
+    daemon.configure('tokens_file = "nowhere"')
+    refused = daemon.command("run")
+    assert (refused.returncode, "publish.http.tokens_file" in refused.stderr) == (2, True)
+    assert "Traceback" not in refused.stderr

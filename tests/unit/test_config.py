@@ -403,3 +403,17 @@ def test_no_line_of_the_example_looks_like_an_option_and_is_none():
 def test_the_example_names_every_option_there_is():
     written = set(_written(tomllib.loads(_uncommented(EXAMPLE.read_text()))))
     assert set(_keys(Settings)) - written == set()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "hydrator.example.org", "192.0.2.1"])
+def test_tokens_are_not_served_in_clear_to_other_machines(problems, loaded, host):
+    http = f'[publish.http]\ntokens_file = "tokens"\nhost = "{host}"\n'
+    [problem] = problems(http + FILE)
+    assert problem.startswith(f"publish.http: tokens would travel in clear to {host}")
+    assert loaded(http + "behind_proxy = true\n" + FILE).publish.http.host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
+def test_tokens_over_loopback_are_fine(loaded, tmp_path, host):
+    http = f'[publish.http]\ntokens_file = "tokens"\nhost = "{host}"\n'
+    assert loaded(http + FILE).publish.http.tokens_file == tmp_path / "tokens"

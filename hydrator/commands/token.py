@@ -1,0 +1,148 @@
+"""``hydrator token``: makes, lists and revokes the tokens that the HTTP answers ask for."""
+
+import fcntl
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import ConfigError
+
+token = typer.Typer(help="Tokens for the HTTP answers: who may read what.", no_args_is_help=True)
+
+Config = Annotated[
+    Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")]
+_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+
+
+@token.command()
+def new(
+    config: Config = _DEFAULT_CONFIG,
+    site: Annotated[str | None, typer.Option(help="For the ad of this site, and nothing else.")] = None,
+    role: Annotated[
+        str | None, typer.Option(help="read: all that is published; submit: names of private datasets.")
+    ] = None,
+) -> None:
+    """Print a new token, this once; the tokens file keeps its hash. The daemon needs no restart."""
+    from ..access import Role, new_token, with_grant
+    from ..model import Site
+    from ..wiring import system_clock
+
+    if (site is None) == (role is None):
+        raise ConfigError(["give either --site NAME or --role read|submit"])
+    if role not in (None, Role.READ, Role.SUBMIT):
+        raise ConfigError([f"--role {role!r}: it is read or submit; for a site give --site NAME"])
+    if site is not None and (not site.strip() or not site.isprintable() or site != site.strip()):
+        raise ConfigError([f"--site {site!r}: is no site's name"])
+    kind = Role.SITE if site is not None else Role(str(role))
+    made = f"{system_clock():%Y-%m-%d}"
+    text, grant = new_token(kind, Site(site) if site is not None else None, made)
+    file = _tokens_file(config)
+    with _changing(file):
+        _replace(file, with_grant(_text(file), grant))
+    print(text)
+    print(f"hydrator: {grant.key} is for {grant.what}; {file} keeps its hash", file=sys.stderr)
+
+
+@token.command("list")
+def list_(config: Config = _DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Print whom tokens were made for; the tokens themselves are on no disk."""
+    import json
+
+    from ..access import grants_in
+
+    grants, problems = grants_in(_text(_tokens_file(config)))
+    if as_json:
+        print(json.dumps([{"key": g.key, "made": g.made, "role": g.what} for g in grants], indent=2))
+    else:
+        for grant in grants:
+            print(f"{grant.key}  {grant.made}  {grant.what}")
+    for problem in problems:
+        print(f"hydrator: {problem}", file=sys.stderr)
+
+
+@token.command()
+def revoke(
+    key: Annotated[str, typer.Argument(help="The first column of `hydrator token list`.")],
+    config: Config = _DEFAULT_CONFIG,
+) -> None:
+    """Let a token open nothing any more; the daemon needs no restart."""
+    from ..access import without
+
+    if not re.fullmatch(r"[0-9a-f]{8,64}", key):
+        raise ConfigError([f"{key!r} is no token's key; see hydrator token list"])
+    file = _tokens_file(config)
+    with _changing(file):
+        text, gone = without(_text(file), key)
+        if not gone:
+            raise ConfigError([f"{file} has no token {key}; see hydrator token list"])
+        _replace(file, text)
+    for grant in gone:
+        print(f"revoked {grant.key}, which was for {grant.what}")
+
+
+def _tokens_file(config: Path) -> Path:
+    from ..config import load
+
+    file = load(config).publish.http.tokens_file
+    if file is None:
+        raise ConfigError([f"{config}: publish.http.tokens_file is not set: name the file that keeps hashes"])
+    return file.resolve()
+
+
+def _text(file: Path) -> str:
+    """What *file* says; nothing where it is not there yet."""
+    from ..access import read_private
+
+    try:
+        return read_private(file)[0]
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ConfigError([f"{file}: {error.strerror or error}"]) from error
+
+
+@contextmanager
+def _changing(file: Path) -> Iterator[None]:
+    """One change of *file* at a time: the folder is locked, since the file itself is replaced."""
+    try:
+        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ConfigError([f"{file.parent}: {error.strerror}"]) from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _replace(file: Path, text: str) -> None:
+    """Put *text* in place of *file* at once, with the owner and mode it has.
+
+    A new file is for its owner alone: whoever owns the folder, so that root
+    can make tokens for a daemon that runs as somebody else.
+    """
+    draft = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        known = file.exists()
+        facts = (file if known else file.parent).stat()
+        mode = facts.st_mode & 0o755 if known else 0o600
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            if os.geteuid() == 0:
+                os.fchown(descriptor, facts.st_uid, facts.st_gid)
+            os.fchmod(descriptor, mode)
+            opened.write(text.encode("utf-8", "replace"))
+            opened.flush()
+            os.fsync(descriptor)
+        draft.replace(file)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise ConfigError([f"{file}: {error.strerror}; the old one stays"]) from error

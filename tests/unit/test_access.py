@@ -1,0 +1,327 @@
+"""Who may read what over HTTP: tokens, the file of their hashes, and what a request with one gets."""
+
+import base64
+import re
+import stat
+from datetime import timedelta
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from hydrator.access import Access, Refused, Role, digest, grants_in, new_token, with_grant, without
+from hydrator.cli import main
+from hydrator.errors import ConfigError
+from hydrator.model import Site, Snapshot
+from hydrator.serve import View, app
+from hydrator.server import Server
+from tests.factories import CAM, L1, NOON, RAL, ad, demand
+
+DAY = "2026-11-21"
+AWKWARD = Site("Žilina (CZ/2) 50% ad:x#")
+
+
+def write(file, text):
+    fresh = file.with_name("fresh")
+    fresh.write_text(text, "utf-8")
+    fresh.chmod(0o600)
+    fresh.rename(file)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A tokens file with one token of each kind: the tokens by name, and the file."""
+    kinds = {"cam": (Role.SITE, CAM), "ral": (Role.SITE, RAL), "read": (Role.READ, None)}
+    kinds["submit"] = (Role.SUBMIT, None)
+    tokens, text = {}, ""
+    for name, (role, site) in kinds.items():
+        tokens[name], grant = new_token(role, site, DAY)
+        text = with_grant(text, grant)
+    write(tmp_path / "tokens", text)
+    return tokens, tmp_path / "tokens"
+
+
+def status(access, token, need, site=None):
+    try:
+        access.check(f"Bearer {token}", need, site)
+    except Refused as refused:
+        return refused.status
+    return 200
+
+
+# the decision
+
+
+def test_each_role_opens_what_it_is_for_and_nothing_else(made):
+    tokens, file = made
+    access = Access.open(file)
+    asked = [(Role.SITE, CAM), (Role.SITE, RAL), (Role.READ, None), (Role.SUBMIT, None)]
+    opened = {name: [status(access, token, *each) for each in asked] for name, token in tokens.items()}
+    assert opened == {
+        "cam": [200, 403, 403, 403],
+        "ral": [403, 200, 403, 403],
+        "read": [200, 200, 200, 403],
+        "submit": [403, 403, 403, 200],
+    }
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Digest x", "Basic !!", "Basic eA=="])
+def test_without_a_token_the_answer_is_401(made, header):
+    with pytest.raises(Refused, match="a token is needed") as refused:
+        Access.open(made[1]).check(header, Role.READ)
+    assert refused.value.status == 401
+
+
+def test_a_token_nobody_made_is_401_and_so_is_the_hash_of_one(made):
+    tokens, file = made
+    access = Access.open(file)
+    assert status(access, "hydrator_guessed", Role.READ) == 401
+    assert status(access, digest(tokens["read"]), Role.READ) == 401
+
+
+def test_a_browser_may_send_the_token_as_password(made):
+    tokens, file = made
+    basic = base64.b64encode(f"me:{tokens['read']}".encode()).decode()
+    assert Access.open(file).check(f"basic {basic}", Role.READ).role is Role.READ
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory):
+    file = tmp_path_factory.mktemp("access") / "tokens"
+    write(file, new_token(Role.READ, None, DAY)[1].line)
+    return Access.open(file)
+
+
+@given(st.text(max_size=80) | st.binary(max_size=40).map(lambda raw: base64.b64encode(raw).decode()))
+def test_no_header_lets_anybody_in_or_breaks_the_check(lasting, header):
+    for sent in (header, f"Bearer {header}", f"Basic {header}"):
+        with pytest.raises(Refused) as refused:
+            lasting.check(sent, Role.READ)
+        assert refused.value.status == 401
+
+
+def test_the_file_holds_no_token(made):
+    tokens, file = made
+    text = file.read_text()
+    assert all(token not in text for token in tokens.values())
+    assert all(digest(token) in text for token in tokens.values())
+    assert all(re.fullmatch(r"hydrator_[A-Za-z0-9_-]{43}", token) for token in tokens.values())
+
+
+# the file changes
+
+
+def test_a_revoked_token_opens_nothing_any_more_without_a_restart(made):
+    tokens, file = made
+    access = Access.open(file)
+    assert status(access, tokens["read"], Role.READ) == 200
+    write(file, without(file.read_text(), digest(tokens["read"])[:12])[0])
+    assert status(access, tokens["read"], Role.READ) == 401
+    assert status(access, tokens["cam"], Role.SITE, CAM) == 200
+
+
+def test_a_new_token_opens_without_a_restart(made):
+    _, file = made
+    access = Access.open(file)
+    token, grant = new_token(Role.READ, None, DAY)
+    write(file, with_grant(file.read_text(), grant))
+    assert status(access, token, Role.READ) == 200
+
+
+def test_a_file_that_went_away_lets_nobody_in_and_tells_nobody_that_a_token_is_wrong(made):
+    tokens, file = made
+    access = Access.open(file)
+    file.rename(file.with_name("elsewhere"))
+    assert status(access, tokens["read"], Role.READ) == 503
+    file.with_name("elsewhere").rename(file)
+    assert status(access, tokens["read"], Role.READ) == 200
+
+
+def test_a_file_that_others_may_write_is_not_believed(made):
+    tokens, file = made
+    access = Access.open(file)
+    file.chmod(0o622)
+    assert status(access, tokens["read"], Role.READ) == 503
+    with pytest.raises(ConfigError, match="others may write in it: chmod 600"):
+        Access.open(file)
+
+
+def test_a_line_that_cannot_be_read_opens_nothing_and_the_others_still_count(made):
+    tokens, file = made
+    broken = file.read_text().replace(" submit", " root").replace("site:RAL", "site:")
+    write(file, broken)
+    access = Access.open(file)
+    assert status(access, tokens["submit"], Role.SUBMIT) == 401
+    assert status(access, tokens["ral"], Role.SITE, RAL) == 401
+    assert status(access, tokens["cam"], Role.SITE, CAM) == 200
+    assert grants_in(broken)[1] == (
+        "line 3 is not HASH DATE ROLE with role read, submit or site:NAME",
+        "line 5 is not HASH DATE ROLE with role read, submit or site:NAME",
+    )
+
+
+def test_the_daemons_own_token_reads_and_is_in_no_file(made):
+    access = Access.open(made[1])
+    assert status(access, access.own, Role.READ) == 200
+    assert digest(access.own) not in made[1].read_text()
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_reading_of_a_tokens_file(text):
+    grants, _ = grants_in(text)
+    assert grants_in("".join(grant.line for grant in grants)) == (grants, ())
+
+
+@given(st.text(min_size=1, max_size=30).filter(lambda name: name.isprintable() and name == name.strip()))
+def test_a_site_of_any_printable_name_has_its_token(name):
+    _, grant = new_token(Role.SITE, Site(name), DAY)
+    assert grants_in(with_grant("# mine", grant)) == ((grant,), ())
+
+
+# over HTTP
+
+
+@pytest.fixture
+def served(made):
+    tokens, file = made
+    ads = {site: ad(L1, site=site) for site in (CAM, RAL, AWKWARD)}
+    view = View(ads=ads, snapshot=Snapshot({}), demand=demand(), ready=None, now=NOON)
+    access = Access.open(file)
+    asgi = app(lambda: view, CollectorRegistry(), max_age=timedelta(seconds=10), access=access)
+    with Server(asgi, "127.0.0.1", 0, token=access.own) as server:
+
+        def ask(path, name=None):
+            headers = {"Authorization": f"Bearer {tokens[name]}"} if name else {}
+            return httpx.get(server.url + path, headers=headers, trust_env=False)
+
+        yield ask
+
+
+READ_ONLY = ["/", "/v1/sites", "/v1/datasets", "/metrics"]
+
+
+def test_a_glidein_reads_the_ad_of_its_own_site_and_no_other(served):
+    assert served("/v1/sites/CAM/ad", "cam").text == ad(L1, site=CAM).text
+    other = served("/v1/sites/RAL/ad", "cam")
+    assert (other.status_code, other.json()["error"]) == (403, "not authorized")
+    assert "DataLocality" not in other.text
+
+
+def test_a_site_is_told_the_same_of_sites_that_are_there_and_of_those_that_are_not(served):
+    assert served("/v1/sites/RAL/ad", "cam").json() == served("/v1/sites/NONE/ad", "cam").json()
+
+
+def test_a_site_whose_ad_is_not_there_learns_no_other_sites_name(served, made):
+    tokens, file = made
+    tokens["camm"], grant = new_token(Role.SITE, Site("CAMM"), DAY)
+    write(file, with_grant(file.read_text(), grant))
+    unknown = served("/v1/sites/CAMM/ad", "camm")
+    assert (unknown.status_code, unknown.json()["nearby"]) == (404, [])
+    assert served("/v1/sites/CAMM/ad", "read").json()["nearby"] == ["CAM"]
+
+
+@pytest.mark.parametrize("path", [*READ_ONLY, "/v1/sites/CAM/ad"])
+def test_everything_but_health_asks_for_a_token(served, path):
+    answer = served(path)
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
+    assert answer.json()["error"] == "not authenticated"
+    assert served(path, "read").status_code == 200
+    assert served(path, "submit").status_code == 403
+
+
+@pytest.mark.parametrize("path", READ_ONLY)
+def test_a_site_reads_nothing_but_its_ad(served, path):
+    assert served(path, "cam").status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_health_is_open(served, path):
+    assert served(path).status_code == 200
+
+
+def test_no_cache_between_us_may_give_a_sites_ad_to_another(served):
+    assert served("/v1/sites/CAM/ad", "cam").headers["Cache-Control"].startswith("private, ")
+
+
+def test_a_token_in_the_url_is_no_token(served, made):
+    assert served(f"/v1/sites?token={made[0]['read']}").status_code == 401
+
+
+# the command
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[[catalogue]]\ntype = "file"\npath = "c.toml"\n[publish.http]\ntokens_file = "tokens"\n'
+    )
+
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["hydrator", "token", *words, "--config", str(config)])
+        try:
+            main()
+            status = 0
+        except SystemExit as end:
+            status = end.code or 0
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return run
+
+
+def test_a_token_is_printed_once_and_its_hash_kept_for_its_owner_alone(command, tmp_path):
+    code, out, err = command("new", "--site", AWKWARD)
+    token = out.strip()
+    access = Access.open(tmp_path / "tokens")
+    assert (code, status(access, token, Role.SITE, AWKWARD)) == (0, 200)
+    assert token not in err + (tmp_path / "tokens").read_text()
+    assert stat.S_IMODE((tmp_path / "tokens").stat().st_mode) == 0o600
+    assert [each.name for each in tmp_path.iterdir() if "new" in each.name] == []
+
+
+def test_tokens_are_listed_and_revoked_by_their_key(command, tmp_path):
+    _, first, _ = command("new", "--role", "read")
+    _, second, _ = command("new", "--role", "submit")
+    _, listed, _ = command("list")
+    assert [line.split()[2] for line in listed.splitlines()] == ["read", "submit"]
+    code, told, _ = command("revoke", listed.split()[0])
+    access = Access.open(tmp_path / "tokens")
+    assert (code, "was for read" in told) == (0, True)
+    assert status(access, first.strip(), Role.READ) == 401
+    assert status(access, second.strip(), Role.SUBMIT) == 200
+
+
+def test_a_change_keeps_mode_comments_and_lines_of_others(command, tmp_path):
+    file = tmp_path / "tokens"
+    file.write_text("# ours\nnonsense")
+    file.chmod(0o640)
+    command("new", "--role", "read")
+    assert file.read_text().startswith("# ours\nnonsense\n")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["new"], "give either --site NAME or --role read|submit"),
+        (["new", "--site", "A", "--role", "read"], "give either"),
+        (["new", "--role", "site"], "it is read or submit"),
+        (["new", "--site", "A\nB"], "is no site's name"),
+        (["revoke", "ab"], "is no token's key"),
+        (["revoke", "0123456789ab"], "has no token 0123456789ab"),
+    ],
+)
+def test_a_wrong_command_is_one_sentence_and_exit_2(command, words, told):
+    code, out, err = command(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert told in err
+
+
+def test_a_configuration_without_a_tokens_file_says_so(command, tmp_path):
+    (tmp_path / "config.toml").write_text('[[catalogue]]\ntype = "file"\npath = "c.toml"\n')
+    code, _, err = command("new", "--role", "read")
+    assert (code, "publish.http.tokens_file is not set" in err) == (2, True)
