@@ -38,7 +38,8 @@ class Result:
     """What one run of one benchmark measured.
 
     ``how`` says in sentences what was done and why it is fair; ``raw`` has the samples;
-    ``versions`` what else was measured than this project, such as HTCondor.
+    ``versions`` what else was measured than this project, such as HTCondor; ``command`` is what makes
+    it again, where it is not ``python -m benchmarks NAME``.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Result:
     how: str
     raw: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    command: str | None = None
 
     def written(self, folder: Path, *, quick: bool) -> Path:
         """Write it to *folder* as JSON, with the date, the machine and the command that makes it again."""
@@ -54,7 +56,7 @@ class Result:
         document = {
             "name": self.name,
             "date": datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "command": " ".join(words),
+            "command": self.command or " ".join(words),
             "quick": quick,
             "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
             "versions": {"Python": platform.python_version(), **self.versions},

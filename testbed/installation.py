@@ -114,6 +114,12 @@ class Installation:
         return f"http://127.0.0.1:{self._port}"
 
     @property
+    def pid(self) -> int:
+        """The process of the daemon that was started last."""
+        assert self._daemon is not None
+        return self._daemon.pid
+
+    @property
     def log(self) -> str:
         """What the daemon logged."""
         return (self.home / "log").read_text("utf-8")

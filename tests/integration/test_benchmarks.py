@@ -3,9 +3,11 @@
 import json
 import math
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from benchmarks import soak
 from benchmarks.__main__ import NAMES, main
 from benchmarks.record import update_readme
 
@@ -50,3 +52,28 @@ def test_an_unknown_name_is_refused(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["nonsense"])
     assert "no benchmark nonsense: choose from core" in capsys.readouterr().err
+
+
+def test_a_soak_leaves_what_it_saw_and_a_plot(htcondor_release: str, tmp_path, monkeypatch):
+    monkeypatch.setenv("HYDRATOR_TEST_HTCONDOR", htcondor_release)
+    soak.main(["--minutes", "0.5", "--results", str(tmp_path)])  # too short to judge growth by
+    document = json.loads((tmp_path / "soak.json").read_text("utf-8"))
+    assert set(document) == FIELDS
+    assert document["raw"]["samples"]
+    assert {what for _, what in document["raw"]["faults"]} == {
+        *("tear", "restart_collector", "kill_child", "reload")
+    }
+    assert document["raw"]["wrong"] == []
+    assert ET.parse(tmp_path / "soak.svg").getroot().tag.endswith("svg")
+
+
+def test_growth_is_judged_within_each_life_of_a_process():
+    grows = [
+        (float(t), 10.0 + t / 3600, life)
+        for life, begin in (("a", 0), ("b", 900))
+        for t in range(begin, begin + 600, 60)
+    ]
+    restarted = [(seconds, value - (5 if life == "b" else 0), life) for seconds, value, life in grows]
+    assert soak.slope(grows) == pytest.approx(1.0)
+    assert soak.slope(restarted) == pytest.approx(1.0)
+    assert soak.slope([(0.0, 3.0, 0)]) == 0.0
