@@ -1,0 +1,126 @@
+"""How much of each dataset is where: the cheap rows tell whom to count file by file."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+
+from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
+from hydrator.model import Did
+
+from ._rucio_ask import Asker, split
+from ._rucio_poll import Poll
+from ._rucio_rows import Count, DatasetRow, amount, counted, dataset_rows, record
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A dataset counted at *at*; *agreed* when the cheap rows, *stamp*, said the same."""
+
+    at: datetime
+    stamp: tuple[object, ...]
+    agreed: bool
+    counts: Mapping[str, Count]
+    empty: bool
+
+    def settled(self, rows: Sequence[DatasetRow]) -> bool:
+        """Whether nothing can be moving: each element that a rule names or that has files is whole."""
+        names = {row.storage for row in rows}
+        return bool(names) and all(
+            name in self.counts and self.counts[name].complete for name in names | self.counts.keys()
+        )
+
+
+class Counts:
+    """What was counted of each dataset, and the budget for counting more."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._counted: dict[Did, Counted] = {}
+
+    def read(self, poll: Poll, dids: AbstractSet[Did]) -> Mapping[Did, tuple[Counted, list[DatasetRow]]]:
+        """The counts and the cheap rows of *dids*, less those that got lost on the way."""
+        dids = dids - poll.lost.keys()
+        cheap = self._cheap_rows(poll, dids)
+        for did in self._counted.keys() - dids:
+            del self._counted[did]
+        dids = dids - poll.lost.keys()
+        self._count(poll, {did: cheap[did] for did in dids if not self._believed(did, cheap[did], poll.at)})
+        return {did: (self._counted[did], cheap[did]) for did in dids - poll.lost.keys()}
+
+    def _cheap_rows(self, poll: Poll, dids: AbstractSet[Did]) -> Mapping[Did, list[DatasetRow]]:
+        rows: dict[Did, list[DatasetRow]] = {did: [] for did in dids}
+        answers = self._asker.in_batches(
+            dids,
+            poll.lost,
+            lambda client, batch: client.list_dataset_replicas_bulk(
+                [{**did, "type": "DATASET"} for did in batch]
+            ),
+            lambda answer: dataset_rows(answer, "list_dataset_replicas_bulk"),
+        )
+        for row in answers:
+            if row.did in rows:
+                rows[row.did].append(row)
+        return rows
+
+    def _believed(self, did: Did, rows: Sequence[DatasetRow], now: datetime) -> bool:
+        """Whether the last count still stands: the cheap rows agreed with it, are whole and unchanged."""
+        known = self._counted.get(did)
+        return (
+            known is not None
+            and known.agreed
+            and known.stamp == _stamp(rows)
+            and all(row.count.complete for row in rows)
+            and now - known.at < self._asker.settings.verify_every
+        )
+
+    def _count(self, poll: Poll, todo: Mapping[Did, list[DatasetRow]]) -> None:
+        """Count *todo*, those counted longest ago first, until the budget or the time is spent."""
+        settings = self._asker.settings
+        never = datetime.min.replace(tzinfo=poll.at.tzinfo)
+
+        def turn(did: Did) -> tuple[datetime, Did]:
+            return (self._counted[did].at if did in self._counted else never, did)
+
+        reserve = 0.2 * settings.deadline.total_seconds()
+        denied: CatalogueError | None = None
+        for asked, did in enumerate(sorted(todo, key=turn)):
+            if denied:
+                poll.lost[did] = denied
+            elif asked >= settings.deep_calls or self._asker.connection.deadline.left < reserve:
+                poll.lost[did] = CatalogueUnreachable(
+                    self._asker.name, f"not counted: {asked} others were due first"
+                )
+            else:
+                try:
+                    self._counted[did] = self._count_one(did, todo[did], poll.at)
+                except CatalogueError as exc:
+                    poll.lost[did] = exc
+                    denied = exc if isinstance(exc, CatalogueDenied) else None
+
+    def _count_one(self, did: Did, cheap: Sequence[DatasetRow], at: datetime) -> Counted:
+        scope, name = split(did)
+        rows = self._asker.ask(
+            lambda client: list(client.list_dataset_replicas(scope, name, deep=True)),
+            lambda answer: dataset_rows(answer, "list_dataset_replicas"),
+        )
+        counts = counted(row for row in rows if row.did == did)
+        shallow = counted(cheap)
+        agreed = {k: v.available_length for k, v in counts.items()} == {
+            k: v.available_length for k, v in shallow.items() if v.available_length
+        }
+        empty = not counts and not any(row.count.length for row in cheap) and self._is_empty(scope, name)
+        return Counted(at, _stamp(cheap), agreed, counts, empty)
+
+    def _is_empty(self, scope: str, name: str) -> bool:
+        """Whether a dataset of which nothing is anywhere has no files at all."""
+        return self._asker.ask(
+            lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+            lambda answer: amount(record(answer, "get_did"), "length", "get_did") == 0,
+        )
+
+
+def _stamp(rows: Iterable[DatasetRow]) -> tuple[object, ...]:
+    return tuple(
+        sorted((row.storage, row.count.length, row.count.available_length, row.stamp) for row in rows)
+    )

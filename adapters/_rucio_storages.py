@@ -1,0 +1,70 @@
+"""Rucio's storage elements (RSEs), and the sites they belong to."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from hydrator.errors import CatalogueError, CatalogueGarbled
+from hydrator.model import Site
+
+from ._rucio_ask import Asker
+from ._rucio_client import NotFound
+from ._rucio_rows import Storage, record, text
+
+
+class StorageElements:
+    """All storage elements, asked anew in every poll; their attributes are remembered for a while."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._attribute_sites: dict[str, tuple[datetime, Site | None]] = {}
+
+    def read(self, now: datetime) -> Mapping[str, Storage]:
+        """All storage elements by name.
+
+        Raises:
+            CatalogueError: they cannot be listed, or one's site cannot be learned.
+        """
+        rows = self._asker.ask(lambda client: list(client.list_rses()), _rse_rows)
+        if not rows:
+            raise CatalogueGarbled(
+                self._asker.name, "it lists no storage elements; that would be an empty catalogue"
+            )
+        for gone in self._attribute_sites.keys() - rows.keys():
+            del self._attribute_sites[gone]
+        return {name: self._storage(name, row, now) for name, row in sorted(rows.items())}
+
+    def _storage(self, name: str, row: Mapping[str, object], now: datetime) -> Storage:
+        tape = str(row.get("rse_type")).upper() == "TAPE"
+        if row.get("deleted"):
+            return Storage(name, None, tape, deleted=True)
+        return Storage(name, self._site_of(name, now), tape)
+
+    def _site_of(self, storage: str, now: datetime) -> Site | None:
+        """The site of a storage element: configured, else its attribute, read every ``attributes_every``."""
+        settings = self._asker.settings
+        configured = settings.site_of(storage)
+        attribute = settings.site_attribute
+        if configured or not attribute:
+            return configured
+        known = self._attribute_sites.get(storage)
+        if known and now - known[0] < settings.attributes_every:
+            return known[1]
+        try:
+            found = self._asker.ask(
+                lambda client: client.list_rse_attributes(storage),
+                lambda answer: record(answer, "list_rse_attributes").get(attribute),
+            )
+        except NotFound:
+            return None
+        except CatalogueError:
+            if known is None:
+                raise
+            return known[1]
+        site = Site(found) if isinstance(found, str) and found else None
+        self._attribute_sites[storage] = (now, site)
+        return site
+
+
+def _rse_rows(rows: Iterable[object]) -> dict[str, Mapping[str, object]]:
+    records = (record(row, "list_rses") for row in rows)
+    return {text(row, "rse", "list_rses"): row for row in records}
