@@ -100,6 +100,7 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
             report = cycle.run()
         finally:
             parts.close()
+        _complain(store.lost)
     _print(as_json, summary(report) | {"plan": show.plan_rows(report)}, lambda: show.cycle(report))
     if not report.whole or cycle.demand_error:
         _complain(cycle.demand_error, *show.failures(report))

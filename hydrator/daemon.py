@@ -45,9 +45,9 @@ def run(config: Path) -> None:
     settings = load(config)
     configure_logs(settings.log.level, settings.log.format, redact=redactor(settings))
     with Store.open_to_write(settings.daemon.state_dir) as store:
+        daemon = Daemon(config, settings, store)
         if store.lost:
             _log.error("state lost", why=store.lost)
-        daemon = Daemon(config, settings, store)
         signal.signal(signal.SIGTERM, lambda *_: daemon.tell("stop"))
         signal.signal(signal.SIGINT, lambda *_: daemon.tell("stop"))
         signal.signal(signal.SIGHUP, lambda *_: daemon.tell("reload"))
