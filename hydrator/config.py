@@ -179,6 +179,19 @@ class SubmitSettings(_Section):
     memory_gb: Annotated[float, Field(gt=0, le=65_536)] = 64
     disk_gb: Annotated[float, Field(gt=0, le=1_000_000)] = 100
     container: str | None = Field(None, description="an image for the job, as container_image")
+    gpu: Literal["no", "prefer", "require"] = Field(
+        "no", description="a GPU slot first, else the cores and memory above; or GPU slots only"
+    )
+    gpus: Annotated[int, Field(ge=1, le=64)] = Field(1, description="how many of them")
+    gpu_cpus: Annotated[int, Field(ge=1, le=4096)] = Field(4, description="cores beside a GPU")
+    gpu_memory_gb: Annotated[float, Field(gt=0, le=65_536)] = Field(16, description="memory beside a GPU")
+    require_gpus: str | None = Field(None, description="what the GPU must have, as in require_gpus")
+    gpu_rank: Annotated[float, Field(ge=0, le=1e12)] = Field(
+        100, description="of a GPU in the job's own Rank; all data adds jobs.rank_weight"
+    )
+    gpu_steps: list[str] = Field(
+        default=["*image*"], description="Toil's steps or Rapthor's operations that gpu is for, with * and ?"
+    )
     daemon_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = Field(
         None, description="where the daemon answers, for hosts that cannot read its state"
     )

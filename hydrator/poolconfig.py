@@ -25,7 +25,9 @@ Mode = Literal["require", "wait", "prefer"]
 MODES: tuple[Mode, ...] = ("require", "wait", "prefer")
 
 START_CLAUSE = "(TARGET.DataLocalityHere =!= false)"
-PRE_JOB_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0)"
+PRE_JOB_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)"
+"""A GPU, where the job prefers one, counts as much as a tenth of its data."""
+_FORMER_TERMS = ("1e9 * (TARGET.DataLocalityRank ?: 0.0)",)
 TRANSFORM = "DataLocality"
 IMMUTABLE = (
     "RequiredDatasets",
@@ -248,7 +250,7 @@ def without_ours(name: str, value: str) -> str:
             value, lambda text: re.fullmatch(rf"\((.*)\) && {re.escape(START_CLAUSE)}", text, re.DOTALL)
         )
     if name == "NEGOTIATOR_PRE_JOB_RANK":
-        ours = re.escape(PRE_JOB_TERM)
+        ours = f"(?:{'|'.join(map(re.escape, (PRE_JOB_TERM, *_FORMER_TERMS)))})"
         return _peeled(value, lambda text: re.fullmatch(rf"{ours}(?: \+ \((.*)\))?", text, re.DOTALL))
     if name == "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS":
         return ""  # empty is HTCondor's default
@@ -570,7 +572,7 @@ _STARTD = """\
 
 _NEGOTIATOR = """\
 # Where its data is comes before how large a slot is (the default sorts by size, a job's Rank only
-# decides among equals). Jobs without datasets add 0.
+# decides among equals). Jobs without datasets add 0, and so do those that ask for no GPU or must have one.
 NEGOTIATOR_PRE_JOB_RANK = {term}{found}
 
 # With this, all jobs of a burst run beside their data (6 of 6, instead of 1 of 5): the second can use the

@@ -61,12 +61,14 @@ class ToolFailed(RuntimeError):
 class SiteSpec:
     """One site: a startd with one partitionable slot. *extra* is configuration of this startd alone.
 
-    ``memory`` is in MiB; by default 1 GiB for every core.
+    ``memory`` is in MiB; by default 1 GiB for every core. ``gpus`` are stand-ins:
+    the startd is told that they are there, and hands them out like real ones.
     """
 
     name: str
     cpus: int = 2
     memory: int | None = None
+    gpus: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -486,7 +488,7 @@ class Pool:
             "init": self._init,
             "inside": self._inside,
             "tools": self._tools,
-            "sites": [[site.name, site.cpus, site.memory] for site in self.sites],
+            "sites": [[site.name, site.cpus, site.memory, site.gpus] for site in self.sites],
         }
         (self.home / "pool.json").write_text(json.dumps(facts), "utf-8")
 
@@ -707,6 +709,9 @@ def _furnish(pool: Pool, spec: _Place) -> None:
             os.chown(home / name, _CONDOR_UID, _CONDOR_UID)
     _write_users(home, spec.tree or Path("/"))
     (home / "etc" / "condor_config").write_text(_config(pool, spec), "utf-8")
+    if any(site.gpus for site in pool.sites):
+        (home / "etc" / "gpus").write_text(_gpu_inventory(pool.sites), "utf-8")
+        (home / "etc" / "gpus").chmod(0o755)
     _write_extra(home, pool._extra)
 
 
@@ -809,6 +814,7 @@ SUSPEND = False
 PREEMPT = False
 KILL = False
 
+{f"MACHINE_RESOURCE_INVENTORY_GPUs = {home}/etc/gpus" if any(site.gpus for site in pool.sites) else ""}
 {"".join(_site_config(pool, site) for site in pool.sites)}
 {"".join(f"include : {home}/etc/{kind}.conf{chr(10)}" for kind in KINDS)}"""
 
@@ -830,6 +836,24 @@ def _site_config(pool: Pool, site: SiteSpec) -> str:
     lines = [f"{site.local}.{name} = {value}" for name, value in settings.items()]
     args = f"-f -local-name {site.local}"
     return "\n".join([f"{site.daemon} = $(STARTD)", f"{site.daemon}_ARGS = {args}", *lines]) + "\n\n"
+
+
+def _gpu_inventory(sites: Sequence[SiteSpec]) -> str:
+    """A program in place of condor_gpu_discovery, for all startds: each asks who its parent is."""
+    cases = []
+    for site in sites:
+        if site.gpus:
+            names = [f"GPU-{site.local.lower()}{number:04}" for number in range(site.gpus)]
+            lines = [f'DetectedGPUs="{", ".join(names)}"']
+            lines += [
+                f'{name.replace("-", "_")}=[ Id = "{name}"; Capability = {8.0 - number}; '
+                f'DeviceName = "stand-in {number}"; GlobalMemoryMb = 16000; ]'
+                for number, name in enumerate(names)
+            ]
+            cases.append(f"*' -local-name {site.local} '*) cat <<'END'\n" + "\n".join(lines) + "\nEND\n;;")
+    cases.append("*) echo DetectedGPUs=0;;")
+    body = "\n".join(cases)
+    return f"#!/bin/sh\ncase $(tr '\\0' ' ' < /proc/$PPID/cmdline) in\n{body}\nesac\n"
 
 
 def _evaluated(value: object) -> object:

@@ -12,7 +12,8 @@ What it reads from the leader's environment:
 ``_CONDOR_RequiredDatasets``, ``_CONDOR_DataLocality``, … (:data:`.job.CARRIED`)
     attributes of every job, as ClassAd expressions: what ``hydrator submit rapthor --as env`` prints.
 ``HYDRATOR_CONFIG``
-    a configuration whose ``[submit]`` names or patterns turn the names of a step's inputs into DIDs.
+    a configuration whose ``[submit]`` names or patterns turn the names of a step's inputs into DIDs,
+    and whose ``[submit]`` gpu says which steps take a GPU where there is one.
 ``HYDRATOR_TOIL_ENVIRONMENT``
     names of more variables that may enter the job's ad, with commas; ``*`` at an end is a wildcard.
 ``HYDRATOR_TOIL_SITE_FILE``

@@ -22,6 +22,7 @@ from .affinity import SITE_FILE, Affinity
 from .condor import Refused, Schedd, ScheddAway
 from .datasets import DatasetsWrong, Naming, parse_list, print_list, required
 from .environment import allowed
+from .gpus import StepGpus
 from .job import (
     COMPLETED,
     IDLE,
@@ -57,6 +58,7 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
             self._setting = Setting.of(config.workflowID, os.environ)
             self._run_datasets = parse_list(self._setting.attributes.get("RequiredDatasets"))
             self._naming = Naming.load(os.environ.get("HYDRATOR_CONFIG"))
+            self._gpus = StepGpus.load(os.environ.get("HYDRATOR_CONFIG"))
         except (ParametersWrong, DatasetsWrong) as wrong:
             print(f"toil-cwl-runner (classad-hydrator): {wrong}", file=sys.stderr)
             raise SystemExit(2) from None  # before any thread of Toil's runs, and without a traceback
@@ -196,7 +198,8 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
                 return
             job, work, datasets = self._waiting[0]
             try:
-                said = description(work, job, self._logs(job), self._setting, datasets, self._affinity.site)
+                site, logs = self._affinity.site, self._logs(job)
+                said = description(work, job, logs, self._setting, datasets, site, self._gpus)
                 cluster = self._schedd.submit(said)
             except (Refused, ParametersWrong) as refused:
                 self._waiting.popleft()

@@ -7,6 +7,8 @@ from enum import Enum
 from math import ceil
 from typing import Any, Self
 
+from .gpus import StepGpus
+
 CARRIED = (
     "RequiredDatasets", "RequiredBytes", "DataLocality", "DataLocalityMaxWait", "DataLocalityMaxAge",
     "RapthorRun", "RapthorOperation",
@@ -89,7 +91,13 @@ class Setting:
 
 
 def description(
-    work: Work, job: int, logs: Mapping[str, str], setting: Setting, datasets: str | None, site: str | None
+    work: Work,
+    job: int,
+    logs: Mapping[str, str],
+    setting: Setting,
+    datasets: str | None,
+    site: str | None,
+    step_gpus: StepGpus | None = None,
 ) -> dict[str, str]:
     """The submit description of *work*.
 
@@ -100,6 +108,7 @@ def description(
         setting: the workflow's part.
         datasets: its RequiredDatasets as a ClassAd list, or None.
         site: where its run is already, or None. Then it goes there and not to a dataset's site.
+        step_gpus: which steps take a GPU where there is one; not for those that ask for one themselves.
     """
     attributes = {
         "IsToilJob": "true",
@@ -113,6 +122,7 @@ def description(
         attributes["RapthorSite"] = string(site)
     elif datasets is not None:
         attributes["RequiredDatasets"] = datasets
+    cpus, memory = max(1, ceil(work.cores)), max(1, ceil(work.memory / 2**20))
     said = {
         "executable": "/bin/sh",
         "transfer_executable": "false",
@@ -124,8 +134,8 @@ def description(
         "when_to_transfer_output": "on_exit",
         "transfer_output_files": '""',
         **{name: literal(path) for name, path in logs.items()},
-        "request_cpus": str(max(1, ceil(work.cores))),
-        "request_memory": f"{max(1, ceil(work.memory / 2**20))}MB",
+        "request_cpus": str(cpus),
+        "request_memory": f"{memory}MB",
         "request_disk": f"{max(1, ceil(work.disk / 2**10))}KB",
         "leave_in_queue": f"JobStatus == {COMPLETED} && {SEEN} =!= true"
         f" && (time() - EnteredCurrentStatus) < {KEEP_SECONDS}",
@@ -136,12 +146,20 @@ def description(
     }
     if work.duration:
         said["allowed_job_duration"] = str(work.duration)
-    if site is not None:
-        said["requirements"] = "TARGET.DataLocalitySite =?= MY.RapthorSite"
+    clauses = ["TARGET.DataLocalitySite =?= MY.RapthorSite"] if site is not None else []
     extra = dict(setting.commands)
-    if site is not None and "requirements" in extra:
-        extra["requirements"] = f"({extra['requirements']}) && ({said['requirements']})"
-        del said["requirements"]
+    operation = setting.attributes.get("RapthorOperation", "").strip('"')
+    names = tuple(name for name in (work.unit, operation) if name)
+    choice = step_gpus.choice(names, cpus, memory) if step_gpus and not work.accelerators else None
+    if choice:
+        said |= choice.requests
+        attributes |= choice.attributes
+        clauses.append(choice.requirement)
+        extra["rank"] = choice.ranked(extra.get("rank", ""))
+    if clauses:
+        own = [extra["requirements"]] if "requirements" in extra else []
+        every = [*own, *clauses]
+        extra["requirements"] = " && ".join(f"({one})" for one in every) if len(every) > 1 else every[0]
     if clash := sorted(set(extra) & set(said)):
         raise ParametersWrong(
             f"TOIL_HTCONDOR_PARAMS sets {', '.join(clash)}, which Toil's jobs set themselves"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.installation import Installation, ListedCatalogue
-from testbed.pool import Pool
+from testbed.pool import Pool, SiteSpec
 from testbed.rapthor import RapthorUnavailable
 from testbed.rapthor import python as rapthor_python
 from testbed.toil import Toil, ToilUnavailable, as_user, own
@@ -42,6 +42,7 @@ inputs: {ms: {type: Directory, inputBinding: {position: 1}}}
 outputs: {seen: {type: stdout}}
 """
 READ = 'cat "$0/name"; echo "secret=$SECRET"'
+SITES = (SiteSpec("UK", 8), SiteSpec("AU", 4), SiteSpec("NL", 2, gpus=2))  # stand-ins for GPUs
 BOTH = '{"lofar:L1.ms","lofar:L2.ms"}'
 
 
@@ -49,7 +50,7 @@ BOTH = '{"lofar:L1.ms","lofar:L2.ms"}'
 def installed(htcondor_release) -> Iterator[Installation]:
     quick = {"schedd": "PERIODIC_EXPR_INTERVAL = 2\n"}  # how soon a job that Toil has seen leaves the queue
     with (
-        Pool.start(htcondor_release) as pool,
+        Pool.start(htcondor_release, SITES) as pool,
         Installation(pool, ListedCatalogue(pool.home), extra=quick) as running,
     ):
         yield running
@@ -342,13 +343,28 @@ hints:
 """
 
 
-def test_a_step_that_needs_gpus_requests_them(installed, current):
-    run = start(current, "gpu", *OURS, more=GPU)  # no slot here has one, so both steps stay in the queue
-    installed.pool.wait(lambda: len(run.look()) == 2, 90, "two jobs in the queue")
+def test_a_step_that_needs_gpus_runs_where_they_are(installed, current):
+    run = start(current, "gpu", *OURS, more=GPU)
+    assert run.ended() == 0, run.said
     assert [ad["RequestGPUs"] for ad in run.ads.values()] == [2, 2]
-    for job in run.ads:
-        installed.pool.run("condor_rm", str(job), user="alice")
-    assert run.ended() == 1, run.said
+    assert set(run.sites().values()) == {"NL"}
+
+
+def test_a_step_that_may_use_a_gpu_takes_one_beside_its_data_and_else_more_cores(installed, current):
+    installed.catalogue.hold({"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
+    config = installed.pool.shared / "gpu.toml"
+    config.write_text(
+        '[submit]\ngpu = "prefer"\ncpus = 3\nmemory_gb = 0.1\ngpu_steps = ["*wsclean_image*"]\n'
+    )
+    run = start(current, "choice", *OURS, _CONDOR_RequiredDatasets=BOTH, HYDRATOR_CONFIG=str(config))
+    assert run.ended() == 0, run.said
+    assert run.sites() == {"lofar:L1.ms": "AU", "lofar:L2.ms": "NL"}
+    which = " || ".join(f"ClusterId == {cluster}" for cluster in run.ads)
+    done = installed.pool.history(which, "RequiredDatasets", "CpusProvisioned", "GPUsProvisioned")
+    assert {job["RequiredDatasets"][0]: (job["CpusProvisioned"], job["GPUsProvisioned"]) for job in done} == {
+        "lofar:L1.ms": (3, 0),
+        "lofar:L2.ms": (1, 1),
+    }
 
 
 # Rapthor

@@ -248,9 +248,8 @@ def test_every_text_extends_what_the_pool_has(observe):
         "PROTECTED_JOB_ATTRS",
     ):
         assert re.search(rf"^{name} = \$\({name}\) ", text, re.MULTILINE)
-    assert (
-        "NEGOTIATOR_PRE_JOB_RANK = 1e9 * (TARGET.DataLocalityRank ?: 0.0) + ($(NEGOTIATOR_PRE_JOB_RANK))"
-        in (negotiator_config({}, observe=observe))
+    assert f"NEGOTIATOR_PRE_JOB_RANK = {PRE_JOB_TERM} + ($(NEGOTIATOR_PRE_JOB_RANK))" in (
+        negotiator_config({}, observe=observe)
     )
 
 
@@ -321,6 +320,7 @@ def test_a_value_with_a_line_break_cannot_leave_its_comment():
         ("START", "(A) && (B)", "(A) && (B)"),
         ("NEGOTIATOR_PRE_JOB_RANK", f"{PRE_JOB_TERM} + ({DEFAULT_PRE_JOB_RANK})", DEFAULT_PRE_JOB_RANK),
         ("NEGOTIATOR_PRE_JOB_RANK", PRE_JOB_TERM, ""),
+        ("NEGOTIATOR_PRE_JOB_RANK", "1e9 * (TARGET.DataLocalityRank ?: 0.0) + (X)", "X"),  # of release 0.1
         ("NEGOTIATOR_PRE_JOB_RANK", DEFAULT_PRE_JOB_RANK, DEFAULT_PRE_JOB_RANK),
         ("JOB_TRANSFORM_NAMES", "X, DataLocality,Y", "X Y"),
         ("JOB_TRANSFORM_NAMES", "X, Y", "X, Y"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import rapthor
+from hydrator.gpus import GpuChoice, Share
 from toil_batch_system_classad_hydrator import shim
 from toil_batch_system_classad_hydrator.affinity import SITE_FILE, Affinity
 from toil_batch_system_classad_hydrator.datasets import (
@@ -17,6 +18,7 @@ from toil_batch_system_classad_hydrator.datasets import (
     required,
 )
 from toil_batch_system_classad_hydrator.environment import allowed
+from toil_batch_system_classad_hydrator.gpus import StepGpus
 from toil_batch_system_classad_hydrator.job import (
     CARRIED,
     ParametersWrong,
@@ -41,8 +43,8 @@ WORK = Work(
 RUN = ("lofar:L1.ms", "lofar:L2.ms")
 
 
-def described(work=WORK, setting=None, datasets=None, site=None):
-    return description(work, 7, LOGS, setting or Setting("w1"), datasets, site)
+def described(work=WORK, setting=None, datasets=None, site=None, gpus=None):
+    return description(work, 7, LOGS, setting or Setting("w1"), datasets, site, gpus)
 
 
 def directory(path):
@@ -139,6 +141,60 @@ def test_gpus_are_counted_and_their_model_is_asked_for():
     assert model["require_gpus"] == 'regexp("nvidia[^A-Za-z0-9]*a100", DeviceName, "i")'
     with pytest.raises(ParametersWrong, match="fpga"):
         gpus([{"kind": "fpga", "count": 1}])
+
+
+PREFERRED = StepGpus("prefer", ("*wsclean*",), cpus=16, memory_mib=61_000, properties="Capability >= 7.0")
+
+
+@pytest.mark.parametrize("mode", ["prefer", "require"])
+@pytest.mark.parametrize("properties", ["", "Capability >= 7.0"])
+@pytest.mark.parametrize("rank", ["", "TARGET.Memory"])
+def test_the_choice_of_a_step_is_word_for_word_that_of_a_whole_run(mode, properties, rank):
+    theirs = StepGpus(mode, ("*",), 2, 16, 61_000, properties, 50).choice(("x",), 4, 100)
+    without = Share(16, 61_000) if mode == "prefer" else None
+    ours = GpuChoice(Share(4, 100), without, 2, properties, 50)
+    assert theirs is not None
+    for part in ("offered", "requests", "requirement", "attributes"):
+        assert getattr(theirs, part) == getattr(ours, part)
+    assert theirs.ranked(rank) == ours.ranked(rank)
+
+
+def test_a_step_that_the_configuration_names_takes_a_gpu_where_there_is_one_and_else_many_cores():
+    said = described(gpus=PREFERRED)
+    gpu = "((countMatches(MY.RequireGPUs, TARGET.AvailableGPUs) >= 1) =?= true)"
+    assert said["request_gpus"] == f"{gpu} ? 1 : 0"
+    assert said["request_cpus"] == f"{gpu} ? 2 : 16"
+    assert said["request_memory"] == f"{gpu} ? 4 : 61000"
+    assert said["requirements"] == "TARGET.Cpus >= MY.RequestCpus"
+    assert (said["rank"], said["MY.RequireGPUs"]) == ("100 * MY.GPUPreference", "Capability >= 7.0")
+
+
+def test_other_steps_and_those_that_ask_for_gpus_themselves_are_left_as_they_are():
+    other = StepGpus("prefer", ("predict*",))
+    assert described(gpus=other) == described(gpus=StepGpus()) == described()
+    asking = Work("c", 1, 1, 1, "n", "image.cwl.wsclean", accelerators=[{"kind": "gpu", "count": 2}])
+    assert described(asking, gpus=PREFERRED) == described(asking)
+    of_an_operation = Setting("w1", {"RapthorOperation": '"predict_1"'})
+    assert "rank" in described(setting=of_an_operation, gpus=other)
+
+
+def test_a_choice_joins_what_the_user_requires_and_ranks_and_the_site_of_the_run():
+    setting = Setting.of("w1", {"TOIL_HTCONDOR_PARAMS": "requirements=A || B;rank=C"})
+    said = described(setting=setting, site="NL", gpus=PREFERRED)
+    site = "TARGET.DataLocalitySite =?= MY.RapthorSite"
+    assert said["requirements"] == f"(A || B) && ({site}) && (TARGET.Cpus >= MY.RequestCpus)"
+    assert said["rank"] == "((C) ?: 0.0) + 100 * MY.GPUPreference"
+
+
+def test_gpus_of_the_configuration_are_read_and_a_wrong_one_is_told(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text(
+        '[submit]\ngpu = "prefer"\ngpus = 2\ncpus = 8\nmemory_gb = 1.048576\ngpu_steps = ["a*"]\n'
+    )
+    assert StepGpus.load(str(file)) == StepGpus("prefer", ("a*",), 2, 8, 1000)
+    file.write_text('[submit]\ngpu = "maybe"\n')
+    with pytest.raises(DatasetsWrong, match="'maybe': say no, prefer or require"):
+        StepGpus.load(str(file))
 
 
 def test_dollars_and_quotes_stay_what_they_are():

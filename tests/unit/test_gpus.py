@@ -1,0 +1,91 @@
+"""A GPU slot first, else many cores: the expressions beside every kind of slot, by HTCondor's own library."""
+
+import htcondor2  # noqa: F401 - classad2 knows all functions only after this
+import pytest
+from classad2 import ClassAd, ExprTree
+
+from hydrator.config import SubmitSettings
+from hydrator.gpus import GpuChoice, Share, gpu_choice, lines_for
+
+CHOICE = GpuChoice(beside=Share(4, 15_000), without=Share(16, 61_000))
+MODERN = GpuChoice(beside=Share(4, 15_000), without=Share(16, 61_000), properties="Capability >= 8.0")
+TWO_KINDS = "A = [Capability = 8.0]; B = [Capability = 7.0]; AvailableGPUs = {A, B}"
+GPU_SLOT = f"[GPUs = 2; Cpus = 8; Memory = 32000; {TWO_KINDS}]"
+SLOTS = {
+    "a GPU slot": GPU_SLOT,
+    "old GPUs only": "[GPUs = 1; Cpus = 8; Memory = 32000; B = [Capability = 7.0]; AvailableGPUs = {B}]",
+    "all GPUs in use": "[GPUs = 0; TotalGPUs = 2; Cpus = 32; Memory = 128000; AvailableGPUs = {}]",
+    "many cores": "[GPUs = 0; Cpus = 16; Memory = 64000]",
+    "a slot that says nothing of GPUs": "[Cpus = 64; Memory = 256000]",
+    "GPUs undefined": "[GPUs = undefined; Cpus = 16; Memory = 64000]",
+    "GPUs in error": "[GPUs = error; Cpus = 16; Memory = 64000]",
+    "GPUs as text": '[GPUs = "two"; Cpus = 16; Memory = 64000]',
+}
+
+
+def beside(choice: GpuChoice, slot: str) -> dict[str, object]:
+    """What the job's requests and clauses are beside *slot*."""
+    job, target = ClassAd(), ClassAd(slot)
+    named = {"request_gpus": "RequestGPUs", "request_cpus": "RequestCpus", "request_memory": "RequestMemory"}
+    for name, text in choice.requests.items():
+        job[named[name]] = ExprTree(text)
+    for name, text in choice.attributes.items():
+        job[name] = ExprTree(text)
+    job["Fits"] = ExprTree(f"({choice.requirement}) && TARGET.Memory >= MY.RequestMemory")
+    job["Rank"] = ExprTree(choice.ranked("TARGET.NoSuchThing"))
+    wanted = [*named.values(), "Fits", "GPUPreference", "Rank"]
+    return {
+        name: job.lookup(name).eval(job, target) if hasattr(job.lookup(name), "eval") else job[name]
+        for name in wanted
+    }
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_what_is_taken_depends_on_whether_the_slot_has_a_gpu_free(slot):
+    taken = beside(CHOICE, SLOTS[slot])
+    gpu = slot in {"a GPU slot", "old GPUs only"}
+    assert (taken["RequestGPUs"], taken["RequestCpus"], taken["RequestMemory"]) == (
+        (1, 4, 15_000) if gpu else (0, 16, 61_000)
+    )
+    assert taken["Fits"] is True
+    assert (taken["GPUPreference"], taken["Rank"]) == ((1.0, 100.0) if gpu else (0.0, 0.0))
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_a_gpu_that_lacks_the_properties_is_none(slot):
+    taken = beside(MODERN, SLOTS[slot])
+    assert taken["RequestGPUs"] == (1 if slot == "a GPU slot" else 0)
+    assert taken["Fits"] is (slot != "old GPUs only")  # which has too few cores for a job without GPU
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_a_job_that_needs_a_gpu_fits_no_other_slot(slot):
+    needs = GpuChoice(beside=Share(4, 15_000), without=None)
+    assert beside(needs, SLOTS[slot])["Fits"] is (slot in {"a GPU slot", "old GPUs only"})
+
+
+@pytest.mark.parametrize("slot", ["[Cpus = 8; Memory = 256000]", "[Cpus = 64; Memory = 32000]", "[]"])
+def test_without_a_gpu_fewer_cores_or_less_memory_will_not_do(slot):
+    assert beside(CHOICE, slot)["Fits"] is not True
+
+
+def test_the_configuration_says_what_is_taken():
+    settings = SubmitSettings(cpus=32, memory_gb=128, gpus=2, gpu_cpus=8, gpu_memory_gb=1.048576)
+    chosen = gpu_choice(settings, "prefer")
+    assert chosen == GpuChoice(beside=Share(8, 1000), without=Share(32, 122_070), gpus=2)
+    needs = gpu_choice(settings, "require")
+    assert needs is not None
+    assert needs.without is None
+    assert gpu_choice(settings, "no") is None
+
+
+def test_sixteen_cores_and_64_gb_are_what_a_run_without_gpu_gets_by_default():
+    chosen = gpu_choice(SubmitSettings(), "prefer")
+    assert chosen is not None
+    assert chosen.without == Share(16, round(64e9 / 2**20))
+
+
+def test_the_lines_for_a_submit_file_extend_its_requirements_and_rank():
+    lines = lines_for(CHOICE)
+    assert "requirements = ($(requirements:true)) && TARGET.Cpus >= MY.RequestCpus" in lines
+    assert "rank = (($(rank:0.0)) ?: 0.0) + 100 * MY.GPUPreference" in lines

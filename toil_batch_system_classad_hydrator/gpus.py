@@ -1,0 +1,106 @@
+"""A GPU slot first, else many cores, for the steps that ``[submit] gpu`` of the configuration is for. Pure.
+
+The expressions are those of hydrator/gpus.py, which this package does without: a test compares them.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Self
+
+from .datasets import DatasetsWrong
+
+PREFERENCE = "GPUPreference"
+
+
+@dataclass(frozen=True, slots=True)
+class StepGpus:
+    """What ``[submit]`` says of GPUs; ``cpus`` and ``memory_mib`` are what a step takes without one."""
+
+    mode: str = "no"
+    steps: tuple[str, ...] = ("*image*",)
+    count: int = 1
+    cpus: int = 16
+    memory_mib: int = 61_035
+    properties: str = ""
+    rank: float = 100.0
+
+    @classmethod
+    def load(cls, file: str | None) -> Self:
+        """From the ``[submit]`` section of *file*, a configuration in TOML; None is none.
+
+        Raises:
+            DatasetsWrong: the file cannot be read, or a value there is of another kind.
+        """
+        if not file:
+            return cls()
+        try:
+            submit: dict[str, Any] = tomllib.loads(Path(file).read_text("utf-8")).get("submit", {})
+            mode = str(submit.get("gpu", "no"))
+            if mode not in {"no", "prefer", "require"}:
+                raise ValueError(f"gpu is {mode!r}: say no, prefer or require")  # noqa: TRY301
+            return cls(
+                mode,
+                tuple(map(str, submit.get("gpu_steps", ["*image*"]))),
+                int(submit.get("gpus", 1)),
+                int(submit.get("cpus", 16)),
+                round(float(submit.get("memory_gb", 64)) * 1e9 / 2**20),
+                str(submit.get("require_gpus") or ""),
+                float(submit.get("gpu_rank", 100)),
+            )
+        except (OSError, ValueError, AttributeError, TypeError) as wrong:
+            raise DatasetsWrong(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
+
+    def choice(self, names: tuple[str, ...], cpus: int, memory_mib: int) -> "Choice | None":
+        """The choice for a step of *names* that asks for *cpus* and *memory_mib*; None where it has none."""
+        if self.mode == "no" or not any(fnmatchcase(name, one) for name in names for one in self.steps):
+            return None
+        plain = None if self.mode == "require" else (max(cpus, self.cpus), max(memory_mib, self.memory_mib))
+        return Choice((cpus, memory_mib), plain, self.count, self.properties, self.rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Cores and MiB of memory ``beside`` a GPU, and of a job ``without``; None for one that needs a GPU."""
+
+    beside: tuple[int, int]
+    without: tuple[int, int] | None
+    gpus: int
+    properties: str
+    rank: float
+
+    @property
+    def offered(self) -> str:
+        """True where the slot has the GPUs free, false beside any other ad."""
+        free = "countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)" if self.properties else "TARGET.GPUs"
+        return f"(({free} >= {self.gpus}) =?= true)"
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """The submit commands for what is taken."""
+        names = ("request_gpus", "request_cpus", "request_memory")
+        here = (self.gpus, *self.beside)
+        if self.without is None:
+            return dict(zip(names, map(str, here), strict=True))
+        there = (0, *self.without)
+        texts = (f"{self.offered} ? {one} : {other}" for one, other in zip(here, there, strict=True))
+        return dict(zip(names, texts, strict=True))
+
+    @property
+    def requirement(self) -> str:
+        """The clause for Requirements."""
+        enough = "TARGET.Cpus >= MY.RequestCpus"
+        return f"{self.offered} && {enough}" if self.without is None else enough
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """Job attributes, each with its expression."""
+        found = {PREFERENCE: f"{self.offered} ? 1.0 : 0.0"}
+        return {**found, "RequireGPUs": self.properties} if self.properties else found
+
+    def ranked(self, users: str) -> str:
+        """The job's Rank: the user's own, and what a GPU adds."""
+        own = f"(({users}) ?: 0.0) + " if users.strip() else ""
+        return f"{own}{self.rank:g} * MY.{PREFERENCE}"
