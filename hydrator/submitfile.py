@@ -1,8 +1,9 @@
-"""Submit descriptions and DAG files with ``RequiredDatasets`` added, every other byte as it was.
+"""Submit descriptions with ``RequiredDatasets`` added, every other byte as it was.
 
 Bytes in, bytes out: continuation lines, comments, CRLF, ``if``, ``include``
 and item lists stay as they stand. Only as much of the languages is read as
 is needed to find the place where the attribute belongs, and what jobs read.
+DAG files are dagfile.py's.
 Files are looked at through a function that the caller gives.
 """
 
@@ -80,8 +81,12 @@ class _Description:
 # --- submit descriptions --------------------------------------------------------------------------------
 
 
-def with_datasets(text: bytes, dids: Sequence[Did], origin: str, read: Read) -> Filtered:
+def with_datasets(
+    text: bytes, dids: Sequence[Did], origin: str, read: Read, more: Sequence[str] = ()
+) -> Filtered:
     """*text*, a submit description, with ``+RequiredDatasets`` before its first queue statement.
+
+    *more* lines come after it, whether or not there are datasets to add.
 
     Where that one stands in an ``if`` the line comes before the ``if``; where
     there is none (``-queue`` on a command line, a DAG's node) it comes last.
@@ -91,17 +96,20 @@ def with_datasets(text: bytes, dids: Sequence[Did], origin: str, read: Read) -> 
     Raises:
         SubmitFileError: it has the attribute, with a DID that is none.
     """
-    found = _read_description(text)
+    found = read_description(text)
     if already_there(found, read):
         check_items(text, origin, read)
-        return Filtered(text, (f"{origin} has {ATTRIBUTE} already: it is left as it is",))
-    if not dids:
-        return Filtered(text, (f"{origin}: no dataset is known for it: it is left as it is",))
+        note = f"{origin} has {ATTRIBUTE} already: it is left as it is"
+    else:
+        note = "" if dids else f"{origin}: no dataset is known for it: it is left as it is"
+    added = [*([] if note else [f"+{ATTRIBUTE} = {list_literal(dids)}"]), *more]
+    if not added:
+        return Filtered(text, (note,))
     end = newline(text)
     at = found.queues[0].place if found.queues else len(text)
-    line = f"+{ATTRIBUTE} = {list_literal(dids)}".encode() + end
+    put = b"".join(line.encode() + end for line in added)
     before = end if at and not text[:at].endswith(b"\n") else b""
-    return Filtered(text[:at] + before + line + text[at:], (), before + line, at)
+    return Filtered(text[:at] + before + put + text[at:], (note,) if note else (), before + put, at)
 
 
 def already_there(found: "_Description", read: Read) -> bool:
@@ -109,14 +117,7 @@ def already_there(found: "_Description", read: Read) -> bool:
     if found.required:
         return True
     texts = (read(name) for name in found.included)
-    return any(_read_description(text).required for text in texts if text)
-
-
-def has_attribute(text: bytes, read: Read) -> bool:
-    """Does *text*, a submit description or a DAG with one of its nodes, say RequiredDatasets?"""
-    if is_dag(text):
-        return any(node.has_datasets for node in read_dag(text, read).nodes)
-    return already_there(_read_description(text), read)
+    return any(read_description(text).required for text in texts if text)
 
 
 def check_items(text: bytes, origin: str, read: Read, default_scope: str | None = None) -> None:
@@ -130,7 +131,7 @@ def check_items(text: bytes, origin: str, read: Read, default_scope: str | None 
     Raises:
         SubmitFileError: with every item that makes a bad list, up to ten.
     """
-    found = _read_description(text)
+    found = read_description(text)
     problems: dict[str, None] = {}
     for literal in found.required:
         for queue in found.queues or [_Queue(0, "")]:
@@ -151,7 +152,7 @@ def input_names(text: bytes, variables: Mapping[str, str] | None = None, *, orig
     Raises:
         SubmitFileError: the names differ from job to job of one queue statement.
     """
-    found = _read_description(text)
+    found = read_description(text)
     macros = {**found.macros, **(variables or {})}
     per_item = {name.lower() for queue in found.queues for name in _item_names(queue.words)}
     names: list[str] = []
@@ -184,7 +185,7 @@ def newline(text: bytes) -> bytes:
     return b"\r\n" if first > 0 and text[first - 1 : first] == b"\r" else b"\n"
 
 
-def _statements(text: bytes) -> Iterator[_Statement]:
+def statements(text: bytes) -> Iterator[_Statement]:
     """The logical lines of a submit description or DAG; a comment does not go on behind a backslash."""
     at = 0
     while at < len(text):
@@ -204,7 +205,7 @@ def _statements(text: bytes) -> Iterator[_Statement]:
         yield _Statement(start, at, b" ".join(parts).strip())
 
 
-def _read_description(text: bytes) -> _Description:
+def read_description(text: bytes) -> _Description:
     found = _Description()
     depth, outermost, skip_to = 0, 0, 0
     for statement in _untagged(text, found):
@@ -228,7 +229,7 @@ def _read_description(text: bytes) -> _Description:
 def _untagged(text: bytes, found: _Description) -> Iterator[_Statement]:
     """The statements of *text* without the values of ``name @=tag`` … ``@tag``."""
     tag = b""
-    for statement in _statements(text):
+    for statement in statements(text):
         if tag:
             tag = b"" if statement.text.lower() == b"@" + tag else tag
         elif tagged := _TAGGED.match(statement.text):
@@ -244,15 +245,15 @@ def _read_setting(words: bytes, found: _Description) -> None:
         found.included += _included(words)
     elif value := _TAKES_VALUE.match(words):
         if _OURS.match(value[1]):
-            found.required.append(_text(value[2]))
+            found.required.append(as_text(value[2]))
         else:
-            found.macros[_text(value[1]).lower()] = _text(value[2])
+            found.macros[as_text(value[1]).lower()] = as_text(value[2])
 
 
 def _with_item_lines(text: bytes, statement: _Statement, words: bytes) -> tuple[str, int]:
     """What follows ``queue``, with the item lines up to ``)`` where a ``(`` is open; where it all ends."""
     if not re.search(rb"\([^)]*\Z", words):
-        return _text(words).strip(), statement.end
+        return as_text(words).strip(), statement.end
     at, lines = statement.end, [words]
     while at < len(text):
         line = text[at : (text.find(b"\n", at) + 1) or len(text)]
@@ -260,17 +261,17 @@ def _with_item_lines(text: bytes, statement: _Statement, words: bytes) -> tuple[
         lines.append(line)
         if line.lstrip().startswith(b")"):
             break
-    return "\n".join(_text(line).strip() for line in lines), at
+    return "\n".join(as_text(line).strip() for line in lines), at
 
 
 def _included(words: bytes) -> list[str]:
     """The file that an include statement names plainly: no command, no macro."""
-    name = _text(words.partition(b":")[2]).strip()
+    name = as_text(words.partition(b":")[2]).strip()
     command = b"command" in words.partition(b":")[0].lower()
     return [] if command or not name or "$(" in name or name.endswith("|") else [name]
 
 
-def _text(line: bytes) -> str:
+def as_text(line: bytes) -> str:
     return line.decode("utf-8", "surrogateescape")
 
 
@@ -345,7 +346,7 @@ def _item_lines(rest: str, how: str, read: Read) -> list[str] | None:
     if rest.endswith("|") or _MACRO.search(rest):
         return None
     content = read(rest)
-    lines = _text(content).splitlines() if content is not None else []
+    lines = as_text(content).splitlines() if content is not None else []
     kept = [line.strip() for line in lines]
     return [line for line in kept if line and not line.startswith("#")] if content is not None else None
 
@@ -357,126 +358,3 @@ def _fields(line: str, count: int) -> list[str]:
     else:
         values = re.split(r"[ \t]*,[ \t]*|[ \t]+", line, maxsplit=count - 1) if count > 1 else [line]
     return (values + [""] * count)[:count]
-
-
-# --- DAG files ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A JOB of a DAG: its submit description, as text or as a file's name; its VARS; has it datasets yet."""
-
-    name: str
-    file: str | None
-    inline: bytes | None
-    variables: Mapping[str, str]
-    has_datasets: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Dag:
-    """What a DAG file says: its nodes in order, and what it leaves to other files."""
-
-    nodes: tuple[Node, ...]
-    elsewhere: tuple[str, ...]
-
-
-_DAG_WORDS = (
-    *("job", "parent", "splice", "subdag", "final", "provisioner", "service", "submit-description", "script"),
-    *("vars", "retry", "include", "config", "dot", "priority", "category", "maxjobs", "abort-dag-on"),
-    *("node_status_file", "jobstate_log", "set_job_attr", "env", "connect", "pin_in", "pin_out", "reject"),
-)
-_VARS_PAIR = re.compile(r'([+\w.-]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
-
-
-def is_dag(text: bytes) -> bool:
-    """Is *text* a DAG file, not a submit description, by its first statement?"""
-    for statement in _statements(text):
-        words = statement.text.split()
-        if words:
-            return words[0].lower().decode("latin-1") in _DAG_WORDS and words[1:2] != [b"="]
-    return False
-
-
-def read_dag(text: bytes, read: Read) -> Dag:
-    """Read the nodes of the DAG file *text*; the files they name through *read*."""
-    shared: dict[str, bytes] = {}
-    jobs: list[tuple[str, str, str, bytes | None]] = []
-    variables: dict[str, dict[str, str]] = {}
-    elsewhere = []
-    open_block: tuple[str, str, int] | None = None
-    for statement in _statements(text):
-        words = _text(statement.text).split()
-        first = words[0].lower() if words else ""
-        if open_block:
-            if first == "}":
-                kind, name, start = open_block
-                block = text[start : statement.start]
-                if kind == "job":
-                    jobs.append((name, "", "", block))
-                else:
-                    shared[name] = block
-                open_block = None
-            continue
-        if first in ("job", "submit-description") and len(words) >= 3 and words[2] == "{":
-            open_block = (first, words[1], statement.end)
-        elif first == "job" and len(words) >= 3:
-            at = [word.upper() for word in words].index("DIR") if "DIR" in _upper(words[3:]) else 0
-            folder = words[at + 1] if at and at + 1 < len(words) else ""
-            jobs.append((words[1], words[2], folder, None))
-        elif first == "vars" and len(words) >= 3:
-            pairs = dict(_VARS_PAIR.findall(_text(statement.text).split(None, 2)[2]))
-            variables.setdefault(words[1], {}).update(pairs)
-        elif first in ("splice", "subdag", "include") and len(words) >= 2:
-            elsewhere.append(" ".join(words[:4]))
-    return Dag(tuple(_node(job, variables, shared, read) for job in jobs), tuple(elsewhere))
-
-
-def _upper(words: Sequence[str]) -> list[str]:
-    return [word.upper() for word in words]
-
-
-def _node(
-    job: tuple[str, str, str, bytes | None],
-    variables: Mapping[str, Mapping[str, str]],
-    shared: Mapping[str, bytes],
-    read: Read,
-) -> Node:
-    name, file, folder, inline = job
-    content = inline if inline is not None else shared.get(file)
-    path = f"{folder.rstrip('/')}/{file}" if folder and not file.startswith("/") else file
-    if content is None:
-        content = read(path)
-    own = {**variables.get("ALL_NODES", {}), **variables.get(name, {})}
-    given = {key.lower().removeprefix("my.").lstrip("+") for key in own if key[:1] == "+" or "." in key}
-    there = ATTRIBUTE.lower() in given or (
-        content is not None and already_there(_read_description(content), read)
-    )
-    plain = {key.lower(): _unescaped(value) for key, value in own.items() if key[:1] != "+"}
-    return Node(name, path if inline is None else None, content, plain, there)
-
-
-def _unescaped(value: str) -> str:
-    return re.sub(r"\\(.)", r"\1", value)
-
-
-def dag_with_datasets(text: bytes, wanted: Mapping[str, Sequence[Did]], dag: Dag, origin: str) -> Filtered:
-    """*text*, a DAG file, with a VARS line at its end for each node of *wanted* that has no datasets yet.
-
-    The nodes' submit descriptions stay as they are, so nodes may share them.
-    """
-    end = newline(text)
-    lines, notes = [], []
-    for node in dag.nodes:
-        dids = wanted.get(node.name, ())
-        if node.has_datasets:
-            notes.append(f"{origin}: node {node.name} has {ATTRIBUTE} already: it is left as it is")
-        elif dids:
-            literal = list_literal(dids).replace('"', '\\"')
-            lines.append(f'VARS {node.name} +{ATTRIBUTE}="{literal}"'.encode() + end)
-        else:
-            notes.append(f"{origin}: no dataset is known for node {node.name}: it is left as it is")
-    notes += [f"{origin}: {line}: its nodes are not looked at: filter that file" for line in dag.elsewhere]
-    before = end if lines and text and not text.endswith(b"\n") else b""
-    added = before + b"".join(lines)
-    return Filtered(text + added, tuple(notes), added, len(text))

@@ -10,8 +10,9 @@ import typer
 
 if TYPE_CHECKING:
     from ..config import Settings
+    from ..dagfile import Dag
     from ..model import Did
-    from ..submitfile import Dag, Filtered
+    from ..submitfile import Filtered
 
 _DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 _MOST_ARGUMENT = 100_000
@@ -39,6 +40,14 @@ FromInputs = Annotated[
         help="What transfer_input_files, arguments and VARS name, by [submit] names and patterns.",
     ),
 ]
+Gpus = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu",
+        help="prefer: a GPU slot first, else the cores and memory of [submit]; require: GPU slots only."
+        " In a DAG also NODE=prefer. May stand several times.",
+    ),
+]
 Config = Annotated[
     Path,
     typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The configuration.", show_default=True),
@@ -50,11 +59,12 @@ def filter_file(
     datasets: Datasets = None,
     datasets_file: DatasetsFile = None,
     from_inputs: FromInputs = False,
+    gpu: Gpus = None,
     config: Config = _DEFAULT_CONFIG,
 ) -> None:
     """Print a submit file or a DAG file with RequiredDatasets added, every other byte as it is."""
-    wanted = _Wanted(datasets or (), datasets_file, from_inputs, config)
-    text = sys.stdin.buffer.read() if str(file) == "-" else _bytes(file)
+    wanted = Wanted(datasets or (), datasets_file, from_inputs, config, gpu or ())
+    text = sys.stdin.buffer.read() if str(file) == "-" else content(file)
     filtered = _filtered(text, file, wanted)
     sys.stdout.buffer.write(filtered.text)
 
@@ -66,6 +76,7 @@ def wrap(
     datasets: Datasets = None,
     datasets_file: DatasetsFile = None,
     from_inputs: FromInputs = False,
+    gpu: Gpus = None,
     config: Config = _DEFAULT_CONFIG,
 ) -> None:
     """Run condor_submit or condor_submit_dag with RequiredDatasets added; its exit status is ours.
@@ -73,20 +84,20 @@ def wrap(
     A submit file is not changed and no copy is made: condor_submit is told of the line by -append.
     A DAG gets a copy beside it, NAME.hydrator.dag, since DAGMan reads it for as long as it runs.
     """
-    wanted = _Wanted(datasets or (), datasets_file, from_inputs, config)
+    wanted = Wanted(datasets or (), datasets_file, from_inputs, config, gpu or ())
     tool = Path(command[0]).name
     if tool not in ("condor_submit", "condor_submit_dag"):
-        raise _Bad(f"{command[0]}: wrap runs condor_submit or condor_submit_dag; give it behind --")
+        raise Bad(f"{command[0]}: wrap runs condor_submit or condor_submit_dag; give it behind --")
     words = _wrapped_dag(command, wanted) if tool.endswith("_dag") else _wrapped(command, wanted)
     sys.stdout.flush()
     sys.stderr.flush()
     try:
         os.execvp(words[0], words)  # noqa: S606 - no shell
     except OSError as error:
-        raise _Bad(f"cannot run {words[0]}: {error.strerror}", 127) from error
+        raise Bad(f"cannot run {words[0]}: {error.strerror}", 127) from error
 
 
-class _Bad(typer.Exit):
+class Bad(typer.Exit):
     """One sentence on stderr, and the exit status."""
 
     def __init__(self, sentence: str, status: int = 2) -> None:
@@ -94,21 +105,24 @@ class _Bad(typer.Exit):
         super().__init__(status)
 
 
-class _Wanted:
+class Wanted:
     """Which datasets the options name, and how inputs become datasets."""
 
-    def __init__(self, texts: Sequence[str], file: Path | None, from_inputs: bool, config: Path) -> None:
+    def __init__(
+        self, texts: Sequence[str], file: Path | None, from_inputs: bool, config: Path, gpus: Sequence[str]
+    ) -> None:
         self._config = config
+        self._gpus = gpus
         self._loaded: Settings | None = None
         self.from_inputs = from_inputs
         self.texts = [text for text in texts if text.strip()]
-        lines = _bytes(file).decode("utf-8", "replace").splitlines() if file else []
+        lines = content(file).decode("utf-8", "replace").splitlines() if file else []
         self.listed = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
     @property
     def asked(self) -> bool:
         """Does any option say which datasets?"""
-        return bool(self.texts or self.listed or self.from_inputs)
+        return bool(self.texts or self.listed or self.from_inputs or self._gpus)
 
     @property
     def settings(self) -> "Settings | None":
@@ -134,18 +148,48 @@ class _Wanted:
         for text in self.texts:
             name, equals, dids = text.partition("=")
             if equals and ":" not in name and name not in own:
-                raise _Bad(f"--datasets {text}: the DAG has no node {name}")
+                raise Bad(f"--datasets {text}: the DAG has no node {name}")
             (own[name] if equals and name in own else shared).extend(
                 (dids if name in own else text).split(",")
             )
         return {name: self._parsed(shared + dids) for name, dids in own.items()}
+
+    def gpu_lines(self, nodes: Sequence[str] = ()) -> "dict[str, Sequence[str]]":
+        """The lines that --gpu asks for, by node of a DAG; for a submit file by the name ``""``."""
+        from ..config import SubmitSettings
+        from ..gpus import gpu_choice, lines_for
+
+        submit = self.settings.submit if self.settings else SubmitSettings()
+        modes: dict[str, str] = {}
+        for text in self._gpus:
+            node, equals, mode = text.rpartition("=")
+            if mode not in ("no", "prefer", "require"):
+                raise Bad(f"--gpu {text}: say no, prefer or require")
+            if equals and node not in nodes:
+                raise Bad(f"--gpu {text}: the DAG has no node {node}")
+            modes |= {node: mode} if equals else dict.fromkeys(nodes or [""], mode)
+        chosen = {node: gpu_choice(submit, mode) for node, mode in modes.items()}
+        if submit.require_gpus and chosen:
+            self._parses(submit.require_gpus)
+        return {node: lines_for(choice) for node, choice in chosen.items() if choice}
+
+    def _parses(self, expression: str) -> None:
+        from ..wiring import condor_client
+
+        if self.settings is None:
+            return
+        client = condor_client(self.settings)
+        try:
+            client.check_expressions({"[submit].require_gpus": expression})
+        finally:
+            client.close()
 
     def inputs(self, names: Sequence[str]) -> "Mapping[str, Did]":
         """The names that are datasets, by [submit].names and [submit].patterns."""
         from ..resolve import by_configuration
 
         if self.settings is None:
-            raise _Bad("--from-inputs needs [submit] names or patterns: name the configuration with --config")
+            raise Bad("--from-inputs needs [submit] names or patterns: name the configuration with --config")
         return by_configuration(names, self.settings)
 
     def _parsed(self, texts: Sequence[str]) -> "list[Did]":
@@ -160,46 +204,48 @@ class _Wanted:
                 except BadDid as bad:
                     problems.append(str(bad))
         if problems:
-            raise _Bad("; ".join(problems))
+            raise Bad("; ".join(problems))
         return found
 
 
-def _filtered(text: bytes, file: Path, wanted: _Wanted, folder: Path | None = None) -> "Filtered":
+def _filtered(text: bytes, file: Path, wanted: Wanted, folder: Path | None = None) -> "Filtered":
     """*text* of *file* with what is wanted added; what was left alone is said on stderr.
 
     Files that it names count from *folder*, as for HTCondor: from where the command is run.
     """
-    from ..submitfile import (
-        SubmitFileError,
-        dag_with_datasets,
-        has_attribute,
-        is_dag,
-        read_dag,
-        with_datasets,
-    )
+    from ..dagfile import dag_with_datasets, has_attribute, is_dag, read_dag
+    from ..submitfile import SubmitFileError, with_datasets
 
     origin = "standard input" if str(file) == "-" else str(file)
-    read = _reader(folder or Path.cwd())
+    read = reader(folder or Path.cwd())
     try:
         if is_dag(text):
             dag = read_dag(text, read)
-            filtered = dag_with_datasets(text, _for_dag(dag, wanted, read), dag, origin)
+            names = [node.name for node in dag.nodes]
+            dids = for_dag(dag, wanted, read, wanted.for_nodes(names))
+            filtered = dag_with_datasets(text, dids, dag, origin, more=wanted.gpu_lines(names))
         else:
-            dids = wanted.for_all() + _from_inputs(text, {}, wanted, origin)
-            filtered = with_datasets(text, dids, origin, read)
+            found = wanted.for_all() + _from_inputs(text, {}, wanted, origin)
+            filtered = with_datasets(text, found, origin, read, wanted.gpu_lines().get("", ()))
     except SubmitFileError as bad:
-        raise _Bad(str(bad)) from bad
+        raise Bad(str(bad)) from bad
     if not filtered.added and not wanted.asked and not has_attribute(text, read):
-        raise _Bad(f"{origin}: which datasets? give --datasets, --datasets-file or --from-inputs")
-    for note in filtered.notes:
-        print(f"hydrator: {note}", file=sys.stderr)
+        raise Bad(f"{origin}: which datasets? give --datasets, --datasets-file or --from-inputs")
+    tell(filtered)
     return filtered
 
 
-def _for_dag(dag: "Dag", wanted: _Wanted, read: Callable[[str], bytes | None]) -> "dict[str, list[Did]]":
+def tell(filtered: "Filtered") -> None:
+    for note in filtered.notes:
+        print(f"hydrator: {note}", file=sys.stderr)
+
+
+def for_dag(
+    dag: "Dag", wanted: Wanted, read: Callable[[str], bytes | None], found: "dict[str, list[Did]]"
+) -> "dict[str, list[Did]]":
+    """*found*, the datasets by node, with those that the nodes' inputs name."""
     from ..submitfile import check_items
 
-    found = wanted.for_nodes([node.name for node in dag.nodes])
     for node in dag.nodes:
         origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
         if node.inline is None:
@@ -211,7 +257,7 @@ def _for_dag(dag: "Dag", wanted: _Wanted, read: Callable[[str], bytes | None]) -
     return found
 
 
-def _from_inputs(text: bytes, variables: Mapping[str, str], wanted: _Wanted, origin: str) -> "list[Did]":
+def _from_inputs(text: bytes, variables: Mapping[str, str], wanted: Wanted, origin: str) -> "list[Did]":
     from ..submitfile import input_names
 
     if not wanted.from_inputs:
@@ -220,7 +266,7 @@ def _from_inputs(text: bytes, variables: Mapping[str, str], wanted: _Wanted, ori
     return list(wanted.inputs(names).values())
 
 
-def _reader(folder: Path) -> Callable[[str], bytes | None]:
+def reader(folder: Path) -> Callable[[str], bytes | None]:
     def read(name: str) -> bytes | None:
         try:
             return (folder / name).read_bytes()
@@ -230,56 +276,49 @@ def _reader(folder: Path) -> Callable[[str], bytes | None]:
     return read
 
 
-def _bytes(file: Path) -> bytes:
+def content(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise _Bad(f"cannot read {file}: {error.strerror}") from error
+        raise Bad(f"cannot read {file}: {error.strerror}") from error
 
 
-def _wrapped(command: Sequence[str], wanted: _Wanted) -> list[str]:
+def _wrapped(command: Sequence[str], wanted: Wanted) -> list[str]:
     """The condor_submit command that submits the same file with our line before its queue statements."""
     at = _file_among(command, _SUBMIT_VALUES)
     if at is None or command[at] == "-":
-        raise _Bad(
-            "name a submit file: condor_submit's standard input cannot be looked at; see submit filter"
-        )
-    filtered = _filtered(_bytes(Path(command[at])), Path(command[at]), wanted)
-    line = filtered.added.decode("ascii").strip()
-    if not line:
-        return list(command)
-    if len(line) > _MOST_ARGUMENT:
+        raise Bad("name a submit file: condor_submit's standard input cannot be looked at; see submit filter")
+    filtered = _filtered(content(Path(command[at])), Path(command[at]), wanted)
+    lines = [line.strip() for line in filtered.added.decode("utf-8").splitlines() if line.strip()]
+    if any(len(line.encode()) > _MOST_ARGUMENT for line in lines):
         return _with_copy(command, at, filtered)
-    return [command[0], "-append", line, *command[1:]]
+    return [command[0], *(word for line in lines for word in ("-append", line)), *command[1:]]
 
 
 def _with_copy(command: Sequence[str], at: int, filtered: "Filtered") -> list[str]:
     """For lists that no argument can hold: a copy beside the file."""
     copy = Path(command[at]).with_name(f".{Path(command[at]).name}.hydrator")
-    _write(copy, filtered.text)
+    write(copy, filtered.text)
     return [*command[:at], str(copy), *command[at + 1 :]]
 
 
-def _wrapped_dag(command: Sequence[str], wanted: _Wanted) -> list[str]:
+def _wrapped_dag(command: Sequence[str], wanted: Wanted) -> list[str]:
     """The condor_submit_dag command for a copy of the DAG with our lines."""
     at = _file_among(command, _DAG_VALUES)
     if at is None:
-        raise _Bad("name a DAG file: condor_submit_dag FILE")
-    file = Path(command[at])
+        raise Bad("name a DAG file: condor_submit_dag FILE")
+    from .wrapdag import copied
+
     beside = "-usedagdir" in [word.lower() for word in command]
-    filtered = _filtered(_bytes(file), file, wanted, file.absolute().parent if beside else None)
-    if not filtered.added:
-        return list(command)
-    copy = file.with_name(f"{file.name.removesuffix('.dag')}.hydrator.dag")
-    _write(copy, filtered.text)
-    return [*command[:at], str(copy), *command[at + 1 :]]
+    copy = copied(Path(command[at]), wanted, beside=beside)
+    return [*command[:at], str(copy), *command[at + 1 :]] if copy else list(command)
 
 
-def _write(copy: Path, text: bytes) -> None:
+def write(copy: Path, text: bytes) -> None:
     try:
         copy.write_bytes(text)
     except OSError as error:
-        raise _Bad(f"cannot write {copy}: {error.strerror}: it must stand beside the original", 1) from error
+        raise Bad(f"cannot write {copy}: {error.strerror}: it must stand beside the original", 1) from error
 
 
 def _file_among(command: Sequence[str], taking: Sequence[str]) -> int | None:

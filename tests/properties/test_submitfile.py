@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hydrator.dagfile import dag_with_datasets, read_dag
 from hydrator.job_start import rewritten
 from hydrator.model import Did, parse_did
-from hydrator.submitfile import dag_with_datasets, read_dag, with_datasets
+from hydrator.submitfile import with_datasets
 
 PIECES = [
     *(

@@ -6,17 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from hydrator.dagfile import dag_with_datasets, has_attribute, is_dag, read_dag
 from hydrator.model import Did
-from hydrator.submitfile import (
-    SubmitFileError,
-    check_items,
-    dag_with_datasets,
-    has_attribute,
-    input_names,
-    is_dag,
-    read_dag,
-    with_datasets,
-)
+from hydrator.submitfile import SubmitFileError, check_items, input_names, with_datasets
 
 A, B = Did("lofar:a"), Did("lofar:b")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'
@@ -180,7 +172,7 @@ def test_the_nodes_of_a_dag_their_files_and_variables_are_read():
     assert b.inline is not None
     assert b"executable = x" in b.inline
     assert [node.has_datasets for node in (a, b, c)] == [False, False, True]
-    assert dag.elsewhere == ("SPLICE S other.dag",)
+    assert [one.said for one in dag.elsewhere] == ["SPLICE S other.dag"]
 
 
 def test_each_node_gets_its_own_line_at_the_end():
