@@ -30,6 +30,8 @@ SITES_ATTRIBUTE = "ChirpDataLocalityMissed"
 """List of strings: the sites of those misses."""
 UNTIL_ATTRIBUTE = "ChirpDataLocalityMissedUntil"
 """Unix s: until then the job keeps away from them; an hour after the last miss, rounded up to 5 min."""
+PATHS_ATTRIBUTE = "DataLocalityPathSites"
+"""List of strings: the sites where the submitting host knows a path to every dataset of the job."""
 TRIES = 5
 SITE_ATTRIBUTES = (
     "GLIDEIN_ResourceName",
@@ -94,6 +96,15 @@ def elsewhere(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
         f"(member(({here}), MY.{SITES_ATTRIBUTE}) =!= true || time() > MY.{UNTIL_ATTRIBUTE})"
         f" && (MY.{SITES_ATTRIBUTE} isnt undefined || MY.ExitCode =!= {MISSED} || ! {same})"
     )
+
+
+def has_path(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
+    """The clause for Requirements: only at sites for which the wrapper has a path to every dataset.
+
+    They stand in PATHS_ATTRIBUTE, with their letter case, as the wrapper looks them up.
+    """
+    here = " ?: ".join(f"TARGET.{name}" for name in _site_names(site_attributes))
+    return f"identicalMember(({here}), MY.{PATHS_ATTRIBUTE}) =?= true"
 
 
 def retry_elsewhere(

@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .errors import ConfigError
-from .misses import retry_elsewhere
+from .gpus import GpuChoice, mebibytes
+from .misses import PATHS_ATTRIBUTE, has_path, retry_elsewhere
 from .model import DatasetState as State
 from .model import Did, Site, SiteFacts
 from .poolconfig import Mode
@@ -193,12 +194,23 @@ def fits(name: str, search: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What the run needs of its slot; GB are 1e9 bytes, as in the configuration."""
+    """What the run needs of its slot; GB are 1e9 bytes, as in the configuration.
+
+    ``gpu``, where there is one, decides on cores and memory by the slot.
+    """
 
     cpus: int
     memory_gb: float
     disk_gb: float
     container: str | None = None
+    gpu: GpuChoice | None = None
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """The submit commands."""
+        plain = {"request_cpus": str(self.cpus), "request_memory": str(mebibytes(self.memory_gb))}
+        taken = self.gpu.requests if self.gpu else plain
+        return {**taken, "request_disk": str(_kibibytes(self.disk_gb))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +259,11 @@ class Run:
 
 def dataset_list(dids: Sequence[Did]) -> str:
     """A ClassAd list of *dids*, sorted, without doubles: equal runs get equal text, so one autocluster."""
-    return "{" + ",".join(quoted(did) for did in sorted(set(dids))) + "}"
+    return _string_list(dids)
+
+
+def _string_list(texts: Sequence[str]) -> str:
+    return "{" + ",".join(quoted(text) for text in sorted(set(texts))) + "}"
 
 
 def quoted(text: str) -> str:
@@ -291,6 +307,7 @@ def submit_description(
     inputs: Sequence[str],
     command: Sequence[str],
     site_attributes: Sequence[str],
+    path_sites: Sequence[Site] | None = None,
 ) -> str:
     """The submit description of the whole run as one job.
 
@@ -301,12 +318,19 @@ def submit_description(
         inputs: files that travel with the job, besides the wrapper.
         command: what the wrapper starts once the data is found.
         site_attributes: where a slot says its site.
+        path_sites: the sites where every dataset has a path; the job goes to no other. None: it can fetch.
     """
     container = (
         ["universe = container", f"container_image = {resources.container}"]
         if resources.container
         else ["universe = vanilla"]
     )
+    gpu = resources.gpu
+    rank = gpu.ranked(run.wish.rank) if gpu else run.wish.rank
+    reachable = "" if path_sites is None else has_path(site_attributes)
+    clauses = [run.wish.requirements, gpu.requirement if gpu else "", reachable]
+    given = [clause for clause in clauses if clause.strip()]
+    requirements = " && ".join(f"({clause})" for clause in given) if len(given) > 1 else "".join(given)
     lines = [
         f"# {_one_line(origin)} as one job: {len(set(run.dids))} datasets; by `hydrator submit rapthor`",
         *container,
@@ -320,16 +344,16 @@ def submit_description(
         f"error = {run.title}.err",
         f"log = {run.title}.log",
         f"batch_name = {run.title}",
-        f"request_cpus = {resources.cpus}",
-        f"request_memory = {_mebibytes(resources.memory_gb)}",
-        f"request_disk = {_kibibytes(resources.disk_gb)}",
+        *(f"{name} = {value}" for name, value in resources.requests.items()),
         "",
         "# what it reads; the schedd's transform makes requirements and rank of it",
         *(f"+{name} = {literal}" for name, literal in run.attributes.items()),
-        *([f"rank = {run.wish.rank}"] if run.wish.rank else []),
+        *(f"+{name} = {value}" for name, value in (gpu.attributes if gpu else {}).items()),
+        *([] if path_sites is None else [f"+{PATHS_ATTRIBUTE} = {_string_list(path_sites)}"]),
+        *([f"rank = {rank}"] if rank else []),
         "",
         "# where the data is not what the catalogue says, the wrapper ends the job and it tries elsewhere",
-        *retry_elsewhere(run.wish.requirements, site_attributes=site_attributes),
+        *retry_elsewhere(requirements, site_attributes=site_attributes),
         *(["", *run.wish.lines] if run.wish.lines else []),
         "",
         "queue",
@@ -350,10 +374,6 @@ def arguments(words: Sequence[str]) -> str:
         return escaped if plain.fullmatch(word) else f"'{escaped}'"
 
     return '"' + " ".join(one(word) for word in words) + '"'
-
-
-def _mebibytes(gigabytes: float) -> int:
-    return max(1, round(gigabytes * 1e9 / 2**20))
 
 
 def _kibibytes(gigabytes: float) -> int:
@@ -468,14 +488,21 @@ class Outlook:
     oldest_seconds: int | None
     has_paths: bool
     """Whether [[storage]] says where jobs find the datasets there."""
+    fetches: bool = False
+    """Whether the job can fetch what it has no path to."""
 
     @property
     def qualifies(self) -> bool:
-        return not self.missing
+        return not self.missing and (self.has_paths or self.fetches)
 
 
 def outlook(
-    run: Run, sites: Mapping[Site, SiteFacts], paths: Mapping[Site, Mapping[Did, str]], *, now: float
+    run: Run,
+    sites: Mapping[Site, SiteFacts],
+    paths: Mapping[Site, Mapping[Did, str]],
+    *,
+    now: float,
+    fetches: bool = False,
 ) -> tuple[Outlook, ...]:
     """Every site, the best first: most bytes (datasets, where sizes are not known) on disk there.
 
@@ -484,6 +511,7 @@ def outlook(
         sites: what is held true of them; facts that are too old read UNKNOWN there.
         paths: by site, where datasets are as local paths.
         now: Unix s.
+        fetches: whether the job has a stage-in command.
     """
     wanted = sorted(set(run.dids))
     sized = all(did in run.sizes for did in wanted)
@@ -500,6 +528,7 @@ def outlook(
                 sum(run.sizes[did] for did in here) if sized else None,
                 int(now - min(times)) if times else None,
                 all(did in paths.get(site, {}) for did in wanted),
+                fetches,
             )
         )
     return tuple(sorted(found, key=lambda o: (-(o.bytes_local or 0), -o.available, o.site)))

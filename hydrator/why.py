@@ -15,6 +15,7 @@ from enum import StrEnum
 from itertools import groupby
 
 from .judged import HERE, Clause, Job, JobStatus, SlotGroup
+from .misses import PATHS_ATTRIBUTE
 from .missing import Beliefs, Lack, Missing, clause_holds, data_text, missing_at
 from .model import DatasetState, Site, from_unix, unix
 from .words import count, listed, share, shortened, some, span, unique
@@ -29,6 +30,7 @@ class Cause(StrEnum):
     DISK = "disk"
     GPUS = "gpus"
     PLATFORM = "platform"
+    PATH = "path"
     REQUIREMENT = "requirement"
     START = "start"
     BUSY = "busy"
@@ -169,6 +171,8 @@ def _funnel_word(cause: Cause, job: Job, now: datetime) -> str:
             return f"with {_amount(cause, job)}"
         case Cause.PLATFORM:
             return "of its platform"
+        case Cause.PATH:
+            return "where it knows a path to its data"
         case Cause.REQUIREMENT:
             return "that meet its requirements"
         case Cause.START:
@@ -277,6 +281,8 @@ def _cause_of(clause: Clause, default: Cause) -> Cause:
     words = {word.lower() for word in re.findall(r"[A-Za-z_]\w*", _unquoted(clause.text))}
     if words & {HERE.lower(), "datasetstates", "availabledatasets"}:
         return Cause.DATA
+    if PATHS_ATTRIBUTE.lower() in words:
+        return Cause.PATH
     kinds = {cause for cause, known in _KINDS.items() if words & known}
     return kinds.pop() if len(kinds) == 1 and words <= _PLAIN else default
 
@@ -316,6 +322,8 @@ def _text(cause: Cause, job: Job, groups: Sequence[SlotGroup], failing: Sequence
             return f"busy: {_in_use(job, groups)}"
         case Cause.PLATFORM:
             return f"the slots are of another platform: {shown} does not hold"
+        case Cause.PATH:
+            return "whoever submitted it knew no path to its data there ([[storage]] of that configuration)"
         case Cause.START:
             return f"the slots refuse the job: {shown} does not hold in their START or limits"
         case _:
@@ -402,6 +410,8 @@ def _cure(cause: Cause, job: Job, group: SlotGroup, reasons: Sequence[Reason], n
             return _data_way(job, [reason for reason in reasons if reason.cause is cause], now, released=True)
         case Cause.CORES | Cause.MEMORY | Cause.DISK | Cause.GPUS:
             return WayOut(4, f"ask for {_largest(cause, [group])} or less")
+        case Cause.PATH:
+            return WayOut(7, "submit it again with a [[storage]] for the site")
         case Cause.REQUIREMENT:
             return WayOut(7, "change the job's own requirements (condor_qedit, or submit again)")
         case Cause.START:

@@ -18,6 +18,7 @@ import typer
 
 if TYPE_CHECKING:
     from ..config import Settings
+    from ..gpus import GpuChoice
     from ..model import Did, Site, SiteFacts
     from ..paths import Paths
     from ..rapthor import Outlook, Parset, Run, Wish
@@ -33,6 +34,14 @@ class Form(StrEnum):
     JOB = "job"
     ENV = "env"
     AD = "ad"
+
+
+class Gpu(StrEnum):
+    """Which slots."""
+
+    NO = "no"
+    PREFER = "prefer"
+    REQUIRE = "require"
 
 
 class LocalityMode(StrEnum):
@@ -71,6 +80,9 @@ def command(
     memory_gb: Annotated[float | None, typer.Option(min=0.001, help="Memory.")] = None,
     disk_gb: Annotated[float | None, typer.Option(min=0.001, help="Scratch space.")] = None,
     container: Annotated[str | None, typer.Option(help="An image, as container_image.")] = None,
+    gpu: Annotated[
+        Gpu | None, typer.Option(help="A GPU slot first, else the cores and memory; or GPU slots only.")
+    ] = None,
     run_command: Annotated[
         str, typer.Option("--command", help="What starts at the site; run.parset is the job's parset.")
     ] = "rapthor run.parset",
@@ -93,7 +105,9 @@ def command(
 
     settings = load(config)
     asked = rapthor.Wish(mode.value, max_wait, requirements.strip(), rank.strip(), tuple(line or ()))
-    _refuse(_usage(settings, asked, form, submit=submit, dry_run=dry_run, output=output, as_json=as_json))
+    _refuse(
+        _usage(settings, asked, form, submit=submit, dry_run=dry_run, output=output, as_json=as_json, gpu=gpu)
+    )
     wish = _checked(settings, asked)
     content = _content(parset)
     read = rapthor.parse(content, str(parset))
@@ -104,7 +118,9 @@ def command(
     run = rapthor.Run(unique, tuple(dids), resolution.sizes, wish, label)
     paths = _paths(settings, dids)
     if dry_run:
-        _show(rapthor.outlook(run, facts, paths, now=now.timestamp()), run, as_json=as_json)
+        fetches = settings.submit.stage_in is not None
+        sites = rapthor.outlook(run, facts, paths, now=now.timestamp(), fetches=fetches)
+        _show(sites, run, as_json=as_json)
     elif form is Form.AD:
         sys.stdout.write(rapthor.as_json(run) if as_json else rapthor.as_ad(run))
     elif form is Form.ENV:
@@ -120,6 +136,7 @@ def command(
             memory_gb or settings.submit.memory_gb,
             disk_gb or settings.submit.disk_gb,
             container or settings.submit.container,
+            _gpu(settings, gpu, cpus, memory_gb),
         )
         _refuse(_unreachable(settings, paths, dids))
         extra, travelling = _files(read)
@@ -131,6 +148,7 @@ def command(
             inputs=[rapthor.JOB_PARSET, _paths_file_name(), rapthor.WORKING_FOLDER, *extra],
             command=shlex.split(run_command),
             site_attributes=settings.sites.slot_attributes,
+            path_sites=None if settings.submit.stage_in else _path_sites(paths, dids),
         )
         if output is None and not submit:
             sys.stdout.write(description)
@@ -157,6 +175,7 @@ def _usage(
     dry_run: bool,
     output: Path | None,
     as_json: bool,
+    gpu: Gpu | None,
 ) -> list[str]:
     """What cannot be asked for together."""
     problems = []
@@ -169,11 +188,26 @@ def _usage(
         problems.append("--max-wait is of --mode wait and prefer; require waits without end")
     if (submit or output) and (form is not Form.JOB or dry_run):
         problems.append("--submit and --output are for the job itself: leave --as and --dry-run out")
+    if gpu and form is not Form.JOB:
+        problems.append(
+            "--gpu is for the whole run as a job; Toil's steps choose by [submit].gpu of $HYDRATOR_CONFIG"
+        )
     if as_json and form is not Form.AD and not dry_run:
         problems.append("--json goes with --as ad and with --dry-run")
     if any("\n" in text for text in wish.lines):
         problems.append("--line is one line each time")
     return problems
+
+
+def _gpu(
+    settings: "Settings", asked: Gpu | None, cpus: int | None, memory_gb: float | None
+) -> "GpuChoice | None":
+    """The choice between a GPU and many cores, by the options, else by [submit]."""
+    from ..gpus import gpu_choice
+
+    submit = settings.submit
+    more = {"cpus": cpus or submit.cpus, "memory_gb": memory_gb or submit.memory_gb}
+    return gpu_choice(submit.model_copy(update=more), str(asked or submit.gpu))
 
 
 def _checked(settings: "Settings", wish: "Wish") -> "Wish":
@@ -182,7 +216,11 @@ def _checked(settings: "Settings", wish: "Wish") -> "Wish":
 
     from ..wiring import condor_client
 
-    texts = {"--requirements": wish.requirements, "--rank": wish.rank}
+    texts = {
+        "--requirements": wish.requirements,
+        "--rank": wish.rank,
+        "[submit].require_gpus": settings.submit.require_gpus or "",
+    }
     given = {what: text for what, text in texts.items() if text}
     _refuse([f"{what}: write it on one line" for what, text in given.items() if "\n" in text])
     if given:
@@ -305,9 +343,14 @@ def _paths(settings: "Settings", dids: "Collection[Did]") -> "Paths":
     return local_paths(settings.storage, dids)
 
 
+def _path_sites(paths: "Paths", dids: "Collection[Did]") -> "list[Site]":
+    """The sites where every one of *dids* has a path."""
+    return [site for site, here in paths.items() if all(did in here for did in dids)]
+
+
 def _unreachable(settings: "Settings", paths: "Paths", dids: "Collection[Did]") -> list[str]:
     """Why no site could open the data, where that is so."""
-    if settings.submit.stage_in or any(all(did in here for did in dids) for here in paths.values()):
+    if settings.submit.stage_in or _path_sites(paths, dids):
         return []
     if not settings.storage:
         return [
@@ -436,9 +479,11 @@ def _show(sites: "Sequence[Outlook]", run: "Run", *, as_json: bool) -> None:
 
 
 def _verdict(site: "Outlook") -> str:
-    if not site.qualifies:
+    if site.missing:
         return "no"
-    return "yes" if site.has_paths else "yes, but no [[storage]] for it"
+    if site.has_paths:
+        return "yes"
+    return "yes, and fetches its data" if site.fetches else "no: no [[storage]] says where its data is there"
 
 
 def _some_missing(site: "Outlook") -> str:

@@ -182,6 +182,28 @@ def test_where_the_disk_does_not_have_what_the_catalogue_says_it_is_tried_elsewh
     assert (done["NumJobCompletions"], done["ExitCode"]) == (2, 0)
 
 
+def test_a_site_whose_paths_nobody_knows_is_no_match_and_why_says_so(installed, folder):
+    installed.catalogue.add("narrow_1.ms", 100, "AU")
+    config = installed.home / "narrow.toml"
+    config.write_text(installed.config.read_text().replace('site = "AU"', 'site = "ELSEWHERE"'))
+    job = submit(installed, prepare(installed, folder, "narrow_1.ms", "--config", str(config)))
+    knows = lambda: installed.states_at("AU").get("lofar:narrow_1.ms") == "AVAILABLE"  # noqa: E731
+    installed.pool.wait(knows, 60, "AU to say that it has it")
+    (ad,) = installed.pool.jobs(f"ClusterId == {job}", "QDate")
+    refused = f"ClusterId == {job} && LastRejMatchTime > {ad['QDate'] + 2}"
+    installed.pool.wait(lambda: installed.pool.jobs(refused), 60, "the negotiator to refuse it")
+    (answer,) = json.loads(installed.run("why", str(job), "--json", check=False).stdout)["answers"]
+    (au,) = [at for at in answer["sites"] if at["site"] == "AU"]
+    assert [reason["cause"] for reason in au["reasons"]] == ["path"]
+    said = installed.run(
+        "submit", "rapthor", str(folder / "example.parset"), "--dry-run", "--json", "--config", str(config)
+    )
+    shown = {site["site"]: (site["matches"], site["has_paths"]) for site in json.loads(said.stdout)["sites"]}
+    assert shown["AU"] == (False, False)
+    installed.catalogue.add("narrow_1.ms", 100, "AU", "UK")
+    assert installed.ran_at(job) == ["UK"]
+
+
 def test_where_nobody_has_the_data_it_waits_and_then_runs_elsewhere_with_what_it_fetches(installed, folder):
     installed.catalogue.add("far_1.ms", 100)
     (installed.catalogue.disk("lake") / "lofar:far_1.ms" / "far_1.ms" / "table.dat").mkdir(parents=True)

@@ -304,5 +304,18 @@ def test_the_outlook_is_by_bytes_and_says_what_is_missing_where():
 
 def test_a_site_that_has_all_qualifies_also_when_sizes_are_not_known():
     view = facts(replica(L1, CAM), replica(L1, RAL), replica(L2, RAL))
-    first = outlook(run(L1, L2), view.sites, {}, now=NOON.timestamp())[0]
+    paths = {RAL: {L1: "/1", L2: "/2"}}
+    first = outlook(run(L1, L2), view.sites, paths, now=NOON.timestamp())[0]
     assert (first.site, first.qualifies, first.bytes_local) == (RAL, True, None)
+
+
+def test_a_site_without_a_path_to_all_qualifies_only_for_a_run_that_can_fetch():
+    view = facts(replica(L1, RAL), replica(L2, RAL))
+    paths = {RAL: {L1: "/1"}}
+
+    def qualifies(*, fetches: bool) -> bool:
+        first = outlook(run(L1, L2), view.sites, paths, now=NOON.timestamp(), fetches=fetches)[0]
+        assert first.site == RAL
+        return first.qualifies
+
+    assert [qualifies(fetches=False), qualifies(fetches=True)] == [False, True]

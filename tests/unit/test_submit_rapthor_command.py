@@ -137,6 +137,50 @@ def test_without_storage_no_job_could_open_its_data_so_none_is_made(host):
     assert host.submit("L1.ms").returncode == 0
 
 
+def test_a_run_goes_only_where_every_dataset_has_a_path_unless_it_can_fetch(host):
+    aus = STORAGE.replace("UK", "AU") + 'table = { "lofar:L2.ms" = "x" }\n'
+    host.configure(STORAGE + aus.replace('"name"', '"table"'))
+    text = host.submit("[L1.ms, L2.ms]").stdout
+    assert '+DataLocalityPathSites = {"UK"}' in text
+    assert "identicalMember((TARGET.DataLocalitySite ?: " in text
+    assert '+DataLocalityPathSites = {"AU","UK"}' in host.submit("L2.ms").stdout
+    host.configure(STORAGE + '[submit]\nstage_in = "get {did} {path}"\n')
+    assert "DataLocalityPathSites" not in host.submit("L1.ms").stdout
+
+
+def test_a_dry_run_says_which_site_has_the_data_and_no_storage(host):
+    host.configure(STORAGE.replace("UK", "AU"))
+    done = host.submit("L1.ms", "--dry-run")
+    assert "no: no [[storage]] says where its data is there" in done.stdout
+    shown = json.loads(host.submit("L1.ms", "--dry-run", "--json").stdout)["sites"]
+    assert [(site["site"], site["matches"], site["has_paths"]) for site in shown] == [
+        ("UK", False, False),
+        ("AU", False, True),
+    ]
+
+
+def test_a_gpu_may_be_preferred_by_the_configuration_or_by_an_option(host):
+    plain = host.submit("L1.ms").stdout
+    assert "request_cpus = 16\n" in plain
+    assert "GPU" not in plain
+    asked = host.submit("L1.ms", "--gpu", "prefer", "--rank", "TARGET.KFlops", "--requirements", "A || B")
+    assert "request_cpus = ((TARGET.GPUs >= 1) =?= true) ? 4 : 16\n" in asked.stdout
+    assert "rank = ((TARGET.KFlops) ?: 0.0) + 100 * MY.GPUPreference\n" in asked.stdout
+    assert "requirements = ((A || B) && (TARGET.Cpus >= MY.RequestCpus) && (identicalMember(" in asked.stdout
+    host.configure(STORAGE + '[submit]\ngpu = "require"\n')
+    assert "request_gpus = 1\n" in host.submit("L1.ms").stdout
+    assert "GPU" not in host.submit("L1.ms", "--gpu", "no").stdout
+
+
+def test_what_a_gpu_must_have_is_a_classad_expression(host):
+    host.configure(STORAGE + '[submit]\nrequire_gpus = "Capability >="\n')
+    assert "[submit].require_gpus is not a ClassAd expression" in host.refusal("L1.ms", "--gpu", "prefer")[0]
+
+
+def test_a_gpu_is_asked_for_with_the_run_as_a_job_only(host):
+    assert "Toil's steps choose by [submit].gpu" in host.refusal("L1.ms", "--gpu", "prefer", "--as", "env")[0]
+
+
 def test_modes_that_may_start_without_data_need_a_way_to_fetch_it(host):
     assert "stage_in" in host.refusal("L1.ms", "--mode", "prefer")[0]
     host.configure('[submit]\nstage_in = "get {did} {path}"\n')

@@ -71,6 +71,16 @@ def test_a_claimed_slot_does_not_match_whatever_its_expressions_say():
     assert [reason.cause for reason in answer.sites[0].reasons] == [Cause.BUSY]
 
 
+def test_a_site_to_which_no_path_was_known_is_told_from_other_requirements():
+    clause = Clause(
+        "identicalMember((TARGET.DataLocalitySite), MY.DataLocalityPathSites) =?= true", "false", "false"
+    )
+    answer = explain(JOB, [slots(clause)], None, now=NOON)
+    assert [reason.cause for reason in answer.sites[0].reasons] == [Cause.PATH]
+    assert "[[storage]]" in answer.sites[0].reasons[0].text
+    assert "submit it again with a [[storage]] for the site" in (answer.way_out or "")
+
+
 def test_the_funnel_counts_slots_from_data_to_cores():
     job = replace(JOB, requests={"Cpus": 16})
     groups = [slots(CORES, number=8), slots(MISSING, CORES, site=RAL, number=4)]

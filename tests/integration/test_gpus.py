@@ -1,0 +1,188 @@
+"""A GPU slot first, else 16 cores and 64 GB: real negotiation, claims and hand-outs; the GPUs are stand-ins.
+
+Each startd is told by configuration which GPUs it has; all that HTCondor does with them is real.
+The GPU site is the larger one, which a negotiator without our term would leave for last.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import Pool, SiteSpec
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+
+MANY = 70_000  # MiB
+SITES = (
+    SiteSpec("GPU", cpus=24, memory=80_000, gpus=2),
+    SiteSpec("CPU", cpus=16, memory=MANY),
+    SiteSpec("LOW", cpus=16, memory=32_000),
+    SiteSpec("FEW", cpus=4, memory=MANY),
+)
+SUBMIT = """
+[jobs]
+rounding_seconds = 1
+[submit]
+disk_gb = 0.001
+gpu_cpus = 2
+gpu_memory_gb = 1
+"""
+SHOW = "/bin/sh -c 'echo took $_CONDOR_AssignedGPUs; grep -E \"^(Cpus|Memory|GPUs) =\" $_CONDOR_MACHINE_AD'"
+
+
+@pytest.fixture(scope="module")
+def installed(htcondor_release: str) -> Iterator[Installation]:
+    with Pool.start(htcondor_release, SITES) as pool:
+        catalogue = ListedCatalogue(pool.home, [site.name for site in SITES])
+        disks = pool.shared / "disks"
+        storage = "".join(
+            f'[[storage]]\nsite = "{site.name}"\nprefix = "{disks}"\nrule = "name"\n' for site in SITES
+        )
+        for name in ("both.ms", "cores.ms", "low.ms", "few.ms", "many.ms"):
+            (disks / "lofar" / name).mkdir(parents=True)
+            (disks / "lofar" / name / "table.dat").write_text(name)
+        everywhere = dict.fromkeys(("GPU", "CPU", "LOW", "FEW"), "available")
+        catalogue.hold(
+            {
+                "lofar:both.ms": everywhere,
+                "lofar:many.ms": everywhere,
+                "lofar:cores.ms": {"CPU": "available"},
+                "lofar:low.ms": {"LOW": "available"},
+                "lofar:few.ms": {"FEW": "available"},
+            }
+        )
+        with Installation(pool, catalogue, settings=SUBMIT + storage) as installation:
+            for name in ("both.ms", "cores.ms", "low.ms", "few.ms", "many.ms"):
+                installation.submit([f"lofar:{name}"], more="hold = true")  # so that slots know of all
+            pool.wait(
+                lambda: {
+                    site.name: len(installation.states_at(site.name)) for site in SITES
+                } == {"GPU": 2, "CPU": 3, "LOW": 3, "FEW": 3},
+                60, "every site to say what it has",
+            )  # fmt: skip
+            yield installation
+
+
+def run_of(installed: Installation, name: str, *options: str) -> tuple[Path, str]:
+    """A run over one measurement set that shows what it was given: its folder and submit description."""
+    folder = installed.pool.user_home("alice") / re.sub(r"\W", "_", f"{name}{''.join(options)}")[:60]
+    folder.mkdir()
+    (folder / "run.parset").write_text(f"[global]\ndir_working = /tmp\ninput_ms = {name}\n")
+    words = ["submit", "rapthor", str(folder / "run.parset"), "-o", str(folder / "job"), "--command", SHOW]
+    installed.run(*words, *options)
+    installed.pool.run("chown", "-R", "1000", str(folder))
+    return folder / "job", (folder / "job" / "run.sub").read_text()
+
+
+def submitted(installed: Installation, folder: Path) -> int:
+    said = installed.pool.run("condor_submit", "-terse", "run.sub", user="alice", cwd=folder).stdout
+    return int(said.partition(".")[0])
+
+
+def taken(folder: Path) -> dict[str, str]:
+    """What the job printed of its slot."""
+    text = (folder / "run.out").read_text()
+    return dict(re.findall(r"^(\w+) = (.*)$", text, re.MULTILINE))
+
+
+def test_a_run_prefers_a_gpu_slot_and_takes_few_cores_there(installed):
+    folder, _ = run_of(installed, "both.ms", "--gpu", "prefer")
+    assert installed.ran_at(submitted(installed, folder)) == ["GPU"]
+    assert taken(folder)["GPUs"] == "1"
+    assert taken(folder)["Cpus"] == "2"
+    assert "took GPU-gpu" in (folder / "run.out").read_text()
+
+
+def test_without_the_wish_the_same_run_takes_the_smallest_slot_that_fits(installed):
+    folder, _ = run_of(installed, "both.ms")
+    assert installed.ran_at(submitted(installed, folder)) == ["CPU"]
+    assert taken(folder)["Cpus"] == "16"
+
+
+def test_where_the_data_is_comes_before_a_gpu(installed):
+    folder, text = run_of(
+        installed, "cores.ms", "--gpu", "prefer", "--requirements", "TARGET.Cpus > 0", "--rank", "TARGET.Cpus"
+    )
+    assert "rank = ((TARGET.Cpus) ?: 0.0) + 100 * MY.GPUPreference" in text
+    assert installed.ran_at(submitted(installed, folder)) == ["CPU"]
+    assert (taken(folder)["GPUs"], taken(folder)["Cpus"]) == ("0", "16")
+    assert int(taken(folder)["Memory"]) >= 64e9 / 2**20
+
+
+def test_where_all_gpus_are_in_use_a_run_takes_sixteen_cores_and_64_gb_instead(installed):
+    full = installed.pool.submit(
+        "executable = /bin/sleep\narguments = 300\nrequest_gpus = 1\n"
+        "request_memory = 10\nrequest_disk = 1\nqueue 2"
+    )
+    running = f"ClusterId == {full} && JobStatus == 2"
+    installed.pool.wait(lambda: len(installed.pool.jobs(running)) == 2, 60, "the GPUs to be taken")
+    free = 'PartitionableSlot && GLIDEIN_Site == "GPU" && GPUs == 0'
+    installed.pool.wait(
+        lambda: installed.pool.slots("GPUs", constraint=free), 60, "the collector to hear of it"
+    )
+    folder, _ = run_of(installed, "many.ms", "--gpu", "prefer")
+    (site,) = installed.ran_at(submitted(installed, folder))
+    assert site in {"GPU", "CPU"}
+    assert (taken(folder)["GPUs"], taken(folder)["Cpus"]) == ("0", "16")
+    installed.pool.run("condor_rm", str(full), user="alice")
+
+
+@pytest.mark.parametrize(("name", "cause"), [("low.ms", "memory"), ("few.ms", "cores")])
+def test_where_the_data_is_beside_too_little_of_both_it_waits_and_why_says_so(installed, name, cause):
+    folder, _ = run_of(installed, name, "--gpu", "prefer")
+    job = submitted(installed, folder)
+    released = installed.pool.jobs(f"ClusterId == {job}", "QDate")[0]["QDate"]
+    refused = f"ClusterId == {job} && LastRejMatchTime > {released}"
+    installed.pool.wait(lambda: installed.pool.jobs(refused), 60, "the negotiator to refuse it")
+    said = installed.run("why", str(job), "--json", check=False)
+    assert said.returncode == 3
+    (answer,) = json.loads(said.stdout)["answers"]
+    (here,) = [at for at in answer["sites"] if at["site"] == name[:3].upper()]
+    assert [reason["cause"] for reason in here["reasons"]] == [cause]
+    installed.pool.run("condor_rm", str(job), user="alice")
+
+
+def test_a_run_that_needs_a_gpu_waits_for_one(installed):
+    folder, text = run_of(installed, "cores.ms", "--gpu", "require")
+    assert "request_gpus = 1\n" in text
+    job = submitted(installed, folder)
+    said = installed.pool.wait(
+        lambda: installed.pool.jobs(f"ClusterId == {job} && LastRejMatchTime isnt undefined"),
+        60,
+        "its refusal",
+    )
+    assert said[0]["JobStatus"] == 1
+    installed.pool.run("condor_rm", str(job), user="alice")
+
+
+def test_wrap_gives_plain_jobs_and_nodes_of_a_dag_the_same_choice(installed):
+    folder = installed.pool.user_home("alice") / "wrapped"
+    folder.mkdir()
+    own = "executable = /bin/true\nrequirements = TARGET.Cpus < 100 || false\nrank = TARGET.Cpus\n"
+    (folder / "x.sub").write_text(own + "request_disk = 1\nrequest_cpus = 1\nqueue\n")
+    (folder / "x.dag").write_text("JOB A x.sub\n")
+    options = ("-d", "lofar:both.ms", "--gpu", "prefer", "-c", str(installed.config))
+    done = installed.run("submit", "filter", str(folder / "x.sub"), *options).stdout
+    (folder / "y.sub").write_text(done)
+    dag = installed.run("submit", "filter", str(folder / "x.dag"), *options).stdout
+    assert dag.startswith("JOB A x.sub\n")
+    (folder / "y.dag").write_text(dag)
+    installed.pool.run("chown", "-R", "1000", str(folder))
+    said = installed.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=folder).stdout
+    job = int(said.partition(".")[0])
+    assert installed.ran_at(job) == ["GPU"]
+    installed.pool.run("condor_submit_dag", "y.dag", user="alice", cwd=folder)
+    node = f'DAGNodeName == "A" && Iwd == "{folder}"'
+    installed.pool.wait(lambda: installed.pool.history(node, "ClusterId"), 90, "the node to end")
+    attributes = ("Requirements", "Rank", "RequestCpus", "RequestGPUs", "GPUPreference", "LastRemoteHost")
+    (plain,) = installed.pool.history(f"ClusterId == {job}", *attributes)
+    (of_dag,) = installed.pool.history(node, *attributes)
+    assert of_dag["LastRemoteHost"].partition("@")[2] == plain["LastRemoteHost"].partition("@")[2]
+    names = ("Requirements", "Rank", "RequestCpus", "RequestGPUs", "GPUPreference")
+    assert [of_dag[name] for name in names] == [plain[name] for name in names]
+    assert "TARGET.Cpus < 100 || false" in plain["Requirements"]
+    assert "(TARGET.Cpus)" in plain["Rank"]
