@@ -10,7 +10,7 @@ from hydrator.model import Did
 
 from ._rucio_ask import Asker, split
 from ._rucio_poll import Poll
-from ._rucio_rows import Count, DatasetRow, amount, counted, dataset_rows, record
+from ._rucio_rows import BadRow, Count, DatasetRow, amount, counted, dataset_rows, record
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ class Counts:
         scope, name = split(did)
         rows = self._asker.ask(
             lambda client: list(client.list_dataset_replicas(scope, name, deep=True)),
-            lambda answer: dataset_rows(answer, "list_dataset_replicas"),
+            lambda answer: _only_of(did, dataset_rows(answer, "list_dataset_replicas")),
         )
-        counts = counted(row for row in rows if row.did == did)
+        counts = counted(rows)
         shallow = counted(cheap)
         agreed = {k: v.available_length for k, v in counts.items()} == {
             k: v.available_length for k, v in shallow.items() if v.available_length
@@ -118,6 +118,13 @@ class Counts:
             lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
             lambda answer: amount(record(answer, "get_did"), "length", "get_did") == 0,
         )
+
+
+def _only_of(did: Did, rows: list[DatasetRow]) -> list[DatasetRow]:
+    """*rows*, when all speak of *did*: who answers of something else has not said that *did* is nowhere."""
+    if stray := next((row.did for row in rows if row.did != did), None):
+        raise BadRow(f"asked where {did} is, it told where {stray} is")
+    return rows
 
 
 def _stamp(rows: Iterable[DatasetRow]) -> tuple[object, ...]:

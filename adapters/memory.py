@@ -45,7 +45,6 @@ class MemoryCatalogue:
         clock: stamps its readings.
         broken: whether it cannot answer right now; may be changed at any time.
         unseen: by DID, why nothing can be learned of it.
-        blind: sites that it cannot look at right now; may be changed at any time.
         bytes_total: sizes, where known; a DID named here exists even without a replica.
     """
 
@@ -59,10 +58,8 @@ class MemoryCatalogue:
         broken: bool = False,
         unseen: Mapping[Did, str] | None = None,
         bytes_total: Mapping[Did, int] | None = None,
-        blind: Collection[Site] = (),
     ) -> None:
         self.name = name
-        self.blind = frozenset(blind)
         self.replicas: tuple[Replica, ...] = tuple(replicas)
         self.sites = frozenset(sites)
         self.broken = broken
@@ -87,9 +84,8 @@ class MemoryCatalogue:
             return Unseen(self.unseen[did])
         return Seen(
             at=at,
-            replicas=tuple(r for r in self.replicas if r.did == did and r.site not in self.blind),
+            replicas=tuple(replica for replica in self.replicas if replica.did == did),
             bytes_total=self.bytes_total.get(did),
-            blind=self.blind,
             twins=twins(did, groups),
         )
 

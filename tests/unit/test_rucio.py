@@ -440,6 +440,13 @@ def test_the_dataset_that_cannot_be_counted_is_unseen_and_the_others_are_seen(as
     assert "HTTP 500" in readings[L2].reason
 
 
+def test_an_answer_about_another_dataset_is_no_absence_of_the_one_that_was_asked_for(asking, stand_in):
+    stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "scope": "elsewhere"})
+    readings = asking().read({L1, L2}).readings
+    assert "elsewhere:L1" in readings[L1].reason
+    assert isinstance(readings[L2], Seen)
+
+
 def about_l2(stand_in: StandIn) -> Callable[[], bool]:
     return lambda: '"L2"' in stand_in.asked[-1][1]
 
