@@ -1,0 +1,145 @@
+"""A stand-in for a Rucio server: fast, in this process, its answers shaped as a real one's were seen to be.
+
+It holds what it was told: by dataset and storage element, ``available``, ``partial`` (half of the files) or
+``staging`` (half of them, and a rule brings the rest). It is for faults, which are many; what is true of
+Rucio is tested on the real server (`testbed.rucio`).
+"""
+
+import json
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+FILES = 4
+FILE_BYTES = 1000
+_ON_DISK = {"available": FILES, "partial": FILES // 2, "staging": FILES // 2}
+Holdings = Mapping[str, Mapping[str, str]]
+
+
+class RucioStandIn(ThreadingHTTPServer):
+    """A server with the storage elements *storages*, each with its site; ``holdings`` may be set anew."""
+
+    daemon_threads = True
+
+    def __init__(self, storages: Mapping[str, str]) -> None:
+        super().__init__(("127.0.0.1", 0), _Request)
+        self.storages = dict(storages)
+        self.holdings: Holdings = {}
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    def handle_error(self, *_: Any) -> None:  # noqa: ANN401
+        """Clients that hang up are what a stand-in is for."""
+
+    def answer(self, path: str, query: Mapping[str, list[str]], body: Any) -> tuple[int, Any]:  # noqa: ANN401, C901
+        """The status, and rows (a list) or one value, for a request."""
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        match parts:
+            case ["rses"]:
+                return 200, [
+                    {"rse": each, "rse_type": "DISK", "deleted": False} for each in sorted(self.storages)
+                ]
+            case ["rses", storage, "attr"]:
+                return 200, {"site": self.storages[storage], storage: True}
+            case ["dids", "bulkmeta"]:
+                return 200, [self._meta(did) for did in _dids(body) if did in self.holdings]
+            case ["dids", scope, "dids", "search"]:
+                mine = [did for did in sorted(self.holdings) if did.startswith(f"{scope}:")]
+                return 200, [self._meta(did) for did in mine]
+            case ["dids", _, _, "rules"] | ["rules"]:
+                return 200, []
+            case ["dids", scope, name] if f"{scope}:{name}" in self.holdings:
+                return 200, self._meta(f"{scope}:{name}")
+            case ["replicas", "datasets_bulk"]:
+                return 200, [row for did in _dids(body) for row in self._replicas(did)]
+            case ["replicas", scope, name, "datasets"]:
+                return 200, self._replicas(f"{scope}:{name}")
+            case ["locks", "bulk_locks_for_dids"]:
+                return 200, [row for did in _dids(body) for row in self._locks(did)]
+            case ["scopes"]:
+                return 200, sorted({did.partition(":")[0] for did in self.holdings})
+        return 404, {"ExceptionClass": "DataIdentifierNotFound", "ExceptionMessage": f"{path} {query}"}
+
+    @staticmethod
+    def _meta(did: str) -> dict[str, Any]:
+        scope, name = did.split(":", 1)
+        sizes = {"bytes": FILES * FILE_BYTES, "length": FILES}
+        return {"scope": scope, "name": name, "did_type": "DATASET", "is_open": False, **sizes}
+
+    def _replicas(self, did: str) -> list[dict[str, Any]]:
+        scope, name = did.split(":", 1)
+        return [
+            {
+                "scope": scope,
+                "name": name,
+                "rse": storage,
+                "length": FILES,
+                "available_length": _ON_DISK[state],
+                "bytes": FILES * FILE_BYTES,
+                "available_bytes": _ON_DISK[state] * FILE_BYTES,
+                "state": "AVAILABLE" if state == "available" else "UNAVAILABLE",
+                "updated_at": "Sat, 21 Nov 2026 12:00:00 UTC",
+            }
+            for storage, state in sorted(self.holdings.get(did, {}).items())
+        ]
+
+    def _locks(self, did: str) -> list[dict[str, Any]]:
+        scope, name = did.split(":", 1)
+        return [
+            {"scope": scope, "name": name, "rse": storage, "state": "REPLICATING", "rule_id": f"rule-{name}"}
+            for storage, state in sorted(self.holdings.get(did, {}).items())
+            if state == "staging"
+        ]
+
+
+def _dids(body: Any) -> list[str]:  # noqa: ANN401
+    return [f"{each['scope']}:{each['name']}" for each in body["dids"]]
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: RucioStandIn
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        place = urlsplit(self.path)
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if place.path == "/auth/userpass":
+            self._send(200, b"", "application/octet-stream", {"X-Rucio-Auth-Token": "token-of-the-stand-in"})
+            return
+        status, found = self.server.answer(
+            place.path, parse_qs(place.query), json.loads(sent) if sent else None
+        )
+        stream = isinstance(found, list) and place.path != "/scopes/"
+        text = "".join(json.dumps(row) + "\n" for row in found) if stream else json.dumps(found)
+        kind = "application/x-json-stream" if stream else "application/json"
+        named: dict[str, str] = {"ExceptionClass": found["ExceptionClass"]} if status == 404 else {}
+        self._send(status, text.encode(), kind, named)
+
+    do_POST = do_GET  # noqa: N815 - http.server's name
+
+    def _send(self, status: int, body: bytes, kind: str, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:  # noqa: ANN401
+        """Quiet."""

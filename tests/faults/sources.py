@@ -1,0 +1,256 @@
+"""Catalogues that can be broken in every way that theirs can, and what they should say when they are not."""
+
+import errno
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from adapters.file import FileCatalogue, read_whole
+from adapters.rucio import RucioCatalogue, RucioSettings
+from hydrator.model import Did, Site
+from hydrator.ports import Catalogue, Clock
+from testbed.faults import FAULTS, Fault, FaultProxy
+from testbed.rucio_standin import RucioStandIn
+
+Truth = Mapping[Did, Mapping[Site, str]]
+"""By dataset and site, ``available`` or ``partial``."""
+
+
+class Source(ABC):
+    """A catalogue that says what :meth:`hold` told it to, and can be broken.
+
+    ``faults`` are the names of what can go wrong with it; those in ``harmless`` change nothing of what it
+    says; those in ``believable`` are answers that a server that is well could give, too.
+    """
+
+    faults: tuple[str, ...]
+    harmless: frozenset[str] = frozenset()
+    believable: frozenset[str] = frozenset()
+
+    @abstractmethod
+    def catalogue(self, clock: Clock) -> Catalogue: ...
+
+    @abstractmethod
+    def hold(self, truth: Truth) -> None:
+        """Record exactly this, whether anybody can read it or not."""
+
+    @abstractmethod
+    def break_with(self, fault: str) -> None: ...
+
+    @abstractmethod
+    def heal(self) -> None: ...
+
+
+class ListedSource(Source):
+    """The file catalogue: what can go wrong with a file.
+
+    Who runs as root may read everything and has no bad disks, so these two come through its seam.
+    """
+
+    FAULTS: Mapping[str, Callable[["ListedSource"], None]]
+    harmless = frozenset({"reordered", "clock a little ahead"})
+
+    def __init__(self, folder: Path, sites: tuple[Site, ...]) -> None:
+        self.path = folder / "catalogue.json"
+        self._folder = folder
+        self._sites = sites
+        self._reading: Callable[[int], bytes] = read_whole
+        self._spoil: Callable[[], None] | None = None
+        self._truth: Truth = {}
+        self._now: Clock | None = None
+
+    def catalogue(self, clock: Clock) -> Catalogue:
+        self._now = clock
+        return FileCatalogue("faulty", self.path, clock, read_all=self._read)
+
+    def _read(self, descriptor: int) -> bytes:
+        return self._reading(descriptor)
+
+    def hold(self, truth: Truth) -> None:
+        self._truth = truth
+        if self._spoil:
+            self._spoil()
+        else:
+            self._write(self.text())
+
+    def break_with(self, fault: str) -> None:
+        self._spoil = lambda: self.FAULTS[fault](self)
+        self._spoil()
+
+    def heal(self) -> None:
+        self._spoil, self._reading = None, read_whole
+        self._remove()
+        self._write(self.text())
+
+    # what it says
+
+    def document(self) -> dict:
+        datasets = {did: {"sites": dict(where)} for did, where in self._truth.items()}
+        return {"sites": list(self._sites), "count": len(datasets), "datasets": datasets}
+
+    def text(self) -> bytes:
+        return json.dumps(self.document()).encode()
+
+    def _write(self, data: bytes) -> None:
+        fresh = self._folder / "fresh"
+        fresh.write_bytes(data)
+        fresh.rename(self.path)
+
+    def _remove(self) -> None:
+        if self.path.is_dir():
+            self.path.rmdir()
+        else:
+            self.path.unlink(missing_ok=True)
+
+    # what goes wrong
+
+    def missing(self) -> None:
+        self._remove()
+
+    def pipe(self) -> None:
+        self._remove()
+        os.mkfifo(self.path)
+
+    def folder(self) -> None:
+        self._remove()
+        self.path.mkdir()
+
+    def unreadable(self) -> None:
+        self._reading = _raising(PermissionError(errno.EACCES, "Permission denied"))
+
+    def bad_disk(self) -> None:
+        self._reading = _raising(OSError(errno.EIO, "Input/output error"))
+
+    def changing(self) -> None:
+        def read(descriptor: int) -> bytes:
+            data = read_whole(descriptor)
+            with self.path.open("ab") as file:
+                file.write(b" ")
+            return data
+
+        self._reading = read
+
+    def empty(self) -> None:
+        self._write(b"")
+
+    def torn(self) -> None:
+        text = self.text()
+        self._write(text[: len(text) // 2])
+
+    def garbage(self) -> None:
+        self._write(bytes(range(256)) * 10)
+
+    def other_shape(self) -> None:
+        self._write(b'{"datasets": ["lofar:L0"]}')
+
+    def wrong_count(self) -> None:
+        document = self.document()
+        document["datasets"].popitem()
+        self._write(json.dumps(document).encode())
+
+    def duplicates(self) -> None:
+        text = self.text().decode()
+        self._write(text.replace('"datasets":', '"datasets": {}, "datasets":').encode())
+
+    def reordered(self) -> None:
+        document = self.document()
+        document["datasets"] = dict(reversed(document["datasets"].items()))
+        self._write(json.dumps(dict(reversed(document.items()))).encode())
+
+    def made_in_the_future(self) -> None:
+        self._dated(timedelta(hours=1))
+
+    def made_a_little_ahead(self) -> None:
+        self._dated(timedelta(minutes=4))
+
+    def _dated(self, ahead: timedelta) -> None:
+        assert self._now
+        self._write(json.dumps({**self.document(), "as_of": (self._now() + ahead).isoformat()}).encode())
+
+    def nested_too_deeply(self) -> None:
+        self._write(b'{"datasets":' + b"[" * 200_000)
+
+
+ListedSource.FAULTS = {
+    "missing": ListedSource.missing,
+    "a pipe that nobody writes to": ListedSource.pipe,
+    "a folder": ListedSource.folder,
+    "not readable": ListedSource.unreadable,
+    "a bad disk": ListedSource.bad_disk,
+    "rewritten all the time": ListedSource.changing,
+    "empty": ListedSource.empty,
+    "torn": ListedSource.torn,
+    "garbage": ListedSource.garbage,
+    "of another shape": ListedSource.other_shape,
+    "torn, yet JSON": ListedSource.wrong_count,
+    "duplicates": ListedSource.duplicates,
+    "reordered": ListedSource.reordered,
+    "clock ahead": ListedSource.made_in_the_future,
+    "clock a little ahead": ListedSource.made_a_little_ahead,
+    "huge": ListedSource.nested_too_deeply,
+}
+ListedSource.faults = tuple(ListedSource.FAULTS)
+
+
+def _raising(error: OSError) -> Callable[[int], bytes]:
+    def read(_descriptor: int) -> bytes:
+        raise error
+
+    return read
+
+
+class HttpSource(Source):
+    """A catalogue behind a fault proxy."""
+
+    faults = tuple(FAULTS)
+    harmless = frozenset({"duplicates", "reordered", "clock ahead", "clock behind"})
+    believable = frozenset({"empty 200 in mid-poll"})
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        self.proxy = proxy
+
+    def break_with(self, fault: str) -> None:
+        self.proxy.fault = FAULTS[fault]
+
+    def heal(self) -> None:
+        self.proxy.fault = None
+
+
+class RucioSource(HttpSource):
+    """The Rucio adapter, through the proxy, on a stand-in for Rucio."""
+
+    def __init__(self, proxy: FaultProxy, server: RucioStandIn, folder: Path) -> None:
+        super().__init__(proxy)
+        self._server = server
+        self._folder = folder
+
+    def catalogue(self, clock: Callable[[], datetime]) -> Catalogue:
+        return RucioCatalogue(rucio_settings(self.proxy.url, self._folder), clock)
+
+    def hold(self, truth: Truth) -> None:
+        self._server.holdings = {
+            did: {f"{site}-DISK": state for site, state in where.items()} for did, where in truth.items()
+        }
+
+
+def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
+    """Settings that give up soon and count everything every time."""
+    told = {
+        "name": "faulty",
+        "url": url,
+        "account": "hydrator",
+        "username": "somebody",
+        "password": "a-secret-word",
+        "token_dir": folder / "tokens",
+        "timeout": timedelta(seconds=0.5),
+        "deadline": timedelta(seconds=1.5),
+        "verify_every": timedelta(0),
+        **more,
+    }
+    return RucioSettings(**told)
+
+
+__all__ = ["Fault", "HttpSource", "ListedSource", "RucioSource", "Source", "Truth", "rucio_settings"]

@@ -1,0 +1,124 @@
+"""Every fault of every catalogue, at the start, in steady running and while its data shrinks.
+
+After each: the daemon lives, other catalogues and sites go on, nothing false is published, facts keep their
+state and their age, and the first good answers mend everything.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hydrator.cycle import Report
+from hydrator.model import unix
+from testbed.faults import FaultProxy
+from testbed.rucio_standin import RucioStandIn
+
+from .sources import ListedSource, RucioSource, Source
+from .watched import CAM, DIDS, FULL, RAL, SHRUNK, Watched
+
+CYCLES = 3 if os.environ.get("HYDRATOR_FAULTS") == "long" else 1
+"""How long a fault lasts, in polls."""
+PATIENCE = 12
+"""How many good polls may pass until all is well: a shrink must be confirmed, and the machine may be busy."""
+SOURCES = {"a file": ListedSource, "rucio (stand-in)": RucioSource}
+
+
+@pytest.fixture(scope="module")
+def rucio_standin() -> Iterator[RucioStandIn]:
+    with RucioStandIn({"CAM-DISK": CAM, "RAL-DISK": RAL}) as server:
+        yield server
+
+
+@pytest.fixture
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
+    if request.param is ListedSource:
+        yield ListedSource(tmp_path, (CAM, RAL))
+        return
+    server = request.getfixturevalue("rucio_standin")
+    with FaultProxy(server.url) as proxy:
+        yield RucioSource(proxy, server, tmp_path)
+
+
+@pytest.fixture
+def watched(source: Source) -> Iterator[Watched]:
+    made = Watched(source)
+    yield made
+    made.faulty.close()
+
+
+def matrix(*, only_harmful: bool = False, only_told: bool = False) -> pytest.MarkDecorator:
+    cases = [
+        pytest.param(kind, fault, id=f"{name}: {fault}")
+        for name, kind in SOURCES.items()
+        for fault in kind.faults
+        if not (only_harmful and fault in kind.harmless) and not (only_told and fault in kind.believable)
+    ]
+    return pytest.mark.parametrize(("source", "fault"), cases, indirect=["source"])
+
+
+def well(watched: Watched) -> None:
+    """Poll until what is true now is published."""
+    for _ in range(PATIENCE):
+        if watched.run().whole and watched.shows(watched.truth):
+            return
+    raise AssertionError(f"not well after {PATIENCE} polls: {watched.published(CAM)}")
+
+
+def told(report: Report) -> bool:
+    """Is it said that the catalogue could not answer, or for which datasets not?"""
+    return bool(report.surveyed["faulty"] or report.thought.snapshot.unseen)
+
+
+@matrix()
+def test_at_the_start_nothing_is_claimed_of_what_was_never_seen(watched, fault):
+    watched.hold(FULL)
+    watched.source.break_with(fault)
+    if fault in watched.source.harmless:
+        well(watched)
+    for _ in range(CYCLES):
+        if fault in watched.source.believable:
+            watched.never_true = frozenset(DIDS)
+            watched.run()
+        elif fault not in watched.source.harmless:
+            assert told(watched.run())
+    watched.source.heal()
+    watched.never_true = frozenset()
+    well(watched)
+
+
+@matrix(only_told=True)
+def test_in_steady_running_every_fact_keeps_its_state_and_its_age(watched, fault):
+    watched.hold(FULL)
+    well(watched)
+    before, seen_at = dict(watched.collector.ads), unix(watched.clock.now)
+    watched.source.break_with(fault)
+    if fault in watched.source.harmless:
+        well(watched)
+        return
+    for _ in range(CYCLES):
+        report = watched.run()
+    assert told(report)
+    for site in (CAM, RAL):
+        state = "AVAILABLE" if site == CAM else "PARTIAL"
+        assert watched.published(site) == {did: state for did in DIDS if site in FULL[did]}
+        assert min(watched.ages(site).values()) == seen_at
+    if report.surveyed["faulty"]:
+        assert {s: watched.collector.ads[s] for s in (CAM, RAL)} == {s: before[s] for s in (CAM, RAL)}
+    watched.source.heal()
+    well(watched)
+
+
+@matrix(only_harmful=True, only_told=True)
+def test_what_leaves_during_a_fault_is_taken_out_only_when_it_was_seen_to_be_gone(watched, fault):
+    watched.hold(FULL)
+    well(watched)
+    watched.source.break_with(fault)
+    watched.hold(SHRUNK)
+    for _ in range(CYCLES):
+        if watched.run().surveyed["faulty"]:
+            assert len(watched.published(CAM)) == len(DIDS)
+    watched.source.heal()
+    well(watched)
+    assert len(watched.published(CAM)) == 2

@@ -1,0 +1,169 @@
+"""A daemon's cycle beside a witness who knows at every moment what was true."""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import classad2
+
+from adapters.memory import MemoryCatalogue, MemoryPublisher
+from hydrator.cycle import Cycle, Outlet, Report, Rules
+from hydrator.model import Did, Replica, ReplicaState, Site, SiteAd, from_unix, unix
+from hydrator.plan import Policy
+from hydrator.ports import Catalogue
+from hydrator.store import State
+from tests.factories import MINUTE, NOON
+
+from .sources import Source, Truth
+
+CAM, RAL, OSO = Site("CAM"), Site("RAL"), Site("OSO")
+DIDS = tuple(Did(f"lofar:L{number}") for number in range(8))
+ELSEWHERE = Did("ska:only-at-oso")
+POLICY = Policy(refresh_after=5 * MINUTE, expires=True)
+FULL: Truth = {
+    did: {CAM: "available", RAL: "partial"} if number % 2 else {CAM: "available"}
+    for number, did in enumerate(DIDS)
+}
+SHRUNK: Truth = {did: where if number < 2 else {} for number, (did, where) in enumerate(FULL.items())}
+"""Most of it has left."""
+LONGEST_SECONDS = 60.0
+"""A cycle may take as long as its catalogue's deadline; far from what a drip would take that nobody ends."""
+
+
+class Clock:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def attributes(ad: SiteAd) -> dict:
+    """The values of an ad, as HTCondor reads them."""
+    parsed = classad2.ClassAd()
+    for name, literal in ad.lines:
+        parsed[name] = classad2.ExprTree(literal)
+    return {name: parsed.eval(name) for name in parsed}
+
+
+class Watched:
+    """Cycles over the catalogue of *source* and one that is well, with what was true by time.
+
+    Every cycle is a minute after the last, and every ad is judged when it was published.
+    """
+
+    def __init__(self, source: Source, more: Sequence[Catalogue] = (), *, poll: timedelta = MINUTE) -> None:
+        self.clock = Clock()
+        self.poll = poll
+        self.source = source
+        self.faulty = source.catalogue(self.clock)
+        well = Replica(ELSEWHERE, OSO, ReplicaState.COMPLETE)
+        self.well = MemoryCatalogue("well", (well,), (OSO,), clock=self.clock)
+        self.collector = MemoryPublisher("collector", clock=self.clock)
+        self.file = MemoryPublisher("file", clock=self.clock)
+        self._truths: list[tuple[datetime, Truth]] = []
+        self.never_true: frozenset[Did] = frozenset()
+        """Of these nothing could be learned but a lie that no one can tell from the truth."""
+        self.catalogues = [self.faulty, self.well, *more]
+        self.cycle = self.started(State())
+
+    def started(self, state: State) -> Cycle:
+        """A daemon with this state."""
+        return Cycle(
+            catalogues=self.catalogues,
+            queues=None,
+            outlets=[Outlet(self.collector, POLICY), Outlet(self.file, POLICY)],
+            rules=Rules(pins=frozenset({*DIDS, ELSEWHERE})),
+            clock=self.clock,
+            state=state,
+            store=None,
+        )
+
+    def hold(self, truth: Truth) -> None:
+        """Make this true from now on, a second after all that was."""
+        self.clock.now += timedelta(seconds=1)
+        self._truths.append((self.clock.now, truth))
+        self.source.hold(truth)
+
+    def run(self) -> Report:
+        """One cycle a minute later; nothing of what it published may be false."""
+        self.clock.now += self.poll
+        begun = time.monotonic()
+        report = self.cycle.run()
+        assert time.monotonic() - begun < LONGEST_SECONDS, "the cycle was held up"
+        for publisher in (self.collector, self.file):
+            for ad in publisher.ads.values():
+                self.judge(ad, report)
+        assert self.collector.ads == self.file.ads
+        self._others_are_well()
+        return report
+
+    def judge(self, ad: SiteAd, report: Report) -> None:
+        """Every fact in *ad*, also that a dataset is not here, was true when the ad says that it was read."""
+        if ad.site == OSO:
+            return
+        told = attributes(ad)
+        assert ad.as_of <= self.clock.now
+        ages = {did: from_unix(second) for did, second in dict(told["DatasetAsOf"]).items()}
+        states = dict(told["DatasetStates"])
+        never_seen = {did for did in report.thought.snapshot.unseen if did not in self._known()}
+        for did in DIDS:
+            at = ages.get(did, ad.as_of)
+            expected = {"available": "AVAILABLE", "partial": "PARTIAL", None: None}[
+                self._truth(at).get(did, {}).get(ad.site)
+            ]
+            if did in never_seen or did in self.never_true:
+                assert did not in states
+            elif states.get(did) != "UNKNOWN":
+                assert states.get(did) == expected, f"{ad.site} says {states.get(did)} of {did} as of {at}"
+
+    def published(self, site: Site) -> Mapping[str, str]:
+        """DatasetStates of *site* as published, empty where nothing is."""
+        ad = self.collector.ads.get(site)
+        return dict(attributes(ad)["DatasetStates"]) if ad else {}
+
+    def ages(self, site: Site) -> Mapping[Did, int]:
+        """By dataset, when the fact about it that is published was read."""
+        return _ages(self.collector.ads[site])
+
+    def shows(self, truth: Truth) -> bool:
+        """Is *truth* published, and nothing else, and does the daemon hold it true as of now?"""
+        words = {"available": "AVAILABLE", "partial": "PARTIAL"}
+        for site in (CAM, RAL):
+            ad = self.cycle.state.ads.get(site)
+            wanted = {did: words[where[site]] for did, where in truth.items() if site in where}
+            if (
+                ad is None
+                or self.published(site) != wanted
+                or set(_ages(ad).values()) != {unix(self.clock.now)}
+            ):
+                return False
+        return True
+
+    def _known(self) -> frozenset[Did]:
+        memory = self.cycle.state.memories.get(self.faulty.name)
+        return frozenset(memory.known) if memory else frozenset()
+
+    @property
+    def truth(self) -> Truth:
+        """What is true now."""
+        return self._truths[-1][1]
+
+    def _truth(self, at: datetime) -> Truth:
+        """What was true at *at*, in whole seconds as ads tell it."""
+        return next((truth for since, truth in reversed(self._truths) if unix(since) <= unix(at)), {})
+
+    def _others_are_well(self) -> None:
+        """The catalogue without faults was read now, and its site says so."""
+        ad = self.collector.ads[OSO]
+        assert self.published(OSO) == {ELSEWHERE: "AVAILABLE"}
+        assert self.clock.now - ad.as_of <= POLICY.refresh_after
+        assert self.cycle.state.memories["well"].at == self.clock.now
+
+
+def _ages(ad: SiteAd) -> dict[Did, int]:
+    told = attributes(ad)
+    own = dict(told["DatasetAsOf"])
+    return {did: own.get(did, told["DataLocalityAsOf"]) for did in DIDS}
