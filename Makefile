@@ -4,12 +4,15 @@
 PYTHON ?=
 CATALOGUE ?= file
 PYTEST_ARGS ?=
+# test files at the same time, each file in one process: tests on pools mostly wait
+WORKERS ?= 4
 UV ?= uv
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy demo bench lock clean
@@ -33,13 +36,13 @@ lint: $(READY) ## ruff, mypy (strict) and the import contracts
 	$(BIN)/lint-imports
 
 test: lint ## all but the slow and the deploy suites, with a real HTCondor pool and a real Rucio server
-	$(PYTEST) -m "not slow" --ignore=tests/deploy $(PYTEST_ARGS)
+	$(PYTEST) $(PARALLEL) -m "not slow" --ignore=tests/deploy $(PYTEST_ARGS)
 
 test-fast: $(READY) ## unit, property and contract tests that start no server (a minute)
-	$(PYTEST) -m "not slow and not pool and not rucio" tests/unit tests/properties tests/contracts $(PYTEST_ARGS)
+	$(PYTEST) -n 2 --dist loadfile -m "not slow and not pool and not rucio" tests/unit tests/properties tests/contracts $(PYTEST_ARGS)
 
 test-slow: $(READY) ## tests that take minutes
-	$(PYTEST) -m slow --ignore=tests/deploy $(PYTEST_ARGS)
+	$(PYTEST) $(PARALLEL) -m slow --ignore=tests/deploy $(PYTEST_ARGS)
 
 test-faults: $(READY) ## every fault at length, and kill -9 some hundreds of times (half an hour)
 	HYDRATOR_FAULTS=long $(PYTEST) tests/faults $(PYTEST_ARGS)

@@ -45,6 +45,7 @@ class MemoryCatalogue:
         clock: stamps its readings.
         broken: whether it cannot answer right now; may be changed at any time.
         unseen: by DID, why nothing can be learned of it.
+        blind: sites that it cannot look at right now; may be changed at any time.
         bytes_total: sizes, where known; a DID named here exists even without a replica.
     """
 
@@ -58,8 +59,10 @@ class MemoryCatalogue:
         broken: bool = False,
         unseen: Mapping[Did, str] | None = None,
         bytes_total: Mapping[Did, int] | None = None,
+        blind: Collection[Site] = (),
     ) -> None:
         self.name = name
+        self.blind = frozenset(blind)
         self.replicas: tuple[Replica, ...] = tuple(replicas)
         self.sites = frozenset(sites)
         self.broken = broken
@@ -84,8 +87,9 @@ class MemoryCatalogue:
             return Unseen(self.unseen[did])
         return Seen(
             at=at,
-            replicas=tuple(replica for replica in self.replicas if replica.did == did),
+            replicas=tuple(r for r in self.replicas if r.did == did and r.site not in self.blind),
             bytes_total=self.bytes_total.get(did),
+            blind=self.blind,
             twins=twins(did, groups),
         )
 

@@ -7,15 +7,18 @@ jobs, least wanted first, because a job whose datasets are cut in two can
 never match.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
-from .model import DatasetState, Demand, Did, Fact, Site, SiteAd, SiteFacts, Snapshot, Want, unix
+from .model import DatasetState, Demand, Did, Fact, Site, SiteAd, SiteFacts, Snapshot, Want, from_unix, unix
 
 CONTRACT_VERSION = 1
 FRACTION_DIGITS = 2
+_ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")
+"""One entry of a record as :func:`_record` writes it: a quote stands in no DID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,21 @@ def forgotten(ad: SiteAd) -> Draft:
     return Draft(
         ad.site, ad.as_of, _content(ad.site, {}, ad.as_of, with_list=True, truncated=False, trust=1.0)
     )
+
+
+def facts_of(ad: SiteAd) -> dict[Did, Fact]:
+    """What *ad* lists, each with the age it says; the ads of another version list nothing."""
+    lines = dict(ad.content)
+    fractions = dict(_ENTRY.findall(lines.get("DatasetFractions", "")))
+    ages = dict(_ENTRY.findall(lines.get("DatasetAsOf", "")))
+    return {
+        Did(did): Fact(
+            DatasetState(state.strip('"')),
+            from_unix(int(ages[did])) if did in ages else ad.as_of,
+            float(fractions[did]) if did in fractions else None,
+        )
+        for did, state in _ENTRY.findall(lines.get("DatasetStates", ""))
+    }
 
 
 def _content(

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -85,17 +86,21 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     from .config import load
     from .cycle import summary
     from .store import Store
-    from .wiring import assemble, system_clock
+    from .veiled import veiled_state
+    from .wiring import assemble, register_of, system_clock
 
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
-        parts = assemble(settings, system_clock)
+        register = register_of(settings)
+        state = veiled_state(store.load(), register.veil) if register else store.load()
+        parts = assemble(settings, system_clock, register=register)
         try:
-            cycle = parts.cycle(store.load(), store, system_clock)
+            cycle = parts.cycle(state, store, system_clock)
             cycle.ask_demand()
             report = cycle.run()
         finally:
             parts.close()
+        _complain(store.lost)
     _print(as_json, summary(report) | {"plan": show.plan_rows(report)}, lambda: show.cycle(report))
     if not report.whole or cycle.demand_error:
         _complain(cycle.demand_error, *show.failures(report))
@@ -108,14 +113,18 @@ def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     from . import show
     from .config import load
     from .store import State, Store
-    from .wiring import assemble, system_clock
+    from .veiled import veiled_state
+    from .wiring import assemble, register_of, system_clock
 
     settings = load(config)
     state = State()
     if (settings.daemon.state_dir / "state.sqlite").exists():
         with Store.open_to_read(settings.daemon.state_dir) as store:
             state = store.load()
-    parts = assemble(settings, system_clock)
+    register = register_of(settings, owned=False)
+    if register:
+        state = veiled_state(state, register.veil)
+    parts = assemble(settings, system_clock, register=register)
     try:
         cycle = parts.cycle(state, None, system_clock)
         cycle.ask_demand()
@@ -254,11 +263,15 @@ def _known(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
     from . import show
     from .config import load
     from .store import Store
-    from .wiring import rules, system_clock
+    from .wiring import register_of, rules, system_clock
 
     settings = load(config)
+    veil = None
+    with suppress(ConfigError):  # who may not read the key sees no private pins
+        register = register_of(settings, owned=False)
+        veil = register.veil if register else None
     with Store.open_to_read(settings.daemon.state_dir) as store:
-        return show.Known.of(store, rules(settings), now=system_clock())
+        return show.Known.of(store, rules(settings, veil), now=system_clock())
 
 
 def _print(as_json: bool, value: Mapping[str, Any] | Sequence[Any], table: Callable[[], None]) -> None:

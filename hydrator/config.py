@@ -33,6 +33,11 @@ def _no_newline(text: str) -> str:
 
 SiteName = Annotated[str, AfterValidator(_no_newline)]
 
+_SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
+_NO_SECRETS = "a secret never stands here: put it into a file that only we may read, and name that as {}_file"
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+"""The variable by which systemd names the folder of a unit's credentials; see systemd.exec(5)."""
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -205,6 +210,18 @@ class StorageArea(_Section):
     table: dict[str, str] = Field(default_factory=dict, description="DID = path below the prefix")
 
 
+class PrivateSettings(_Section):
+    """Which datasets the pool must not read the names of, and the keys of their opaque names."""
+
+    patterns: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list, description="DIDs with * and ?: all that match, in any letter case, are private"
+    )
+    key_file: Path | None = Field(None, description="the HMAC key, 32 bytes or more; the daemon needs it")
+    old_key_files: list[Path] = Field(
+        default_factory=list, description="keys before this one, while jobs with their names are queued"
+    )
+
+
 class SitesSettings(_Section):
     """Which sites are published."""
 
@@ -308,6 +325,7 @@ class Settings(BaseSettings):
     jobs: JobsSettings = JobsSettings()
     submit: SubmitSettings = SubmitSettings()
     storage: list[StorageArea] = Field(default_factory=list)
+    private: PrivateSettings = PrivateSettings()
     sites: SitesSettings = SitesSettings()
     publish: PublishSettings = PublishSettings()
     budget: BudgetSettings = BudgetSettings()
@@ -376,7 +394,8 @@ def _problem(detail: ErrorDetails) -> str:
     place = loc[:2] + loc[3:] if loc[0] == "catalogue" and len(loc) > 2 else loc
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     if detail["type"] == "extra_forbidden":
-        return f"{key}: unknown key{_nearest(loc)}"
+        secret = _SECRET_KEY.fullmatch(str(loc[-1]))
+        return f"{key}: {_NO_SECRETS.format(secret[1])}" if secret else f"{key}: unknown key{_nearest(loc)}"
     if key == "catalogue" and isinstance(detail["input"], dict):
         return "catalogue: is one table; write [[catalogue]] with two brackets, since there may be several"
     message = detail["msg"].removeprefix("Value error, ")
@@ -439,16 +458,25 @@ def _bad_pins(data: Mapping[str, Any]) -> list[str]:
 def _absolute(settings: Settings, folder: Path) -> Settings:
     """The same settings with every path counted from *folder*."""
 
-    def fixed(value: Any) -> Any:  # noqa: ANN401
+    def fixed(value: Any, key: str = "") -> Any:  # noqa: ANN401
         if isinstance(value, Path):
-            return folder / value.expanduser()
+            return _credential(value, key) or folder / value.expanduser()
         if isinstance(value, BaseModel):
             return value.model_copy(
-                update={key: fixed(getattr(value, key)) for key in type(value).model_fields}
+                update={key: fixed(getattr(value, key), key) for key in type(value).model_fields}
             )
         if isinstance(value, list):
-            return [fixed(item) for item in value]
+            return [fixed(item, key) for item in value]
         return value
 
     result: Settings = fixed(settings)
     return result
+
+
+def _credential(name: Path, key: str) -> Path | None:
+    """Where systemd has put the secret that *key* calls by a bare *name*, if it has."""
+    given = os.environ.get(CREDENTIALS)
+    if not given or len(name.parts) != 1 or not key.endswith(("_file", "_files")):
+        return None
+    found = Path(given) / name
+    return found if found.is_file() else None

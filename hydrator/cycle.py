@@ -222,8 +222,11 @@ class Cycle:
     @property
     def demand(self) -> Demand:
         """What is wanted, as of the last time the schedds were asked."""
-        found = frozenset(did for dids in self.state.found.values() for did in dids)
-        return demand(self.state.demand, pins=self._rules.pins, found=found, now=self._clock())
+        return self._demand_of(self.state)
+
+    def _demand_of(self, state: State) -> Demand:
+        found = frozenset(did for dids in state.found.values() for did in dids)
+        return demand(state.demand, pins=self._rules.pins, found=found, now=self._clock())
 
     def ask_demand(self) -> frozenset[Did]:
         """Ask the schedds; the datasets that were not wanted before.
@@ -254,7 +257,7 @@ class Cycle:
         A state that cannot be saved (disk full) stops no publishing: ads would
         expire, and generations are Unix times that a restart cannot reset.
         """
-        report, todo = self._decide()
+        report, todo, self.state = self._decide()
         unsaved = self._saved(lambda store: store.save(self.state))
         outcomes = self._apply(todo)
         report = replace(report, outcomes=outcomes)
@@ -273,17 +276,16 @@ class Cycle:
         """The same, up to what would be sent: nothing is saved and nothing is sent."""
         return self._decide()[0]
 
-    def _decide(self) -> tuple[Report, dict[str, Plan | PublishError]]:
+    def _decide(self) -> tuple[Report, dict[str, Plan | PublishError], State]:
         now = self._clock()
         found = look_for(self._catalogues, self._rules.patterns, self.state.found)
-        self.state = replace(self.state, found=found)
-        wanted = self.demand
+        state = replace(self.state, found=found)
+        wanted = self._demand_of(state)
         answers = read_all(self._catalogues, wanted.dids)
         there = {outlet.name: _published(outlet.publisher) for outlet in self._outlets}
         thought = think(
-            self.state, answers, wanted, published=_generations(there.values()), rules=self._rules, now=now
+            state, answers, wanted, published=_generations(there.values()), rules=self._rules, now=now
         )
-        self.state = thought.state
         todo: dict[str, Plan | PublishError] = {}
         for outlet in self._outlets:
             published = there[outlet.name]
@@ -297,7 +299,7 @@ class Cycle:
             for name, part in todo.items()
         )
         surveyed = {name: a.reason if isinstance(a, Unseen) else None for name, a in answers.items()}
-        return Report(now, wanted, thought, outcomes, surveyed), todo
+        return Report(now, wanted, thought, outcomes, surveyed), todo, thought.state
 
     def _plan(
         self, outlet: Outlet, published: Mapping[Site, PublishedAd], thought: Thought, now: datetime

@@ -26,7 +26,8 @@ from .serve import View, app
 from .server import Server
 from .store import Store
 from .telemetry import Metrics, configure_logs, cycle_line
-from .wiring import Parts, assemble, system_clock
+from .veiled import veiled_state
+from .wiring import Parts, assemble, redactor, register_of, system_clock
 
 _log = structlog.get_logger("hydrator")
 _PATIENCE = timedelta(seconds=15)
@@ -42,11 +43,11 @@ def run(config: Path) -> None:
         StateError: another daemon owns the state, or it cannot be written.
     """
     settings = load(config)
-    configure_logs(settings.log.level, settings.log.format)
+    configure_logs(settings.log.level, settings.log.format, redact=redactor(settings))
     with Store.open_to_write(settings.daemon.state_dir) as store:
+        daemon = Daemon(config, settings, store)
         if store.lost:
             _log.error("state lost", why=store.lost)
-        daemon = Daemon(config, settings, store)
         signal.signal(signal.SIGTERM, lambda *_: daemon.tell("stop"))
         signal.signal(signal.SIGINT, lambda *_: daemon.tell("stop"))
         signal.signal(signal.SIGHUP, lambda *_: daemon.tell("reload"))
@@ -110,7 +111,10 @@ class Daemon:
         http = self._settings.publish.http
         board = self._parts.board if self._parts else None
         door = self._door if http.enabled else None
-        self._parts = assemble(self._settings, system_clock, board=board, door=door)
+        register = register_of(self._settings)
+        if register:
+            self._state = veiled_state(self._state, register.veil)
+        self._parts = assemble(self._settings, system_clock, board=board, door=door, register=register)
         if self._parts.board and board is None:
             kept = [ad for ad in self._state.ads.values() if not self._parts.rules.retires(ad.site)]
             self._parts.board.put(kept, system_clock())
@@ -217,7 +221,7 @@ class Daemon:
             self._settings = old
             self._start()
             return
-        configure_logs(fresh.log.level, fresh.log.format)
+        configure_logs(fresh.log.level, fresh.log.format, redact=redactor(fresh))
         _log.info("reloaded", http=self._url())
 
     def _fresh_settings(self) -> Settings:

@@ -36,9 +36,11 @@ class Catalogue(Protocol):
 
         Every DID asked about is answered, Seen or Unseen; a DID the catalogue
         does not know is Seen without replicas. What could not be learned is
-        Unseen, never left out and never empty. An empty set is a fair
-        question: the answer still names the sites. A site that it named
-        before and names no longer counts as not looked at.
+        Unseen, never left out and never empty. A site it cannot look at, in
+        whole or in part, is among ``blind`` of every reading that this
+        concerns; what it shows of other storage there still counts. An empty
+        set is a fair question: the answer still names the sites. A site that
+        it named before and names no longer counts as not looked at.
 
         Raises:
             CatalogueError: it could not answer at all; nothing may be

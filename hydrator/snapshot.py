@@ -6,7 +6,7 @@ older reading standing, with its age. So an error never empties anything, and
 one dataset that cannot be asked never ages its site.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -38,17 +38,26 @@ _LEFT_OUT = Unseen("the catalogue left it out of its answer")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The last thing one catalogue said of one dataset: its state at each site that has it."""
+    """The last thing one catalogue said of one dataset: its state at each site that has it.
+
+    ``before`` is the last whole reading at sites that since were looked at in
+    part only, where that part says something too: both stand, each with its age.
+    """
 
     at: datetime
     here: Mapping[Site, Fact]
     bytes_total: int | None = None
     twins: frozenset[Did] = frozenset()
+    before: Mapping[Site, Fact] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one catalogue said last: ``at`` of its last whole answer, ``unseen`` since then and why."""
+    """What one catalogue said last: ``at`` of its last whole answer, ``unseen`` since then and why.
+
+    ``ages`` are the sites that this answer named and did not speak of, with
+    when they were last read.
+    """
 
     at: datetime | None = None
     sites: frozenset[Site] = frozenset()
@@ -56,6 +65,11 @@ class Memory:
     unseen: Mapping[Did, str] = field(default_factory=dict)
     unmapped: frozenset[str] = frozenset()
     failure: str | None = None
+    ages: Mapping[Site, datetime] = field(default_factory=dict)
+
+    def age(self, site: Site) -> datetime | None:
+        """When *site* was last read as a whole; None when it never was."""
+        return self.ages.get(site, self.at if site in self.sites else None)
 
 
 def remember(memory: Memory, answer: Survey | Unseen, wanted: AbstractSet[Did], *, now: datetime) -> Memory:
@@ -63,7 +77,9 @@ def remember(memory: Memory, answer: Survey | Unseen, wanted: AbstractSet[Did], 
 
     What is no longer wanted is forgotten. A reading dated later than *now*
     counts as read now: an age is never negative. A site that the catalogue no
-    longer names was not looked at: its facts stand, and age.
+    longer names was not looked at: its facts stand, and age. Neither was one
+    at which it was blind for every dataset; one that it never looked at is
+    not among its sites.
     """
     kept = {did: known for did, known in memory.known.items() if did in wanted}
     if isinstance(answer, Unseen):
@@ -76,7 +92,10 @@ def remember(memory: Memory, answer: Survey | Unseen, wanted: AbstractSet[Did], 
             kept[did] = _known(reading, kept.get(did), answer.sites, now)
         else:
             unseen[did] = reading.reason
-    return Memory(min(answer.at, now), answer.sites, kept, unseen, answer.unmapped)
+    blind = _unread(answer, wanted)
+    ages = {site: age for site in sorted(blind) if (age := memory.age(site)) is not None}
+    sites = answer.sites - (blind - ages.keys())
+    return Memory(min(answer.at, now), sites, kept, unseen, answer.unmapped, ages=ages)
 
 
 def snapshot(
@@ -100,10 +119,11 @@ def snapshot(
         if memory.at is None:
             continue
         for site in memory.sites:
-            ages[site] = max(ages.get(site, memory.at), memory.at)
+            read = memory.ages.get(site, memory.at)
+            ages[site] = max(ages.get(site, read), read)
         for did, known in memory.known.items():
             if did in wanted:
-                for site, fact in known.here.items():
+                for site, fact in (*known.here.items(), *known.before.items()):
                     _fold(facts.setdefault(site, {}), did, _judged(fact, now, bound))
     for site in facts.keys() - ages.keys():  # a site its catalogue no longer names keeps its facts, and ages
         ages[site] = max(fact.as_of for fact in facts[site].values())
@@ -118,11 +138,21 @@ def snapshot(
 def _known(seen: Seen, last: Known | None, named: AbstractSet[Site], now: datetime) -> Known:
     at = min(seen.at, now)
     here: dict[Site, Fact] = {}
-    if last:
-        here = {s: fact for s, fact in last.here.items() if s in seen.blind or s not in named}
     for replica in seen.replicas:
         here[replica.site] = _better(here.get(replica.site), _fact(replica, at))
-    return Known(at, here, seen.bytes_total, seen.twins)
+    if last is None:
+        return Known(at, here, seen.bytes_total, seen.twins)
+    stands = {
+        s: last.before.get(s, fact) for s, fact in last.here.items() if s in seen.blind or s not in named
+    }
+    before = {site: fact for site, fact in stands.items() if site in here}
+    return Known(at, {**stands, **here}, seen.bytes_total, seen.twins, before)
+
+
+def _unread(answer: Survey, wanted: AbstractSet[Did]) -> AbstractSet[Site]:
+    """The sites at which *answer* was blind for all that it speaks of."""
+    seen = [reading.blind for did in wanted if isinstance(reading := answer.readings.get(did), Seen)]
+    return frozenset[Site]().union(*seen[:1]).intersection(*seen)
 
 
 def _fact(replica: Replica, at: datetime) -> Fact:
@@ -178,8 +208,3 @@ def _sizes(memories: Mapping[str, Memory]) -> dict[Did, int]:
             if known.bytes_total is not None:
                 sizes[did] = max(sizes.get(did, 0), known.bytes_total)
     return sizes
-
-
-def existing(memories: Iterable[Memory]) -> frozenset[Did]:
-    """The datasets that some catalogue has somewhere."""
-    return frozenset(did for memory in memories for did, known in memory.known.items() if known.here)

@@ -9,15 +9,20 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from .demand import DemandMemory, Remembered
+from . import records
+from .ads import facts_of
+from .breaker import Held
+from .demand import DemandMemory
 from .errors import StateError
-from .model import DatasetState, Did, Fact, PublishedAd, Site, SiteAd, from_unix
+from .model import Did, PublishedAd, Site, SiteAd
+from .records import UNREADABLE, Row, held_from, held_row, known_row
 from .snapshot import Known, Memory
 
 SCHEMA_VERSION = 1
@@ -31,6 +36,9 @@ create table if not exists ads (site text primary key, as_of real, generation in
 create table if not exists readback (publisher text, site text, generation integer, as_of real, heard real,
     primary key (publisher, site)) without rowid;
 create table if not exists report (key text primary key, body text) without rowid;
+create table if not exists ages (catalogue text, site text, at real, primary key (catalogue, site)) without rowid;
+create table if not exists held (site text primary key, body text) without rowid;
+create table if not exists unreadable (number integer primary key, source text, row text);
 """  # noqa: E501
 
 
@@ -42,10 +50,14 @@ class State:
     demand: DemandMemory = field(default_factory=DemandMemory)
     found: Mapping[str, frozenset[Did]] = field(default_factory=dict)
     ads: Mapping[Site, SiteAd] = field(default_factory=dict)
+    held: Mapping[Site, Held] = field(default_factory=dict)
 
 
-_Rows = dict[tuple[str, Did], tuple[float | None, str]]
-"""By catalogue and dataset, the time and the body of a row of ``known``."""
+_Rows = dict[tuple[str, Did], Row]
+"""By catalogue and dataset, a row of ``known``."""
+
+_T = TypeVar("_T")
+UNREADABLE_KEPT = 100
 
 
 class Store:
@@ -55,6 +67,7 @@ class Store:
         self._db = connection
         self._lock = lock
         self._written: _Rows | None = None
+        self._unreadable: list[tuple[str, str]] = []
         self.lost = lost
 
     @classmethod
@@ -100,6 +113,7 @@ class Store:
             still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
             db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
             try:
+                db.text_factory = _text
                 _refuse_newer(db, path)
                 db.execute("select 1 from report").fetchall()
             except BaseException:
@@ -122,10 +136,30 @@ class Store:
             self._lock = None
 
     def load(self) -> State:
-        """Everything as it was last saved, seen in one transaction: a daemon may save meanwhile."""
+        """Everything as it was last saved, seen in one transaction: a daemon may save meanwhile.
+
+        A row that cannot be understood is left out, and set aside where we
+        may write; ``lost`` then says so. A dataset whose row is lost keeps
+        what the ads last said of it.
+        """
         with _translated(), self._db:
+            self._unreadable = []
             self._db.execute("begin")
-            return State(self._memories(), self._demand(), self._found(), self._ads())
+            ads = self._ads()
+            state = State(self._memories(ads), self._demand(), self._found(), ads, self._held())
+            if self._unreadable and self._lock is not None:
+                self._set_rows_aside()
+        return state
+
+    def _set_rows_aside(self) -> None:
+        self._db.executemany("insert into unreadable (source, row) values (?, ?)", self._unreadable)
+        self._db.execute(
+            "delete from unreadable where number <= (select max(number) from unreadable) - ?",
+            (UNREADABLE_KEPT,),
+        )
+        sources = sorted({source for source, _ in self._unreadable})
+        told = f"{len(self._unreadable)} rows of {', '.join(sources)} cannot be understood"
+        self.lost = "; ".join(filter(None, [self.lost, f"{told}; they now are in the table unreadable"]))
 
     def save(self, state: State) -> None:
         """Write *state* in one transaction; rows that did not change are not written."""
@@ -145,6 +179,11 @@ class Store:
             self._db.executemany(
                 "insert into found values (?, ?)",
                 [(catalogue, json.dumps(sorted(dids))) for catalogue, dids in state.found.items()],
+            )
+            self._db.execute("delete from held")
+            self._db.executemany(
+                "insert into held values (?, ?)",
+                [(site, held_row(held)) for site, held in state.held.items()],
             )
             self._db.execute("delete from ads")
             self._db.executemany(
@@ -172,13 +211,9 @@ class Store:
         """By publisher, what it showed last."""
         found: dict[str, dict[Site, PublishedAd]] = {}
         with _translated():
-            rows = self._db.execute(
-                "select publisher, site, generation, as_of, heard from readback"
-            ).fetchall()
-        for publisher, site, generation, as_of, heard in rows:
-            found.setdefault(publisher, {})[site] = PublishedAd(
-                site, generation, from_unix(as_of), from_unix(heard)
-            )
+            rows = self._table("readback", "publisher, site, generation, as_of, heard")
+        for publisher, ad in self._understood("readback", rows, records.published_of):
+            found.setdefault(publisher, {})[ad.site] = ad
         return found
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
@@ -191,47 +226,78 @@ class Store:
             row = self._db.execute("select body from report where key = ?", (key,)).fetchone()
         return dict(json.loads(row[0])) if row else {}
 
-    def _memories(self) -> dict[str, Memory]:
+    def _understood(self, source: str, rows: Iterable[Any], decode: Callable[[Any], _T]) -> Iterator[_T]:
+        """What *decode* makes of *rows*; those it cannot decode are noted."""
+        for row in rows:
+            try:
+                json.dumps(
+                    row, ensure_ascii=False
+                ).encode()  # a text that is no UTF-8 could not be saved again
+                value = decode(row)
+            except UNREADABLE:
+                self._unreadable.append((source, json.dumps(row)))
+            else:
+                yield value
+
+    def _table(self, name: str, columns: str = "*") -> list[Any]:
+        """All rows of a table; none where an older version has not made it."""
+        if self._db.execute("select 1 from sqlite_master where name = ?", (name,)).fetchone() is None:
+            return []
+        return self._db.execute(f"select {columns} from {name}").fetchall()  # noqa: S608 - our own names
+
+    def _memories(self, ads: Mapping[Site, SiteAd]) -> dict[str, Memory]:
         self._written = self._rows()
-        memories = {}
-        for catalogue, at, sites, unmapped, failure, unseen in self._db.execute("select * from memory"):
-            seen_at = None if at is None else from_unix(at)
-            memories[catalogue] = Memory(
-                at=seen_at,
-                sites=frozenset(json.loads(sites)),
-                known=_known(self._written, catalogue, seen_at),
-                unseen=json.loads(unseen),
-                unmapped=frozenset(json.loads(unmapped)),
-                failure=failure,
+        ages: dict[str, dict[Site, datetime]] = {}
+        for catalogue, site, at in self._understood("ages", self._table("ages"), records.age_of):
+            ages.setdefault(catalogue, {})[site] = at
+        memories = dict(self._understood("memory", self._table("memory"), records.memory_of))
+        known: dict[str, dict[Did, Known]] = {}
+        rows = [(*key, *row) for key, row in self._written.items()]
+        times = {name: memory.at for name, memory in memories.items()}
+        lost_before = len(self._unreadable)
+        for row in self._understood("known", rows, partial(records.dataset_of, times=times)):
+            known.setdefault(row.catalogue, {})[row.did] = row.known
+        lost = self._unreadable[lost_before:]
+        listed = {site: facts_of(ad) for site, ad in ads.items()} if lost else {}
+        for row in records.as_listed([text for _, text in lost], listed):
+            known.setdefault(row.catalogue, {})[row.did] = row.known
+        return {
+            name: replace(
+                memories.get(name) or records.as_known(known[name]),
+                known=known.get(name, {}),
+                ages=ages.get(name, {}),
             )
-        return memories
+            for name in sorted(memories.keys() | known.keys())
+        }
 
     def _rows(self) -> _Rows:
-        found = self._db.execute("select catalogue, did, at, body from known")
+        found = self._table("known", "catalogue, did, at, body")
         return {(catalogue, did): (at, body) for catalogue, did, at, body in found}
 
     def _demand(self) -> DemandMemory:
-        rows = self._db.execute("select schedd, dids, jobs, last_wanted from demand")
-        wants = [
-            Remembered(schedd, tuple(Did(did) for did in json.loads(dids)), jobs, from_unix(last))
-            for schedd, dids, jobs, last in rows
-        ]
+        rows = self._table("demand", "schedd, dids, jobs, last_wanted")
+        wants = list(self._understood("demand", rows, records.remembered_of))
         wants.sort(key=lambda want: (want.schedd, want.dids))  # by name, not by their JSON
-        return DemandMemory(tuple(wants), dict(self._db.execute("select * from refused").fetchall()))
+        refused = dict(self._understood("refused", self._table("refused"), records.pair_of))
+        return DemandMemory(tuple(wants), refused)
 
     def _found(self) -> dict[str, frozenset[Did]]:
-        return {name: frozenset(json.loads(dids)) for name, dids in self._db.execute("select * from found")}
+        rows = self._table("found")
+        return dict(self._understood("found", rows, lambda row: (row[0], frozenset(json.loads(row[1])))))
 
     def _ads(self) -> dict[Site, SiteAd]:
-        return {
-            site: SiteAd(site, from_unix(as_of), generation, tuple((n, v) for n, v in json.loads(content)))
-            for site, as_of, generation, content in self._db.execute("select * from ads order by site")
-        }
+        rows = self._table("ads", "site, as_of, generation, content")
+        ads = sorted(self._understood("ads", rows, records.ad_of), key=lambda ad: ad.site)
+        return {ad.site: ad for ad in ads}
+
+    def _held(self) -> dict[Site, Held]:
+        rows = self._table("held")
+        return dict(self._understood("held", rows, lambda row: (Site(row[0]), held_from(row[1]))))
 
     def _save_memories(self, memories: Mapping[str, Memory]) -> _Rows:
         written = self._rows() if self._written is None else self._written
         rows = {
-            (catalogue, did): _row(known, memory.at)
+            (catalogue, did): known_row(known, memory.at)
             for catalogue, memory in memories.items()
             for did, known in memory.known.items()
         }
@@ -254,39 +320,22 @@ class Store:
                 for catalogue, memory in memories.items()
             ],
         )
+        self._db.execute("delete from ages")
+        self._db.executemany(
+            "insert into ages values (?, ?, ?)",
+            [
+                (name, site, at.timestamp())
+                for name, memory in memories.items()
+                for site, at in memory.ages.items()
+            ],
+        )
         return rows
-
-
-def _row(known: Known, memory_at: datetime | None) -> tuple[float | None, str]:
-    """Time and body of one row; what was read with the last whole answer stores no time, so it rests."""
-    at = None if known.at == memory_at else known.at.timestamp()
-    here = [
-        [site, fact.state, fact.fraction, None if fact.as_of == known.at else fact.as_of.timestamp()]
-        for site, fact in sorted(known.here.items())
-    ]
-    return at, json.dumps([here, known.bytes_total, sorted(known.twins)])
-
-
-def _known(rows: _Rows, catalogue: str, memory_at: datetime | None) -> dict[Did, Known]:
-    return {
-        did: _known_from(body, from_unix(at) if at is not None else memory_at or from_unix(0))
-        for (name, did), (at, body) in rows.items()
-        if name == catalogue
-    }
-
-
-def _known_from(body: str, at: datetime) -> Known:
-    here, bytes_total, twins = json.loads(body)
-    facts = {
-        Site(site): Fact(DatasetState(state), at if as_of is None else from_unix(as_of), fraction)
-        for site, state, fraction, as_of in here
-    }
-    return Known(at, facts, bytes_total, frozenset(twins))
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, check_same_thread=False)
     try:
+        db.text_factory = _text
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
         _check(db, path)
@@ -296,6 +345,11 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _text(stored: bytes) -> str:
+    """A text that is no UTF-8 is found out where its row is read, not where sqlite gives it."""
+    return stored.decode(errors="surrogateescape")
 
 
 def _check(db: sqlite3.Connection, path: Path) -> None:

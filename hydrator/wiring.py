@@ -1,5 +1,7 @@
 """From names in the configuration to the adapters that keep the promises; nobody else imports adapters."""
 
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,8 +23,12 @@ from .errors import ConfigError, PoolError
 from .model import parse_did
 from .plan import Policy
 from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
-from .ports import Catalogue, Clock, Door
+from .ports import Catalogue, Clock, Door, Queues
+from .private import Privacy, Veil
+from .redact import Redactor
+from .register import FILE_NAME, Register, read_key
 from .store import State, Store
+from .veiled import VeiledCatalogue, VeiledQueues
 
 _MARGIN = timedelta(minutes=15)
 """How much sooner jobs stop trusting a fact than the daemon does: they never meet an UNKNOWN first."""
@@ -40,9 +46,10 @@ class Parts:
     catalogues: tuple[Catalogue, ...]
     client: CondorClient | None
     outlets: tuple[Outlet, ...]
-    queues: ScheddQueues | None
+    queues: Queues | None
     rules: Rules
     board: Board | None
+    register: Register | None = None
 
     def cycle(self, state: State, store: Store | None, clock: Clock) -> Cycle:
         return Cycle(
@@ -81,11 +88,14 @@ def assemble(
     *,
     board: Board | None = None,
     door: Callable[[], Door | None] | None = None,
+    register: Register | None = None,
 ) -> Parts:
     """Build all that *settings* name.
 
     *door* tells how our HTTP server is reached; without it there is none, and
     nothing is published to it. *board* is what it served before a reload.
+    With a *register* (see :func:`register_of`) the parts know private
+    datasets by opaque names; without one the catalogues answer in plain.
 
     Raises:
         ConfigError: with every problem of files that the configuration names.
@@ -93,14 +103,76 @@ def assemble(
     needs_pool = settings.demand.ask_schedds or settings.publish.collector.enabled
     client = condor_client(settings) if needs_pool else None
     board = (board or Board()) if door and settings.publish.http.enabled else None
+    catalogues = _catalogues(settings, clock)
+    queues: Queues | None = None
+    if client and settings.demand.ask_schedds:
+        queues = ScheddQueues(client, clock)
+    if register:
+        catalogues = tuple(VeiledCatalogue(catalogue, register, clock) for catalogue in catalogues)
+        queues = queues and VeiledQueues(queues, register.veil, settings.daemon.default_scope)
     return Parts(
-        catalogues=_catalogues(settings, clock),
+        catalogues=catalogues,
         client=client,
         outlets=tuple(_outlets(settings, clock, client, board, door)),
-        queues=ScheddQueues(client, clock) if client and settings.demand.ask_schedds else None,
-        rules=rules(settings),
+        queues=queues,
+        rules=rules(settings, register.veil if register else None),
         board=board,
+        register=register,
     )
+
+
+def privacy(settings: Settings) -> Privacy:
+    """Which datasets are private; needs no key."""
+    return Privacy(tuple(settings.private.patterns))
+
+
+def register_of(settings: Settings, *, owned: bool = True) -> Register | None:
+    """The opaque names of private datasets; None where none are private.
+
+    *owned* is False for who only looks: the file of names may be out of reach then.
+
+    Raises:
+        ConfigError: with every key that cannot be used.
+    """
+    if not settings.private.patterns:
+        return None
+    if settings.private.key_file is None:
+        raise ConfigError(["private.key_file: the daemon needs it: 32 random bytes or more, mode 600"])
+    files = [("private.key_file", settings.private.key_file)]
+    files += [("private.old_key_files", file) for file in settings.private.old_key_files]
+    keys: list[bytes] = []
+    problems: list[str] = []
+    for name, file in files:
+        try:
+            keys.append(read_key(file, name))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    names = settings.daemon.state_dir / FILE_NAME
+    readable = owned or os.access(names, os.R_OK)
+    register = Register(Veil(privacy(settings), tuple(keys)), names if readable else None)
+    register.learn(parse_did(pin, settings.daemon.default_scope) for pin in settings.demand.pins)
+    return register
+
+
+def redactor(settings: Settings) -> Redactor:
+    """What looks through every line of the log: for the secrets of *settings*, and for private datasets.
+
+    A secret that cannot be read now is none that could be logged.
+    """
+    files = [settings.private.key_file, *settings.private.old_key_files, settings.submit.token_file]
+    for source in settings.catalogue:
+        files += [getattr(source, name, None) for name in ("password_file", "token_file")]
+    secrets = []
+    for file in filter(None, files):
+        with contextlib.suppress(OSError):
+            secrets.append(file.read_bytes().decode("utf-8", "replace").strip())
+    try:
+        register = register_of(settings, owned=False)
+    except ConfigError:  # told by who needs the key
+        register = None
+    return Redactor(secrets, register.veil.scrubbed if register else privacy(settings).scrubbed)
 
 
 def examined(settings: Settings, parts: Parts) -> Examined:
@@ -152,13 +224,15 @@ def present_values(
     return present, unread
 
 
-def rules(settings: Settings) -> Rules:
-    """The part of *settings* that the core works by."""
+def rules(settings: Settings, veil: Veil | None = None) -> Rules:
+    """The part of *settings* that the core works by; without a *veil*, private pins are left out."""
     scope = settings.daemon.default_scope
+    hides = privacy(settings).hides
+    pins = [parse_did(pin, scope) for pin in settings.demand.pins]
     everything = ("*",) if settings.demand.scope == "all" else ()
     return Rules(
         default_scope=scope,
-        pins=frozenset(parse_did(pin, scope) for pin in settings.demand.pins),
+        pins=frozenset(veil.opaque(pin) if veil else pin for pin in pins if veil or not hides(pin)),
         patterns=(*settings.demand.patterns, *everything),
         keep_demand=timedelta(hours=settings.demand.keep_hours),
         bound=settings.daemon.bound,

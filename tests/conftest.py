@@ -8,10 +8,11 @@ import pytest
 
 from testbed import debian
 from testbed.pool import Pool, PoolUnavailable
-from tests.rucio_fixtures import rucio_server
+from tests.rucio_fixtures import NO_RUCIO, rucio_server
 
 __all__ = ["rucio_server"]
 
+_NO_POOL = "no HTCondor pool"
 _MISSING = pytest.StashKey[dict[str, str]]()
 
 
@@ -58,10 +59,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             missing[release] = str(reason)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for release, reason in config.stash.get(_MISSING, {}).items():
-        line = f"NOTHING WAS TESTED ON A REAL POOL ({release}): {reason}"
-        terminalreporter.write_line(line, red=True, bold=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in red what could not be tested on real parts; told by the skips, which workers report too."""
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    for what, mark in (("A REAL POOL", _NO_POOL), ("A REAL RUCIO SERVER", NO_RUCIO)):
+        if without := sum(mark in reason for reason in skipped):
+            line = f"{without} TESTS DID NOT RUN, BECAUSE THERE IS NOT {what} HERE; their skips say why"
+            terminalreporter.write_line(line, red=True, bold=True)
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +75,7 @@ def htcondor_release(request: pytest.FixtureRequest) -> str:
     if reason and os.environ.get("CI") == "true":
         pytest.fail(f"no HTCondor pool, and this is CI: {reason}", pytrace=False)
     if reason:
-        pytest.skip(f"no HTCondor pool: {reason}")
+        pytest.skip(f"{_NO_POOL}: {reason}")
     return request.param
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from testbed.rucio import RucioServer, RucioUnavailable, server_python
 
+NO_RUCIO = "no real Rucio server"
+
 
 @pytest.fixture(scope="session")
 def rucio_server(tmp_path_factory):
@@ -15,6 +17,6 @@ def rucio_server(tmp_path_factory):
     except RucioUnavailable as exc:
         if os.environ.get("CI") == "true":
             pytest.fail(str(exc))
-        pytest.skip(f"NO REAL RUCIO, so nothing here is tested against it: {exc}")
+        pytest.skip(f"{NO_RUCIO}: {exc}")
     with RucioServer.start(tmp_path_factory.mktemp("rucio") / "server") as server:
         yield server

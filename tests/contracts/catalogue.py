@@ -26,6 +26,10 @@ class CatalogueContract(ABC):
     def broken(self) -> Catalogue:
         """One that cannot answer right now."""
 
+    def blinded(self, site: Site, *replicas: Replica) -> Catalogue | None:
+        """One that records exactly these and cannot look at *site*; None where it is all or nothing."""
+        return None
+
     @pytest.fixture(autouse=True)
     def _closing(self):
         self._opened: list[Catalogue] = []
@@ -155,6 +159,20 @@ class CatalogueContract(ABC):
 
     def test_no_pattern_finds_nothing(self):
         assert self.having(self.at("L1")).find([]) == frozenset()
+
+    def test_a_site_it_cannot_look_at_is_blind_for_every_did_and_still_named(self):
+        catalogue = self.blinded(RAL, self.at("L1", CAM), self.at("L1", RAL), self.at("L2", RAL))
+        if catalogue is None:
+            pytest.skip("it answers for all sites or for none")
+        self._opened.append(catalogue)
+        survey = catalogue.read({self.did("L1"), self.did("L2"), self.did("L-absent")})
+        assert survey.sites >= {CAM, RAL}
+        for did, reading in survey.readings.items():
+            if isinstance(reading, Seen):  # Unseen would say no more than that nothing was learned
+                assert RAL in reading.blind
+                assert all(replica.site != RAL for replica in reading.replicas)
+                assert CAM in reading.blind or (did == self.did("L1")) == bool(reading.replicas)
+        assert any(isinstance(reading, Seen) for reading in survey.readings.values())
 
     def test_when_broken_it_raises_rather_than_answer_an_empty_set(self):
         for question in (frozenset({self.did("L1")}), frozenset[Did]()):

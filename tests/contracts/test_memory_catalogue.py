@@ -11,3 +11,6 @@ class TestMemoryCatalogue(CatalogueContract):
 
     def broken(self):
         return MemoryCatalogue("memory", clock=lambda: NOON, broken=True)
+
+    def blinded(self, site, *replicas):
+        return MemoryCatalogue("memory", replicas, clock=lambda: NOON, blind=[site])

@@ -417,3 +417,31 @@ def test_tokens_are_not_served_in_clear_to_other_machines(problems, loaded, host
 def test_tokens_over_loopback_are_fine(loaded, tmp_path, host):
     http = f'[publish.http]\ntokens_file = "tokens"\nhost = "{host}"\n'
     assert loaded(http + FILE).publish.http.tokens_file == tmp_path / "tokens"
+
+
+# secrets
+
+
+@pytest.mark.parametrize("key", ["password", "token", "secret", "Password"])
+def test_a_secret_in_the_text_is_refused_without_showing_it(problems, key):
+    (problem,) = problems(RUCIO + LOGIN + f'{key} = "canary"\n')
+    assert problem.startswith(f"catalogue[0].{key}: a secret never stands here")
+    assert problem.endswith(f"name that as {key}_file")
+    assert "canary" not in problem
+
+
+def test_a_bare_name_of_a_secret_is_looked_for_among_the_credentials_of_systemd(
+    loaded, tmp_path, monkeypatch
+):
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (credentials / "secret").write_text("x")
+    (credentials / "catalogue.toml").write_text("x")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
+    settings = loaded(
+        '[private]\nkey_file = "absent"\nold_key_files = ["secret", "./deep/secret"]\n' + RUCIO + LOGIN
+    )
+    assert settings.catalogue[0].password_file == credentials / "secret"
+    assert settings.private.key_file == tmp_path / "absent"
+    assert settings.private.old_key_files == [credentials / "secret", tmp_path / "deep" / "secret"]
+    assert loaded(FILE).catalogue[0].path == tmp_path / "catalogue.toml"

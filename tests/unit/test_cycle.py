@@ -146,6 +146,19 @@ def test_one_dataset_that_cannot_be_asked_never_ages_its_site():
     assert world.collector.ads[CAM].as_of == NOON + 10 * MINUTE
 
 
+def test_a_site_that_cannot_be_looked_at_keeps_its_ad_with_its_age_and_the_others_go_on():
+    world = World(replica(L1, CAM), replica(L1, RAL))
+    world.run()
+    before = world.collector.ads[CAM]
+    world.catalogue.blind = world.other.blind = frozenset({CAM})
+    world.catalogue.replicas = ()
+    assert actions(world.run(10 * MINUTE)) == [Hold, Publish]
+    assert world.collector.ads[CAM] == before
+    assert states(world.collector, RAL) == "[]"
+    world.run(6 * HOUR)
+    assert states(world.collector) == f"['{L1}'=\"UNKNOWN\"]"
+
+
 def test_after_the_bound_what_cannot_be_asked_reads_unknown():
     world = World(replica(L1, CAM))
     world.run()
@@ -252,10 +265,17 @@ def test_planning_sends_nothing_and_saves_nothing(tmp_path):
         assert store.report("cycle") == {}
 
 
+def test_planning_leaves_what_the_cycle_remembers_as_it_is():
+    world = World(replica(L1, CAM), rules=Rules(patterns=("*",)))
+    world.cycle.plan()
+    assert world.cycle.state == State()
+
+
 def test_what_is_planned_is_what_is_then_done():
     world = World(replica(L1, CAM))
-    planned, done = world.cycle.plan(), world.run()
-    assert [o.plan for o in planned.outcomes] == [o.plan for o in done.outcomes]
+    for _ in range(2):
+        planned, done = world.cycle.plan(), world.run()
+        assert [o.plan for o in planned.outcomes] == [o.plan for o in done.outcomes]
 
 
 class Watching(MemoryPublisher):

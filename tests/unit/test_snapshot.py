@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from hydrator.model import DatasetState, Did, Fact, ReplicaState, SiteFacts, Unseen
-from hydrator.snapshot import Memory, existing, remember, snapshot
+from hydrator.snapshot import Memory, remember, snapshot
 from tests.factories import (
     BOUND,
     CAM,
@@ -120,8 +120,7 @@ def test_a_dataset_seen_to_be_gone_is_gone():
     before = memory(holding(replica(L1)))
     after = remember(before, holding(asked=[L1], at=LATER), {L1}, now=LATER)
     assert view(after, now=LATER).sites[CAM].facts == {}
-    assert existing([before]) == {L1}
-    assert existing([after]) == frozenset()
+    assert after.known[L1].here == {}
 
 
 def test_a_catalogue_that_fails_leaves_everything_standing_with_its_age():
@@ -167,9 +166,48 @@ def test_at_a_blind_site_what_was_seen_of_its_other_storage_folds_with_what_it_h
     assert after.sites[CAM].facts == {L1: Fact(STAGING, LATER)}
 
 
-def test_what_was_never_seen_at_a_blind_site_is_not_listed():
+BLIND = frozenset({CAM})
+
+
+def blinded(before: Memory, *replicas, at) -> Memory:
+    """What follows when a part of CAM cannot be looked at and the rest of it holds *replicas*."""
+    return remember(before, survey((L1, seen(*replicas, at=at, blind=BLIND)), at=at), {L1}, now=at)
+
+
+def test_at_a_blind_site_what_it_had_gives_way_to_what_is_seen_once_it_is_too_old():
+    late = NOON + BOUND + MINUTE
+    partial = replica(state=ReplicaState.PARTIAL, fraction=0.5)
+    after = blinded(memory(holding(replica())), partial, at=late)
+    assert view(after, now=NOON + BOUND).sites[CAM].facts == {L1: Fact(AVAILABLE, NOON)}
+    assert view(after, now=late).sites[CAM].facts == {L1: Fact(DatasetState.PARTIAL, late, 0.5)}
+
+
+def test_what_a_blind_site_had_stands_until_it_is_read_again_as_a_whole():
+    partial = replica(state=ReplicaState.PARTIAL)
+    twice = blinded(blinded(memory(holding(replica())), partial, at=LATER), at=LATER + MINUTE)
+    assert view(twice, now=LATER + MINUTE).sites[CAM].facts == {L1: Fact(AVAILABLE, NOON)}
+    again = blinded(twice, partial, at=LATER + 2 * MINUTE)
+    assert view(again, now=LATER + 2 * MINUTE).sites[CAM].facts == {L1: Fact(AVAILABLE, NOON)}
+    read = remember(again, holding(asked=[L1], at=NOON + HOUR), {L1}, now=NOON + HOUR)
+    assert view(read, now=NOON + HOUR).sites[CAM].facts == {}
+
+
+def test_a_site_that_could_not_be_looked_at_at_all_is_as_old_as_before():
+    before = memory(holding(replica(L1, CAM), replica(L2, CAM)))
+    readings = [(did, seen(at=LATER, blind=BLIND)) for did in (L1, L2)]
+    once = remember(before, survey(*readings, at=LATER), {L1, L2}, now=LATER)
+    twice = remember(once, survey(*readings, at=LATER), {L1, L2}, now=LATER)
+    for after in (once, twice):
+        assert view(after, now=LATER).sites[CAM] == view(before).sites[CAM]
+        assert view(after, now=LATER).sites[RAL].as_of == LATER
+    in_part = survey((L1, seen(at=LATER, blind=BLIND)), (L2, seen(at=LATER)), at=LATER)
+    read = view(remember(twice, in_part, {L1, L2}, now=LATER), now=LATER).sites[CAM]
+    assert read == SiteFacts(LATER, {L1: Fact(AVAILABLE, NOON)})
+
+
+def test_of_a_site_that_was_never_looked_at_nothing_is_said():
     answer = survey((L1, seen(blind=frozenset({CAM}))))
-    assert view(memory(answer)).sites[CAM].facts == {}
+    assert set(view(memory(answer)).sites) == {RAL}
 
 
 @pytest.mark.parametrize(("age", "state"), [(BOUND, AVAILABLE), (BOUND + timedelta(seconds=1), UNKNOWN)])

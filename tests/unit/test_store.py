@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hydrator.breaker import Cause, Held
 from hydrator.demand import DemandMemory, Remembered
 from hydrator.demand import remember as remember_demand
 from hydrator.errors import StateError
@@ -44,10 +45,15 @@ FULL = State(
             frozenset({CAM, RAL}),
             {
                 L1: Known(NOON, {CAM: Fact(DatasetState.AVAILABLE, NOON - HOUR)}, 2**60, frozenset({L3})),
-                L2: Known(NOON - MINUTE, {RAL: Fact(DatasetState.PARTIAL, NOON - MINUTE, 1 / 3)}),
+                L2: Known(
+                    NOON - MINUTE,
+                    {RAL: Fact(DatasetState.PARTIAL, NOON - MINUTE, 1 / 3)},
+                    before={RAL: Fact(DatasetState.AVAILABLE, NOON - HOUR)},
+                ),
             },
             {L3: "HTTP 503: „später“ 'again'\n"},
             frozenset({"RSE_1"}),
+            ages={RAL: NOON - HOUR},
         ),
         "dmapi": Memory(unseen={L1: "down"}, failure="down"),
     },
@@ -57,6 +63,7 @@ FULL = State(
     ),
     found={"rucio": frozenset({L2, L3}), "dmapi": frozenset()},
     ads={CAM: ad(L1, L2, generation=2**40)},
+    held={CAM: Held(NOON - HOUR, NOON, {L1: 0, L2: 3}, 7, Cause.ALL)},
 )
 
 
@@ -375,13 +382,110 @@ def test_a_damaged_file_is_only_told_to_who_looks(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["state.sqlite"]
 
 
-def test_a_row_that_cannot_be_read_is_told_in_a_sentence(tmp_path):
+# ---- rows that cannot be understood
+
+
+def spoiled(store: Store, statement: str) -> State:
+    """The state after FULL was saved and somebody ran *statement*."""
+    store.save(FULL)
+    with store._db:
+        store._db.execute(statement)
+    return store.load()
+
+
+SPOILT = ["'[broken'", "'[]'", "7", "null", "cast(x'ff' as text)", "'{\"a\": 1}'"]
+
+
+@pytest.mark.parametrize("body", SPOILT)
+def test_a_dataset_whose_row_is_spoilt_keeps_what_the_ad_last_said_of_it(tmp_path, body):
+    with Store.open_to_write(tmp_path) as store:
+        state = spoiled(store, f"update known set body = {body} where did = '{L1}'")
+        known = state.memories["rucio"].known
+        assert known[L1].here == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
+        assert known[L2] == FULL.memories["rucio"].known[L2]
+        assert replace(state, memories={}) == replace(FULL, memories={})
+        assert store.lost == "1 rows of known cannot be understood; they now are in the table unreadable"
+        store.save(state)
+    with Store.open_to_write(tmp_path) as store:
+        assert store.load() == state
+        assert store.lost is None
+        assert store._db.execute("select source from unreadable").fetchall() == [("known",)]
+
+
+@pytest.mark.parametrize("column", ["at", "sites", "unseen"])
+def test_a_catalogue_whose_row_is_spoilt_keeps_its_datasets_and_says_that_it_failed(tmp_path, column):
+    with Store.open_to_write(tmp_path) as store:
+        state = spoiled(store, f"update memory set {column} = 'spoilt' where catalogue = 'rucio'")
+        kept = state.memories["rucio"]
+        assert kept.known[L1].here == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
+        assert kept.known[L2] == FULL.memories["rucio"].known[L2]
+        assert (kept.sites, kept.failure) == ({CAM, RAL}, "its last answer was lost with its state")
+        store.save(state)
+        assert store.load() == state
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("demand", "dids"),
+        ("demand", "last_wanted"),
+        ("found", "dids"),
+        ("ads", "content"),
+        ("ads", "generation"),
+        ("refused", "reason"),
+        ("held", "body"),
+        ("ages", "at"),
+    ],
+)
+@pytest.mark.parametrize("spoilt", ["'spoilt'", "cast(x'c328' as text)"])
+def test_a_spoilt_row_of_any_table_leaves_the_rest_and_a_state_that_can_be_saved(
+    tmp_path, table, column, spoilt
+):
+    with Store.open_to_write(tmp_path) as store:
+        state = spoiled(store, f"update or ignore {table} set {column} = {spoilt}")
+        assert state.memories["rucio"].known == FULL.memories["rucio"].known
+        store.save(state)
+        assert store.load() == state
+
+
+def test_who_looks_sees_the_rest_and_sets_nothing_aside(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        spoiled(store, "update or ignore demand set dids = 'spoilt'")
+        store._db.execute("delete from unreadable")
+        store._db.commit()
+        with Store.open_to_read(tmp_path) as looking:
+            assert looking.load().ads == FULL.ads
+        assert store._db.execute("select * from unreadable").fetchall() == []
+
+
+def test_only_so_many_spoilt_rows_are_kept(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(big("old"))
+        with store._db:
+            store._db.execute("update known set body = 'spoilt'")
+        store.load()
+        assert store._db.execute("select count(*) from unreadable").fetchone() == (100,)
+        assert store.lost.startswith("2000 rows of known cannot be understood")
+
+
+def test_a_state_of_an_older_version_lacks_tables_and_is_read_all_the_same(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
+        for table in ("held", "ages", "unreadable"):
+            store._db.execute(f"drop table {table}")
+    with Store.open_to_read(tmp_path) as looking:
+        assert looking.load().ads == FULL.ads
+    with Store.open_to_write(tmp_path) as store:
+        store.save(FULL)
+        assert store.load() == FULL
+
+
+def test_what_a_publisher_showed_and_cannot_be_understood_is_left_out(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save_readback("collector", published(ad(L1), ad(L1, site=RAL)))
         with store._db:
-            store._db.execute("update known set body = '[broken'")
-        with pytest.raises(StateError, match="cannot be read"):
-            store.load()
+            store._db.execute(f"update readback set heard = 'spoilt' where site = '{RAL}'")
+        assert store.readback() == {"collector": published(ad(L1))}
 
 
 def newer(folder: Path) -> None:

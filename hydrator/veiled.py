@@ -1,0 +1,172 @@
+"""Catalogues and queues behind a veil: outside are opaque names, inside are the DIDs of private datasets.
+
+This is the edge. Demand, memories, snapshot, ads, plans, state, logs, metrics
+and answers know a private dataset by its opaque name only; catalogues are
+asked about its DID.
+"""
+
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from .errors import BadDid, CatalogueError, PoolError
+from .model import Did, Queue, QueuedJobs, Reading, Seen, Survey, Unseen, parse_did
+from .ports import Catalogue, Clock, Queues
+from .private import Veil, is_masked, is_opaque
+from .register import Register
+from .store import State
+
+SEARCH_AGAIN = timedelta(minutes=10)
+_UNKNOWN = "this name was not exchanged here: no key of ours makes it of a dataset that is listed"
+
+
+class VeiledCatalogue:
+    """Another catalogue, asked in opaque names; see :class:`hydrator.ports.Catalogue` for its promises.
+
+    A name that the register does not know, after its file was lost, is looked
+    for among all private datasets that the catalogue lists; one that is not
+    found is Unseen: it may be another daemon's, or made up.
+    """
+
+    def __init__(self, inner: Catalogue, register: Register, clock: Clock) -> None:
+        self._inner = inner
+        self._register = register
+        self._veil = register.veil
+        self._clock = clock
+        self._searched: datetime | None = None
+        self._sought: frozenset[Did] = frozenset()
+        self._unfound = ""
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """See :meth:`hydrator.ports.Catalogue.read`; a private dataset asked for in plain is nowhere."""
+        self._search(frozenset(did for did in dids if is_opaque(did) and not self._register.plain(did)))
+        plain = {did: self._register.plain(did) if is_opaque(did) else did for did in dids}
+        shown = {did for did in dids if is_masked(did) or self._veil.privacy.hides(did)}
+        asked = frozenset(did for name, did in plain.items() if did and name not in shown)
+        names = {did: name for name, did in plain.items() if did and name != did}
+        survey = self._asked(asked, names)
+        readings: dict[Did, Reading] = {}
+        for name, did in plain.items():
+            if name in shown:
+                readings[name] = Seen(survey.at)
+            elif did is None:
+                readings[name] = Unseen(self._unfound or _UNKNOWN)
+            elif did in survey.readings:
+                readings[name] = self._veiled(survey.readings[did], did, name)
+        return replace(survey, readings=readings)
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """As :meth:`hydrator.ports.Catalogue.find`; private datasets under their opaque names."""
+        try:
+            found = self._inner.find(patterns)
+        except CatalogueError as error:
+            raise self._scrubbed(error, {}) from None
+        self._register.learn(found)
+        return frozenset(self._veil.opaque(did) for did in found)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _search(self, unknown: frozenset[Did]) -> None:
+        """Learn the names of all private datasets here, when one is *unknown* that was not sought lately."""
+        now = self._clock()
+        lately = self._searched is not None and now - self._searched < SEARCH_AGAIN
+        if not unknown or (lately and unknown <= self._sought):
+            return
+        try:
+            self._register.learn(self._inner.find(self._veil.privacy.searches()))
+        except CatalogueError as error:
+            why = self._veil.scrubbed(error.reason)
+            self._unfound = f"which dataset this name stands for could not be looked up: {why}"
+            return
+        self._searched, self._sought, self._unfound = now, unknown, ""
+
+    def _asked(self, dids: frozenset[Did], names: Mapping[Did, Did]) -> Survey:
+        try:
+            return self._inner.read(dids)
+        except CatalogueError as error:
+            raise self._scrubbed(error, names) from None
+
+    def _scrubbed(self, error: CatalogueError, names: Mapping[Did, Did]) -> CatalogueError:
+        return type(error)(error.catalogue, self._veil.scrubbed(error.reason, names))
+
+    def _veiled(self, reading: Reading, did: Did, name: Did) -> Reading:
+        if isinstance(reading, Unseen):
+            return Unseen(self._veil.scrubbed(reading.reason, {did: name} if name != did else {}))
+        replicas = tuple(replace(replica, did=name) for replica in reading.replicas)
+        return replace(reading, replicas=replicas, twins=frozenset(map(self._veil.opaque, reading.twins)))
+
+
+class VeiledQueues:
+    """Queues in which a private dataset that a job names in plain has a name that nobody advertises."""
+
+    def __init__(self, inner: Queues, veil: Veil, default_scope: str | None) -> None:
+        self._inner = inner
+        self._veil = veil
+        self._default_scope = default_scope
+
+    def wanted(self) -> Mapping[str, Queue | Unseen]:
+        """As :meth:`hydrator.ports.Queues.wanted`."""
+        try:
+            answers = self._inner.wanted()
+        except PoolError as error:
+            raise type(error)(error.daemon, self._veil.scrubbed(error.reason)) from None
+        return {schedd: self._veiled(answer) for schedd, answer in answers.items()}
+
+    def _veiled(self, answer: Queue | Unseen) -> Queue | Unseen:
+        if isinstance(answer, Unseen):
+            return Unseen(self._veil.scrubbed(answer.reason))
+        groups = (
+            QueuedJobs(tuple(self._text(text) for text in group.datasets), group.jobs)
+            for group in answer.wants
+        )
+        return replace(answer, wants=tuple(groups))
+
+    def _text(self, text: str) -> str:
+        try:
+            did = parse_did(text, self._default_scope)
+        except BadDid:
+            return self._veil.privacy.scrubbed(text)
+        return self._veil.masked(did) if self._veil.privacy.hides(did) else text
+
+
+def veiled_state(state: State, veil: Veil) -> State:
+    """What was remembered before a dataset became private, without its name.
+
+    Demand in plain stays known; ads that name it are dropped and made anew.
+    """
+    hides = veil.privacy.hides
+    memories = {
+        name: replace(
+            memory,
+            known={
+                did: replace(known, twins=frozenset(map(veil.opaque, known.twins)))
+                for did, known in memory.known.items()
+                if not hides(did)
+            },
+            unseen={did: veil.scrubbed(why) for did, why in memory.unseen.items() if not hides(did)},
+            failure=memory.failure and veil.scrubbed(memory.failure),
+        )
+        for name, memory in state.memories.items()
+    }
+    wants = tuple(
+        replace(want, dids=tuple(sorted(veil.masked(did) if hides(did) else did for did in want.dids)))
+        for want in state.demand.wants
+    )
+    refused = {veil.privacy.scrubbed(text): why for text, why in state.demand.refused.items()}
+    return replace(
+        state,
+        memories=memories,
+        demand=replace(state.demand, wants=wants, refused=refused),
+        found={name: frozenset(map(veil.opaque, dids)) for name, dids in state.found.items()},
+        ads={
+            site: ad
+            for site, ad in state.ads.items()
+            if not any(veil.privacy.mentioned(literal) for _, literal in ad.content)
+        },
+    )

@@ -1,0 +1,130 @@
+"""Which datasets are private, the opaque names they go by, and that texts of others lose their names."""
+
+import hashlib
+import hmac
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hydrator.model import Did, parse_did
+from hydrator.private import Privacy, Veil, is_masked, is_opaque
+
+KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))
+SECRET = Did("embargo:L1")
+PRIVACY = Privacy(("embargo:*", "*:secret_*"))
+VEIL = Veil(PRIVACY, (KEY, OLD))
+NAMES = st.from_regex(r"[A-Za-z0-9._/@=+~-]{1,20}", fullmatch=True)
+
+
+@pytest.mark.parametrize(
+    ("did", "private"),
+    [
+        ("embargo:L1", True),
+        ("EMBARGO:l1", True),
+        ("lofar:secret_1", True),
+        ("lofar:L1", False),
+        ("embargoed:L1", False),
+        ("private:" + "a" * 32, False),
+        ("private-in-plain:" + "a" * 32, False),
+    ],
+)
+def test_patterns_say_what_is_private_in_any_letter_case(did, private):
+    assert PRIVACY.hides(did) is private
+
+
+def test_without_patterns_nothing_is_private():
+    assert not Privacy().hides("embargo:L1")
+    assert Privacy().scrubbed("embargo:L1") == "embargo:L1"
+
+
+def test_not_even_a_pattern_for_everything_makes_opaque_names_private():
+    everything = Veil(Privacy(("*",)), (KEY,))
+    name = everything.opaque(SECRET)
+    assert is_opaque(name)
+    assert everything.opaque(name) == name
+
+
+def test_an_opaque_name_is_the_hmac_of_the_did_and_a_did_itself():
+    digest = hmac.new(KEY, b"embargo:L1", hashlib.sha256).hexdigest()
+    assert VEIL.opaque(SECRET) == f"private:{digest[:32]}"
+    assert parse_did(VEIL.opaque(SECRET)) == VEIL.opaque(SECRET)
+    assert VEIL.opaque(Did("lofar:L1")) == "lofar:L1"
+
+
+def test_every_key_gives_a_name_the_present_one_first():
+    first, second = VEIL.names(SECRET)
+    assert first == VEIL.opaque(SECRET)
+    assert second == Veil(PRIVACY, (OLD,)).opaque(SECRET)
+    assert first != second
+
+
+def test_what_stands_for_a_plain_name_tells_nothing_of_the_opaque_one():
+    masked = VEIL.masked(SECRET)
+    assert is_masked(masked)
+    assert not is_opaque(masked)
+    assert masked.partition(":")[2] not in {name.partition(":")[2] for name in VEIL.names(SECRET)}
+
+
+def test_names_that_differ_in_letter_case_only_get_opaque_names_that_differ_in_more():
+    one, other = VEIL.opaque(Did("embargo:L1")), VEIL.opaque(Did("embargo:l1"))
+    assert one.lower() != other.lower()
+
+
+@given(NAMES)
+def test_what_is_private_is_found_by_the_searches_in_whatever_case_it_is_stored(name):
+    from adapters._names import matching
+
+    for did in (Did(f"Embargo:{name}"), Did(f"lofar:SECRET_{name}")):
+        assert PRIVACY.hides(did)
+        assert matching([did], PRIVACY.searches()) == {did}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "datasets.embargo:L1: no such state",
+        "asked about embargo:L1.",
+        "GET https://rucio/dids/embargo/L1/dids: 500",
+        "GET https://rucio/x?did=embargo%3AL1&y=1",
+        "cannot read /data/rucio/embargo/ab/cd/L1",
+        "KeyError: 'Embargo:L1'",
+        '{"did":"embargo:L1"}',
+    ],
+)
+def test_a_text_loses_the_names_of_private_datasets(text):
+    scrubbed = VEIL.scrubbed(text)
+    assert "L1" not in scrubbed
+    assert re.search("private:[0-9a-f]{32}", scrubbed)
+
+
+def test_in_a_plain_sentence_a_private_did_becomes_its_opaque_name():
+    assert VEIL.scrubbed("asked about embargo:L1: slow.") == f"asked about {VEIL.opaque(SECRET)}: slow."
+
+
+def test_of_datasets_that_a_text_may_be_about_the_name_alone_is_hidden_too():
+    name = VEIL.opaque(SECRET)
+    assert VEIL.scrubbed("no rule for L10 in scope embargo", {Did("embargo:L10"): name}) == (
+        f"no rule for {name} in scope embargo"
+    )
+
+
+@pytest.mark.parametrize("text", ["lofar:L1 is new", "topembargo:L1", "the embargo ends: soon", "12:00:01"])
+def test_other_texts_stay_as_they_are(text):
+    assert VEIL.scrubbed(text) == text
+    assert Veil(Privacy(("*:*",)), (KEY,)).scrubbed(text) == text
+
+
+def test_scrubbing_twice_changes_nothing_more():
+    once = VEIL.scrubbed("embargo:L1, lofar:secret_9 and " + VEIL.masked(SECRET))
+    assert VEIL.scrubbed(once) == once
+
+
+def test_what_a_text_mentions_is_told():
+    assert PRIVACY.mentioned('+RequiredDatasets = {"embargo:L1", "lofar:L1"} # lofar:secret_2') == [
+        "embargo:L1",
+        "lofar:secret_2",
+    ]
+    assert PRIVACY.mentioned("top.embargo:L1 EMBARGO:L1. x=embargo:L2") == ["EMBARGO:L1", "embargo:L2"]
+    assert PRIVACY.mentioned(f'+RequiredDatasets = {{"{VEIL.opaque(SECRET)}"}}') == []

@@ -1,0 +1,114 @@
+"""The register of exchanged names: a file of ours alone, that a restart reads; and the keys."""
+
+import os
+
+import pytest
+
+from hydrator.errors import ConfigError
+from hydrator.model import Did
+from hydrator.private import Privacy, Veil
+from hydrator.register import Register, read_key
+
+KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))
+SECRET, OTHER, OPEN = Did("embargo:L1"), Did("embargo:L2"), Did("lofar:L1")
+VEIL = Veil(Privacy(("embargo:*",)), (KEY,))
+
+
+def test_an_exchange_names_private_datasets_and_leaves_others():
+    register = Register(VEIL)
+    answer = register.exchange([SECRET, OPEN])
+    assert answer == {SECRET: VEIL.opaque(SECRET), OPEN: OPEN}
+    assert register.plain(answer[SECRET]) == SECRET
+    assert register.plain(OPEN) is None
+
+
+def test_a_restart_knows_what_was_exchanged(tmp_path):
+    file = tmp_path / "names"
+    name = Register(VEIL, file).exchange([SECRET])[SECRET]
+    assert Register(VEIL, file).plain(name) == SECRET
+
+
+def test_the_file_is_ours_alone_whatever_the_umask(tmp_path):
+    file = tmp_path / "names"
+    before = os.umask(0)
+    try:
+        Register(VEIL, file).exchange([SECRET])
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_asking_again_writes_nothing(tmp_path):
+    file = tmp_path / "names"
+    register = Register(VEIL, file)
+    register.exchange([SECRET, OPEN])
+    register.exchange([SECRET])
+    Register(VEIL, file).exchange([SECRET])
+    assert file.read_text() == "embargo:L1\n"
+
+
+def test_after_a_torn_line_whole_ones_stand_and_new_ones_follow(tmp_path):
+    file = tmp_path / "names"
+    file.write_text("embargo:L1\nembar")
+    register = Register(VEIL, file)
+    assert register.plain(VEIL.opaque(SECRET)) == SECRET
+    register.exchange([OTHER])
+    assert Register(VEIL, file).plain(VEIL.opaque(OTHER)) == OTHER
+
+
+def test_names_by_an_old_key_are_still_understood(tmp_path):
+    file = tmp_path / "names"
+    before = Register(Veil(VEIL.privacy, (OLD,)), file).exchange([SECRET])[SECRET]
+    rotated = Register(Veil(VEIL.privacy, (KEY, OLD)), file)
+    assert rotated.plain(before) == SECRET
+    assert rotated.exchange([SECRET])[SECRET] != before
+    assert Register(VEIL, file).plain(before) is None
+
+
+def test_a_file_that_cannot_be_written_loses_no_answer(tmp_path):
+    register = Register(VEIL, tmp_path / "absent" / "names")
+    assert register.exchange([SECRET])[SECRET] == VEIL.opaque(SECRET)
+    assert register.plain(VEIL.opaque(SECRET)) == SECRET
+    assert "No such file" in register.trouble
+
+
+# the keys
+
+
+@pytest.fixture
+def key_file(tmp_path):
+    file = tmp_path / "key"
+    file.touch(mode=0o600)
+    file.write_bytes(KEY + b"\n")
+    return file
+
+
+def refusal(file) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read_key(file, "private.key_file")
+    (problem,) = caught.value.problems
+    return problem
+
+
+def test_a_key_is_read_without_its_end_of_line(key_file):
+    assert read_key(key_file, "private.key_file") == KEY
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644])
+def test_a_key_that_others_may_read_or_write_is_refused(key_file, mode):
+    key_file.chmod(mode)
+    assert (
+        refusal(key_file) == f"private.key_file {key_file}: others may read or write it; chmod 600 {key_file}"
+    )
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"short", "has 5 bytes"), (b"a" * 64, "is no random key")])
+def test_a_key_that_could_be_guessed_is_refused_without_showing_it(key_file, content, said):
+    key_file.write_bytes(content)
+    assert said in refusal(key_file)
+    assert content.decode() not in refusal(key_file)
+    assert "/dev/urandom" in refusal(key_file)
+
+
+def test_a_key_that_is_not_there_is_refused(tmp_path):
+    assert "No such file" in refusal(tmp_path / "absent")

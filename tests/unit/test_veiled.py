@@ -1,0 +1,265 @@
+"""Behind the veil: catalogues are asked about DIDs, everybody else sees opaque names."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
+from hydrator.cycle import Cycle, Outlet, Rules, summary
+from hydrator.demand import DemandMemory, Remembered
+from hydrator.errors import CatalogueDenied, CatalogueUnreachable
+from hydrator.model import Did, Queue, QueuedJobs, Seen, Unseen
+from hydrator.plan import Policy
+from hydrator.private import Privacy, Veil, is_masked
+from hydrator.register import Register
+from hydrator.snapshot import Known, Memory
+from hydrator.store import State
+from hydrator.veiled import VeiledCatalogue, VeiledQueues, veiled_state
+from tests.contracts.catalogue import CatalogueContract
+from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica
+
+KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))
+CANARY = Did("embargo:canary-1")
+TWIN = Did("embargo:CANARY-1")
+VEIL = Veil(Privacy(("embargo:*",)), (KEY, OLD))
+NAME, OLD_NAME = VEIL.names(CANARY)
+
+
+class TestVeiledCatalogue(CatalogueContract):
+    """A veil keeps the promises of what is behind it, for datasets that are not private."""
+
+    def holding(self, *replicas):
+        return VeiledCatalogue(MemoryCatalogue("memory", replicas), Register(VEIL), lambda: NOON)
+
+    def broken(self):
+        return VeiledCatalogue(MemoryCatalogue("memory", broken=True), Register(VEIL), lambda: NOON)
+
+
+class Counting(MemoryCatalogue):
+    """Counts how often it was searched, and remembers what it was asked about."""
+
+    searches = 0
+    asked = frozenset()
+
+    def find(self, patterns):
+        self.searches += 1
+        return super().find(patterns)
+
+    def read(self, dids):
+        self.asked = frozenset(dids)
+        return super().read(dids)
+
+
+class Failing(MemoryCatalogue):
+    """Fails with a sentence that names what it was asked about, as real ones do."""
+
+    error = CatalogueUnreachable
+
+    def read(self, dids):
+        raise self.error(self.name, f"GET https://rucio/dids/embargo/canary-1: 500 ({', '.join(dids)})")
+
+
+@pytest.fixture
+def register():
+    return Register(VEIL)
+
+
+@pytest.fixture
+def inner():
+    return Counting("rucio", [replica(CANARY, CAM), replica(L1, RAL)], (CAM, RAL), clock=lambda: NOON)
+
+
+@pytest.fixture
+def catalogue(inner, register):
+    return VeiledCatalogue(inner, register, lambda: NOON)
+
+
+def test_an_opaque_name_is_answered_from_the_dataset_it_stands_for(catalogue, inner, register):
+    register.exchange([CANARY])
+    readings = catalogue.read({NAME, L1}).readings
+    assert inner.asked == {CANARY, L1}
+    assert readings[NAME].replicas == (replica(NAME, CAM),)
+    assert readings[L1].replicas == (replica(L1, RAL),)
+    assert "canary" not in str(readings)
+    assert inner.searches == 0
+
+
+def test_names_by_the_old_and_the_new_key_both_stand_for_it(catalogue, register):
+    register.exchange([CANARY])
+    readings = catalogue.read({NAME, OLD_NAME}).readings
+    assert readings[NAME].replicas == (replica(NAME, CAM),)
+    assert readings[OLD_NAME].replicas == (replica(OLD_NAME, CAM),)
+
+
+def test_a_private_dataset_asked_for_in_plain_is_nowhere_and_the_catalogue_is_not_asked(catalogue, inner):
+    readings = catalogue.read({CANARY, VEIL.masked(CANARY), L1}).readings
+    assert readings[CANARY] == readings[VEIL.masked(CANARY)] == Seen(NOON)
+    assert inner.asked == {L1}
+
+
+def test_a_name_that_the_register_lost_is_found_again_in_the_catalogue(catalogue, inner):
+    assert catalogue.read({NAME}).readings[NAME].replicas == (replica(NAME, CAM),)
+    catalogue.read({NAME})
+    assert inner.searches == 1
+
+
+def test_a_name_that_nobody_exchanged_is_unseen_and_searched_for_only_now_and_then(inner, register):
+    now = [NOON]
+    catalogue = VeiledCatalogue(inner, register, lambda: now[0])
+    made_up = Did("private:" + "0" * 32)
+    for _ in range(3):
+        reading = catalogue.read({made_up}).readings[made_up]
+        assert isinstance(reading, Unseen)
+        now[0] += MINUTE
+    assert inner.searches == 1
+    now[0] += timedelta(minutes=10)
+    catalogue.read({made_up})
+    assert inner.searches == 2
+
+
+def test_a_name_that_is_new_is_searched_for_at_once(catalogue, inner):
+    held, inner.replicas = inner.replicas, ()
+    catalogue.read({Did("private:" + "0" * 32)})
+    inner.replicas = held
+    assert isinstance(catalogue.read({NAME}).readings[NAME], Seen)
+    assert inner.searches == 2
+
+
+def test_when_it_cannot_be_searched_the_name_is_unseen_not_nowhere_and_searched_for_again(inner, register):
+    catalogue = VeiledCatalogue(inner, register, lambda: NOON)
+    inner.unseen = {}
+    find, inner.find = inner.find, lambda patterns: Failing("rucio").read({CANARY})
+    reading = catalogue.read({NAME}).readings[NAME]
+    assert isinstance(reading, Unseen)
+    assert "could not be looked up" in reading.reason
+    assert "canary" not in reading.reason
+    inner.find = find
+    assert isinstance(catalogue.read({NAME}).readings[NAME], Seen)
+
+
+@pytest.mark.parametrize("error", [CatalogueUnreachable, CatalogueDenied])
+def test_an_error_keeps_its_kind_and_loses_the_name(register, error):
+    register.exchange([CANARY])
+    inner = Failing("rucio")
+    inner.error = error
+    with pytest.raises(error) as caught:
+        VeiledCatalogue(inner, register, lambda: NOON).read({NAME, L1})
+    assert "canary" not in str(caught.value)
+    assert "GET https://rucio/dids/" in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_the_reason_of_an_unseen_dataset_loses_its_name(catalogue, inner, register):
+    register.exchange([CANARY])
+    inner.unseen = {CANARY: "no such file: canary-1 of embargo"}
+    assert catalogue.read({NAME}).readings[NAME] == Unseen(f"no such file: {NAME} of embargo")
+
+
+def test_what_a_pattern_finds_has_opaque_names_that_are_understood(catalogue, register):
+    assert catalogue.find(["*"]) == {NAME, L1}
+    assert register.plain(NAME) == CANARY
+
+
+# jobs that name a private dataset in plain
+
+
+def wanting(*datasets, jobs=1):
+    return MemoryQueues({"schedd": Queue(NOON, (QueuedJobs(datasets, jobs),))})
+
+
+def test_in_a_queue_a_plain_private_name_is_masked_and_others_stay():
+    queues = VeiledQueues(wanting("embargo:canary-1", "lofar:L1", NAME), VEIL, None)
+    (group,) = queues.wanted()["schedd"].wants
+    assert group.datasets == (VEIL.masked(CANARY), "lofar:L1", NAME)
+
+
+def test_a_name_that_the_default_scope_makes_private_is_masked_too():
+    (group,) = VeiledQueues(wanting("canary-1"), VEIL, "embargo").wanted()["schedd"].wants
+    assert group.datasets == (VEIL.masked(CANARY),)
+
+
+def test_a_text_that_is_no_did_loses_the_private_name_in_it():
+    (group,) = VeiledQueues(wanting("embargo:canary-1 and more"), VEIL, None).wanted()["schedd"].wants
+    assert "canary" not in group.datasets[0]
+
+
+def test_a_schedd_that_fails_says_why_without_names():
+    queues = VeiledQueues(MemoryQueues({"schedd": Unseen("garbled near embargo:canary-1")}), VEIL, None)
+    assert "canary" not in queues.wanted()["schedd"].reason
+
+
+# whole cycles
+
+
+def run(register, *names, replicas, outlet=None):
+    """A cycle for a job that names *names*; its report, its state and what was published."""
+    collector = outlet or MemoryPublisher("collector", clock=lambda: NOON)
+    inner = MemoryCatalogue("rucio", replicas, (CAM, RAL), clock=lambda: NOON)
+    cycle = Cycle(
+        catalogues=[VeiledCatalogue(inner, register, lambda: NOON)],
+        queues=VeiledQueues(wanting(*names, jobs=2), VEIL, None),
+        outlets=[Outlet(collector, Policy(refresh_after=MINUTE, expires=True))],
+        rules=Rules(),
+        clock=lambda: NOON,
+        state=State(),
+        store=None,
+    )
+    cycle.ask_demand()
+    return cycle.run(), cycle.state, collector.ads
+
+
+def test_a_private_dataset_is_advertised_under_its_opaque_name_with_its_state(register):
+    register.exchange([CANARY])
+    report, state, ads = run(register, NAME, "lofar:L1", replicas=[replica(CANARY, CAM), replica(L1, CAM)])
+    assert dict(ads[CAM].content)["DatasetStates"] == f"['lofar:L1'=\"AVAILABLE\";'{NAME}'=\"AVAILABLE\"]"
+    for text in (ads, state, summary(report), report.demand):
+        assert "canary" not in str(text).lower()
+
+
+def test_a_plain_private_name_is_known_demand_and_never_advertised(register):
+    report, state, ads = run(
+        register, "embargo:canary-1", "lofar:L1", replicas=[replica(CANARY, CAM), replica(L1, CAM)]
+    )
+    assert dict(ads[CAM].content)["DatasetStates"] == "['lofar:L1'=\"AVAILABLE\"]"
+    (want,) = report.demand.wants
+    assert want.jobs == 2
+    assert any(is_masked(did) for did in want.dids)
+    for text in (ads, state, summary(report), report.demand):
+        assert "canary" not in str(text).lower()
+
+
+def test_private_case_twins_are_both_advertised_since_their_opaque_names_differ(register):
+    names = register.exchange([CANARY, TWIN])
+    report, _, ads = run(register, *names.values(), replicas=[replica(CANARY, CAM), replica(TWIN, RAL)])
+    assert report.thought.snapshot.clashes == ()
+    assert names[CANARY] in dict(ads[CAM].content)["DatasetStates"]
+    assert names[TWIN] in dict(ads[RAL].content)["DatasetStates"]
+
+
+# what was remembered before a dataset became private
+
+
+def test_what_was_remembered_in_plain_forgets_the_name_and_keeps_the_demand():
+    before = State(
+        memories={
+            "rucio": Memory(
+                at=NOON,
+                known={CANARY: Known(NOON, {}), L1: Known(NOON, {}, twins=frozenset({TWIN}))},
+                unseen={CANARY: "why", L1: "beside embargo:canary-1"},
+                failure="embargo:canary-1 is odd",
+            )
+        },
+        demand=DemandMemory((Remembered("schedd", (CANARY, L1), 3, NOON),), {"embargo:canary-1 x": "why"}),
+        found={"rucio": frozenset({CANARY})},
+        ads={CAM: ad(CANARY, site=CAM), RAL: ad(L1, site=RAL)},
+    )
+    after = veiled_state(before, VEIL)
+    assert "canary" not in str(after).lower()
+    assert after.demand.wants == (Remembered("schedd", tuple(sorted((VEIL.masked(CANARY), L1))), 3, NOON),)
+    assert after.memories["rucio"].known.keys() == {L1}
+    assert after.found == {"rucio": {NAME}}
+    assert after.ads.keys() == {RAL}
+    assert veiled_state(after, VEIL) == after
+    assert veiled_state(replace(before, memories={}), Veil(Privacy(), (KEY,))) == replace(before, memories={})
