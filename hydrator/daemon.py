@@ -5,7 +5,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ from .access import Access
 from .config import HttpOutlet, Settings, load
 from .cycle import Cycle, Report
 from .errors import ConfigError, HydratorError
-from .model import Unseen
+from .model import Did, Unseen
 from .ports import Door
 from .serve import View, app
 from .server import Server
@@ -125,10 +125,21 @@ class Daemon:
     def _listening(self, http: HttpOutlet) -> Server:
         access = Access.open(http.tokens_file) if http.tokens_file else None
         max_age = timedelta(seconds=http.max_age_seconds)
-        asgi = app(self.view, self._registry, max_age=max_age, access=access)
+        asgi = app(self.view, self._registry, max_age=max_age, access=access, exchange=self._exchange)
         server = Server(asgi, http.host, http.port, token=access.own if access else None)
         server.start()
         return server
+
+    def _exchange(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
+        """What jobs call *dids*; see :class:`Register`. Without private datasets all stay as they are."""
+        register = self._parts.register if self._parts else None
+        if register is None:
+            return {did: did for did in dids}
+        before = register.trouble
+        names = register.exchange(dids)
+        if register.trouble not in {None, before}:
+            _log.error("private", why=register.trouble)
+        return names
 
     def _schedule(self, cycle: Cycle) -> None:
         scheduler = BackgroundScheduler(

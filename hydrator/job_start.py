@@ -101,7 +101,9 @@ class Dataset:
 
     def __init__(self, number: int, entry: "dict[str, object]") -> None:
         self.did = text_of(entry, "did")
-        self.name = text_of(entry, "name") if entry.get("name") else self.did.partition(":")[2]
+        # of a private dataset the DID is an opaque name: all that others may read, and the catalogue cannot
+        self.plain = text_of(entry, "plain") if entry.get("plain") else self.did
+        self.name = text_of(entry, "name") if entry.get("name") else self.plain.partition(":")[2]
         given = text_of(entry, "variable") if entry.get("variable") else "INPUT_%d" % number
         base = os.path.basename(self.name.rstrip("/")) or self.did
         self.variables = tuple(
@@ -288,13 +290,13 @@ def fetch(job: Job, number: int, scratch: str) -> str:
     folder = os.path.join(scratch, FOLDER, str(number + 1), dataset.base)
     os.makedirs(folder)
     words = [
-        word.replace("{did}", dataset.did).replace("{path}", folder) for word in shlex.split(job.stage_in)
+        word.replace("{did}", dataset.plain).replace("{path}", folder) for word in shlex.split(job.stage_in)
     ]
     status = run(words, job.stage_seconds)
     if status:
         raise Missed("%s was not fetched: %s %s" % (dataset.did, words[0], status))
     left = os.listdir(folder)
-    for name in (dataset.base, dataset.did.partition(":")[2]):
+    for name in (dataset.base, dataset.plain.partition(":")[2]):
         if os.path.basename(name) in left:
             return os.path.join(folder, os.path.basename(name))
     if not left:
@@ -516,7 +518,7 @@ def replaced(words: "list[str]", datasets: "list[Dataset]", paths: "list[str]") 
     known = {}  # type: dict[str, str]
     variables = {}  # type: dict[str, str]
     for dataset, path in zip(datasets, paths):
-        for name in (dataset.did, dataset.name, dataset.name.rstrip("/")):
+        for name in (dataset.did, dataset.plain, dataset.name, dataset.name.rstrip("/")):
             known.setdefault(name, path)
         for name in dataset.variables:
             variables.setdefault(name, path)

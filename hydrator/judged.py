@@ -84,6 +84,7 @@ class Job:
     status: JobStatus | None
     datasets: tuple[Did, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    private: tuple[Did, ...] = ()  # of its datasets, those that it names in plain
     mode: str | None = None
     any_after: int | None = None
     max_age: int | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from .judged import Job, SlotGroup, Told
 from .model import DatasetState, Did, Site, Snapshot, unix
+from .private import IN_PLAIN
 from .words import listed, share, shortened, some, span
 
 
@@ -23,6 +24,7 @@ class Lack(StrEnum):
     LEFT_OUT = "left out"  # the size budget had no room
     CLASH = "clash"  # another dataset has the same name but for letter case
     REFUSED = "refused"  # the name is no DID
+    PRIVATE = "private"  # it is named in plain, and advertised under an opaque name only
     UNSEEN = "unseen"  # no catalogue could say
     UNHYDRATED = "unhydrated"  # the slot has none of our attributes
     ELSEWHERE = "elsewhere"  # it is at other sites
@@ -105,6 +107,8 @@ def missing_at(
 def _lacking(
     job: Job, did: Did, site: Site, group: SlotGroup, beliefs: Beliefs | None, now: datetime
 ) -> Missing:
+    if did in job.private:
+        return Missing(did, Lack.PRIVATE, f"{did} {IN_PLAIN}")
     told = group.told.get(did, Told(False))
     values: dict[str, Any] = {"state": told.state, "fraction": told.fraction, "as_of": told.as_of}
     if group.generation is None and told.state is None:

@@ -21,11 +21,15 @@ Paths = Mapping[Site, Mapping[Did, str]]
 
 @dataclass(frozen=True, slots=True)
 class JobDataset:
-    """One dataset of a job: its DID, its name as the job's own files have it, its variable ``$INPUT_n``."""
+    """One dataset of a job: its DID, its name as the job's own files have it, its variable ``$INPUT_n``.
+
+    ``did`` is an opaque name where the dataset is private, and ``plain`` its DID then.
+    """
 
     did: Did
     name: str
     variable: str
+    plain: Did | None = None
 
 
 def hashed_path(did: Did) -> str:
@@ -66,9 +70,20 @@ def local_paths(areas: Iterable[StorageArea], dids: Iterable[Did]) -> Paths:
     return {site: dict(sorted(here.items())) for site, here in sorted(paths.items())}
 
 
-def job_datasets(pairs: Sequence[tuple[str, Did]]) -> tuple[JobDataset, ...]:
-    """Number *pairs* of name and DID as the variables ``INPUT_1``, ``INPUT_2``, …"""
-    return tuple(JobDataset(did, name, f"INPUT_{n}") for n, (name, did) in enumerate(pairs, 1))
+def job_datasets(
+    pairs: Sequence[tuple[str, Did]], names: Mapping[Did, Did] | None = None
+) -> tuple[JobDataset, ...]:
+    """Number *pairs* of name and DID as the variables ``INPUT_1``, …; *names* has opaque names by DID."""
+    made = []
+    for number, (name, did) in enumerate(pairs, 1):
+        called = (names or {}).get(did, did)
+        made.append(JobDataset(called, name, f"INPUT_{number}", None if called == did else did))
+    return tuple(made)
+
+
+def called(paths: Paths, names: Mapping[Did, Did]) -> Paths:
+    """The same *paths* for datasets under other *names*."""
+    return {site: {names.get(did, did): path for did, path in here.items()} for site, here in paths.items()}
 
 
 def paths_file(
@@ -87,7 +102,10 @@ def paths_file(
     """
     body: dict[str, object] = {
         "version": VERSION,
-        "datasets": [{"did": d.did, "name": d.name, "variable": d.variable} for d in datasets],
+        "datasets": [
+            {"did": d.did, "name": d.name, "variable": d.variable} | ({"plain": d.plain} if d.plain else {})
+            for d in datasets
+        ],
         "sites": {site: dict(here) for site, here in paths.items()},
         "stage_in": stage_in,
     }

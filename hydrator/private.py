@@ -12,10 +12,10 @@ private one in letter case only would be taken for it.
 import hmac
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from .model import Did
+from .model import Did, Reading, Unseen
 
 SCOPE = "private"
 PLAIN_SCOPE = "private-in-plain"
@@ -24,7 +24,8 @@ HEX_DIGITS = 32
 """Of an opaque name: 128 bits of the HMAC, more than anybody can try."""
 LEAST_KEY_BYTES = 32
 IN_PLAIN = (
-    "is private and is never advertised under its own name: submit with `hydrator submit`, which exchanges it"
+    "is private and is never advertised under its own name:"
+    " submit anew with `hydrator submit`, which exchanges it for an opaque name"
 )
 
 _OPAQUE = re.compile(rf"{SCOPE}:[0-9a-f]{{{HEX_DIGITS}}}\Z")
@@ -157,6 +158,27 @@ def _in_any_case(pattern: str) -> str:
         "?" if len(piece) > 1 else f"[{piece.lower()}{piece.upper()}]" if piece.isalpha() else piece
         for piece in _PIECE.findall(pattern)
     )
+
+
+def under(name: Did, reading: Reading) -> Reading:
+    """The *reading* of a dataset, under another *name*."""
+    if isinstance(reading, Unseen):
+        return reading
+    return replace(reading, replicas=tuple(replace(replica, did=name) for replica in reading.replicas))
+
+
+def leaks(text: str, dids: Iterable[Did]) -> list[tuple[Did, str]]:
+    """Each of *dids* that *text* shows, also by its name alone, with the line; comments do not count."""
+    found = []
+    for did in sorted(set(dids)):
+        name = did.partition(":")[2].rstrip("/")
+        words = [word for word in (did, name, name.rpartition("/")[2]) if len(word) > 2]
+        look = re.compile(
+            rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, words))})(?![A-Za-z0-9])", re.IGNORECASE
+        )
+        lines = (line.strip() for line in text.splitlines())
+        found += [(did, line) for line in lines if not line.startswith("#") and look.search(line)][:1]
+    return found
 
 
 def named(dids: Collection[Did]) -> str:

@@ -14,7 +14,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .errors import ConfigError
 from .gpus import GpuChoice, mebibytes
@@ -238,6 +238,11 @@ class Run:
     sizes: Mapping[Did, int] = field(default_factory=dict)
     wish: Wish = field(default_factory=Wish)
     label: str = ""
+
+    def called(self, names: Mapping[Did, Did]) -> "Run":
+        """The same run with its datasets under other *names*, as the pool knows private ones."""
+        sizes = {names.get(did, did): size for did, size in self.sizes.items()}
+        return replace(self, dids=tuple(names.get(did, did) for did in self.dids), sizes=sizes)
 
     @property
     def title(self) -> str:

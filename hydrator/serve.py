@@ -10,7 +10,7 @@ import gzip
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -62,6 +62,10 @@ _REFUSAL_HEADERS: Final[Mapping[int, dict[str, str]]] = {
 }
 
 
+Exchange = Callable[[Iterable[Did]], Mapping[Did, Did]]
+"""Gives by DID what jobs call it; see :meth:`hydrator.register.Register.exchange`."""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """What is answered from, at one moment.
@@ -96,6 +100,7 @@ def app(
     *,
     max_age: timedelta,
     access: Access | None = None,
+    exchange: Exchange | None = None,
 ) -> Starlette:
     """Build the ASGI app that answers from *view*.
 
@@ -104,9 +109,11 @@ def app(
         registry: whose metrics ``/metrics`` shows; requests are counted there
             too, and counted on when another app is built on it.
         max_age: how long caches between us and the hooks may keep an ad.
-        access: decides who may ask what; everybody may ask everything without it.
+        access: decides who may ask what; everybody may ask everything without it,
+            but for the names of private datasets, which nobody gets then.
+        exchange: gives the names of private datasets.
     """
-    answers = _Answers(view, registry, max_age, shared=access is None)
+    answers = _Answers(view, registry, max_age, shared=access is None, exchange=exchange)
     read = [Middleware(_Doorkeeper, access=access, need=Role.READ)]
     ad = [Middleware(_Doorkeeper, access=access, need=Role.SITE)]
     routes = [
@@ -115,6 +122,11 @@ def app(
         # a site's name may contain "/", which arrives decoded
         Route("/v1/sites/{site:path}/ad", answers.ad, middleware=ad),
         Route("/v1/datasets", answers.datasets, middleware=read),
+        Route(
+            "/v1/private",
+            answers.private,
+            middleware=[Middleware(_Doorkeeper, access=access, need=Role.SUBMIT)],
+        ),
         Route("/metrics", answers.metrics, middleware=read),
         # open to all: orchestrators ask without credentials, and learn one word
         Route("/healthz", answers.healthz),
@@ -142,9 +154,16 @@ class _Answers:
     """The endpoints. Async ones run in the event loop, the others in its threads."""
 
     def __init__(
-        self, view: Callable[[], View], registry: CollectorRegistry, max_age: timedelta, *, shared: bool
+        self,
+        view: Callable[[], View],
+        registry: CollectorRegistry,
+        max_age: timedelta,
+        *,
+        shared: bool,
+        exchange: Exchange | None,
     ) -> None:
         self._view = view
+        self._exchange = None if shared else exchange
         self._registry = registry
         self._cache_control = (
             f"{'public' if shared else 'private'}, max-age={int(max_age.total_seconds())}, "
@@ -201,6 +220,19 @@ class _Answers:
         demanded = view.demand.dids if view.demand else frozenset()
         rows = _dataset_rows(view, view.snapshot, sorted(asked or demanded))
         return _json(request, {"version": 1, "now": unix(view.now), "datasets": rows})
+
+    def private(self, request: Request) -> Response:
+        """What jobs call the datasets asked about: private ones by opaque names, others as they are."""
+        if self._exchange is None:
+            raise Refusal(
+                403, "no tokens", "names are exchanged for tokens only: set publish.http.tokens_file"
+            )
+        asked = _asked_dids(request.scope["query_string"])
+        if not asked:
+            raise Refusal(400, "no DID", "say which: did=scope:name")
+        names = self._exchange(asked)
+        rows = [{"did": did, "name": names[did]} for did in sorted(asked)]
+        return _json(request, {"version": 1, "datasets": rows})
 
     def metrics(self, request: Request) -> Response:
         """The registry, in the form the scraper asks for."""

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from .errors import BadDid, CatalogueError, PoolError
 from .model import Did, Queue, QueuedJobs, Reading, Seen, Survey, Unseen, parse_did
 from .ports import Catalogue, Clock, Queues
-from .private import Veil, is_masked, is_opaque
+from .private import Veil, is_masked, is_opaque, under
 from .register import Register
 from .store import State
 
@@ -98,8 +98,7 @@ class VeiledCatalogue:
     def _veiled(self, reading: Reading, did: Did, name: Did) -> Reading:
         if isinstance(reading, Unseen):
             return Unseen(self._veil.scrubbed(reading.reason, {did: name} if name != did else {}))
-        replicas = tuple(replace(replica, did=name) for replica in reading.replicas)
-        return replace(reading, replicas=replicas, twins=frozenset(map(self._veil.opaque, reading.twins)))
+        return under(name, replace(reading, twins=frozenset(map(self._veil.opaque, reading.twins))))
 
 
 class VeiledQueues:

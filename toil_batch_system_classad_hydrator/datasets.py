@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,8 @@ class Naming:
     names: Mapping[str, str] = field(default_factory=dict)
     patterns: tuple[tuple[re.Pattern[str], str], ...] = ()
     default_scope: str | None = None
+    private: tuple[str, ...] = ()
+    """Patterns of DIDs that must not stand in a job's ad."""
 
     @classmethod
     def load(cls, file: str | None) -> Self:
@@ -43,9 +46,14 @@ class Naming:
             submit = settings.get("submit", {})
             patterns = tuple((re.compile(rule["match"]), rule["did"]) for rule in submit.get("patterns", []))
             scope = settings.get("daemon", {}).get("default_scope")
-            return cls(dict(submit.get("names", {})), patterns, scope)
+            private = tuple(str(pattern) for pattern in settings.get("private", {}).get("patterns", []))
+            return cls(dict(submit.get("names", {})), patterns, scope, private)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, re.error) as wrong:
             raise DatasetsWrong(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
+
+    def hides(self, did: str) -> bool:
+        """Is *did* that of a private dataset, which the pool knows by an opaque name only?"""
+        return any(fnmatchcase(did.lower(), pattern.lower()) for pattern in self.private)
 
     def did(self, name: str, run: Iterable[str] = ()) -> str | None:
         """The DID of the dataset called *name*, or None."""
@@ -71,9 +79,12 @@ def required(inputs: Any, naming: Naming, run: tuple[str, ...]) -> tuple[str, ..
     """The datasets that something with these CWL *inputs* reads: its own, else all of the *run*.
 
     Where the run says what it reads, an input cannot add to it: a product that happens to be called
-    like a dataset is none.
+    like a dataset is none. Which opaque name a private input has is not known here: it stands for all of
+    the run.
     """
     own = {did for name in names(inputs) if (did := naming.did(name, run))}
+    if any(naming.hides(did) for did in own):
+        return run
     if run:
         own &= set(run)
     return tuple(sorted(own)) or run

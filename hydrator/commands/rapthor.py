@@ -102,6 +102,7 @@ def command(
     """
     from .. import rapthor
     from ..config import load
+    from ..exchange import exchanged
 
     settings = load(config)
     asked = rapthor.Wish(mode.value, max_wait, requirements.strip(), rank.strip(), tuple(line or ()))
@@ -109,8 +110,7 @@ def command(
         _usage(settings, asked, form, submit=submit, dry_run=dry_run, output=output, as_json=as_json, gpu=gpu)
     )
     wish = _checked(settings, asked)
-    content = _content(parset)
-    read = rapthor.parse(content, str(parset))
+    read = rapthor.parse(_content(parset), str(parset))
     resolution, facts, now = _known(read, settings, allow_unknown=allow_unknown)
     dids = [did for _, did in resolution.pairs]
     label = rapthor.run_name(name or parset.stem)
@@ -121,10 +121,17 @@ def command(
         fetches = settings.submit.stage_in is not None
         sites = rapthor.outlook(run, facts, paths, now=now.timestamp(), fetches=fetches)
         _show(sites, run, as_json=as_json)
-    elif form is Form.AD:
-        sys.stdout.write(rapthor.as_json(run) if as_json else rapthor.as_ad(run))
+        return
+    names = exchanged(frozenset(dids), settings)
+    private = [did for did in dids if names[did] != did]
+    run = run.called(names)
+    if form is Form.AD:
+        text = rapthor.as_json(run) if as_json else rapthor.as_ad(run)
+        _refuse(_leaks(private, {"the ad": text}))
+        sys.stdout.write(text)
     elif form is Form.ENV:
         text = rapthor.exports(run, os.environ, _present(), toil=toil_params)
+        _refuse(_leaks(private, {"the exports": text}))
         if len(run.sizes) > 1:
             _say(
                 "sizes are left out: they need a ';', which is lost on the way; ranks count datasets instead"
@@ -140,7 +147,7 @@ def command(
         )
         _refuse(_unreachable(settings, paths, dids))
         extra, travelling = _files(read)
-        names = [Path(file).name for file in travelling.values()]
+        bases = [Path(file).name for file in travelling.values()]
         description = rapthor.submit_description(
             run,
             resources,
@@ -150,13 +157,19 @@ def command(
             site_attributes=settings.sites.slot_attributes,
             path_sites=None if settings.submit.stage_in else _path_sites(paths, dids),
         )
+        folder = output or Path(f"{label}.run")
+        _refuse(_leaks(private, {"the job": description, "the job's folder": str(folder.absolute())}))
         if output is None and not submit:
             sys.stdout.write(description)
             _say("-o FOLDER writes this with the files it names, --submit submits it")
             return
-        folder = output or Path(f"{label}.run")
-        travel = rapthor.job_parset(read, dict(zip(travelling, names, strict=True)))
-        _write(folder, f"{label}.sub", description, travel, _paths_text(settings, resolution, paths))
+        travel = rapthor.job_parset(read, dict(zip(travelling, bases, strict=True)))
+        texts = {
+            f"{label}.sub": description,
+            rapthor.JOB_PARSET: travel,
+            _paths_file_name(): _paths_text(settings, resolution, paths, names),
+        }
+        _write(folder, texts, ours_alone=bool(private))
         if submit:
             _submit(folder, f"{label}.sub")
         else:
@@ -385,12 +398,29 @@ def _paths_file_name() -> str:
     return PATHS_FILE
 
 
-def _paths_text(settings: "Settings", resolution: "Resolution", paths: "Paths") -> str:
-    from ..paths import job_datasets, paths_file
+def _paths_text(
+    settings: "Settings", resolution: "Resolution", paths: "Paths", names: "Mapping[Did, Did]"
+) -> str:
+    from ..paths import called, job_datasets, paths_file
 
     return paths_file(
-        job_datasets(resolution.pairs), paths, settings.submit.stage_in, settings.sites.slot_attributes
+        job_datasets(resolution.pairs, names),
+        called(paths, names),
+        settings.submit.stage_in,
+        settings.sites.slot_attributes,
     )
+
+
+def _leaks(private: "Sequence[Did]", texts: Mapping[str, str]) -> list[str]:
+    """Where the names of *private* datasets would enter the job's ad, which everybody reads."""
+    from ..private import leaks
+
+    return [
+        f"{did} is private, and {where} shows its name, which everybody in the pool could read:"
+        f" {line[:200]}; nothing was submitted"
+        for where, text in texts.items()
+        for did, line in leaks(text, private)
+    ]
 
 
 def _files(read: "Parset") -> tuple[list[str], dict[str, str]]:
@@ -419,25 +449,26 @@ def _files(read: "Parset") -> tuple[list[str], dict[str, str]]:
     return paths, here
 
 
-def _write(folder: Path, file: str, description: str, parset: str, paths: str) -> None:
-    """All that the job needs, in one folder."""
+def _write(folder: Path, texts: Mapping[str, str], *, ours_alone: bool) -> None:
+    """All that the job needs, in one folder: *texts* by file, and the wrapper; where private, ours alone."""
     from .. import rapthor
     from ..errors import ConfigError
 
     wrapper = Path(__file__).parents[1].joinpath("job_start.py").read_text("utf-8")
+    before = os.umask(0o077) if ours_alone else None
     try:
         for part in rapthor.RESULTS:  # what Rapthor does not come to make is still there to be brought back
             (folder / rapthor.WORKING_FOLDER / part).mkdir(parents=True, exist_ok=True)
-        for name, text in (
-            (file, description),
-            (rapthor.JOB_PARSET, parset),
-            (_paths_file_name(), paths),
-            (rapthor.WRAPPER_FILE, wrapper),
-        ):
+        for name, text in {**texts, rapthor.WRAPPER_FILE: wrapper}.items():
+            if ours_alone:
+                (folder / name).unlink(missing_ok=True)
             (folder / name).write_text(text, "utf-8")
-        (folder / rapthor.WRAPPER_FILE).chmod(0o755)
+        (folder / rapthor.WRAPPER_FILE).chmod(0o700 if ours_alone else 0o755)
     except OSError as error:
         raise ConfigError([f"{folder}: {error.strerror}; choose another folder with -o"]) from error
+    finally:
+        if before is not None:
+            os.umask(before)
 
 
 def _submit(folder: Path, file: str) -> None:

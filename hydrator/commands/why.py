@@ -21,6 +21,7 @@ from ..judged import HERE, Job, JobStatus, facts_wanted, groups_from, job_from, 
 from ..missing import Beliefs
 from ..model import Did, Site, SiteFacts, Snapshot, Survey, Unseen, parse_did, unix
 from ..ports import Catalogue
+from ..private import Privacy
 from ..why import Answer, AtSite, explain, foresee
 from ..words import span
 
@@ -55,6 +56,7 @@ class Asked:
     default_scope: str | None
     now: datetime
     unread: str | None = None
+    privacy: Privacy = field(default_factory=Privacy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +86,32 @@ def why(
     Exits 0 when it would match now (or runs, or has run), 3 when not, 1 when that could not be found out.
     """
     from ..config import load
-    from ..wiring import condor_client, system_clock
+    from ..exchange import exchanged
+    from ..wiring import condor_client, privacy, system_clock
 
     settings = load(config)
     job = _JOB.match(what[0]) if len(what) == 1 and site is None else None
     dids = [] if job else _dids(what, settings.daemon.default_scope)
     if dids and schedd:
         raise ConfigError(["--schedd goes with a job, not with datasets"])
+    names = exchanged(frozenset(dids), settings)
     now = system_clock()
     beliefs, unread = _beliefs(settings, now)
     client = condor_client(settings)
     try:
         asked = Asked(
-            client, settings.sites.slot_attributes, beliefs, settings.daemon.default_scope, now, unread
+            client,
+            settings.sites.slot_attributes,
+            beliefs,
+            settings.daemon.default_scope,
+            now,
+            unread,
+            privacy(settings),
         )
         if job:
             found = ask_job(asked, int(job[1]), None if job[2] is None else int(job[2]), schedd)
         else:
-            found = Found((_before_submitting(settings, asked, dids, Site(site) if site else None),))
+            found = Found((_before_submitting(settings, asked, names, Site(site) if site else None),))
     finally:
         client.close()
     _say(found, asked, as_json=as_json)
@@ -136,6 +146,7 @@ def ask_job(asked: Asked, cluster: int, proc: int | None, schedd: str | None) ->
 
 def _judged(asked: Asked, schedd: str, row: Mapping[str, Any]) -> Answer:
     job = job_from(row["ad"], row["procs"], schedd, asked.default_scope)
+    job = replace(job, private=tuple(asked.privacy.hidden(job.datasets)))
     if job.status not in {None, JobStatus.IDLE, JobStatus.HELD}:
         return explain(job, (), None, now=asked.now)
     judged = asked.pool.judge(row["ad"], facts_wanted(job.datasets), asked.site_attributes, whole=[HERE])
@@ -198,14 +209,23 @@ def _dids(texts: Sequence[str], default_scope: str | None) -> list[Did]:
     return sorted(found)
 
 
-def _before_submitting(settings: Any, asked: Asked, dids: Sequence[Did], site: Site | None) -> Answer:  # noqa: ANN401
+def _before_submitting(
+    settings: Any,  # noqa: ANN401
+    asked: Asked,
+    names: Mapping[Did, Did],
+    site: Site | None,
+) -> Answer:
+    """What the pool and the catalogues say of datasets; *names* has, by DID, what the pool calls them."""
+    from ..exchange import Exchanged
     from ..wiring import assemble, pool_policy, system_clock
 
+    dids = sorted(names.values())
     beliefs = asked.beliefs or Beliefs(asked.now, Snapshot({}))
     if new := frozenset(dids) - beliefs.demanded:
         parts = assemble(settings, system_clock)
+        known = [Exchanged(catalogue, names) for catalogue in parts.catalogues]
         try:
-            beliefs = with_news(beliefs, parts.catalogues, new, bound=settings.daemon.bound)
+            beliefs = with_news(beliefs, known, new, bound=settings.daemon.bound)
         finally:
             parts.close()
     return ask_dids(

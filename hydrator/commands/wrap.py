@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,6 +85,7 @@ def wrap(
     A DAG gets a copy beside it, NAME.hydrator.dag, since DAGMan reads it for as long as it runs.
     """
     wanted = Wanted(datasets or (), datasets_file, from_inputs, config, gpu or ())
+    wanted.command = "\n".join(command)
     tool = Path(command[0]).name
     if tool not in ("condor_submit", "condor_submit_dag"):
         raise Bad(f"{command[0]}: wrap runs condor_submit or condor_submit_dag; give it behind --")
@@ -115,6 +116,7 @@ class Wanted:
         self._gpus = gpus
         self._loaded: Settings | None = None
         self.from_inputs = from_inputs
+        self.command = ""
         self.texts = [text for text in texts if text.strip()]
         lines = content(file).decode("utf-8", "replace").splitlines() if file else []
         self.listed = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
@@ -136,6 +138,30 @@ class Wanted:
     @property
     def default_scope(self) -> str | None:
         return self.settings.daemon.default_scope if self.settings else None
+
+    def called(self, dids: "Collection[Did]", texts: Mapping[str, bytes]) -> "list[Did]":
+        """What the pool calls *dids*: private ones have opaque names, by which the daemon knows them.
+
+        *texts* become ads of jobs, which everybody reads: they must not show a private name.
+        """
+        from ..exchange import exchanged
+        from ..private import Privacy, leaks
+
+        if self.settings is None or not self.settings.private.patterns:
+            return list(dids)
+        privacy = Privacy(tuple(self.settings.private.patterns))
+        shown_by = {where: read.decode("utf-8", "replace") for where, read in texts.items()}
+        for where, text in {"the command": self.command, **shown_by}.items():
+            lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+            plain = privacy.mentioned("\n".join(lines))
+            shown = [f"{did} in: {line[:200]}" for did, line in leaks(text, privacy.hidden(dids))]
+            if plain or shown:
+                raise Bad(
+                    f"{where} shows a private dataset, which everybody in the pool could read:"
+                    f" {(shown or plain)[0]}; take it out, name it by --datasets alone; nothing was submitted"
+                )
+        names = exchanged(frozenset(dids), self.settings)
+        return [names[did] for did in dids]
 
     def for_all(self) -> "list[Did]":
         """The datasets of every job."""
@@ -222,11 +248,12 @@ def _filtered(text: bytes, file: Path, wanted: Wanted, folder: Path | None = Non
         if is_dag(text):
             dag = read_dag(text, read)
             names = [node.name for node in dag.nodes]
-            dids = for_dag(dag, wanted, read, wanted.for_nodes(names))
+            dids = for_dag(dag, wanted, read, wanted.for_nodes(names), {origin: text})
             filtered = dag_with_datasets(text, dids, dag, origin, more=wanted.gpu_lines(names))
         else:
             found = wanted.for_all() + _from_inputs(text, {}, wanted, origin)
-            filtered = with_datasets(text, found, origin, read, wanted.gpu_lines().get("", ()))
+            called = wanted.called(found, {origin: text})
+            filtered = with_datasets(text, called, origin, read, wanted.gpu_lines().get("", ()))
     except SubmitFileError as bad:
         raise Bad(str(bad)) from bad
     if not filtered.added and not wanted.asked and not has_attribute(text, read):
@@ -241,20 +268,31 @@ def tell(filtered: "Filtered") -> None:
 
 
 def for_dag(
-    dag: "Dag", wanted: Wanted, read: Callable[[str], bytes | None], found: "dict[str, list[Did]]"
+    dag: "Dag",
+    wanted: Wanted,
+    read: Callable[[str], bytes | None],
+    found: "dict[str, list[Did]]",
+    texts: Mapping[str, bytes],
 ) -> "dict[str, list[Did]]":
-    """*found*, the datasets by node, with those that the nodes' inputs name."""
+    """*found*, the datasets by node, with those that the nodes' inputs name, as the pool calls them.
+
+    *texts* has, by its name, the DAG file itself.
+    """
     from ..submitfile import check_items
 
+    texts = dict(texts)
     for node in dag.nodes:
         origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
+        texts[origin] = node.inline or b""
         if node.inline is None:
             print(f"hydrator: {origin}: its file cannot be read: nothing is known of it", file=sys.stderr)
         elif node.has_datasets:
             check_items(node.inline, origin, read)
         else:
             found[node.name] += _from_inputs(node.inline, node.variables, wanted, origin)
-    return found
+    every = sorted({did for dids in found.values() for did in dids})
+    names = dict(zip(every, wanted.called(every, texts), strict=True))
+    return {node: [names[did] for did in dids] for node, dids in found.items()}
 
 
 def _from_inputs(text: bytes, variables: Mapping[str, str], wanted: Wanted, origin: str) -> "list[Did]":

@@ -89,6 +89,7 @@ def _copy(
         wanted,
         reader(branch.where),
         {name: list(dids.get(full, ())) for name, full in scoped.items()},
+        {str(branch.file): branch.text},
     )
     more = {name: lines[full] for name, full in scoped.items() if full in lines}
     filtered = dag_with_datasets(branch.text, own, branch.dag, str(branch.file), more=more, copies=inner)

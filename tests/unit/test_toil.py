@@ -246,6 +246,16 @@ def test_a_step_with_inputs_that_have_no_did_requires_what_the_run_does():
     assert required(None, Naming(), ()) == ()
 
 
+def test_a_private_input_stands_for_all_of_the_run_and_never_enters_an_ad_itself(tmp_path):
+    (tmp_path / "c.toml").write_text(
+        '[private]\npatterns = ["embargo:*"]\n[submit.names]\n"x.ms" = "Embargo:L1"\n'
+    )
+    naming = Naming.load(str(tmp_path / "c.toml"))
+    inputs = {"ms": [directory("/data/x.ms"), directory("/data/L2.ms")]}
+    assert required(inputs, naming, RUN) == RUN
+    assert required(inputs, naming, ()) == ()
+
+
 def test_names_come_before_patterns_and_the_default_scope_is_added(tmp_path):
     file = tmp_path / "config.toml"
     file.write_text(

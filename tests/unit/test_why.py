@@ -65,6 +65,15 @@ def test_a_job_that_matches_says_where_and_needs_no_way_out():
     assert "would match at CAM" in answer.verdict
 
 
+def test_a_private_dataset_in_plain_is_said_to_need_an_exchange_even_if_some_slot_speaks_of_it():
+    job = replace(JOB, private=(L1,))
+    for known in (None, beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})):
+        lack = lacking(job, known, generation=None)
+        assert lack.lack is Lack.PRIVATE
+        assert lack.text.startswith(f"{L1} is private and is never advertised under its own name")
+        assert "`hydrator submit`" in lack.text
+
+
 def test_a_claimed_slot_does_not_match_whatever_its_expressions_say():
     answer = explain(JOB, [slots(FINE, state="Claimed")], None, now=NOON)
     assert not answer.could_run

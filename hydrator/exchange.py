@@ -1,0 +1,162 @@
+"""The names that private datasets have in the pool, asked of the daemon before anything enters the pool."""
+
+import ipaddress
+import ssl
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from .config import Settings
+from .errors import BadDid, ConfigError, HydratorError
+from .model import Did, Survey, parse_did
+from .ports import Catalogue
+from .private import Privacy, is_opaque, named, under
+
+NOTHING_DONE = "nothing was submitted"
+_MOST_QUERY_BYTES = 6000
+_TIMEOUT_SECONDS = 30
+
+
+class ExchangeFailed(HydratorError):
+    """The daemon could not be asked, or does not give the names."""
+
+
+class Exchanged:
+    """A catalogue that is asked in the names that the pool has; see :class:`hydrator.ports.Catalogue`.
+
+    Args:
+        inner: answers by DID.
+        names: by DID, its name in the pool; others are as they are.
+    """
+
+    def __init__(self, inner: Catalogue, names: Mapping[Did, Did]) -> None:
+        self._inner = inner
+        self._plain = {name: did for did, name in names.items()}
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """As :meth:`hydrator.ports.Catalogue.read`."""
+        plain = {name: self._plain.get(name, name) for name in dids}
+        survey = self._inner.read(frozenset(plain.values()))
+        readings = {
+            name: under(name, survey.readings[did]) for name, did in plain.items() if did in survey.readings
+        }
+        return replace(survey, readings=readings)
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """As :meth:`hydrator.ports.Catalogue.find`, by DIDs."""
+        return self._inner.find(patterns)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def exchanged(
+    dids: AbstractSet[Did], settings: Settings, transport: httpx.BaseTransport | None = None
+) -> Mapping[Did, Did]:
+    """By DID, what jobs call it: private ones by the name that the daemon gives, others as they are.
+
+    Without private ones nobody is asked.
+
+    Args:
+        dids: real ones.
+        settings: ``private.patterns``, and in ``submit`` whom to ask.
+        transport: for tests.
+
+    Raises:
+        ConfigError: the configuration does not say whom to ask, or not safely.
+        ExchangeFailed: the daemon could not be asked, or refuses.
+    """
+    private = Privacy(tuple(settings.private.patterns)).hidden(dids)
+    names = {did: did for did in dids}
+    if not private:
+        return names
+    url, token = _whom(settings, private)
+    try:
+        verify: ssl.SSLContext | bool = True
+        if settings.submit.ca_cert:
+            verify = ssl.create_default_context(cafile=settings.submit.ca_cert)
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(
+            headers=headers,
+            verify=verify,
+            timeout=_TIMEOUT_SECONDS,
+            transport=transport,
+            trust_env=not _near(url),
+        ) as client:
+            for some in _batches(private):
+                names |= _asked(client, url, some)
+    except (httpx.HTTPError, ssl.SSLError, OSError) as error:
+        why = str(error) or type(error).__name__
+        raise ExchangeFailed(
+            f"{named(private)}: private, and the daemon at {url}, which exchanges it,"
+            f" cannot be asked ({why}): {NOTHING_DONE}; try again later"
+        ) from None
+    return names
+
+
+def _whom(settings: Settings, private: Sequence[Did]) -> tuple[str, str]:
+    """The daemon's URL, and our token."""
+    begin = f"{named(private)}: private, to be exchanged at the daemon:"
+    url, file = settings.submit.daemon_url, settings.submit.token_file
+    if not url or not file:
+        missing = " and ".join(k for k, v in (("daemon_url", url), ("token_file", file)) if not v)
+        raise ConfigError([f"{begin} [submit] lacks {missing}; {NOTHING_DONE}"])
+    if urlsplit(url).scheme != "https" and not _near(url):
+        raise ConfigError([f"{begin} {url} would show its name on the way; use https; {NOTHING_DONE}"])
+    try:
+        token = file.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a token"
+        raise ConfigError([f"{begin} submit.token_file {file}: {why}; {NOTHING_DONE}"]) from error
+    return url.rstrip("/"), token
+
+
+def _near(url: str) -> bool:
+    """Is *url* on this very machine?"""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _batches(dids: Sequence[Did]) -> Iterator[list[Did]]:
+    some: list[Did] = []
+    size = 0
+    for did in dids:
+        length = len(quote(did, safe=":/")) + len("&did=")
+        if some and size + length > _MOST_QUERY_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(did)
+        size += length
+    yield some
+
+
+def _asked(client: httpx.Client, url: str, dids: Sequence[Did]) -> dict[Did, Did]:
+    """What the daemon calls *dids*, each of them by an opaque name."""
+    query = "&".join(f"did={quote(did, safe=':/')}" for did in dids)
+    answer = client.get(f"{url}/v1/private?{query}")
+    try:
+        content = answer.json()
+        if answer.status_code != 200:
+            raise ExchangeFailed(f"the daemon at {url}: {content['detail']}; {NOTHING_DONE}")
+        given = {parse_did(row["did"]): parse_did(row["name"]) for row in content["datasets"]}
+    except (ValueError, LookupError, TypeError, BadDid):
+        raise ExchangeFailed(
+            f"{url} does not answer as our daemon does (status {answer.status_code}); {NOTHING_DONE}"
+        ) from None
+    open_ones = [did for did in dids if not is_opaque(given.get(did, did))]
+    if open_ones:
+        raise ExchangeFailed(
+            f"{named(open_ones)}: private here and not at the daemon {url}: give both the same"
+            f" [private].patterns; {NOTHING_DONE}"
+        )
+    return {did: given[did] for did in dids}

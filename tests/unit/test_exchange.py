@@ -1,0 +1,169 @@
+"""Names of private datasets over HTTP: who submits asks the daemon, with a token; nobody else gets them."""
+
+from datetime import timedelta
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hydrator.access import Access, Role, new_token, with_grant
+from hydrator.config import PrivateSettings, Settings, SubmitSettings
+from hydrator.errors import ConfigError
+from hydrator.exchange import ExchangeFailed, exchanged
+from hydrator.model import Did, Snapshot
+from hydrator.private import Privacy, Veil
+from hydrator.register import Register
+from hydrator.serve import View, app
+from hydrator.server import Server
+from tests.factories import L1, NOON, demand
+
+CANARY, OTHER = Did("embargo:canary-1"), Did("embargo:a/b+c=1~2")
+VEIL = Veil(Privacy(("embargo:*",)), (bytes(range(40)),))
+
+
+class Daemon:
+    """A server that exchanges names, with a token for each role."""
+
+    def __init__(self, folder, *, tokens=True, patterns=("embargo:*",)):
+        self.register = Register(Veil(Privacy(patterns), VEIL.keys), folder / "names")
+        text = ""
+        for role in (Role.READ, Role.SUBMIT):
+            token, grant = new_token(role, None, "today")
+            text = with_grant(text, grant)
+            (folder / role.value).write_text(token + "\n")
+        (folder / "tokens").touch(mode=0o600)
+        (folder / "tokens").write_text(text)
+        access = Access.open(folder / "tokens") if tokens else None
+        view = View(ads={}, snapshot=Snapshot({}), demand=demand(), ready=None, now=NOON)
+        self.folder = folder
+        self.registry = CollectorRegistry()
+        asgi = app(
+            lambda: view,
+            self.registry,
+            max_age=timedelta(seconds=1),
+            access=access,
+            exchange=self.register.exchange,
+        )
+        self.server = Server(asgi, "127.0.0.1", 0)
+
+    def settings(self, **submit) -> Settings:
+        """The configuration of a host that submits to it."""
+        given = {"daemon_url": self.server.url, "token_file": self.folder / "submit", **submit}
+        return Settings(private=PrivateSettings(patterns=["embargo:*"]), submit=SubmitSettings(**given))
+
+    def ask(self, query: str, role: str | None) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {(self.folder / role).read_text().strip()}"} if role else {}
+        return httpx.get(f"{self.server.url}/v1/private?{query}", headers=headers, trust_env=False)
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    made = Daemon(tmp_path)
+    with made.server:
+        yield made
+
+
+def test_private_datasets_are_exchanged_and_others_stay(daemon):
+    names = exchanged({CANARY, OTHER, L1}, daemon.settings())
+    assert names == {CANARY: VEIL.opaque(CANARY), OTHER: VEIL.opaque(OTHER), L1: L1}
+    assert daemon.register.plain(names[OTHER]) == OTHER
+
+
+def test_a_whole_campaign_is_asked_for_in_several_requests(daemon):
+    dids = {Did(f"embargo:L667526_SAP003_SB{n:03}_uv_pre-cal.MS") for n in range(300)}
+    assert exchanged(dids, daemon.settings()) == {did: VEIL.opaque(did) for did in dids}
+
+
+def test_without_private_datasets_nobody_is_asked():
+    assert exchanged({L1}, Settings(private=PrivateSettings(patterns=["embargo:*"]))) == {L1: L1}
+
+
+def test_who_has_no_token_to_submit_gets_no_name(daemon):
+    assert daemon.ask(f"did={CANARY}", None).status_code == 401
+    assert daemon.ask(f"did={CANARY}", "read").status_code == 403
+    assert daemon.ask(f"did={CANARY}", "submit").json() == {
+        "version": 1,
+        "datasets": [{"did": CANARY, "name": VEIL.opaque(CANARY)}],
+    }
+
+
+def test_no_answer_with_a_name_is_kept_by_a_cache(daemon):
+    assert daemon.ask(f"did={CANARY}", "submit").headers["Cache-Control"] == "no-store"
+
+
+def test_the_metrics_name_no_dataset(daemon):
+    daemon.ask(f"did={CANARY}", "submit")
+    assert "canary" not in str([metric.samples for metric in daemon.registry.collect()])
+
+
+@pytest.mark.parametrize("query", ["", "did=no-scope", "name=embargo:canary-1"])
+def test_a_question_without_a_did_is_refused(daemon, query):
+    assert daemon.ask(query, "submit").status_code == 400
+
+
+def test_a_daemon_without_tokens_gives_no_names(tmp_path):
+    made = Daemon(tmp_path, tokens=False)
+    with made.server, pytest.raises(ExchangeFailed, match=r"set publish.http.tokens_file"):
+        exchanged({CANARY}, made.settings())
+
+
+# refusals, each with one sentence
+
+
+def refused(kind, settings, **more) -> str:
+    with pytest.raises(kind) as caught:
+        exchanged({CANARY, L1}, settings, **more)
+    said = str(caught.value)
+    assert "nothing was submitted" in said
+    assert "\n" not in said
+    return said
+
+
+def test_a_configuration_that_says_nobody_to_ask(daemon):
+    assert "[submit] lacks daemon_url and token_file" in refused(
+        ConfigError, daemon.settings(daemon_url=None, token_file=None)
+    )
+
+
+def test_a_name_does_not_travel_in_clear(daemon):
+    said = refused(ConfigError, daemon.settings(daemon_url="http://hydrator.example.org:8471"))
+    assert "use https" in said
+
+
+def test_a_token_that_cannot_be_read(daemon):
+    said = refused(ConfigError, daemon.settings(token_file=daemon.folder / "absent"))
+    assert "submit.token_file" in said
+    assert "No such file" in said
+
+
+def test_a_token_for_something_else(daemon):
+    said = refused(ExchangeFailed, daemon.settings(token_file=daemon.folder / "read"))
+    assert "this token is for 'read'; here one for submit is needed" in said
+
+
+def test_a_daemon_that_is_not_there(daemon):
+    settings = daemon.settings()
+    daemon.server.stop()
+    assert "cannot be asked" in refused(ExchangeFailed, settings)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(200, text="<html>"),
+        httpx.Response(502, text="bad gateway"),
+        httpx.Response(200, json={"datasets": [{"did": 1}]}),
+        httpx.Response(200, json=[]),
+    ],
+)
+def test_somebody_else_who_answers(daemon, answer):
+    transport = httpx.MockTransport(lambda _: answer)
+    assert "does not answer as our daemon does" in refused(
+        ExchangeFailed, daemon.settings(), transport=transport
+    )
+
+
+def test_a_daemon_that_does_not_hold_it_private(tmp_path):
+    made = Daemon(tmp_path, patterns=("other:*",))
+    with made.server:
+        assert "give both the same [private].patterns" in refused(ExchangeFailed, made.settings())
