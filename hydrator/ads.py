@@ -123,10 +123,10 @@ def _draft(
     return Draft(site, facts.as_of, content, left_out)
 
 
-def forgotten(ad: SiteAd) -> Draft:
+def forgotten(ad: SiteAd, trust: float = 1.0) -> Draft:
     """What follows *ad* when nothing is known of its site any more and its facts are too old to stand."""
     return Draft(
-        ad.site, ad.as_of, _content(ad.site, {}, ad.as_of, with_list=True, truncated=False, trust=1.0)
+        ad.site, ad.as_of, _content(ad.site, {}, ad.as_of, with_list=True, truncated=False, trust=trust)
     )
 
 

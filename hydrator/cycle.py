@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from .ads import Budget, Draft, drafts, forgotten, number
+from .audit import WINDOW, Lie, Verdict, corrected, fold, settle
 from .demand import demand
 from .demand import remember as remember_demand
 from .errors import CatalogueError, PoolError, PublishError, StateError
@@ -52,6 +53,7 @@ class Rules:
     budget: Budget = field(default_factory=Budget)
     include_sites: tuple[str, ...] = ("*",)
     retired: frozenset[Site] = frozenset()
+    audit_window: timedelta = WINDOW
 
     def retires(self, site: Site) -> bool:
         """Did the operator take this site out, by name or by no longer including it?"""
@@ -67,6 +69,7 @@ class Thought:
     snapshot: Snapshot
     drafts: Mapping[Site, Draft]
     ads: Mapping[Site, SiteAd]
+    lies: tuple[Lie, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ def think(
     """Conclude from what is remembered and what was answered which ad every site should have.
 
     Args:
-        state: what the last cycle left.
+        state: what the last cycle left, and what the audit found since.
         answers: by catalogue, its survey, or why it gave none.
         demanded: the datasets in question.
         published: by site, the highest generation that any publisher shows.
@@ -140,13 +143,16 @@ def think(
         name: remember(state.memories.get(name, Memory()), answer, dids, now=now)
         for name, answer in answers.items()
     }
-    view = snapshot(memories, dids, now=now, bound=rules.bound)
+    audit, lies = settle(state.audit, memories, now=now, window=rules.audit_window, bound=rules.bound)
+    view = snapshot(corrected(memories, audit), dids, now=now, bound=rules.bound)
     kept = {site: facts for site, facts in view.sites.items() if not rules.retires(site)}
-    drafted = drafts(replace(view, sites=kept), demanded, budget=rules.budget)
+    drafted = drafts(replace(view, sites=kept), demanded, budget=rules.budget, trust=audit.trust)
     left = {s: ad for s, ad in state.ads.items() if s not in drafted and not rules.retires(s)}
-    too_old = {s: forgotten(ad) for s, ad in left.items() if now - ad.as_of > rules.bound}
+    too_old = {
+        s: forgotten(ad, audit.trust.get(s, 1.0)) for s, ad in left.items() if now - ad.as_of > rules.bound
+    }
     ads = {**left, **number({**drafted, **too_old}, state.ads, published=published, now=now)}
-    return Thought(replace(state, memories=memories, ads=ads), view, drafted, ads)
+    return Thought(replace(state, memories=memories, ads=ads, audit=audit), view, drafted, ads, lies)
 
 
 def look_for(
@@ -208,6 +214,7 @@ class Cycle:
         clock: Clock,
         state: State,
         store: Store | None,
+        verdicts: Callable[[], Sequence[Verdict]] = tuple,
     ) -> None:
         self._catalogues = tuple(catalogues)
         self._queues = queues
@@ -215,6 +222,7 @@ class Cycle:
         self._rules = rules
         self._clock = clock
         self._store = store
+        self._verdicts = verdicts
         self.state = state
         self.schedds: Mapping[str, Queue | Unseen] = {}
         self.demand_error: str | None = None
@@ -257,6 +265,7 @@ class Cycle:
         A state that cannot be saved (disk full) stops no publishing: ads would
         expire, and generations are Unix times that a restart cannot reset.
         """
+        self.state = replace(self.state, audit=fold(self.state.audit, self._verdicts()))
         report, todo, self.state = self._decide()
         unsaved = self._saved(lambda store: store.save(self.state))
         outcomes = self._apply(todo)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from .model import Did, PublishedAd, Queue, Site, SiteAd, Survey, Unseen
+from .model import Did, PublishedAd, Queue, Seen, Site, SiteAd, Survey, Unseen
 
 Clock = Callable[[], datetime]
 """Answers the aware UTC time now."""
@@ -56,6 +56,34 @@ class Catalogue(Protocol):
 
     def close(self) -> None:
         """Let go of connections and files."""
+
+
+class Auditor(Protocol):
+    """A catalogue that can be asked the expensive way, beside its polls and without disturbing them."""
+
+    @property
+    def name(self) -> str:
+        """The catalogue's."""
+
+    def verify(self, did: Did) -> Seen:
+        """Where *did* is, asked anew, file by file, past every cache and belief.
+
+        Raises:
+            CatalogueError: it could not be learned, also for a part; nothing may be concluded.
+        """
+
+    def close(self) -> None:
+        """Let go of connections and files, also under a call that waits for an answer."""
+
+
+class Probe(Protocol):
+    """Looks at the storage itself, where the operator said how."""
+
+    def looks_at(self, catalogue: str, site: Site) -> bool:
+        """Is this storage one that it can look at?"""
+
+    def look(self, did: Did, site: Site) -> bool | None:
+        """Is *did* there? None when it could not be told."""
 
 
 class Publisher(Protocol):

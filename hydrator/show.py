@@ -9,6 +9,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.table import Table
 
+from .audit import corrected
 from .check import Finding
 from .cycle import Report, Rules
 from .demand import demand
@@ -49,7 +50,7 @@ class Known:
         state = store.load()
         found = frozenset(did for dids in state.found.values() for did in dids)
         wanted = demand(state.demand, pins=rules.pins, found=found, now=now)
-        view = snapshot(state.memories, wanted.dids, now=now, bound=rules.bound)
+        view = snapshot(corrected(state.memories, state.audit), wanted.dids, now=now, bound=rules.bound)
         return cls(
             now,
             rules.default_scope,

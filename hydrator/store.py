@@ -18,6 +18,8 @@ from typing import Any, Self, TypeVar
 
 from . import records
 from .ads import facts_of
+from .audit import Audit
+from .audit_rows import audit_from, audit_rows
 from .breaker import Held
 from .demand import DemandMemory
 from .errors import StateError
@@ -38,6 +40,7 @@ create table if not exists readback (publisher text, site text, generation integ
 create table if not exists report (key text primary key, body text) without rowid;
 create table if not exists ages (catalogue text, site text, at real, primary key (catalogue, site)) without rowid;
 create table if not exists held (site text primary key, body text) without rowid;
+create table if not exists audit (kind text, key text, body text, primary key (kind, key)) without rowid;
 create table if not exists unreadable (number integer primary key, source text, row text);
 """  # noqa: E501
 
@@ -51,6 +54,7 @@ class State:
     found: Mapping[str, frozenset[Did]] = field(default_factory=dict)
     ads: Mapping[Site, SiteAd] = field(default_factory=dict)
     held: Mapping[Site, Held] = field(default_factory=dict)
+    audit: Audit = field(default_factory=Audit)
 
 
 _Rows = dict[tuple[str, Did], Row]
@@ -146,7 +150,8 @@ class Store:
             self._unreadable = []
             self._db.execute("begin")
             ads = self._ads()
-            state = State(self._memories(ads), self._demand(), self._found(), ads, self._held())
+            audit = audit_from(self._table("audit", "kind, key, body"))
+            state = State(self._memories(ads), self._demand(), self._found(), ads, self._held(), audit)
             if self._unreadable and self._lock is not None:
                 self._set_rows_aside()
         return state
@@ -193,6 +198,7 @@ class Store:
                     for ad in state.ads.values()
                 ],
             )
+            self._save_audit(state.audit)
         self._written = rows  # only now: after a save that failed, the next one writes all of it
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
@@ -293,6 +299,13 @@ class Store:
     def _held(self) -> dict[Site, Held]:
         rows = self._table("held")
         return dict(self._understood("held", rows, lambda row: (Site(row[0]), held_from(row[1]))))
+
+    def _save_audit(self, audit: Audit) -> None:
+        written, rows = set(self._table("audit", "kind, key, body")), set(audit_rows(audit))
+        self._db.executemany(
+            "delete from audit where kind = ? and key = ?", [row[:2] for row in sorted(written - rows)]
+        )
+        self._db.executemany("insert into audit values (?, ?, ?)", sorted(rows - written))
 
     def _save_memories(self, memories: Mapping[str, Memory]) -> _Rows:
         written = self._rows() if self._written is None else self._written

@@ -7,6 +7,7 @@ import pytest
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.ads import Budget
+from hydrator.audit import By, Claim, Verdict
 from hydrator.cycle import Cycle, Outlet, Report, Rules, apply, look_for, read_all, summary, think
 from hydrator.demand import DemandMemory, Remembered
 from hydrator.errors import StateError
@@ -554,3 +555,49 @@ def test_a_site_of_a_catalogue_taken_out_lists_nothing_after_the_bound():
         thought = think(state, answers, demand(L1), published={}, rules=rules, now=NOON + hours * HOUR)
         assert dict(thought.ads[CAM].content)["AvailableDatasets"] == listed
         assert thought.ads[CAM].as_of == NOON
+
+
+# ---- the audit
+
+
+def refuted(did=L1, site=CAM, at=NOON):
+    return Verdict(Claim("rucio", did, site), By.FILES, at, true=False)
+
+
+def test_what_the_audit_refuted_is_taken_out_at_the_next_cycle_and_costs_trust_when_it_is_repeated():
+    found = [[], [refuted(at=NOON + MINUTE)], [], []]
+    world = World(replica(L1, CAM), replica(L2, CAM), verdicts=lambda: found.pop(0))
+    assert world.run().thought.lies == ()
+    world.clock.turn(MINUTE)
+    report = world.run(timedelta(seconds=10))
+    assert states(world.collector) == f"['{L2}'=\"AVAILABLE\"]"
+    assert dict(world.collector.ads[CAM].content)["DataLocalityTrust"] == "0.980"
+    assert [lie.claim.did for lie in report.thought.lies] == [L1]
+    generation = world.collector.ads[CAM].generation
+    assert world.run(MINUTE).thought.lies == ()
+    assert world.collector.ads[CAM].generation == generation
+    world.catalogue.replicas = ()
+    world.run(MINUTE)
+    world.catalogue.replicas = (replica(L1, CAM), replica(L2, CAM))
+    found.append([])
+    world.run(MINUTE)
+    assert states(world.collector) == f"['{L1}'=\"AVAILABLE\";'{L2}'=\"AVAILABLE\"]"
+
+
+def test_a_restart_keeps_what_the_audit_found(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        world = World(replica(L1, CAM), store=store, verdicts=lambda: [refuted(at=NOON - MINUTE)])
+        before = world.run().thought.state.audit
+        state = store.load()
+    assert before.trust == {CAM: 0.98}
+    assert state.audit == before
+    world.restarted(rules=Rules(pins=frozenset({L1})), state=state).run()
+    assert states(world.collector) == "[]"
+
+
+def test_a_site_nobody_asks_about_any_more_keeps_its_trust():
+    world = World(replica(L1, CAM), verdicts=lambda: [refuted(at=NOON - MINUTE)])
+    state = world.run().thought.state
+    late = NOON + 7 * HOUR
+    thought = think(state, {}, demand(L1), published={}, rules=Rules(), now=late)
+    assert dict(thought.ads[CAM].content)["DataLocalityTrust"] == "0.980"
