@@ -1,11 +1,8 @@
 """kill -9 at random moments under load: what was promised before it holds after it."""
 
-import json
 import random
 import re
 import signal
-import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -15,14 +12,14 @@ import httpx
 import pytest
 
 from hydrator.store import Store
-from testbed.installation import HYDRATOR, Installation, ListedCatalogue, wait_for
+from testbed.installation import Installation, ListedCatalogue, wait_for
 from testbed.pool import Pool, SiteSpec
 
 from .length import chosen, seeded
+from .process import SITES, Daemon
 
 KILLS = chosen(25, 300)
 KILLS_ON_A_POOL = chosen(6, 60)
-SITES = ("CAM", "RAL", "OSO")
 DIDS = tuple(f"lofar:L{number}" for number in range(30))
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(chosen(300, 3600))]
@@ -68,28 +65,7 @@ class Loaded:
         self.witness = Witness()
         self._over = threading.Event()
         self._here = {did: set(SITES) for did in DIDS}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        (folder / "config.toml").write_text(
-            f"""
-            [daemon]
-            state_dir = "state"
-            poll_seconds = 0.1
-            [[catalogue]]
-            type = "file"
-            path = "catalogue.json"
-            [demand]
-            scope = "all"
-            ask_schedds = false
-            [publish.collector]
-            enabled = false
-            [publish.file]
-            directory = "ads"
-            [publish.http]
-            port = {self.url.rpartition(":")[2]}
-            """
-        )
+        self.daemon = Daemon(folder)
         self._change()
         self._threads = [threading.Thread(target=work) for work in (self._changes, self._looks)]
         for thread in self._threads:
@@ -100,17 +76,8 @@ class Loaded:
         for thread in self._threads:
             thread.join()
 
-    def start(self) -> subprocess.Popen[bytes]:
-        with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                [*HYDRATOR, "run", "--config", str(self.folder / "config.toml")], stderr=log
-            )
-
-    def wait_ready(self, process: subprocess.Popen[bytes]) -> None:
-        wait_for(lambda: ready(self.url) or process.poll() is not None, 60, "the daemon to be ready")
-
     def look_at_files(self) -> dict[str, int]:
-        return {site: self.witness.saw("file", site, self._file(site)) for site in SITES}
+        return {site: self.witness.saw("file", site, self.daemon.file(site)) for site in SITES}
 
     def look_at_state(self) -> dict[str, int]:
         """The generations in the database, which must open; no daemon runs meanwhile."""
@@ -130,13 +97,10 @@ class Loaded:
 
     def _change(self) -> None:
         self._here[self.chance.choice(DIDS)] ^= {self.chance.choice(SITES)}
-        datasets = {did: {"sites": dict.fromkeys(sorted(at), "available")} for did, at in self._here.items()}
-        fresh = self.folder / "fresh"
-        fresh.write_text(json.dumps({"sites": SITES, "datasets": datasets}))
-        fresh.rename(self.folder / "catalogue.json")
+        self.daemon.hold({did: dict.fromkeys(sorted(at), "available") for did, at in self._here.items()})
 
     def _looks(self) -> None:
-        with httpx.Client(base_url=self.url, trust_env=False, timeout=5) as client:
+        with httpx.Client(base_url=self.daemon.url, trust_env=False, timeout=5) as client:
             while not self._over.wait(0.01):
                 self.look_at_files()
                 for site in SITES:
@@ -147,12 +111,6 @@ class Loaded:
                     if answer.status_code != 503:  # just started, nothing known yet
                         self.witness.saw("HTTP", site, answer.text if answer.status_code == 200 else None)
 
-    def _file(self, site: str) -> str | None:
-        try:
-            return (self.folder / "ads" / f"{site}.ad").read_text()
-        except FileNotFoundError:
-            return None
-
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Iterator[Loaded]:
@@ -161,37 +119,25 @@ def loaded(tmp_path: Path) -> Iterator[Loaded]:
     made = Loaded(tmp_path, chance)
     yield made
     made.close()
-
-
-def ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/readyz", trust_env=False, timeout=5).status_code == 200
-    except httpx.HTTPError:
-        return False
+    made.daemon.stop(signal.SIGKILL)
 
 
 def test_killed_at_any_moment_it_loses_nothing_and_takes_nothing_back(loaded, record_property):
+    daemon = loaded.daemon
     for number in range(KILLS):
-        process = loaded.start()
-        try:
-            if number % 3:  # one in three dies while it starts
-                loaded.wait_ready(process)
-            time.sleep(loaded.chance.uniform(0, 0.8))
-            assert process.poll() is None, (loaded.folder / "log").read_text()[-2000:]
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+        daemon.start(ready=bool(number % 3))  # one in three dies while it starts
+        time.sleep(loaded.chance.uniform(0, 0.8))
+        assert daemon.alive, daemon.log[-2000:]
+        daemon.stop(signal.SIGKILL)
         files, kept = loaded.look_at_files(), loaded.look_at_state()
         ahead = [site for site in SITES if files[site] > kept.get(site, 0)]
         assert not ahead, f"published before it was saved: {ahead}"
         assert loaded.witness.wrong == []
-    process = loaded.start()
-    loaded.wait_ready(process)
-    process.terminate()
-    assert process.wait(30) == 0
+    daemon.start()
+    assert daemon.stop() == 0
     assert loaded.witness.wrong == []
     assert loaded.witness.looks > KILLS * len(SITES)
-    assert "bug" not in (loaded.folder / "log").read_text()
+    assert "bug" not in daemon.log
     record_property("kills", KILLS)
     print(f"{KILLS} kills, {loaded.witness.looks} looks")
 

@@ -10,7 +10,6 @@ from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.cycle import Cycle, Outlet, Report, Rules
 from hydrator.model import Did, Replica, ReplicaState, Site, SiteAd, from_unix, unix
 from hydrator.plan import Policy
-from hydrator.ports import Catalogue
 from hydrator.store import State
 from tests.factories import MINUTE, NOON
 
@@ -52,9 +51,11 @@ class Watched:
     """Cycles over the catalogue of *source* and one that is well, with what was true by time.
 
     Every cycle is a minute after the last, and every ad is judged when it was published.
+    *dids* are wanted of the faulty catalogue.
     """
 
-    def __init__(self, source: Source, more: Sequence[Catalogue] = (), *, poll: timedelta = MINUTE) -> None:
+    def __init__(self, source: Source, *, dids: Sequence[Did] = DIDS, poll: timedelta = MINUTE) -> None:
+        self.dids = tuple(dids)
         self.clock = Clock()
         self.poll = poll
         self.source = source
@@ -66,7 +67,7 @@ class Watched:
         self._truths: list[tuple[datetime, Truth]] = []
         self.never_true: frozenset[Did] = frozenset()
         """Of these nothing could be learned but a lie that no one can tell from the truth."""
-        self.catalogues = [self.faulty, self.well, *more]
+        self.catalogues = [self.faulty, self.well]
         self.cycle = self.started(State())
 
     def started(self, state: State) -> Cycle:
@@ -75,7 +76,7 @@ class Watched:
             catalogues=self.catalogues,
             queues=None,
             outlets=[Outlet(self.collector, POLICY), Outlet(self.file, POLICY)],
-            rules=Rules(pins=frozenset({*DIDS, ELSEWHERE})),
+            rules=Rules(pins=frozenset({*self.dids, ELSEWHERE})),
             clock=self.clock,
             state=state,
             store=None,

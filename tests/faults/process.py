@@ -1,0 +1,124 @@
+"""`hydrator run` as a process over a folder of its own, for tests that mistreat it. No pool is needed."""
+
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import httpx
+
+from testbed.installation import HYDRATOR, wait_for
+
+SITES = ("CAM", "RAL", "OSO")
+CONFIG = """
+[daemon]
+state_dir = "{state}"
+poll_seconds = {poll}
+[[catalogue]]
+type = "file"
+path = "catalogue.json"
+[demand]
+scope = "all"
+ask_schedds = false
+[publish.collector]
+enabled = false
+[publish.file]
+directory = "ads"
+[publish.http]
+port = {port}
+{more}
+"""
+
+
+class Daemon:
+    """One daemon: its catalogue is a file, its publishers are files and HTTP.
+
+    ``before`` are words before the command, such as those that put it into namespaces of its own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        poll: float = 0.1,
+        state: str = "state",
+        more: str = "",
+        before: Sequence[str] = (),
+    ) -> None:
+        self.folder = folder
+        self.state = folder / state
+        self.log_file = folder / "log"
+        self._before = tuple(before)
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        text = CONFIG.format(state=state, poll=poll, port=port, more=more)
+        (folder / "config.toml").write_text(text)
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def hold(self, datasets: Mapping[str, Mapping[str, str]]) -> None:
+        """Replace the catalogue's file."""
+        listed = {did: {"sites": dict(sites)} for did, sites in datasets.items()}
+        fresh = self.folder / "fresh"
+        fresh.write_text(json.dumps({"sites": SITES, "datasets": listed}))
+        fresh.rename(self.folder / "catalogue.json")
+
+    def start(self, *, ready: bool = True) -> None:
+        with self.log_file.open("ab") as log:
+            command = [*self._before, *HYDRATOR, "run", "--config", str(self.folder / "config.toml")]
+            self._process = subprocess.Popen(command, stderr=log, cwd=self.folder)
+        if ready:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        wait_for(lambda: self.ready() or not self.alive, 60, "the daemon to be ready")
+        assert self.alive, self.log[-2000:]
+
+    def ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int | None:
+        if self._process is None:
+            return None
+        self._process.send_signal(how)
+        try:
+            return self._process.wait(60)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def file(self, site: str) -> str | None:
+        """The ad of *site* as a hook would read it from its file."""
+        try:
+            return (self.folder / "ads" / f"{site}.ad").read_text()
+        except FileNotFoundError:
+            return None
+
+    def served(self, site: str) -> str | None:
+        """The same by HTTP; None when there is none."""
+        answer = httpx.get(f"{self.url}/v1/sites/{site}/ad", trust_env=False, timeout=10)
+        return answer.text if answer.status_code == 200 else None
+
+    def lists(self, site: str, did: str) -> bool:
+        """Do the file and HTTP list this dataset?"""
+        return f"'{did}'" in (self.file(site) or "") and f"'{did}'" in (self.served(site) or "")

@@ -1,0 +1,165 @@
+"""The incidents of similar systems, by name: what happened to them does not happen here.
+
+All had one cause: a read that failed, or was cut, was taken for the truth, and what it did not show was
+withdrawn. Each test has the incident's mechanism, translated to a catalogue and site ads.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from adapters.rucio import RucioCatalogue
+from hydrator.model import unix
+from hydrator.store import Store
+from testbed.faults import FAULTS, Fault, FaultProxy, status
+from testbed.rucio_standin import RucioStandIn
+
+from .process import SITES, Daemon
+from .sources import RucioSource, rucio_settings
+from .watched import CAM, DIDS, FULL, RAL, Watched
+
+
+@pytest.fixture
+def proxy() -> Iterator[FaultProxy]:
+    with RucioStandIn({"CAM-DISK": CAM, "RAL-DISK": RAL}) as server, FaultProxy(server.url) as proxy:
+        proxy.server = server
+        yield proxy
+
+
+@pytest.fixture
+def rucio(proxy, tmp_path) -> Iterator[Watched]:
+    """A daemon beside a stand-in for Rucio whose data it has published."""
+    watched = Watched(RucioSource(proxy, proxy.server, tmp_path))
+    watched.hold(FULL)
+    settle(watched)
+    yield watched
+    watched.faulty.close()
+
+
+def settle(watched: Watched) -> None:
+    """Poll until all is read and published; a busy machine may need more than once."""
+    assert any(watched.run().whole and watched.shows(watched.truth) for _ in range(10))
+
+
+def restarted(watched: Watched, folder) -> None:
+    """The daemon of *watched* ends; another one starts from the state on disk."""
+    with Store.open_to_write(folder / "state") as store:
+        store.save(watched.cycle.state)
+    with Store.open_to_write(folder / "state") as store:
+        watched.cycle = watched.started(store.load())
+
+
+def ads(watched: Watched) -> dict:
+    return {site: watched.collector.ads[site] for site in (CAM, RAL)}
+
+
+def test_external_dns_2858_every_lookup_behind_a_list_that_works_times_out(rucio):
+    """The list of objects was read, each object's gateway timed out, the error was logged and
+    swallowed: no endpoints, so all records were deleted.
+    """
+    seen_at = unix(rucio.clock.now)
+    rucio.source.proxy.fault = FAULTS["timeout in mid-poll"]
+    for _ in range(2):
+        assert rucio.run().thought.snapshot.unseen.keys() == set(DIDS)
+        assert rucio.published(CAM) == dict.fromkeys(DIDS, "AVAILABLE")
+        assert set(rucio.ages(CAM).values()) == {seen_at}
+    rucio.source.heal()
+    settle(rucio)
+
+
+def test_external_dns_3997_the_source_times_out_right_after_a_restart(rucio, tmp_path):
+    """A fresh process ran into a request timeout and deleted what it did not see."""
+    before = ads(rucio)
+    restarted(rucio, tmp_path)
+    rucio.source.break_with("timeout")
+    for _ in range(2):
+        assert rucio.run().surveyed["faulty"]
+        assert ads(rucio) == before
+    rucio.source.heal()
+    settle(rucio)
+
+
+def test_external_dns_4023_one_faulty_item_among_many(rucio):
+    """One route with an error made its gateway unhealthy, and the records of all routes were deleted."""
+    seen_at = unix(rucio.clock.now)
+    rucio.source.proxy.fault = Fault("one route", status(500), only="/lofar/L3/")
+    report = rucio.run()
+    assert report.thought.snapshot.unseen.keys() == {DIDS[3]}
+    desired = rucio.cycle.state.ads[CAM]
+    assert rucio.published(CAM) == dict.fromkeys(DIDS, "AVAILABLE")
+    assert desired.as_of == rucio.clock.now, "one dataset ages its site"
+    assert rucio.ages(CAM)[DIDS[3]] == seen_at
+    rucio.source.heal()
+    settle(rucio)
+
+
+def test_node_feature_discovery_1752_who_reports_goes_away_and_comes_back(tmp_path):
+    """Labels belonged to the process that reported them: its restart removed them, and workloads moved."""
+    daemon = Daemon(tmp_path)
+    daemon.hold({"lofar:L1": dict.fromkeys(SITES, "available")})
+    try:
+        daemon.start()
+        before = {site: daemon.file(site) for site in SITES}
+        assert all(before.values())
+        assert daemon.stop() == 0
+        assert same(daemon, before), "an ad went with the daemon"
+        (tmp_path / "catalogue.json").unlink()  # and its catalogue is late
+        daemon.start()
+        assert same(daemon, before)
+        assert all(daemon.served(site) == before[site] for site in SITES)
+    finally:
+        daemon.stop()
+
+
+def same(daemon: Daemon, before: dict[str, str | None]) -> bool:
+    return {site: daemon.file(site) for site in SITES} == before
+
+
+def test_node_feature_discovery_2408_a_long_list_breaks_off_after_a_restart(proxy, tmp_path):
+    """With thousands of nodes the paged list expired half-way at the start of the master; what was not
+    in the cache counted as without features, and labels were removed and added again.
+    """
+    dids = [f"lofar:many{number:03}" for number in range(300)]
+    proxy.server.holdings = {did: {"CAM-DISK": "available"} for did in dids}
+    patient = {"timeout": timedelta(seconds=30), "deadline": timedelta(seconds=60), "batch": 50}
+
+    class Many(RucioSource):
+        def catalogue(self, clock):
+            return RucioCatalogue(rucio_settings(proxy.url, tmp_path, **patient), clock)
+
+    class Other(Watched):
+        def judge(self, ad, report):
+            """Of these datasets other things are true."""
+
+    watched = Other(Many(proxy, proxy.server, tmp_path), dids=dids)
+    assert watched.run().whole
+    before = watched.collector.ads[CAM]
+    assert len(watched.published(CAM)) == 300
+    restarted(watched, tmp_path)
+    proxy.fault = Fault("the list expired", status(410), only="/dids/bulkmeta|/replicas", after=3)
+    for _ in range(2):
+        assert watched.run().thought.snapshot.unseen
+        ad = watched.collector.ads[CAM]
+        assert len(watched.published(CAM)) == 300
+        assert ad.generation >= before.generation
+        assert "UNKNOWN" not in watched.published(CAM).values()
+    proxy.fault = None
+    assert watched.run().whole
+    assert len(watched.published(CAM)) == 300
+    watched.faulty.close()
+
+
+def test_wmcore_11674_an_error_about_the_one_location_of_an_input(rucio):
+    """The update of one block's location failed, and its location went from one site to nothing;
+    its workflow was stuck for weeks.
+    """
+    did = DIDS[0]  # at CAM only
+    words = {"ExceptionClass": "DataIdentifierNotFound"}
+    rucio.source.proxy.fault = Fault("not found, they say", status(404, **words), only="/replicas/lofar/L0/")
+    for _ in range(3):
+        report = rucio.run()
+        assert did in report.thought.snapshot.unseen
+        assert rucio.published(CAM)[did] == "AVAILABLE"
+    rucio.source.heal()
+    settle(rucio)
