@@ -1,5 +1,6 @@
 """A Publisher: ads on a board that the daemon's own HTTP server shows, read back over loopback."""
 
+import ssl
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -61,12 +62,6 @@ class WebPublisher:
         self._board = board
         self._door = door
         self._clock = clock
-        # no proxy of the environment stands between us and ourselves; no idle connection is kept
-        self._client = httpx.Client(
-            trust_env=False,
-            timeout=READ_BACK_SECONDS,
-            limits=httpx.Limits(max_keepalive_connections=0),
-        )
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """What the server shows now; see :class:`hydrator.ports.Publisher`."""
@@ -74,11 +69,12 @@ class WebPublisher:
         url = door.url
         headers = {"Authorization": f"Bearer {door.token}"} if door.token else None
         try:
-            answer = self._client.get(f"{url.rstrip('/')}/v1/sites", headers=headers)
+            with _client(door) as client:
+                answer = client.get(f"{url.rstrip('/')}/v1/sites", headers=headers)
             answer.raise_for_status()
             rows = answer.json()["sites"]
             return {ad.site: ad for ad in map(_published_ad, rows)}
-        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+        except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as exc:
             reason = str(exc) or type(exc).__name__
             raise PublishError(self.name, f"cannot read back from {url}: {reason}") from exc
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as exc:
@@ -99,6 +95,21 @@ class WebPublisher:
         if door is None:
             raise PublishError(self.name, "our HTTP server does not run, so nothing can be read back")
         return door
+
+
+def _client(door: Door) -> httpx.Client:
+    """No proxy of the environment stands between us and ourselves; no idle connection is kept."""
+    verify = _only(door.certificate) if door.certificate else True
+    transport = httpx.HTTPTransport(verify=verify, uds=str(door.socket) if door.socket else None)
+    return httpx.Client(transport=transport, trust_env=False, timeout=READ_BACK_SECONDS)
+
+
+def _only(certificate: str) -> ssl.SSLContext:
+    """Trust in *certificate* and no other, under whatever name: it is our own, asked for by address."""
+    context = ssl.create_default_context(cadata=certificate)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+    return context
 
 
 def _published_ad(row: Mapping[str, Any]) -> PublishedAd:

@@ -278,13 +278,26 @@ class HttpOutlet(_Section):
     behind_proxy: bool = Field(
         False, description="a proxy with HTTPS stands in front, so that no token travels in clear"
     )
+    tls_certificate: Path | None = Field(
+        None, description="serve HTTPS with it: PEM, our own certificate first; read again when it changes"
+    )
+    tls_key: Path | None = Field(None, description="its key, PEM without a passphrase")
+    socket: Path | None = Field(None, description="a Unix socket, for a proxy, instead of host and port")
+    socket_mode: Annotated[int, Field(ge=0, le=0o777)] = Field(0o660, description="who may connect to it")
+
+    @model_validator(mode="after")
+    def _pair(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key belong together: give both")
+        return self
 
     @model_validator(mode="after")
     def _no_token_in_clear(self) -> Self:
-        if self.enabled and self.tokens_file and not self.behind_proxy and not is_loopback(self.host):
+        hidden = self.behind_proxy or self.tls_certificate or self.socket or is_loopback(self.host)
+        if self.enabled and self.tokens_file and not hidden:
             raise ValueError(
-                f"tokens would travel in clear to {self.host}: listen on 127.0.0.1, "
-                "or set behind_proxy = true where a proxy with HTTPS stands in front"
+                f"tokens would travel in clear to {self.host}: set tls_certificate and tls_key, listen on "
+                "127.0.0.1, or set behind_proxy = true where a proxy with HTTPS stands in front"
             )
         return self
 

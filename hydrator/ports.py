@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol
 
 from .model import Did, PublishedAd, Queue, Seen, Site, SiteAd, Survey, Unseen
@@ -18,10 +19,16 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How our own HTTP server is reached from this machine: its URL, and a token where it asks for one."""
+    """How our own HTTP server is reached from this machine.
+
+    *token* is what to show; *certificate* is the one it shows, in PEM, when
+    *url* is https; *socket* is the file to connect to instead of a host.
+    """
 
     url: str
     token: str | None = field(default=None, repr=False)
+    certificate: str | None = None
+    socket: Path | None = None
 
 
 class Catalogue(Protocol):

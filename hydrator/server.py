@@ -1,18 +1,32 @@
 """The HTTP server: an ASGI app answered from a thread of its own."""
 
+import errno
+import os
 import socket
+import stat
 import threading
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from .certificate import Certificate
 from .errors import ConfigError
 from .ports import Door
 
 MAX_HEAD_BYTES: Final = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class UnixSocket:
+    """A socket in the file system, and the mode that says who may connect."""
+
+    path: Path
+    mode: int = 0o660
 
 
 class _Uvicorn(uvicorn.Server):
@@ -34,13 +48,26 @@ class Server:
         asgi: what :func:`hydrator.serve.app` builds.
         host: an address or a name of this machine; ``0.0.0.0`` or ``::`` for all of them.
         port: 0 to 65535; 0 takes a free one, and ``url`` says which.
+        unix: a socket in the file system instead of *host* and *port*.
+        certificate: serve HTTPS with it.
         token: what we show when we ask ourselves.
     """
 
-    def __init__(self, asgi: ASGIApp, host: str, port: int, *, token: str | None = None) -> None:
+    def __init__(
+        self,
+        asgi: ASGIApp,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        unix: UnixSocket | None = None,
+        certificate: Certificate | None = None,
+        token: str | None = None,
+    ) -> None:
         self._asgi = asgi
         self._host = host
         self._port = port
+        self._unix = unix
+        self._certificate = certificate
         self._token = token
         self._url: str | None = None
         self._uvicorn: _Uvicorn | None = None
@@ -48,14 +75,19 @@ class Server:
 
     @property
     def url(self) -> str | None:
-        """``http://host:port`` as this machine reaches it, or None while it does not run."""
+        """Where this machine reaches it, or None: ``http://host:port``, ``https://…`` or ``unix:/path``."""
         return self._url if self._thread is not None and self._thread.is_alive() else None
 
     @property
     def door(self) -> Door | None:
         """How this machine reaches it, or None while it does not run."""
         url = self.url
-        return Door(url, self._token) if url else None
+        if url is None:
+            return None
+        pem = self._certificate.pem if self._certificate else None
+        if self._unix:
+            return Door("https://localhost" if pem else "http://localhost", self._token, pem, self._unix.path)
+        return Door(url, self._token, pem)
 
     def start(self, timeout: timedelta = timedelta(seconds=10)) -> None:
         """Return once requests are answered; starting what runs is no error.
@@ -66,8 +98,9 @@ class Server:
         """
         if self.url is not None:
             return
-        listening = _listen(self._host, self._port)
-        self._url = _url(listening)
+        listening = _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
+        where = _where(listening)
+        self._url = where if self._unix else ("https://" if self._certificate else "http://") + where
         config = uvicorn.Config(
             self._asgi,
             http="h11",
@@ -81,6 +114,8 @@ class Server:
             timeout_graceful_shutdown=2,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )
+        config.load()
+        config.ssl = self._certificate.context if self._certificate else None
         answering = threading.Event()
         self._uvicorn = _Uvicorn(config, answering)
         self._thread = threading.Thread(
@@ -90,9 +125,7 @@ class Server:
         if not answering.wait(timeout.total_seconds()):
             self.stop()
             listening.close()
-            raise ConfigError(
-                [f"http: the server at {_url_text(self._host, self._port)} did not start; see the log"]
-            )
+            raise ConfigError([f"http: the server at {where} did not start; see the log"])
 
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
         """End it: answers under way get two seconds. Stopping what does not run is no error."""
@@ -104,6 +137,8 @@ class Server:
             self._uvicorn.force_exit = True
             self._thread.join(1)
         self._uvicorn = self._thread = self._url = None
+        if self._unix:
+            self._unix.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -146,11 +181,42 @@ def _words(exc: Exception) -> str:
     return exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
 
 
-def _url(listening: socket.socket) -> str:
-    """Where *listening* is reached from this machine; a wildcard address by loopback."""
+def _where(listening: socket.socket) -> str:
+    """Where this machine reaches *listening*: ``host:port``, a wildcard by loopback, or ``unix:/path``."""
+    if listening.family == socket.AF_UNIX:
+        return f"unix:{listening.getsockname()}"
     host, port = listening.getsockname()[:2]
-    return "http://" + _url_text({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - read
+    return _url_text({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - read
 
 
 def _url_text(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _listen_unix(unix: UnixSocket) -> socket.socket:
+    """A listening socket at *unix*; what an ended server left there is taken away, nothing else is."""
+    path = unix.path
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if _left_behind(path):
+            path.unlink()
+        # Linux binds under the mode that the socket has by then: there is no moment in which all may connect
+        os.fchmod(listening.fileno(), unix.mode)
+        listening.bind(str(path))
+        path.chmod(unix.mode)
+        listening.listen(2048)
+    except OSError as exc:
+        listening.close()
+        raise ConfigError([f"http: cannot listen on socket {path}: {_words(exc)}"]) from exc
+    return listening
+
+
+def _left_behind(path: Path) -> bool:
+    """Whether *path* is a socket that nobody answers at."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            return False
+    except FileNotFoundError:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        return asking.connect_ex(str(path)) == errno.ECONNREFUSED

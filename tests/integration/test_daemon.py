@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 
 from testbed.installation import wait_for
 
@@ -24,6 +25,7 @@ class Running:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.process: subprocess.Popen | None = None
+        self.scheme = "http"
         self.log = folder / "log"
         self.configure()
         self.catalogue({"lofar:L1": {"CAM": "available"}})
@@ -71,7 +73,7 @@ class Running:
             return False
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(f"http://127.0.0.1:{self.port}{path}", trust_env=False)
+        return httpx.get(f"{self.scheme}://127.0.0.1:{self.port}{path}", trust_env=False, verify=False)
 
     def ad(self, site: str = "CAM") -> str:
         return self.get(f"/v1/sites/{site}/ad").text
@@ -230,4 +232,24 @@ def test_a_tokens_file_that_is_not_there_is_told_with_exit_2(daemon):
     daemon.configure('tokens_file = "nowhere"')
     refused = daemon.command("run")
     assert (refused.returncode, "publish.http.tokens_file" in refused.stderr) == (2, True)
+    assert "Traceback" not in refused.stderr
+
+
+def test_the_daemon_publishes_over_https_and_ends_when_its_certificate_is_no_certificate(daemon, tmp_path):
+    ours = trustme.CA().issue_cert("localhost")
+    ours.private_key_pem.write_to_path(str(tmp_path / "key"))
+    ours.cert_chain_pems[0].write_to_path(str(tmp_path / "pem"))
+    daemon.configure('tls_certificate = "pem"\ntls_key = "key"')
+    daemon.scheme = "https"
+    daemon.start()
+
+    def read_back() -> bool:
+        rows = json.loads(daemon.command("status", "--json").stdout)["publishers"]
+        return {row["publisher"]: row["error"] for row in rows} == {"file": None, "http": None}
+
+    wait_for(read_back, 10, "a cycle that reads back what it serves")
+    assert daemon.end() == 0
+    (tmp_path / "pem").write_text("no certificate")
+    refused = daemon.command("run")
+    assert (refused.returncode, "publish.http.tls_certificate: " in refused.stderr) == (2, True)
     assert "Traceback" not in refused.stderr

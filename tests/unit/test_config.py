@@ -445,3 +445,21 @@ def test_a_bare_name_of_a_secret_is_looked_for_among_the_credentials_of_systemd(
     assert settings.private.key_file == tmp_path / "absent"
     assert settings.private.old_key_files == [credentials / "secret", tmp_path / "deep" / "secret"]
     assert loaded(FILE).catalogue[0].path == tmp_path / "catalogue.toml"
+
+
+@pytest.mark.parametrize(
+    ("http", "told"),
+    [
+        ('tls_certificate = "c"', "tls_certificate and tls_key belong together"),
+        ('tls_key = "k"', "tls_certificate and tls_key belong together"),
+    ],
+)
+def test_half_of_https_is_a_problem(problems, http, told):
+    [problem] = problems(f"[publish.http]\n{http}\n" + FILE)
+    assert told in problem
+
+
+def test_with_https_or_a_socket_tokens_are_safe_at_any_address(loaded):
+    http = '[publish.http]\ntokens_file = "t"\nhost = "0.0.0.0"\n'
+    assert loaded(http + 'tls_certificate = "c"\ntls_key = "k"\n' + FILE)
+    assert loaded(http + 'socket = "s"\n' + FILE)

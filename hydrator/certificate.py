@@ -1,0 +1,92 @@
+"""The server's certificate, read again when its files change, so that a renewal needs no restart."""
+
+import ssl
+from pathlib import Path
+
+import structlog
+
+from .errors import ConfigError
+
+_END = "-----END CERTIFICATE-----"
+_log = structlog.get_logger("hydrator")
+
+
+class Certificate:
+    """A certificate and its key for TLS 1.2 and later.
+
+    The files are looked at when a client connects. A pair that cannot be used,
+    such as a new certificate whose key is not there yet, is logged once, and
+    the old pair stays until the files change again.
+
+    Args:
+        certificate: PEM, the server's own certificate first, then its chain.
+        key: PEM, without a passphrase.
+
+    Attributes:
+        context: for the server; each handshake gets the pair of that moment.
+        pem: the certificate in use, without its chain.
+
+    Raises:
+        ConfigError: the pair cannot be used.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._files = (certificate, key)
+        self._seen = self._signature()
+        try:
+            self._current, self.pem = self._loaded()
+        except (OSError, ValueError) as error:
+            raise ConfigError([f"publish.http.tls_certificate: {self._told(error)}"]) from error
+        self.context = _context()
+        self.context.load_cert_chain(certificate, key, _no_passphrase)
+        # called at the start of every handshake, whether the client names a host or not
+        self.context.sni_callback = self._shake
+
+    def _shake(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext) -> None:
+        if self._signature() != self._seen:
+            self._renew()
+        connection.context = self._current
+
+    def _renew(self) -> None:
+        self._seen = self._signature()
+        try:
+            self._current, self.pem = self._loaded()
+        except (OSError, ValueError) as error:
+            _log.error("certificate kept", why=f"{self._told(error)}; the old one stays in use")
+        else:
+            _log.info("certificate renewed", file=str(self._files[0]))
+
+    def _loaded(self) -> tuple[ssl.SSLContext, str]:
+        context = _context()
+        context.load_cert_chain(*self._files, _no_passphrase)
+        text = self._files[0].read_text("ascii")
+        return context, text[: text.index(_END) + len(_END)] + "\n"
+
+    def _signature(self) -> tuple[tuple[int, ...] | None, ...]:
+        return tuple(_facts(file) for file in self._files)
+
+    def _told(self, error: Exception) -> str:
+        pair = f"{self._files[0]} with tls_key {self._files[1]}"
+        if isinstance(error, ssl.SSLError):
+            return f"{pair} is no certificate with its key: {error.reason or error}"
+        return f"{pair} cannot be read: {getattr(error, 'strerror', None) or error}"
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _no_passphrase() -> str:
+    """Asked for when the key has a passphrase, which a daemon cannot type."""
+    raise ValueError("the key has a passphrase: give one without")
+
+
+def _facts(file: Path) -> tuple[int, ...] | None:
+    try:
+        facts = file.stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns, facts.st_size
