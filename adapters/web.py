@@ -100,7 +100,7 @@ class WebPublisher:
 def _client(door: Door) -> httpx.Client:
     """No proxy of the environment stands between us and ourselves; no idle connection is kept."""
     verify = _only(door.certificate) if door.certificate else True
-    transport = httpx.HTTPTransport(verify=verify, uds=str(door.socket) if door.socket else None)
+    transport = httpx.HTTPTransport(verify=verify, uds=door.socket)
     return httpx.Client(transport=transport, trust_env=False, timeout=READ_BACK_SECONDS)
 
 

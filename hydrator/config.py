@@ -285,6 +285,19 @@ class HttpOutlet(_Section):
     socket: Path | None = Field(None, description="a Unix socket, for a proxy, instead of host and port")
     socket_mode: Annotated[int, Field(ge=0, le=0o777)] = Field(0o660, description="who may connect to it")
 
+    requests_per_second: Annotated[float, Field(gt=0, le=1e6)] = Field(
+        500, description="that one address, and one token, may go on with"
+    )
+    requests_burst: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
+        2000, description="that may come at once before that"
+    )
+    max_connections: Annotated[int, Field(ge=2, le=100_000)] = Field(
+        500, description="at one time; half of them from one address"
+    )
+    request_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
+        30, description="for a whole request, until its answer is taken; then it is cut"
+    )
+
     @model_validator(mode="after")
     def _pair(self) -> Self:
         if (self.tls_certificate is None) != (self.tls_key is None):

@@ -16,15 +16,14 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from . import __version__
-from .access import Access
-from .certificate import Certificate
 from .config import HttpOutlet, Settings, load
 from .cycle import Cycle, Report
 from .errors import ConfigError, HydratorError
+from .listener import listener
 from .model import Did, Unseen
 from .ports import Door
-from .serve import View, app
-from .server import Server, UnixSocket
+from .serve import View
+from .server import Server
 from .store import Store
 from .telemetry import Metrics, configure_logs, cycle_line
 from .veiled import veiled_state
@@ -124,19 +123,7 @@ class Daemon:
         self._schedule(self._parts.cycle(self._state, self._store, system_clock))
 
     def _listening(self, http: HttpOutlet) -> Server:
-        access = Access.open(http.tokens_file) if http.tokens_file else None
-        max_age = timedelta(seconds=http.max_age_seconds)
-        asgi = app(self.view, self._registry, max_age=max_age, access=access, exchange=self._exchange)
-        server = Server(
-            asgi,
-            http.host,
-            http.port,
-            unix=UnixSocket(http.socket, http.socket_mode) if http.socket else None,
-            certificate=Certificate(http.tls_certificate, http.tls_key)
-            if http.tls_certificate and http.tls_key
-            else None,
-            token=access.own if access else None,
-        )
+        server = listener(http, self.view, self._registry, exchange=self._exchange)
         server.start()
         return server
 

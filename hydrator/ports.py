@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Protocol
 
 from .model import Did, PublishedAd, Queue, Seen, Site, SiteAd, Survey, Unseen
@@ -28,7 +27,7 @@ class Door:
     url: str
     token: str | None = field(default=None, repr=False)
     certificate: str | None = None
-    socket: Path | None = None
+    socket: str | None = None
 
 
 class Catalogue(Protocol):

@@ -7,14 +7,16 @@ import stat
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from .certificate import Certificate
+from .connections import Connection, Doorway
 from .errors import ConfigError
 from .ports import Door
 
@@ -51,6 +53,7 @@ class Server:
         unix: a socket in the file system instead of *host* and *port*.
         certificate: serve HTTPS with it.
         token: what we show when we ask ourselves.
+        doorway: how many may be connected, and for how long.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Server:
         unix: UnixSocket | None = None,
         certificate: Certificate | None = None,
         token: str | None = None,
+        doorway: Doorway | None = None,
     ) -> None:
         self._asgi = asgi
         self._host = host
@@ -69,6 +73,7 @@ class Server:
         self._unix = unix
         self._certificate = certificate
         self._token = token
+        self._doorway = doorway or Doorway()
         self._url: str | None = None
         self._uvicorn: _Uvicorn | None = None
         self._thread: threading.Thread | None = None
@@ -86,7 +91,9 @@ class Server:
             return None
         pem = self._certificate.pem if self._certificate else None
         if self._unix:
-            return Door("https://localhost" if pem else "http://localhost", self._token, pem, self._unix.path)
+            return Door(
+                "https://localhost" if pem else "http://localhost", self._token, pem, str(self._unix.path)
+            )
         return Door(url, self._token, pem)
 
     def start(self, timeout: timedelta = timedelta(seconds=10)) -> None:
@@ -103,7 +110,7 @@ class Server:
         self._url = where if self._unix else ("https://" if self._certificate else "http://") + where
         config = uvicorn.Config(
             self._asgi,
-            http="h11",
+            http=cast("type[Connection]", partial(Connection, doorway=self._doorway)),
             loop="asyncio",
             ws="none",
             lifespan="off",

@@ -22,8 +22,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from hydrator.errors import ConfigError
+from hydrator.gate import MAX_URL_BYTES
 from hydrator.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, unix
-from hydrator.serve import MAX_URL_BYTES, View, app
+from hydrator.serve import View, app
 from hydrator.server import Server
 from testbed.installation import wait_for
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want

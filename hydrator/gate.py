@@ -1,0 +1,148 @@
+"""Around every request: limits, tokens, security headers, count and time."""
+
+import math
+import time
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from . import page
+from .access import Access, Grant, Refused, Role
+from .rate import Buckets
+from .reply import Refusal, refused
+from .traffic import Traffic
+
+MAX_URL_BYTES: Final = 8192
+
+_CONTENT_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        f"style-src '{page.STYLE_HASH}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_SECURITY_HEADERS: Final = {
+    "Content-Security-Policy": _CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+class Gate:
+    """Before all routes.
+
+    Args:
+        inner: what is behind it.
+        traffic: counts.
+        buckets: how often one address may ask; None for as often as it likes.
+        behind_proxy: the client is the last one that ``X-Forwarded-For`` names.
+    """
+
+    def __init__(
+        self, inner: ASGIApp, traffic: Traffic, buckets: Buckets | None, *, behind_proxy: bool
+    ) -> None:
+        self._inner = inner
+        self._traffic = traffic
+        self._buckets = buckets
+        self._behind_proxy = behind_proxy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status = 500
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message).update(_SECURITY_HEADERS)
+            await send(message)
+
+        refusal = _beyond_limits(scope) or self._too_often(scope)
+        try:
+            if refusal is None:
+                await self._inner(scope, receive, sending)
+            else:
+                answer = await refused(Request(scope), refusal)
+                await answer(scope, receive, sending)
+        finally:
+            self._traffic.count(scope, status, time.perf_counter() - began)
+
+    def _too_often(self, scope: Scope) -> Refusal | None:
+        asker = _address(scope, behind_proxy=self._behind_proxy)
+        return too_often(self._buckets, ("address", asker), f"from {asker}")
+
+
+def too_often(buckets: Buckets | None, asker: tuple[str, str], who: str) -> Refusal | None:
+    """Why *asker* must wait, or None; *who* names it in the sentence."""
+    wait = 0.0 if buckets is None else buckets.wait(asker)
+    if not wait:
+        return None
+    seconds = str(max(1, math.ceil(wait)))
+    detail = f"too many requests {who}: ask again in {seconds} s"
+    return Refusal(429, "too many requests", detail, headers={"Retry-After": seconds})
+
+
+def _address(scope: Scope, *, behind_proxy: bool) -> str:
+    """Who asks, as far as limits go: an IPv4 address, or the /64 network that one IPv6 host has to itself."""
+    text = scope["client"][0] if scope.get("client") else "the proxy"
+    if behind_proxy:
+        named = ",".join(Headers(scope=scope).getlist("X-Forwarded-For")).rpartition(",")[2].strip()
+        text = named or text
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return str(text)[:40]
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(IPv6Address(int(address) >> 64 << 64)) + "/64"
+    return str(address)
+
+
+class Doorkeeper:
+    """Before one route: whoever has no token that allows it is refused."""
+
+    def __init__(self, inner: ASGIApp, access: Access | None, need: Role, buckets: Buckets | None) -> None:
+        self._inner = inner
+        self._access = access
+        self._need = need
+        self._buckets = buckets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._access is not None:
+            site = scope["path_params"].get("site")
+            try:
+                grant = self._access.check(Headers(scope=scope).get("Authorization"), self._need, site)
+            except Refused as why:
+                raise Refusal(why.status, _REFUSED[why.status], str(why)) from why
+            if refusal := too_often(self._buckets, ("token", grant.digest), "with this token"):
+                raise refusal
+            scope["grant"] = grant
+        await self._inner(scope, receive, send)
+
+
+_REFUSED: Final = {401: "not authenticated", 403: "not authorized", 503: "not ready"}
+
+
+def may_read(scope: Scope) -> bool:
+    """Whether the names of other sites are for whoever asks."""
+    grant: Grant | None = scope.get("grant")
+    return grant is None or grant.role is Role.READ
+
+
+def _beyond_limits(scope: Scope) -> Refusal | None:
+    """Why this request is not looked at: a URL too long, or a body, which nothing here reads."""
+    length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) + 1
+    if length > MAX_URL_BYTES:
+        detail = f"the URL has {length} bytes, {MAX_URL_BYTES} are allowed: ask for fewer datasets at a time"
+        return Refusal(414, "URL too long", detail)
+    headers = Headers(scope=scope)
+    if headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in headers:
+        return Refusal(413, "body not allowed", "this server only answers: send no body")
+    return None

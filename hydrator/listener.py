@@ -1,0 +1,57 @@
+"""From ``[publish.http]`` to the server that it calls for."""
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from prometheus_client import CollectorRegistry
+
+from .access import Access
+from .certificate import Certificate
+from .config import HttpOutlet
+from .connections import Doorway
+from .rate import Buckets
+from .serve import Exchange, View, app
+from .server import Server, UnixSocket
+from .traffic import cut_counter
+
+
+def listener(
+    http: HttpOutlet,
+    view: Callable[[], View],
+    registry: CollectorRegistry,
+    *,
+    exchange: Exchange | None = None,
+) -> Server:
+    """The server that shows *view* and exchanges the names of private datasets, not started yet.
+
+    Raises:
+        ConfigError: the tokens or the certificate cannot be used.
+    """
+    access = Access.open(http.tokens_file) if http.tokens_file else None
+    pair = http.tls_certificate and http.tls_key and Certificate(http.tls_certificate, http.tls_key)
+    proxied = http.behind_proxy or http.socket is not None
+    asgi = app(
+        view,
+        registry,
+        max_age=timedelta(seconds=http.max_age_seconds),
+        access=access,
+        exchange=exchange,
+        buckets=Buckets(http.requests_per_second, http.requests_burst, time.monotonic),
+        behind_proxy=proxied,
+    )
+    return Server(
+        asgi,
+        http.host,
+        http.port,
+        unix=UnixSocket(http.socket, http.socket_mode) if http.socket else None,
+        certificate=pair or None,
+        token=access.own if access else None,
+        doorway=Doorway(
+            most=http.max_connections,
+            # a proxy is one address for many clients
+            most_each=http.max_connections if proxied else http.max_connections // 2,
+            seconds=http.request_seconds,
+            cut=cut_counter(registry),
+        ),
+    )

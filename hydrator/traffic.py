@@ -1,0 +1,63 @@
+"""What is counted of HTTP: requests by route and status, the time they took, connections that were cut."""
+
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from starlette.routing import Route
+from starlette.types import Scope
+
+LATENCY_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5)
+
+_Instruments = tuple[Counter, Histogram, Counter]
+_instruments: WeakKeyDictionary[CollectorRegistry, _Instruments] = WeakKeyDictionary()
+"""By registry, what counts there: an app built anew, after a reload, counts on."""
+
+
+def _instruments_of(registry: CollectorRegistry) -> _Instruments:
+    if registry not in _instruments:
+        requests = Counter(
+            "hydrator_http_requests", "HTTP requests answered.", ["route", "status"], registry=registry
+        )
+        seconds = Histogram(
+            "hydrator_http_request_duration_seconds",
+            "Time to answer an HTTP request.",
+            ["route"],
+            buckets=LATENCY_BUCKETS_SECONDS,
+            registry=registry,
+        )
+        cut = Counter(
+            "hydrator_http_connections_cut",
+            "Connections ended by us: too many at a time (full), or a request that took too long (slow).",
+            ["why"],
+            registry=registry,
+        )
+        for why in ("full", "slow"):
+            cut.labels(why)
+        _instruments[registry] = (requests, seconds, cut)
+    return _instruments[registry]
+
+
+def cut_counter(registry: CollectorRegistry) -> Callable[[str], None]:
+    """Counts a connection that was cut, by why."""
+    cut = _instruments_of(registry)[2]
+    return lambda why: cut.labels(why).inc()
+
+
+class Traffic:
+    """How many answers of which kind, and how long they took; one series a route, never a raw path."""
+
+    def __init__(self, registry: CollectorRegistry, routes: list[Route]) -> None:
+        self._routes: dict[object, str] = {
+            route.endpoint: route.path.replace(":path", "") for route in routes
+        }
+        self._requests, self._seconds, _ = _instruments_of(registry)
+        for route in self._routes.values():
+            self._requests.labels(route, "200")
+            self._seconds.labels(route)
+
+    def count(self, scope: Scope, status: int, seconds: float) -> None:
+        route = self._routes.get(scope.get("endpoint"), "other")
+        self._requests.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)

@@ -1,0 +1,294 @@
+"""How much one client gets of the HTTP server: requests, connections, time; a real server on loopback."""
+
+import socket
+import time
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from hydrator.access import Access, Role, new_token
+from hydrator.config import HttpOutlet
+from hydrator.connections import Doorway
+from hydrator.listener import listener
+from hydrator.model import Snapshot
+from hydrator.rate import MAX_KNOWN, Buckets
+from hydrator.serve import View, app
+from hydrator.server import Server
+from testbed.installation import wait_for
+from tests.factories import CAM, L1, NOON, RAL, ad, demand
+
+VIEW = View({CAM: ad(L1), RAL: ad(L1, site=RAL)}, Snapshot({}), demand(), None, NOON)
+
+
+class Hand:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def serving(buckets=None, doorway=None, access=None, behind_proxy=False):
+    asgi = app(
+        lambda: VIEW,
+        CollectorRegistry(),
+        max_age=timedelta(seconds=9),
+        access=access,
+        buckets=buckets,
+        behind_proxy=behind_proxy,
+    )
+    with Server(asgi, doorway=doorway) as server:
+        yield server
+
+
+def ask(server, path="/v1/sites", source="127.0.0.1", **headers):
+    transport = httpx.HTTPTransport(local_address=source)
+    with httpx.Client(transport=transport, trust_env=False, timeout=10) as client:
+        return client.get(server.url + path, headers=headers)
+
+
+def dial(server, source="127.0.0.1") -> socket.socket:
+    address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+    return socket.create_connection(address, 10, (source, 0))
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the server ended it, within ten seconds."""
+    with suppress(ConnectionError):
+        while connection.recv(65536):
+            pass
+    return True
+
+
+# buckets
+
+
+def test_a_burst_then_a_pace_then_a_rest():
+    clock = Hand()
+    buckets = Buckets(2, 3, clock)
+    assert [buckets.wait("a") for _ in range(3)] == [0, 0, 0]
+    assert buckets.wait("a") == pytest.approx(0.5)
+    clock.now += 0.5
+    assert buckets.wait("a") == 0
+    assert buckets.wait("a") > 0
+    clock.now += 1.5
+    assert [buckets.wait("a") for _ in range(3)] == [0, 0, 0]
+
+
+def test_one_asker_takes_nothing_from_another():
+    buckets = Buckets(1, 1, Hand())
+    assert buckets.wait("a") == 0
+    assert buckets.wait("b") == 0
+    assert buckets.wait("a") > 0
+
+
+def test_memory_is_bounded_and_whoever_rests_is_forgotten():
+    clock = Hand()
+    buckets = Buckets(1, 1000, clock)
+    for number in range(2 * MAX_KNOWN):
+        buckets.wait(number)
+    assert len(buckets) == MAX_KNOWN
+    clock.now += 2
+    buckets.wait("new")
+    assert len(buckets) == 1
+
+
+@given(
+    st.floats(0.1, 1000),
+    st.integers(1, 100),
+    st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 10)), max_size=200),
+)
+def test_nobody_gets_more_than_the_burst_and_the_pace_allow(pace, burst, asked):
+    clock = Hand()
+    buckets = Buckets(pace, burst, clock)
+    began, got = clock.now, {"a": 0, "b": 0}
+    for who, pause in asked:
+        clock.now += pause
+        got[who] += buckets.wait(who) == 0
+        assert got[who] <= burst + (clock.now - began) * pace + 1e-6
+
+
+# requests
+
+
+def test_too_many_requests_from_an_address_are_429_with_a_time_to_ask_again():
+    clock = Hand()
+    with serving(Buckets(0.1, 2, clock)) as server:
+        assert [ask(server).status_code for _ in range(2)] == [200, 200]
+        refused = ask(server)
+        assert (refused.status_code, refused.json()["error"]) == (429, "too many requests")
+        assert refused.headers["Retry-After"] == "10"
+        assert ask(server, source="127.0.0.2").status_code == 200
+        clock.now += 10
+        assert ask(server).status_code == 200
+
+
+def test_guessing_tokens_is_limited_too(tmp_path):
+    (tmp_path / "tokens").touch(0o600)
+    with serving(Buckets(0.1, 3, Hand()), access=Access.open(tmp_path / "tokens")) as server:
+        tried = [ask(server, Authorization=f"Bearer guess{n}").status_code for n in range(4)]
+    assert tried == [401, 401, 401, 429]
+
+
+def test_one_token_has_one_bucket_wherever_it_is_used(tmp_path):
+    token, grant = new_token(Role.SITE, CAM, "2026-11-21")
+    other, second = new_token(Role.SITE, RAL, "2026-11-21")
+    (tmp_path / "tokens").write_text(grant.line + second.line)
+    (tmp_path / "tokens").chmod(0o600)
+    with serving(Buckets(0.1, 2, Hand()), access=Access.open(tmp_path / "tokens")) as server:
+
+        def status(number, site, token):
+            path = f"/v1/sites/{site}/ad"
+            return ask(server, path, f"127.0.1.{number}", Authorization=f"Bearer {token}").status_code
+
+        assert [status(number, CAM, token) for number in range(1, 4)] == [200, 200, 429]
+        assert status(4, RAL, other) == 200
+
+
+def test_behind_a_proxy_the_client_it_names_is_counted_and_what_the_client_says_is_not():
+    with serving(Buckets(0.1, 1, Hand()), behind_proxy=True) as server:
+        named = {"X-Forwarded-For": "10.0.0.9, 192.0.2.1"}
+        assert ask(server, **named).status_code == 200
+        assert ask(server, **{"X-Forwarded-For": "10.0.0.8, 192.0.2.1"}).status_code == 429
+        assert ask(server, **{"X-Forwarded-For": "192.0.2.2"}).status_code == 200
+    with serving(Buckets(0.1, 1, Hand())) as server:
+        assert [ask(server, **{"X-Forwarded-For": f"192.0.2.{n}"}).status_code for n in (1, 2)] == [200, 429]
+
+
+def test_an_ipv6_host_has_one_bucket_for_all_of_its_addresses():
+    with serving(Buckets(0.1, 1, Hand()), behind_proxy=True) as server:
+        hosts = [f"2001:db8:0:{net}::{host}" for net in (1, 2) for host in (1, 2)]
+        assert [ask(server, **{"X-Forwarded-For": host}).status_code for host in hosts] == [
+            200,
+            429,
+            200,
+            429,
+        ]
+
+
+def test_the_defaults_let_a_whole_site_ask_at_once():
+    http = HttpOutlet(port=0)
+    assert (http.requests_burst, http.requests_per_second) == (2000, 500)
+    with listener(http, lambda: VIEW, CollectorRegistry()) as server:
+        assert {ask(server, "/healthz").status_code for _ in range(50)} == {200}
+
+
+# connections
+
+
+def quick(cuts, **more) -> Doorway:
+    return Doorway(seconds=0.4, cut=cuts.append, **more)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"])
+def test_a_client_that_does_not_finish_its_request_is_cut(said):
+    cuts = []
+    with serving(doorway=quick(cuts)) as server, dial(server) as silent:
+        silent.sendall(said)
+        assert ended(silent)
+        assert cuts == ["slow"]
+        assert ask(server).status_code == 200
+
+
+def test_a_client_that_drips_its_request_is_cut():
+    cuts = []
+    with serving(doorway=quick(cuts)) as server, dial(server) as dripping:
+        dripping.sendall(b"GET / HTTP/1.1\r\n")
+
+        def dripped() -> bool:
+            with suppress(ConnectionError):
+                dripping.sendall(b"X: y\r\n")
+            return cuts == ["slow"]
+
+        wait_for(dripped, 10, "the end of the client's time")
+
+
+def test_a_client_that_sends_a_body_without_end_is_cut():
+    cuts = []
+    with serving(doorway=quick(cuts)) as server, dial(server) as endless:
+        endless.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert endless.makefile("rb").readline().startswith(b"HTTP/1.1 413 ")
+
+        def sent() -> bool:
+            try:
+                endless.sendall(b"400\r\n" + b"x" * 1024 + b"\r\n")
+            except OSError:
+                return True
+            return False
+
+        wait_for(sent, 10, "the end of the client's time")
+
+
+def test_a_client_that_does_not_take_its_answer_is_cut():
+    async def large(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * (64 << 20)})
+
+    cuts = []
+    with Server(large, doorway=quick(cuts)) as server, dial(server) as deaf:
+        deaf.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        wait_for(lambda: cuts == ["slow"], 10, "the end of the client's time")
+
+
+def test_a_client_that_asks_again_and_again_keeps_its_connection():
+    cuts = []
+    with serving(doorway=quick(cuts)) as server, httpx.Client(trust_env=False) as client:
+        until = time.monotonic() + 1.2
+        while time.monotonic() < until:
+            assert client.get(f"{server.url}/healthz").status_code == 200
+    assert cuts == []
+
+
+def test_connections_beyond_the_most_are_cut_and_answered_again_when_others_leave():
+    cuts = []
+    with serving(doorway=Doorway(most=4, most_each=4, seconds=60, cut=cuts.append)) as server:
+        held = [dial(server, f"127.0.0.{2 + n}") for n in range(4)]
+        for each in held:  # known to the server once it answered
+            each.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert each.recv(9) == b"HTTP/1.1 "
+        with dial(server) as late:
+            assert ended(late)
+        assert cuts == ["full"]
+        held.pop().close()
+        wait_for(lambda: _answered(server), 10, "the place that was left")
+        for each in held:
+            each.close()
+
+
+def test_one_address_cannot_take_all_connections():
+    cuts = []
+    with serving(doorway=Doorway(most=10, most_each=2, seconds=60, cut=cuts.append)) as server:
+        held = [dial(server, "127.0.0.2") for _ in range(2)]
+        for each in held:
+            each.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert each.recv(9) == b"HTTP/1.1 "
+        with dial(server, "127.0.0.2") as third:
+            assert ended(third)
+        assert ask(server).status_code == 200
+        for each in held:
+            each.close()
+
+
+def _answered(server) -> bool:
+    try:
+        return ask(server, "/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_cut_connections_are_counted_in_the_metrics():
+    registry = CollectorRegistry()
+    http = HttpOutlet(port=0, request_seconds=1)
+    with listener(http, lambda: VIEW, registry) as server:
+        assert 'hydrator_http_connections_cut_total{why="slow"} 0.0' in ask(server, "/metrics").text
+        with dial(server) as silent:
+            assert ended(silent)
+        assert 'hydrator_http_connections_cut_total{why="slow"} 1.0' in ask(server, "/metrics").text
