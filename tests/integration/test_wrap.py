@@ -157,6 +157,29 @@ def test_each_node_of_a_dag_runs_with_its_own_datasets(desk):
     assert (desk.folder / "x.dag").read_text() == dag
 
 
+def test_the_nodes_of_a_splice_and_of_a_sub_dag_run_with_their_own_datasets(desk):
+    node = "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nlog = node.log\nqueue\n"
+    for folder in (".", "below", "apart"):
+        (desk.folder / folder).mkdir(exist_ok=True)
+        (desk.folder / folder).chmod(0o777)
+        desk.write(f"{folder}/node.sub", node)
+    desk.write("x.dag", "JOB A node.sub\nSPLICE S s.dag DIR below\nSUBDAG EXTERNAL D d.dag DIR apart\n")
+    desk.write("below/s.dag", "JOB B node.sub\n")
+    desk.write("apart/d.dag", "JOB C node.sub\n")
+    words = [word for node in ("A", "S+B", "D+C") for word in ("-d", f"{node}=lofar:{node[-1]}")]
+    done = desk.hydrator("wrap", *words, "--", "condor_submit_dag", "-f", "x.dag")
+    assert done.returncode == 0, done.stderr
+    nodes = f'JobUniverse == 5 && regexp("^{desk.folder}", Iwd)'
+    desk.pool.wait(lambda: len(desk.pool.history(nodes, "DAGNodeName")) == 3, 120, "all nodes to end")
+    ran = desk.pool.history(nodes, "DAGNodeName", "RequiredDatasets")
+    assert {job["DAGNodeName"]: job["RequiredDatasets"] for job in ran} == {
+        "A": ["lofar:A"],
+        "S+B": ["lofar:B"],
+        "C": ["lofar:C"],
+    }
+    assert (desk.folder / "below" / "s.dag").read_text() == "JOB B node.sub\n"
+
+
 def queued(desk: Desk, terse: str) -> list[dict[str, object]]:
     """The jobs that ``condor_submit -terse`` announced."""
     cluster = int(terse.partition(".")[0])

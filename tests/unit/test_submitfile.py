@@ -318,3 +318,120 @@ def test_nodes_are_read_from_the_dags_folder_where_dagman_does_so(tmp_path):
     away = hydrator("wrap", "-d", "o:1", "--", str(tool), "d/x.dag", cwd=tmp_path)
     assert away.stdout.decode().splitlines() == ["d/x.hydrator.dag"]
     assert b"node A (a.sub): its file cannot be read" in away.stderr
+
+
+# --- DAGs that bring in others
+
+
+@pytest.fixture
+def nested(tmp_path) -> Path:
+    """A DAG that brings in others in each way there is; nodes R, S+A, S+T+B, D+C and I."""
+    for folder in ("sub", "deep"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "root.dag").write_bytes(
+        b"# all\r\nJOB R n.sub\r\nSPLICE  S   s.dag DIR sub # x\r\nSUBDAG EXTERNAL D d.dag DIR deep\r\n"
+        b"INCLUDE i.inc\r\nPARENT R CHILD S D\r\n"
+    )
+    (tmp_path / "sub" / "s.dag").write_text("JOB A n.sub\nSPLICE T t.dag\n")
+    (tmp_path / "sub" / "t.dag").write_text("JOB B n.sub\n")
+    (tmp_path / "deep" / "d.dag").write_text("JOB C n.sub\n")
+    (tmp_path / "i.inc").write_text("JOB I n.sub\n")
+    for folder in (".", "sub", "deep"):
+        (tmp_path / folder / "n.sub").write_text("executable = x\nqueue\n")
+    tool = tmp_path / "condor_submit_dag"
+    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    tool.chmod(0o755)
+    return tmp_path
+
+
+def wrapped(folder: Path, *options: str, dag: str = "root.dag") -> subprocess.CompletedProcess[bytes]:
+    return hydrator("wrap", *options, "--", str(folder / "condor_submit_dag"), dag, cwd=folder)
+
+
+def test_wrap_follows_splices_sub_dags_and_included_files_and_changes_no_other_byte(nested):
+    before = {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()}
+    done = wrapped(nested, *[w for n in ("R", "S+A", "S+T+B", "D+C", "I") for w in ("-d", f"{n}=o:{n[-1]}")])
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == b"root.hydrator.dag\n"
+    root = (nested / "root.hydrator.dag").read_bytes()
+    expected = before[nested / "root.dag"].replace(b"s.dag", b"s.S.hydrator.dag")
+    expected = expected.replace(b"d.dag", b"d.D.hydrator.dag").replace(b"i.inc", b"i.inc.hydrator.dag")
+    assert root == expected + b'VARS R +RequiredDatasets="{\\"o:R\\"}"\r\n'
+    splice = "SPLICE T t.S-T.hydrator.dag"
+    copies = {
+        "sub/s.S.hydrator.dag": f'JOB A n.sub\n{splice}\nVARS A +RequiredDatasets="{{\\"o:A\\"}}"\n',
+        "sub/t.S-T.hydrator.dag": 'JOB B n.sub\nVARS B +RequiredDatasets="{\\"o:B\\"}"\n',
+        "deep/d.D.hydrator.dag": 'JOB C n.sub\nVARS C +RequiredDatasets="{\\"o:C\\"}"\n',
+        "i.inc.hydrator.dag": 'JOB I n.sub\nVARS I +RequiredDatasets="{\\"o:I\\"}"\n',
+    }
+    assert {name: (nested / name).read_text() for name in copies} == copies
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_what_gets_nothing_is_not_copied(nested):
+    done = wrapped(nested, "-d", "S+T+B=o:1")
+    assert done.returncode == 0, done.stderr
+    assert not (nested / "deep" / "d.D.hydrator.dag").exists()
+    assert b"d.dag DIR deep" in (nested / "root.hydrator.dag").read_bytes()
+    assert b"no dataset is known for node C" in done.stderr
+
+
+def test_a_dag_spliced_twice_has_a_copy_for_each(tmp_path, nested):
+    (nested / "two.dag").write_text("SPLICE x.dag x.dag\nSPLICE Y x.dag\n")
+    (nested / "x.dag").write_text("JOB A n.sub\n")
+    done = wrapped(nested, "-d", "x.dag+A=o:1", "-d", "Y+A=o:2", dag="two.dag")
+    assert done.returncode == 0, done.stderr
+    assert (nested / "two.hydrator.dag").read_text() == (
+        "SPLICE x.dag x.x.dag.hydrator.dag\nSPLICE Y x.Y.hydrator.dag\n"
+    )
+    assert "o:1" in (nested / "x.x.dag.hydrator.dag").read_text()
+    assert "o:2" in (nested / "x.Y.hydrator.dag").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "told"),
+    [
+        (("sub/t.dag", None), ("-d", "o:1"), "cannot read"),
+        (("sub/t.dag", "SPLICE U t.dag\n"), ("-d", "o:1"), "brings itself in again"),
+        (("i.inc", "INCLUDE root.dag\n"), ("-d", "o:1"), "brings itself in again"),
+        (None, ("-d", "S+Z=o:1"), "the DAG has no node S+Z"),
+        (None, ("--gpu", "S+Z=prefer"), "the DAG has no node S+Z"),
+        (None, ("--gpu", "maybe"), "say no, prefer or require"),
+        (
+            ("sub/n.sub", 'executable = x\n+RequiredDatasets = {"a b"}\nqueue\n'),
+            ("-d", "o:1"),
+            "node B (n.sub)",
+        ),
+        (None, (), "which datasets?"),
+    ],
+)
+def test_a_nested_dag_that_cannot_be_followed_is_one_sentence_and_nothing_is_submitted(
+    nested, change, options, told
+):
+    if change:
+        name, text = change
+        (nested / name).unlink() if text is None else (nested / name).write_text(text)
+    done = wrapped(nested, *options)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert told in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+
+
+def test_the_gpu_of_a_node_goes_behind_its_submit_description(nested):
+    done = wrapped(nested, "--gpu", "S+A=prefer")
+    assert done.returncode == 0, done.stderr
+    added = (nested / "sub" / "s.S.hydrator.dag").read_text().splitlines()[2:]
+    assert 'VARS A APPEND requirements="($(requirements:true)) && TARGET.Cpus >= MY.RequestCpus"' in added
+    assert all(line.startswith("VARS A APPEND ") for line in added)
+
+
+def test_the_gpu_of_a_submit_file_comes_by_the_command_line(tmp_path):
+    (tmp_path / "x.sub").write_text("executable = a\nqueue\n")
+    tool = tmp_path / "condor_submit"
+    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    tool.chmod(0o755)
+    done = hydrator("wrap", "--gpu", "prefer", "--", str(tool), "x.sub", cwd=tmp_path)
+    words = done.stdout.decode().splitlines()
+    assert words[::2][:-1] == ["-append"] * (len(words) // 2)
+    assert "request_cpus = ((TARGET.GPUs >= 1) =?= true) ? 4 : 16" in words
+    assert words[-1] == "x.sub"
