@@ -448,7 +448,8 @@ def _cross_checks(data: Mapping[str, Any]) -> list[str]:
     """What one key alone cannot show; *data* may be wrong in any other way."""
     problems: list[str] = []
     catalogues = data.get("catalogue")
-    if not catalogues:
+    submit = data.get("submit")
+    if not catalogues and not (isinstance(submit, dict) and submit.get("daemon_url")):
         problems.append('catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"')
     elif isinstance(catalogues, list):
         names = [c.get("name", c.get("type")) for c in catalogues if isinstance(c, dict)]

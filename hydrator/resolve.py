@@ -141,11 +141,17 @@ def _matched(search: str, known: Iterable[str], settings: Settings) -> list[str]
     return [f"{folder}/{base}" if folder else base for base in sorted(bases)]
 
 
-def resolve(names: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]) -> Resolution:
+def resolve(
+    names: Sequence[str],
+    settings: Settings,
+    catalogues: Sequence[Catalogue],
+    witnesses: Sequence[Catalogue] = (),
+) -> Resolution:
     """Find the DID of each of *names*, and ask the catalogues about all of them at once.
 
     A DID that no catalogue holds anywhere is unknown, where all answered;
-    where one did not, it is unchecked.
+    where one did not, it is unchecked. *witnesses* are asked where datasets
+    are, but not which there are: a daemon knows only what jobs asked it for.
 
     Raises:
         ConfigError: the table or a pattern of the configuration makes what is no DID, or is no pattern.
@@ -166,7 +172,7 @@ def resolve(names: Sequence[str], settings: Settings, catalogues: Sequence[Catal
                 why = "no catalogue has a dataset of that name"
                 away = f"; {' and '.join(sorted(unreachable))} could not be asked" if unreachable else ""
                 unknown[name] = f"{why}{away}; add it to [submit].names or a pattern to [submit].patterns"
-    answers = read_all(catalogues, frozenset(chosen.values()))
+    answers = read_all([*catalogues, *witnesses], frozenset(chosen.values()))
     unreachable |= {name: a.reason for name, a in answers.items() if isinstance(a, Unseen)}
     readings = _readings(answers)
     unchecked = set()

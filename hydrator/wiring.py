@@ -52,6 +52,8 @@ class Parts:
     register: Register | None = None
 
     def cycle(self, state: State, store: Store | None, clock: Clock) -> Cycle:
+        if not self.catalogues:  # such a configuration is for hosts that only submit
+            raise ConfigError(['catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"'])
         return Cycle(
             catalogues=self.catalogues,
             queues=self.queues,
@@ -67,6 +69,25 @@ class Parts:
             catalogue.close()
         if self.client:
             self.client.close()
+
+
+def witnesses(settings: Settings) -> tuple[Catalogue, ...]:
+    """The daemon, where [submit] says where it answers: it can be read like a catalogue, not searched.
+
+    Raises:
+        ConfigError: a secret would be sent in the clear, or a file of it cannot be read.
+    """
+    submit = settings.submit
+    if not submit.daemon_url:
+        return ()
+    from adapters.daemon import DaemonCatalogue
+
+    secret = bool(submit.token_file or settings.private.patterns)
+    return (
+        DaemonCatalogue(
+            submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert, secret=secret
+        ),
+    )
 
 
 def condor_client(settings: Settings) -> CondorClient:

@@ -111,7 +111,7 @@ def command(
     )
     wish = _checked(settings, asked)
     read = rapthor.parse(_content(parset), str(parset))
-    resolution, facts, now = _known(read, settings, allow_unknown=allow_unknown)
+    resolution, facts, now = _known(read, settings, allow_unknown=allow_unknown, dry_run=dry_run)
     dids = [did for _, did in resolution.pairs]
     label = rapthor.run_name(name or parset.stem)
     unique = label if name else f"{label}-{int(now.timestamp())}"
@@ -120,7 +120,7 @@ def command(
     if dry_run:
         fetches = settings.submit.stage_in is not None
         sites = rapthor.outlook(run, facts, paths, now=now.timestamp(), fetches=fetches)
-        _show(sites, run, as_json=as_json)
+        _show(sites, run, _asked(resolution), as_json=as_json)
         return
     names = exchanged(frozenset(dids), settings)
     private = [did for did in dids if names[did] != did]
@@ -262,12 +262,16 @@ def _content(parset: Path) -> bytes:
 
 
 def _known(
-    read: "Parset", settings: "Settings", *, allow_unknown: bool
+    read: "Parset", settings: "Settings", *, allow_unknown: bool, dry_run: bool
 ) -> "tuple[Resolution, Mapping[Site, SiteFacts], datetime]":
-    """The measurement sets as datasets, and what is held true of them now."""
-    from ..resolve import expand, resolve
-    from ..wiring import assemble, system_clock
+    """The measurement sets as datasets, and what is held true of them now.
 
+    The daemon is asked for a dry run, and where there is no catalogue to ask.
+    """
+    from ..resolve import expand, resolve
+    from ..wiring import assemble, system_clock, witnesses
+
+    daemon = witnesses(settings) if dry_run or not settings.catalogue else ()
     parts = assemble(settings, system_clock)
     try:
         found = expand(read.searches, _local, settings, parts.catalogues)
@@ -279,10 +283,12 @@ def _known(
             _refuse([*away, *nothing], status=1 if away else 2)
         _refuse([text for s in read.searches if not _local(s) and (text := read.not_a_list(s))])
         _judge_absent(away, allow_unknown=allow_unknown)
-        resolution = resolve(found.names, settings, parts.catalogues)
+        resolution = resolve(found.names, settings, parts.catalogues, daemon)
         now = system_clock()
     finally:
         parts.close()
+        for witness in daemon:
+            witness.close()
     _judge(resolution, allow_unknown=allow_unknown)
     return resolution, _facts(settings, resolution, now), now
 
@@ -483,10 +489,25 @@ def _submit(folder: Path, file: str) -> None:
 # --- what is shown ------------------------------------------------------------------------------------
 
 
-def _show(sites: "Sequence[Outlook]", run: "Run", *, as_json: bool) -> None:
-    """Which sites would match now."""
+def _asked(resolution: "Resolution") -> dict[str, str]:
+    """By catalogue (the daemon among them), what it said of the datasets as a whole."""
+    from ..model import Unseen
+
+    told = {}
+    for name, answer in resolution.answers.items():
+        if isinstance(answer, Unseen):
+            told[name] = answer.reason
+        else:
+            unseen = sum(isinstance(reading, Unseen) for reading in answer.readings.values())
+            told[name] = f"could not say of {unseen} of {len(answer.readings)}" if unseen else "answered"
+    return told
+
+
+def _show(sites: "Sequence[Outlook]", run: "Run", asked: Mapping[str, str], *, as_json: bool) -> None:
+    """Which sites would match now, and who said so."""
     if as_json:
-        print(json.dumps({"run": run.name, "datasets": len(set(run.dids)), "sites": _rows(sites)}, indent=2))
+        body = {"run": run.name, "datasets": len(set(run.dids)), "asked": asked, "sites": _rows(sites)}
+        print(json.dumps(body, indent=2))
         return
     from rich.table import Table
 
@@ -507,6 +528,7 @@ def _show(sites: "Sequence[Outlook]", run: "Run", *, as_json: bool) -> None:
     total = sum(run.sizes.values()) if len(run.sizes) == len(set(run.dids)) else None
     size = "sizes not all known" if total is None else f"{total:,} bytes"
     print(f"{len(set(run.dids))} datasets, {size}, mode {run.wish.mode}")
+    print("asked: " + "; ".join(f"{name} ({said})" for name, said in asked.items()))
 
 
 def _verdict(site: "Outlook") -> str:

@@ -7,7 +7,7 @@ usage or configuration. So a script can tell "not now" from "not known".
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum
@@ -57,6 +57,8 @@ class Asked:
     now: datetime
     unread: str | None = None
     privacy: Privacy = field(default_factory=Privacy)
+    learn: Callable[[frozenset[Did]], Beliefs | None] | None = None
+    """Asks somebody else where the daemon's state cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ def why(
             now,
             unread,
             privacy(settings),
+            lambda dids: _from_the_daemon(settings, dids, now),
         )
         if job:
             found = ask_job(asked, int(job[1]), None if job[2] is None else int(job[2]), schedd)
@@ -151,7 +154,10 @@ def _judged(asked: Asked, schedd: str, row: Mapping[str, Any]) -> Answer:
         return explain(job, (), None, now=asked.now)
     judged = asked.pool.judge(row["ad"], facts_wanted(job.datasets), asked.site_attributes, whole=[HERE])
     groups = groups_from(judged, job.datasets)
-    return explain(with_requests(job, judged), groups, asked.beliefs, now=asked.now)
+    beliefs = asked.beliefs
+    if beliefs is None and asked.learn and job.datasets:
+        beliefs = asked.learn(frozenset(job.datasets))
+    return explain(with_requests(job, judged), groups, beliefs, now=asked.now)
 
 
 def _ended(
@@ -217,17 +223,19 @@ def _before_submitting(
 ) -> Answer:
     """What the pool and the catalogues say of datasets; *names* has, by DID, what the pool calls them."""
     from ..exchange import Exchanged
-    from ..wiring import assemble, pool_policy, system_clock
+    from ..wiring import assemble, pool_policy, system_clock, witnesses
 
     dids = sorted(names.values())
     beliefs = asked.beliefs or Beliefs(asked.now, Snapshot({}))
     if new := frozenset(dids) - beliefs.demanded:
-        parts = assemble(settings, system_clock)
+        parts, daemon = assemble(settings, system_clock), witnesses(settings)
         known = [Exchanged(catalogue, names) for catalogue in parts.catalogues]
         try:
-            beliefs = with_news(beliefs, known, new, bound=settings.daemon.bound)
+            beliefs = with_news(beliefs, [*known, *daemon], new, bound=settings.daemon.bound)
         finally:
             parts.close()
+            for witness in daemon:
+                witness.close()
     return ask_dids(
         replace(asked, beliefs=beliefs),
         dids,
@@ -249,6 +257,20 @@ def ask_dids(asked: Asked, dids: Sequence[Did], site: Site | None, *, max_age: i
     judged = asked.pool.judge(ad, facts_wanted(dids), asked.site_attributes, whole=[HERE])
     job = Job("", "", 1, None, tuple(dids), max_age=max_age)
     return foresee(job, groups_from(judged, dids), asked.beliefs, now=asked.now, only=site)
+
+
+def _from_the_daemon(settings: Any, dids: frozenset[Did], now: datetime) -> Beliefs | None:  # noqa: ANN401
+    """What the daemon says over HTTP of *dids*; None where [submit] does not say where it answers."""
+    from ..wiring import witnesses
+
+    daemon = witnesses(settings)
+    if not daemon:
+        return None
+    try:
+        return with_news(Beliefs(now, Snapshot({}), dids), daemon, dids, bound=settings.daemon.bound)
+    finally:
+        for witness in daemon:
+            witness.close()
 
 
 def with_news(
@@ -299,6 +321,8 @@ def _beliefs(settings: Any, now: datetime) -> tuple[Beliefs | None, str | None]:
         with Store.open_to_read(settings.daemon.state_dir) as store:
             known = Known.of(store, by, now=now)
     except StateError as error:
+        if settings.submit.daemon_url:
+            return None, None  # it is asked over HTTP, once the datasets are known
         return None, f"what the daemon knows is not told here, the slots alone speak: {error}"
     left_out = {
         site: frozenset(did for want in draft.left_out for did in want.dids)

@@ -316,6 +316,36 @@ def test_a_dry_run_shows_what_would_match_now(installed, folder):
     assert 0 <= shown["UK"]["facts_age_seconds"] < 60
 
 
+def test_a_host_that_knows_only_where_the_daemon_answers_gets_the_same_dry_run(installed, folder):
+    installed.catalogue.add("web_1.ms", 100, "UK", "AU")
+    installed.catalogue.add("web_2.ms", 300, "UK")
+    keeper = installed.submit(["lofar:web_1.ms", "lofar:web_2.ms"], more="hold = true")
+    knows = lambda: installed.states_at("UK").get("lofar:web_2.ms") == "AVAILABLE"  # noqa: E731
+    installed.pool.wait(knows, 60, "the daemon to have been asked for them")
+    config = folder / "submit-only.toml"
+    config.write_text(
+        f'[daemon]\nstate_dir = "{folder}/none"\ndefault_scope = "lofar"\n[submit]\n'
+        f'daemon_url = "{installed.url}"\n'
+        f'[htcondor]\nconfig_file = "{installed.pool.client_config}"\n'
+        '[[storage]]\nsite = "UK"\nprefix = "/data"\n'
+    )
+    (folder / "web.parset").write_text(EXAMPLE.format(input_ms="[web_1.ms, web_2.ms]"))
+    options = ("--dry-run", "--json", "--config", str(config))
+    said = json.loads(installed.run("submit", "rapthor", str(folder / "web.parset"), *options).stdout)
+    assert said["asked"] == {f"daemon {installed.url}": "answered"}
+    shown = {site["site"]: (site["matches"], site["bytes_local"]) for site in said["sites"]}
+    assert shown == {"UK": (True, 400), "AU": (False, 100), "NL": (False, 0)}
+    assert said["sites"][1]["missing"] == {"lofar:web_2.ms": "absent"}
+    assert 0 <= said["sites"][0]["facts_age_seconds"] < 120
+    new = refused(installed, folder, "never_asked.ms", "--config", str(config), "--as", "ad")
+    assert new[0] == 1
+    assert "could not be looked up" in new[1]
+    run = installed.run("run", "--config", str(config), check=False)
+    assert run.returncode == 2
+    assert "catalogue: there is none" in run.stderr
+    installed.pool.run("condor_rm", str(keeper), user="alice")
+
+
 @pytest.fixture(scope="module")
 def big_run(installed: Installation) -> Installation:
     for name in SUB_BANDS:

@@ -1,0 +1,203 @@
+"""What a running daemon knows, asked over HTTP by a host that has neither its state nor its catalogues.
+
+It reads like a catalogue, second-hand: a dataset that nobody asked the daemon
+for is Unseen, not absent, and it lists nothing, since it knows only part.
+"""
+
+import ipaddress
+import ssl
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from hydrator.errors import (
+    CatalogueDenied,
+    CatalogueError,
+    CatalogueGarbled,
+    CatalogueUnreachable,
+    ConfigError,
+)
+from hydrator.model import (
+    DatasetState,
+    Did,
+    Reading,
+    Replica,
+    ReplicaState,
+    Seen,
+    Site,
+    Survey,
+    Unseen,
+    from_unix,
+    parse_did,
+)
+
+NOT_ASKED = "no job has asked the daemon for it yet"
+_QUERY_BYTES = 6000
+"""Of one question; the daemon takes 8192 bytes of URL."""
+_TIMEOUT_SECONDS = 15.0
+_RECORDED = {
+    DatasetState.AVAILABLE: ReplicaState.COMPLETE,
+    DatasetState.STAGING: ReplicaState.INCOMING,
+    DatasetState.PARTIAL: ReplicaState.PARTIAL,
+    DatasetState.NEARLINE: ReplicaState.ON_TAPE,
+    DatasetState.STUCK: ReplicaState.STUCK,
+}
+
+
+class DaemonCatalogue:
+    """The daemon at *url*, as a catalogue that can be read and not searched.
+
+    Args:
+        url: ``https://…``, or ``http://`` for this very machine or without a token.
+        token_file: a file with a bearer token, for a daemon that asks for one.
+        ca_cert: who signed the daemon's certificate; None: whom the system trusts.
+        secret: whether the questions themselves are secret: private datasets.
+        transport: for tests.
+
+    Raises:
+        ConfigError: a secret would be sent in the clear, or a file cannot be read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token_file: Path | None = None,
+        ca_cert: Path | None = None,
+        secret: bool = False,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.name = f"daemon {url}"
+        self._url = url.rstrip("/")
+        near = _near(url)
+        if (secret or token_file) and urlsplit(url).scheme != "https" and not near:
+            what = "our token" if token_file else "names of private datasets"
+            raise ConfigError([f"submit.daemon_url: {url} would show {what} on the way; use https"])
+        self._client = httpx.Client(
+            headers={"Authorization": f"Bearer {_token(token_file)}"} if token_file else {},
+            verify=_trusted(ca_cert) if ca_cert else True,
+            timeout=_TIMEOUT_SECONDS,
+            trust_env=not near,
+            transport=transport,
+        )
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """What the daemon holds true of each of *dids*, each with the age of its oldest fact.
+
+        Raises:
+            CatalogueError: the daemon could not be asked, or does not answer as one.
+        """
+        rows: list[Mapping[str, Any]] = []
+        try:
+            answer = self._asked("/v1/sites")
+            sites, times = {Site(str(row["site"])) for row in answer["sites"]}, [answer["now"]]
+            for query in _queries(sorted(dids)):
+                answer = self._asked(f"/v1/datasets?{query}")
+                times.append(answer["now"])
+                rows += answer["datasets"]
+            at = from_unix(min(times))
+            readings = {parse_did(str(row["did"])): _reading(row, at) for row in rows}
+        except (LookupError, TypeError, ValueError) as wrong:
+            raise CatalogueGarbled(self.name, f"it does not answer as our daemon does: {wrong!r}") from wrong
+        sites |= {
+            replica.site for one in readings.values() if isinstance(one, Seen) for replica in one.replicas
+        }
+        left = Unseen("the daemon left it out of its answer")
+        return Survey(self.name, at, frozenset(sites), {did: readings.get(did, left) for did in dids})
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:  # noqa: ARG002 - the promise has it
+        """It cannot be searched.
+
+        Raises:
+            CatalogueError: always; the daemon knows only what jobs have asked for.
+        """
+        raise CatalogueUnreachable(self.name, "it knows only what jobs have asked for, so it lists nothing")
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._client.close()
+
+    def _asked(self, path: str) -> Any:  # noqa: ANN401 - JSON
+        try:
+            answer = self._client.get(self._url + path)
+        except httpx.HTTPError as error:
+            raise CatalogueUnreachable(self.name, str(error) or type(error).__name__) from None
+        if answer.status_code == 200:
+            return answer.json()
+        raise self._refused(answer)
+
+    def _refused(self, answer: httpx.Response) -> CatalogueError:
+        try:
+            why = str(answer.json()["detail"])[:300]
+        except (LookupError, TypeError, ValueError):
+            why = "no reason given"
+        text = f"{why} (status {answer.status_code})"
+        if answer.status_code in (401, 403):
+            return CatalogueDenied(self.name, f"{text}; see submit.token_file")
+        return CatalogueUnreachable(self.name, text)
+
+
+def _reading(row: Mapping[str, Any], at: datetime) -> Reading:
+    """One row of GET /v1/datasets of *at*; a site whose fact is too old to tell counts as not looked at."""
+    facts: Sequence[Mapping[str, Any]] = row["sites"]
+    if not facts and row["unseen"]:
+        return Unseen(str(row["unseen"]))
+    if not facts and not row["demanded"]:
+        return Unseen(NOT_ASKED)
+    did = parse_did(str(row["did"]))
+    told = [fact for fact in facts if fact["state"] in set(_RECORDED)]
+    return Seen(
+        at=min([from_unix(int(fact["as_of"])) for fact in told], default=at),
+        replicas=tuple(_replica(did, fact) for fact in told),
+        bytes_total=None if row["bytes"] is None else int(row["bytes"]),
+        blind=frozenset(Site(str(fact["site"])) for fact in facts if fact not in told),
+        twins=frozenset(parse_did(str(other)) for other in row["clashes_with"]),
+    )
+
+
+def _replica(did: Did, fact: Mapping[str, Any]) -> Replica:
+    fraction = fact["fraction"]
+    state = _RECORDED[DatasetState(fact["state"])]
+    return Replica(did, Site(str(fact["site"])), state, None if fraction is None else float(fraction))
+
+
+def _queries(dids: Iterable[Did]) -> Iterator[str]:
+    """Questions for *dids*, none longer than the daemon takes."""
+    query = ""
+    for did in dids:
+        part = f"did={quote(did, safe=':/')}"
+        if query and len(query) + len(part) + 1 > _QUERY_BYTES:
+            yield query
+            query = ""
+        query = f"{query}&{part}" if query else part
+    if query:
+        yield query
+
+
+def _near(url: str) -> bool:
+    """Is *url* on this very machine?"""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _token(file: Path) -> str:
+    try:
+        return file.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it holds no token"
+        raise ConfigError([f"submit.token_file {file}: {why}"]) from error
+
+
+def _trusted(file: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=str(file))
+    except OSError as error:  # SSLError among them
+        raise ConfigError([f"submit.ca_cert {file}: {error.strerror or error}"]) from error

@@ -1,0 +1,172 @@
+"""The daemon as a witness over HTTP: what it knows, what it was not asked, and when it cannot say."""
+
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapters.daemon import NOT_ASKED, DaemonCatalogue
+from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, ConfigError
+from hydrator.model import (
+    DatasetState,
+    Demand,
+    Did,
+    Fact,
+    Origin,
+    ReplicaState,
+    Seen,
+    Site,
+    SiteFacts,
+    Snapshot,
+    Survey,
+    Unseen,
+    Want,
+)  # fmt: skip
+from hydrator.serve import View, app
+from hydrator.server import Server
+from tests.factories import CAM, L1, L2, NOON, RAL
+
+URL = "https://hydrator.example.org"
+
+
+class Daemon:
+    """What the daemon serves, on a socket of this machine; remembers how often it was looked at."""
+
+    def __init__(self, shown: View) -> None:
+        self.looks = 0
+        self._shown = shown
+        self._server = Server(app(self._look, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0)
+
+    def _look(self) -> View:
+        self.looks += 1
+        return self._shown
+
+    def read(self, *dids: Did) -> Survey:
+        with self._server as running:
+            assert running.url
+            catalogue = DaemonCatalogue(running.url)
+            try:
+                return catalogue.read(frozenset(dids))
+            finally:
+                catalogue.close()
+
+
+def view(*, wanted: tuple[Did, ...] = (L1, L2), unseen: dict[Did, str] | None = None, **sites: dict) -> View:
+    facts = {Site(name): SiteFacts(NOON, known) for name, known in sites.items()}
+    demand = Demand((Want(wanted, 1, Origin.JOB, NOON),))
+    snapshot = Snapshot(facts, unseen or {}, bytes_total={L1: 100})
+    return View({}, snapshot, demand, None, NOON + timedelta(minutes=5))
+
+
+def fact(state: DatasetState, minutes: int = 1, fraction: float | None = None) -> Fact:
+    return Fact(state, NOON - timedelta(minutes=minutes), fraction)
+
+
+def test_it_says_where_each_dataset_is_with_the_age_of_the_oldest_fact():
+    shown = view(CAM={L1: fact(DatasetState.AVAILABLE, 9)}, RAL={L1: fact(DatasetState.STAGING, 1, 0.5)})
+    survey = Daemon(shown).read(L1)
+    reading = survey.readings[L1]
+    assert isinstance(reading, Seen)
+    assert reading.at == NOON - timedelta(minutes=9)
+    assert reading.bytes_total == 100
+    assert {(r.site, r.state, r.fraction) for r in reading.replicas} == {
+        (CAM, ReplicaState.COMPLETE, None),
+        (RAL, ReplicaState.INCOMING, 0.5),
+    }
+    assert survey.sites == {CAM, RAL}
+    assert survey.at == NOON + timedelta(minutes=5)
+
+
+@pytest.mark.parametrize("state", [state for state in DatasetState if state is not DatasetState.UNKNOWN])
+def test_each_state_comes_back_as_the_daemon_would_conclude_it(state):
+    from hydrator.snapshot import Memory, remember, snapshot
+
+    answer = Daemon(view(CAM={L1: fact(state)})).read(L1)
+    now = NOON + timedelta(minutes=5)
+    memory = remember(Memory(), answer, frozenset({L1}), now=now)
+    folded = snapshot({"daemon": memory}, frozenset({L1}), now=now, bound=timedelta(hours=6))
+    assert folded.sites[CAM].facts[L1].state is state
+
+
+def test_what_nobody_asked_the_daemon_for_is_unseen_and_not_absent():
+    readings = Daemon(view(wanted=(L1,), CAM={})).read(L1, L2).readings
+    assert readings[L2] == Unseen(NOT_ASKED)
+    assert isinstance(readings[L1], Seen)
+    assert readings[L1].replicas == ()
+
+
+def test_what_the_daemon_could_not_ask_about_is_unseen_with_its_reason():
+    readings = Daemon(view(unseen={L1: "rucio: timeout"}, CAM={})).read(L1).readings
+    assert readings[L1] == Unseen("rucio: timeout")
+
+
+def test_a_fact_that_grew_too_old_is_a_site_not_looked_at():
+    shown = view(CAM={L1: fact(DatasetState.UNKNOWN, 600)}, RAL={L1: fact(DatasetState.AVAILABLE)})
+    reading = Daemon(shown).read(L1).readings[L1]
+    assert isinstance(reading, Seen)
+    assert reading.blind == {CAM}
+    assert [replica.site for replica in reading.replicas] == [RAL]
+
+
+def test_many_datasets_are_asked_for_in_questions_that_the_daemon_takes():
+    many = frozenset(Did(f"lofar:{'x' * 100}{number}") for number in range(244))
+    daemon = Daemon(view(wanted=tuple(many), CAM={}))
+    survey = daemon.read(*many)
+    assert set(survey.readings) == many
+    assert all(isinstance(reading, Seen) for reading in survey.readings.values())
+    assert daemon.looks == 6
+
+
+def test_it_lists_nothing_since_it_knows_only_part():
+    with pytest.raises(CatalogueError, match="only what jobs have asked for"):
+        DaemonCatalogue(URL).find(["*"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "told"),
+    [
+        (httpx.Response(401, json={"detail": "a token is needed"}), CatalogueDenied, "a token is needed"),
+        (httpx.Response(503, json={"detail": "not ready"}), CatalogueError, "not ready (status 503)"),
+        (httpx.Response(502, text="<html>"), CatalogueError, "status 502"),
+        (httpx.Response(200, text="<html>"), CatalogueGarbled, "does not answer as our daemon does"),
+        (httpx.Response(200, json={"sites": 1}), CatalogueGarbled, "does not answer as our daemon does"),
+        (httpx.ConnectError("refused"), CatalogueError, "refused"),
+    ],
+)
+def test_a_daemon_that_cannot_say_is_an_error_and_no_empty_answer(answer, error, told):
+    def handle(_: httpx.Request) -> httpx.Response:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    catalogue = DaemonCatalogue(URL, transport=httpx.MockTransport(handle))
+    with pytest.raises(error) as failed:
+        catalogue.read({L1})
+    assert told in str(failed.value)
+    catalogue.close()
+
+
+def test_the_token_goes_along_and_never_in_the_clear(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    asked = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers["Authorization"])
+        return httpx.Response(200, json={"sites": [], "datasets": [], "now": 1})
+
+    DaemonCatalogue(URL, token_file=token, transport=httpx.MockTransport(handle)).read({L1})
+    assert asked == ["Bearer s3cret"] * 2
+    for options in ({"token_file": token}, {"secret": True}):
+        with pytest.raises(ConfigError, match="use https"):
+            DaemonCatalogue("http://hydrator.example.org", **options)
+    DaemonCatalogue("http://127.0.0.1:8471", token_file=token).close()
+
+
+@pytest.mark.parametrize("key", ["token_file", "ca_cert"])
+def test_a_file_that_cannot_be_read_is_told_by_its_key(tmp_path, key):
+    options: Any = {key: tmp_path / "gone"}
+    with pytest.raises(ConfigError, match=f"submit.{key} .*No such file"):
+        DaemonCatalogue(URL, **options)
