@@ -8,7 +8,7 @@ import importlib.metadata
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -84,6 +84,7 @@ class Examined:
     slot_attributes: Sequence[str]
     ad_folder: Path | None
     advertises: bool
+    held: Mapping[Site, str] = field(default_factory=dict)
 
 
 def examine(what: Examined) -> list[Finding]:
@@ -94,6 +95,7 @@ def examine(what: Examined) -> list[Finding]:
         findings += _careful(catalogue.name, lambda c=catalogue: _catalogue(c, sites))  # type: ignore[misc]
     if what.ad_folder:
         findings += _folder(what.ad_folder)
+    findings += _held(what.held)
     if what.pool:
         pool = what.pool
         if what.advertises:
@@ -152,6 +154,12 @@ def _catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]:
             f"{len(survey.unmapped)} storage elements have no site: {_some(survey.unmapped)}",
             "give each RSE its site attribute, or name its site under [catalogue.rse_sites]",
         )
+
+
+def _held(held: Mapping[Site, str]) -> Iterator[Finding]:
+    for site, why in sorted(held.items()):
+        todo = "look at its catalogue; docs/when-a-change-is-held.md"
+        yield Finding(Level.WARN, f"site {site}", f"a change is held: {why}", todo)
 
 
 def _folder(folder: Path) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from . import __version__
+from .commands.holds import approve
 from .commands.rapthor import command as submit_rapthor
 from .commands.toil import toil_shim
 from .commands.token import token
@@ -85,6 +86,7 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     from . import show
     from .config import load
     from .cycle import summary
+    from .orders import Orders
     from .store import Store
     from .veiled import veiled_state
     from .wiring import assemble, register_of, system_clock
@@ -95,7 +97,9 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
         state = veiled_state(store.load(), register.veil) if register else store.load()
         parts = assemble(settings, system_clock, register=register)
         try:
-            cycle = parts.cycle(state, store, system_clock)
+            orders = Orders(settings.daemon.state_dir)
+            orders.prepare()
+            cycle = parts.cycle(state, store, system_clock, orders)
             cycle.ask_demand()
             report = cycle.run()
         finally:
@@ -112,6 +116,7 @@ def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Print what `once` would do, and do nothing: nothing is published, nothing is saved."""
     from . import show
     from .config import load
+    from .orders import Orders
     from .store import State, Store
     from .veiled import veiled_state
     from .wiring import assemble, register_of, system_clock
@@ -126,7 +131,7 @@ def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
         state = veiled_state(state, register.veil)
     parts = assemble(settings, system_clock, register=register)
     try:
-        cycle = parts.cycle(state, None, system_clock)
+        cycle = parts.cycle(state, None, system_clock, Orders(settings.daemon.state_dir))
         cycle.ask_demand()
         report = cycle.plan()
     finally:
@@ -252,6 +257,7 @@ def pool_config(
 
 
 app.command()(why)
+app.command()(approve)
 submit.command("rapthor")(submit_rapthor)
 submit.command("wrap")(wrap)
 submit.command("filter")(filter_file)

@@ -330,6 +330,23 @@ class BudgetSettings(_Section):
     ad_bytes: Annotated[int, Field(ge=1_000, le=240_000)] = 240_000
 
 
+class BreakerSettings(_Section):
+    """When a change is held because too much would vanish at once."""
+
+    site_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.5, description="of what a site lists: more than this at once is held"
+    )
+    all_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.3, description="of what all sites together list: more than this at once is held"
+    )
+    min_datasets: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        5, description="a loss of fewer passes, unless nothing is left anywhere"
+    )
+    confirm_polls: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        20, description="how many further polls must say the same to end a hold; 0: nothing is held"
+    )
+
+
 class LogSettings(_Section):
     """What is logged, and how."""
 
@@ -355,6 +372,7 @@ class Settings(BaseSettings):
     sites: SitesSettings = SitesSettings()
     publish: PublishSettings = PublishSettings()
     budget: BudgetSettings = BudgetSettings()
+    breaker: BreakerSettings = BreakerSettings()
     log: LogSettings = LogSettings()
 
     @classmethod

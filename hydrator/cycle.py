@@ -15,6 +15,7 @@ from typing import Any
 
 from .ads import Budget, Draft, drafts, forgotten, number
 from .audit import WINDOW, Lie, Verdict, corrected, fold, settle
+from .breaker import Judged, Limits, judge
 from .demand import demand
 from .demand import remember as remember_demand
 from .errors import CatalogueError, PoolError, PublishError, StateError
@@ -35,6 +36,7 @@ from .model import (
     Withdraw,
     unix,
 )
+from .orders import Orders, Waiting
 from .plan import Policy, plan
 from .ports import Catalogue, Clock, Publisher, Queues
 from .snapshot import Memory, remember, snapshot
@@ -54,6 +56,7 @@ class Rules:
     include_sites: tuple[str, ...] = ("*",)
     retired: frozenset[Site] = frozenset()
     audit_window: timedelta = WINDOW
+    limits: Limits = field(default_factory=Limits)
 
     def retires(self, site: Site) -> bool:
         """Did the operator take this site out, by name or by no longer including it?"""
@@ -63,13 +66,17 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """What follows from a state, the answers of one cycle and the time: everything but the sending."""
+    """What follows from a state, the answers of one cycle and the time: everything but the sending.
+
+    ``released`` are datasets that left after they had been held, each with the reason.
+    """
 
     state: State
     snapshot: Snapshot
     drafts: Mapping[Site, Draft]
     ads: Mapping[Site, SiteAd]
     lies: tuple[Lie, ...] = ()
+    released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One cycle: what was asked, concluded, sent and read back; ``at`` is when it began."""
+    """One cycle: what was asked, concluded, sent and read back; ``at`` is when it began.
+
+    ``held`` says by site which change is held back, with the numbers.
+    """
 
     at: datetime
     demand: Demand
@@ -105,6 +115,8 @@ class Report:
     outcomes: tuple[Outcome, ...]
     surveyed: Mapping[str, str | None]
     unsaved: str | None = None
+    orders: Waiting = field(default_factory=Waiting)
+    held: Mapping[Site, str] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
@@ -121,6 +133,7 @@ def think(
     published: Mapping[Site, int],
     rules: Rules,
     now: datetime,
+    approved: Mapping[Site, AbstractSet[Did]] | None = None,
 ) -> Thought:
     """Conclude from what is remembered and what was answered which ad every site should have.
 
@@ -132,6 +145,7 @@ def think(
         rules: what the operator decided.
         now: when this cycle began; what was read since counts from then, so
             that one poll has one age.
+        approved: by site, the held datasets that the operator lets go.
 
     Returns:
         The state to remember, and the ads, also of sites that were not seen
@@ -143,16 +157,42 @@ def think(
         name: remember(state.memories.get(name, Memory()), answer, dids, now=now)
         for name, answer in answers.items()
     }
-    audit, lies = settle(state.audit, memories, now=now, window=rules.audit_window, bound=rules.bound)
-    view = snapshot(corrected(memories, audit), dids, now=now, bound=rules.bound)
+    judged = _judged(state, memories, dids, approved or {}, rules, now)
+    held = judged.memories
+    audit, lies = settle(state.audit, held, now=now, window=rules.audit_window, bound=rules.bound)
+    view = snapshot(corrected(held, audit), dids, now=now, bound=rules.bound)
     kept = {site: facts for site, facts in view.sites.items() if not rules.retires(site)}
     drafted = drafts(replace(view, sites=kept), demanded, budget=rules.budget, trust=audit.trust)
     left = {s: ad for s, ad in state.ads.items() if s not in drafted and not rules.retires(s)}
-    too_old = {
-        s: forgotten(ad, audit.trust.get(s, 1.0)) for s, ad in left.items() if now - ad.as_of > rules.bound
+    over = {
+        site: forgotten(ad, audit.trust.get(site, 1.0))
+        for site, ad in left.items()
+        if now - ad.as_of > rules.bound or site in judged.released
     }
-    ads = {**left, **number({**drafted, **too_old}, state.ads, published=published, now=now)}
-    return Thought(replace(state, memories=memories, ads=ads, audit=audit), view, drafted, ads, lies)
+    ads = {**left, **number({**drafted, **over}, state.ads, published=published, now=now)}
+    after = replace(state, memories=held, held=judged.held, ads=ads, audit=audit)
+    return Thought(after, view, drafted, ads, lies, judged.released)
+
+
+def _judged(
+    state: State,
+    memories: Mapping[str, Memory],
+    dids: AbstractSet[Did],
+    approved: Mapping[Site, AbstractSet[Did]],
+    rules: Rules,
+    now: datetime,
+) -> Judged:
+    sites = state.ads.keys() | {site for memory in memories.values() for site in memory.sites}
+    return judge(
+        state.memories,
+        memories,
+        dids,
+        held=state.held,
+        approved=approved,
+        retired=frozenset(site for site in sites if rules.retires(site)),
+        limits=rules.limits,
+        now=now,
+    )
 
 
 def look_for(
@@ -166,6 +206,21 @@ def look_for(
         except CatalogueError:
             found[catalogue.name] = last.get(catalogue.name, frozenset())
     return found
+
+
+def still_found(found: Mapping[str, frozenset[Did]], state: State) -> dict[str, frozenset[Did]]:
+    """What was *found* now, and what no longer was though nobody could see yet that it is gone.
+
+    A catalogue that finds nothing has lost its datasets, or its mind. So what
+    it found before is asked about once more, and stays wanted while it is
+    held, or could not be asked about.
+    """
+    doubtful = {did for held in state.held.values() for did in held.gone}
+    doubtful |= {did for memory in state.memories.values() for did in memory.unseen}
+    known = {did for memory in state.memories.values() for did, one in memory.known.items() if one.here}
+    return {
+        name: dids | (state.found.get(name, frozenset()) & doubtful & known) for name, dids in found.items()
+    }
 
 
 def read_all(catalogues: Sequence[Catalogue], dids: AbstractSet[Did]) -> dict[str, Survey | Unseen]:
@@ -215,6 +270,7 @@ class Cycle:
         state: State,
         store: Store | None,
         verdicts: Callable[[], Sequence[Verdict]] = tuple,
+        orders: Orders | None = None,
     ) -> None:
         self._catalogues = tuple(catalogues)
         self._queues = queues
@@ -223,6 +279,7 @@ class Cycle:
         self._clock = clock
         self._store = store
         self._verdicts = verdicts
+        self._orders = orders
         self.state = state
         self.schedds: Mapping[str, Queue | Unseen] = {}
         self.demand_error: str | None = None
@@ -267,7 +324,7 @@ class Cycle:
         """
         self.state = replace(self.state, audit=fold(self.state.audit, self._verdicts()))
         report, todo, self.state = self._decide()
-        unsaved = self._saved(lambda store: store.save(self.state))
+        unsaved = self._saved(lambda store: store.save(self.state)) or self._followed(report.orders)
         outcomes = self._apply(todo)
         report = replace(report, outcomes=outcomes)
         unsaved = unsaved or self._saved(lambda store: _save_outcomes(store, report))
@@ -281,19 +338,36 @@ class Cycle:
             return str(error)
         return None
 
+    def _followed(self, orders: Waiting) -> str | None:
+        """Take followed orders away, once what follows from them is on disk."""
+        try:
+            if self._orders:
+                self._orders.done(orders)
+        except StateError as error:
+            return str(error)
+        return None
+
     def plan(self) -> Report:
         """The same, up to what would be sent: nothing is saved and nothing is sent."""
         return self._decide()[0]
 
     def _decide(self) -> tuple[Report, dict[str, Plan | PublishError], State]:
         now = self._clock()
+        orders = self._orders.waiting() if self._orders else Waiting()
         found = look_for(self._catalogues, self._rules.patterns, self.state.found)
-        state = replace(self.state, found=found)
+        asked = {name: dids | self.state.found.get(name, frozenset()) for name, dids in found.items()}
+        state = replace(self.state, found=asked)
         wanted = self._demand_of(state)
         answers = read_all(self._catalogues, wanted.dids)
         there = {outlet.name: _published(outlet.publisher) for outlet in self._outlets}
         thought = think(
-            state, answers, wanted, published=_generations(there.values()), rules=self._rules, now=now
+            state,
+            answers,
+            wanted,
+            published=_generations(there.values()),
+            rules=self._rules,
+            now=now,
+            approved=_approved(orders),
         )
         todo: dict[str, Plan | PublishError] = {}
         for outlet in self._outlets:
@@ -308,7 +382,10 @@ class Cycle:
             for name, part in todo.items()
         )
         surveyed = {name: a.reason if isinstance(a, Unseen) else None for name, a in answers.items()}
-        return Report(now, wanted, thought, outcomes, surveyed), todo, thought.state
+        needed = self._rules.limits.polls
+        held = {site: one.text(needed) for site, one in thought.state.held.items()}
+        report = Report(now, wanted, thought, outcomes, surveyed, orders=orders, held=held)
+        return report, todo, replace(thought.state, found=still_found(found, thought.state))
 
     def _plan(
         self, outlet: Outlet, published: Mapping[Site, PublishedAd], thought: Thought, now: datetime
@@ -342,6 +419,13 @@ def _published(publisher: Publisher) -> Mapping[Site, PublishedAd] | PublishErro
         return publisher.published()
     except PublishError as error:
         return error
+
+
+def _approved(orders: Waiting) -> dict[Site, frozenset[Did]]:
+    approved: dict[Site, frozenset[Did]] = {}
+    for _, order in orders.orders:
+        approved[order.site] = approved.get(order.site, frozenset()) | order.datasets
+    return approved
 
 
 def _generations(there: Collection[Mapping[Site, PublishedAd] | PublishError]) -> dict[Site, int]:
@@ -382,4 +466,5 @@ def summary(report: Report) -> dict[str, Any]:
         "clashes": [list(clash) for clash in report.thought.snapshot.clashes],
         "unseen": dict(report.thought.snapshot.unseen),
         "refused": dict(report.demand.refused),
+        "held": report.held,
     }

@@ -21,6 +21,7 @@ from .cycle import Cycle, Report
 from .errors import ConfigError, HydratorError
 from .listener import listener
 from .model import Did, Unseen
+from .orders import Orders
 from .ports import Door
 from .serve import View
 from .server import Server
@@ -98,6 +99,7 @@ class Daemon:
             ready=ready,
             now=system_clock(),
             heard=board.heard() if board else {},
+            held=report.held if report else {},
         )
 
     def _url(self) -> str | None:
@@ -120,7 +122,9 @@ class Daemon:
             self._parts.board.put(kept, system_clock())
         if http.enabled and self._server is None:
             self._server = self._listening(http)
-        self._schedule(self._parts.cycle(self._state, self._store, system_clock))
+        orders = Orders(self._settings.daemon.state_dir)
+        orders.prepare()
+        self._schedule(self._parts.cycle(self._state, self._store, system_clock, orders))
 
     def _listening(self, http: HttpOutlet) -> Server:
         server = listener(http, self.view, self._registry, exchange=self._exchange)
@@ -197,7 +201,7 @@ class Daemon:
             self._metrics.child_restarts(self._parts.client.restarts)
         line = cycle_line(report, seconds)
         quiet = _log.info if line["changed"] else _log.debug
-        (quiet if report.whole else _log.warning)("cycle", **line)
+        (quiet if report.whole and not report.held else _log.warning)("cycle", **line)
         return True
 
     def _careful(self, what: str, work: Callable[[], bool]) -> bool:

@@ -35,10 +35,13 @@ def render(
     *,
     ready: str | None,
     now: datetime,
+    held: Mapping[Site, str] | None = None,
 ) -> str:
-    """The whole page; *ready* is None, or why the state is not complete yet."""
-    notice = f'<p class="notice" role="status">Not ready: {escape(ready)}</p>' if ready else ""
-    held = snapshot or Snapshot({})
+    """The whole page; *ready* is None, or why the state is not complete yet; *held* what waits, by site."""
+    notices = [f"Not ready: {ready}"] if ready else []
+    notices += [f"A change at {site} is held: {text}" for site, text in sorted((held or {}).items())]
+    notice = "".join(f'<p class="notice" role="status">{escape(text)}</p>' for text in notices)
+    known = snapshot or Snapshot({})
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -46,7 +49,7 @@ def render(
         f"<h1>Where the data is</h1><p>Made {_moment(now)}. Also for programs: "
         '<a href="/v1/sites">sites</a>, <a href="/v1/datasets">datasets</a>, '
         '<a href="/metrics">metrics</a>.</p>'
-        f"{notice}{_sites(ads, held, now)}{_datasets(held, demand, now)}</main></body></html>\n"
+        f"{notice}{_sites(ads, known, now)}{_datasets(known, demand, now)}</main></body></html>\n"
     )
 
 

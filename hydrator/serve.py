@@ -46,7 +46,8 @@ class View:
 
     ``ads`` are served to hooks and ``heard`` is when each was last put there
     (a site without one counts as heard *now*: what is served live cannot
-    expire). ``ready`` is None, or why there is no complete state yet.
+    expire). ``ready`` is None, or why there is no complete state yet; ``held``
+    says, by site, which change is held back there.
     """
 
     ads: Mapping[Site, SiteAd]
@@ -55,6 +56,7 @@ class View:
     ready: str | None
     now: datetime
     heard: Mapping[Site, datetime] = field(default_factory=dict)
+    held: Mapping[Site, str] = field(default_factory=dict)
 
 
 def app(
@@ -223,7 +225,9 @@ class _Answers:
     def page(self, request: Request) -> Response:
         """The page for people."""
         view = self._view()
-        html = page.render(view.ads, view.snapshot, view.demand, ready=view.ready, now=view.now)
+        html = page.render(
+            view.ads, view.snapshot, view.demand, ready=view.ready, now=view.now, held=view.held
+        )
         return body_reply(request, html.encode(), "text/html; charset=utf-8")
 
 

@@ -1,5 +1,6 @@
 """What the commands print: rows for programs, tables for people, from the same values."""
 
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .audit import corrected
+from .breaker import Cause, Held
 from .check import Finding
 from .cycle import Report, Rules
 from .demand import demand
@@ -44,6 +46,8 @@ class Known:
     ads: Mapping[Site, SiteAd]
     readback: Mapping[str, Mapping[Site, PublishedAd]]
     report: Mapping[str, Any]
+    held: Mapping[Site, Held]
+    rules: Rules
 
     @classmethod
     def of(cls, store: Store, rules: Rules, *, now: datetime) -> Self:
@@ -60,6 +64,8 @@ class Known:
             state.ads,
             store.readback(),
             store.report("cycle"),
+            state.held,
+            rules,
         )
 
 
@@ -78,7 +84,46 @@ def action_row(publisher: str, action: Action) -> dict[str, Any]:
 
 
 def plan_rows(report: Report) -> list[dict[str, Any]]:
-    return [action_row(outcome.publisher, action) for outcome in report.outcomes for action in outcome.plan]
+    """What is to be done, publisher by publisher, and what is held, which is no publisher's."""
+    rows = [action_row(outcome.publisher, action) for outcome in report.outcomes for action in outcome.plan]
+    for site, why in report.held.items():
+        ad = report.thought.ads.get(site)
+        rows.append(
+            {
+                "publisher": None,
+                "site": site,
+                "action": "held",
+                "why": why,
+                "generation": ad.generation if ad else None,
+                "as_of": unix(ad.as_of) if ad else None,
+            }
+        )
+    return rows
+
+
+def held_rows(held: Mapping[Site, Held], needed: int) -> list[dict[str, Any]]:
+    """What waits to be confirmed, site by site."""
+    return [
+        {
+            "site": site,
+            "since": unix(one.since),
+            "cause": one.cause.value,
+            "datasets": len(one.gone),
+            "of": one.of,
+            "polls": one.polls,
+            "polls_needed": None if one.cause is Cause.UNNAMED else needed,
+            "why": one.text(needed),
+        }
+        for site, one in sorted(held.items())
+    ]
+
+
+def held_lines(held: Mapping[Site, Held], needed: int) -> list[str]:
+    """One sentence a site, with what ends it."""
+    return [
+        f"held at {row['site']}: {row['why']} (hydrator approve {shlex.quote(row['site'])} lets them go)"
+        for row in held_rows(held, needed)
+    ]
 
 
 def plan(report: Report) -> None:
@@ -86,9 +131,11 @@ def plan(report: Report) -> None:
     for row in plan_rows(report):
         read = "" if row["as_of"] is None else span(unix(report.at) - row["as_of"])
         table.add_row(
-            row["publisher"], row["site"], row["action"], _text(row["generation"]), read, row["why"]
+            row["publisher"] or "-", row["site"], row["action"], _text(row["generation"]), read, row["why"]
         )
     _console().print(table)
+    if report.held:
+        _console().print("what is held stands with its age: hydrator approve SITE lets it go")
 
 
 def cycle(report: Report) -> None:
@@ -135,6 +182,7 @@ def status_rows(known: Known) -> dict[str, Any]:
             "clashes": [list(clash) for clash in known.snapshot.clashes],
             "left_out": report.get("left_out", {}),
         },
+        "held": held_rows(known.held, known.rules.limits.polls),
         "publishers": [
             {"publisher": name, "ads": len(known.readback.get(name, {})), **outcome}
             for name, outcome in sorted(report.get("publishers", {}).items())
@@ -164,7 +212,7 @@ def status(known: Known) -> None:
     console.print(table)
     wanted = rows["demand"]
     console.print(f"{wanted['datasets']} datasets wanted by {wanted['jobs']} jobs")
-    for line in _trouble_with_demand(wanted):
+    for line in [*held_lines(known.held, known.rules.limits.polls), *_trouble_with_demand(wanted)]:
         console.print(line, style="yellow", highlight=False)
 
 
@@ -191,6 +239,7 @@ def site_rows(known: Known) -> list[dict[str, Any]]:
                 "as_of": unix(ad.as_of) if ad else None,
                 "generation": ad.generation if ad else None,
                 "truncated": ("DataLocalityTruncated", "true") in ad.content if ad else None,
+                "held": len(known.held[site].gone) if site in known.held else 0,
                 "states": {state.value: states.count(state) for state in DatasetState if state in states},
                 "read_back": {
                     publisher: {"generation": ads[site].generation, "as_of": unix(ads[site].as_of)}
@@ -215,7 +264,9 @@ def sites(known: Known) -> None:
             row["site"],
             read,
             _text(row["generation"]),
-            (states or "none wanted") + (" (truncated)" if row["truncated"] else ""),
+            (states or "none wanted")
+            + (" (truncated)" if row["truncated"] else "")
+            + (f" ({row['held']} of them held)" if row["held"] else ""),
             ", ".join(there) or "nowhere",
         )
     _console().print(table)

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from .breaker import Cause
 from .cycle import Report
 from .model import DatasetState, Origin, Publish, Withdraw, unix
 from .redact import Redactor
@@ -126,6 +127,18 @@ class Metrics:
             "Datasets that some catalogue could not be asked about.",
             registry=registry,
         )
+        self._held = Gauge(
+            "hydrator_held_sites",
+            "Sites where a change is held because too much would vanish, by cause.",
+            ["cause"],
+            registry=registry,
+        )
+        self._held_datasets = Gauge(
+            "hydrator_held_datasets",
+            "Datasets that are held at a site until it is confirmed that they left.",
+            ["site"],
+            registry=registry,
+        )
         self._clashes = Gauge(
             "hydrator_clashing_datasets",
             "Datasets not advertised: only letter case tells them apart.",
@@ -166,12 +179,21 @@ class Metrics:
         for catalogue, failure in report.surveyed.items():
             self._reads.labels(catalogue, "failed" if failure else "answered").inc()
         self._record_sites(report)
+        self._record_held(report)
         self._record_outcomes(report)
         for origin in Origin:
             dids = {did for want in report.demand.wants if want.origin is origin for did in want.dids}
             self._demanded.labels(origin.name.lower()).set(len(dids))
         self._unseen.set(len(report.thought.snapshot.unseen))
         self._clashes.set(sum(len(clash) for clash in report.thought.snapshot.clashes))
+
+    def _record_held(self, report: Report) -> None:
+        held = report.thought.state.held
+        for cause in Cause:
+            self._held.labels(cause.value).set(sum(one.cause is cause for one in held.values()))
+        self._held_datasets.clear()
+        for site, one in held.items():
+            self._held_datasets.labels(site).set(len(one.gone))
 
     def _record_sites(self, report: Report) -> None:
         for gauge in (self._as_of, self._datasets, self._generation, self._left_out):
@@ -214,6 +236,9 @@ def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
         "publishers": {o.publisher: o.error for o in report.outcomes if o.error},
         "not_read_back": {o.publisher: o.unconfirmed for o in report.outcomes if o.unconfirmed},
         "left_out": {site: len(d.left_out) for site, d in report.thought.drafts.items() if d.left_out},
+        "held": report.held,
+        "let_go": {site: len(gone) for site, gone in report.thought.released.items()},
+        "orders": report.orders.problems,
         "clashes": report.thought.snapshot.clashes,
         "refused": report.demand.refused,
     }

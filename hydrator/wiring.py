@@ -16,11 +16,13 @@ from adapters.schedds import ScheddQueues
 from adapters.web import Board, WebPublisher
 
 from .ads import Budget
+from .breaker import Limits
 from .check import Examined
 from .config import FileSource, RucioSource, Settings
 from .cycle import Cycle, Outlet, Rules
-from .errors import ConfigError, PoolError
-from .model import parse_did
+from .errors import ConfigError, PoolError, StateError
+from .model import Site, parse_did
+from .orders import Orders
 from .plan import Policy
 from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
 from .ports import Catalogue, Clock, Door, Queues
@@ -51,7 +53,7 @@ class Parts:
     board: Board | None
     register: Register | None = None
 
-    def cycle(self, state: State, store: Store | None, clock: Clock) -> Cycle:
+    def cycle(self, state: State, store: Store | None, clock: Clock, orders: Orders | None = None) -> Cycle:
         if not self.catalogues:  # such a configuration is for hosts that only submit
             raise ConfigError(['catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"'])
         return Cycle(
@@ -62,6 +64,7 @@ class Parts:
             clock=clock,
             state=state,
             store=store,
+            orders=orders,
         )
 
     def close(self) -> None:
@@ -206,7 +209,18 @@ def examined(settings: Settings, parts: Parts) -> Examined:
         slot_attributes=settings.sites.slot_attributes,
         ad_folder=settings.publish.file.directory if settings.publish.file.enabled else None,
         advertises=settings.publish.collector.enabled,
+        held=_held(settings),
     )
+
+
+def _held(settings: Settings) -> dict[Site, str]:
+    """What the daemon holds, as far as its state says; none where no daemon has run."""
+    try:
+        with Store.open_to_read(settings.daemon.state_dir) as store:
+            held = store.load().held
+    except StateError:
+        return {}
+    return {site: one.text(settings.breaker.confirm_polls) for site, one in held.items()}
 
 
 def pool_policy(settings: Settings) -> PoolPolicy:
@@ -258,6 +272,13 @@ def rules(settings: Settings, veil: Veil | None = None) -> Rules:
         keep_demand=timedelta(hours=settings.demand.keep_hours),
         bound=settings.daemon.bound,
         budget=Budget(settings.budget.line_bytes, settings.budget.ad_bytes),
+        limits=Limits(
+            settings.breaker.site_share,
+            settings.breaker.all_share,
+            settings.breaker.min_datasets,
+            settings.breaker.confirm_polls,
+            apart=timedelta(seconds=settings.daemon.poll_seconds / 2),  # a cycle for new demand is no poll
+        ),
         include_sites=tuple(settings.sites.include),
         retired=frozenset(settings.sites.retired),  # type: ignore[arg-type]
     )

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.ads import Budget
@@ -26,6 +27,7 @@ from hydrator.model import (
 )
 from hydrator.plan import Policy
 from hydrator.store import State, Store
+from hydrator.telemetry import Metrics, cycle_line
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, ad, demand, holding, replica
 
 POLICY = Policy(refresh_after=5 * MINUTE, expires=True)
@@ -458,7 +460,30 @@ def test_patterns_want_what_they_match_and_a_catalogue_that_cannot_say_keeps_wha
     assert world.run(MINUTE).demand.dids == {L1}
     world.catalogue.broken = False
     world.catalogue.replicas = ()
+    world.run(MINUTE)  # what is found no longer is asked about once more, to see that it is gone
+    assert states(world.collector) == "[]"
     assert world.run(MINUTE).demand.dids == frozenset()
+
+
+def test_what_a_pattern_finds_no_longer_and_nobody_could_ask_about_stays_wanted_until_it_is_seen():
+    world = World(replica(L1), rules=Rules(patterns=("lofar:*",)))
+    world.run()
+    world.catalogue.replicas, world.catalogue.unseen = (), {L1: "timeout"}
+    for _ in range(3):
+        assert world.run(MINUTE).demand.dids == {L1}
+        assert "AVAILABLE" in states(world.collector)
+    world.catalogue.unseen = {}
+    world.run(MINUTE)
+    assert states(world.collector) == "[]"
+
+
+def test_a_pattern_that_was_made_narrower_loses_what_it_found_though_it_is_still_there():
+    world = World(replica(L1), replica(L2), rules=Rules(patterns=("lofar:*",)))
+    world.run()
+    world.cycle = world.restarted(rules=Rules(patterns=(L1,)), state=world.cycle.state)
+    world.run(MINUTE)
+    world.run(MINUTE)
+    assert states(world.collector) == f"['{L1}'=\"AVAILABLE\"]"
 
 
 def test_without_patterns_no_catalogue_is_searched():
@@ -526,6 +551,41 @@ def test_the_summary_of_a_cycle_names_what_an_operator_must_know():
     assert set(told["unseen"]) == {L1, L2}
 
 
+def test_what_is_held_is_in_the_summary_the_log_and_the_metrics():
+    many = [replica(f"lofar:M{n}", CAM) for n in range(6)]
+    world = World(*many, rules=Rules(pins=frozenset(one.did for one in many)))
+    world.run()
+    world.catalogue.replicas = ()
+    report = world.run(MINUTE)
+    why = "6 of 6 datasets would leave at once; 0 of 20 further polls confirm it"
+    assert report.whole
+    assert summary(report)["held"] == cycle_line(report, 1)["held"] == {CAM: why}
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, "1")
+    metrics.record(report, 1)
+    assert registry.get_sample_value("hydrator_held_sites", {"cause": "site"}) == 1
+    assert registry.get_sample_value("hydrator_held_datasets", {"site": CAM}) == 6
+    world.catalogue.replicas = tuple(many)
+    metrics.record(world.run(MINUTE), 1)
+    assert registry.get_sample_value("hydrator_held_sites", {"cause": "site"}) == 0
+    assert registry.get_sample_value("hydrator_held_datasets", {"site": CAM}) is None
+
+
+def test_an_emptied_catalogue_is_held_too_when_patterns_say_what_is_wanted():
+    many = [replica(f"lofar:M{n}", CAM) for n in range(6)]
+    world = World(*many, rules=Rules(patterns=("*",)))
+    world.run()
+    before = world.collector.ads[CAM]
+    world.catalogue.replicas = ()
+    for _ in range(3):
+        world.run(MINUTE)
+        assert world.collector.ads[CAM] == before
+    for _ in range(20):
+        world.run(MINUTE)
+    assert states(world.collector) == "[]"
+    assert world.run(MINUTE).demand.dids == frozenset()
+
+
 def test_the_summary_names_who_was_left_out_and_where():
     world = World(replica(L1, CAM), replica(L2, CAM))
     cycle = world.restarted(rules=Rules(pins=frozenset({L1}), budget=Budget(line_bytes=45)))
@@ -576,7 +636,7 @@ def test_what_the_audit_refuted_is_taken_out_at_the_next_cycle_and_costs_trust_w
     generation = world.collector.ads[CAM].generation
     assert world.run(MINUTE).thought.lies == ()
     assert world.collector.ads[CAM].generation == generation
-    world.catalogue.replicas = ()
+    world.catalogue.replicas = (replica(L2, CAM),)
     world.run(MINUTE)
     world.catalogue.replicas = (replica(L1, CAM), replica(L2, CAM))
     found.append([])

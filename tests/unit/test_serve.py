@@ -445,6 +445,13 @@ def test_the_page_escapes_what_others_wrote(daemon):
     assert not {"script", "b", "i"} & set(Parsed(text).tags)
 
 
+def test_the_page_says_which_change_is_held_where(daemon):
+    daemon.show(ad(L1), held={CAM: "6 of 7 <datasets> would leave"})
+    assert f"A change at {CAM} is held: 6 of 7 &lt;datasets&gt; would leave</p>" in daemon.ask("/").text
+    daemon.show(held={})
+    assert "is held" not in daemon.ask("/").text
+
+
 def test_the_page_stands_when_nothing_is_known(daemon):
     daemon.show(snapshot=None, demand=None, ready="no catalogue has been read yet")
     text = daemon.ask("/").text

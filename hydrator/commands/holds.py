@@ -1,0 +1,47 @@
+"""``hydrator approve``: what is held may leave."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import ConfigError
+
+Config = Annotated[
+    Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")]
+_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+
+
+def approve(
+    site: Annotated[str | None, typer.Argument(help="Only this site; default: all that are held.")] = None,
+    config: Config = _DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Let what is held leave, as `hydrator status` shows it now: the daemon follows at its next cycle."""
+    from ..config import load
+    from ..model import Site
+    from ..orders import Approve, Orders
+    from ..store import Store
+    from ..words import count, listed
+
+    state_dir = load(config).daemon.state_dir
+    with Store.open_to_read(state_dir) as store:
+        held = store.load().held
+    if site is not None and Site(site) not in held:
+        now_held = f"held are {listed(sorted(held))}" if held else "nothing is held"
+        raise ConfigError([f"approve {site}: it is not held; {now_held}"])
+    chosen = {name: one for name, one in sorted(held.items()) if site in (None, name)}
+    orders = Orders(state_dir)
+    for name, one in chosen.items():
+        orders.give(Approve(name, frozenset(one.gone)))
+    if as_json:
+        print(json.dumps({name: len(one.gone) for name, one in chosen.items()}, indent=2))
+        return
+    for name, one in chosen.items():
+        print(f"{name}: {count(len(one.gone), 'dataset')} may leave at the daemon's next cycle")
+    if not chosen:
+        print("hydrator: nothing is held", file=sys.stderr)

@@ -1,0 +1,136 @@
+"""What an operator tells a running daemon: files in ``state_dir/orders``, followed at its next cycle.
+
+Nothing that is published can be changed over HTTP, so who may write into the
+state directory is who may give orders. An order names what its giver saw: one
+that no longer fits does nothing.
+"""
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from .errors import StateError
+from .model import Did, Site, parse_did
+
+FOLDER: Final = "orders"
+MAX_BYTES: Final = 64 * 2**20
+"""Of one order: room for the names of 100,000 datasets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """These datasets, held at the site, may leave it."""
+
+    site: Site
+    datasets: frozenset[Did]
+
+
+Order = Approve
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The orders that were found, each with its file, and what is wrong with those that are none."""
+
+    orders: tuple[tuple[Path, Order], ...] = ()
+    refused: tuple[tuple[Path, str], ...] = ()
+    problem: str | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        told = [f"{path}: {why}; it is set aside" for path, why in self.refused]
+        return [*told, self.problem] if self.problem else told
+
+
+class Orders:
+    """The orders that wait in a state directory."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir / FOLDER
+
+    def prepare(self) -> None:
+        """Make the folder, as the daemon's user, so that the daemon may take orders out of it.
+
+        Raises:
+            StateError: it cannot be made.
+        """
+        try:
+            self._folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise StateError(
+                f"{self._folder}: {error.strerror}; the daemon must be able to write it"
+            ) from error
+
+    def give(self, order: Order) -> None:
+        """Leave *order* for the daemon.
+
+        Raises:
+            StateError: no daemon made the folder yet, or we may not write there.
+        """
+        try:
+            with tempfile.NamedTemporaryFile("w", dir=self._folder, suffix=".new", delete=False) as file:
+                json.dump(_written(order), file)
+            path = Path(file.name)
+            path.chmod(0o644)
+            path.rename(self._folder / f"{self._next():06}-{path.stem}.json")
+        except FileNotFoundError as error:
+            raise StateError(
+                f"{self._folder} does not exist: no daemon has run with this state_dir yet"
+            ) from error
+        except OSError as error:
+            raise StateError(
+                f"{self._folder}: {error.strerror}; give orders as the daemon's user or as root"
+            ) from error
+
+    def waiting(self) -> Waiting:
+        """The orders, as they were given one after the other; nothing is changed by looking."""
+        if not self._folder.exists():
+            return Waiting()
+        if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK):
+            return Waiting(problem=f"{self._folder} cannot be written: orders are not followed")
+        orders: list[tuple[Path, Order]] = []
+        refused: list[tuple[Path, str]] = []
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                orders.append((path, _read(path)))
+            except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                refused.append((path, f"is no order ({error})"))
+        return Waiting(tuple(orders), tuple(refused))
+
+    def done(self, waiting: Waiting) -> None:
+        """Take away orders that were followed, and set aside what is none.
+
+        Raises:
+            StateError: one cannot be taken away, so it would be followed again.
+        """
+        try:
+            for path, _ in waiting.orders:
+                path.unlink(missing_ok=True)
+            for path, _ in waiting.refused:
+                path.rename(path.with_suffix(".refused"))
+        except OSError as error:
+            raise StateError(
+                f"{self._folder}: {error.strerror}; orders in it are followed again and again"
+            ) from error
+
+    def _next(self) -> int:
+        numbers = [path.name.split("-")[0] for path in self._folder.glob("*.json")]
+        return max((int(number) for number in numbers if number.isdecimal()), default=0) + 1
+
+
+def _written(order: Order) -> dict[str, Any]:
+    return {"order": "approve", "site": order.site, "datasets": sorted(order.datasets)}
+
+
+def _read(path: Path) -> Order:
+    if path.is_symlink() or path.stat().st_size > MAX_BYTES:
+        raise ValueError("too large, or a link")
+    body: Any = json.loads(path.read_bytes())
+    if body["order"] != "approve":
+        raise ValueError(f"unknown: {str(body['order'])[:50]!r}")
+    if not isinstance(body["site"], str):
+        raise TypeError("its site is no text")
+    return Approve(Site(body["site"]), frozenset(parse_did(did) for did in body["datasets"]))

@@ -1,0 +1,345 @@
+"""The shrink breaker: what is held, what passes, what ends a hold; and incidents of others, by name."""
+
+from dataclasses import replace
+
+import pytest
+
+from hydrator.breaker import Cause, Limits
+from hydrator.cycle import Rules, Thought, think
+from hydrator.model import DatasetState, Did, Fact, ReplicaState, Unseen, unix
+from hydrator.store import State
+from tests.factories import (
+    BOUND,
+    CAM,
+    HOUR,
+    MINUTE,
+    NOON,
+    RAL,
+    demand,
+    holding,
+    replica,
+    seen,
+    survey,
+)
+
+MANY = [Did(f"lofar:M{n:02}") for n in range(10)]
+LIMITS = Limits(site_share=0.5, all_share=0.3, least=5, polls=3, apart=MINUTE)
+HERE = {CAM: MANY, RAL: MANY}
+
+
+class Site:
+    """Cycles over one catalogue, poll by poll; ``ads`` and ``held`` are what the last one left."""
+
+    def __init__(self, *, limits=LIMITS, wanted=MANY, retired=(), **here):
+        self.rules = Rules(limits=limits, retired=frozenset(retired))
+        self.wanted, self.now, self.state = list(wanted), NOON, State()
+        self.thought: Thought | None = None
+        self.poll(HERE | here, after=0 * MINUTE)
+
+    def poll(self, here=None, *, after=MINUTE, approved=None, answer=None, sites=(CAM, RAL)) -> Thought:
+        """One cycle in which the catalogue says that just these datasets are *here*, by site."""
+        self.now += after
+        if answer is None:
+            replicas = [replica(did, site) for site, dids in (here or {}).items() for did in dids]
+            answer = holding(*replicas, at=self.now, sites=sites, asked=self.wanted)
+        self.thought = think(
+            self.state,
+            {"rucio": answer},
+            demand(*self.wanted),
+            published={},
+            rules=self.rules,
+            now=self.now,
+            approved=approved,
+        )
+        self.state = self.thought.state
+        return self.thought
+
+    def listed(self, site=CAM) -> set[Did]:
+        return set(self.thought.snapshot.sites[site].facts)
+
+    def ad(self, site=CAM):
+        return self.thought.ads[site]
+
+    @property
+    def held(self):
+        return {site: (len(held.gone), held.cause) for site, held in self.state.held.items()}
+
+
+def test_a_site_that_would_lose_more_than_its_share_keeps_what_it_had_with_its_age():
+    pool = Site()
+    before = pool.ad()
+    pool.poll({CAM: MANY[:3], RAL: MANY})
+    assert pool.held == {CAM: (7, Cause.SITE)}
+    facts = pool.thought.snapshot.sites[CAM].facts
+    assert {did: fact.as_of for did, fact in facts.items()} == {
+        did: NOON + MINUTE if did in MANY[:3] else NOON for did in MANY
+    }
+    assert dict(pool.ad().content)["AvailableDatasets"] == dict(before.content)["AvailableDatasets"]
+    assert f"'{MANY[9]}'={unix(NOON)}" in dict(pool.ad().content)["DatasetAsOf"]
+    assert pool.ad(RAL).as_of == NOON + MINUTE
+
+
+def test_a_site_of_which_nothing_is_left_keeps_its_very_ad():
+    pool = Site()
+    before = pool.ad()
+    for _ in range(3):
+        pool.poll({CAM: [], RAL: MANY})
+        assert pool.ad() == before
+    assert pool.held == {CAM: (10, Cause.SITE)}
+
+
+@pytest.mark.parametrize("left", [5, 6, 10])
+def test_up_to_its_share_a_site_may_lose_at_once(left):
+    pool = Site()
+    pool.poll({CAM: MANY[:left], RAL: MANY})
+    assert (pool.held, pool.listed()) == ({}, set(MANY[:left]))
+
+
+def test_few_datasets_leave_at_once_whatever_their_share():
+    pool = Site(wanted=MANY[:4])
+    pool.poll({CAM: [], RAL: MANY[:4]})
+    assert (pool.held, pool.listed()) == ({}, set())
+
+
+def test_a_little_from_every_site_is_held_when_it_is_too_much_of_all():
+    pool = Site()
+    pool.poll({CAM: MANY[:6], RAL: MANY[:6]})
+    assert pool.held == {CAM: (4, Cause.ALL), RAL: (4, Cause.ALL)}
+
+
+def test_one_dataset_that_leaves_another_site_passes_while_a_site_is_held():
+    pool = Site()
+    pool.poll({CAM: [], RAL: MANY[:9]})
+    assert pool.held == {CAM: (10, Cause.SITE)}
+    assert pool.listed(RAL) == set(MANY[:9])
+
+
+def test_the_last_two_datasets_of_all_do_not_go_at_once():
+    pool = Site(wanted=MANY[:2])
+    pool.poll({CAM: [], RAL: []})
+    assert pool.held == {CAM: (2, Cause.ALL), RAL: (2, Cause.ALL)}
+
+
+def test_the_only_dataset_of_all_may_go():
+    pool = Site(wanted=MANY[:1])
+    pool.poll({CAM: [], RAL: []})
+    assert (pool.held, pool.listed()) == ({}, set())
+
+
+@pytest.mark.parametrize("state", [s for s in ReplicaState if s is not ReplicaState.COMPLETE])
+def test_a_dataset_that_is_listed_in_another_state_was_looked_at_and_is_no_loss(state):
+    pool = Site()
+    replicas = [replica(did, CAM, state) for did in MANY] + [replica(did, RAL) for did in MANY]
+    pool.poll(answer=holding(*replicas, at=NOON + MINUTE, asked=MANY))
+    assert pool.held == {}
+    assert DatasetState.AVAILABLE not in {f.state for f in pool.thought.snapshot.sites[CAM].facts.values()}
+
+
+def test_what_is_available_counts_by_itself():
+    """Ten datasets on tape do not hide that all five on disk vanish."""
+    tape = [replica(did, CAM, ReplicaState.ON_TAPE) for did in MANY]
+    disk = [Did(f"lofar:D{n}") for n in range(5)]
+    pool = Site(wanted=[*MANY, *disk], CAM=[], RAL=[])
+    both = [*tape, *(replica(did, CAM) for did in disk)]
+    pool.poll(answer=holding(*both, at=pool.now + MINUTE, asked=[*MANY, *disk]))
+    pool.poll(answer=holding(*tape, at=pool.now + MINUTE, asked=[*MANY, *disk]))
+    assert pool.held == {CAM: (5, Cause.SITE)}
+
+
+def test_what_jobs_no_longer_want_is_no_loss():
+    pool = Site()
+    pool.wanted = MANY[:1]
+    pool.poll({CAM: MANY[:1], RAL: MANY[:1]})
+    assert (pool.held, pool.listed()) == ({}, {MANY[0]})
+
+
+def test_a_retired_site_is_no_loss():
+    pool = Site()
+    pool.rules = replace(pool.rules, retired=frozenset({CAM}))
+    pool.poll({RAL: MANY}, sites=(RAL,))
+    assert pool.held == {}
+
+
+def test_a_catalogue_taken_out_of_the_configuration_is_no_loss():
+    pool = Site()
+    after = think(pool.state, {}, demand(*MANY), published={}, rules=pool.rules, now=NOON + MINUTE)
+    assert after.state.held == {}
+
+
+def test_what_another_catalogue_lists_is_no_loss():
+    pool = Site()
+    other = holding(*(replica(did, CAM) for did in MANY), at=NOON + MINUTE)
+    nothing = holding(*(replica(did, RAL) for did in MANY), at=NOON + MINUTE, asked=MANY)
+    after = think(
+        pool.state,
+        {"rucio": nothing, "dmapi": other},
+        demand(*MANY),
+        published={},
+        rules=pool.rules,
+        now=NOON + MINUTE,
+    )
+    assert after.state.held == {}
+
+
+# ---- what ends a hold
+
+
+def test_so_many_further_polls_that_say_the_same_let_it_go():
+    pool = Site()
+    for confirmed in range(3):
+        pool.poll({CAM: [], RAL: MANY})
+        assert pool.state.held[CAM].polls == confirmed
+        assert pool.listed() == set(MANY)
+    pool.poll({CAM: [], RAL: MANY})
+    assert (pool.held, pool.listed()) == ({}, set())
+    assert pool.thought.released == {CAM: dict.fromkeys(MANY, "3 further polls said that it is gone")}
+    assert pool.ad().as_of == pool.now
+
+
+def test_cycles_that_follow_each_other_too_soon_are_one_poll():
+    pool = Site()
+    for _ in range(10):
+        pool.poll({CAM: [], RAL: MANY}, after=MINUTE / 10)
+    assert pool.state.held[CAM].polls == 0
+    pool.poll({CAM: [], RAL: MANY})
+    assert pool.state.held[CAM].polls == 1
+
+
+def test_a_poll_that_sees_the_datasets_again_ends_the_hold_and_its_count():
+    pool = Site()
+    pool.poll({CAM: [], RAL: MANY})
+    pool.poll({CAM: [], RAL: MANY})
+    pool.poll(HERE)
+    assert pool.held == {}
+    assert pool.ad().as_of == pool.now
+    pool.poll({CAM: [], RAL: MANY})
+    assert (pool.state.held[CAM].polls, pool.state.held[CAM].since) == (0, pool.now)
+
+
+def test_a_dataset_that_came_back_in_between_has_to_be_seen_gone_anew():
+    pool = Site(limits=replace(LIMITS, site_share=0.3))
+    for left in ([], MANY[:5], [], []):
+        pool.poll({CAM: left, RAL: MANY})
+    assert pool.listed() == set(MANY[:5])
+    assert pool.state.held[CAM].polls == 1
+
+
+def test_a_poll_that_fails_neither_confirms_nor_ends_a_hold():
+    pool = Site()
+    pool.poll({CAM: [], RAL: MANY})
+    since = pool.state.held
+    for _ in range(5):
+        pool.poll(answer=Unseen("timeout"))
+        assert (pool.state.held, pool.listed()) == (since, set(MANY))
+    half = [(did, seen(at=pool.now + MINUTE) if n < 5 else Unseen("?")) for n, did in enumerate(MANY)]
+    pool.poll(answer=survey(*half, at=pool.now + MINUTE))
+    assert sorted(pool.state.held[CAM].gone.values()) == [0] * 5 + [1] * 5
+
+
+def test_what_is_left_of_a_hold_passes_when_it_is_no_longer_too_much():
+    pool = Site()
+    pool.poll({CAM: MANY[:2], RAL: MANY})
+    pool.poll({CAM: MANY[:8], RAL: MANY})
+    assert (pool.held, pool.listed()) == ({}, set(MANY[:8]))
+
+
+def test_the_operator_lets_go_what_he_saw_and_no_more():
+    pool = Site()
+    pool.poll({CAM: MANY[7:], RAL: MANY})
+    pool.poll({CAM: [], RAL: MANY}, approved={CAM: frozenset(MANY[:2])})
+    assert (pool.held, pool.listed()) == ({CAM: (8, Cause.SITE)}, set(MANY[2:]))
+    assert pool.thought.released == {CAM: dict.fromkeys(MANY[:2], "gone, as the operator approved")}
+
+
+def test_an_approval_holds_also_when_the_catalogue_fails_just_then():
+    pool = Site()
+    pool.poll({CAM: [], RAL: MANY})
+    pool.poll(answer=Unseen("timeout"), approved={CAM: frozenset(MANY)})
+    assert (pool.held, pool.listed()) == ({}, set())
+
+
+def test_an_approval_takes_nothing_that_is_there_again_or_was_never_held():
+    pool = Site()
+    pool.poll({CAM: [], RAL: MANY})
+    pool.poll(HERE, approved={CAM: frozenset(MANY), RAL: frozenset(MANY)})
+    assert pool.listed() == pool.listed(RAL) == set(MANY)
+    assert pool.thought.released == {}
+
+
+def test_what_is_held_reads_unknown_past_the_age_bound():
+    pool = Site(limits=replace(LIMITS, polls=1000))
+    pool.poll({CAM: [], RAL: MANY})
+    pool.poll({CAM: [], RAL: MANY}, after=BOUND)
+    assert pool.thought.snapshot.sites[CAM].facts == {did: Fact(DatasetState.UNKNOWN, NOON) for did in MANY}
+    assert pool.ad().as_of == NOON
+
+
+def test_with_no_polls_to_wait_for_nothing_is_held():
+    pool = Site(limits=replace(LIMITS, polls=0))
+    pool.poll({})
+    assert (pool.held, pool.listed(), pool.listed(RAL)) == ({}, set(), set())
+
+
+# ---- sites that are not named any more
+
+
+def test_a_catalogue_that_names_no_sites_any_more_is_told_and_nothing_goes_however_often_it_says_so():
+    pool = Site()
+    before = dict(pool.thought.ads)
+    for _ in range(6):
+        pool.poll({}, sites=())
+        assert pool.thought.ads == before
+    assert pool.held == {CAM: (10, Cause.UNNAMED), RAL: (10, Cause.UNNAMED)}
+    assert pool.state.held[CAM].since == NOON + MINUTE
+    pool.poll(HERE)
+    assert pool.held == {}
+
+
+def test_a_site_that_is_not_named_any_more_lists_nothing_once_the_operator_says_so():
+    pool = Site()
+    pool.poll({RAL: MANY}, sites=(RAL,))
+    pool.poll({RAL: MANY}, sites=(RAL,), approved={CAM: frozenset(MANY)})
+    assert pool.held == {}
+    assert dict(pool.ad().content)["DatasetStates"] == "[]"
+    assert pool.listed(RAL) == set(MANY)
+
+
+def test_a_site_that_is_unnamed_while_it_is_held_goes_on_being_held():
+    pool = Site()
+    pool.poll({CAM: [], RAL: MANY})
+    pool.poll({RAL: MANY}, sites=(RAL,))
+    assert (pool.held, pool.listed() if CAM in pool.thought.snapshot.sites else None) == (
+        {CAM: (10, Cause.SITE)},
+        set(MANY),
+    )
+
+
+# ---- what happened to others
+
+
+def test_replay_external_dns_2858_and_3997_an_answer_without_anything_withdraws_nothing():
+    """One failing endpoint was taken for an empty list, and every record was deleted."""
+    pool = Site()
+    before = dict(pool.thought.ads)
+    for _ in range(3):
+        pool.poll(answer=holding(at=pool.now + MINUTE, asked=MANY, sites=(CAM, RAL)))
+        assert pool.thought.ads == before
+    assert pool.held == {CAM: (10, Cause.SITE), RAL: (10, Cause.SITE)}
+
+
+def test_replay_wmcore_11674_a_site_that_goes_from_all_to_nothing_in_one_poll_stays():
+    """A block's location went from one site to none, and work was stuck for weeks."""
+    pool = Site()
+    pool.poll({CAM: [], RAL: MANY})
+    pool.poll(HERE, after=HOUR)
+    assert pool.listed() == set(MANY)
+
+
+def test_replay_nfd_1752_a_restart_in_the_middle_of_an_outage_withdraws_nothing():
+    """A controller that started while its source was empty removed the labels of every node."""
+    pool = Site()
+    before = dict(pool.thought.ads)
+    restarted = Site()
+    restarted.state = pool.state
+    restarted.poll({})
+    assert restarted.thought.ads == before

@@ -1,0 +1,143 @@
+"""`hydrator approve`, `status`, `plan`, `once` and `check` over a catalogue that suddenly answers nothing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
+DIDS = [f"lofar:L{n}" for n in range(6)]
+
+
+class Place:
+    """A daemon's folder, in which cycles are run one by one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        pins = json.dumps(DIDS)
+        (folder / "config.toml").write_text(
+            f"""
+            [daemon]
+            state_dir = "state"
+            poll_seconds = 0.01
+            [[catalogue]]
+            type = "file"
+            path = "catalogue.json"
+            [demand]
+            pins = {pins}
+            ask_schedds = false
+            [publish.collector]
+            enabled = false
+            [publish.file]
+            directory = "ads"
+            [publish.http]
+            enabled = false
+            [breaker]
+            confirm_polls = 2
+            """
+        )
+
+    def holds(self, *dids: str, site: str = "CAM") -> None:
+        listed = {did: {"sites": {site: "available"}} for did in dids}
+        (self.folder / "catalogue.json").write_text(
+            json.dumps({"sites": ["CAM", "RAL"], "count": len(listed), "datasets": listed})
+        )
+
+    def run(self, *words: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [*HYDRATOR, *words, "-c", self.folder / "config.toml"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout + done.stderr
+
+    def json(self, *words: str):
+        return json.loads(self.run(*words, "--json"))
+
+    def ad(self, site: str = "CAM") -> str:
+        return (self.folder / "ads" / f"{site}.ad").read_text()
+
+
+@pytest.fixture
+def emptied(tmp_path) -> Place:
+    """Six datasets at CAM were published; then the list was empty, for one poll."""
+    place = Place(tmp_path)
+    place.holds(*DIDS)
+    place.run("once")
+    place.holds()
+    place.run("once")
+    return place
+
+
+WHY = "6 of 6 datasets would leave at once; 0 of 2 further polls confirm it"
+
+
+def test_what_is_held_is_told_everywhere_with_its_numbers(emptied):
+    (held,) = emptied.json("status")["held"]
+    assert {
+        key: held[key] for key in ("site", "cause", "datasets", "of", "polls", "polls_needed", "why")
+    } == {
+        "site": "CAM",
+        "cause": "site",
+        "datasets": 6,
+        "of": 6,
+        "polls": 0,
+        "polls_needed": 2,
+        "why": WHY,
+    }
+    assert f"held at CAM: {WHY} (hydrator approve CAM lets them go)" in emptied.run("status")
+    assert "(6 of them held)" in emptied.run("sites")
+    (row,) = [row for row in emptied.json("plan") if row["action"] == "held"]
+    assert (row["site"], row["publisher"]) == ("CAM", None)
+    assert "6 of 6 datasets would leave at once" in row["why"]
+    assert "hydrator approve SITE lets it go" in emptied.run("plan")
+    (warned,) = [found for found in emptied.json("check") if found["subject"] == "site CAM"]
+    assert (warned["level"], warned["todo"]) == (
+        "warn",
+        "look at its catalogue; docs/when-a-change-is-held.md",
+    )
+    assert WHY in warned["seen"]
+
+
+def test_an_emptied_list_changes_no_ad_and_once_confirmed_it_does(emptied):
+    before = emptied.ad()
+    assert all(did in before for did in DIDS)
+    emptied.run("once")
+    assert emptied.ad() == before
+    emptied.run("once")
+    assert not any(did in emptied.ad() for did in DIDS)
+    assert emptied.json("status")["held"] == []
+
+
+def test_approved_it_leaves_with_the_next_cycle(emptied):
+    assert "CAM: 6 datasets may leave at the daemon's next cycle" in emptied.run("approve", "CAM")
+    assert any(did in emptied.ad() for did in DIDS), "approving alone changes nothing"
+    emptied.run("once")
+    assert not any(did in emptied.ad() for did in DIDS)
+    assert list((emptied.folder / "state" / "orders").iterdir()) == []
+
+
+def test_planning_shows_what_an_approval_will_do_and_leaves_it_for_the_daemon(emptied):
+    assert emptied.json("approve") == {"CAM": 6}
+    assert [row["action"] for row in emptied.json("plan") if row["site"] == "CAM"] == ["publish"]
+    assert len(list((emptied.folder / "state" / "orders").iterdir())) == 1
+
+
+def test_bad_approvals_are_one_sentence(emptied, tmp_path):
+    assert "approve RAL: it is not held; held are CAM" in emptied.run("approve", "RAL", status=2)
+    emptied.holds(*DIDS)
+    emptied.run("once")
+    assert "approve CAM: it is not held; nothing is held" in emptied.run("approve", "CAM", status=2)
+    assert "nothing is held" in emptied.run("approve")
+    assert emptied.json("approve") == {}
+
+
+def test_where_no_daemon_has_run_there_is_nothing_to_approve(tmp_path):
+    place = Place(tmp_path)
+    place.holds(*DIDS)
+    assert "no daemon has run with this state_dir yet" in place.run("approve", status=1)

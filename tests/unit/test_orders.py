@@ -1,0 +1,97 @@
+"""Orders to a running daemon: given by one process, followed by another, once."""
+
+import os
+
+import pytest
+
+from hydrator.errors import StateError
+from hydrator.model import Site
+from hydrator.orders import Approve, Orders
+from tests.factories import CAM, L1, L2, RAL
+
+
+@pytest.fixture
+def orders(tmp_path) -> Orders:
+    made = Orders(tmp_path)
+    made.prepare()
+    return made
+
+
+def told(orders: Orders) -> list:
+    return [order for _, order in orders.waiting().orders]
+
+
+def test_orders_come_back_as_they_were_given_one_after_the_other(orders):
+    given = [Approve(CAM, frozenset({L1, L2})), Approve(RAL, frozenset()), Approve(CAM, frozenset({L1}))]
+    for order in given:
+        orders.give(order)
+    assert told(orders) == told(orders) == given
+
+
+def test_what_was_followed_is_gone_and_what_came_meanwhile_is_not(orders):
+    orders.give(Approve(CAM, frozenset({L1})))
+    seen = orders.waiting()
+    orders.give(Approve(RAL, frozenset({L1})))
+    orders.done(seen)
+    orders.done(seen)
+    assert told(orders) == [Approve(RAL, frozenset({L1}))]
+
+
+def test_a_site_may_have_any_name(orders):
+    odd = Site("a/b ../ü'\"")
+    orders.give(Approve(odd, frozenset()))
+    assert told(orders) == [Approve(odd, frozenset())]
+
+
+BAD = [
+    b"",
+    b"\xff",
+    b"[]",
+    b"7",
+    b'{"order": "approve"}',
+    b'{"order": "approve", "site": 7, "datasets": []}',
+    b'{"order": "approve", "site": "CAM", "datasets": 7}',
+    b'{"order": "approve", "site": "CAM", "datasets": ["no did"]}',
+    b'{"order": "delete", "site": "CAM", "datasets": []}',
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_no_order_is_told_set_aside_and_hinders_no_other(orders, tmp_path, text):
+    (tmp_path / "orders" / "000000-bad.json").write_bytes(text)
+    orders.give(Approve(CAM, frozenset({L1})))
+    waiting = orders.waiting()
+    assert told(orders) == [Approve(CAM, frozenset({L1}))]
+    (problem,) = waiting.problems
+    assert "000000-bad.json: is no order" in problem
+    orders.done(waiting)
+    assert orders.waiting().problems == []
+    assert [path.name for path in (tmp_path / "orders").iterdir()] == ["000000-bad.refused"]
+
+
+def test_a_link_is_not_followed(orders, tmp_path):
+    (tmp_path / "elsewhere").write_text('{"order": "approve", "site": "CAM", "datasets": []}')
+    (tmp_path / "orders" / "1.json").symlink_to(tmp_path / "elsewhere")
+    assert told(orders) == []
+
+
+def test_where_no_daemon_has_run_there_is_nothing_to_follow_and_nobody_to_tell(tmp_path):
+    assert told(Orders(tmp_path)) == []
+    with pytest.raises(StateError, match="no daemon has run with this state_dir yet"):
+        Orders(tmp_path).give(Approve(CAM, frozenset()))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_orders_that_could_not_be_taken_away_are_not_followed(orders, tmp_path):
+    orders.give(Approve(CAM, frozenset()))
+    (tmp_path / "orders").chmod(0o555)
+    assert told(orders) == []
+    assert "cannot be written" in orders.waiting().problems[0]
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path):
+    (tmp_path / "orders").touch()
+    with pytest.raises(StateError, match="the daemon must be able to write it"):
+        Orders(tmp_path).prepare()
