@@ -1,0 +1,278 @@
+"""Private datasets and secrets on a real pool: jobs find their data, and no name or secret shows anywhere.
+
+The Rucio server here is a stand-in that refuses everybody and says back all that it was sent.
+"""
+
+import json
+import os
+import re
+import secrets
+import stat
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import UIDS, Pool, SiteSpec
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+
+NAME = "canary-observation.ms"
+CANARY = f"embargo:{NAME}"
+PLAIN = "embargo:plain-2"
+PARSET = "[global]\ndir_working = /data/run\ninput_ms = /home/me/field.ms\n"
+STANDIN = ("--command", "/bin/sh -c 'echo DATA $INPUT_1; cat $0; echo i > rapthor/images/a.fits' run.parset")
+SMALL = ("--cpus", "1", "--memory-gb", "0.01", "--disk-gb", "0.001")
+
+
+class Talkative(BaseHTTPRequestHandler):
+    """Refuses whatever it is asked, and repeats all of it, secrets too."""
+
+    def do_GET(self):
+        sent = sorted(self.headers.items(), key=lambda item: "Password" not in item[0])
+        said = f"no such account: {sent}"
+        body = json.dumps({"ExceptionClass": "CannotAuthenticate", "ExceptionMessage": said}).encode()
+        self.send_response(401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("ExceptionClass", "CannotAuthenticate")
+        self.send_header("ExceptionMessage", said)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815 - as the server calls it
+
+    def log_message(self, *_):
+        pass
+
+
+class Secrets:
+    """Every secret of the installation, each in a file, each recognisable."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        self.folder = folder
+        self.known: dict[str, str] = {}
+        self.keep("private-key", "canary-key-" + secrets.token_hex(32))
+        self.keep("rucio-password", "canary/password+" + secrets.token_hex(8))
+
+    def keep(self, name: str, text: str) -> Path:
+        file = self.folder / name
+        file.touch(mode=0o600)
+        file.write_text(text + "\n")
+        self.known[name] = text
+        return file
+
+    def needles(self) -> list[str]:
+        """What must be found nowhere, in lower case: of tokens of the pool the parts that are secret."""
+        parts = [part for text in self.known.values() for part in text.split(".") if len(part) > 20]
+        return [text.lower() for text in [*parts, *self.known.values(), NAME, "canary"]]
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Secrets:
+    return Secrets(tmp_path_factory.mktemp("hidden") / "secrets")
+
+
+@pytest.fixture(scope="module")
+def installed(htcondor_release: str, hidden: Secrets) -> Iterator[Installation]:
+    """One installation for all tests here."""
+    rucio = ThreadingHTTPServer(("127.0.0.1", 0), Talkative)
+    threading.Thread(target=rucio.serve_forever, daemon=True).start()
+    sites = (SiteSpec("UK", cpus=2), SiteSpec("AU", cpus=2))
+    with Pool.start(htcondor_release, sites) as pool:
+        catalogue = ListedCatalogue(pool.home, ("UK", "AU"))
+        token_file = hidden.folder / "submit-token"
+        hidden.known["idtoken"] = (pool.token("hydrator") / "token").read_text().strip()
+        settings = f"""
+tokens_file = "{hidden.folder}/tokens"
+[log]
+level = "debug"
+[private]
+patterns = ["embargo:*"]
+key_file = "{hidden.folder}/private-key"
+[[catalogue]]
+type = "rucio"
+name = "talkative"
+url = "http://127.0.0.1:{rucio.server_port}"
+account = "hydrator"
+username = "hydrator"
+password_file = "{hidden.folder}/rucio-password"
+[submit]
+names = {{ "field.ms" = "{CANARY}" }}
+daemon_url = "http://127.0.0.1:PORT"
+token_file = "{token_file}"
+[jobs]
+rounding_seconds = 5
+""" + "".join(
+            f'[[storage]]\nsite = "{site.name}"\nprefix = "{pool.shared}/disk-{site.name}"\nrule = "name"\n'
+            for site in sites
+        )
+        (hidden.folder / "tokens").touch(mode=0o600)
+        installation = Installation(pool, catalogue, settings=settings)
+        installation._settings = settings.replace("PORT", installation.url.rpartition(":")[2])
+        disk = pool.shared / "disk-AU" / "embargo" / NAME
+        disk.mkdir(parents=True)
+        (disk / "table.dat").write_text("data")
+        catalogue.hold(
+            {CANARY: {"AU": "available"}, PLAIN: {"UK": "available"}, "lofar:L1": {"UK": "available"}}
+        )
+        with installation:
+            for role in ("read", "submit"):
+                hidden.keep(f"{role}-token", installation.run("token", "new", "--role", role).stdout.strip())
+            yield installation
+    rucio.shutdown()
+    rucio.server_close()
+
+
+def get(installed: Installation, hidden: Secrets, path: str, role: str = "read") -> httpx.Response:
+    headers = {"Authorization": f"Bearer {hidden.known[f'{role}-token']}"}
+    return httpx.get(installed.url + path, headers=headers, trust_env=False)
+
+
+def opaque(installed: Installation, hidden: Secrets, did: str) -> str:
+    (row,) = get(installed, hidden, f"/v1/private?did={did}", "submit").json()["datasets"]
+    return str(row["name"])
+
+
+def submit_run(installed: Installation) -> tuple[int, Path]:
+    """A Rapthor run on the private dataset, as alice submits it; its job and its folder."""
+    home = installed.pool.user_home("alice") / f"run-{secrets.token_hex(4)}"
+    home.mkdir()
+    (home / "field.parset").write_text(PARSET)
+    made = installed.run(
+        "submit", "rapthor", str(home / "field.parset"), "-o", str(home / "job"), *SMALL, *STANDIN
+    )
+    assert "canary" not in made.stdout + made.stderr
+    for path in (home, *home.rglob("*")):
+        os.chown(path, UIDS["alice"], -1)
+    said = installed.pool.run("condor_submit", "-terse", "field.sub", user="alice", cwd=home / "job").stdout
+    return int(said.partition(".")[0]), home / "job"
+
+
+def assert_clean(where: str, text: str, hidden: Secrets) -> None:
+    lower = text.lower()
+    for needle in hidden.needles():
+        at = lower.find(needle)
+        if at >= 0:
+            around = text[max(0, at - 200) : at + 100]
+            pytest.fail(f"{where} shows {needle[:40]!r}: …{around}…")
+
+
+def test_a_run_on_a_private_dataset_lands_beside_it_and_no_ad_shows_its_name(installed, hidden):
+    job, folder = submit_run(installed)
+    assert_clean("the queue", installed.pool.run("condor_q", "-allusers", "-l").stdout, hidden)
+    assert installed.ran_at(job) == ["AU"]
+    disk = installed.pool.shared / "disk-AU" / "embargo" / NAME
+    out = (folder / "field.out").read_text()
+    assert f"DATA {disk}" in out
+    assert f'input_ms = ["{disk}"]' in out
+    assert installed.states_at("AU") == {opaque(installed, hidden, CANARY): "AVAILABLE"}
+    for tool in (("condor_history", "-l"), ("condor_status", "-any", "-l"), ("condor_status", "-l")):
+        assert_clean(" ".join(tool), installed.pool.run(*tool).stdout, hidden)
+
+
+def test_a_job_that_names_a_private_dataset_in_plain_matches_nowhere_and_why_says_what_to_do(
+    installed, hidden
+):
+    job = installed.submit([PLAIN], mode="require")
+
+    def masked() -> list[dict]:
+        rows = get(installed, hidden, "/v1/datasets").json()["datasets"]
+        return [row for row in rows if row["did"].startswith("private-in-plain:")]
+
+    (row,) = installed.pool.wait(masked, 30, "the daemon to hear of the job")
+    assert (row["jobs"], row["sites"]) == (1, [])
+    (ad,) = installed.pool.jobs(f"ClusterId == {job}", "QDate")
+    refused = f"ClusterId == {job} && LastRejMatchTime > {ad['QDate'] + 2}"
+    installed.pool.wait(lambda: installed.pool.jobs(refused), 60, "the negotiator to refuse it")
+    said = installed.run("why", str(job), check=False)
+    assert said.returncode == 3
+    assert f"{PLAIN} is private and is never advertised under its own name" in said.stdout
+    assert "submit anew with `hydrator submit`" in said.stdout
+    assert PLAIN not in installed.pool.run("condor_status", "-any", "-l").stdout
+    installed.pool.run("condor_rm", str(job))
+
+
+def test_why_before_submitting_exchanges_the_name_and_finds_the_dataset(installed, hidden):
+    said = installed.run("why", CANARY, check=False)
+    assert "all data is at AU" in said.stdout
+    assert said.returncode == 0
+
+
+def test_with_its_register_lost_the_daemon_still_knows_what_queued_jobs_name(installed, hidden):
+    name = opaque(installed, hidden, CANARY)
+    installed.stop_daemon()
+    for file in (installed.home / "state").iterdir():
+        if file.is_file():
+            file.unlink()
+    job = installed.submit([name], mode="require")
+    installed.start_daemon()
+    assert installed.ran_at(job) == ["AU"]
+    assert "canary" not in str(installed.status())
+
+
+def test_no_secret_and_no_private_name_shows_anywhere(installed, hidden):
+    submit_run(installed)
+    installed.pool.wait(lambda: "talkative" in installed.log, 30, "the catalogue to have refused the daemon")
+    for words in (
+        ["status"], ["sites"], ["datasets"], ["plan"], ["check"], ["token", "list"],
+        ["submit", "pool-config"],
+    ):  # fmt: skip
+        for options in ([], ["--json"]):
+            done = installed.run(*words, *options, check=False)
+            assert_clean(f"hydrator {words} {options}", done.stdout + done.stderr, hidden)
+            assert "Traceback" not in done.stderr
+    for path in ("/", "/v1/sites", "/v1/sites/AU/ad", "/v1/datasets", "/metrics", "/healthz", "/v1/nothing"):
+        answer = get(installed, hidden, path)
+        assert_clean(path, f"{answer.headers}{answer.text}", hidden)
+    assert_clean("the log", installed.log, hidden)
+    assert "talkative" in installed.log  # it was refused, and said so
+    for pid, command in family(installed._daemon.pid).items():
+        assert_clean(f"the command of process {pid}", command, hidden)
+        environ = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+        assert_clean(f"the environment of process {pid}", environ, hidden)
+    for file in open_to_all(installed.home, installed.ads):
+        assert_clean(str(file), file.read_bytes().decode("latin-1"), hidden)
+
+
+def test_a_configuration_with_a_secret_in_it_is_refused_without_showing_it(installed, hidden):
+    config = installed.home / "with-secret.toml"
+    password = hidden.known["rucio-password"]
+    text = installed.config.read_text()
+    config.write_text(re.sub(r"(?m)^password_file = .*$", f'password = "{password}"', text))
+    done = installed.run("check", "--config", str(config), check=False)
+    assert done.returncode == 2
+    assert_clean("the refusal", done.stdout + done.stderr, hidden)
+    assert "name that as password_file" in done.stderr
+
+
+def family(pid: int) -> dict[int, str]:
+    """A process and all below it, each with its command line."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found, todo = {}, [pid]
+    while todo:
+        one = todo.pop()
+        found[one] = Path(f"/proc/{one}/cmdline").read_bytes().decode(errors="replace")
+        todo += [child for child, parent in parents.items() if parent == one]
+    assert len(found) > 1  # the child that holds the bindings, at least
+    return found
+
+
+def open_to_all(*folders: Path) -> list[Path]:
+    """The files below *folders* that everybody may read; the configuration itself apart."""
+    return [
+        file
+        for folder in folders
+        for file in folder.rglob("*")
+        if file.is_file() and file.suffix != ".toml" and file.stat().st_mode & stat.S_IROTH
+    ]
