@@ -26,6 +26,12 @@ START_CLAUSE = "DataLocalityHere"
 MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
 RANK_TERM = "DataLocalityRank"
 SHOWN = 5
+_TOO_MUCH = {
+    "ADVERTISE_STARTD": "replace slot ads",
+    "NEGOTIATOR": "read claims, and with them use any slot",
+    "ADMINISTRATOR": "stop and drain daemons",
+}
+"""What our identity has no need of, by authorization level at the collector."""
 
 
 class Level(StrEnum):
@@ -98,6 +104,9 @@ def examine(what: Examined) -> list[Finding]:
     findings += _held(what.held)
     if what.pool:
         pool = what.pool
+        denied = _careful("collector", lambda: _reading(pool))
+        if denied:  # whom else to ask, only the collector can say
+            return findings + denied
         if what.advertises:
             findings += _careful("collector", lambda: _authorization(pool))
         if what.queues:
@@ -117,7 +126,7 @@ def _careful(subject: str, look: Callable[[], Iterable[Finding]]) -> list[Findin
 
 def _remedy(error: HydratorError) -> str:
     if isinstance(error, PoolDenied):
-        return "give our identity the authorization, or the daemon a valid token: docs/install-on-a-pool.md"
+        return "give our identity the authorization, or the daemon a valid token: docs/security.md"
     if isinstance(error, PoolError):
         return "see that the daemon runs and that htcondor.collector and htcondor.token_directory are right"
     if isinstance(error, CatalogueError):
@@ -172,18 +181,36 @@ def _folder(folder: Path) -> Iterator[Finding]:
         )
 
 
+def _reading(pool: Pool) -> Iterator[Finding]:
+    """Nothing where the collector answers our questions."""
+    answer = pool.ping("collector", "READ")
+    if not answer.allowed:
+        yield Finding(
+            Level.FAIL,
+            "collector",
+            f"refuses questions (READ) from {_who(answer)}: nothing of the pool can be looked at",
+            "add our identity to COLLECTOR.ALLOW_READ on the collector, or give the daemon a valid token:"
+            " docs/security.md",
+        )
+
+
+def _who(answer: Allowed) -> str:
+    return f"{answer.identity or 'nobody'} by {answer.method or 'no method'}"
+
+
 def _authorization(pool: Pool) -> Iterator[Finding]:
     answer = pool.ping("collector", "DAEMON")
-    who = f"{answer.identity or 'nobody'} by {answer.method or 'no method'}"
+    who = _who(answer)
     if answer.allowed:
         yield Finding(Level.OK, "collector", f"takes site ads (DAEMON) from {who}")
-        if pool.ping("collector", "ADVERTISE_STARTD").allowed:  # DAEMON brings it along where nothing is said
-            yield Finding(
-                Level.WARN,
-                "collector",
-                f"would also let {who} replace slot ads (ADVERTISE_STARTD), which we never do",
-                "limit the token: condor_token_create -identity … -authz READ -authz DAEMON",
-            )
+        for level, what in _TOO_MUCH.items():  # DAEMON brings some along where nothing is said
+            if pool.ping("collector", level).allowed:
+                yield Finding(
+                    Level.WARN,
+                    "collector",
+                    f"would also let {who} {what} ({level}), which we never do",
+                    "limit the token: condor_token_create -identity … -authz READ -authz DAEMON",
+                )
     else:
         yield Finding(
             Level.FAIL,
@@ -201,9 +228,16 @@ def _schedds(pool: Pool, queues: Queues) -> Iterator[Finding]:
                 Level.FAIL,
                 f"schedd {schedd}",
                 f"cannot be asked: {answer.reason}",
-                "give our identity READ at the schedd",
+                "give our identity READ at the schedd: SCHEDD.ALLOW_READ (docs/security.md)",
             )
             continue
+        if pool.ping("schedd", "WRITE", schedd).allowed:
+            yield Finding(
+                Level.WARN,
+                f"schedd {schedd}",
+                "would also let us submit jobs (WRITE), which we never do: DAEMON in a token brings it along",
+                "add our identity to DENY_WRITE (docs/security.md)",
+            )
         jobs = sum(group.jobs for group in answer.wants)
         yield Finding(Level.OK, f"schedd {schedd}", f"{jobs} queued jobs name datasets")
         yield from _careful(f"schedd {schedd}", lambda name=schedd: _transform(pool, name))  # type: ignore[misc]

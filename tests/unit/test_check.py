@@ -32,7 +32,8 @@ class Pool:
     limits: str | None = "False"
     rank: str | None = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + My.Rank"
     depth_first: str | None = "True"
-    may_replace_slots: bool = False
+    too_much: frozenset = frozenset()
+    reads: bool = True
     ping_answer: Answer | Exception = field(default_factory=Answer)
 
     def slots(self, attributes, constraint="true"):
@@ -50,7 +51,9 @@ class Pool:
     def ping(self, daemon, level, name=None):
         if isinstance(self.ping_answer, Exception):
             raise self.ping_answer
-        return self.ping_answer if level == "DAEMON" else Answer(allowed=self.may_replace_slots)
+        if level == "READ":
+            return Answer(allowed=self.reads)
+        return self.ping_answer if level == "DAEMON" else Answer(allowed=level in self.too_much)
 
 
 class Queues:
@@ -106,7 +109,21 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
         (Pool(ping_answer=Answer(allowed=False)), Level.FAIL, "refuses site ads (DAEMON)", "ALLOW_DAEMON"),
         (Pool(ping_answer=PoolDenied("collector", "no token")), Level.FAIL, "no token", "valid token"),
         (Pool(ping_answer=PoolError("collector", "it is down")), Level.FAIL, "it is down", "runs"),
-        (Pool(may_replace_slots=True), Level.WARN, "replace slot ads", "-authz READ -authz DAEMON"),
+        (
+            Pool(too_much=frozenset({"ADVERTISE_STARTD"})),
+            Level.WARN,
+            "replace slot ads",
+            "-authz READ -authz DAEMON",
+        ),
+        (Pool(too_much=frozenset({"NEGOTIATOR"})), Level.WARN, "read claims", "-authz READ -authz DAEMON"),
+        (
+            Pool(too_much=frozenset({"ADMINISTRATOR"})),
+            Level.WARN,
+            "stop and drain daemons",
+            "-authz READ -authz DAEMON",
+        ),
+        (Pool(too_much=frozenset({"WRITE"})), Level.WARN, "submit jobs (WRITE)", "DENY_WRITE"),
+        (Pool(reads=False), Level.FAIL, "refuses questions (READ)", "COLLECTOR.ALLOW_READ"),
         (Pool(slots_there=[]), Level.WARN, "knows none", ""),
         (Pool(slots_there=[slot(GLIDEIN_Site=None)]), Level.WARN, "1 say no site", "GLIDEIN_Site"),
         (

@@ -1,0 +1,207 @@
+"""The least that the daemon may do in a pool: with it all works; what is missing, one sentence says."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.installation import HYDRATOR, Installation, ListedCatalogue
+from testbed.pool import DOMAIN, Pool, SiteSpec
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(240)]
+
+US = f"hydrator@{DOMAIN}"
+OTHERS = f"condor@{DOMAIN} admin@{DOMAIN} alice@{DOMAIN} bob@{DOMAIN}"
+RIGHTS = {
+    "COLLECTOR.ALLOW_READ": f"{OTHERS} {US}",
+    "COLLECTOR.ALLOW_DAEMON": f"condor@{DOMAIN} {US}",
+    "SCHEDD.ALLOW_READ": f"{OTHERS} {US}",
+    "NEGOTIATOR.ALLOW_READ": f"{OTHERS} {US}",
+    "DENY_WRITE": US,
+}
+"""What docs/security.md tells the operator to say, in a pool that allows nobody else anything."""
+LEVELS = (
+    "READ",
+    "WRITE",
+    "DAEMON",
+    "NEGOTIATOR",
+    "ADMINISTRATOR",
+    "CONFIG",
+    "ADVERTISE_STARTD",
+    "ADVERTISE_SCHEDD",
+)
+NEEDED = {
+    ("collector", "READ"), ("collector", "DAEMON"), ("schedd", "READ"), ("negotiator", "READ"),
+}  # fmt: skip
+
+
+def configuration(without: str | None = None) -> str:
+    """The pool's lists, one of them *without* us."""
+    rights = {key: value.replace(US, "") if key == without else value for key, value in RIGHTS.items()}
+    return "\n".join([f"ALLOW_READ = {OTHERS}", *(f"{key} = {value}" for key, value in rights.items())])
+
+
+@pytest.fixture(scope="module")
+def strict(htcondor_release: str) -> Iterator[Pool]:
+    with Pool.start(htcondor_release, (SiteSpec("UK", cpus=1),), {"all": configuration()}) as pool:
+        yield pool
+
+
+@pytest.fixture
+def installed(strict: Pool) -> Iterator[Installation]:
+    """A daemon's configuration, with the token that docs/security.md describes."""
+    installation = Installation(strict, ListedCatalogue(strict.home, ("UK",)))
+    installation._client_config = strict.client("hydrator", ["READ", "DAEMON"])
+    installation.install()
+    yield installation
+    strict.reconfig(all=configuration())
+    strict.wait(lambda: allowed(strict, "collector", "READ"), 20, "the collector to let us read again")
+
+
+def as_us(pool: Pool) -> dict[str, str]:
+    """The environment of a tool inside that has our limited token, and no other."""
+    folder = str(pool.token("hydrator", ["READ", "DAEMON"], uid=0))
+    return {"_CONDOR_SEC_TOKEN_DIRECTORY": folder, "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY": folder}
+
+
+def allowed(pool: Pool, daemon: str, level: str) -> bool:
+    asked = pool.run(
+        "condor_ping", "-quiet", "-type", daemon, level, user="hydrator", env=as_us(pool), check=False
+    )
+    return asked.returncode == 0
+
+
+def deny(pool: Pool, right: str) -> None:
+    """Take one right from us, and wait until the daemon in question knows."""
+    daemon, level = right.lower().replace("allow_", "").split(".")
+    pool.reconfig(all=configuration(right))
+    pool.wait(lambda: not allowed(pool, daemon, level.upper()), 20, f"{right} to be taken from us")
+
+
+def failures(installation: Installation) -> list[dict]:
+    found = json.loads(installation.run("check", "--json", check=False).stdout)
+    return [finding for finding in found if finding["level"] == "fail"]
+
+
+def test_with_just_these_rights_the_daemon_does_all_its_work(installed):
+    assert failures(installed) == []
+    installed.catalogue.hold({"lofar:L1": {"UK": "available"}})
+    job = installed.submit(["lofar:L1"])
+
+    def advertised() -> list[dict]:
+        assert installed.run("once").stderr == ""
+        names = ("AvailableDatasets", "AuthenticatedIdentity")
+        return installed.pool.ads('MyType == "DataLocality" && size(AvailableDatasets) > 0', *names)
+
+    (ad,) = installed.pool.wait(advertised, 20, "the job's dataset to be advertised")
+    assert ad == {"AvailableDatasets": ["lofar:L1"], "AuthenticatedIdentity": US}
+    installed.pool.run("condor_rm", str(job), user="alice")
+
+
+def test_with_our_token_nothing_else_is_allowed_anywhere(strict):
+    kinds = ("collector", "schedd", "negotiator", "startd", "master")
+    found = {(kind, level) for kind in kinds for level in LEVELS if allowed(strict, kind, level)}
+    assert found == NEEDED
+
+
+def opened(pool: Pool, text: str) -> set[tuple[str, str]]:
+    """What our token may do beyond its needs, of what matters most, in a pool whose lists are open to all."""
+    lists = "\n".join(f"ALLOW_{level} = *@{DOMAIN}" for level in LEVELS)
+    readers = "\n".join(f"{key} = *@{DOMAIN}" for key in RIGHTS if key.endswith("ALLOW_READ"))
+    pool.reconfig(all=f"{text}\n{readers}\n{lists}")
+    pool.wait(lambda: allowed(pool, "startd", "READ"), 20, "the startd to be open to all")
+    harmful = ("WRITE", "NEGOTIATOR", "ADMINISTRATOR", "CONFIG", "ADVERTISE_STARTD")
+    return {
+        (kind, level)
+        for kind in ("collector", "schedd", "startd")
+        for level in harmful
+        if allowed(pool, kind, level)
+    }
+
+
+def test_where_a_pool_is_open_to_all_the_limits_of_the_token_hold(strict, installed):
+    """DAEMON brings WRITE along, also in a token: that is what DENY_WRITE is there for."""
+    assert opened(strict, configuration()) == set()
+    assert {level for _, level in opened(strict, configuration("DENY_WRITE"))} == {"WRITE"}
+
+
+MACHINE = 'MyType = "Machine"\nName = "slot1@evil"\nMachine = "evil"\nMyAddress = "<127.0.0.1:1>"\n'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("condor_drain", "ADDRESS"),
+        ("condor_submit", "-"),
+        ("condor_off", "-addr", "ADDRESS"),
+        ("condor_advertise", "UPDATE_STARTD_AD", "-"),
+        ("condor_advertise", "INVALIDATE_STARTD_ADS", "-"),
+        ("condor_advertise", "MERGE_STARTD_AD", "-"),
+        ("condor_rm", "JOB"),
+        ("condor_qedit", "JOB", "RequiredDatasets", "{}"),
+        ("condor_userprio", "-setfactor", f"alice@{DOMAIN}", "99"),
+        ("condor_config_val", "-schedd", "-rset", "MAX_JOBS_RUNNING = 0"),
+    ],
+    ids=lambda words: "-".join(words[:2]).strip("-"),
+)
+def test_what_an_intruder_would_do_with_our_token_fails(strict, words):
+    job = strict.submit("executable = /bin/sleep\narguments = 60\nhold = true\nqueue")
+    (machine,) = strict.slots("MyAddress", constraint="PartitionableSlot")
+    before = strict.slots("Name", constraint="PartitionableSlot")
+    means = {"ADDRESS": str(machine["MyAddress"]), "JOB": str(job)}
+    filled = [means.get(word, word) for word in words]
+    text = MACHINE if "advertise" in words[0] else "executable = /bin/true\nqueue\n"
+    env = {**as_us(strict), "_CONDOR_TOOL_DEBUG": "D_ALWAYS"}
+    done = strict.run(*filled, user="hydrator", env=env, input=text, check=False)
+    assert done.returncode != 0
+    assert "find address" not in done.stderr  # it was refused, and not by us
+    assert [ad["JobStatus"] for ad in strict.jobs(f"ClusterId == {job}", "JobStatus")] == [5]
+    assert {ad["Owner"] for ad in strict.jobs("true", "Owner")} == {"alice"}
+    assert strict.slots("Name", constraint="PartitionableSlot") == before
+    assert strict.slots("Draining", constraint="Draining =?= true") == []
+    strict.run("condor_rm", str(job))
+
+
+@pytest.mark.parametrize(
+    ("right", "subject", "said"),
+    [
+        ("COLLECTOR.ALLOW_DAEMON", "collector", "refuses site ads (DAEMON)"),
+        ("COLLECTOR.ALLOW_READ", "collector", "refuses questions (READ)"),
+        ("SCHEDD.ALLOW_READ", "schedd ", "cannot be asked"),
+        ("NEGOTIATOR.ALLOW_READ", "negotiator", "it needs READ there"),
+    ],
+)
+def test_each_right_that_is_missing_is_one_finding_that_says_what_to_allow(
+    strict, installed, right, subject, said
+):
+    deny(strict, right)
+    (finding,) = failures(installed)
+    assert finding["subject"].startswith(subject)
+    assert said in finding["seen"]
+    assert US in finding["seen"]
+    advice = finding["seen"] + finding["todo"]
+    assert right in advice or right.partition(".")[2] in advice
+
+
+@pytest.mark.parametrize(
+    ("right", "said"),
+    [
+        ("COLLECTOR.ALLOW_DAEMON", "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON"),
+        ("COLLECTOR.ALLOW_READ", "it needs READ there, see ALLOW_READ"),
+        ("SCHEDD.ALLOW_READ", "it needs READ there, see ALLOW_READ"),
+    ],
+)
+def test_the_daemons_log_says_which_right_is_missing(strict, installed, tmp_path, right, said):
+    text = installed.config.read_text().replace(f'"{installed.home}/state"', f'"{tmp_path}/state"')
+    (tmp_path / "config.toml").write_text(text)
+    deny(strict, right)
+    log = tmp_path / "log"
+    command = [*HYDRATOR, "run", "--config", str(tmp_path / "config.toml")]
+    with log.open("wb") as stream, subprocess.Popen(command, stderr=stream) as daemon:
+        try:
+            strict.wait(lambda: said in log.read_text(), 30, f"the log to say {said!r}")
+        finally:
+            daemon.terminate()
+    assert US in log.read_text()
+    assert "Traceback" not in log.read_text()
