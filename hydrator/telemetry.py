@@ -156,6 +156,11 @@ class Metrics:
         self._unconfirmed = Gauge(
             "hydrator_unconfirmed_ads", "Site ads sent but not read back.", ["publisher"], registry=registry
         )
+        self._saved = Gauge(
+            "hydrator_state_saved",
+            "1 when the last cycle left the state on disk, 0 when it could not be written.",
+            registry=registry,
+        )
         self._restarts = Gauge(
             "hydrator_condor_child_restarts",
             "How often the HTCondor child process was replaced.",
@@ -184,6 +189,7 @@ class Metrics:
         for origin in Origin:
             dids = {did for want in report.demand.wants if want.origin is origin for did in want.dids}
             self._demanded.labels(origin.name.lower()).set(len(dids))
+        self._saved.set(0 if report.unsaved else 1)
         self._unseen.set(len(report.thought.snapshot.unseen))
         self._clashes.set(sum(len(clash) for clash in report.thought.snapshot.clashes))
 
@@ -234,6 +240,7 @@ def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
     wrong = {
         "catalogues": {name: why for name, why in report.surveyed.items() if why},
         "publishers": {o.publisher: o.error for o in report.outcomes if o.error},
+        "unsaved": report.unsaved,
         "not_read_back": {o.publisher: o.unconfirmed for o in report.outcomes if o.unconfirmed},
         "left_out": {site: len(d.left_out) for site, d in report.thought.drafts.items() if d.left_out},
         "held": report.held,

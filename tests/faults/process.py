@@ -119,6 +119,10 @@ class Daemon:
         answer = httpx.get(f"{self.url}/v1/sites/{site}/ad", trust_env=False, timeout=10)
         return answer.text if answer.status_code == 200 else None
 
+    def metric(self, name: str) -> float:
+        text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=10).text
+        return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
     def lists(self, site: str, did: str) -> bool:
         """Do the file and HTTP list this dataset?"""
         return f"'{did}'" in (self.file(site) or "") and f"'{did}'" in (self.served(site) or "")

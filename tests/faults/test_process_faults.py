@@ -1,0 +1,242 @@
+"""The real daemon on a disk that fills, that is not written to any more, that loses or damages files."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hydrator.store import Store
+from testbed.installation import wait_for
+
+from .process import SITES, Daemon
+
+FULL = {"lofar:L1": dict.fromkeys(SITES, "available")}
+MORE = {**FULL, "lofar:L2": dict.fromkeys(SITES, "available")}
+SECONDS = 30
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
+    """Makes daemons that run and have published FULL."""
+    running = []
+
+    def make(**more) -> Daemon:
+        daemon = Daemon(tmp_path, **more)
+        running.append(daemon)
+        daemon.hold(FULL)
+        daemon.start()
+        wait_for(lambda: daemon.lists("CAM", "lofar:L1"), SECONDS, "the first ads")
+        return daemon
+
+    yield make
+    for daemon in running:
+        daemon.stop()
+
+
+def generation(text: str | None) -> int:
+    found = re.search(r"^DataLocalityGeneration = (\d+)$", text or "", re.MULTILINE)
+    assert found, text
+    return int(found[1])
+
+
+def goes_on(daemon: Daemon) -> None:
+    """What is new in the catalogue is published, and no generation has gone back."""
+    before = generation(daemon.file("CAM"))
+    daemon.hold(MORE)
+    wait_for(lambda: daemon.lists("CAM", "lofar:L2"), SECONDS, "the change to be published")
+    assert generation(daemon.file("CAM")) >= before
+    assert daemon.alive
+
+
+def limit(daemon: Daemon, size: str) -> None:
+    """Let no file of the daemon grow beyond this: each write that would fails with EFBIG."""
+    subprocess.run(["prlimit", f"--pid={daemon.pid}", f"--fsize={size}:unlimited"], check=True)
+
+
+def saved(daemon: Daemon) -> int:
+    with Store.open_to_read(daemon.state) as store:
+        return store.load().ads["CAM"].generation
+
+
+def test_nothing_can_be_written_not_even_the_log_and_what_needs_no_disk_goes_on(made):
+    daemon = made()
+    limit(daemon, "1")
+    daemon.hold(MORE)
+    wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), SECONDS, "HTTP to go on")
+    assert "'lofar:L1'" in daemon.file("CAM"), "a file that cannot be written stays whole"
+    assert daemon.alive
+    limit(daemon, "unlimited")
+    wait_for(lambda: daemon.lists("CAM", "lofar:L2"), SECONDS, "the file to be written again")
+    wait_for(lambda: saved(daemon) == generation(daemon.served("CAM")), SECONDS, "the state to be saved")
+    assert daemon.stop() == 0
+
+
+class Mounted(Daemon):
+    """A daemon that sees a small disk of its own where one of its folders is."""
+
+    def __init__(self, folder: Path, place: str) -> None:
+        self.place = folder / place
+        self.place.mkdir()
+        mount = 'mount -t tmpfs -o size=3m none "$0" && exec "$@"'
+        words = ("unshare", "--mount", "--propagation", "private", "sh", "-c", mount, str(self.place))
+        super().__init__(folder, before=words)
+
+    def inside(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = ["nsenter", f"--target={self.pid}", "--mount", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def fill(self) -> None:
+        done = self.inside("dd", "if=/dev/zero", f"of={self.place}/filler", "bs=4096")
+        assert "No space left" in done.stderr
+
+    def free(self) -> None:
+        assert self.inside("rm", f"{self.place}/filler").returncode == 0
+
+    def file(self, site: str) -> str | None:
+        if self.place.name != "ads":
+            return super().file(site)
+        done = self.inside("cat", f"{self.place}/{site}.ad")
+        return done.stdout if done.returncode == 0 else None
+
+    def saved(self) -> int:
+        look = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute("
+        look += "\"select generation from ads where site = 'CAM'\").fetchone()[0])"
+        done = self.inside(sys.executable, "-c", look, f"{self.place}/state.sqlite")
+        return int(done.stdout or 0)
+
+
+needs_mounts = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("nsenter") is None, reason="needs root, to mount a small disk"
+)
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[str], Mounted]]:
+    running = []
+
+    def make(place: str) -> Mounted:
+        daemon = Mounted(tmp_path, place)
+        running.append(daemon)
+        daemon.hold(FULL)
+        daemon.start()
+        wait_for(lambda: daemon.lists("CAM", "lofar:L1"), SECONDS, "the first ads")
+        return daemon
+
+    yield make
+    for daemon in running:
+        daemon.stop()
+
+
+@needs_mounts
+def test_the_disk_of_the_state_is_full_and_publishing_goes_on(mounted):
+    daemon = mounted("state")
+    daemon.fill()
+    goes_on(daemon)
+    assert '"unsaved": "the state cannot be read or written' in daemon.log
+    assert daemon.metric("hydrator_state_saved") == 0
+    daemon.free()
+    wait_for(lambda: daemon.saved() == generation(daemon.served("CAM")), SECONDS, "the state to be saved")
+    wait_for(lambda: daemon.metric("hydrator_state_saved") == 1, SECONDS, "the metric to follow")
+
+
+@needs_mounts
+def test_the_disk_of_the_ad_files_is_full_and_hooks_read_whole_old_ones(mounted):
+    daemon = mounted("ads")
+    daemon.fill()
+    daemon.hold(MORE)
+    wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), SECONDS, "HTTP to go on")
+    for site in SITES:
+        assert re.search(r"\nDataLocalityVersion = 1\n\Z", daemon.file(site)), "torn by a full disk"
+    daemon.free()
+    wait_for(lambda: all(daemon.lists(s, "lofar:L2") for s in SITES), SECONDS, "the files to follow")
+    assert daemon.alive
+
+
+@needs_mounts
+def test_the_disk_of_the_ad_files_turns_read_only_and_back(mounted):
+    daemon = mounted("ads")
+
+    def remount(how: str) -> bool:
+        return daemon.inside("mount", "-o", f"remount,{how}", str(daemon.place)).returncode == 0
+
+    wait_for(lambda: remount("ro"), SECONDS, "a moment without an open file")
+    daemon.hold(MORE)
+    wait_for(lambda: "'lofar:L2'" in (daemon.served("CAM") or ""), SECONDS, "HTTP to go on")
+    assert "'lofar:L2'" not in daemon.file("CAM")
+    assert remount("rw")
+    wait_for(lambda: daemon.lists("CAM", "lofar:L2"), SECONDS, "the file to follow")
+    assert daemon.alive
+
+
+@needs_mounts
+def test_a_state_that_is_read_only_at_the_start_is_refused_in_one_sentence(tmp_path):
+    daemon = Mounted(tmp_path, "state")
+    daemon.hold(FULL)
+    daemon._before = (
+        *daemon._before[:-2],
+        daemon._before[-2].replace("size=3m", "size=3m,ro"),
+        daemon._before[-1],
+    )
+    daemon.start(ready=False)
+    wait_for(lambda: not daemon.alive, SECONDS, "the daemon to refuse")
+    assert "Traceback" not in daemon.log
+    assert "state_dir" in daemon.log
+    assert daemon._process.returncode in {1, 2}
+
+
+@pytest.mark.parametrize("text", ["", "DataLocalitySite", "garbage \x00", None])
+def test_an_ad_file_that_somebody_tore_or_removed_is_written_again(made, text):
+    daemon = made()
+    place = daemon.folder / "ads" / "CAM.ad"
+    before = place.read_text()
+    if text is None:
+        place.unlink()
+    else:
+        place.write_text(text)
+    wait_for(lambda: generation_or_none(daemon.file("CAM")) == generation(before), SECONDS, "the ad")
+    assert daemon.file("CAM").endswith("DataLocalityVersion = 1\n")
+
+
+def generation_or_none(text: str | None) -> int | None:
+    found = re.search(r"^DataLocalityGeneration = (\d+)$", text or "", re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def scribble(state: Path) -> None:
+    """Garbage all over the database and its log, under the daemon's feet."""
+    for file in state.glob("state.sqlite*"):
+        with file.open("r+b") as open_file:
+            size = file.stat().st_size
+            for place in range(0, size, 1024):
+                open_file.seek(place)
+                open_file.write(b"\xde\xad\xbe\xef" * 64)
+
+
+def vanish(state: Path) -> None:
+    shutil.rmtree(state)
+
+
+def truncate(state: Path) -> None:
+    for name in ("state.sqlite", "state.sqlite-wal"):
+        os.truncate(state / name, 0)
+
+
+@pytest.mark.parametrize("damage", [scribble, vanish, truncate])
+def test_a_database_damaged_while_the_daemon_runs_stops_nothing_and_a_restart_begins_anew(made, damage):
+    daemon = made()
+    damage(daemon.state)
+    goes_on(daemon)
+    before = generation(daemon.file("CAM"))
+    daemon.stop()
+    daemon.start()
+    wait_for(lambda: daemon.lists("CAM", "lofar:L2"), SECONDS, "the ads after a restart")
+    assert generation(daemon.file("CAM")) >= before
+    wait_for(lambda: saved(daemon) == generation(daemon.served("CAM")), SECONDS, "the state to be saved")
+    assert daemon.alive
