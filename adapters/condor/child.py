@@ -41,6 +41,8 @@ SITE_AD_ATTRIBUTES = (
 )
 SETTLE_SECONDS = 3.0
 """How long an advertisement may take to show: the collector answers queries from forked copies of itself."""
+FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
+"""In the environment: which of several collectors, counted from 0, is asked first."""
 EDITS_AT_ONCE = 1000
 REMOVED, COMPLETED = 3, 4  # JobStatus
 SITE_WIDE = ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf")
@@ -325,16 +327,27 @@ class Pool:
     def _ask(self, ad_type: str, attributes: Sequence[str], constraint: str) -> list[Any]:
         """Ads from the first collector that answers."""
         kind = getattr(self._htcondor.AdType, ad_type)
-        try:
-            return list(self._htcondor.Collector().query(kind, constraint, list(attributes)))
-        except self._htcondor.HTCondorException as exc:
-            where = f"collector {', '.join(self._collectors())}".strip()
-            raise Failed(*(explain(read_log()) or ("pool", str(exc))), where) from exc
+        failures = []
+        for address in self._collectors() or [""]:
+            try:
+                return list(
+                    self._htcondor.Collector(address or None).query(kind, constraint, list(attributes))
+                )
+            except self._htcondor.HTCondorException as exc:
+                failures.append((explain(read_log()) or ("pool", str(exc)), exc))
+        where = f"collector {', '.join(self._collectors())}".strip()
+        failure, cause = failures[-1]
+        raise Failed(*failure, where) from cause
 
     def _collectors(self) -> list[str]:
-        """The addresses of all collectors: the bindings would stop at the first that is down."""
+        """The addresses of all collectors, those first that did not hang when they were asked last.
+
+        The bindings would choose one by chance and wait for it, longer than our parent waits for us.
+        """
         found = re.split(r"[,\s]+", self._htcondor.param.get("COLLECTOR_HOST", ""))
-        return [address for address in found if address]
+        addresses = [address for address in found if address]
+        first = int(os.environ.get(FIRST_COLLECTOR, "0")) % max(1, len(addresses))
+        return addresses[first:] + addresses[:first]
 
     def _send(self, ads: list[Any], command: str) -> None:
         collectors = self._collectors()

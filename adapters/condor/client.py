@@ -30,6 +30,9 @@ START_SECONDS = 60.0
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 LAST_WORDS_CHARS = 300
 MAX_PAUSE_SECONDS = 5.0
+COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
+"""Calls in which only a collector can hang: the next child asks another one first, where there is one."""
+FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
 PATIENCE = {"judge": 6}
 """How many timeouts a call may take; 2,000 slots beside 244 datasets are 4 s, and the queries come on top."""
 FATAL_STATUS = 4  # EXCEPT() in HTCondor's C++ code ends the process with it
@@ -239,6 +242,7 @@ class CondorClient:
         self._starts = 0
         self._still_born = 0
         self._last_id = 0
+        self._first_collector = 0
 
     @property
     def restarts(self) -> int:
@@ -448,6 +452,8 @@ class CondorClient:
                 answer = child.exchange(request, seconds)
             except _Gone as exc:
                 self._drop()
+                if call in COLLECTOR_QUERIES:
+                    self._first_collector += 1
                 raise PoolError(who, str(exc)) from None
         if error := answer.get("error"):
             self._raise(error, who, advice)
@@ -474,7 +480,10 @@ class CondorClient:
 
     def _start(self) -> _Child:
         self._starts += 1
-        env = environment(self._settings, os.environ)
+        env = {
+            **environment(self._settings, os.environ),
+            FIRST_COLLECTOR: str(self._first_collector),
+        }
         try:
             child = self._starter.submit(_Child, self._command, env).result()
         except (OSError, RuntimeError) as exc:

@@ -1,0 +1,315 @@
+"""A real pool that fails us: schedds, slots and collectors that are down, slow, forgetful, that deny us, and
+bindings that hang or kill their process. Publishing elsewhere goes on, demand stays, and all heals by itself.
+"""
+
+import json
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from adapters.adfile import AdFilePublisher
+from adapters.collector import CollectorPublisher
+from adapters.condor import CondorClient, CondorSettings
+from adapters.memory import MemoryCatalogue, system_clock
+from adapters.schedds import ScheddQueues
+from hydrator.cycle import Cycle, Outlet, Report, Rules
+from hydrator.errors import PoolError
+from hydrator.model import Did, Replica, ReplicaState, Site, Unseen
+from hydrator.plan import Policy
+from hydrator.store import State
+from testbed.installation import wait_for
+from testbed.pool import Pool, SiteSpec
+
+pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(180)]
+
+UK, AU = Site("UK"), Site("AU")
+PINNED, QUEUED, LATER = Did("lofar:pinned"), Did("lofar:queued"), Did("lofar:later")
+LIFETIME = timedelta(minutes=15)
+TIMEOUT = 2.0
+"""Seconds that a call may take; what hangs costs one of these."""
+SPOILT_CHILD = Path(__file__).with_name("spoilt_child.py")
+FAULTS = (
+    *("hangs", "kills its process", "meets a fatal error"),
+    *("gives half an answer", "talks nonsense", "is denied", "fails"),
+)
+JOB = (
+    f'executable = /bin/sleep\narguments = 1\n+RequiredDatasets = {{"{QUEUED}"}}\n'
+    "requirements = TARGET.NoSlotHasThis =?= true\nqueue\n"
+)
+
+
+@pytest.fixture(scope="module")
+def troubled(htcondor_release) -> Iterator[Pool]:
+    """A pool of our own, with a job that waits for ever and names a dataset."""
+    with Pool.start(htcondor_release, [SiteSpec(UK, cpus=1), SiteSpec(AU, cpus=1)]) as pool:
+        pool.submit(JOB)
+        yield pool
+
+
+class Beside:
+    """Cycles of the daemon beside a pool: what jobs want is asked there, ads go there and to files."""
+
+    def __init__(self, pool: Pool, folder: Path, **settings) -> None:
+        self.pool = pool
+        self.catalogue = MemoryCatalogue("memory", sites=(UK, AU))
+        self._control = folder / "spoilt.json"
+        self.spoil()
+        told = {
+            "collector": pool.collector,
+            "token_directory": pool.token("hydrator"),
+            "timeout": timedelta(seconds=TIMEOUT),
+        }
+        command = (sys.executable, str(SPOILT_CHILD), str(self._control))
+        self.client = CondorClient(CondorSettings(**{**told, **settings}), command)
+        self.collector = CollectorPublisher(self.client, lifetime=LIFETIME, clock=system_clock)
+        self.file = AdFilePublisher(folder / "ads", system_clock)
+        self.cycle = Cycle(
+            catalogues=[self.catalogue],
+            queues=ScheddQueues(self.client, system_clock),
+            outlets=[
+                Outlet(self.collector, Policy(LIFETIME / 3, expires=True)),
+                Outlet(self.file, Policy(timedelta(0), expires=False)),
+            ],
+            rules=Rules(pins=frozenset({PINNED})),
+            clock=system_clock,
+            state=State(),
+            store=None,
+        )
+        self.hold(PINNED, QUEUED)
+
+    def spoil(self, **calls: str) -> None:
+        """What goes wrong from now on, by call of the child."""
+        fresh = self._control.with_suffix(".new")
+        fresh.write_text(json.dumps(calls))
+        fresh.rename(self._control)
+
+    def hold(self, *dids: Did) -> None:
+        self.catalogue.replicas = tuple(Replica(did, UK, ReplicaState.COMPLETE) for did in dids)
+
+    def run(self) -> Report:
+        """What the daemon does at each poll."""
+        self.cycle.ask_demand()
+        return self.cycle.run()
+
+    def settle(self) -> None:
+        """Until jobs' datasets are wanted and both publishers show all."""
+        wait_for(
+            lambda: self.run().whole and not self.unasked and QUEUED in self.cycle.demand.dids, 60, "peace"
+        )
+
+    @property
+    def unasked(self) -> bool:
+        """Could somebody not be asked what jobs want?"""
+        return bool(self.cycle.demand_error or self.reasons)
+
+    @property
+    def reasons(self) -> str:
+        """Why schedds could not be asked."""
+        return "; ".join(a.reason for a in self.cycle.schedds.values() if isinstance(a, Unseen))
+
+    def in_files(self, did: Did) -> bool:
+        """Do hooks read it, wherever the collector is?"""
+        return f"'{did}'" in self.file.path(UK).read_text()
+
+    def in_collector(self) -> dict[str, int]:
+        """Generations by site, as an operator sees them."""
+        told = ("DataLocalitySite", "DataLocalityGeneration")
+        return {ad[told[0]]: ad[told[1]] for ad in self.pool.ads('MyType == "DataLocality"', *told)}
+
+
+@pytest.fixture
+def beside(troubled: Pool, tmp_path: Path) -> Iterator[Callable[..., Beside]]:
+    made: list[Beside] = []
+
+    def make(**settings) -> Beside:
+        made.append(Beside(troubled, tmp_path, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.client.close()
+
+
+@contextmanager
+def deaf_port() -> Iterator[int]:
+    """A host that takes connections and never answers, as one that has lost its power behind a firewall."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield int(listener.getsockname()[1])
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A port where nothing listens."""
+    with deaf_port() as port:
+        pass
+    yield port
+
+
+def goes_on(daemon: Beside) -> Report:
+    """What is new reaches hooks, and what jobs wanted is still wanted."""
+    daemon.hold(PINNED, QUEUED, LATER)
+    report = daemon.run()
+    assert QUEUED in daemon.cycle.demand.dids, "demand was lost"
+    assert daemon.in_files(QUEUED)
+    assert {outcome.publisher: outcome.error for outcome in report.outcomes}["file"] is None
+    return report
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("call", ["schedds", "queued_datasets"])
+def test_who_cannot_say_what_jobs_want_keeps_what_they_wanted(beside, call, fault):
+    daemon = beside()
+    daemon.settle()
+    before = daemon.in_collector()
+    daemon.spoil(**{call: fault})
+    for _ in range(2):
+        goes_on(daemon)
+        assert daemon.unasked
+    assert daemon.in_collector().keys() >= before.keys()
+    assert all(daemon.in_collector()[site] >= number for site, number in before.items())
+    daemon.spoil()
+    daemon.settle()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("call", ["site_ads", "advertise"])
+def test_a_collector_that_fails_us_leaves_the_files_and_gets_its_ads_later(beside, call, fault):
+    daemon = beside()
+    daemon.settle()
+    before = daemon.in_collector()
+    daemon.spoil(**{call: fault})
+    daemon.hold(QUEUED)  # a change, so that there is something to send
+    report = daemon.run()
+    errors = {outcome.publisher: outcome.error for outcome in report.outcomes}
+    assert errors["collector"]
+    assert errors["file"] is None
+    assert not daemon.in_files(PINNED)
+    assert daemon.in_collector() == before
+    daemon.spoil()
+    daemon.settle()
+    assert daemon.in_collector()[UK] == daemon.cycle.state.ads[UK].generation > before[UK]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_question_about_slots_that_fails_is_an_error_and_the_next_one_is_answered(beside, fault):
+    daemon = beside()
+    assert daemon.client.slots_by_site(["GLIDEIN_Site"]) == {AU: 1, UK: 1}
+    daemon.spoil(slots=fault)
+    with pytest.raises(PoolError):
+        daemon.client.slots_by_site(["GLIDEIN_Site"])
+    assert daemon.client.schedds(), "another question"
+    daemon.spoil()
+    assert daemon.client.slots_by_site(["GLIDEIN_Site"]) == {AU: 1, UK: 1}
+
+
+def test_a_schedd_that_is_down_keeps_its_demand(beside, troubled):
+    daemon = beside()
+    daemon.settle()
+    troubled.stop_daemon("schedd")
+    try:
+        for _ in range(3):
+            goes_on(daemon)
+    finally:
+        troubled.start_daemon("schedd")
+    daemon.settle()
+
+
+def test_a_schedd_that_hangs_costs_one_timeout_and_keeps_its_demand(beside, troubled):
+    daemon = beside()
+    daemon.settle()
+    troubled.kill_daemon("schedd", signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        goes_on(daemon)
+        assert daemon.unasked
+        assert time.monotonic() - begun < 30, "it was waited for without end"
+    finally:
+        troubled.kill_daemon("schedd", signal.SIGCONT)
+    daemon.settle()
+
+
+def test_a_schedd_that_denies_us_keeps_its_demand_and_is_named(beside, troubled):
+    daemon = beside()
+    daemon.settle()
+    troubled.reconfig(schedd="SCHEDD.DENY_READ = hydrator@pool.test\n")
+    try:
+        wait_for(lambda: (goes_on(daemon), daemon.unasked)[1], 30, "the schedd to deny us")
+        afresh = beside()  # a session from before is dropped without a word
+        afresh.cycle.ask_demand()
+        assert "knows us as hydrator@pool.test (by IDTOKENS) and denies" in afresh.reasons
+    finally:
+        troubled.reconfig(schedd="")
+    daemon.settle()
+
+
+def test_a_collector_that_is_down_gets_every_ad_when_it_is_back_and_empty(beside, troubled):
+    daemon = beside()
+    daemon.settle()
+    before = daemon.in_collector()
+    troubled.stop_daemon("collector")
+    try:
+        goes_on(daemon)
+        assert daemon.cycle.demand_error
+    finally:
+        troubled.start_daemon("collector")
+    wait_for(lambda: daemon.run().whole and daemon.in_collector().keys() == before.keys(), 60, "the ads")
+    assert all(daemon.in_collector()[site] >= number for site, number in before.items())
+    troubled.wait_ready()
+    daemon.settle()
+
+
+def test_a_collector_killed_again_and_again_is_filled_again_each_time(beside, troubled):
+    daemon = beside()
+    daemon.settle()
+    for _ in range(3):
+        troubled.kill_daemon("collector")
+        wait_for(lambda: daemon.run().whole and set(daemon.in_collector()) == {UK, AU}, 60, "the ads")
+    troubled.wait_ready()
+    daemon.settle()
+
+
+def test_a_collector_that_denies_our_ads_is_told_and_hooks_go_on(beside, troubled):
+    daemon = beside()
+    daemon.settle()
+    before = daemon.in_collector()
+    troubled.reconfig(collector="COLLECTOR.DENY_DAEMON = hydrator@pool.test\n")
+    try:
+        wanted = iter([(QUEUED,), (PINNED, QUEUED)] * 100)
+
+        def denied() -> bool:
+            daemon.hold(*next(wanted))
+            (error,) = [o.error for o in daemon.run().outcomes if o.publisher == "collector"]
+            return bool(error and "DAEMON" in error)
+
+        wait_for(denied, 60, "the collector to deny us")
+        assert daemon.in_collector().keys() == before.keys()
+        goes_on(daemon)
+    finally:
+        troubled.reconfig(collector="")
+    daemon.settle()
+
+
+@pytest.mark.parametrize("order", ["the dead one first", "the dead one last"])
+@pytest.mark.parametrize("dead", ["refuses", "is deaf"])
+def test_of_two_collectors_the_one_that_lives_gets_the_ads_whatever_the_other_does(
+    beside, troubled, dead, order
+):
+    with deaf_port() if dead == "is deaf" else closed_port() as port:
+        pair = [f"127.0.0.1:{port}", troubled.collector]
+        daemon = beside(collector=",".join(pair if order == "the dead one first" else pair[::-1]))
+        alone = beside()
+        alone.settle()
+        before = alone.in_collector()
+        daemon.cycle.state = alone.cycle.state
+        daemon.hold(QUEUED)
+        wait_for(lambda: (daemon.run(), daemon.in_collector()[UK] > before[UK])[1], 40, "the ad of UK")
+        assert not daemon.in_files(PINNED)
+    alone.hold(PINNED, QUEUED)
+    alone.settle()
