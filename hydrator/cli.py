@@ -165,15 +165,23 @@ def datasets(
     dids: Annotated[
         list[str] | None, typer.Argument(help="Only these, as scope:name; default: all wanted.")
     ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Who said so, when, by which call, and what else it knows.")
+    ] = False,
     config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
     """Print every wanted dataset: its state and age at each site, and how many jobs want it."""
     from . import show
     from .model import parse_did
+    from .told import provenance
 
     known = _known(config)
     asked = [parse_did(did, known.default_scope) for did in dids] if dids else None
+    if why:
+        told = provenance(known.memories, asked or sorted(known.demand.dids), now=known.now)
+        _print(as_json, told, lambda: show.provenance(told, known.now))
+        return
     _print(as_json, show.dataset_rows(known, asked), lambda: show.datasets(known, asked))
 
 

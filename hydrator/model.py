@@ -6,7 +6,7 @@ Frozen values and enums only; no clock, no socket, no log. Times are aware UTC d
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
 from typing import NewType
 
@@ -67,6 +67,28 @@ class DatasetState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """How a catalogue came to a state: for people who ask why, never for ads.
+
+    ``call`` is what it was asked, in its own words, ``reason`` one clause on the state.
+    A ``rule`` of ``account`` holds the data, or brings it, until ``expires_at``.
+    ``ready_at`` estimates when what moves is complete, give or take ``ready_error``.
+    """
+
+    call: str = ""
+    storage: str = ""
+    reason: str = ""
+    rule: str = ""
+    account: str = ""
+    expires_at: datetime | None = None
+    ready_at: datetime | None = None
+    ready_error: timedelta | None = None
+
+
+UNTOLD = Told()
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """One dataset at one site, as one catalogue records it.
 
@@ -79,6 +101,7 @@ class Replica:
     state: ReplicaState
     fraction: float | None = None
     storage: str = ""
+    told: Told = UNTOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +198,7 @@ class Fact:
     state: DatasetState
     as_of: datetime
     fraction: float | None = None
+    told: Told = UNTOLD
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from .breaker import Cause, Held
 from .demand import Remembered
 from .model import DatasetState, Did, Fact, PublishedAd, Site, SiteAd, from_unix
 from .snapshot import Known, Memory
+from .told import told_from, told_row
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)
 """What decoding another program's bytes can raise."""
@@ -145,17 +146,24 @@ def refuse_broken_text(row: object) -> None:
 
 def _facts(here: Mapping[Site, Fact], at: datetime) -> list[list[object]]:
     return [
-        [site, fact.state, fact.fraction, None if fact.as_of == at else fact.as_of.timestamp()]
+        [
+            site,
+            fact.state,
+            fact.fraction,
+            None if fact.as_of == at else fact.as_of.timestamp(),
+            *told_row(fact.told),
+        ]
         for site, fact in sorted(here.items())
     ]
 
 
-def _facts_from(rows: list[tuple[str, str, float | None, float | None]], at: datetime) -> dict[Site, Fact]:
+def _facts_from(rows: list[Any], at: datetime) -> dict[Site, Fact]:
     return {
         Site(site): Fact(
             DatasetState(state),
             at if as_of is None else from_unix(as_of),
             None if fraction is None else float(fraction),
+            told_from(told),
         )
-        for site, state, fraction, as_of in rows
+        for site, state, fraction, as_of, *told in rows
     }

@@ -321,6 +321,18 @@ def datasets(known: Known, asked: Sequence[Did] | None) -> None:
     _console().print(table)
 
 
+def provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
+    """Print what :func:`hydrator.told.provenance` found."""
+    table = _table("dataset", "catalogue", "site", "state", "read", "storage", "by", "why")
+    for row in rows:
+        fraction = "" if row.get("fraction") is None else f" {row['fraction']:.0%}"
+        read = "" if row["as_of"] is None else f"{span(unix(now) - row['as_of'])} ago"
+        why = row["why"] + (f"; since then: {row['unseen']}" if row["unseen"] and row["site"] else "")
+        place = (row["site"] or "-", (row["state"] or "") + fraction, read)
+        table.add_row(row["did"], row["catalogue"], *place, row.get("storage", ""), row.get("call", ""), why)
+    _console().print(table)
+
+
 def finding_rows(findings: Sequence[Finding]) -> list[dict[str, str]]:
     return [{"level": f.level.value, "subject": f.subject, "seen": f.seen, "todo": f.todo} for f in findings]
 

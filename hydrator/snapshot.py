@@ -156,7 +156,8 @@ def _unread(answer: Survey, wanted: AbstractSet[Did]) -> AbstractSet[Site]:
 
 
 def _fact(replica: Replica, at: datetime) -> Fact:
-    return Fact(_CONCLUDED[replica.state], at, replica.fraction)
+    told = replace(replica.told, storage=replica.storage) if replica.storage else replica.told
+    return Fact(_CONCLUDED[replica.state], at, replica.fraction, told)
 
 
 def _better(one: Fact | None, other: Fact) -> Fact:
@@ -175,7 +176,7 @@ def _fold(here: dict[Did, Fact], did: Did, fact: Fact) -> None:
 
 
 def _judged(fact: Fact, now: datetime, bound: timedelta) -> Fact:
-    return fact if now - fact.as_of <= bound else Fact(DatasetState.UNKNOWN, fact.as_of)
+    return fact if now - fact.as_of <= bound else Fact(DatasetState.UNKNOWN, fact.as_of, told=fact.told)
 
 
 def _unseen(memories: Mapping[str, Memory]) -> dict[Did, str]:

@@ -1,0 +1,74 @@
+"""Who said what: provenance survives the state file and reads as a sentence."""
+
+from datetime import timedelta
+
+import pytest
+
+from hydrator.model import UNTOLD, Replica, ReplicaState, Told
+from hydrator.snapshot import Memory, remember, snapshot
+from hydrator.store import State, Store
+from hydrator.told import because, provenance, told_from, told_row
+from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, seen, survey
+
+FULL = Told(
+    call="get_locks_for_dids",
+    storage="CAM-DISK",
+    reason="no quota left",
+    rule="r1",
+    account="anna",
+    expires_at=NOON + HOUR,
+    ready_at=NOON + 2 * HOUR,
+    ready_error=timedelta(minutes=5),
+)
+
+
+@pytest.mark.parametrize("told", [UNTOLD, FULL, Told(reason="x"), Told(rule="r", expires_at=NOON)])
+def test_what_was_told_survives_its_row(told):
+    assert told_from(told_row(told)) == told
+
+
+def test_words_of_a_newer_version_are_passed_over():
+    assert told_from([{"reason": "x", "mood": "sad"}]) == Told(reason="x")
+
+
+def test_all_that_is_known_is_one_line():
+    assert because(FULL, NOON) == (
+        "no quota left; rule r1 of anna; its rule ends in 1 h; expected whole in 2 h, give or take 5 min"
+    )
+    assert because(FULL, NOON + 90 * MINUTE).count("its rule ends 30 min ago") == 1
+    assert because(UNTOLD, NOON) == ""
+
+
+def told_memory() -> Memory:
+    replica = Replica(L1, CAM, ReplicaState.STUCK, 0.5, "CAM-DISK", FULL)
+    return remember(Memory(), survey((L1, seen(replica)), (L2, seen())), frozenset({L1, L2}), now=NOON)
+
+
+def test_what_a_catalogue_told_reaches_the_snapshot_and_outlives_a_restart(tmp_path):
+    memories = {"rucio": told_memory()}
+    view = snapshot(memories, {L1}, now=NOON, bound=BOUND)
+    assert view.sites[CAM].facts[L1].told == FULL
+    with Store.open_to_write(tmp_path) as store:
+        store.save(State(memories=memories))
+    with Store.open_to_read(tmp_path) as store:
+        assert store.load().memories == memories
+
+
+def test_a_fact_grown_too_old_to_count_still_says_who_told_it():
+    view = snapshot({"rucio": told_memory()}, {L1}, now=NOON + 2 * BOUND, bound=BOUND)
+    assert view.sites[CAM].facts[L1].told == FULL
+
+
+def test_each_catalogue_says_its_part():
+    rows = provenance({"rucio": told_memory(), "dmapi": Memory()}, [L1, L2, L3], now=NOON)
+    said = [(row["did"], row["catalogue"], row["site"], row["state"], row["why"]) for row in rows]
+    assert said == [
+        (L1, "dmapi", None, None, "it was not asked yet"),
+        (L1, "rucio", CAM, "STUCK", because(FULL, NOON)),
+        (L2, "dmapi", None, None, "it was not asked yet"),
+        (L2, "rucio", None, None, "it has it at no site it knows"),
+        (L3, "dmapi", None, None, "it was not asked yet"),
+        (L3, "rucio", None, None, "it was not asked yet"),
+    ]
+    assert rows[1]["call"] == "get_locks_for_dids"
+    assert rows[1]["storage"] == "CAM-DISK"
