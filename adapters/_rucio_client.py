@@ -23,7 +23,8 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -92,6 +93,8 @@ class RucioSettings:
     to us, created 0700. ``verify_every`` is how long a dataset whose cheap
     row did not change is believed without being counted anew (0: never), ``deep_calls``
     how many may be counted in one poll; the rest is Unseen until its turn.
+    ``expiry_margin``: data that no rule holds for so long is not to start a job on. ``trust_caches``:
+    whether what is whole in a volatile storage element counts as whole.
     ``twins_every``: how often to look for DIDs that differ in letter case only (None: never).
     """
 
@@ -112,6 +115,8 @@ class RucioSettings:
     sites: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     attributes_every: timedelta = timedelta(minutes=10)
     verify_every: timedelta = timedelta(minutes=10)
+    expiry_margin: timedelta = timedelta(hours=6)
+    trust_caches: bool = False
     twins_every: timedelta | None = timedelta(hours=1)
     deep_calls: int = 2000
     batch: int = 1000
@@ -212,6 +217,7 @@ class Transport(requests.adapters.HTTPAdapter):
         self.status = 0
         self.trouble = ""
         self.token: str | None = None
+        self.date: datetime | None = None
         self._settings = settings
         self._pools = _watched_pools(self.deadline)
         super().__init__()
@@ -243,6 +249,7 @@ class Transport(requests.adapters.HTTPAdapter):
             self.trouble = str(exc)  # rucio-clients keeps it to itself
             raise
         self.status = response.status_code
+        self.date = _date(response.headers.get("Date")) or self.date
         failure = self.late() if self.deadline.passed() else self._failure(response)
         if failure:
             response.close()
@@ -288,6 +295,14 @@ class Transport(requests.adapters.HTTPAdapter):
         return None
 
 
+def _date(header: str | None) -> datetime | None:
+    """The time in a ``Date`` header, None where there is none that can be read."""
+    try:
+        return parsedate_to_datetime(header).astimezone(UTC) if header else None
+    except ValueError:
+        return None
+
+
 def _words(response: requests.Response) -> str:
     """What Rucio says about a failure, in its headers, on one line."""
     parts = [response.headers.get(key, "")[:150] for key in ("ExceptionClass", "ExceptionMessage")]
@@ -329,6 +344,11 @@ class Connection:
     @property
     def deadline(self) -> Deadline:
         return self._transport.deadline
+
+    @property
+    def server_time(self) -> datetime | None:
+        """The server's clock at its last answer, where it told: Rucio compares its rules' times with that."""
+        return self._transport.date
 
     @contextmanager
     def poll(self, seconds: float) -> Iterator[None]:

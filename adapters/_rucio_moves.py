@@ -1,81 +1,199 @@
-"""What Rucio's rules do about datasets: their locks, and which of them stand still."""
+"""What Rucio's rules do about datasets: their locks, what moves, what stands still, what is to go."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
 
 from hydrator.errors import CatalogueError
-from hydrator.model import Did
+from hydrator.model import Did, Told
 
 from ._rucio_ask import Asker, split
+from ._rucio_client import NotFound
 from ._rucio_poll import Poll
-from ._rucio_rows import Lock, Movement, locks, movements, record, text
+from ._rucio_rows import did_of, record, text
+from ._rucio_rulebook import RuleBook
+from ._rucio_rules import UNDONE, Lock, Movement, Rule, locks, movements, promised, rules
+
+Movements = Mapping[Did, Mapping[str, Movement]]
+_MOST_PARENTS = 50
+_ENDED = Told(reason="whole, but its last rule has ended")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The locks of a dataset as read at *at*."""
+
+    at: datetime
+    locks: Sequence[Lock]
 
 
 class Moves:
-    """Asks what moves."""
+    """Asks for locks: of what may be moving in every poll, of what is whole now and then.
+
+    Locks of what is whole tell when its rules end. They are worth asking for
+    but no reason to call a dataset unseen, and wait where time is short.
+    """
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
+        self._book = RuleBook(asker)
+        self._held: dict[Did, _Held] = {}
+        self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = {}
+        self._ended: dict[Did, frozenset[str]] = {}
 
-    def read(self, poll: Poll, dids: AbstractSet[Did]) -> Mapping[Did, Mapping[str, Movement]]:
-        """By dataset and storage element, what rules do."""
-        found: dict[Did, list[Lock]] = {did: [] for did in dids}
+    def read(self, poll: Poll, settled: Mapping[Did, bool]) -> Movements:
+        """By dataset and storage element, what rules do; what could not be learned of unsettled ones is lost.
+
+        Args:
+            poll: where lost ones are noted.
+            settled: every dataset that was counted, and whether nothing can be moving.
+        """
+        for memory in (self._held, self._parents, self._ended):
+            for gone in memory.keys() - settled.keys():
+                del memory[gone]
+        unsettled = {did for did, still in settled.items() if not still}
+        try:
+            changed = self._book.refresh(poll.at)
+        except CatalogueError as exc:
+            changed = frozenset()
+            poll.lost.update(dict.fromkeys(unsettled, exc))
+        self._ask_locks(poll, unsettled, poll.lost)
+        self._ask_file_locks(poll, {did for did in unsettled - poll.lost.keys() if not self._locks_of(did)})
+        self._ask_locks_of_settled(poll, {did for did in settled if settled[did]}, changed)
+        return {did: self._moves(poll, did, unsettled) for did in sorted(settled) if did not in poll.lost}
+
+    def _locks_of(self, did: Did) -> Sequence[Lock]:
+        return self._held[did].locks if did in self._held else ()
+
+    # -- locks of whole datasets
+
+    def _ask_locks(self, poll: Poll, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> None:
+        asked = dids - lost.keys()
+        found: dict[Did, list[Lock]] = {did: [] for did in asked}
         answers = self._asker.in_batches(
-            dids,
-            poll.lost,
+            asked,
+            lost,
             lambda client, batch: client.get_locks_for_dids([{**did, "type": "dataset"} for did in batch]),
             lambda answer: locks(answer, "get_locks_for_dids"),
         )
         for lock in answers:
             if lock.did in found:
                 found[lock.did].append(lock)
-        for did in sorted(dids - poll.lost.keys()):
-            if not found[did]:
-                try:
-                    found[did] = self._file_locks(did)
-                except CatalogueError as exc:
-                    poll.lost[did] = exc
-        suspended = self._suspended(poll, found)
-        return {did: movements(rows, suspended) for did, rows in found.items()}
+        self._held.update((did, _Held(poll.at, found[did])) for did in asked - lost.keys())
 
-    def _file_locks(self, did: Did) -> list[Lock]:
+    def _ask_locks_of_settled(self, poll: Poll, dids: AbstractSet[Did], changed: AbstractSet[Did]) -> None:
+        """Those never asked about first, then those asked longest ago, until half of the time is spent."""
+        settings = self._asker.settings
+        never = datetime.min.replace(tzinfo=poll.at.tzinfo)
+        ages = {did: self._held[did].at if did in self._held else never for did in dids}
+        due = sorted(
+            (age, did)
+            for did, age in ages.items()
+            if age == never or poll.at - age >= settings.verify_every or changed & {did, *poll.parents(did)}
+        )
+        missed: dict[Did, CatalogueError] = {}
+        for start in range(0, len(due), settings.batch):
+            if self._asker.connection.deadline.left < 0.5 * settings.deadline.total_seconds():
+                return
+            self._ask_locks(poll, {did for _, did in due[start : start + settings.batch]}, missed)
+
+    # -- locks of single files
+
+    def _ask_file_locks(self, poll: Poll, dids: AbstractSet[Did]) -> None:
         """Locks of rules that spread files over elements: those (grouping NONE) have none for the dataset."""
+        of_did: dict[Did, list[Rule]] = {}
+        for did in sorted(dids):
+            try:
+                found: list[Lock] = []
+                for owner in (did, *sorted(self._ancestors(did, poll))):
+                    if owner not in of_did:
+                        of_did[owner] = self._spreading(owner)
+                    for rule in of_did[owner]:
+                        found += self._file_locks(did, rule)
+                self._held[did] = _Held(poll.at, found)
+            except CatalogueError as exc:
+                poll.lost[did] = exc
+
+    def _spreading(self, did: Did) -> list[Rule]:
         scope, name = split(did)
-        rules = self._asker.ask(lambda client: list(client.list_did_rules(scope, name)), _active_rules)
-        found = []
-        for rule in rules:
-            found += [Lock(did, storage, state, rule) for storage, state in sorted(self._locks_of(rule))]
+        found = self._asker.ask(
+            lambda client: list(client.list_did_rules(scope, name)),
+            lambda rows: rules(rows, "list_did_rules"),
+        )
+        return [rule for rule in found if rule.grouping == "NONE" and rule.state in UNDONE]
+
+    def _file_locks(self, did: Did, rule: Rule) -> list[Lock]:
+        """What *rule* wants of *did*; of a rule for more than *did*, the locks on its files only."""
+        rows = self._asker.ask(lambda client: list(client.list_replica_locks(rule.id)), _file_lock_rows)
+        mine = None if rule.did == did else self._files(did)
+        states = {(storage, state) for file, storage, state in rows if mine is None or file in mine}
+        return [Lock(did, storage, state, rule.id) for storage, state in sorted(states)]
+
+    def _files(self, did: Did) -> frozenset[Did | None]:
+        scope, name = split(did)
+        return self._asker.ask(
+            lambda client: list(client.list_files(scope, name)),
+            lambda rows: frozenset(did_of(record(row, "list_files"), "list_files") for row in rows),
+        )
+
+    def _ancestors(self, did: Did, poll: Poll) -> frozenset[Did]:
+        """The containers *did* is in, at any height, as last looked up."""
+        known = self._parents.get(did)
+        if known and poll.at - known[0] < self._asker.settings.verify_every:
+            return known[1]
+        found: set[Did] = set()
+        todo = [did]
+        while todo and len(found) < _MOST_PARENTS:
+            scope, name = split(todo.pop())
+            try:
+                above = self._asker.ask(
+                    lambda client, scope=scope, name=name: list(client.list_parent_dids(scope, name)),  # type: ignore[misc]
+                    lambda rows: {
+                        did_of(record(row, "list_parent_dids"), "list_parent_dids") for row in rows
+                    },
+                )
+            except NotFound:
+                continue
+            todo += [each for each in above if each and each not in found]
+            found |= {each for each in above if each}
+        self._parents[did] = (poll.at, frozenset(found))
+        return self._parents[did][1]
+
+    # -- what they do
+
+    def _moves(self, poll: Poll, did: Did, unsettled: AbstractSet[Did]) -> Mapping[str, Movement]:
+        held_until = poll.at + self._asker.settings.expiry_margin
+        try:
+            book = self._book.of(self._locks_of(did))
+        except CatalogueError as exc:
+            if did in unsettled:
+                poll.lost[did] = exc
+            book = {}
+        found = movements(self._locks_of(did), book, held_until=held_until)
+        for storage, rule in self._pending(poll, did):
+            found.setdefault(storage, promised(rule, held_until=held_until))
+        ending = {storage for storage, move in found.items() if move.ends_at and move.ends_at <= held_until}
+        ended = self._ended.get(did, frozenset()) - found.keys()
+        found.update((storage, Movement(ends_at=poll.at, told=_ENDED)) for storage in ended)
+        self._ended[did] = frozenset(ending | ended)
         return found
 
-    def _locks_of(self, rule: str) -> set[tuple[str, str]]:
-        return self._asker.ask(lambda client: list(client.list_replica_locks(rule)), _file_lock_rows)
-
-    def _suspended(self, poll: Poll, found: Mapping[Did, Sequence[Lock]]) -> frozenset[str]:
-        """The rules that are suspended; where that cannot be learned, what they would move is lost."""
-        moving = {did for did, rows in found.items() if any(lock.state == "REPLICATING" for lock in rows)}
-        if not moving:
-            return frozenset()
-        try:
-            return self._asker.ask(
-                lambda client: list(client.list_replication_rules({"state": "U"})),
-                lambda rows: frozenset(text(record(row, "rules"), "id", "rules") for row in rows),
-            )
-        except CatalogueError as exc:
-            poll.lost.update(dict.fromkeys(moving, exc))
-            return frozenset()
+    def _pending(self, poll: Poll, did: Did) -> Iterable[tuple[str, Rule]]:
+        """Rules without locks that want *did*, where that can be at one site only."""
+        pending = self._book.pending()
+        owners = {did, *poll.parents(did)} | self._parents.get(did, (poll.at, frozenset[Did]()))[1]
+        for rule in [rule for owner in sorted(owners & pending.keys()) for rule in pending[owner]]:
+            try:
+                names = self._book.places(rule.expression, poll.storages, poll.at)
+            except CatalogueError:
+                continue  # it is not known where, so nothing is said of anywhere
+            disks = sorted(name for name in names if name in poll.storages and not poll.storages[name].tape)
+            if disks and len({poll.storages[name].site for name in disks}) == 1:
+                yield disks[0], rule
 
 
-def _active_rules(rows: Iterable[object]) -> list[str]:
-    """The rules that have file locks only, and are not done."""
-    found = []
-    for each in rows:
-        row = record(each, "list_did_rules")
-        if row.get("grouping") == "NONE" and row.get("state") in {"REPLICATING", "STUCK", "SUSPENDED"}:
-            found.append(text(row, "id", "list_did_rules"))
-    return found
-
-
-def _file_lock_rows(rows: Iterable[object]) -> set[tuple[str, str]]:
+def _file_lock_rows(rows: Iterable[object]) -> set[tuple[Did | None, str, str]]:
     what = "list_replica_locks"
     each = (record(row, what) for row in rows)
-    return {(text(row, "rse", what), text(row, "state", what)) for row in each}
+    return {(did_of(row, what), text(row, "rse", what), text(row, "state", what)) for row in each}

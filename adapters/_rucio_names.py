@@ -21,6 +21,7 @@ class Entry:
 
     kind: str
     bytes_total: int | None
+    open: bool = False
 
 
 class Names:
@@ -33,10 +34,11 @@ class Names:
         """What each name is; one the bulk call leaves out is asked for alone: only a 404 makes it ABSENT."""
         found: dict[Did, Entry] = defaultdict(lambda: Entry("LOST", None))
         refused: dict[Did, CatalogueError] = {}
-        for did, kind, size in self._asker.in_batches(
-            dids, refused, lambda client, batch: client.get_metadata_bulk(batch), _meta_rows
-        ):
-            found[did] = Entry(kind, size)
+        found.update(
+            self._asker.in_batches(
+                dids, refused, lambda client, batch: client.get_metadata_bulk(batch), _meta_rows
+            )
+        )
         for did in sorted(dids - found.keys()):
             if did in refused and not isinstance(refused[did], Refused):
                 lost[did] = refused[did]
@@ -104,23 +106,24 @@ class Names:
         return (did for did in rows if did)
 
 
-def _meta_rows(rows: Iterable[object]) -> list[tuple[Did, str, int | None]]:
+def _meta_rows(rows: Iterable[object]) -> list[tuple[Did, Entry]]:
     what, found = "get_metadata_bulk", []
     for each in rows:
         row = record(each, what)
         did = did_of(row, what)
         if did:
-            size = row.get("bytes")
-            found.append(
-                (did, text(row, "did_type", what), size if size is None else int(amount(row, "bytes", what)))
-            )
+            entry = Entry(text(row, "did_type", what), _size(row, what), row.get("is_open") is True)
+            found.append((did, entry))
     return found
 
 
 def _did_row(answer: object) -> Entry:
     row = record(answer, "get_did")
-    size = row.get("bytes")
-    return Entry(text(row, "type", "get_did"), None if size is None else int(amount(row, "bytes", "get_did")))
+    return Entry(text(row, "type", "get_did"), _size(row, "get_did"), row.get("open") is True)
+
+
+def _size(row: Mapping[str, object], what: str) -> int | None:
+    return None if row.get("bytes") is None else int(amount(row, "bytes", what))
 
 
 def _content(rows: Iterable[object]) -> list[tuple[Did, str]]:

@@ -1,18 +1,23 @@
 """What one poll of Rucio has learned so far."""
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from hydrator.errors import CatalogueError, CatalogueGarbled
 from hydrator.model import Did, Reading, Replica, Seen, Unseen
 
-from ._rucio_rows import BadRow, Part, Storage
+from ._rucio_rows import BadRow, Storage
+from ._rucio_states import Part
 
 
 @dataclass
 class Poll:
-    """*lost* has the DIDs it could not learn of, and why; *empty* the datasets without any file."""
+    """*lost* has the DIDs it could not learn of, and why; *empty* the datasets without any file.
+
+    *members* are the datasets in each wanted container.
+    """
 
     name: str
     at: datetime
@@ -20,13 +25,22 @@ class Poll:
     lost: dict[Did, CatalogueError] = field(default_factory=dict)
     parts: dict[Did, Part] = field(default_factory=dict)
     empty: set[Did] = field(default_factory=set)
+    members: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
+    _parents: dict[Did, set[Did]] | None = None
 
-    def conclude(
-        self, did: Did, size: int | None, replicas: Callable[..., tuple[Replica, ...]], *evidence: object
-    ) -> None:
-        """Keep what *replicas* makes of *evidence*; it may find it cannot be."""
+    def parents(self, did: Did) -> AbstractSet[Did]:
+        """The wanted containers that *did* is in, at any depth."""
+        if self._parents is None:
+            self._parents = {}
+            for container, inside in self.members.items():
+                for member in inside:
+                    self._parents.setdefault(member, set()).add(container)
+        return self._parents.get(did, frozenset())
+
+    def conclude(self, did: Did, size: int | None, replicas: Callable[[], tuple[Replica, ...]]) -> None:
+        """Keep what *replicas* answers; it may find that it cannot be."""
         try:
-            self.parts[did] = Part(replicas(did, *evidence, self.storages), size)
+            self.parts[did] = Part(replicas(), size)
         except BadRow as exc:
             self.lost[did] = CatalogueGarbled(self.name, str(exc))
 

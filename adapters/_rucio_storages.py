@@ -37,7 +37,14 @@ class StorageElements:
         tape = str(row.get("rse_type")).upper() == "TAPE"
         if row.get("deleted"):
             return Storage(name, None, tape, deleted=True)
-        return Storage(name, self._site_of(name, now), tape)
+        return Storage(
+            name,
+            self._site_of(name, now),
+            tape,
+            readable=row.get("availability_read") is not False,
+            writable=row.get("availability_write") is not False,
+            volatile=row.get("volatile") is True and not self._asker.settings.trust_caches,
+        )
 
     def _site_of(self, storage: str, now: datetime) -> Site | None:
         """The site of a storage element: configured, else its attribute, read every ``attributes_every``."""

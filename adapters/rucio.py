@@ -13,6 +13,8 @@ empty dataset, so names are looked up first, and containers are taken apart.
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from datetime import datetime
+from functools import partial
 
 from hydrator.errors import CatalogueError
 from hydrator.model import Did, Reading, Survey
@@ -24,7 +26,8 @@ from ._rucio_counts import Counts
 from ._rucio_moves import Moves
 from ._rucio_names import Entry, Names
 from ._rucio_poll import Poll
-from ._rucio_rows import Part, container_replicas, dataset_replicas, did_of, file_replicas, record
+from ._rucio_rows import did_of, record
+from ._rucio_states import Part, container_replicas, dataset_replicas, file_replicas
 from ._rucio_storages import StorageElements
 from ._rucio_twins import Twins
 
@@ -90,7 +93,7 @@ class RucioCatalogue:
 
     def _readings(self, poll: Poll, dids: AbstractSet[Did]) -> dict[Did, Reading]:
         entries = self._names.entries(dids, poll.lost)
-        members = {
+        poll.members = members = {
             did: self._names.members(did, poll.lost)
             for did in sorted(dids)
             if entries[did].kind == "CONTAINER"
@@ -106,15 +109,14 @@ class RucioCatalogue:
     def _read_datasets(self, poll: Poll, dids: AbstractSet[Did], entries: Mapping[Did, Entry]) -> None:
         """Count what must be counted, ask what moves, and put the replicas of *dids* into *poll*."""
         known = self._counts.read(poll, dids)
-        moves = self._moves.read(
-            poll, {did for did, (counted, rows) in known.items() if not counted.settled(rows)}
-        )
+        moves = self._moves.read(poll, {did: counted.settled(rows) for did, (counted, rows) in known.items()})
         for did in known.keys() - poll.lost.keys():
             counted, rows = known[did]
             counts = [*counted.counts.values(), *(row.count for row in rows if row.count.length > 0)]
             entry = entries[did].bytes_total if did in entries else None
             size = int(counts[0].bytes) if counts else 0 if counted.empty else entry
-            poll.conclude(did, size, dataset_replicas, counted.counts, moves.get(did, {}))
+            evidence = (did, counted.counts, moves.get(did, {}), poll.storages)
+            poll.conclude(did, size, partial(dataset_replicas, *evidence, held_until=self._margin(poll)))
             if counted.empty:
                 poll.empty.add(did)
 
@@ -129,7 +131,13 @@ class RucioCatalogue:
         )
         states.update((did, row) for did, row in answers if did in states)
         for did in dids - poll.lost.keys():
-            poll.conclude(did, entries[did].bytes_total, file_replicas, states[did])
+            evidence = (did, states[did], poll.storages)
+            replicas = partial(file_replicas, *evidence, held_until=self._margin(poll))
+            poll.conclude(did, entries[did].bytes_total, replicas)
+
+    def _margin(self, poll: Poll) -> datetime:
+        """Until when data must be held to start a job on it."""
+        return poll.at + self._settings.expiry_margin
 
     def _fold_container(self, poll: Poll, container: Did, members: AbstractSet[Did]) -> None:
         missing = sorted(did for did in members if did in poll.lost)

@@ -101,6 +101,12 @@ class RucioSource(_Section):
     deep_calls: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         2000, description="how many datasets one poll may count file by file; the rest wait their turn"
     )
+    expiry_margin_hours: Annotated[float, Field(ge=0, le=8760)] = Field(
+        6, description="data that no rule holds for so long is not AVAILABLE"
+    )
+    trust_caches: bool = Field(
+        False, description="what is whole in a volatile RSE, a cache, is AVAILABLE too"
+    )
     site_attribute: str | None = Field("site", description="the RSE attribute that names its site")
     rse_sites: dict[str, SiteName] = Field(
         default_factory=dict, description="RSE = site, wins over the attribute"

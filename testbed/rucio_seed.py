@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: ANN001, ANN201, ANN202, BLE001, I001, E501
+# ruff: noqa: ANN001, ANN003, ANN201, ANN202, BLE001, I001, E501
 """The WSGI application the test server runs: Rucio's own, plus ``POST /testbed/seed``.
 
 Runs inside the server's virtual environment, never in ours. Seeding happens in
@@ -85,14 +85,15 @@ def add_scope(session, scope):
 
 
 @command
-def add_rse(session, rse, rse_type="DISK", staging_area=False, attributes=None):
+def add_rse(session, rse, rse_type="DISK", staging_area=False, volatile=False, attributes=None):
     """Add a storage element that every other can send to and receive from, with the mock protocol."""
     from rucio.core import distance
     from rucio.core import rse as rses
     from rucio.core.account_limit import set_local_account_limit
     from rucio.db.sqla.constants import RSEType
 
-    rse_id = rses.add_rse(rse, rse_type=RSEType[rse_type], staging_area=staging_area, session=session)
+    kind = {"rse_type": RSEType[rse_type], "staging_area": staging_area, "volatile": volatile}
+    rse_id = rses.add_rse(rse, **kind, session=session)
     for key, value in (attributes or {}).items():
         rses.add_rse_attribute(rse_id=rse_id, key=key, value=value, session=session)
     one = {"read": 1, "write": 1, "delete": 1}
@@ -113,6 +114,14 @@ def set_rse_attribute(session, rse, key, value):
     from rucio.core.rse import add_rse_attribute
 
     add_rse_attribute(rse_id=_rse_id(session, rse), key=key, value=value, session=session)
+
+
+@command
+def set_rse(session, rse, **properties):
+    """Change properties of a storage element, such as availability_read."""
+    from rucio.core.rse import update_rse
+
+    update_rse(rse_id=_rse_id(session, rse), parameters=properties, session=session)
 
 
 @command
@@ -160,25 +169,82 @@ def add_container(session, did, children):
 def place(session, did, rse, files=None):
     """Make the first *files* files (all by default) of a dataset exist at *rse*, without a rule."""
     from rucio.core.replica import add_replicas
+    from rucio.core.rse import get_rse
+    from rucio.core.volatile_replica import add_volatile_replicas
 
-    add_replicas(
-        rse_id=_rse_id(session, rse), files=_files(session, did)[:files], account=_root(), session=session
-    )
+    rse_id, placed = _rse_id(session, rse), _files(session, did)[:files]
+    if get_rse(rse_id, session=session)["volatile"]:
+        add_volatile_replicas(rse_id=rse_id, replicas=placed, session=session)
+    else:
+        add_replicas(rse_id=rse_id, files=placed, account=_root(), session=session)
 
 
 @command
-def replicate(session, did, rse, grouping="DATASET"):
-    """Add a rule that wants the dataset at *rse*: OK where its files are there, else REPLICATING."""
+def replicate(session, did, rse, grouping="DATASET", lifetime=None, **more):
+    """Add a rule that wants the dataset at *rse* for *lifetime* seconds: OK where its files are, else REPLICATING.
+
+    *more*: asynchronous leaves it to :func:`inject`, ask_approval to :func:`approve`.
+    """
     from rucio.core.rule import add_rule
 
     return add_rule(
         dids=[_split(did)], account=_root(), copies=1, rse_expression=rse, grouping=grouping,
-        weight=None, lifetime=None, locked=False, subscription_id=None, ignore_account_limit=True,
-        ignore_availability=True, session=session,
+        weight=None, lifetime=lifetime, locked=False, subscription_id=None, ignore_account_limit=True,
+        ignore_availability=True, **more, session=session,
     )  # fmt: skip
 
 
-def _set_states(session, did, rse, files, state, only_missing):
+@command
+def inject(session, did, rse):
+    """Take up the rules that wait for it, as the judge injector does."""
+    from rucio.core.rule import inject_rule
+
+    for rule_id in _rules(session, did, rse):
+        inject_rule(rule_id, session=session)
+
+
+@command
+def approve(session, did, rse):
+    """Approve the rules that wait for it; then they wait for :func:`inject`."""
+    from rucio.core.rule import approve_rule
+
+    for rule_id in _rules(session, did, rse):
+        approve_rule(rule_id, approver=_root(), session=session)
+
+
+@command
+def end_rules_in(session, did, rse, seconds):
+    """Let the rules for *rse* end in so many *seconds*; None: never."""
+    from rucio.core.rule import update_rule
+
+    for rule_id in _rules(session, did, rse):
+        update_rule(rule_id, {"lifetime": seconds}, session=session)
+
+
+@command
+def end_rules(session, did, rse):
+    """Take the rules for *rse* away, as the judge cleaner does; the files stay until they are reaped."""
+    from rucio.core.rule import delete_rule
+
+    for rule_id in _rules(session, did, rse):
+        delete_rule(rule_id=rule_id, session=session)
+
+
+@command
+def add_files(session, did, rse, names, bytes_each=1_000_000_000):
+    """Attach new files, which exist at *rse* only, to an open dataset."""
+    from rucio.core.did import attach_dids
+    from rucio.core.replica import add_replicas
+
+    where = _split(did)
+    new = [
+        {"scope": where["scope"], "name": name, "bytes": bytes_each, "adler32": "00000001"} for name in names
+    ]
+    add_replicas(rse_id=_rse_id(session, rse), files=new, account=_root(), session=session)
+    attach_dids(**where, dids=new, account=_root(), session=session)
+
+
+def _set_states(session, did, rse, files, state, only_missing, message="testbed"):
     from rucio.core.replica import get_replica, update_replicas_states
     from rucio.db.sqla import models
     from rucio.db.sqla.constants import ReplicaState
@@ -195,7 +261,7 @@ def _set_states(session, did, rse, files, state, only_missing):
             continue
         mine = (request.scope == where["scope"], request.name == where["name"], request.dest_rse_id == rse_id)
         session.execute(delete(request).where(*mine))
-        replica = {**where, "rse_id": rse_id, "state": state, "error_message": "testbed"}
+        replica = {**where, "rse_id": rse_id, "state": state, "error_message": message}
         update_replicas_states([replica], session=session)
 
 
@@ -208,11 +274,11 @@ def transferred(session, did, rse, files=None):
 
 
 @command
-def fail(session, did, rse):
-    """Let the transfers to *rse* that are still to come fail: the rule becomes STUCK."""
+def fail(session, did, rse, error="testbed"):
+    """Let the transfers to *rse* that are still to come fail with *error*: the rule becomes STUCK."""
     from rucio.db.sqla.constants import ReplicaState
 
-    _set_states(session, did, rse, None, ReplicaState.UNAVAILABLE, only_missing=True)
+    _set_states(session, did, rse, None, ReplicaState.UNAVAILABLE, only_missing=True, message=error)
 
 
 @command
@@ -225,11 +291,11 @@ def suspend(session, did, rse):
 
 
 @command
-def go_bad(session, did, rse, files=1):
-    """Make the first *files* files at *rse* temporarily unavailable; Rucio does not recount the dataset then."""
+def go_bad(session, did, rse, files=1, state="TEMPORARY_UNAVAILABLE"):
+    """Make the first *files* files at *rse* BAD or unavailable; Rucio does not recount the dataset then."""
     from rucio.db.sqla.constants import ReplicaState
 
-    _set_states(session, did, rse, files, ReplicaState.TEMPORARY_UNAVAILABLE, only_missing=False)
+    _set_states(session, did, rse, files, ReplicaState[state], only_missing=False)
 
 
 @command

@@ -65,6 +65,9 @@ class RucioStandIn(ThreadingHTTPServer):
                 return 200, [self._meta(did) for did in mine]
             case ["dids", _, _, "rules"] | ["rules"]:
                 return 200, []
+            case ["rules", rule]:
+                row = {"id": rule, "scope": "lofar", "name": rule, "state": "REPLICATING"}
+                return 200, [{**row, "rse_expression": "*", "account": "root", "expires_at": None}]
             case ["dids", scope, name] if f"{scope}:{name}" in self.holdings:
                 return 200, self._meta(f"{scope}:{name}")
             case ["replicas", "datasets_bulk"]:

@@ -2,21 +2,30 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 
+from hydrator.ads import Budget, drafts, facts_of
 from hydrator.errors import CatalogueError
-from hydrator.model import Did, Replica, ReplicaState, Seen, Site
+from hydrator.model import Did, Replica, ReplicaState, Seen, Site, SiteAd
 from hydrator.ports import Catalogue
+from hydrator.snapshot import Memory, remember, snapshot
+from tests.contracts.scenarios import CAM, RAL, SCENARIOS, Scenario
+from tests.factories import BOUND, demand
 
-CAM, RAL = Site("CAM"), Site("RAL")
 WHOLE = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE}
 
 
 class CatalogueContract(ABC):
-    """Laws for all catalogues. ``scope`` is where an adapter wants the test's datasets."""
+    """Laws for all catalogues. ``scope`` is where an adapter wants the test's datasets.
+
+    ``cannot_happen`` has, by the name of a scenario, why it cannot come about in this catalogue.
+    """
 
     scope = "lofar"
+    cannot_happen: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def holding(self, *replicas: Replica) -> Catalogue:
@@ -28,6 +37,10 @@ class CatalogueContract(ABC):
 
     def blinded(self, site: Site, *replicas: Replica) -> Catalogue | None:
         """One that records exactly these and cannot look at *site*; None where it is all or nothing."""
+        return None
+
+    def enacted(self, scenario: Scenario) -> Catalogue | None:
+        """One in which *scenario* happened; None: as its list of replicas says, or it cannot happen."""
         return None
 
     @pytest.fixture(autouse=True)
@@ -173,6 +186,28 @@ class CatalogueContract(ABC):
                 assert all(replica.site != RAL for replica in reading.replicas)
                 assert CAM in reading.blind or (did == self.did("L1")) == bool(reading.replicas)
         assert any(isinstance(reading, Seen) for reading in survey.readings.values())
+
+    @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+    def test_the_ad_shows_what_happened(self, scenario: Scenario):
+        if scenario.name in self.cannot_happen:
+            pytest.skip(f"cannot happen: {self.cannot_happen[scenario.name]}")
+        catalogue = self.enacted(scenario)
+        if catalogue is None:
+            assert scenario.told is not None, "say how it comes about, or in cannot_happen why it does not"
+            catalogue = self.holding(*(self.at("L1", *told) for told in scenario.told))
+        self._opened.append(catalogue)
+        did = self.did("L1")
+        survey = catalogue.read({did})
+        assert isinstance(survey.readings[did], Seen), survey.readings[did]
+        memory = remember(Memory(), survey, {did}, now=survey.at)
+        view = snapshot({"it": memory}, {did}, now=survey.at, bound=BOUND)
+        shown = {
+            site: facts_of(SiteAd(site, survey.at, 1, draft.content)).get(did)
+            for site, draft in drafts(view, demand(did), budget=Budget()).items()
+        }
+        assert {site: fact.state for site, fact in shown.items() if fact} == scenario.shows
+        if CAM in scenario.shows:
+            assert shown[CAM].fraction == scenario.share
 
     def test_when_broken_it_raises_rather_than_answer_an_empty_set(self):
         for question in (frozenset({self.did("L1")}), frozenset[Did]()):

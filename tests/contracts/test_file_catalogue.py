@@ -8,6 +8,7 @@ import pytest
 from adapters.file import STATES, FileCatalogue
 from hydrator.model import Did, Replica, Site
 from tests.contracts.catalogue import CatalogueContract
+from tests.contracts.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 
 WORDS = {state: word for word, state in STATES.items()}
@@ -35,6 +36,8 @@ def toml(found: Table) -> str:
 
 
 class FileContract(CatalogueContract):
+    cannot_happen = RECORDS_STATES_ONLY
+
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
         self.folder = tmp_path

@@ -2,10 +2,13 @@
 
 from adapters.memory import MemoryCatalogue
 from tests.contracts.catalogue import CatalogueContract
+from tests.contracts.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 
 
 class TestMemoryCatalogue(CatalogueContract):
+    cannot_happen = RECORDS_STATES_ONLY
+
     def holding(self, *replicas):
         return MemoryCatalogue("memory", replicas, clock=lambda: NOON)
 

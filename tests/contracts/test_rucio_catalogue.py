@@ -9,7 +9,7 @@ import pytest
 
 from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.errors import CatalogueDenied, CatalogueUnreachable
-from hydrator.model import Did, Replica, ReplicaState, Seen, Site
+from hydrator.model import Did, Replica, ReplicaState, Seen, Site, Told
 from testbed.rucio import RucioServer
 from tests.contracts.catalogue import CAM, RAL, CatalogueContract
 
@@ -24,6 +24,29 @@ COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK = (
     ReplicaState.ON_TAPE,
     ReplicaState.STUCK,
 )
+
+
+DISK = {"rse": "CAM-DISK"}
+HALF = {**DISK, "files": FILES // 2}
+HAPPENINGS = {
+    "its transfer was suspended at half": [("replicate", DISK), ("transferred", HALF), ("suspend", DISK)],
+    "its transfer waits for approval": [("replicate", {**DISK, "ask_approval": True})],
+    "its transfer was asked for and has not begun": [("replicate", {**DISK, "asynchronous": True})],
+    "it left one site and is at another": [
+        *((name, {"rse": rse}) for rse in ("CAM-DISK", "RAL-DISK") for name in ("place", "replicate")),
+        ("remove", DISK),
+    ],
+    "it exists without any file": [("add_dataset", {"files": 0}), ("replicate", DISK)],
+    "it is at no site": [],
+    "a quarter of its files went bad": [
+        ("place", DISK),
+        ("replicate", DISK),
+        ("go_bad", {**DISK, "files": 1}),
+    ],
+    "its storage cannot be read": [("place", {"rse": "CAM-DOWN"}), ("replicate", {"rse": "CAM-DOWN"})],
+    "whole in a cache only": [("place", {"rse": "CAM-CACHE"})],
+    "whole and about to be deleted": [("place", DISK), ("replicate", {**DISK, "lifetime": 3600})],
+}
 
 
 def utc_now() -> datetime:
@@ -51,12 +74,20 @@ def seeds(replica: Replica) -> list[tuple[str, dict]]:
 def seeded(rucio_server):
     """The server with the storage elements of two sites, and ORIGIN, which has none."""
     sites = {"CAM": "CAM", "RAL": "RAL"}
+    special = [
+        ("add_rse", {"rse": "CAM-CACHE", "volatile": True, "attributes": {"site": "CAM"}}),
+        ("add_rse", {"rse": "CAM-STAGING", "staging_area": True, "attributes": {"site": "CAM"}}),
+        ("add_rse", {"rse": "CAM-DOWN", "attributes": {"site": "CAM"}}),
+        ("add_rse", {"rse": "CAM-FULL", "attributes": {"site": "CAM"}}),
+        ("set_rse", {"rse": "CAM-DOWN", "availability_read": False}),
+        ("set_rse", {"rse": "CAM-FULL", "availability_write": False}),
+    ]
     rses = [
         ("add_rse", {"rse": f"{site}-{kind}", "rse_type": rse_type, "attributes": {"site": site}})
         for site in sites
         for kind, rse_type in (("DISK", "DISK"), ("DISK2", "DISK"), ("TAPE", "TAPE"))
     ]
-    rucio_server.seed(("add_rse", {"rse": "ORIGIN"}), *rses)
+    rucio_server.seed(("add_rse", {"rse": "ORIGIN"}), *rses, *special)
     return rucio_server
 
 
@@ -104,6 +135,26 @@ class TestRucioCatalogue(RucioTests, CatalogueContract):
 
     def broken(self):
         return self.catalogue(url="http://127.0.0.1:1")
+
+    def enacted(self, scenario):
+        if scenario.name.startswith("a container"):
+            return self.contained(scenario)
+        if scenario.name not in HAPPENINGS:
+            return None
+        did = self.did("L1")
+        commands = [(name, {"did": did, **arguments}) for name, arguments in HAPPENINGS[scenario.name]]
+        if scenario.name != "it exists without any file":
+            commands.insert(0, ("add_dataset", {"did": did, "rse": "ORIGIN", "files": FILES}))
+        self.server.seed(*commands, ("abacus", {}))
+        return self.catalogue()
+
+    def contained(self, scenario):
+        second = COMPLETE if scenario.share is None else INCOMING
+        parts = [Did(f"{self.scope}:part-{n}") for n in range(2)]
+        self.seed_all(parts[0], Replica(parts[0], CAM, COMPLETE))
+        self.seed_all(parts[1], Replica(parts[1], CAM, second, 0.5))
+        self.server.do("add_container", did=self.did("L1"), children=parts)
+        return self.catalogue()
 
 
 class TestOnlyRucio(RucioTests):
@@ -256,6 +307,138 @@ class TestOnlyRucio(RucioTests):
         self.server.do("remove", did=min(dids), rse="CAM-DISK")
         assert catalogue.read(dids).readings[min(dids)].replicas == ()
         catalogue.close()
+
+    def told(self, did: Did, site: Site = CAM) -> Told:
+        (told,) = {r.told for r in self.read(did).replicas if r.site == site}
+        return told
+
+    def test_a_stuck_rule_says_why_and_who_pays(self):
+        did = self.dataset("L1", (CAM, INCOMING, 0.5))
+        self.server.do("fail", did=did, rse="CAM-DISK", error="no route to host")
+        assert self.said(did) == {(CAM, STUCK, 0.5)}
+        told = self.told(did)
+        assert "no route to host" in told.reason
+        assert (told.account, len(told.rule), told.call) == ("root", 32, "list_dataset_replicas(deep=True)")
+
+    def test_a_rule_that_was_approved_moves_and_then_arrives(self):
+        did = self.dataset("L1")
+        where = {"did": did, "rse": "CAM-DISK"}
+        self.server.do("replicate", **where, ask_approval=True)
+        assert self.said(did) == {(CAM, STUCK, 0.0)}
+        assert self.told(did).reason == "its rule waits for approval"
+        self.server.do("approve", **where)
+        assert self.said(did) == {(CAM, INCOMING, 0.0)}
+        self.server.do("inject", **where)
+        assert self.said(did) == {(CAM, INCOMING, 0.0)}
+        self.server.do("transferred", **where)
+        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+
+    def test_a_promise_that_any_site_could_keep_is_a_promise_at_none(self):
+        did = self.dataset("L1")
+        self.server.do("replicate", did=did, rse="CAM-DISK|RAL-DISK", asynchronous=True)
+        assert self.said(did) == set()
+
+    def test_data_whose_rule_was_cut_short_is_not_to_be_counted_on_and_is_again_when_it_was_renewed(self):
+        catalogue = self.catalogue(verify_every=timedelta(hours=1))
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        where = {"did": did, "rse": "CAM-DISK"}
+        self.server.do("remove", did=did, rse="ORIGIN")
+        for seconds, state in [(None, COMPLETE), (3600, PARTIAL), (48 * 3600, COMPLETE), (60, PARTIAL)]:
+            self.server.do("end_rules_in", **where, seconds=seconds)
+            (replica,) = self.read(did, catalogue).replicas
+            assert (replica.state, replica.fraction) == (state, 1.0)
+        self.server.do("end_rules", **where)  # the files are still there
+        for _ in range(2):
+            assert self.read(did, catalogue).replicas[0].state == PARTIAL
+        self.server.do("replicate", **where)
+        assert self.read(did, catalogue).replicas[0].state == COMPLETE
+        catalogue.close()
+
+    def test_of_two_rules_the_longer_one_holds(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        self.server.do("replicate", did=did, rse="CAM-DISK|CAM-DISK2", lifetime=3600)
+        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+
+    def test_what_arrives_only_to_go_again_is_not_on_its_way(self):
+        did = self.dataset("L1")
+        self.server.do("replicate", did=did, rse="CAM-DISK", lifetime=3600)
+        assert self.said(did) == set()
+        self.server.do("transferred", did=did, rse="CAM-DISK", files=1)
+        assert self.said(did) == {(CAM, PARTIAL, 0.25)}
+
+    def test_nothing_arrives_where_nothing_can_be_written(self):
+        did = self.dataset("L1")
+        self.server.do("replicate", did=did, rse="CAM-FULL")
+        assert self.said(did) == {(CAM, STUCK, 0.0)}
+        self.server.do("transferred", did=did, rse="CAM-FULL")
+        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+
+    def test_a_whole_copy_elsewhere_at_the_site_outweighs_one_that_cannot_be_read(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        self.server.do("place", did=did, rse="CAM-DOWN")
+        assert self.said(did) == {(CAM, COMPLETE, 1.0), (CAM, STUCK, 0.0)}
+
+    def test_a_cache_counts_where_the_operator_says_so(self):
+        did = self.dataset("L1")
+        self.server.do("place", did=did, rse="CAM-CACHE")
+        assert self.said(did) == {(CAM, PARTIAL, 1.0)}
+        assert "cache" in self.told(did).reason
+        catalogue = self.catalogue(trust_caches=True)
+        assert self.read(did, catalogue).replicas[0].state == COMPLETE
+        catalogue.close()
+
+    def test_a_staging_area_is_disk_for_as_long_as_its_rule_lasts(self):
+        did = self.dataset("L1")
+        where = {"did": did, "rse": "CAM-STAGING"}
+        self.server.seed(("place", where), ("replicate", {**where, "lifetime": 86400}), ("abacus", {}))
+        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        self.server.do("end_rules_in", **where, seconds=3600)
+        assert self.said(did) == {(CAM, PARTIAL, 1.0)}
+
+    def test_an_open_dataset_that_grew_is_partial_until_the_rest_came(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        self.server.do("add_files", did=did, rse="ORIGIN", names=[f"{self.scope}-late"])
+        assert self.said(did) == {(CAM, PARTIAL, 0.8)}
+
+    @pytest.mark.parametrize("state", ["BAD", "TEMPORARY_UNAVAILABLE"])
+    def test_a_dataset_all_of_whose_files_went_bad_is_not_here(self, state):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        self.server.seed(("go_bad", {"did": did, "rse": "CAM-DISK", "files": None, "state": state}))
+        assert self.said(did) == set()
+
+    def test_a_dataset_in_two_containers_counts_in_both(self):
+        one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (RAL, COMPLETE, 1.0))
+        both, alone = Did(f"{self.scope}:both"), Did(f"{self.scope}:alone")
+        self.server.do("add_container", did=both, children=[one, two])
+        self.server.do("add_container", did=alone, children=[one])
+        readings = self.open.read({both, alone, one}).readings
+        said = {did: {(r.site, r.state, r.fraction) for r in seen.replicas} for did, seen in readings.items()}
+        assert said == {
+            one: {(CAM, COMPLETE, 1.0)},
+            alone: {(CAM, COMPLETE, 1.0)},
+            both: {(CAM, PARTIAL, 0.5), (RAL, PARTIAL, 0.5)},
+        }
+
+    def test_a_rule_on_a_container_that_spreads_single_files_moves_its_datasets(self):
+        one, two = self.dataset("L1"), self.dataset("L2")
+        container, top = Did(f"{self.scope}:both"), Did(f"{self.scope}:top")
+        self.server.do("add_container", did=container, children=[one, two])
+        self.server.do("add_container", did=top, children=[container])
+        self.server.do("replicate", did=top, rse="CAM-DISK", grouping="NONE")
+        self.server.do("transferred", did=two, rse="CAM-DISK")
+        assert self.said(one) == {(CAM, INCOMING, 0.0)}
+        assert self.said(top) == {(CAM, INCOMING, 0.5)}
+        assert self.said(two) == {(CAM, COMPLETE, 1.0)}
+
+    def test_a_container_tells_which_of_its_datasets_is_stuck_and_why(self):
+        one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (CAM, INCOMING, 0.5))
+        self.server.do("fail", did=two, rse="CAM-DISK", error="no space left")
+        container = Did(f"{self.scope}:both")
+        self.server.do("add_container", did=container, children=[one, two])
+        assert self.said(container) == {(CAM, STUCK, 0.75)}
+        assert two in self.told(container).reason
+        assert "no space left" in self.told(container).reason
 
     def test_an_expired_token_is_renewed(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))

@@ -7,31 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from adapters._rucio_rows import (
-    BadRow,
-    Count,
-    DatasetRow,
-    Lock,
-    Movement,
-    Part,
-    Storage,
-    container_replicas,
-    counted,
-    dataset_replicas,
-    dataset_rows,
-    file_replicas,
-    locks,
-    movements,
-    state_at,
-)
+from adapters._rucio_rows import BadRow, Count, DatasetRow, Storage, counted, dataset_rows
+from adapters._rucio_rules import Lock, Movement, Rule, locks, movements, promised, rules
+from adapters._rucio_states import Part, container_replicas, dataset_replicas, file_replicas, state_at
 from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did, Replica, ReplicaState, Seen, Site, Unseen
+from hydrator.model import UNTOLD, Did, Replica, ReplicaState, Seen, Site, Unseen
 
 L1, L2, BOTH = Did("lofar:L1"), Did("lofar:L2"), Did("lofar:both")
 UK, AU = Site("UK"), Site("AU")
@@ -51,6 +38,20 @@ MOVING, JAMMED, BOTH_WAYS, STILL = (
     Movement(moving=True, stuck=True),
     Movement(),
 )
+
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SOON = NOON + timedelta(hours=6)
+
+
+def at(storage: Storage, count: Count, movement: Movement) -> tuple[ReplicaState, float] | None:
+    found = state_at(storage, count, movement, SOON)
+    return (found.state, found.fraction) if found else None
+
+
+def plain(replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
+    """Without how it came to that."""
+    return tuple(replace(replica, told=UNTOLD) for replica in replicas)
 
 
 def files(available: int, length: int = 4) -> Count:
@@ -75,13 +76,47 @@ def files(available: int, length: int = 4) -> Count:
     ],
 )
 def test_a_count_and_what_moves_make_a_state_on_disk(count, movement, on_disk):
-    assert state_at(DISK, count, movement) == on_disk
+    assert at(DISK, count, movement) == on_disk
 
 
 @pytest.mark.parametrize("movement", [STILL, MOVING, JAMMED])
 def test_on_tape_only_a_whole_copy_counts_and_nothing_arrives_on_disk(movement):
-    assert state_at(TAPE, files(4), movement) == (ON_TAPE, 0.0)
-    assert state_at(TAPE, files(3), movement) is None
+    assert at(TAPE, files(4), movement) == (ON_TAPE, 0.0)
+    assert at(TAPE, files(3), movement) is None
+
+
+@pytest.mark.parametrize(
+    ("storage", "count", "movement", "found"),
+    [
+        (replace(DISK, readable=False), files(4), STILL, (STUCK, 0.0)),
+        (replace(DISK, readable=False), files(0), MOVING, (STUCK, 0.0)),
+        (replace(DISK, readable=False), files(0), STILL, None),
+        (replace(TAPE, readable=False), files(4), STILL, (STUCK, 0.0)),
+        (replace(TAPE, readable=False), files(3), MOVING, None),
+        (replace(DISK, writable=False), files(4), STILL, (COMPLETE, 1.0)),
+        (replace(DISK, writable=False), files(1), MOVING, (STUCK, 0.25)),
+        (replace(DISK, writable=False), files(1), STILL, (PARTIAL, 0.25)),
+        (replace(DISK, volatile=True), files(4), STILL, (PARTIAL, 1.0)),
+        (DISK, files(4), Movement(ends_at=NOON), (PARTIAL, 1.0)),
+        (DISK, files(4), Movement(ends_at=SOON), (PARTIAL, 1.0)),
+        (DISK, files(4), Movement(ends_at=SOON + timedelta(seconds=1)), (COMPLETE, 1.0)),
+        (TAPE, files(4), Movement(ends_at=NOON), (ON_TAPE, 0.0)),
+    ],
+)
+def test_what_a_job_cannot_count_on_is_not_complete(storage, count, movement, found):
+    assert at(storage, count, movement) == found
+
+
+@pytest.mark.parametrize(
+    ("storage", "movement", "reason"),
+    [
+        (replace(DISK, readable=False), STILL, "UK-DISK cannot be read"),
+        (replace(DISK, volatile=True), STILL, "is a cache"),
+        (DISK, Movement(ends_at=SOON), "no rule holds it for long enough"),
+    ],
+)
+def test_what_cannot_be_counted_on_says_why(storage, movement, reason):
+    assert reason in state_at(storage, files(4), movement, SOON).told.reason
 
 
 @pytest.mark.parametrize(
@@ -100,18 +135,20 @@ def test_a_fraction_is_of_bytes_and_of_files_where_bytes_are_unknown(count, frac
 
 def test_elements_without_a_site_say_nothing_and_deleted_ones_neither():
     counts = {"UK-DISK": files(4), "X": files(4), "Y": files(4)}
-    assert dataset_replicas(L1, counts, {}, STORAGES) == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
+    found = dataset_replicas(L1, counts, {}, STORAGES, held_until=SOON)
+    assert plain(found) == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
+    assert found[0].told.call == "list_dataset_replicas(deep=True)"
 
 
 def test_data_at_an_element_that_was_not_listed_is_no_absence():
     with pytest.raises(BadRow, match="NEW"):
-        dataset_replicas(L1, {"NEW": files(4)}, {}, STORAGES)
+        dataset_replicas(L1, {"NEW": files(4)}, {}, STORAGES, held_until=SOON)
 
 
 def test_a_lock_alone_makes_an_incoming_replica():
-    assert dataset_replicas(L1, {}, {"UK-DISK": MOVING, "NEW": MOVING}, STORAGES) == (
-        Replica(L1, UK, INCOMING, 0.0, "UK-DISK"),
-    )
+    found = dataset_replicas(L1, {}, {"UK-DISK": MOVING, "NEW": MOVING}, STORAGES, held_until=SOON)
+    assert plain(found) == (Replica(L1, UK, INCOMING, 0.0, "UK-DISK"),)
+    assert found[0].told.call == "get_locks_for_dids"
 
 
 def test_files_and_archives_at_one_element_are_not_added_up():
@@ -119,17 +156,93 @@ def test_files_and_archives_at_one_element_are_not_added_up():
     assert counted(rows) == {"UK-DISK": files(3)}
 
 
+def rule(name: str, state: str = "OK", ends: datetime | None = None, error: str = "") -> Rule:
+    return Rule(name, L1, state, "UK-DISK", account="anna", error=error, expires_at=ends)
+
+
+def does(rows: list[Lock], *book: Rule) -> dict[str, tuple[bool, bool]]:
+    found = movements(rows, {each.id: each for each in book}, held_until=SOON)
+    return {storage: (move.moving, move.stuck) for storage, move in found.items()}
+
+
 def test_locks_of_suspended_rules_move_nothing():
     rows = [Lock(L1, "A", "REPLICATING", "r1"), Lock(L1, "B", "REPLICATING", "r2"), Lock(L1, "C", "OK", "r3")]
     rows += [Lock(L1, "D", "STUCK", "r4"), Lock(L1, "D", "REPLICATING", "r1")]
-    assert movements(rows, frozenset({"r2"})) == {"A": MOVING, "B": JAMMED, "C": STILL, "D": BOTH_WAYS}
+    book = rule("r1", "REPLICATING"), rule("r2", "SUSPENDED"), rule("r3"), rule("r4", "STUCK")
+    assert does(rows, *book) == {
+        "A": (True, False), "B": (False, True), "C": (False, False), "D": (True, True)
+    }  # fmt: skip
+
+
+def test_the_lock_of_a_rule_that_is_gone_says_nothing():
+    assert does([Lock(L1, "A", "REPLICATING", "r1")]) == {}
+
+
+def test_what_a_rule_lets_go_soon_is_not_on_its_way():
+    rows = [Lock(L1, "A", "REPLICATING", "r1")]
+    assert does(rows, rule("r1", "REPLICATING", ends=SOON)) == {"A": (False, False)}
+    assert does([*rows, Lock(L1, "A", "OK", "r2")], rule("r1", "REPLICATING", ends=SOON), rule("r2")) == {
+        "A": (False, False)
+    }
+
+
+@pytest.mark.parametrize(
+    ("ends", "last"),
+    [([None], None), ([NOON], NOON), ([NOON, SOON], SOON), ([NOON, None], None), ([None, SOON], None)],
+)
+def test_data_is_held_until_the_last_of_its_rules_ends(ends, last):
+    rows = [Lock(L1, "A", "OK", f"r{n}") for n in range(len(ends))]
+    book = {f"r{n}": rule(f"r{n}", ends=end) for n, end in enumerate(ends)}
+    assert movements(rows, book, held_until=NOON)["A"].ends_at == last
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "reason"),
+    [
+        ("STUCK", "no source", "its rule is stuck: no source"),
+        ("STUCK", "", "its rule is stuck"),
+        ("SUSPENDED", "", "its rule is suspended"),
+        ("REPLICATING", "old trouble", ""),
+    ],
+)
+def test_the_rule_that_decides_says_why_and_who_pays(state, error, reason):
+    rows = [Lock(L1, "A", "OK", "r0"), Lock(L1, "A", "STUCK" if state == "STUCK" else "REPLICATING", "r1")]
+    told = movements(rows, {"r0": rule("r0"), "r1": rule("r1", state, error=error)}, held_until=NOON)[
+        "A"
+    ].told
+    assert (told.reason, told.rule, told.account) == (reason, "r1", "anna")
+
+
+def test_a_rule_without_locks_moves_only_what_is_approved():
+    for state, ends, moving, stuck in [
+        ("INJECT", None, True, False),
+        ("INJECT", SOON, False, False),
+        ("WAITING_APPROVAL", None, False, True),
+    ]:
+        found = promised(rule("r", state, ends), held_until=SOON)
+        assert (found.moving, found.stuck) == (moving, stuck)
+
+
+RULE_ROW = {"id": "r", "scope": "lofar", "name": "L1", "state": "OK", "rse_expression": "UK-DISK"}
+
+
+def test_a_rule_is_read_with_its_times_in_utc_and_its_error_on_one_line():
+    row = {**RULE_ROW, "expires_at": datetime(2026, 11, 21, 12), "error": "a\nb", "account": "anna"}  # noqa: DTZ001
+    assert rules([row], "rules") == [rule("r", ends=NOON, error="a b")]
+
+
+@pytest.mark.parametrize("damage", ["text", {}, {**RULE_ROW, "id": None}, {**RULE_ROW, "expires_at": "soon"}])
+def test_a_rule_that_is_not_one_is_refused(damage):
+    with pytest.raises(BadRow):
+        rules([RULE_ROW, damage], "rules")
 
 
 def test_a_file_is_complete_moving_or_not_there():
     states = {"UK-DISK": "COPYING", "UK-TAPE": "AVAILABLE", "X": "AVAILABLE"}
-    said = {(r.storage, r.state) for r in file_replicas(L1, states, STORAGES)}
+    said = {(r.storage, r.state) for r in file_replicas(L1, states, STORAGES, held_until=SOON)}
     assert said == {("UK-DISK", INCOMING), ("UK-TAPE", ON_TAPE)}
-    assert file_replicas(L1, {"UK-DISK": "BAD", "UK-TAPE": "UNAVAILABLE"}, STORAGES) == ()
+    bad = {"UK-DISK": "BAD", "UK-TAPE": "UNAVAILABLE"}
+    assert file_replicas(L1, bad, STORAGES, held_until=SOON) == ()
 
 
 def part(*replicas: tuple[Site, ReplicaState, float], size: int | None = 10) -> Part:
@@ -260,6 +373,7 @@ class StandIn(ThreadingHTTPServer):
             "/replicas/lofar/L2/datasets": json_lines(rows[1]),
             "/dids/lofar/L1/rules": json_lines(),
             "/locks/bulk_locks_for_dids": json_lines(),
+            "/rules/": json_lines(),
             "/scopes/": body('["lofar"]'),
             "/dids/lofar/dids/search": json_lines(*names),
         }
@@ -338,7 +452,7 @@ def fails_as(kind: type[CatalogueError], *words: str):
 def test_the_stand_in_is_read_as_a_real_one_would_be(asking):
     survey = asking().read({L1})
     assert survey.sites == {UK}
-    assert survey.readings[L1].replicas == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
+    assert plain(survey.readings[L1].replicas) == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
 
 
 HTML = body("<html>Log in</html>", "text/html; charset=utf-8")

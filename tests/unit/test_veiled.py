@@ -17,6 +17,7 @@ from hydrator.snapshot import Known, Memory
 from hydrator.store import State
 from hydrator.veiled import VeiledCatalogue, VeiledQueues, veiled_state
 from tests.contracts.catalogue import CatalogueContract
+from tests.contracts.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica
 
 KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))
@@ -28,6 +29,8 @@ NAME, OLD_NAME = VEIL.names(CANARY)
 
 class TestVeiledCatalogue(CatalogueContract):
     """A veil keeps the promises of what is behind it, for datasets that are not private."""
+
+    cannot_happen = RECORDS_STATES_ONLY
 
     def holding(self, *replicas):
         return VeiledCatalogue(MemoryCatalogue("memory", replicas), Register(VEIL), lambda: NOON)

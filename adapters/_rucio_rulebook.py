@@ -1,0 +1,125 @@
+"""Rucio's rules, remembered: read once, then only those that changed, and all anew now and then.
+
+A deletion shows in no delta, so what is remembered is dropped every ``verify_every``.
+Rules without locks yet (to be approved, to be injected) are kept whoever they are for.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from hydrator.model import Did
+
+from ._rucio_ask import Asker, split
+from ._rucio_client import NotFound
+from ._rucio_rows import record, text
+from ._rucio_rules import PENDING, Lock, Rule, rules
+
+_OVERLAP = timedelta(minutes=2)  # transactions that were open when we asked last
+_A_SCOPE_FROM = 20  # so many unknown rules of one scope are asked for together
+_MOST_OF_A_SCOPE = 20_000
+_RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
+
+
+@dataclass
+class _Page:
+    """What was read since the last sweep at *at*; *asked_at* is the server's time of the last question."""
+
+    at: datetime
+    asked_at: datetime
+    rules: dict[str, Rule] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+
+class RuleBook:
+    """Rules by their ids, as fresh as the last :meth:`refresh`."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._page: _Page | None = None
+        self._places: dict[str, tuple[datetime, frozenset[str]]] = {}
+
+    def refresh(self, now: datetime) -> frozenset[Did]:
+        """Bring what is remembered up to date; the DIDs whose rules changed.
+
+        Raises:
+            CatalogueError: it could not be learned; what is remembered is as old as it was.
+        """
+        page = self._page
+        if page is None or now - page.at >= self._asker.settings.verify_every:
+            fresh: dict[str, Rule] = {}
+            for state in sorted(PENDING.values()):
+                fresh.update(self._listed({"state": state}))
+            self._page = _Page(now, self._asker.connection.server_time or now, fresh)
+            return frozenset()
+        since = (page.asked_at - _OVERLAP).astimezone(UTC).strftime(_RFC1123)
+        changed = self._listed({"updated_after": since})
+        page.asked_at = self._asker.connection.server_time or now
+        touched = {rule.did for rule in changed.values() if rule.did and page.rules.get(rule.id) != rule}
+        page.rules.update(
+            (key, rule) for key, rule in changed.items() if key in page.rules or rule.state in PENDING
+        )
+        page.gone -= changed.keys()
+        return frozenset(touched)
+
+    def of(self, locks: Iterable[Lock]) -> Mapping[str, Rule]:
+        """The rules of *locks*; one that is gone meanwhile is left out.
+
+        Raises:
+            CatalogueError: one could not be learned.
+        """
+        page = self._page or _Page(datetime.min.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC))
+        unknown: dict[str, set[str]] = {}
+        for lock in locks:
+            if lock.rule not in page.rules and lock.rule not in page.gone:
+                unknown.setdefault(split(lock.did)[0], set()).add(lock.rule)
+        for scope, ids in sorted(unknown.items()):
+            if len(ids) >= _A_SCOPE_FROM:
+                listed = self._listed({"scope": scope}, most=_MOST_OF_A_SCOPE)
+                page.rules.update((key, rule) for key, rule in listed.items() if key in ids)
+            for each in sorted(ids - page.rules.keys()):
+                try:
+                    page.rules[each] = self._one(each)
+                except NotFound:
+                    page.gone.add(each)
+        return page.rules
+
+    def pending(self) -> Mapping[Did, list[Rule]]:
+        """By DID, the rules on it that have no locks yet."""
+        found: dict[Did, list[Rule]] = {}
+        for rule in self._page.rules.values() if self._page else ():
+            if rule.did and rule.state in PENDING:
+                found.setdefault(rule.did, []).append(rule)
+        return found
+
+    def places(self, expression: str, storages: Iterable[str], now: datetime) -> frozenset[str]:
+        """The storage elements that *expression* means.
+
+        Raises:
+            CatalogueError: they could not be learned.
+        """
+        if expression in storages:
+            return frozenset({expression})
+        known = self._places.get(expression)
+        if known and now - known[0] < self._asker.settings.attributes_every:
+            return known[1]
+        found = self._asker.ask(
+            lambda client: list(client.list_rses(rse_expression=expression)),
+            lambda rows: frozenset(text(record(row, "list_rses"), "rse", "list_rses") for row in rows),
+        )
+        self._places[expression] = (now, found)
+        return found
+
+    def _listed(self, filters: Mapping[str, str], most: int | None = None) -> dict[str, Rule]:
+        found = self._asker.ask(
+            lambda client: list(islice(client.list_replication_rules(dict(filters)), most)),
+            lambda rows: rules(rows, "list_replication_rules"),
+        )
+        return {rule.id: rule for rule in found}
+
+    def _one(self, rule: str) -> Rule:
+        return self._asker.ask(
+            lambda client: client.get_replication_rule(rule),
+            lambda row: rules([row], "get_replication_rule")[0],
+        )

@@ -1,0 +1,175 @@
+"""From counts and rules to one state per dataset and storage element, and per container and site.
+
+Decided by what a job can do there: values in, values out; no socket, no clock.
+docs/rucio.md has the same as a table, for people.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from hydrator.model import UNTOLD, Did, Replica, ReplicaState, Site, Told
+
+from ._rucio_rows import NOTHING, BadRow, Count, Storage
+from ._rucio_rules import STILL, Movement
+
+_COUNTED = "list_dataset_replicas(deep=True)"
+_LOCKED = "get_locks_for_dids"
+_OF_FILES = "list_replicas"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is at one storage element: the state, the fraction on disk, and how it came to that."""
+
+    state: ReplicaState
+    fraction: float
+    told: Told = UNTOLD
+
+
+def state_at(storage: Storage, count: Count, movement: Movement, held_until: datetime) -> State | None:
+    """The state of one dataset at one storage element, or None: not there.
+
+    A rule promises data, it is not data: a complete count decides first. Of
+    a dataset that is only partly on tape, or on its way to tape, nothing is on disk.
+    A whole copy that is in a cache, or that rules let go before *held_until*, is none to start
+    a long job on: PARTIAL.
+    """
+    told = movement.told
+    if storage.tape and not count.complete:
+        return None
+    if not storage.readable:
+        there = count.available_length > 0 or movement.moving or movement.stuck
+        reason = f"{storage.name} cannot be read (availability_read)"
+        return State(ReplicaState.STUCK, 0.0, replace(told, reason=reason)) if there else None
+    if storage.tape:
+        return State(ReplicaState.ON_TAPE, 0.0, told)
+    if count.complete:
+        return _whole(storage, movement, held_until)
+    if movement.moving and not storage.writable:
+        reason = f"{storage.name} cannot be written (availability_write), so nothing arrives"
+        return State(ReplicaState.STUCK, count.fraction, replace(told, reason=reason))
+    if movement.moving:
+        return State(ReplicaState.INCOMING, count.fraction, told)
+    if movement.stuck:
+        return State(ReplicaState.STUCK, count.fraction, told)
+    return State(ReplicaState.PARTIAL, count.fraction, told) if count.available_length > 0 else None
+
+
+def _whole(storage: Storage, movement: Movement, held_until: datetime) -> State:
+    told = movement.told
+    if storage.volatile:
+        reason = f"whole, but {storage.name} is a cache (volatile) that may drop it at any time"
+        return State(ReplicaState.PARTIAL, 1.0, replace(told, reason=reason))
+    if movement.ends_at is not None and movement.ends_at <= held_until:
+        reason = "whole, but no rule holds it for long enough"
+        return State(ReplicaState.PARTIAL, 1.0, replace(told, reason=reason))
+    return State(ReplicaState.COMPLETE, 1.0, replace(told, reason=""))
+
+
+def dataset_replicas(
+    did: Did,
+    counts: Mapping[str, Count],
+    moves: Mapping[str, Movement],
+    storages: Mapping[str, Storage],
+    *,
+    held_until: datetime,
+    call: str = _COUNTED,
+) -> tuple[Replica, ...]:
+    """The replicas of one dataset, ordered by site and storage; elements without a site are left out.
+
+    Raises:
+        BadRow: one of *counts* is at an element that is not among *storages*: was that list cut short?
+    """
+    found = []
+    for name in sorted(counts.keys() | (moves.keys() & storages.keys())):
+        storage = storages.get(name)
+        if storage is None:
+            raise BadRow(f"{did} is at {name}, which list_rses did not list")
+        if storage.site is None:
+            continue
+        at = state_at(storage, counts.get(name, NOTHING), moves.get(name, STILL), held_until)
+        if at:
+            told = replace(at.told, call=call if name in counts else _LOCKED)
+            found.append(Replica(did, storage.site, at.state, at.fraction, storage=name, told=told))
+    return tuple(sorted(found, key=lambda replica: (replica.site, replica.storage)))
+
+
+def file_replicas(
+    did: Did, states: Mapping[str, object], storages: Mapping[str, Storage], *, held_until: datetime
+) -> tuple[Replica, ...]:
+    """The replicas of one file, from the states list_replicas gives by storage element."""
+    counts = {name: Count(1, int(state == "AVAILABLE"), 0, 0) for name, state in states.items()}
+    moves = {name: Movement(moving=state == "COPYING") for name, state in states.items()}
+    return dataset_replicas(did, counts, moves, storages, held_until=held_until, call=_OF_FILES)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One dataset of a container: its replicas and its size, None where unknown."""
+
+    replicas: tuple[Replica, ...]
+    bytes_total: int | None
+
+
+def container_replicas(did: Did, parts: Iterable[Part]) -> tuple[Replica, ...]:
+    """The replicas of a container: complete at a *site* when each of its datasets is, at any storage there.
+
+    Datasets without files are not to be among *parts*: there is nothing of them to be anywhere.
+    """
+    parts = list(parts)
+    sites = sorted({replica.site for part in parts for replica in part.replicas})
+    return tuple(replica for site in sites for replica in _container_at(did, site, parts))
+
+
+def _container_at(did: Did, site: Site, parts: list[Part]) -> list[Replica]:
+    """Up to two: what is on disk or on its way there, and a whole copy on tape."""
+    here = [[replica for replica in part.replicas if replica.site == site] for part in parts]
+    states = [{replica.state for replica in replicas} for replicas in here]
+    storage = ",".join(sorted({replica.storage for replicas in here for replica in replicas}))
+    shares = [max((r.fraction or 0.0 for r in replicas), default=0.0) for replicas in here]
+    fraction = _weighted(shares, [part.bytes_total for part in parts])
+    found = []
+    state = _container_state(states)
+    if state:
+        found.append(Replica(did, site, state, fraction, storage, _container_told(here, state)))
+    if state is not ReplicaState.COMPLETE and all(ReplicaState.ON_TAPE in each for each in states):
+        told = _container_told(here, ReplicaState.ON_TAPE)
+        found.append(Replica(did, site, ReplicaState.ON_TAPE, 0.0, storage, told))
+    return found
+
+
+def _container_state(states: list[set[ReplicaState]]) -> ReplicaState | None:
+    if all(ReplicaState.COMPLETE in each for each in states):
+        return ReplicaState.COMPLETE
+    missing = [each for each in states if ReplicaState.COMPLETE not in each]
+    for state in (ReplicaState.INCOMING, ReplicaState.STUCK):
+        if any(state in each for each in missing):
+            return state
+    on_disk = any(each & {ReplicaState.COMPLETE, ReplicaState.PARTIAL} for each in states)
+    return ReplicaState.PARTIAL if on_disk else None
+
+
+def _container_told(here: list[list[Replica]], state: ReplicaState) -> Told:
+    """What the first dataset that makes the container's *state* told; its end is the earliest of all.
+
+    The time it is ready is that of the last dataset, known when it is known of all that move.
+    """
+    deciding = [r for replicas in here for r in replicas if r.state is state]
+    if not deciding:
+        return Told(call=next((r.told.call for replicas in here for r in replicas), ""))
+    first = min(deciding, key=lambda r: (not r.told.reason, r.did))
+    ends = [r.told.expires_at for r in deciding if r.told.expires_at]
+    reason = f"{first.did}: {first.told.reason}" if first.told.reason else ""
+    told = replace(first.told, reason=reason, expires_at=min(ends, default=None))
+    if any(r.told.ready_at is None for r in deciding):
+        return replace(told, ready_at=None, ready_error=None)
+    last = max(deciding, key=lambda r: (r.told.ready_at, r.did)).told
+    return replace(told, ready_at=last.ready_at, ready_error=last.ready_error)
+
+
+def _weighted(shares: list[float], sizes: list[int | None]) -> float:
+    """The mean of *shares*, by size where all sizes are known."""
+    known = [size for size in sizes if size is not None]
+    weights = known if len(known) == len(shares) and sum(known) > 0 else [1] * len(shares)
+    return sum(share * weight for share, weight in zip(shares, weights, strict=True)) / sum(weights)

@@ -1,0 +1,73 @@
+"""Twenty things that happen to a dataset, and what its site's ad must show: the same for every catalogue."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hydrator.model import ReplicaState, Site
+
+CAM, RAL = Site("CAM"), Site("RAL")
+Told = tuple[Site, ReplicaState, float | None]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What happened to the dataset ``L1``, which is whole at an element without a site.
+
+    *shows* is what ``DatasetStates`` says, by site; *share* what ``DatasetFractions`` says at CAM.
+    *told* is the same as a plain list of replicas, where a list can tell it.
+    """
+
+    name: str
+    shows: Mapping[Site, str] = field(default_factory=dict)
+    share: float | None = None
+    told: tuple[Told, ...] | None = None
+
+    def __str__(self) -> str:
+        return self.name.replace(" ", "-")
+
+
+def _one(name: str, state: str, recorded: ReplicaState, share: float | None = None) -> Scenario:
+    return Scenario(name, {CAM: state}, share, ((CAM, recorded, share),))
+
+
+SCENARIOS = (
+    _one("whole on disk", "AVAILABLE", ReplicaState.COMPLETE),
+    Scenario("on its way, nothing is here yet", {CAM: "STAGING"}, None, ((CAM, ReplicaState.INCOMING, 0.0),)),
+    _one("on its way, half is here", "STAGING", ReplicaState.INCOMING, 0.5),
+    _one("half is here and nothing moves", "PARTIAL", ReplicaState.PARTIAL, 0.5),
+    _one("whole on tape only", "NEARLINE", ReplicaState.ON_TAPE),
+    Scenario(
+        "whole on tape and recalled to disk",
+        {CAM: "STAGING"},
+        0.25,
+        ((CAM, ReplicaState.ON_TAPE, None), (CAM, ReplicaState.INCOMING, 0.25)),
+    ),
+    _one("its transfer is stuck at half", "STUCK", ReplicaState.STUCK, 0.5),
+    Scenario("its transfer was suspended at half", {CAM: "STUCK"}, 0.5),
+    Scenario("its transfer waits for approval", {CAM: "STUCK"}),
+    Scenario("its transfer was asked for and has not begun", {CAM: "STAGING"}),
+    Scenario(
+        "whole at one of two elements, half at the other",
+        {CAM: "AVAILABLE"},
+        None,
+        ((CAM, ReplicaState.COMPLETE, None), (CAM, ReplicaState.PARTIAL, 0.5)),
+    ),
+    Scenario(
+        "it left one site and is at another", {RAL: "AVAILABLE"}, None, ((RAL, ReplicaState.COMPLETE, None),)
+    ),
+    Scenario("it exists without any file", {}),
+    Scenario("it is at no site", {}, None, ()),
+    Scenario("a quarter of its files went bad", {CAM: "PARTIAL"}, 0.75),
+    Scenario("its storage cannot be read", {CAM: "STUCK"}),
+    Scenario("whole in a cache only", {CAM: "PARTIAL"}),
+    Scenario("whole and about to be deleted", {CAM: "PARTIAL"}),
+    Scenario("a container of two, both whole", {CAM: "AVAILABLE"}),
+    Scenario("a container of two, one at half on its way", {CAM: "STAGING"}, 0.75),
+)
+
+RECORDS_STATES_ONLY = {
+    scenario.name: "it records states, not how they came about"
+    for scenario in SCENARIOS
+    if scenario.told is None
+}
+"""``cannot_happen`` of a catalogue that is just such a list."""
