@@ -38,6 +38,7 @@ import urllib3.connectionpool
 from rucio.client.didclient import DIDClient
 from rucio.client.lockclient import LockClient
 from rucio.client.replicaclient import ReplicaClient
+from rucio.client.requestclient import RequestClient
 from rucio.client.rseclient import RSEClient
 from rucio.client.ruleclient import RuleClient
 from rucio.client.scopeclient import ScopeClient
@@ -95,6 +96,7 @@ class RucioSettings:
     how many may be counted in one poll; the rest is Unseen until its turn.
     ``expiry_margin``: data that no rule holds for so long is not to start a job on. ``trust_caches``:
     whether what is whole in a volatile storage element counts as whole.
+    ``recall_samples``: of how many recalls from tape one poll may ask what they wait for.
     ``twins_every``: how often to look for DIDs that differ in letter case only (None: never).
     """
 
@@ -119,6 +121,7 @@ class RucioSettings:
     trust_caches: bool = False
     twins_every: timedelta | None = timedelta(hours=1)
     deep_calls: int = 2000
+    recall_samples: int = 20
     batch: int = 1000
     max_parts: int = 10_000
 
@@ -309,7 +312,10 @@ def _words(response: requests.Response) -> str:
     return "".join(f" {word}" for part in parts for word in part.split())
 
 
-class Client(DIDClient, LockClient, ReplicaClient, RSEClient, RuleClient, ScopeClient):  # type: ignore[misc]
+_CLIENTS = (DIDClient, LockClient, ReplicaClient, RequestClient, RSEClient, RuleClient, ScopeClient)
+
+
+class Client(*_CLIENTS):  # type: ignore[misc]
     """The parts of Rucio's client we use, on our transport, with tokens where we say."""
 
     def __init__(self, transport: Transport, token_file: Path, **kwargs: Any) -> None:  # noqa: ANN401

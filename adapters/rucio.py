@@ -17,16 +17,19 @@ from datetime import datetime
 from functools import partial
 
 from hydrator.errors import CatalogueError
-from hydrator.model import Did, Reading, Survey
+from hydrator.model import Did, Reading, Replica, Survey
 from hydrator.ports import Clock
 
 from ._rucio_ask import Asker
 from ._rucio_client import Connection, RucioSettings
-from ._rucio_counts import Counts
+from ._rucio_counts import Counted, Counts
 from ._rucio_moves import Moves
 from ._rucio_names import Entry, Names
 from ._rucio_poll import Poll
+from ._rucio_progress import Progress
+from ._rucio_recalls import Recalls
 from ._rucio_rows import did_of, record
+from ._rucio_rules import Movement
 from ._rucio_states import Part, container_replicas, dataset_replicas, file_replicas
 from ._rucio_storages import StorageElements
 from ._rucio_twins import Twins
@@ -48,6 +51,8 @@ class RucioCatalogue:
         self._twins = Twins(self._asker, self._names)
         self._counts = Counts(self._asker)
         self._moves = Moves(self._asker)
+        self._recalls = Recalls(self._asker)
+        self._progress = Progress()
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -110,15 +115,22 @@ class RucioCatalogue:
         """Count what must be counted, ask what moves, and put the replicas of *dids* into *poll*."""
         known = self._counts.read(poll, dids)
         moves = self._moves.read(poll, {did: counted.settled(rows) for did, (counted, rows) in known.items()})
-        for did in known.keys() - poll.lost.keys():
+        self._recalls.begin(known)
+        self._progress.keep(dids)
+        for did in sorted(known.keys() - poll.lost.keys()):
             counted, rows = known[did]
             counts = [*counted.counts.values(), *(row.count for row in rows if row.count.length > 0)]
             entry = entries[did].bytes_total if did in entries else None
             size = int(counts[0].bytes) if counts else 0 if counted.empty else entry
-            evidence = (did, counted.counts, moves.get(did, {}), poll.storages)
-            poll.conclude(did, size, partial(dataset_replicas, *evidence, held_until=self._margin(poll)))
+            poll.conclude(did, size, partial(self._replicas, poll, did, counted, moves.get(did, {})))
             if counted.empty:
                 poll.empty.add(did)
+
+    def _replicas(
+        self, poll: Poll, did: Did, counted: Counted, moves: Mapping[str, Movement]
+    ) -> tuple[Replica, ...]:
+        found = dataset_replicas(did, counted.counts, moves, poll.storages, held_until=self._margin(poll))
+        return self._progress.timed(self._recalls.explained(found, poll.at), poll.at)
 
     def _read_files(self, poll: Poll, dids: AbstractSet[Did], entries: Mapping[Did, Entry]) -> None:
         states: dict[Did, Mapping[str, object]] = {did: {} for did in dids}

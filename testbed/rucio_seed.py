@@ -274,6 +274,22 @@ def transferred(session, did, rse, files=None):
 
 
 @command
+def convey(session, rse, most=1000):
+    """Let Rucio's own conveyor bring *most* of the files that rules want at *rse*: the mock transfer runs.
+
+    What it does for each is real: submitted, polled, finished, locks and rule counted, the request archived.
+    """
+    from rucio.daemons.conveyor import finisher, poller, submitter
+
+    only = [{"id": _rse_id(session, rse)}]
+    session.rollback()  # the daemons have sessions of their own
+    at_once = {"once": True, "partition_wait_time": 0}
+    submitter.submitter(**at_once, rses=only, bulk=most)
+    poller.poller(**at_once, older_than=0)
+    finisher.finisher(**at_once)
+
+
+@command
 def fail(session, did, rse, error="testbed"):
     """Let the transfers to *rse* that are still to come fail with *error*: the rule becomes STUCK."""
     from rucio.db.sqla.constants import ReplicaState

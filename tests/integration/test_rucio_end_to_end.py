@@ -1,6 +1,7 @@
 """Jobs follow what a real Rucio server records: rules, transfers, tape and deletions, on a real pool."""
 
 import itertools
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -74,3 +75,53 @@ def test_a_job_waits_for_a_transfer_that_got_stuck_and_starts_where_it_ends_well
     rucio.arrive(did, "NL")
     told(installed, did, NL="AVAILABLE")
     assert installed.ran_at(job) == ["NL"]
+
+
+def test_a_rule_that_is_made_shows_in_the_slots_until_rucio_has_carried_it_out(installed, rucio):
+    did = f"{rucio.scope}:conveyed"
+    rucio.put(did, {})
+    job = installed.submit([did])
+    told(installed, did, UK=None, AU=None, NL=None)
+    rucio.promise(did, "AU")
+    told(installed, did, AU="STAGING")
+    assert fraction_at(installed, "AU", did) is None
+    rucio.convey("AU", files=2)
+    installed.pool.wait(lambda: fraction_at(installed, "AU", did) == 0.5, 60, "half of it at AU")
+    told(installed, did, UK=None, AU="STAGING", NL=None)
+    rucio.convey("AU", files=2)
+    told(installed, did, UK=None, AU="AVAILABLE", NL=None)
+    assert installed.ran_at(job) == ["AU"]
+
+
+def test_a_recall_from_tape_shows_in_the_slots_until_it_is_on_disk(installed, rucio):
+    did = f"{rucio.scope}:archived"
+    rucio.archive(did, "NL")
+    job = installed.submit([did])
+    told(installed, did, UK=None, NL="NEARLINE")
+    rucio.promise(did, "NL")
+    told(installed, did, NL="STAGING")
+    rucio.convey("NL", files=4)
+    told(installed, did, UK=None, NL="AVAILABLE")
+    assert installed.ran_at(job) == ["NL"]
+
+
+def test_a_stuck_rule_says_why_and_data_about_to_go_is_no_place_for_a_job(installed, rucio):
+    did = f"{rucio.scope}:doomed"
+    rucio.put(did, {"UK": "available", "AU": "staging"})
+    rucio.fail(did, "AU", error="no route to storage")
+    installed.submit([did])
+    told(installed, did, UK="AVAILABLE", AU="STUCK")
+    (at_au,) = [row for row in whys(installed, did) if row["site"] == "AU"]
+    assert "no route to storage" in at_au["why"]
+    assert "of root" in at_au["why"]
+    assert "no route to storage" in installed.run("datasets", "--why", did).stdout
+
+    rucio.expire(did, "UK", seconds=3600)
+    told(installed, did, UK="PARTIAL")
+    assert "no rule holds it for long enough" in str(whys(installed, did))
+    rucio.leave(did, "UK")
+    told(installed, did, UK=None, AU="STUCK")
+
+
+def whys(installed: Installation, did: str) -> list[dict]:
+    return json.loads(installed.run("datasets", "--why", "--json", did).stdout)

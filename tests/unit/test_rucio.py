@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from adapters._rucio_recalls import recall_reason
 from adapters._rucio_rows import BadRow, Count, DatasetRow, Storage, counted, dataset_rows
 from adapters._rucio_rules import Lock, Movement, Rule, locks, movements, promised, rules
 from adapters._rucio_states import Part, container_replicas, dataset_replicas, file_replicas, state_at
@@ -243,6 +244,26 @@ def test_a_file_is_complete_moving_or_not_there():
     assert said == {("UK-DISK", INCOMING), ("UK-TAPE", ON_TAPE)}
     bad = {"UK-DISK": "BAD", "UK-TAPE": "UNAVAILABLE"}
     assert file_replicas(L1, bad, STORAGES, held_until=SOON) == ()
+
+
+@pytest.mark.parametrize(
+    ("request_row", "reason"),
+    [
+        ({"state": "QUEUED"}, "its recall from tape waits for its turn"),
+        ({"state": "WAITING", "source_rse": "T"}, "its recall from tape waits for its turn"),
+        (
+            {"state": "SUBMITTED", "source_rse": "T", "staging_started_at": "then"},
+            "T is reading it from tape",
+        ),
+        (
+            {"state": "SUBMITTED", "source_rse": "T", "staging_started_at": "a", "staging_finished_at": "b"},
+            "its recall from T was handed to the transfer service",
+        ),
+        ({"state": "NO_SOURCES"}, "its recall from tape: no sources"),
+    ],
+)
+def test_a_request_says_what_a_recall_waits_for(request_row, reason):
+    assert recall_reason(request_row) == reason
 
 
 def part(*replicas: tuple[Site, ReplicaState, float], size: int | None = 10) -> Part:
