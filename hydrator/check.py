@@ -32,6 +32,8 @@ _TOO_MUCH = {
     "ADMINISTRATOR": "stop and drain daemons",
 }
 """What our identity has no need of, by authorization level at the collector."""
+PACKAGES = ("adapters", "hydrator", "toil_batch_system_classad_hydrator")
+"""All that we install; Toil finds the third by its name."""
 
 
 class Level(StrEnum):
@@ -95,7 +97,7 @@ class Examined:
 
 def examine(what: Examined) -> list[Finding]:
     """Look at everything; one examination that fails hinders no other."""
-    findings = list(_packages())
+    findings = list(packages(importlib.metadata.packages_distributions()))
     sites: set[Site] = set()
     for catalogue in what.catalogues:
         findings += _careful(catalogue.name, lambda c=catalogue: _catalogue(c, sites))  # type: ignore[misc]
@@ -134,10 +136,13 @@ def _remedy(error: HydratorError) -> str:
     return ""
 
 
-def _packages() -> Iterator[Finding]:
-    """``hydrator`` and ``adapters`` are also the names of other people's packages."""
-    owners = importlib.metadata.packages_distributions()
-    for package in ("adapters", "hydrator"):
+def packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Whether another distribution shares one of our packages; two have names that others use too.
+
+    Args:
+        owners: by package, the distributions that install it.
+    """
+    for package in PACKAGES:
         others = sorted(set(owners.get(package, [])) - {"classad-hydrator"})
         if others:
             yield Finding(

@@ -1,12 +1,14 @@
 """What `hydrator check` says of installations that are well, and of each way to be ill."""
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from adapters.memory import MemoryCatalogue
-from hydrator.check import Examined, Finding, Level, examine, site_of
+from hydrator.check import PACKAGES, Examined, Finding, Level, examine, packages, site_of
 from hydrator.cycle import Rules
 from hydrator.errors import PoolDenied, PoolError
 from hydrator.model import Queue, QueuedJobs, Survey, Unseen
@@ -185,3 +187,19 @@ def test_a_slot_s_site_is_the_first_attribute_it_has():
     assert site_of(both, SLOT_ATTRIBUTES) == "A"
     assert site_of({"GLIDEIN_Site": "B", "GLIDEIN_ResourceName": None}, SLOT_ATTRIBUTES) == "B"
     assert site_of({}, SLOT_ATTRIBUTES) is None
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_that_another_distribution_installs_too_is_told(package):
+    owners = {name: ["classad-hydrator"] for name in PACKAGES}
+    (well,) = packages(owners)
+    assert well.level is Level.OK
+    (found,) = packages({**owners, package: ["classad-hydrator", "somebody-elses"]})
+    assert found.level is Level.FAIL
+    assert f"the package {package} also belongs to somebody-elses" in found.seen
+
+
+def test_all_that_is_shipped_is_looked_for():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert sorted(shipped) == sorted(PACKAGES)
