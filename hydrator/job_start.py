@@ -16,8 +16,9 @@ __doc__ = """The job's start: finds its datasets at the site it woke up at, then
 It is one file for Python 3.6 or later, needs the standard library only and imports nothing of the project: a
 job takes it along as its executable. ``--help`` lists the options.
 
-Where a dataset cannot be read it is fetched, if there is a command that does; else the miss is written into
-the job's ad (``ChirpDataLocalityMisses`` and two more, see hydrator/misses.py) and the status is 85, on which
+Where a dataset cannot be read it is fetched, if there is a command that does: ``ChirpDataLocalityFetched``
+says so, and a miss is reported where the slot had said that it is there. Else the miss is written into the
+job's ad (``ChirpDataLocalityMisses`` and two more, see hydrator/misses.py) and the status is 85, on which
 the submit file makes the schedd try another site. Every status but the command's own comes with one line on
 stderr: 2 wrong usage, 85 a dataset cannot be read here, 126 and 127 the command cannot be started.
 """
@@ -352,11 +353,36 @@ def report(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) ->
     missed += [old for old in strings(ad.get("chirpdatalocalitymissed", "")) if old != plain(site)]
     misses = [miss_text(site, dids, now), *strings(ad.get("chirpdatalocalitymisses", ""))]
     until = (now + KEEP_AWAY_SECONDS + ROUNDING - 1) // ROUNDING * ROUNDING
-    values = (
-        ("ChirpDataLocalityMissed", bounded(missed)),
-        ("ChirpDataLocalityMissedUntil", str(until)),
-        ("ChirpDataLocalityMisses", bounded(misses)),
+    tell(
+        [
+            ("ChirpDataLocalityMissed", bounded(missed)),
+            ("ChirpDataLocalityMissedUntil", str(until)),
+            ("ChirpDataLocalityMisses", bounded(misses)),
+        ],
+        environ,
     )
+
+
+def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
+    """Write into the job's ad what was fetched; what the slot had said was there is a miss all the same."""
+    ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
+    states = read_ad(environ.get("_CONDOR_MACHINE_AD", "")).get("datasetstates", "")
+    healed = [did for did in dids if says_available(states, did)]
+    fetched = [miss_text(site, dids, now), *strings(ad.get("chirpdatalocalityfetched", ""))]
+    values = [("ChirpDataLocalityFetched", bounded(fetched))]
+    if healed:
+        misses = [miss_text(site, healed, now), *strings(ad.get("chirpdatalocalitymisses", ""))]
+        values.append(("ChirpDataLocalityMisses", bounded(misses)))
+    tell(values, environ)
+
+
+def says_available(states: str, did: str) -> bool:
+    """Does the record *states*, a slot's DatasetStates, say that *did* is on disk?"""
+    return re.search(r"(?:^|[\[;\s])'" + re.escape(did) + r"'\s*=\s*\"AVAILABLE\"", states) is not None
+
+
+def tell(values: "list[tuple[str, str]]", environ: "dict[str, str]") -> None:
+    """Set attributes of the job; the first that cannot be set is the last that is tried."""
     for name, value in values:
         if not (chirp_tool(name, value, environ) or chirp_socket(name, value, environ)):
             return
@@ -632,6 +658,8 @@ def locate(job: Job, site: str, scratch: str, environ: "dict[str, str]") -> "lis
             "not readable at %s: %s: the job ends with %d to run elsewhere"
             % (site or "a node that names no site", str(missed)[:2000], MISSED)
         ) from missed
+    if wrong:
+        report_fetched(site or "?", [job.datasets[at].did for at in wrong], environ, int(time.time()))
     return paths
 
 

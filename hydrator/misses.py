@@ -26,6 +26,11 @@ MISSED = 85
 """The wrapper's exit status where a dataset cannot be read."""
 MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
 """List of strings, the last miss first: ``WHEN DID,DID,+N SITE``; WHEN in Unix s, +N: so many more."""
+FETCHED_ATTRIBUTE = "ChirpDataLocalityFetched"
+"""List of strings of the same form: what the wrapper fetched, because it could not be read at the site.
+
+What the slot had said was there stands in MISSES_ATTRIBUTE too, though the job went on.
+"""
 SITES_ATTRIBUTE = "ChirpDataLocalityMissed"
 """List of strings: the sites of those misses."""
 UNTIL_ATTRIBUTE = "ChirpDataLocalityMissedUntil"

@@ -26,6 +26,7 @@ def main() -> int:
     }
     parts["Rucio"] = rucio.server_python
     parts["Rapthor"] = rapthor.python
+    parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
     for which in toil.BINDINGS:
         parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepared(which)  # type: ignore[misc]
     failed = 0

@@ -231,7 +231,12 @@ def test_what_no_site_can_read_is_fetched_into_the_scratch_folder(storage):
         stage_in="sh -c 'echo $1 > $0/g' {path} {did}",
     )
     assert storage.end(cluster) == "staged:g\nin scratch\n"
-    assert storage.ended(cluster)["NumJobStarts"] == 1
+    ad = storage.ended(cluster, "ChirpDataLocalityFetched", *MISS_ATTRIBUTES)
+    assert ad["NumJobStarts"] == 1
+    assert "ChirpDataLocalityMissed" not in ad  # nothing to keep away from: the job went on
+    # the slot had said that it is there, so the daemon is to know all the same
+    assert [(miss.site, miss.did) for miss in misses(ad)] == [("NL", "staged:g")]
+    assert [text.split()[1:] for text in ad["ChirpDataLocalityFetched"]] == [["staged:g", "NL"]]
 
 
 def test_the_commands_status_passes_through_and_is_no_reason_to_try_again(storage):

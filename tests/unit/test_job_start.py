@@ -4,6 +4,7 @@ import ast
 import configparser
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -459,6 +460,38 @@ def test_what_cannot_be_read_is_fetched(node):
     here = node.holds("L2.ms")
     done = node.run("sh", "-c", 'cat $INPUT_1/f; echo "$INPUT_2"')
     assert done.stdout == f"lofar:L1.ms\n{here}\n"
+
+
+def test_what_was_fetched_is_told_and_what_the_slot_had_said_is_there_counts_as_a_miss(node):
+    node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in="sh -c 'echo x > $0/f' {path}")
+    node.machine.write_text(
+        'DataLocalitySite = "UK"\n'
+        "DatasetStates = ([ 'lofar:L1.ms' = \"AVAILABLE\"; 'lofar:L2.ms' = \"STAGING\" ])\n"
+    )
+    node.job.write_text('ChirpDataLocalityFetched = { "12 lofar:L1.ms NL" }\n')
+    told = node.chirp()
+    assert node.run("true").returncode == 0
+    attributes = dict(line.split(" ", 2)[1:] for line in told.read_text().splitlines())
+    assert set(attributes) == {"ChirpDataLocalityFetched", "ChirpDataLocalityMisses"}
+    assert re.fullmatch(
+        r'\{"\d+ lofar:L1.ms,lofar:L2.ms UK","12 lofar:L1.ms NL"\}', attributes["ChirpDataLocalityFetched"]
+    )
+    (miss,) = misses.misses({misses.MISSES_ATTRIBUTE: [attributes["ChirpDataLocalityMisses"][2:-2]]})
+    assert (miss.site, miss.did) == ("UK", "lofar:L1.ms")
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ("([ 'a:1' = \"AVAILABLE\" ])", True),
+        ("[ 'a:11' = \"AVAILABLE\"; 'a:1' = \"STAGING\" ]", False),
+        ("['x'=\"STAGING\";'a:1'=\"AVAILABLE\"]", True),
+        ("[ 'ba:1' = \"AVAILABLE\" ]", False),
+        ("", False),
+    ],
+)
+def test_what_a_slot_says_of_a_dataset_is_read_to_the_letter(states, said):
+    assert job_start.says_available(states, "a:1") is said
 
 
 @pytest.mark.parametrize(
