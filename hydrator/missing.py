@@ -117,8 +117,13 @@ def _lacking(
     if told.state == DatasetState.AVAILABLE:
         return _untrusted(job, did, told, values, now)
     if told.state is not None:
-        return Missing(did, Lack.STATE, f"{did} is {_state_in_words(told.state, told.fraction)}", **values)
+        text = f"{did} is {_state_in_words(told.state, told.fraction)}"
+        return Missing(did, Lack.STATE, f"{text}{_read_ago(told.as_of, now)}", **values)
     return _unmentioned(did, site, beliefs)
+
+
+def _read_ago(as_of: int | None, now: datetime) -> str:
+    return "" if as_of is None else f", read {span(unix(now) - as_of)} ago"
 
 
 def _untrusted(job: Job, did: Did, told: Told, values: dict[str, Any], now: datetime) -> Missing:

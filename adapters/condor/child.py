@@ -61,6 +61,8 @@ OF_A_SLOT = (
 RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
 """What a partitionable slot hands out; ``TotalSlot…`` is what it has when nothing of it is in use."""
 JOB_GROUPS_AT_MOST = 20
+TELLING_OF_A_KIND = ("JobStatus", "AutoClusterId", "RequiredDatasets", "DataLocalityMaxAge")
+"""What tells kinds of jobs of a cluster apart, with their requirements."""
 ROUNDS = 6
 """How deep the attributes of slots may refer to one another before what is missing counts as undefined."""
 OF_AN_ENDED_JOB = (
@@ -206,18 +208,26 @@ class Pool:
     # why a job does not match
 
     def jobs(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
-        """The jobs of a cluster, or one: alike jobs together, with their ids, and the text of one's ad."""
+        """The jobs of a cluster, or one: alike jobs together, with their ids, and the text of one's ad.
+
+        Of the kinds beyond JOB_GROUPS_AT_MOST only as much of the ad as was asked of all: ``brief``.
+        """
         queue = self._schedd(schedd)
         which = f"ClusterId == {cluster}" + ("" if proc is None else f" && ProcId == {proc}")
-        telling = ("JobStatus", "AutoClusterId", "RequiredDatasets", "Requirements", "DataLocalityHere")
+        telling = (*TELLING_OF_A_KIND, "Requirements", "DataLocalityHere")
         alike: dict[tuple[Any, ...], list[int]] = {}
         for ad in queue.query(which, ["ProcId", *telling]):
             key = tuple(unparsed(ad, name) if name in ad else None for name in telling)
             alike.setdefault(key, []).append(ad["ProcId"])
-        found = []
-        for procs in sorted(sorted(procs) for procs in alike.values())[:JOB_GROUPS_AT_MOST]:
-            one = queue.query(f"ClusterId == {cluster} && ProcId == {procs[0]}")
-            found += [{"procs": procs, "ad": {name: unparsed(ad, name) for name in ad}} for ad in one]
+        found: list[Ad] = []
+        for number, (procs, key) in enumerate(sorted((sorted(procs), key) for key, procs in alike.items())):
+            if number < JOB_GROUPS_AT_MOST:
+                one = queue.query(f"ClusterId == {cluster} && ProcId == {procs[0]}")
+                found += [{"procs": procs, "ad": {name: unparsed(ad, name) for name in ad}} for ad in one]
+            else:
+                known = zip(TELLING_OF_A_KIND, key, strict=False)
+                brief = {name: text for name, text in known if text is not None}
+                found.append({"procs": procs, "ad": {"ClusterId": str(cluster), **brief}, "brief": True})
         return found
 
     def ended(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:

@@ -353,7 +353,8 @@ class CondorClient:
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
         """The jobs of a cluster, or one of them, alike jobs together: ``procs``, and the ``ad`` of the first.
 
-        An ad is the text of each attribute's expression.
+        An ad is the text of each attribute's expression. Of many kinds of jobs the later ones are
+        ``brief``: their ads have only what tells kinds apart.
         """
         return self._list("jobs", f"schedd {schedd}", READ, schedd=schedd, cluster=cluster, proc=proc)
 

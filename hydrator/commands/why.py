@@ -16,6 +16,7 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
+from ..crowd import Crowd, crowd
 from ..errors import BadDid, CatalogueError, ConfigError, PoolError, StateError
 from ..judged import HERE, Job, JobStatus, facts_wanted, groups_from, job_from, with_requests
 from ..missing import Beliefs
@@ -67,6 +68,8 @@ class Found:
 
     answers: tuple[Answer, ...]
     unasked: Mapping[str, str] = field(default_factory=dict)
+    crowd: Crowd = field(default_factory=Crowd)
+    """The kinds of jobs beyond those that have an answer of their own."""
 
 
 def why(
@@ -144,7 +147,16 @@ def ask_job(asked: Asked, cluster: int, proc: int | None, schedd: str | None) ->
     if not queued:
         return Found((_ended(asked, names, cluster, proc, unasked),), unasked)
     ((name, rows),) = queued.items()
-    return Found(tuple(_judged(asked, name, row) for row in rows), unasked)
+    briefly = [row for row in rows if row.get("brief")]
+    rest = [job_from(row["ad"], row["procs"], name, asked.default_scope) for row in briefly]
+    answers = tuple(_judged(asked, name, row) for row in rows if not row.get("brief"))
+    return Found(answers, unasked, crowd(rest, _beliefs_for(asked, rest)))
+
+
+def _beliefs_for(asked: Asked, jobs: Sequence[Job]) -> Beliefs | None:
+    """What the daemon holds true of the datasets of *jobs*: from its state, else asked over HTTP."""
+    wanted = frozenset(did for job in jobs for did in job.datasets)
+    return asked.learn(wanted) if asked.beliefs is None and asked.learn and wanted else asked.beliefs
 
 
 def _judged(asked: Asked, schedd: str, row: Mapping[str, Any]) -> Answer:
@@ -154,10 +166,7 @@ def _judged(asked: Asked, schedd: str, row: Mapping[str, Any]) -> Answer:
         return explain(job, (), None, now=asked.now)
     judged = asked.pool.judge(row["ad"], facts_wanted(job.datasets), asked.site_attributes, whole=[HERE])
     groups = groups_from(judged, job.datasets)
-    beliefs = asked.beliefs
-    if beliefs is None and asked.learn and job.datasets:
-        beliefs = asked.learn(frozenset(job.datasets))
-    return explain(with_requests(job, judged), groups, beliefs, now=asked.now)
+    return explain(with_requests(job, judged), groups, _beliefs_for(asked, [job]), now=asked.now)
 
 
 def _ended(
@@ -339,7 +348,11 @@ def _say(found: Found, asked: Asked, *, as_json: bool) -> None:
     if as_json:
         print(
             json.dumps(
-                {"answers": [row(answer) for answer in found.answers], "unasked": dict(found.unasked)},
+                {
+                    "answers": [row(answer) for answer in found.answers],
+                    "more": _plain(asdict(found.crowd)),
+                    "unasked": dict(found.unasked),
+                },
                 indent=2,
             )
         )
@@ -348,6 +361,8 @@ def _say(found: Found, asked: Asked, *, as_json: bool) -> None:
             if number:
                 print()
             _print(answer)
+        if found.crowd.jobs:
+            print(f"\n{found.crowd.text}")
     for name, reason in found.unasked.items():
         print(f"hydrator: schedd {name} could not be asked: {reason}", file=sys.stderr)
     if asked.unread:

@@ -250,6 +250,22 @@ def test_before_submitting_catalogues_are_asked_about_what_no_job_wanted_yet(ins
     assert answer["sites"][0]["reasons"][0]["missing"][0]["lack"] == "unhydrated"
 
 
+def test_a_cluster_of_many_kinds_of_jobs_is_explained_in_part_and_summed_up_in_whole(installed: Installation):
+    names = "\n".join(f"why:kind{number:02}" for number in range(23))
+    job = installed.pool.submit(
+        "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\nhold = true\n"
+        f'+RequiredDatasets = {{"$(did)"}}\nqueue did from (\n{names}\n)\n'
+    )
+    done = installed.run("why", str(job), "--json", check=False)
+    said = json.loads(done.stdout)
+    assert len(said["answers"]) == 20
+    more = said["more"]
+    assert (more["kinds"], more["jobs"], more["by_status"]) == (3, 3, {"held": 3})
+    words = installed.run("why", str(job), check=False).stdout.splitlines()[-1]
+    assert words == f"and 3 more kinds of its jobs, 3 jobs: 3 held; for one of them: hydrator why {job}.20"
+    installed.pool.run("condor_rm", str(job), user="alice")
+
+
 def test_an_unknown_job_an_unknown_schedd_and_a_bad_name_get_one_sentence_each(installed: Installation):
     for words, status, sentence in (
         (["4711.0"], 1, "no schedd has it"),

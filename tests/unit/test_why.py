@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hydrator.commands.why import Asked, ask_dids, ask_job, row, with_news
+from hydrator.crowd import crowd
 from hydrator.errors import CatalogueUnreachable, ConfigError, PoolDenied, PoolError
 from hydrator.judged import HERE, Clause, Job, JobStatus, SlotGroup, Told, job_from
 from hydrator.missing import Beliefs, Lack
@@ -360,3 +361,32 @@ def test_catalogues_are_asked_about_what_nobody_wanted_yet():
 )
 def test_durations_have_two_units_at_most(seconds, words):
     assert span(seconds) == words
+
+
+# --- more kinds of jobs than are explained one by one
+
+
+def test_the_kinds_beyond_the_first_are_summed_up_by_status_and_by_where_their_data_is_whole():
+    known = beliefs(CAM={L1: fact(DatasetState.AVAILABLE), L2: fact(DatasetState.STAGING)})
+    both = replace(JOB, name="7.30", datasets=(L1, L2), alike=5)
+    running = replace(JOB, name="7.40", status=JobStatus.RUNNING, alike=2)
+    summed = crowd([replace(JOB, alike=3), both, running], known)
+    assert (summed.kinds, summed.jobs, summed.by_status) == (3, 10, {"idle": 8, "running": 2})
+    assert (summed.whole, summed.apart, summed.example) == ({CAM: 3}, 5, "7.30")
+    assert summed.text == (
+        "and 3 more kinds of its jobs, 10 jobs: 8 idle, 2 running;"
+        " idle with all their data at one site: 3 at CAM; idle with their data whole nowhere: 5;"
+        " for one of them: hydrator why 7.30"
+    )
+
+
+def test_without_beliefs_the_crowd_is_counted_and_nothing_is_said_of_its_data():
+    summed = crowd([replace(JOB, alike=3)], None)
+    assert (summed.unknown, summed.whole, summed.apart, summed.example) == (3, {}, 0, "7.0")
+    assert crowd([], None).text == ""
+
+
+def test_a_brief_row_of_the_queue_is_summed_up_and_not_judged():
+    pool = FakePool({"a": [*IDLE, {**IDLE[0], "procs": [2, 3, 4], "brief": True}]})
+    found = ask_job(asked(pool), 7, None, None)
+    assert (len(found.answers), found.crowd.kinds, found.crowd.jobs) == (1, 1, 3)
