@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import page
+from . import openapi, page
 from .access import Access, Role
 from .errors import BadDid
 from .gate import Doorkeeper, Gate, may_read
@@ -99,6 +99,7 @@ def app(
         ),
         Route("/metrics", answers.metrics, middleware=read),
         # open to all: orchestrators ask without credentials, and learn one word
+        Route("/v1/openapi.json", answers.openapi),
         Route("/healthz", answers.healthz),
         Route("/readyz", answers.readyz),
     ]
@@ -210,6 +211,10 @@ class _Answers:
         """The registry, in the form the scraper asks for."""
         encode, media_type = choose_encoder(request.headers.get("Accept", ""))
         return body_reply(request, encode(self._registry), media_type)
+
+    async def openapi(self, request: Request) -> Response:
+        """What can be asked here, for programs."""
+        return json_reply(request, openapi.document())
 
     async def healthz(self, request: Request) -> Response:
         """The process answers; nothing is said of catalogues or pool."""

@@ -1,0 +1,228 @@
+"""Our HTTP answers as OpenAPI 3.1, for programs that make clients or tests of it: ``/v1/openapi.json``.
+
+Kept beside the routes by hand, since what is promised is decided here and not
+derived; tests ask the server whether it keeps all of it, and nothing else.
+"""
+
+from typing import Any, Final
+
+from . import __version__
+from .model import MAX_DID_CHARS, DatasetState
+
+Json = dict[str, Any]
+
+_TEXT: Final[Json] = {"type": "string"}
+_WHOLE: Final[Json] = {"type": "integer", "minimum": 0}
+_OPTIONAL_WHOLE: Final[Json] = {"type": ["integer", "null"], "minimum": 0}
+_MOMENT: Final[Json] = {"type": "integer", "minimum": 0, "description": "Unix time, seconds"}
+_DID: Final[Json] = {
+    "type": "string",
+    "pattern": "^[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+$",
+    "maxLength": MAX_DID_CHARS,
+}
+
+_ERRORS: Final = {
+    400: "The question is malformed.",
+    401: "A token is needed, or the one sent is not known.",
+    403: "The token is for something else.",
+    404: "There is no ad of that site.",
+    413: "A request body, which nothing here reads.",
+    414: "The URL is too long.",
+    429: "Too many requests from this address or with this token; Retry-After says when to ask again.",
+    500: "A bug; the daemon's log says more.",
+    503: "There is no complete state yet, or the tokens cannot be read; Retry-After says when to ask again.",
+}
+_HEADERS: Final = {401: "WWW-Authenticate", 429: "Retry-After", 503: "Retry-After"}
+
+
+def document() -> Json:
+    """The whole description."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "classad-hydrator",
+            "version": __version__,
+            "description": "Which datasets each site of an HTCondor pool holds. Nothing can be changed here.",
+        },
+        "paths": _paths(),
+        "components": {
+            "schemas": _schemas(),
+            "responses": {f"E{status}": _error(status) for status in _ERRORS},
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "hydrator token new; docs/security.md",
+                }
+            },
+        },
+    }
+
+
+def _paths() -> Json:
+    site = {
+        "name": "site",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string", "minLength": 1, "maxLength": 500},
+    }
+    asked: Json = {
+        "name": "did",
+        "in": "query",
+        "description": "a dataset, scope:name; again for more of them; without it all demanded ones",
+        "explode": True,
+        "schema": {"type": "array", "items": _DID},
+    }
+    unchanged = {
+        "name": "If-None-Match",
+        "in": "header",
+        "description": "the ETag of an earlier answer",
+        "schema": {"type": "string", "pattern": '^(W/)?"[0-9]{1,15}"$'},
+    }
+    return {
+        "/": _route("The page for people.", _answer("text/html", _TEXT)),
+        "/v1/sites": _route("All sites with an ad.", _answer("application/json", _ref("Sites"))),
+        "/v1/sites/{site}/ad": _route(
+            "The ad of one site, one attribute a line: what the hook prints.",
+            {
+                "200": _ad("The ad.", {"text/plain": {"schema": _TEXT}}),
+                "304": _ad("The ad has the generation of If-None-Match; its age is in the headers.", None),
+            },
+            (404, 503),
+            [site, unchanged],
+        ),
+        "/v1/datasets": _route(
+            "Where datasets are.", _answer("application/json", _ref("Datasets")), (400, 503), [asked]
+        ),
+        "/v1/private": _route(
+            "What jobs call datasets: private ones by opaque names. Needs a token with role submit.",
+            _answer("application/json", _ref("Names")),
+            (400,),
+            [{**asked, "required": True, "schema": {**asked["schema"], "minItems": 1}}],
+        ),
+        "/v1/openapi.json": _route(
+            "This text.", _answer("application/json", {"type": "object"}), (), open_=True
+        ),
+        "/metrics": _route(
+            "Metrics for Prometheus.",
+            {
+                "200": {
+                    "description": "In the form that the scraper asks for.",
+                    "content": {
+                        "text/plain": {"schema": _TEXT},
+                        "application/openmetrics-text": {"schema": _TEXT},
+                    },
+                }
+            },
+        ),
+        "/healthz": _route(
+            "The process answers.", _answer("application/json", _ref("Health")), (), open_=True
+        ),
+        "/readyz": _route(
+            "A complete state was loaded or read.",
+            _answer("application/json", _ref("Ready")),
+            (503,),
+            open_=True,
+        ),
+    }
+
+
+def _route(
+    summary: str,
+    answers: Json,
+    errors: tuple[int, ...] = (),
+    parameters: list[Json] | None = None,
+    *,
+    open_: bool = False,
+) -> Json:
+    """GET and HEAD of one path; an *open_* one asks for no token."""
+    always = (413, 414, 429, 500) if open_ else (401, 403, 413, 414, 429, 500, 503)
+    refused = {str(each): {"$ref": f"#/components/responses/E{each}"} for each in {*errors, *always}}
+    bodiless = {status: {k: v for k, v in each.items() if k != "content"} for status, each in answers.items()}
+    asked = {"parameters": parameters or [], "security": [] if open_ else [{"token": []}, {}]}
+    empty = {str(each): {"description": _ERRORS[each]} for each in {*errors, *always}}
+    return {
+        "get": {"summary": summary, **asked, "responses": {**answers, **dict(sorted(refused.items()))}},
+        "head": {"summary": f"{summary} Without the body.", **asked, "responses": {**bodiless, **empty}},
+    }
+
+
+def _answer(media_type: str, schema: Json) -> Json:
+    return {"200": {"description": "The answer.", "content": {media_type: {"schema": schema}}}}
+
+
+def _ad(description: str, content: Json | None) -> Json:
+    """An answer with the ad's generation and age in its headers."""
+    headers = {
+        "ETag": {"description": "the generation", "schema": {"type": "string", "pattern": '^"[0-9]+"$'}},
+        "X-DataLocality-AsOf": {"description": "when the site was last read completely", "schema": _MOMENT},
+        "Cache-Control": {"schema": _TEXT},
+    }
+    return {"description": description, "headers": headers, **({"content": content} if content else {})}
+
+
+def _error(status: int) -> Json:
+    """One refusal; its schema is the same for all."""
+    answer: Json = {
+        "description": _ERRORS[status],
+        "content": {"application/json": {"schema": _ref("Error")}},
+    }
+    if status in _HEADERS:
+        answer["headers"] = {_HEADERS[status]: {"required": True, "schema": _TEXT}}
+    return answer
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(required: Json, optional: Json | None = None) -> Json:
+    return {
+        "type": "object",
+        "properties": {**required, **(optional or {})},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: Json) -> Json:
+    return {"type": "array", "items": items}
+
+
+def _schemas() -> Json:
+    fact = {
+        "site": _TEXT,
+        "state": {"enum": [state.value for state in DatasetState]},
+        "fraction": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        "as_of": _MOMENT,
+        "age_seconds": _WHOLE,
+    }
+    dataset = {
+        "did": _DID,
+        "demanded": {"type": "boolean"},
+        "jobs": _WHOLE,
+        "bytes": _OPTIONAL_WHOLE,
+        "unseen": {"type": ["string", "null"], "description": "why it could not be asked about; not: absent"},
+        "clashes_with": _list(_DID),
+        "sites": _list(_object(fact)),
+    }
+    site = {
+        "site": _TEXT,
+        "generation": _WHOLE,
+        "as_of": _MOMENT,
+        "age_seconds": _WHOLE,
+        "heard": {"type": "number", "description": "when it was last put here; Unix time, seconds"},
+        "known_datasets": _OPTIONAL_WHOLE,
+        "ad": {"type": "string", "description": "the path of its ad"},
+    }
+    head = {"version": {"const": 1}, "now": _MOMENT}
+    return {
+        "Error": _object(
+            {"error": _TEXT, "detail": _TEXT}, {"ready": {"const": False}, "nearby": _list(_TEXT)}
+        ),
+        "Sites": _object({**head, "sites": _list(_object(site))}),
+        "Datasets": _object({**head, "datasets": _list(_object(dataset))}),
+        "Names": _object({"version": {"const": 1}, "datasets": _list(_object({"did": _DID, "name": _TEXT}))}),
+        "Health": _object({"status": {"const": "ok"}}),
+        "Ready": _object({"ready": {"const": True}}),
+    }

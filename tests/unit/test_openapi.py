@@ -1,0 +1,172 @@
+"""What /v1/openapi.json promises is what the server answers, route by route and status by status."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import httpx
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, settings
+from prometheus_client import CollectorRegistry
+from starlette.routing import Route
+
+from hydrator import openapi
+from hydrator.access import Access, Role, new_token
+from hydrator.model import DatasetState, Fact, Site, SiteFacts, Snapshot
+from hydrator.rate import Buckets
+from hydrator.serve import View, app
+from hydrator.server import Server
+from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand, want
+
+SITES = (CAM, RAL, Site("Žilina (CZ/2) 50% ad"))
+FACTS = {
+    CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
+    RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON, 0.25)}),
+}
+VIEW = View(
+    {site: ad(L1, site=site) for site in SITES},
+    Snapshot(FACTS, unseen={L2: "timeout"}, bytes_total={L1: 9}),
+    demand(want(L1, L2, jobs=3)),
+    None,
+    NOON,
+)
+TEXT = openapi.document()
+
+
+def routes() -> dict[str, set[str]]:
+    asgi = app(lambda: VIEW, CollectorRegistry(), max_age=timedelta(seconds=9))
+    return {
+        route.path.replace(":path", ""): {method.lower() for method in route.methods or ()}
+        for route in asgi.routes
+        if isinstance(route, Route)
+    }
+
+
+def test_every_route_and_method_is_described_and_nothing_else():
+    assert {path: set(methods) for path, methods in TEXT["paths"].items()} == routes()
+
+
+def test_the_text_is_openapi_3_1_and_served(served):
+    assert served.get("/v1/openapi.json").json() == TEXT
+    assert TEXT["openapi"] == "3.1.0"
+    schemathesis.openapi.from_dict(json.loads(json.dumps(TEXT))).validate()
+
+
+# what is asked, with what, of a real server
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    file = tmp_path_factory.mktemp("openapi") / "tokens"
+    made = {role: new_token(role, None, "2026-11-21") for role in (Role.READ, Role.SUBMIT)}
+    file.write_text("".join(grant.line for _, grant in made.values()))
+    file.chmod(0o600)
+    return Access.open(file), {role: token for role, (token, _) in made.items()}
+
+
+@pytest.fixture(scope="module")
+def server(tokens):
+    access, _ = tokens
+    asgi = app(
+        lambda: VIEW,
+        CollectorRegistry(),
+        max_age=timedelta(seconds=9),
+        access=access,
+        exchange=lambda dids: {did: did for did in dids},
+    )
+    with Server(asgi) as running:
+        yield running
+
+
+@pytest.fixture
+def served(server, tokens):
+    headers = {"Authorization": f"Bearer {tokens[1][Role.READ]}"}
+    with httpx.Client(base_url=server.url, headers=headers, trust_env=False) as client:
+        yield client
+
+
+class Kept:
+    """A server that a test puts into trouble."""
+
+    def __init__(self, folder, buckets=None) -> None:
+        self.view, self.file = VIEW, folder / "tokens"
+        self.file.touch(0o600)
+        self.registry = CollectorRegistry()
+        access = Access.open(self.file)
+        self.token = access.own
+        self.server = Server(
+            app(self.look, self.registry, max_age=timedelta(seconds=9), access=access, buckets=buckets)
+        )
+
+    def look(self) -> View:
+        if self.view is None:
+            raise RuntimeError("a bug")
+        return self.view
+
+    def ask(self, path, token="own", **more) -> int:
+        path = path.replace("{site}", CAM)
+        headers = {"Authorization": f"Bearer {self.token}"} if token == "own" else {}
+        return httpx.request(
+            "GET", self.server.url + path, headers=headers, trust_env=False, **more
+        ).status_code
+
+
+TROUBLES = {
+    "no token": lambda kept, path: kept.ask(path, None),
+    "a body": lambda kept, path: kept.ask(path, content=b"x"),
+    "a long URL": lambda kept, path: kept.ask(f"{path}?{'x' * 9000}"),
+    "a bad query": lambda kept, path: kept.ask(f"{path}?did=none"),
+    "another site": lambda kept, path: kept.ask(path.replace("{site}", "NONE")),
+    "a plain question": lambda kept, path: kept.ask(path),
+}
+
+
+@pytest.mark.parametrize("state", ["well", "not ready", "a bug", "no tokens file", "asked too often"])
+def test_every_status_that_a_route_can_answer_is_described(tmp_path, caplog, state):
+    kept = Kept(tmp_path, Buckets(0.001, 1, lambda: 0.0) if state == "asked too often" else None)
+    if state == "not ready":
+        kept.view = replace(VIEW, snapshot=None, ready="no catalogue has been read yet")
+    if state == "a bug":
+        kept.view = None
+    if state == "no tokens file":
+        kept.file.unlink()
+    seen = {}
+    with kept.server:
+        for path, methods in TEXT["paths"].items():
+            got = {trouble: make(kept, path) for trouble, make in TROUBLES.items()}
+            seen |= {(path, trouble): status for trouble, status in got.items()}
+            assert {str(status) for status in got.values()} <= set(methods["get"]["responses"]), path
+    expected = {"not ready": 503, "a bug": 500, "no tokens file": 503, "asked too often": 429}
+    assert seen["/v1/datasets", "a plain question"] == expected.get(state, 200)
+    if state == "well":
+        assert set(seen.values()) == {200, 400, 401, 403, 404, 413, 414}
+
+
+def with_tokens() -> dict:
+    """The text for a server that asks for tokens: nobody may go without."""
+    text = json.loads(json.dumps(TEXT))
+    for methods in text["paths"].values():
+        for operation in methods.values():
+            operation["security"] = [each for each in operation["security"] if each]
+    return text
+
+
+schema = schemathesis.openapi.from_dict(with_tokens())
+schema.config.checks.negative_data_rejection.expected_statuses = ["400", "401", "404", "405", "413", "414"]
+
+
+@pytest.fixture(scope="module")
+def session():
+    with requests.Session() as made:
+        made.trust_env = False  # no proxy of whoever runs the tests
+        yield made
+
+
+@schema.parametrize()
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_every_answer_is_as_described_and_none_is_a_500(case, server, tokens, session):
+    role = Role.SUBMIT if case.operation.path == "/v1/private" else Role.READ
+    headers = {"Authorization": f"Bearer {tokens[1][role]}"}
+    case.call_and_validate(base_url=server.url, headers=headers, session=session)
