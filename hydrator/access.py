@@ -37,7 +37,7 @@ class Role(StrEnum):
 
     SITE = "site"  # the ad of one site, and nothing else
     READ = "read"  # everything that is published
-    SUBMIT = "submit"  # the names of private datasets, exchanged for those that jobs carry
+    SUBMIT = "submit"  # that, and the names of private datasets, exchanged for those that jobs carry
 
 
 class Refused(HydratorError):
@@ -73,9 +73,9 @@ class Grant:
 
     def allows(self, need: Role, site: Site | None) -> bool:
         """Whether it opens what needs *need*; an ad needs SITE, and *site* is whose ad."""
-        if need is Role.SITE:
-            return self.role is Role.READ or (self.role is Role.SITE and self.site == site)
-        return self.role is need
+        if need is Role.SITE and self.role is Role.SITE:
+            return self.site == site
+        return self.role is Role.SUBMIT or (self.role is Role.READ and need is not Role.SUBMIT)
 
 
 def digest(token: str) -> str:

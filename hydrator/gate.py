@@ -133,7 +133,7 @@ _REFUSED: Final = {401: "not authenticated", 403: "not authorized", 503: "not re
 def may_read(scope: Scope) -> bool:
     """Whether the names of other sites are for whoever asks."""
     grant: Grant | None = scope.get("grant")
-    return grant is None or grant.role is Role.READ
+    return grant is None or grant.role is not Role.SITE
 
 
 def _beyond_limits(scope: Scope) -> Refusal | None:

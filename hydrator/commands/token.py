@@ -27,7 +27,8 @@ def new(
     config: Config = _DEFAULT_CONFIG,
     site: Annotated[str | None, typer.Option(help="For the ad of this site, and nothing else.")] = None,
     role: Annotated[
-        str | None, typer.Option(help="read: all that is published; submit: names of private datasets.")
+        str | None,
+        typer.Option(help="read: all that is published; submit: that, and names of private datasets."),
     ] = None,
 ) -> None:
     """Print a new token, this once; the tokens file keeps its hash. The daemon needs no restart."""
