@@ -256,7 +256,9 @@ def _causes(doubts: Mapping[Site, _Doubt], limits: Limits) -> dict[Site, Cause]:
     rest = [doubt for site, doubt in doubts.items() if site not in alone]
     together = (nothing_left and len(datasets) >= _FEW) or _shrinks(rest, limits.all_share, limits.least)
     causes = {site: Cause.SITE if site in alone else Cause.ALL for site in sorted(losing)}
-    return causes if together else {site: cause for site, cause in causes.items() if site in alone}
+    # few datasets are no shrink, but all of a site's few, when another site is held, are no coincidence
+    emptied = {site for site in losing if alone and doubts[site].gone.keys() == doubts[site].listed}
+    return causes if together else {s: cause for s, cause in causes.items() if s in alone | emptied}
 
 
 def _shrinks(doubts: Collection[_Doubt], share: float, least: int) -> bool:

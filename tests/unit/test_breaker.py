@@ -14,6 +14,7 @@ from tests.factories import (
     HOUR,
     MINUTE,
     NOON,
+    OSO,
     RAL,
     demand,
     holding,
@@ -112,6 +113,15 @@ def test_one_dataset_that_leaves_another_site_passes_while_a_site_is_held():
     pool.poll({CAM: [], RAL: MANY[:9]})
     assert pool.held == {CAM: (10, Cause.SITE)}
     assert pool.listed(RAL) == set(MANY[:9])
+
+
+def test_a_site_that_loses_its_few_datasets_while_another_is_held_is_held_too():
+    three = (CAM, RAL, OSO)
+    pool = Site(**{RAL: MANY[:3], OSO: MANY})
+    pool.poll({CAM: MANY, RAL: MANY[:3], OSO: MANY}, sites=three)
+    pool.poll({OSO: MANY}, sites=three)
+    assert pool.held == {CAM: (10, Cause.SITE), RAL: (3, Cause.ALL)}
+    assert pool.listed(RAL) == set(MANY[:3])
 
 
 def test_the_last_two_datasets_of_all_do_not_go_at_once():
