@@ -16,8 +16,8 @@ from testbed.faults import FAULTS, Fault, FaultProxy, status
 from testbed.rucio_standin import RucioStandIn
 
 from .process import SITES, Daemon
-from .sources import RucioSource, rucio_settings
-from .watched import CAM, DIDS, FULL, RAL, Watched
+from .sources import ListedSource, RucioSource, rucio_settings
+from .watched import CAM, CONFIRMATIONS, DIDS, FULL, RAL, Watched
 
 
 @pytest.fixture
@@ -52,6 +52,30 @@ def restarted(watched: Watched, folder) -> None:
 
 def ads(watched: Watched) -> dict:
     return {site: watched.collector.ads[site] for site in (CAM, RAL)}
+
+
+def test_external_dns_414_an_empty_list_after_a_restart_during_an_upgrade(tmp_path):
+    """The cluster was upgraded, a new process began, the list it got was empty for a moment, and the
+    records were deleted in bulk and made again in bulk.
+    """
+    source = ListedSource(tmp_path, (CAM, RAL))
+    watched = Watched(source)
+    watched.hold(FULL)
+    settle(watched)
+    before = ads(watched)
+    restarted(watched, tmp_path)
+    source._write(b'{"sites": ["CAM", "RAL"], "datasets": {}}')
+    for _ in range(CONFIRMATIONS):
+        report = watched.run()
+        assert set(report.held) == {CAM, RAL}, "nobody is told"
+        assert {site: ad.content for site, ad in ads(watched).items()} == {
+            site: ad.content for site, ad in before.items()
+        }
+    source.heal()
+    settle(watched)
+    assert {site: ad.generation for site, ad in ads(watched).items()} == {
+        site: ad.generation for site, ad in before.items()
+    }
 
 
 def test_external_dns_2858_every_lookup_behind_a_list_that_works_times_out(rucio):
@@ -100,10 +124,9 @@ def test_node_feature_discovery_1752_who_reports_goes_away_and_comes_back(tmp_pa
     daemon.hold({"lofar:L1": dict.fromkeys(SITES, "available")})
     try:
         daemon.start()
-        before = {site: daemon.file(site) for site in SITES}
-        assert all(before.values())
         assert daemon.stop() == 0
-        assert same(daemon, before), "an ad went with the daemon"
+        before = {site: daemon.file(site) for site in SITES}
+        assert all("'lofar:L1'=\"AVAILABLE\"" in (ad or "") for ad in before.values()), "an ad went with it"
         (tmp_path / "catalogue.json").unlink()  # and its catalogue is late
         daemon.start()
         assert same(daemon, before)

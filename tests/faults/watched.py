@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import classad2
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
+from hydrator.breaker import Limits
 from hydrator.cycle import Cycle, Outlet, Report, Rules
 from hydrator.model import Did, Replica, ReplicaState, Site, SiteAd, from_unix, unix
 from hydrator.plan import Policy
@@ -25,6 +26,8 @@ FULL: Truth = {
 }
 SHRUNK: Truth = {did: where if number < 2 else {} for number, (did, where) in enumerate(FULL.items())}
 """Most of it has left."""
+CONFIRMATIONS = 3
+"""How many further polls must say that so much has left."""
 LONGEST_SECONDS = 60.0
 """A cycle may take as long as its catalogue's deadline; far from what a drip would take that nobody ends."""
 
@@ -76,7 +79,7 @@ class Watched:
             catalogues=self.catalogues,
             queues=None,
             outlets=[Outlet(self.collector, POLICY), Outlet(self.file, POLICY)],
-            rules=Rules(pins=frozenset({*self.dids, ELSEWHERE})),
+            rules=Rules(pins=frozenset({*self.dids, ELSEWHERE}), limits=Limits(polls=CONFIRMATIONS)),
             clock=self.clock,
             state=state,
             store=None,
