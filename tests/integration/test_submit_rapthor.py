@@ -415,6 +415,26 @@ def test_244_sub_bands_as_a_classad(big_run, folder, record_property):
     assert big_run.ran_at(job) == ["UK"]
 
 
+def test_244_sub_bands_in_a_submit_file_and_in_a_node_of_a_dag(big_run, folder, record_property):
+    dids = ",".join(f"lofar:{name}" for name in SUB_BANDS)
+    (folder / "plain.sub").write_text(PLAIN + "queue\n")
+    (folder / "plain.dag").write_text("JOB A plain.sub\n")
+    for name in ("plain.sub", "plain.dag"):
+        text = big_run.run("submit", "filter", str(folder / name), "--datasets", dids).stdout
+        (folder / f"filtered{Path(name).suffix}").write_text(text)
+    give_to_alice(folder)
+    begun = time.monotonic()
+    said = big_run.pool.run("condor_submit", "-terse", "filtered.sub", user="alice", cwd=folder).stdout
+    job = int(said.partition(".")[0])
+    measured(record_property, "filtered submit file", time.monotonic() - begun, ad_bytes(big_run, job))
+    assert big_run.ran_at(job) == ["UK"]
+    big_run.pool.run("condor_submit_dag", "filtered.dag", user="alice", cwd=folder)
+    node = f'DAGNodeName == "A" && Iwd == "{folder}"'
+    big_run.pool.wait(lambda: big_run.pool.history(node, "ClusterId"), 120, "the node to end")
+    (ran,) = big_run.pool.history(node, "RequiredDatasets", "LastRemoteHost")
+    assert (len(ran["RequiredDatasets"]), ran["LastRemoteHost"].split("@")[1]) == (244, "UK")
+
+
 def test_the_environment_reaches_the_nodes_of_a_dag(installed, folder):
     for number in (1, 2):
         installed.catalogue.add(f"dag_{number}.ms", 1, "AU")

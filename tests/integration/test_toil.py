@@ -335,6 +335,25 @@ def test_a_schedd_that_goes_away_for_a_while_costs_no_step(installed, current):
     assert run.ended() == 0, run.said
 
 
+@pytest.mark.parametrize("which", ["current", "stock"])
+def test_the_steps_of_a_run_of_244_sub_bands_run_beside_them(installed, which, record_property):
+    """By the environment, both batch systems: the list (8.8 kB) is in each job's ad."""
+    names = [f"lofar:L667526_SB{number:03}_uv_pre-cal.ms" for number in range(244)]
+    installed.catalogue.hold({name: {"UK": "available"} for name in names})
+    listed = "{" + ",".join(f'"{name}"' for name in names) + "}"
+    words = OURS if which == "current" else ("--batchSystem", "htcondor")
+    run = start(
+        toil_of(installed, which), f"many-{which}", *words, _CONDOR_SUBMIT_ATTRS="RequiredDatasets",
+        _CONDOR_RequiredDatasets=listed,
+    )  # fmt: skip
+    assert run.ended() == 0, run.said
+    assert set(run.sites().values()) == {"UK"}
+    assert {len(ad["RequiredDatasets"]) for ad in run.ads.values()} == {244}
+    sizes = [len(json.dumps(ad)) for ad in run.ads.values()]
+    record_property(f"244_sub_bands_toil_{which}", f"ad {max(sizes)} bytes as JSON")
+    print(f"244 sub-bands, Toil, {which}: ad {max(sizes)} bytes as JSON")
+
+
 GPU = """\
 $namespaces: {cwltool: "http://commonwl.org/cwltool#"}
 hints:

@@ -230,3 +230,16 @@ def test_a_parset_that_is_not_there_is_one_sentence(host):
     done = host.run("nope")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "hydrator: nope: No such file or directory; name a Rapthor parset\n"
+
+
+def test_a_parset_that_is_no_utf_8_text_is_one_sentence(host):
+    (host.folder / "latin.parset").write_bytes(b"[global]\ndir_working = r\ninput_ms = caf\xe9.ms\n")
+    done = host.run("latin.parset")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "hydrator: latin.parset: not UTF-8 text (byte 39): save the parset as UTF-8\n"
+
+
+@pytest.mark.parametrize("name", ['quo"te.ms', "back\\slash.ms", "semi;colon.ms", "dollar$(X).ms"])
+def test_a_name_that_cannot_be_a_did_is_refused_by_its_name(host, name):
+    (told,) = host.refusal(f"['{name}']".replace("\\", "\\\\"))
+    assert told.startswith(f"{name}: no catalogue has a dataset of that name")
