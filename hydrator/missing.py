@@ -8,8 +8,9 @@ from enum import StrEnum
 from typing import Any
 
 from .judged import Job, SlotGroup, Told
-from .model import DatasetState, Did, Site, Snapshot, unix
+from .model import DatasetState, Did, Fact, Site, Snapshot, unix
 from .private import IN_PLAIN
+from .told import because
 from .words import listed, share, shortened, some, span
 
 
@@ -59,6 +60,9 @@ class Missing:
     state: str | None = None
     fraction: float | None = None
     as_of: int | None = None
+    rule: str | None = None
+    because: str | None = None
+    """How the catalogue came to that state: its reason, the rule and whose it is, when it will be whole."""
 
 
 def clause_holds(
@@ -116,10 +120,30 @@ def _lacking(
         return Missing(did, Lack.UNHYDRATED, f"{did}: {text}")
     if told.state == DatasetState.AVAILABLE:
         return _untrusted(job, did, told, values, now)
+    fact = _fact(did, site, beliefs)
+    how = _because(fact, now)
     if told.state is not None:
-        text = f"{did} is {_state_in_words(told.state, told.fraction)}"
-        return Missing(did, Lack.STATE, f"{text}{_read_ago(told.as_of, now)}", **values)
-    return _unmentioned(did, site, beliefs)
+        text = f"{did} is {_state_in_words(told.state, told.fraction)}{_read_ago(told.as_of, now)}"
+        if fact and fact.state != told.state:  # what is known of another state says nothing of this one
+            how = {}
+        return Missing(did, Lack.STATE, text + _told(how), **values, **how)
+    return _unmentioned(did, site, beliefs, how)
+
+
+def _fact(did: Did, site: Site, beliefs: Beliefs | None) -> Fact | None:
+    """What the daemon holds true of *did* at *site*."""
+    facts = beliefs.snapshot.sites.get(site) if beliefs else None
+    return facts.facts.get(did) if facts else None
+
+
+def _because(fact: Fact | None, now: datetime) -> dict[str, Any]:
+    """The fields of a Missing that say how the catalogue came to *fact*; none where it did not tell."""
+    why = because(fact.told, now) if fact else ""
+    return {"rule": fact.told.rule or None, "because": why} if fact and why else {}
+
+
+def _told(why: Mapping[str, Any]) -> str:
+    return f"; {why['because']}" if why else ""
 
 
 def _read_ago(as_of: int | None, now: datetime) -> str:
@@ -151,7 +175,7 @@ def _state_in_words(state: str, fraction: float | None) -> str:
     return f"{state}{share(fraction)}" + (f" ({words})" if words else "")
 
 
-def _unmentioned(did: Did, site: Site, beliefs: Beliefs | None) -> Missing:
+def _unmentioned(did: Did, site: Site, beliefs: Beliefs | None, why: dict[str, Any]) -> Missing:
     """Why the slots of *site* do not speak of *did*; its state is then the daemon's."""
     if beliefs is None:
         return Missing(did, Lack.ELSEWHERE, f"{did} is not there, say the slots")
@@ -160,15 +184,14 @@ def _unmentioned(did: Did, site: Site, beliefs: Beliefs | None) -> Missing:
         return Missing(did, Lack.CLASH, f"{did} is not advertised: only letter case tells it from {other}")
     if did in beliefs.left_out.get(site, ()):
         return Missing(did, Lack.LEFT_OUT, f"{did} found no room in the site's ad (budget.line_bytes)")
-    facts = beliefs.snapshot.sites.get(site)
-    fact = facts.facts.get(did) if facts else None
-    if fact:
+    if fact := _fact(did, site, beliefs):
         values: dict[str, Any] = {
+            **why,
             "state": str(fact.state),
             "fraction": fact.fraction,
             "as_of": unix(fact.as_of),
         }
-        state = _state_in_words(fact.state, fact.fraction)
+        state = _state_in_words(fact.state, fact.fraction) + _told(why)
         if did in beliefs.demanded:
             text = f"{did} is {state} there, says the daemon; the slots do not say so yet"
             return Missing(did, Lack.NOT_YET, text, **values)

@@ -452,7 +452,8 @@ def _arrival(one: Missing) -> WayOut | None:
         case Lack.STATE | Lack.NOT_YET | Lack.NOT_ASKED if one.state == DatasetState.AVAILABLE:
             return WayOut(1, f"the slots hear of {one.did} (a minute or two)")
         case Lack.STATE | Lack.NOT_YET | Lack.NOT_ASKED if one.state == DatasetState.STAGING:
-            return WayOut(2, f"{one.did} arrives (STAGING{share(one.fraction)})")
+            how = f"; {one.because}" if one.because else ""
+            return WayOut(2, f"{one.did} arrives (STAGING{share(one.fraction)}{how})")
         case Lack.NOT_ASKED if one.state is None:
             return WayOut(3, f"the daemon looks for {one.did} (a minute or two)")
         case Lack.STALE | Lack.NO_AGE | Lack.UNSEEN:

@@ -24,6 +24,7 @@ from hydrator.model import (
     Snapshot,
     unix,
 )
+from hydrator.model import Told as Catalogued
 from hydrator.why import Cause, explain, foresee
 from hydrator.words import span
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
@@ -361,6 +362,38 @@ def test_catalogues_are_asked_about_what_nobody_wanted_yet():
 )
 def test_durations_have_two_units_at_most(seconds, words):
     assert span(seconds) == words
+
+
+# --- how the catalogue came to a state
+
+TOLD = Catalogued(rule="5f3a", account="ops", reason="its rule is stuck: no quota", ready_at=NOON + HOUR)
+
+
+def test_the_rule_behind_a_state_is_named_with_its_account_its_reason_and_when_it_will_be_whole():
+    known = beliefs(CAM={L1: Fact(DatasetState.STAGING, NOON - MINUTE, 0.4, TOLD)})
+    told = Told(False, "STAGING", 0.4, unix(NOON - MINUTE))
+    answer = explain(JOB, [slots(MISSING, told=told)], known, now=NOON)
+    (missing,) = answer.sites[0].reasons[0].missing
+    assert missing.text == (
+        "lofar:L1 is STAGING 40 % (on its way), read 1 min ago; its rule is stuck: no quota;"
+        " rule 5f3a of ops; expected whole in 1 h"
+    )
+    assert (missing.rule, missing.as_of, missing.fraction) == ("5f3a", unix(NOON - MINUTE), 0.4)
+    assert "expected whole in 1 h" in (answer.way_out or "")
+    assert row(answer)["sites"][0]["reasons"][0]["missing"][0]["rule"] == "5f3a"
+
+
+def test_what_is_known_of_another_state_than_the_slots_say_is_not_told_of_it():
+    known = beliefs(CAM={L1: Fact(DatasetState.AVAILABLE, NOON, told=TOLD)})
+    missing = lacking(known=known, told=Told(False, "STUCK", None, unix(NOON)))
+    assert (missing.rule, "5f3a" in missing.text) == (None, False)
+
+
+def test_a_state_that_the_slots_do_not_say_yet_has_its_rule_too():
+    known = beliefs(CAM={L1: Fact(DatasetState.STUCK, NOON, told=TOLD)})
+    missing = lacking(known=known)
+    assert (missing.lack, missing.rule) == (Lack.NOT_YET, "5f3a")
+    assert "rule 5f3a of ops" in missing.text
 
 
 # --- more kinds of jobs than are explained one by one
