@@ -316,6 +316,9 @@ def _causes(group: SlotGroup) -> set[Cause]:
 def _text(cause: Cause, job: Job, groups: Sequence[SlotGroup], failing: Sequence[str]) -> str:
     shown = some([f"`{shortened(text)}`" for text in failing])
     match cause:
+        case Cause.CORES | Cause.MEMORY | Cause.DISK | Cause.GPUS if _RESOURCE[cause] not in job.requests:
+            most = _largest(cause, groups)
+            return f"what it asks for depends on the slot, and is more than the {most} of the largest there"
         case Cause.CORES | Cause.MEMORY | Cause.DISK | Cause.GPUS:
             return f"it asks for {_amount(cause, job)}; the largest slot there has {_largest(cause, groups)}"
         case Cause.BUSY:

@@ -98,6 +98,14 @@ def test_the_funnel_counts_slots_from_data_to_cores():
     assert explain(job, groups, None, now=NOON).funnel == "12 slots → 8 with the data → 0 with 16 cores"
 
 
+def test_a_request_that_depends_on_the_slot_is_told_as_such():
+    choosing = Clause("TARGET.Cpus >= MY.RequestCpus", "false", "false")
+    answer = explain(JOB, [slots(choosing, most={"TotalSlotCpus": 4})], None, now=NOON)
+    assert answer.sites[0].reasons[0].text == (
+        "what it asks for depends on the slot, and is more than the 4 cores of the largest there"
+    )
+
+
 def test_asking_for_fewer_cores_is_the_way_out_where_the_data_is():
     group = slots(CORES, most={"Cpus": 2, "TotalSlotCpus": 8})
     job = replace(JOB, requests={"Cpus": 16})
