@@ -35,6 +35,7 @@ SiteName = Annotated[str, AfterValidator(_no_newline)]
 
 _SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
 _NO_SECRETS = "a secret never stands here: put it into a file that only we may read, and name that as {}_file"
+_SECRET_FILES = ("_file", "_files", "tls_key", "tls_certificate")
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """The variable by which systemd names the folder of a unit's credentials; see systemd.exec(5)."""
 
@@ -527,7 +528,7 @@ def _absolute(settings: Settings, folder: Path) -> Settings:
 def _credential(name: Path, key: str) -> Path | None:
     """Where systemd has put the secret that *key* calls by a bare *name*, if it has."""
     given = os.environ.get(CREDENTIALS)
-    if not given or len(name.parts) != 1 or not key.endswith(("_file", "_files")):
+    if not given or len(name.parts) != 1 or not key.endswith(_SECRET_FILES):
         return None
     found = Path(given) / name
     return found if found.is_file() else None

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from .config import Settings
-from .errors import BadDid, ConfigError, HydratorError
+from .errors import BadDid, CatalogueUnreachable, ConfigError, HydratorError
 from .model import Did, Survey, parse_did
 from .ports import Catalogue
 from .private import Privacy, is_opaque, named, under
@@ -51,6 +51,42 @@ class Exchanged:
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """As :meth:`hydrator.ports.Catalogue.find`, by DIDs."""
+        return self._inner.find(patterns)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class Exchanging:
+    """A catalogue that knows private datasets by the pool's names only, such as the daemon, asked by DID.
+
+    Args:
+        inner: answers in the pool's names.
+        settings: whom to ask for them.
+    """
+
+    def __init__(self, inner: Catalogue, settings: Settings) -> None:
+        self._inner = inner
+        self._settings = settings
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """As :meth:`hydrator.ports.Catalogue.read`."""
+        try:
+            names = exchanged(dids, self._settings)
+        except HydratorError as error:
+            raise CatalogueUnreachable(self.name, str(error)) from None
+        survey = self._inner.read(frozenset(names.values()))
+        readings = {
+            did: under(did, survey.readings[name]) for did, name in names.items() if name in survey.readings
+        }
+        return replace(survey, readings=readings)
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """As :meth:`hydrator.ports.Catalogue.find`."""
         return self._inner.find(patterns)
 
     def close(self) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from .errors import BadDid, CatalogueError, PoolError
-from .model import Did, Queue, QueuedJobs, Reading, Seen, Survey, Unseen, parse_did
-from .ports import Catalogue, Clock, Queues
+from .errors import BadDid, CatalogueError, CatalogueUnreachable, PoolError
+from .model import Did, Queue, QueuedJobs, Reading, Seen, Site, Survey, Unseen, parse_did
+from .ports import Auditor, Catalogue, Clock, Probe, Queues
 from .private import Veil, is_masked, is_opaque, under
 from .register import Register
 from .store import State
@@ -101,6 +101,61 @@ class VeiledCatalogue:
         return under(name, replace(reading, twins=frozenset(map(self._veil.opaque, reading.twins))))
 
 
+class VeiledAuditor:
+    """Another auditor, asked in opaque names; see :class:`hydrator.ports.Auditor`."""
+
+    def __init__(self, inner: Auditor, register: Register) -> None:
+        self._inner = inner
+        self._register = register
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def verify(self, did: Did) -> Seen:
+        """As :meth:`hydrator.ports.Auditor.verify`."""
+        plain = _plain(did, self._register, self.name)
+        try:
+            seen = self._inner.verify(plain)
+        except CatalogueError as error:
+            names = {plain: did} if plain != did else {}
+            raise type(error)(error.catalogue, self._register.veil.scrubbed(error.reason, names)) from None
+        twins = frozenset(map(self._register.veil.opaque, seen.twins))
+        return replace(seen, twins=twins, replicas=tuple(replace(one, did=did) for one in seen.replicas))
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class VeiledProbe:
+    """Another probe, asked in opaque names; see :class:`hydrator.ports.Probe`."""
+
+    def __init__(self, inner: Probe, register: Register) -> None:
+        self._inner = inner
+        self._register = register
+
+    def looks_at(self, catalogue: str, site: Site) -> bool:
+        """As :meth:`hydrator.ports.Probe.looks_at`."""
+        return self._inner.looks_at(catalogue, site)
+
+    def look(self, did: Did, site: Site) -> bool | None:
+        """As :meth:`hydrator.ports.Probe.look`; None for a name that stands for nothing we know."""
+        plain = self._register.plain(did) if is_opaque(did) else did
+        return None if plain is None or is_masked(plain) else self._inner.look(plain, site)
+
+
+def _plain(did: Did, register: Register, catalogue: str) -> Did:
+    """The dataset that *did* stands for.
+
+    Raises:
+        CatalogueUnreachable: nobody knows; nothing is concluded from that.
+    """
+    plain = register.plain(did) if is_opaque(did) else did
+    if plain is None or is_masked(plain):
+        raise CatalogueUnreachable(catalogue, _UNKNOWN)
+    return plain
+
+
 class VeiledQueues:
     """Queues in which a private dataset that a job names in plain has a name that nobody advertises."""
 
@@ -163,6 +218,16 @@ def veiled_state(state: State, veil: Veil) -> State:
         memories=memories,
         demand=replace(state.demand, wants=wants, refused=refused),
         found={name: frozenset(map(veil.opaque, dids)) for name, dids in state.found.items()},
+        held={
+            site: replace(held, gone={did: polls for did, polls in held.gone.items() if not hides(did)})
+            for site, held in state.held.items()
+        },
+        audit=replace(
+            state.audit,
+            corrections={
+                key: found for key, found in state.audit.corrections.items() if not hides(key[0].did)
+            },
+        ),
         ads={
             site: ad
             for site, ad in state.ads.items()

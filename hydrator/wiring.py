@@ -21,6 +21,7 @@ from .check import Examined
 from .config import FileSource, RucioSource, Settings
 from .cycle import Cycle, Outlet, Rules
 from .errors import ConfigError, PoolError, StateError
+from .exchange import Exchanging
 from .model import Site, parse_did
 from .orders import Orders
 from .plan import Policy
@@ -86,11 +87,10 @@ def witnesses(settings: Settings) -> tuple[Catalogue, ...]:
     from adapters.daemon import DaemonCatalogue
 
     secret = bool(submit.token_file or settings.private.patterns)
-    return (
-        DaemonCatalogue(
-            submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert, secret=secret
-        ),
+    daemon = DaemonCatalogue(
+        submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert, secret=secret
     )
+    return (Exchanging(daemon, settings),) if settings.private.patterns else (daemon,)
 
 
 def condor_client(settings: Settings) -> CondorClient:

@@ -6,16 +6,17 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from adapters.memory import MemoryCatalogue
 from hydrator.access import Access, Role, new_token, with_grant
 from hydrator.config import PrivateSettings, Settings, SubmitSettings
-from hydrator.errors import ConfigError
-from hydrator.exchange import ExchangeFailed, exchanged
+from hydrator.errors import CatalogueUnreachable, ConfigError
+from hydrator.exchange import ExchangeFailed, Exchanging, exchanged
 from hydrator.model import Did, Snapshot
 from hydrator.private import Privacy, Veil
 from hydrator.register import Register
 from hydrator.serve import View, app
 from hydrator.server import Server
-from tests.factories import L1, NOON, demand
+from tests.factories import L1, NOON, demand, replica
 
 CANARY, OTHER = Did("embargo:canary-1"), Did("embargo:a/b+c=1~2")
 VEIL = Veil(Privacy(("embargo:*",)), (bytes(range(40)),))
@@ -105,6 +106,17 @@ def test_a_daemon_without_tokens_gives_no_names(tmp_path):
     made = Daemon(tmp_path, tokens=False)
     with made.server, pytest.raises(ExchangeFailed, match=r"set publish.http.tokens_file"):
         exchanged({CANARY}, made.settings())
+
+
+def test_a_catalogue_in_the_pools_names_is_asked_by_did(daemon):
+    name = VEIL.opaque(CANARY)
+    inner = MemoryCatalogue("daemon", [replica(name), replica(L1)], clock=lambda: NOON)
+    readings = Exchanging(inner, daemon.settings()).read({CANARY, L1}).readings
+    assert readings[CANARY].replicas == (replica(CANARY),)
+    assert readings[L1].replicas == (replica(L1),)
+    daemon.server.stop()
+    with pytest.raises(CatalogueUnreachable, match="cannot be asked"):
+        Exchanging(inner, daemon.settings(daemon_url="http://127.0.0.1:1")).read({CANARY})
 
 
 # refusals, each with one sentence

@@ -6,6 +6,8 @@ from datetime import timedelta
 import pytest
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
+from hydrator.audit import Audit, By, Claim, Correction
+from hydrator.breaker import Cause, Held
 from hydrator.cycle import Cycle, Outlet, Rules, summary
 from hydrator.demand import DemandMemory, Remembered
 from hydrator.errors import CatalogueDenied, CatalogueUnreachable
@@ -15,7 +17,7 @@ from hydrator.private import Privacy, Veil, is_masked
 from hydrator.register import Register
 from hydrator.snapshot import Known, Memory
 from hydrator.store import State
-from hydrator.veiled import VeiledCatalogue, VeiledQueues, veiled_state
+from hydrator.veiled import VeiledAuditor, VeiledCatalogue, VeiledProbe, VeiledQueues, veiled_state
 from tests.contracts.catalogue import CatalogueContract
 from tests.contracts.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica
@@ -193,6 +195,61 @@ def test_a_schedd_that_fails_says_why_without_names():
     assert "canary" not in queues.wanted()["schedd"].reason
 
 
+# the audit
+
+
+class Asked:
+    """An auditor and a probe that remember what they were asked about."""
+
+    name = "rucio"
+    did: Did | None = None
+    fails = False
+
+    def verify(self, did):
+        self.did = did
+        if self.fails:
+            raise CatalogueDenied(self.name, f"no rights on {did}")
+        return Seen(NOON, (replica(did, CAM),), twins=frozenset({TWIN}))
+
+    def looks_at(self, catalogue, site):
+        return site == CAM
+
+    def look(self, did, site):
+        self.did = did
+        return True
+
+    def close(self):
+        self.did = None
+
+
+def test_an_auditor_verifies_the_dataset_behind_the_name(register):
+    inner = Asked()
+    auditor = VeiledAuditor(inner, register)
+    with pytest.raises(CatalogueUnreachable, match="was not exchanged"):
+        auditor.verify(NAME)
+    register.exchange([CANARY])
+    assert auditor.verify(NAME) == Seen(NOON, (replica(NAME, CAM),), twins=frozenset({VEIL.opaque(TWIN)}))
+    assert inner.did == CANARY
+    assert auditor.verify(L1).replicas == (replica(L1, CAM),)
+    inner.fails = True
+    with pytest.raises(CatalogueDenied) as caught:
+        auditor.verify(NAME)
+    assert "canary" not in str(caught.value)
+    with pytest.raises(CatalogueUnreachable):
+        auditor.verify(VEIL.masked(CANARY))
+
+
+def test_a_probe_looks_for_the_dataset_behind_the_name(register):
+    inner = Asked()
+    probe = VeiledProbe(inner, register)
+    assert probe.look(NAME, CAM) is None
+    register.exchange([CANARY])
+    assert probe.look(NAME, CAM) is True
+    assert inner.did == CANARY
+    assert probe.looks_at("rucio", CAM)
+    assert not probe.looks_at("rucio", RAL)
+
+
 # whole cycles
 
 
@@ -257,6 +314,10 @@ def test_what_was_remembered_in_plain_forgets_the_name_and_keeps_the_demand():
         demand=DemandMemory((Remembered("schedd", (CANARY, L1), 3, NOON),), {"embargo:canary-1 x": "why"}),
         found={"rucio": frozenset({CANARY})},
         ads={CAM: ad(CANARY, site=CAM), RAL: ad(L1, site=RAL)},
+        held={CAM: Held(NOON, NOON, {CANARY: 1, L1: 2}, of=3, cause=Cause.SITE)},
+        audit=Audit(
+            corrections={(Claim("rucio", did, CAM), By.FILES): Correction(NOON, NOON) for did in (CANARY, L1)}
+        ),
     )
     after = veiled_state(before, VEIL)
     assert "canary" not in str(after).lower()
@@ -264,5 +325,7 @@ def test_what_was_remembered_in_plain_forgets_the_name_and_keeps_the_demand():
     assert after.memories["rucio"].known.keys() == {L1}
     assert after.found == {"rucio": {NAME}}
     assert after.ads.keys() == {RAL}
+    assert after.held[CAM].gone == {L1: 2}
+    assert [claim.did for claim, _ in after.audit.corrections] == [L1]
     assert veiled_state(after, VEIL) == after
     assert veiled_state(replace(before, memories={}), Veil(Privacy(), (KEY,))) == replace(before, memories={})
