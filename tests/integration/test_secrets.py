@@ -1,0 +1,204 @@
+"""Secrets of a running daemon: found among credentials, renewed, and shown nowhere. No pool is needed."""
+
+import base64
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+
+from testbed.installation import wait_for
+
+HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
+CANARY = "embargo:canary-observation"
+
+
+class Running:
+    """A daemon with HTTPS, tokens and private datasets, whose secrets are credentials."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.credentials = folder / "credentials"
+        self.credentials.mkdir(mode=0o700)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.known: dict[str, str] = {}
+        self.authority = trustme.CA()
+        self.keep("private-key", "canary-" + secrets.token_hex(32))
+        self.keep("tokens", "")
+        self.renew()
+        (folder / "catalogue.toml").write_text(
+            f'sites = ["UK"]\n[datasets."{CANARY}"]\nsites.UK = "available"\n'
+        )
+        self.configure()
+        self.log = folder / "log"
+        self.process: subprocess.Popen | None = None
+
+    def keep(self, name: str, text: str) -> None:
+        file = self.credentials / name
+        file.unlink(missing_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(text + "\n" if text else "")
+        self.known[f"{name} {len(self.known)}"] = text
+
+    def renew(self) -> None:
+        """A new certificate and key for this machine."""
+        pair = self.authority.issue_cert("127.0.0.1")
+        pem = pair.private_key_pem.bytes().decode()
+        (self.credentials / "certificate").write_bytes(b"".join(p.bytes() for p in pair.cert_chain_pems))
+        self.keep("tls", pem)
+        body = "".join(line for line in pem.splitlines() if "-----" not in line)
+        self.known[f"tls body {len(self.known)}"] = base64.b64decode(body).hex()
+        for line in pem.splitlines()[1:-1]:
+            self.known[f"tls line {len(self.known)}"] = line
+
+    def configure(self, private: str = 'key_file = "private-key"') -> None:
+        (self.folder / "config.toml").write_text(
+            f"""
+            [daemon]
+            state_dir = "state"
+            poll_seconds = 0.2
+            [[catalogue]]
+            type = "file"
+            path = "catalogue.toml"
+            [demand]
+            scope = "all"
+            ask_schedds = false
+            [publish.collector]
+            enabled = false
+            [publish.file]
+            directory = "ads"
+            [publish.http]
+            port = {self.port}
+            tokens_file = "tokens"
+            tls_certificate = "certificate"
+            tls_key = "tls"
+            [private]
+            patterns = ["embargo:*"]
+            {private}
+            [log]
+            level = "debug"
+            """
+        )
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [*HYDRATOR, *words, "-c", str(self.folder / "config.toml")]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=self.environment, timeout=60
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "CREDENTIALS_DIRECTORY": str(self.credentials)}
+
+    def start(self) -> None:
+        self.token = self.run("token", "new", "--role", "submit").stdout.strip()
+        self.known["token"] = self.token
+        command = [*HYDRATOR, "run", "-c", str(self.folder / "config.toml")]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stderr=log, env=self.environment)
+        wait_for(self.listed, 30, "the daemon to serve the private dataset")
+
+    def stop(self) -> None:
+        if self.process:
+            self.process.terminate()
+            self.process.wait(20)
+
+    def get(self, path: str) -> httpx.Response:
+        context = ssl.create_default_context()
+        self.authority.configure_trust(context)
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return httpx.get(
+            f"https://127.0.0.1:{self.port}{path}", headers=headers, verify=context, trust_env=False
+        )
+
+    def listed(self) -> list[str]:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            answer = self.get("/v1/datasets")
+        except httpx.TransportError:
+            return []
+        rows = answer.json().get("datasets", [])
+        return [row["did"] for row in rows if row["sites"]]
+
+    def name(self) -> str:
+        return str(self.get(f"/v1/private?did={CANARY}").json()["datasets"][0]["name"])
+
+    def states(self, name: str) -> list[str]:
+        (row,) = self.get(f"/v1/datasets?did={name}").json()["datasets"]
+        return [fact["state"] for fact in row["sites"]]
+
+    def shown(self, text: str) -> list[str]:
+        """Which secrets *text* shows."""
+        lower = text.lower()
+        hits = [what for what, secret in self.known.items() if secret and secret.lower() in lower]
+        return hits + ["a canary"] * ("canary" in lower)
+
+
+@pytest.fixture
+def running(tmp_path):
+    daemon = Running(tmp_path)
+    yield daemon
+    daemon.stop()
+
+
+def test_secrets_are_found_among_the_credentials_and_shown_nowhere(running):
+    running.start()
+    assert running.listed() == [running.name()]
+    running.renew()
+    (running.credentials / "certificate").write_text("torn")
+    running.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: "reload" in running.log.read_text(), 20, "the reload")
+    for words in (["status"], ["sites"], ["datasets"], ["plan"], ["check"], ["token", "list"]):
+        done = running.run(*words)
+        assert running.shown(done.stdout + done.stderr) == []
+        assert "Traceback" not in done.stderr
+    assert running.shown(running.log.read_text()) == []
+    pid = running.process.pid
+    for what in ("cmdline", "environ"):
+        assert running.shown(Path(f"/proc/{pid}/{what}").read_bytes().decode(errors="replace")) == []
+    folders = (running.folder / "state", running.folder / "ads")
+    files = [file for folder in folders for file in folder.rglob("*") if file.stat().st_mode & 0o004]
+    assert files
+    for file in files:
+        assert not file.is_file() or running.shown(file.read_bytes().decode("latin-1")) == [], file
+
+
+def test_a_new_key_names_datasets_from_a_reload_on(running):
+    running.start()
+    before = running.name()
+    old = running.known["private-key 0"]
+    running.keep("old-key", old)
+    running.keep("private-key", "canary-" + secrets.token_hex(32))
+    running.configure('key_file = "private-key"\nold_key_files = ["old-key"]')
+    running.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: running.name() != before, 20, "names by the new key")
+    wait_for(lambda: running.states(running.name()) == ["AVAILABLE"], 20, "the new name to be known")
+    assert running.shown(running.log.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "said"),
+    [
+        (0o644, "canary-" + "0123456789abcdef" * 4, "others may read or write it; chmod 600"),
+        (0o600, "canary", "has 6 bytes, a key has 32 to 4096"),
+        (0o600, "canarycanary" * 4, "is no random key"),
+    ],
+)
+def test_a_key_that_cannot_be_used_ends_the_daemon_with_one_sentence(running, mode, text, said):
+    running.keep("private-key", text)
+    (running.credentials / "private-key").chmod(mode)
+    done = running.run("run")
+    assert done.returncode == 2
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("hydrator: ")]
+    assert said in sentence
+    assert running.shown(done.stdout + done.stderr) == []
