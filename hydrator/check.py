@@ -93,6 +93,7 @@ class Examined:
     ad_folder: Path | None
     advertises: bool
     held: Mapping[Site, str] = field(default_factory=dict)
+    secrets: Sequence[Finding] = ()
 
 
 def examine(what: Examined) -> list[Finding]:
@@ -103,7 +104,7 @@ def examine(what: Examined) -> list[Finding]:
         findings += _careful(catalogue.name, lambda c=catalogue: _catalogue(c, sites))  # type: ignore[misc]
     if what.ad_folder:
         findings += _folder(what.ad_folder)
-    findings += _held(what.held)
+    findings += [*_held(what.held), *what.secrets]
     if what.pool:
         pool = what.pool
         denied = _careful("collector", lambda: _reading(pool))

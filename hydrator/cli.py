@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,9 @@ from .commands.why import why
 from .commands.wrap import filter_file, wrap
 from .commands.wrapper import wrapper
 from .errors import ConfigError, HydratorError
+
+if TYPE_CHECKING:
+    from .private import Veil
 
 app = typer.Typer(
     name="hydrator",
@@ -177,7 +180,10 @@ def datasets(
     from .told import provenance
 
     known = _known(config)
+    veil = _veil(config)
     asked = [parse_did(did, known.default_scope) for did in dids] if dids else None
+    if asked and veil:
+        asked = [veil.opaque(did) for did in asked]
     if why:
         told = provenance(known.memories, asked or sorted(known.demand.dids), now=known.now)
         _print(as_json, told, lambda: show.provenance(told, known.now))
@@ -277,15 +283,23 @@ def _known(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
     from . import show
     from .config import load
     from .store import Store
-    from .wiring import register_of, rules, system_clock
+    from .wiring import rules, system_clock
 
     settings = load(config)
-    veil = None
-    with suppress(ConfigError):  # who may not read the key sees no private pins
-        register = register_of(settings, owned=False)
-        veil = register.veil if register else None
+    veil = _veil(config)
     with Store.open_to_read(settings.daemon.state_dir) as store:
         return show.Known.of(store, rules(settings, veil), now=system_clock())
+
+
+def _veil(config: Path) -> "Veil | None":
+    """What private datasets are called, for who may read the key."""
+    from .config import load
+    from .wiring import register_of
+
+    with suppress(ConfigError):
+        register = register_of(load(config), owned=False)
+        return register.veil if register else None
+    return None
 
 
 def _print(as_json: bool, value: Mapping[str, Any] | Sequence[Any], table: Callable[[], None]) -> None:

@@ -22,6 +22,7 @@ from .config import FileSource, RucioSource, Settings
 from .cycle import Cycle, Outlet, Rules
 from .errors import ConfigError, PoolError, StateError
 from .exchange import Exchanging
+from .keeping import examine_secrets
 from .model import Site, parse_did
 from .orders import Orders
 from .plan import Policy
@@ -210,6 +211,7 @@ def examined(settings: Settings, parts: Parts) -> Examined:
         ad_folder=settings.publish.file.directory if settings.publish.file.enabled else None,
         advertises=settings.publish.collector.enabled,
         held=_held(settings),
+        secrets=examine_secrets(settings, lambda given: register_of(given, owned=False)),
     )
 
 

@@ -1,6 +1,7 @@
 """Secrets of a running daemon: found among credentials, renewed, and shown nowhere. No pool is needed."""
 
 import base64
+import json
 import os
 import secrets
 import signal
@@ -110,7 +111,11 @@ class Running:
     def stop(self) -> None:
         if self.process:
             self.process.terminate()
-            self.process.wait(20)
+            try:
+                self.process.wait(60)
+            finally:
+                self.process.kill()
+                self.process.wait()
 
     def get(self, path: str) -> httpx.Response:
         context = ssl.create_default_context()
@@ -162,6 +167,8 @@ def test_secrets_are_found_among_the_credentials_and_shown_nowhere(running):
         done = running.run(*words)
         assert running.shown(done.stdout + done.stderr) == []
         assert "Traceback" not in done.stderr
+    asked = json.loads(running.run("datasets", CANARY, "--json").stdout)
+    assert [row["did"] for row in asked] == [running.name()]
     assert running.shown(running.log.read_text()) == []
     pid = running.process.pid
     for what in ("cmdline", "environ"):

@@ -2,8 +2,10 @@
 
 import pytest
 
+from hydrator.check import Level
 from hydrator.config import load
 from hydrator.errors import ConfigError
+from hydrator.keeping import examine_secrets
 from hydrator.wiring import assemble, redactor, register_of, rules, system_clock
 
 KEY = bytes(range(40))
@@ -75,3 +77,28 @@ def test_the_redactor_knows_the_keys_and_the_private_datasets(settings, tmp_path
     assert "canary" not in line
     (tmp_path / "key").unlink()
     assert "canary" not in redactor(loaded)("embargo:canary")
+
+
+# what `hydrator check` says of them
+
+
+def ill(settings) -> list[tuple[str, str]]:
+    found = examine_secrets(settings, register_of)
+    return [(finding.level.value, finding.seen) for finding in found if finding.level is not Level.OK]
+
+
+def test_private_datasets_that_nobody_can_exchange_are_told(settings, tmp_path):
+    ((level, seen),) = ill(settings('patterns = ["embargo:*"]\nkey_file = "key"'))
+    assert level == "warn"
+    assert "nobody can exchange" in seen
+
+
+def test_a_key_that_cannot_be_used_is_a_finding_and_no_end(settings, tmp_path):
+    (tmp_path / "key").chmod(0o644)
+    loose, unusable = ill(settings('patterns = ["embargo:*"]\nkey_file = "key"'))
+    assert loose == ("warn", f"others may read or write private.key_file {tmp_path}/key")
+    assert unusable[0] == "fail"
+
+
+def test_an_installation_without_secrets_has_nothing_to_say_of_them(settings):
+    assert ill(settings("")) == []

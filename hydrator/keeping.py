@@ -1,0 +1,71 @@
+"""How an installation keeps its secrets, for ``hydrator check``: files that others may read, and the keys."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from .check import Finding, Level
+from .config import Settings
+from .errors import ConfigError
+from .register import open_to_others
+
+
+def secret_files(settings: Settings) -> dict[str, Path]:
+    """Every file with a secret that the configuration names, by its key."""
+    http = settings.publish.http
+    named: dict[str, Path | None] = {
+        "publish.http.tls_key": http.tls_key,
+        "publish.http.tokens_file": http.tokens_file,
+        "private.key_file": settings.private.key_file,
+        "submit.token_file": settings.submit.token_file,
+    }
+    for source in settings.catalogue:
+        for name in ("password_file", "token_file", "client_secret_file"):
+            named[f"catalogue {source.name}: {name}"] = getattr(source, name, None)
+    return {key: file for key, file in named.items() if file is not None}
+
+
+def examine_secrets(settings: Settings, register: Callable[[Settings], object]) -> list[Finding]:
+    """What is wrong with the files of secrets, and with private datasets.
+
+    Args:
+        settings: the configuration.
+        register: makes the register of private datasets, or raises ConfigError.
+    """
+    found = _loose(secret_files(settings))
+    if not settings.private.patterns:
+        return found
+    try:
+        register(settings)
+    except ConfigError as error:
+        return [
+            *found,
+            *(Finding(Level.FAIL, "private", text, "docs/private-datasets.md") for text in error.problems),
+        ]
+    count = len(settings.private.patterns)
+    found.append(
+        Finding(Level.OK, "private", f"the keys are good; {count} patterns say which datasets are private")
+    )
+    if not (settings.publish.http.enabled and settings.publish.http.tokens_file):
+        found.append(
+            Finding(
+                Level.WARN,
+                "private",
+                "nobody can exchange the names of private datasets: that needs tokens over HTTP",
+                "set publish.http.tokens_file, and hydrator token new --role submit",
+            )
+        )
+    return found
+
+
+def _loose(files: Mapping[str, Path]) -> list[Finding]:
+    found = []
+    for key, file in files.items():
+        try:
+            status = file.stat()
+        except OSError:
+            continue  # who needs it says so
+        if open_to_others(status):
+            found.append(
+                Finding(Level.WARN, "secrets", f"others may read or write {key} {file}", f"chmod 600 {file}")
+            )
+    return found
