@@ -219,14 +219,11 @@ def test_with_its_register_lost_the_daemon_still_knows_what_queued_jobs_name(ins
 def test_no_secret_and_no_private_name_shows_anywhere(installed, hidden):
     submit_run(installed)
     installed.pool.wait(lambda: "talkative" in installed.log, 30, "the catalogue to have refused the daemon")
-    for words in (
-        ["status"], ["sites"], ["datasets"], ["plan"], ["check"], ["token", "list"],
-        ["submit", "pool-config"],
-    ):  # fmt: skip
-        for options in ([], ["--json"]):
-            done = installed.run(*words, *options, check=False)
-            assert_clean(f"hydrator {words} {options}", done.stdout + done.stderr, hidden)
-            assert "Traceback" not in done.stderr
+    json_too = [["status"], ["sites"], ["datasets"], ["plan"], ["check"]]
+    for words in (*json_too, *([*words, "--json"] for words in json_too[:4]), ["submit", "pool-config"]):
+        done = installed.run(*words, check=False)
+        assert_clean(f"hydrator {' '.join(words)}", done.stdout + done.stderr, hidden)
+        assert "Traceback" not in done.stderr
     for path in ("/", "/v1/sites", "/v1/sites/AU/ad", "/v1/datasets", "/metrics", "/healthz", "/v1/nothing"):
         answer = get(installed, hidden, path)
         assert_clean(path, f"{answer.headers}{answer.text}", hidden)
