@@ -407,6 +407,10 @@ def load(path: Path) -> Settings:
         raise ConfigError([f"{path}: {error.strerror}; name the configuration with --config"]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
+    except RecursionError as error:
+        raise ConfigError(
+            [f"{path}: not TOML that can be read: its lists or tables stand too deep"]
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{path}: not TOML: {error}"]) from error
     return parse(data, folder=path.parent.absolute(), origin=str(path))
@@ -419,13 +423,20 @@ def parse(data: Mapping[str, Any], *, folder: Path, origin: str) -> Settings:
     except ValidationError as error:
         problems = [_problem(detail) for detail in error.errors()]
         problems += _cross_checks(data)
-        raise ConfigError([f"{origin}: {problem}" for problem in problems]) from error
+        raise ConfigError([f"{origin}: {_one_line(problem)}" for problem in problems]) from error
     except SettingsError as error:
         raise ConfigError([_bad_variable(error)]) from error
     problems = _cross_checks(settings.model_dump())
     if problems:
-        raise ConfigError([f"{origin}: {problem}" for problem in problems])
+        raise ConfigError([f"{origin}: {_one_line(problem)}" for problem in problems])
     return _absolute(settings, folder)
+
+
+def _one_line(text: str) -> str:
+    """*text* with its line breaks and control characters written out: keys may hold any."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+    )
 
 
 def _bad_variable(error: SettingsError) -> str:

@@ -1,5 +1,6 @@
 """The hook under a real startd: what it prints is what the collector shows, all of it, every time."""
 
+import gzip
 import http.server
 import json
 import os
@@ -321,6 +322,81 @@ def test_a_hostile_answer_never_reaches_the_slot(pool, place):
         assert "Poison" not in ad
         assert ad["Start"] is True
     assert "is not an attribute that this hook prints" in said(place)
+
+
+def hostile_answers(now: int) -> dict[str, tuple[int, dict[str, str], bytes]]:
+    """What a server that means ill may send: status, header fields and body by what it tries."""
+    good = ad_text(now + 1, now, 3).encode()
+    first = good.split(b"\n")[0]
+    return {
+        "an attribute of the startd": (200, {}, b"START = false\n" + good),
+        "requirements": (200, {}, good.replace(first, b"Requirements = false\n" + first)),
+        "an expression": (200, {}, re.sub(b"AsOf = [0-9]+", b"AsOf = time()", good)),
+        "a second line in a value": (200, {}, good.replace(b'"UK"', b'"UK"\r\nSTART = false')),
+        "the end of the block": (
+            200,
+            {},
+            good.replace(first, first + b"\n- other update:true\nSTART = false"),
+        ),
+        "a slot of its choice": (200, {}, b"SlotMergeConstraint = true\n" + good),
+        "deep nesting": (
+            200,
+            {},
+            good.replace(b"AvailableDatasets = {", b"AvailableDatasets = " + b"{" * 9000),
+        ),
+        "a number beyond all": (200, {}, good.replace(b"%d" % (now + 1), b"9" * 400)),
+        "a bomb": (200, {"Content-Encoding": "gzip"}, gzip.compress(bytes(1 << 26))),
+        "no end": (200, {"Content-Length": str(1 << 30)}, good),
+        "a way to our files": (302, {"Location": "file:///etc/passwd"}, b""),
+        "a way to another server": (307, {"Location": "http://127.0.0.1:1/START"}, b""),
+        "news of the future": (200, {"X-DataLocality-AsOf": "99999999999"}, good),
+    }
+
+
+def test_a_hostile_server_changes_nothing_in_the_slot(pool, place):
+    now = int(time.time())
+    honest = ad_text(now, now, 3).encode()
+    hostile = hostile_answers(now)
+    waiting: list[str] = []
+    served: set[str] = set()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            kind = waiting[len(served) % len(waiting)] if waiting else ""
+            status, fields, body = hostile[kind] if kind else (200, {}, honest)
+            self.send_response(status)
+            for name, value in {"ETag": '"1"', "Content-Length": str(len(body)), **fields}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+            served.update({kind} - {""})
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        pool.reconfig(startd=cron(place, "--site", "UK", "--url", url))
+        before = pool.wait(
+            lambda: generation_of(slot(pool)) == now and slot(pool), 30, "the honest ad in the slot"
+        )
+        waiting += hostile
+        pool.wait(lambda: served == set(hostile), 60, "every attack to be tried")
+        done = runs(place)
+        pool.wait(lambda: runs(place) >= done + 6, 30, "updates of the slot after the last attack")
+        ad = slot(pool, *OURS, "Start", "SlotMergeConstraint", "Requirements")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert {name: ad[name] for name in OURS if name in ad} == before
+    assert ad.get("Start", True) is True  # 23.9 does not always show it
+    assert "SlotMergeConstraint" not in ad
+    assert "false" not in str(ad.get("Requirements")).lower()
+    assert "Can't insert" not in pool.logs("startd:UK")[-100_000:]
 
 
 def test_the_hook_runs_on_the_python_of_the_pool(pool, place):
