@@ -48,12 +48,15 @@ from rucio.common import exception as rucio_errors
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.model import Site
 
+from ._rucio_pace import Pace
+
 T = TypeVar("T")
 
 _QUIET = logging.getLogger("adapters.rucio.client")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
+_MOST_PATIENCE = 10.0  # seconds a poll waits when it is told to; beyond, the next poll asks
 _EMPTY_CONFIG = "[client]\n"
 _STARTING = threading.Lock()
 
@@ -96,6 +99,7 @@ class RucioSettings:
     how many may be counted in one poll; the rest is Unseen until its turn.
     ``expiry_margin``: data that no rule holds for so long is not to start a job on. ``trust_caches``:
     whether what is whole in a volatile storage element counts as whole.
+    ``calls_per_second`` is the most it is asked; it waits besides when Rucio says so (429, 503).
     ``recall_samples``: of how many recalls from tape one poll may ask what they wait for.
     ``twins_every``: how often to look for DIDs that differ in letter case only (None: never).
     """
@@ -122,6 +126,7 @@ class RucioSettings:
     twins_every: timedelta | None = timedelta(hours=1)
     deep_calls: int = 2000
     recall_samples: int = 20
+    calls_per_second: float = 50
     batch: int = 1000
     max_parts: int = 10_000
 
@@ -222,6 +227,7 @@ class Transport(requests.adapters.HTTPAdapter):
         self.token: str | None = None
         self.date: datetime | None = None
         self._settings = settings
+        self._pace = Pace(settings.calls_per_second)
         self._pools = _watched_pools(self.deadline)
         super().__init__()
 
@@ -243,6 +249,7 @@ class Transport(requests.adapters.HTTPAdapter):
         """
         if self.deadline.passed():
             raise self.late()
+        self._take_turn()
         if self.token is not None:
             request.headers["X-Rucio-Auth-Token"] = self.token
         self.status, self.trouble = 0, ""
@@ -253,11 +260,31 @@ class Transport(requests.adapters.HTTPAdapter):
             raise
         self.status = response.status_code
         self.date = _date(response.headers.get("Date")) or self.date
+        if self._lets_us_wait(response):
+            response.close()
+            return self.send(request, *args, **kwargs)
         failure = self.late() if self.deadline.passed() else self._failure(response)
         if failure:
             response.close()
             raise failure
         return response
+
+    def _take_turn(self) -> None:
+        """Wait for our turn; while the server wants to be let alone for long, none comes in this poll."""
+        if self._pace.pause > min(_MOST_PATIENCE, self.deadline.left):
+            raise CatalogueUnreachable(
+                self._settings.name, f"it asked us to let it alone; {self._pace.pause:.0f} s are left"
+            )
+        self._pace.turn()
+
+    def _lets_us_wait(self, response: requests.Response) -> bool:
+        """Whether it refused for now and the wait it wants fits into this poll."""
+        after = response.headers.get("Retry-After")
+        if response.status_code == 429 or (response.status_code == 503 and after is not None):
+            self._pace.refused(after, self.date)
+            return after is not None and self._pace.pause <= min(_MOST_PATIENCE, self.deadline.left)
+        self._pace.answered()
+        return False
 
     def late(self) -> CatalogueUnreachable:
         """The error to raise when the time is up."""
@@ -267,6 +294,8 @@ class Transport(requests.adapters.HTTPAdapter):
     def _failure(self, response: requests.Response) -> CatalogueError | None:
         name, status = self._settings.name, response.status_code
         said = f"HTTP {status}{_words(response)}"
+        if status == 503 and "Retry-After" in response.headers:
+            return CatalogueUnreachable(name, said)
         if status in {502, 503, 504} or (status == 401 and self.token is None):
             return None  # rucio-clients tries again, or logs in again
         if status in {401, 403}:

@@ -102,6 +102,9 @@ class RucioSource(_Section):
     deep_calls: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         2000, description="how many datasets one poll may count file by file; the rest wait their turn"
     )
+    calls_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
+        50, description="the most it is asked; less when it answers 429 or 503"
+    )
     expiry_margin_hours: Annotated[float, Field(ge=0, le=8760)] = Field(
         6, description="data that no rule holds for so long is not AVAILABLE"
     )

@@ -322,6 +322,7 @@ def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
         "deadline": timedelta(seconds=source.deadline_seconds),
         "verify_every": timedelta(minutes=source.verify_minutes),
         "deep_calls": source.deep_calls,
+        "calls_per_second": source.calls_per_second,
         "expiry_margin": timedelta(hours=source.expiry_margin_hours),
         "trust_caches": source.trust_caches,
         "vo": source.vo,

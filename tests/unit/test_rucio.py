@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from adapters._rucio_pace import seconds_of
 from adapters._rucio_recalls import recall_reason
 from adapters._rucio_rows import BadRow, Count, DatasetRow, Storage, counted, dataset_rows
 from adapters._rucio_rules import Lock, Movement, Rule, locks, movements, promised, rules
@@ -535,6 +536,59 @@ def test_503_is_asked_again_before_it_counts(asking, stand_in):
     stand_in.answers["/rses/"] = body("", status=503)
     with fails_as(CatalogueUnreachable, "503"):
         asking().read(frozenset())
+
+
+def test_a_stand_in_that_asks_for_a_moment_gets_it_and_answers(asking, stand_in):
+    good, left = stand_in.answers["/rses/"], [True, True]
+    for status in (429, 503):
+        stand_in.answers["/rses/"] = one_of(
+            body("", status=status, Retry_After="0"), good, lambda: bool(left and left.pop())
+        )
+        assert asking().read(frozenset()).sites == {UK}
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_stand_in_that_wants_to_be_let_alone_is_not_asked_before_its_time(asking, stand_in, status):
+    good = stand_in.answers["/rses/"]
+    stand_in.answers["/rses/"] = body("", status=status, Retry_After="300")
+    catalogue = asking()
+    with fails_as(CatalogueUnreachable, f"HTTP {status}"):
+        catalogue.read({L1})
+    stand_in.answers["/rses/"], asked = good, len(stand_in.asked)
+    with fails_as(CatalogueUnreachable, "let it alone"):
+        catalogue.read({L1})
+    assert len(stand_in.asked) == asked
+
+
+def test_a_batch_refused_in_the_middle_leaves_what_was_seen(asking, stand_in):
+    path = "/replicas/lofar/L2/datasets"
+    stand_in.answers[path] = body("", status=429, Retry_After="300")
+    readings = asking().read({L1, L2}).readings
+    assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("7", 7.0),
+        ("-7", 0.0),
+        ("99999", 900.0),
+        ("Sat, 21 Nov 2026 12:01:00 GMT", 60.0),
+        ("Sat, 21 Nov 2026 11:00:00 GMT", 0.0),
+        ("Sat, 21 Nov 2026 12:01:00", None),
+        ("soon", None),
+        ("nan", None),
+    ],
+)
+def test_a_retry_after_is_seconds_or_a_date(header, seconds):
+    assert seconds_of(header, NOON) == seconds
+
+
+def test_calls_are_spaced(asking, stand_in):
+    began = time.monotonic()
+    asking(calls_per_second=20).read(frozenset())
+    assert time.monotonic() - began >= (len(stand_in.asked) - 1) / 20
 
 
 SIZED = CHUNKED.replace("Transfer-Encoding: chunked", "Content-Length: 99999")

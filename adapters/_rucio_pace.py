@@ -1,0 +1,73 @@
+"""How often Rucio is asked: so many calls a second, and none while it asked us to wait."""
+
+import threading
+import time
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+
+_LONGEST = 900.0
+_FIRST_PAUSE = 2.0
+_SHORTEST = 0.25
+
+
+class Pace:
+    """Spaces calls; all times in seconds of the monotonic clock.
+
+    Args:
+        per_second: at most so many calls a second.
+    """
+
+    def __init__(self, per_second: float) -> None:
+        self._gap = 1 / per_second
+        self._next = 0.0
+        self._not_before = 0.0
+        self._refusals = 0
+
+    @property
+    def pause(self) -> float:
+        """How long the server still wants to be let alone."""
+        return max(0.0, self._not_before - time.monotonic())
+
+    def turn(self) -> None:
+        """Wait for the next call's turn."""
+        now = time.monotonic()
+        begin = max(now, self._next, self._not_before)
+        self._next = begin + self._gap
+        if begin > now:
+            threading.Event().wait(begin - now)
+
+    def refused(self, retry_after: str | None, now: datetime | None) -> None:
+        """It said 429 or 503: let it alone for as long as it asks, and twice as long as last time at least.
+
+        Args:
+            retry_after: its header of that name.
+            now: its own time, where it told.
+        """
+        asked = seconds_of(retry_after, now)
+        least = (_FIRST_PAUSE if asked is None else _SHORTEST) * 2 ** min(self._refusals, 10)
+        self._refusals += 1
+        self._not_before = max(self._not_before, time.monotonic() + min(_LONGEST, max(asked or 0.0, least)))
+
+    def answered(self) -> None:
+        """It answered otherwise."""
+        self._refusals = 0
+
+
+def seconds_of(retry_after: str | None, now: datetime | None) -> float | None:
+    """A Retry-After header (RFC 9110, 10.2.3), seconds or a date, as seconds from *now*, at most 900.
+
+    None where it tells nothing, as a date does without *now*.
+    """
+    if retry_after is None:
+        return None
+    try:
+        return min(_LONGEST, max(0.0, float(int(retry_after))))
+    except ValueError:
+        pass
+    try:
+        date = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return None
+    if date.tzinfo is None or now is None:
+        return None
+    return min(_LONGEST, max(0.0, (date - now).total_seconds()))
