@@ -20,15 +20,13 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import requests
 import requests.adapters
@@ -46,9 +44,10 @@ from rucio.common import config as rucio_config
 from rucio.common import exception as rucio_errors
 
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Site
 
+from ._rucio_bearer import Bearer
 from ._rucio_pace import Pace
+from ._rucio_settings import RucioSettings as RucioSettings  # noqa: PLC0414 - others have it from here
 
 T = TypeVar("T")
 
@@ -85,55 +84,6 @@ _FAILURES = (
     AttributeError,
     RuntimeError,  # a generator that meets StopIteration
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RucioSettings:
-    """How to ask one Rucio server, and how its storage elements map to sites.
-
-    ``sites`` (RSE to site) wins over ``site_attribute``, the RSE attribute
-    that names the site (None: no attribute is asked for). ``timeout`` bounds
-    one read of a socket, ``deadline`` a whole poll. ``token_dir`` is private
-    to us, created 0700. ``verify_every`` is how long a dataset whose cheap
-    row did not change is believed without being counted anew (0: never), ``deep_calls``
-    how many may be counted in one poll; the rest is Unseen until its turn.
-    ``expiry_margin``: data that no rule holds for so long is not to start a job on. ``trust_caches``:
-    whether what is whole in a volatile storage element counts as whole.
-    ``calls_per_second`` is the most it is asked; it waits besides when Rucio says so (429, 503).
-    ``recall_samples``: of how many recalls from tape one poll may ask what they wait for.
-    ``twins_every``: how often to look for DIDs that differ in letter case only (None: never).
-    """
-
-    name: str
-    url: str
-    account: str
-    token_dir: Path
-    auth_url: str | None = None
-    auth_type: Literal["userpass", "token"] = "userpass"
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    token_file: Path | None = None
-    ca_cert: Path | None = None
-    vo: str | None = None
-    timeout: timedelta = timedelta(seconds=30)
-    deadline: timedelta = timedelta(seconds=120)
-    site_attribute: str | None = "site"
-    sites: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    attributes_every: timedelta = timedelta(minutes=10)
-    verify_every: timedelta = timedelta(minutes=10)
-    expiry_margin: timedelta = timedelta(hours=6)
-    trust_caches: bool = False
-    twins_every: timedelta | None = timedelta(hours=1)
-    deep_calls: int = 2000
-    recall_samples: int = 20
-    calls_per_second: float = 50
-    batch: int = 1000
-    max_parts: int = 10_000
-
-    def site_of(self, storage: str) -> Site | None:
-        """The configured site of a storage element."""
-        site = self.sites.get(storage)
-        return Site(site) if site else None
 
 
 class Refused(CatalogueGarbled):
@@ -374,6 +324,7 @@ class Connection:
     def __init__(self, settings: RucioSettings) -> None:
         self._settings = settings
         self._transport = Transport(settings)
+        self._bearer = Bearer(settings)
         self._client: Client | None = None
 
     @property
@@ -389,7 +340,7 @@ class Connection:
     def poll(self, seconds: float) -> Iterator[None]:
         """One poll: at most *seconds* for all that is asked inside."""
         if self._settings.auth_type == "token":
-            self._transport.token = self._bearer()
+            self._transport.token = self._bearer.token()
         with self.deadline.within(seconds):
             yield
 
@@ -403,6 +354,9 @@ class Connection:
             if self._client is None:
                 self._client = self._connect()
             answer = call(self._client)
+        except CatalogueDenied:
+            self._bearer.forget()
+            raise
         except _FAILURES as exc:
             raise self._named(exc) from None
         if self.deadline.passed():
@@ -452,17 +406,6 @@ class Connection:
         settings = self._settings
         key = "\0".join([settings.url, settings.account, settings.vo or "", settings.name])
         return settings.token_dir / f"rucio-{sha256(key.encode()).hexdigest()[:16]}"
-
-    def _bearer(self) -> str:
-        """The token in the configured file, read anew for every poll: others renew it."""
-        file = self._settings.token_file
-        try:
-            token = file.read_text(encoding="ascii").strip() if file else ""
-        except (OSError, ValueError) as exc:
-            raise CatalogueDenied(self._settings.name, f"cannot read the token file {file}: {exc}") from None
-        if not token.isprintable() or not token or " " in token:
-            raise CatalogueDenied(self._settings.name, f"the token file {file} holds no token")
-        return token
 
     def _connect(self) -> Client:
         settings = self._settings

@@ -90,6 +90,9 @@ class RucioSource(_Section):
     username: str | None = None
     password_file: Path | None = None
     token_file: Path | None = None
+    token_command: list[str] = Field(
+        default_factory=list, description="prints a token, run anew before that ends; no shell"
+    )
     ca_cert: Path | None = None
     vo: str | None = None
     timeout_seconds: Seconds = Field(30, description="for one read of a socket")
@@ -120,8 +123,8 @@ class RucioSource(_Section):
     def _credentials(self) -> Self:
         if self.auth == "userpass" and not (self.username and self.password_file):
             raise ValueError('auth = "userpass" needs username and password_file')
-        if self.auth == "token" and not self.token_file:
-            raise ValueError('auth = "token" needs token_file')
+        if self.auth == "token" and bool(self.token_file) == bool(self.token_command):
+            raise ValueError('auth = "token" needs token_file or token_command, one of them')
         return self
 
 

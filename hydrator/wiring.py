@@ -317,6 +317,7 @@ def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
         "username": source.username,
         "password": _secret(source.name, source.password_file) if source.password_file else None,
         "token_file": source.token_file,
+        "token_command": tuple(source.token_command),
         "ca_cert": source.ca_cert,
         "timeout": timedelta(seconds=source.timeout_seconds),
         "deadline": timedelta(seconds=source.deadline_seconds),

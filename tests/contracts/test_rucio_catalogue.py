@@ -499,6 +499,24 @@ class TestOnlyRucio(RucioTests):
             catalogue.read(frozenset())
         catalogue.close()
 
+    def test_a_token_that_a_command_prints_is_enough_and_asked_for_again_when_it_was_refused(self, tmp_path):
+        self.open.read(frozenset())
+        (kept,) = (tmp_path / "tokens").glob("rucio-*")
+        file = tmp_path / "token"
+        file.write_text("no-good")
+        other = {
+            "auth_type": "token",
+            "token_command": ("cat", str(file)),
+            "username": None,
+            "password": None,
+        }
+        catalogue = self.catalogue(**other, token_dir=tmp_path / "other")
+        with pytest.raises(CatalogueDenied):
+            catalogue.read(frozenset())
+        file.write_text(kept.read_text())
+        assert CAM in catalogue.read(frozenset()).sites
+        catalogue.close()
+
     def test_tokens_are_private_and_go_with_the_catalogue(self, tmp_path):
         self.open.read(frozenset())
         (token,) = (tmp_path / "tokens").glob("rucio-*")

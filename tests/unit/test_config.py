@@ -290,7 +290,14 @@ def test_a_name_that_cannot_be_part_of_a_path_is_refused(problems, name):
     [
         ("", 'auth = "userpass" needs username and password_file'),
         ('username = "x"\n', 'auth = "userpass" needs username and password_file'),
-        ('auth = "token"\n', 'auth = "token" needs token_file'),
+        (
+            'auth = "token"\n',
+            'auth = "token" needs token_file or token_command, one of them',
+        ),
+        (
+            'auth = "token"\ntoken_file = "a"\ntoken_command = ["b"]\n',
+            'auth = "token" needs token_file or token_command, one of them',
+        ),
     ],
 )
 def test_a_rucio_without_its_credentials_is_refused(problems, given, missing):

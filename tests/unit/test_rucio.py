@@ -381,6 +381,7 @@ class StandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Request)
         self.stopping = threading.Event()
         self.asked: list[tuple[str, str]] = []
+        self.logins: list[dict[str, str]] = []
         names = [
             {"scope": "lofar", "name": name, "did_type": "DATASET", "bytes": 40} for name in ("L1", "L2")
         ]
@@ -411,6 +412,8 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         length = int(self.headers.get("Content-Length", 0))
         path = self.path.partition("?")[0]
+        if path.startswith("/auth/"):
+            self.server.logins.append({name.lower(): value for name, value in self.headers.items()})
         self.server.asked.append((path, self.rfile.read(length).decode()))
         self.server.answers.get(path, body('{"ExceptionClass": "DataIdentifierNotFound"}', status=404))(self)
 
@@ -710,6 +713,18 @@ def test_the_program_keeps_its_name(asking, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/usr/bin/hydrator", "run"])
     asking().read(frozenset())
     assert sys.argv == ["/usr/bin/hydrator", "run"]
+
+
+def test_two_virtual_organisations_of_one_stand_in_are_two_catalogues_with_a_token_each(
+    asking, stand_in, tmp_path
+):
+    for vo in ("ska", "lofar"):
+        assert asking(name=vo, vo=vo, account=vo).read(frozenset()).catalogue == vo
+    assert [(login["x-rucio-vo"], login["x-rucio-account"]) for login in stand_in.logins] == [
+        ("ska", "ska"),
+        ("lofar", "lofar"),
+    ]
+    assert len(list(tmp_path.glob("rucio-*"))) == 2
 
 
 def test_settings_do_not_show_the_password(tmp_path):

@@ -1,0 +1,95 @@
+"""A token that others make: in a file they renew, or printed by a command of theirs (OIDC agents do)."""
+
+import base64
+import binascii
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from hydrator.errors import CatalogueDenied
+from hydrator.model import from_unix
+
+from ._rucio_settings import RucioSettings
+
+_EARLY = timedelta(minutes=2)
+_WITHOUT_END = timedelta(minutes=10)
+
+
+class Bearer:
+    """The token for each poll: a file is read every time, a command run when its token nears its end."""
+
+    def __init__(self, settings: RucioSettings, clock: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._printed: tuple[str, datetime] | None = None
+
+    def token(self) -> str:
+        """The token to show.
+
+        Raises:
+            CatalogueDenied: there is none; the text says why, and never what it is.
+        """
+        command = self._settings.token_command
+        if not command:
+            return self._read(self._settings.token_file)
+        now = from_unix(self._clock())
+        if self._printed is None or now >= self._printed[1]:
+            token = self._run(command)
+            ends = expiry(token)
+            self._printed = (token, now + _WITHOUT_END if ends is None else max(now, ends - _EARLY))
+        return self._printed[0]
+
+    def forget(self) -> None:
+        """It was refused: the next poll asks the command anew."""
+        self._printed = None
+
+    def _read(self, file: Path | None) -> str:
+        try:
+            text = file.read_text(encoding="ascii") if file else ""
+        except (OSError, ValueError) as exc:
+            raise CatalogueDenied(self._settings.name, f"cannot read the token file {file}: {exc}") from None
+        return self._checked(text, f"the token file {file}")
+
+    def _run(self, command: tuple[str, ...]) -> str:
+        name = self._settings.name
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=self._settings.timeout.total_seconds(),
+            )
+        except (OSError, ValueError) as exc:
+            raise CatalogueDenied(name, f"token_command {command[0]} cannot be run: {exc}") from None
+        except subprocess.TimeoutExpired:
+            seconds = self._settings.timeout.total_seconds()
+            raise CatalogueDenied(
+                name, f"token_command {command[0]} took longer than {seconds:g} s"
+            ) from None
+        if done.returncode:
+            raise CatalogueDenied(
+                name, f"token_command {command[0]} ended with {done.returncode}; run it as the daemon's user"
+            )
+        return self._checked(done.stdout.decode("ascii", "replace"), f"token_command {command[0]}")
+
+    def _checked(self, text: str, source: str) -> str:
+        token = text.strip()
+        if not token.isascii() or not token.isprintable() or not token or " " in token:
+            raise CatalogueDenied(self._settings.name, f"{source} holds no token")
+        return token
+
+
+def expiry(token: str) -> datetime | None:
+    """When a JWT ends (RFC 7519, ``exp``), unchecked: the server judges it; None for any other token."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return from_unix(float(claims["exp"]))
+    except (ValueError, TypeError, KeyError, OverflowError, OSError, binascii.Error):
+        return None

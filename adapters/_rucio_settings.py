@@ -1,0 +1,61 @@
+"""How to ask one Rucio server."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from hydrator.model import Site
+
+
+@dataclass(frozen=True, slots=True)
+class RucioSettings:
+    """How to ask one Rucio server, and how its storage elements map to sites.
+
+    ``sites`` (RSE to site) wins over ``site_attribute``, the RSE attribute
+    that names the site (None: no attribute is asked for). ``timeout`` bounds
+    one read of a socket, ``deadline`` a whole poll. ``token_dir`` is private
+    to us, created 0700. Where ``auth_type`` is token, others make it: in ``token_file``, or
+    ``token_command`` prints it. ``verify_every`` is how long a dataset whose cheap
+    row did not change is believed without being counted anew (0: never), ``deep_calls``
+    how many may be counted in one poll; the rest is Unseen until its turn.
+    ``expiry_margin``: data that no rule holds for so long is not to start a job on. ``trust_caches``:
+    whether what is whole in a volatile storage element counts as whole.
+    ``calls_per_second`` is the most it is asked; it waits besides when Rucio says so (429, 503).
+    ``recall_samples``: of how many recalls from tape one poll may ask what they wait for.
+    ``twins_every``: how often to look for DIDs that differ in letter case only (None: never).
+    """
+
+    name: str
+    url: str
+    account: str
+    token_dir: Path
+    auth_url: str | None = None
+    auth_type: Literal["userpass", "token"] = "userpass"
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token_file: Path | None = None
+    token_command: tuple[str, ...] = ()
+    ca_cert: Path | None = None
+    vo: str | None = None
+    timeout: timedelta = timedelta(seconds=30)
+    deadline: timedelta = timedelta(seconds=120)
+    site_attribute: str | None = "site"
+    sites: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    attributes_every: timedelta = timedelta(minutes=10)
+    verify_every: timedelta = timedelta(minutes=10)
+    expiry_margin: timedelta = timedelta(hours=6)
+    trust_caches: bool = False
+    twins_every: timedelta | None = timedelta(hours=1)
+    deep_calls: int = 2000
+    recall_samples: int = 20
+    calls_per_second: float = 50
+    batch: int = 1000
+    max_parts: int = 10_000
+
+    def site_of(self, storage: str) -> Site | None:
+        """The configured site of a storage element."""
+        site = self.sites.get(storage)
+        return Site(site) if site else None

@@ -1,0 +1,118 @@
+"""A token that others make: read from a file, or printed by a command that is asked again in time."""
+
+import base64
+import json
+from datetime import timedelta
+
+import pytest
+
+from adapters._rucio_bearer import Bearer, expiry
+from adapters.rucio import RucioSettings
+from hydrator.errors import CatalogueDenied
+from tests.factories import MINUTE, NOON
+
+
+def jwt(**claims) -> str:
+    part = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"e30.{part}.c2ln"
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes a Bearer whose command is a shell script; the command's runs are lines of ``runs``."""
+
+    def bearer(script: str, clock=NOON.timestamp, timeout=timedelta(seconds=10)) -> Bearer:
+        text = f"echo run >> {tmp_path}/runs; {script}"
+        settings = RucioSettings(
+            name="rucio", url="http://r", account="a", token_dir=tmp_path, timeout=timeout,
+            auth_type="token", token_command=("sh", "-c", text),
+        )  # fmt: skip
+        return Bearer(settings, clock)
+
+    return bearer
+
+
+class Ticking:
+    """A clock that stands at so many minutes past noon."""
+
+    minutes = 0
+
+    def __call__(self) -> float:
+        return (NOON + self.minutes * MINUTE).timestamp()
+
+
+def runs(tmp_path) -> int:
+    return len((tmp_path / "runs").read_text().splitlines())
+
+
+def test_a_printed_token_is_kept_until_two_minutes_before_its_end(make, tmp_path):
+    clock = Ticking()
+    ends = NOON + 60 * MINUTE
+    bearer = make(f"echo {jwt(exp=ends.timestamp())}", clock)
+    for minutes, run in [(0, 1), (57, 1), (58, 2), (59, 3)]:
+        clock.minutes = minutes
+        assert bearer.token().startswith("e30.")
+        assert runs(tmp_path) == run
+
+
+def test_a_token_that_does_not_say_its_end_is_printed_anew_every_ten_minutes(make, tmp_path):
+    clock = Ticking()
+    bearer = make("echo opaque", clock)
+    for minutes, run in [(0, 1), (9, 1), (10, 2)]:
+        clock.minutes = minutes
+        assert bearer.token() == "opaque"
+        assert runs(tmp_path) == run
+
+
+def test_a_token_that_was_refused_is_printed_anew(make, tmp_path):
+    bearer = make("echo opaque")
+    bearer.token()
+    bearer.forget()
+    bearer.token()
+    assert runs(tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo secret-word; exit 3", "ended with 3"),
+        ("true", "holds no token"),
+        ("echo two secret-words", "holds no token"),
+        ("printf 'a\\nb'", "holds no token"),
+        ("printf '\\377\\377'", "holds no token"),
+    ],
+)
+def test_a_command_without_a_token_is_denied_in_one_sentence_without_what_it_printed(make, script, words):
+    with pytest.raises(CatalogueDenied, match=words) as failure:
+        make(script).token()
+    assert "secret-word" not in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_command_that_hangs_is_left_at_the_timeout(make):
+    with pytest.raises(CatalogueDenied, match=r"longer than 0\.2 s"):
+        make("exec sleep 60", timeout=timedelta(seconds=0.2)).token()
+
+
+def test_a_command_that_does_not_exist_is_denied(tmp_path):
+    settings = RucioSettings(
+        name="rucio", url="http://r", account="a", token_dir=tmp_path, token_command=("/none/such",)
+    )
+    with pytest.raises(CatalogueDenied, match="cannot be run"):
+        Bearer(settings).token()
+
+
+@pytest.mark.parametrize(
+    ("token", "ends"),
+    [
+        (jwt(exp=NOON.timestamp()), NOON),
+        (jwt(sub="x"), None),
+        (jwt(exp="soon"), None),
+        (jwt(exp=1e300), None),
+        ("a.b.c", None),
+        ("a.!!.c", None),
+        ("opaque", None),
+    ],
+)
+def test_a_jwt_says_when_it_ends(token, ends):
+    assert expiry(token) == ends
