@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
-from hydrator.errors import CatalogueError
+from hydrator.errors import CatalogueError, CatalogueUnreachable
 from hydrator.model import Did, Told
 
 from ._rucio_ask import Asker, split
@@ -61,7 +61,9 @@ class Moves:
         self._ask_locks(poll, unsettled, poll.lost)
         self._ask_file_locks(poll, {did for did in unsettled - poll.lost.keys() if not self._locks_of(did)})
         self._ask_locks_of_settled(poll, {did for did in settled if settled[did]}, changed)
-        return {did: self._moves(poll, did, unsettled) for did in sorted(settled) if did not in poll.lost}
+        self._learn_rules(poll, settled)
+        pending = self._book.pending()
+        return {did: self._moves(poll, did, pending) for did in sorted(settled) if did not in poll.lost}
 
     def _locks_of(self, did: Did) -> Sequence[Lock]:
         return self._held[did].locks if did in self._held else ()
@@ -162,16 +164,23 @@ class Moves:
 
     # -- what they do
 
-    def _moves(self, poll: Poll, did: Did, unsettled: AbstractSet[Did]) -> Mapping[str, Movement]:
-        held_until = poll.at + self._asker.settings.expiry_margin
+    def _learn_rules(self, poll: Poll, settled: Mapping[Did, bool]) -> None:
+        """Learn the rules of all locks; unsettled datasets of which one could not be learned are lost."""
+        late: CatalogueError = CatalogueUnreachable(self._asker.name, "its rules were not asked for in time")
         try:
-            book = self._book.of(self._locks_of(did))
+            missing = self._book.learn(lock for did in settled for lock in self._locks_of(did))
         except CatalogueError as exc:
-            if did in unsettled:
-                poll.lost[did] = exc
-            book = {}
-        found = movements(self._locks_of(did), book, held_until=held_until)
-        for storage, rule in self._pending(poll, did):
+            known, late = self._book.known, exc
+            locks_of_all = (lock.rule for did in settled for lock in self._locks_of(did))
+            missing = frozenset(rule for rule in locks_of_all if rule not in known)
+        for did, still in settled.items():
+            if not still and any(lock.rule in missing for lock in self._locks_of(did)):
+                poll.lost.setdefault(did, late)
+
+    def _moves(self, poll: Poll, did: Did, pending: Mapping[Did, list[Rule]]) -> Mapping[str, Movement]:
+        held_until = poll.at + self._asker.settings.expiry_margin
+        found = movements(self._locks_of(did), self._book.known, held_until=held_until)
+        for storage, rule in self._pending(poll, did, pending):
             found.setdefault(storage, promised(rule, held_until=held_until))
         ending = {storage for storage, move in found.items() if move.ends_at and move.ends_at <= held_until}
         ended = self._ended.get(did, frozenset()) - found.keys()
@@ -179,9 +188,8 @@ class Moves:
         self._ended[did] = frozenset(ending | ended)
         return found
 
-    def _pending(self, poll: Poll, did: Did) -> Iterable[tuple[str, Rule]]:
+    def _pending(self, poll: Poll, did: Did, pending: Mapping[Did, list[Rule]]) -> Iterable[tuple[str, Rule]]:
         """Rules without locks that want *did*, where that can be at one site only."""
-        pending = self._book.pending()
         owners = {did, *poll.parents(did)} | self._parents.get(did, (poll.at, frozenset[Did]()))[1]
         for rule in [rule for owner in sorted(owners & pending.keys()) for rule in pending[owner]]:
             try:

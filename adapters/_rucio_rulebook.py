@@ -12,7 +12,7 @@ from itertools import islice
 from hydrator.model import Did
 
 from ._rucio_ask import Asker, split
-from ._rucio_client import NotFound
+from ._rucio_client import NotFound, Refused, Stumbled
 from ._rucio_rows import record, text
 from ._rucio_rules import PENDING, Lock, Rule, rules
 
@@ -54,7 +54,11 @@ class RuleBook:
             self._page = _Page(now, self._asker.connection.server_time or now, fresh)
             return frozenset()
         since = (page.asked_at - _OVERLAP).astimezone(UTC).strftime(_RFC1123)
-        changed = self._listed({"updated_after": since})
+        try:
+            changed = self._listed({"updated_after": since})
+        except (Refused, Stumbled):  # a server that cannot tell what changed: read it all anew
+            self._page = None
+            return self.refresh(now)
         page.asked_at = self._asker.connection.server_time or now
         touched = {rule.did for rule in changed.values() if rule.did and page.rules.get(rule.id) != rule}
         page.rules.update(
@@ -63,13 +67,20 @@ class RuleBook:
         page.gone -= changed.keys()
         return frozenset(touched)
 
-    def of(self, locks: Iterable[Lock]) -> Mapping[str, Rule]:
-        """The rules of *locks*; one that is gone meanwhile is left out.
+    @property
+    def known(self) -> Mapping[str, Rule]:
+        """The rules learned so far, by their ids."""
+        return self._page.rules if self._page else {}
+
+    def learn(self, locks: Iterable[Lock]) -> frozenset[str]:
+        """Ask for the rules of *locks* that are not known; those that there was no time for are returned.
 
         Raises:
-            CatalogueError: one could not be learned.
+            CatalogueError: they could not be learned.
         """
-        page = self._page or _Page(datetime.min.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC))
+        page = self._page
+        if page is None:
+            return frozenset(lock.rule for lock in locks)
         unknown: dict[str, set[str]] = {}
         for lock in locks:
             if lock.rule not in page.rules and lock.rule not in page.gone:
@@ -78,17 +89,21 @@ class RuleBook:
             if len(ids) >= _A_SCOPE_FROM:
                 listed = self._listed({"scope": scope}, most=_MOST_OF_A_SCOPE)
                 page.rules.update((key, rule) for key, rule in listed.items() if key in ids)
-            for each in sorted(ids - page.rules.keys()):
-                try:
-                    page.rules[each] = self._one(each)
-                except NotFound:
-                    page.gone.add(each)
-        return page.rules
+        left = sorted({each for ids in unknown.values() for each in ids} - page.rules.keys())
+        reserve = 0.3 * self._asker.settings.deadline.total_seconds()
+        for place, each in enumerate(left):
+            if self._asker.connection.deadline.left < reserve:
+                return frozenset(left[place:])
+            try:
+                page.rules[each] = self._one(each)
+            except NotFound:
+                page.gone.add(each)
+        return frozenset()
 
     def pending(self) -> Mapping[Did, list[Rule]]:
         """By DID, the rules on it that have no locks yet."""
         found: dict[Did, list[Rule]] = {}
-        for rule in self._page.rules.values() if self._page else ():
+        for rule in self.known.values():
             if rule.did and rule.state in PENDING:
                 found.setdefault(rule.did, []).append(rule)
         return found

@@ -727,6 +727,69 @@ def test_two_virtual_organisations_of_one_stand_in_are_two_catalogues_with_a_tok
     assert len(list(tmp_path.glob("rucio-*"))) == 2
 
 
+def half_way(stand_in: StandIn, *names: str) -> None:
+    """Each of *names* is at half in UK-DISK, and a rule of its own brings the rest."""
+    rows = [{**ROW, "name": name, "available_length": 2} for name in names]
+    held = [
+        {"scope": "lofar", "name": name, "rse": "UK-DISK", "state": "REPLICATING", "rule_id": f"of-{name}"}
+        for name in names
+    ]
+    known = [
+        {**RULE_ROW, "id": f"of-{name}", "name": name, "state": "REPLICATING", "expires_at": None}
+        for name in names
+    ]
+    stand_in.answers["/dids/bulkmeta"] = json_lines(*({**row, "did_type": "DATASET"} for row in rows))
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows)
+    stand_in.answers["/locks/bulk_locks_for_dids"] = json_lines(*held)
+    for row, rule_row in zip(rows, known, strict=True):
+        stand_in.answers[f"/replicas/lofar/{row['name']}/datasets"] = json_lines(row)
+        stand_in.answers[f"/rules/{rule_row['id']}"] = json_lines(rule_row)
+    stand_in.answers["/rules/"] = by_query({"scope=lofar": json_lines(*known)}, json_lines())
+
+
+def by_query(answers: dict[str, Answer], other: Answer) -> Answer:
+    return lambda request: answers.get(request.path.partition("?")[2], other)(request)
+
+
+@pytest.mark.parametrize(("datasets", "asked_alone"), [(3, 3), (30, 0)])
+def test_rules_of_many_datasets_are_asked_for_together_and_once(asking, stand_in, datasets, asked_alone):
+    names = [f"M{n}" for n in range(datasets)]
+    half_way(stand_in, *names)
+    catalogue = asking(twins_every=None, calls_per_second=1000)
+    dids = {Did(f"lofar:{name}") for name in names}
+    for _ in range(2):
+        readings = catalogue.read(dids).readings
+        assert {reading.replicas[0].state for reading in readings.values()} == {INCOMING}
+    assert sum(path.startswith("/rules/of-") for path, _ in stand_in.asked) == asked_alone
+
+
+def test_where_rules_cannot_be_learned_what_may_move_is_unseen_and_what_is_whole_is_seen(asking, stand_in):
+    half_way(stand_in, "M1")
+    stand_in.answers["/dids/bulkmeta"] = json_lines(
+        *({"scope": "lofar", "name": name, "did_type": "DATASET"} for name in ("L1", "M1"))
+    )
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(
+        ROW, {**ROW, "name": "M1", "available_length": 2}
+    )
+    stand_in.answers["/rules/of-M1"] = body("", status=500)
+    readings = asking().read({L1, Did("lofar:M1")}).readings
+    assert isinstance(readings[L1], Seen)
+    assert "HTTP 500" in readings[Did("lofar:M1")].reason
+
+
+def test_a_stand_in_that_cannot_tell_what_changed_is_read_anew(asking, stand_in):
+    half_way(stand_in, "M1")
+    catalogue = asking(twins_every=None)
+    did = Did("lofar:M1")
+    changes = body("", status=500)
+    good = stand_in.answers["/rules/"]
+    stand_in.answers["/rules/"] = lambda request: (changes if "updated_after" in request.path else good)(
+        request
+    )
+    for _ in range(3):
+        assert catalogue.read({did}).readings[did].replicas[0].state == INCOMING
+
+
 def test_settings_do_not_show_the_password(tmp_path):
     settings = RucioSettings(
         name="r", url="http://r", account="a", password="a-secret-word", token_dir=tmp_path
