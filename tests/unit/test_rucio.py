@@ -557,6 +557,7 @@ def test_a_stand_in_that_wants_to_be_let_alone_is_not_asked_before_its_time(aski
     catalogue = asking()
     with fails_as(CatalogueUnreachable, f"HTTP {status}"):
         catalogue.read({L1})
+    assert [path for path, _ in stand_in.asked].count("/rses/") == 1
     stand_in.answers["/rses/"], asked = good, len(stand_in.asked)
     with fails_as(CatalogueUnreachable, "let it alone"):
         catalogue.read({L1})
@@ -771,7 +772,12 @@ def test_where_rules_cannot_be_learned_what_may_move_is_unseen_and_what_is_whole
     stand_in.answers["/replicas/datasets_bulk"] = json_lines(
         ROW, {**ROW, "name": "M1", "available_length": 2}
     )
-    stand_in.answers["/rules/of-M1"] = body("", status=500)
+    lock = {"scope": "lofar", "rse": "UK-DISK"}
+    stand_in.answers["/locks/bulk_locks_for_dids"] = json_lines(
+        {**lock, "name": "L1", "state": "OK", "rule_id": "of-L1"},
+        {**lock, "name": "M1", "state": "REPLICATING", "rule_id": "of-M1"},
+    )
+    stand_in.answers["/rules/of-L1"] = stand_in.answers["/rules/of-M1"] = body("", status=500)
     readings = asking().read({L1, Did("lofar:M1")}).readings
     assert isinstance(readings[L1], Seen)
     assert "HTTP 500" in readings[Did("lofar:M1")].reason
