@@ -30,6 +30,8 @@ START_SECONDS = 60.0
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 LAST_WORDS_CHARS = 300
 MAX_PAUSE_SECONDS = 5.0
+CALLS_OF_ONE_CHILD = 10_000
+"""After so many answers another child takes over: the bindings lose some 0.7 kB a call (benchmarks, soak)."""
 COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
 """Calls in which only a collector can hang: the next child asks another one first, where there is one."""
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
@@ -119,7 +121,7 @@ class _Child:
         self._channel = ours
         self._buffer = b""
         self._stderr: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115  (closed by end)
-        self.answered = False
+        self.answers = 0
         with theirs:
             try:
                 self._process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -163,7 +165,7 @@ class _Child:
             raise _Gone(f"the HTCondor process answered {line[:60]!r}, which is no JSON") from None
         if not isinstance(answer, dict) or answer.get("id") != (request or {"id": 0})["id"]:
             raise _Gone(f"the HTCondor process answered {line[:60]!r}, which we did not ask")
-        self.answered = self.answered or request is not None
+        self.answers += request is not None
         return answer
 
     def _line(self, deadline: float) -> bytes | None:
@@ -231,8 +233,15 @@ class CondorClient:
         ConfigError: an expression that the caller gave cannot be parsed.
     """
 
-    def __init__(self, settings: CondorSettings, command: Sequence[str] = CHILD) -> None:
+    def __init__(
+        self,
+        settings: CondorSettings,
+        command: Sequence[str] = CHILD,
+        *,
+        calls_of_one_child: int = CALLS_OF_ONE_CHILD,
+    ) -> None:
         self._settings = settings
+        self._calls_of_one_child = calls_of_one_child
         self._command = tuple(command)
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -240,14 +249,15 @@ class CondorClient:
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="condor-child")
         self._child: _Child | None = None
         self._starts = 0
+        self._relieved = 0
         self._still_born = 0
         self._last_id = 0
         self._first_collector = 0
 
     @property
     def restarts(self) -> int:
-        """How often the child had to be started again."""
-        return max(0, self._starts - 1)
+        """How often the child had to be started again; one that has served its time does not count."""
+        return max(0, self._starts - self._relieved - 1)
 
     @property
     def pid(self) -> int | None:
@@ -473,6 +483,9 @@ class CondorClient:
     def _alive(self) -> _Child:
         if self._closing.is_set():
             raise _Gone("the client is closed")
+        if self._child is not None and self._child.answers >= self._calls_of_one_child:
+            self._relieved += 1
+            self._drop()
         if self._child is None:
             if self._still_born:
                 self._closing.wait(min(0.1 * 2 ** (self._still_born - 1), MAX_PAUSE_SECONDS))
@@ -496,7 +509,7 @@ class CondorClient:
     def _drop(self) -> None:
         if child := self._child:
             self._child = None
-            self._still_born = 0 if child.answered else self._still_born + 1
+            self._still_born = 0 if child.answers else self._still_born + 1
             child.end()
 
 

@@ -32,8 +32,8 @@ class Bench:
     def command(self, mode: str = "") -> tuple[str, ...]:
         return (sys.executable, str(STANDIN), mode, str(self._starts))
 
-    def client(self, mode: str = "", seconds: float = 30) -> CondorClient:
-        client = CondorClient(CondorSettings(timeout=timedelta(seconds=seconds)), self.command(mode))
+    def client(self, mode: str = "", seconds: float = 30, **more: int) -> CondorClient:
+        client = CondorClient(CondorSettings(timeout=timedelta(seconds=seconds)), self.command(mode), **more)
         self.clients.append(client)
         return client
 
@@ -79,6 +79,14 @@ def test_no_child_is_started_before_it_is_needed(bench: Bench):
     client = bench.client()
     assert client.pid is None
     assert bench.started == []
+
+
+def test_a_child_that_has_served_its_time_is_relieved_without_counting_as_a_restart(bench: Bench):
+    client = bench.client(calls_of_one_child=3)
+    pids = [ask(client, str(n))["pid"] for n in range(7)]
+    assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [3, 3, 1]
+    assert client.restarts == 0
+    assert not any(exists(pid) for pid in bench.started[:-1])
 
 
 def test_one_child_serves_all_calls(bench: Bench):
