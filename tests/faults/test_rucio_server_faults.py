@@ -1,0 +1,88 @@
+"""Faults between the daemon and a real Rucio server, through a proxy; a selection of the matrix."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from adapters.rucio import RucioCatalogue
+from testbed.faults import FaultProxy
+
+from .sources import HttpSource, rucio_settings
+from .test_catalogue_faults import told
+from .watched import CAM, FULL, RAL, Watched
+
+pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(300)]
+
+FAULTS = (
+    *("connection refused", "timeout in mid-poll", "slow drip", "500 in mid-poll", "401 in mid-poll"),
+    *("429 with Retry-After", "empty 200", "truncated stream in mid-poll", "garbage in mid-poll"),
+    *("wrong scope in mid-poll", "duplicates", "reordered", "clock ahead"),
+)
+STORAGE = {CAM: "CAM-FAULTS", RAL: "RAL-FAULTS"}
+
+
+class RealSource(HttpSource):
+    """A real Rucio server behind the proxy; what is true there is seeded."""
+
+    def __init__(self, proxy, server, folder):
+        super().__init__(proxy)
+        self._server = server
+        self._folder = folder
+
+    def catalogue(self, clock):
+        settings = rucio_settings(
+            self.proxy.url,
+            self._folder,
+            account=self._server.account,
+            username=self._server.username,
+            password=self._server.password,
+            sites={storage: site for site, storage in STORAGE.items()},
+            site_attribute=None,
+            timeout=timedelta(seconds=2),
+            deadline=timedelta(seconds=6),
+        )
+        return RucioCatalogue(settings, clock)
+
+    def hold(self, truth):
+        """It was seeded once, and does not change."""
+
+
+@pytest.fixture(scope="module")
+def seeded(rucio_server):
+    """The datasets of FULL: 4 files each, all at CAM, half of them at RAL where they are partial."""
+    commands = [("add_scope", {"scope": "lofar"})]
+    commands += [("add_rse", {"rse": storage}) for storage in STORAGE.values()]
+    for did, where in FULL.items():
+        commands.append(("add_dataset", {"did": did, "rse": STORAGE[CAM], "files": 4}))
+        if RAL in where:
+            commands.append(("place", {"did": did, "rse": STORAGE[RAL], "files": 2}))
+    rucio_server.seed(*commands, ("abacus", {}))
+    return rucio_server
+
+
+@pytest.fixture
+def watched(seeded, tmp_path) -> Iterator[Watched]:
+    with FaultProxy(seeded.url) as proxy:
+        made = Watched(RealSource(proxy, seeded, tmp_path))
+        made.hold(FULL)
+        yield made
+        made.faulty.close()
+
+
+def settle(watched: Watched) -> None:
+    assert any(watched.run().whole and watched.shows(FULL) for _ in range(15)), watched.published(CAM)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_before_a_real_server_falsifies_nothing_and_passes(watched, fault):
+    settle(watched)
+    watched.source.break_with(fault)
+    if fault in watched.source.harmless:
+        settle(watched)
+        return
+    for _ in range(2):
+        assert told(watched.run())
+        assert watched.published(CAM).keys() == FULL.keys()
+    watched.source.heal()
+    settle(watched)
