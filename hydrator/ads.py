@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from .model import DatasetState, Demand, Did, Fact, Site, SiteAd, SiteFacts, Snapshot, Want, from_unix, unix
 
@@ -128,6 +128,24 @@ def forgotten(ad: SiteAd, trust: float = 1.0) -> Draft:
     return Draft(
         ad.site, ad.as_of, _content(ad.site, {}, ad.as_of, with_list=True, truncated=False, trust=trust)
     )
+
+
+def restored(ad: SiteAd, trust: float, *, now: datetime, bound: timedelta) -> Draft:
+    """*ad* as it was, each fact with the age it had; what is older than *bound* by *now* reads UNKNOWN."""
+    lines = dict(ad.content)
+    facts = {
+        did: fact if now - fact.as_of <= bound else Fact(DatasetState.UNKNOWN, fact.as_of)
+        for did, fact in facts_of(ad).items()
+    }
+    content = _content(
+        ad.site,
+        dict(sorted(facts.items())),
+        ad.as_of,
+        with_list="AvailableDatasets" in lines,
+        truncated=lines.get("DataLocalityTruncated") == "true",
+        trust=trust,
+    )
+    return Draft(ad.site, ad.as_of, content)
 
 
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import __version__
+from .commands.history import history, rollback
 from .commands.holds import approve
 from .commands.rapthor import command as submit_rapthor
 from .commands.toil import toil_shim
@@ -98,6 +99,8 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     with Store.open_to_write(settings.daemon.state_dir) as store:
         register = register_of(settings)
         state = veiled_state(store.load(), register.veil) if register else store.load()
+        if register:
+            store.forget_history(register.veil.privacy.names_private)
         parts = assemble(settings, system_clock, register=register)
         try:
             orders = Orders(settings.daemon.state_dir)
@@ -272,6 +275,8 @@ def pool_config(
 
 app.command()(why)
 app.command()(approve)
+app.command()(history)
+app.command()(rollback)
 submit.command("rapthor")(submit_rapthor)
 submit.command("wrap")(wrap)
 submit.command("filter")(filter_file)

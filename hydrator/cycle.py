@@ -13,12 +13,13 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .ads import Budget, Draft, drafts, forgotten, number
+from .ads import Budget, Draft, drafts, forgotten, number, restored
 from .audit import WINDOW, Lie, Verdict, corrected, fold, settle
 from .breaker import Judged, Limits, judge
 from .demand import demand
 from .demand import remember as remember_demand
 from .errors import CatalogueError, PoolError, PublishError, StateError
+from .history import Entry, Grounds, entry
 from .model import (
     Demand,
     Did,
@@ -162,6 +163,11 @@ def think(
     audit, lies = settle(state.audit, held, now=now, window=rules.audit_window, bound=rules.bound)
     view = snapshot(corrected(held, audit), dids, now=now, bound=rules.bound)
     kept = {site: facts for site, facts in view.sites.items() if not rules.retires(site)}
+    returned = {
+        site: restored(one.ad, audit.trust.get(site, 1.0), now=now, bound=rules.bound)
+        for site, one in state.rollbacks.items()
+        if not rules.retires(site)
+    }
     drafted = drafts(replace(view, sites=kept), demanded, budget=rules.budget, trust=audit.trust)
     left = {s: ad for s, ad in state.ads.items() if s not in drafted and not rules.retires(s)}
     over = {
@@ -169,7 +175,7 @@ def think(
         for site, ad in left.items()
         if now - ad.as_of > rules.bound or site in judged.released
     }
-    ads = {**left, **number({**drafted, **over}, state.ads, published=published, now=now)}
+    ads = {**left, **number({**drafted, **over, **returned}, state.ads, published=published, now=now)}
     after = replace(state, memories=held, held=judged.held, ads=ads, audit=audit)
     return Thought(after, view, drafted, ads, lies, judged.released)
 
@@ -323,8 +329,12 @@ class Cycle:
         expire, and generations are Unix times that a restart cannot reset.
         """
         self.state = replace(self.state, audit=fold(self.state.audit, self._verdicts()))
+        before = self.state
         report, todo, self.state = self._decide()
         unsaved = self._saved(lambda store: store.save(self.state)) or self._followed(report.orders)
+        unsaved = unsaved or self._saved(
+            lambda store: store.add_history(decided(before, report), before.ads, report.at)
+        )
         outcomes = self._apply(todo)
         report = replace(report, outcomes=outcomes)
         unsaved = unsaved or self._saved(lambda store: _save_outcomes(store, report))
@@ -356,7 +366,7 @@ class Cycle:
         orders = self._orders.waiting() if self._orders else Waiting()
         found = look_for(self._catalogues, self._rules.patterns, self.state.found)
         asked = {name: dids | self.state.found.get(name, frozenset()) for name, dids in found.items()}
-        state = replace(self.state, found=asked)
+        state = replace(self.state, found=asked, rollbacks=orders.rollbacks(self.state.rollbacks, now))
         wanted = self._demand_of(state)
         answers = read_all(self._catalogues, wanted.dids)
         there = {outlet.name: _published(outlet.publisher) for outlet in self._outlets}
@@ -367,7 +377,7 @@ class Cycle:
             published=_generations(there.values()),
             rules=self._rules,
             now=now,
-            approved=_approved(orders),
+            approved=orders.approved,
         )
         todo: dict[str, Plan | PublishError] = {}
         for outlet in self._outlets:
@@ -384,6 +394,7 @@ class Cycle:
         surveyed = {name: a.reason if isinstance(a, Unseen) else None for name, a in answers.items()}
         needed = self._rules.limits.polls
         held = {site: one.text(needed) for site, one in thought.state.held.items()}
+        held |= {site: one.text for site, one in thought.state.rollbacks.items()}
         report = Report(now, wanted, thought, outcomes, surveyed, orders=orders, held=held)
         return report, todo, replace(thought.state, found=still_found(found, thought.state))
 
@@ -421,11 +432,31 @@ def _published(publisher: Publisher) -> Mapping[Site, PublishedAd] | PublishErro
         return error
 
 
-def _approved(orders: Waiting) -> dict[Site, frozenset[Did]]:
-    approved: dict[Site, frozenset[Did]] = {}
-    for _, order in orders.orders:
-        approved[order.site] = approved.get(order.site, frozenset()) | order.datasets
-    return approved
+def decided(before: State, report: Report) -> list[Entry]:
+    """An entry for every ad that got a new generation in this cycle."""
+    thought = report.thought
+    clashing = frozenset(did for clash in thought.snapshot.clashes for did in clash)
+    found = []
+    for site, ad in sorted(thought.ads.items()):
+        old = before.ads.get(site)
+        if old and old.generation == ad.generation:
+            continue
+        facts = thought.snapshot.sites.get(site)
+        grounds = Grounds(
+            wanted=report.demand.dids,
+            clashing=clashing,
+            known=facts.facts if facts else {},
+            released=thought.released.get(site, {}),
+            rollback=_returns(site, before, thought.state),
+        )
+        found.append(entry(old, ad, grounds, now=report.at))
+    return found
+
+
+def _returns(site: Site, before: State, after: State) -> str | None:
+    if rollback := after.rollbacks.get(site):
+        return f"rolled back to generation {rollback.ad.generation}"
+    return "the rollback ended" if site in before.rollbacks else None
 
 
 def _generations(there: Collection[Mapping[Site, PublishedAd] | PublishError]) -> dict[Site, int]:
@@ -445,6 +476,7 @@ def _save_outcomes(store: Store, report: Report) -> None:
     for outcome in report.outcomes:
         if outcome.error is None:
             store.save_readback(outcome.publisher, outcome.published)
+            store.mark_published(outcome.publisher, outcome.published, report.at)
     store.save_report("cycle", summary(report))
 
 

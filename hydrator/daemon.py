@@ -116,6 +116,7 @@ class Daemon:
         register = register_of(self._settings)
         if register:
             self._state = veiled_state(self._state, register.veil)
+            self._store.forget_history(register.veil.privacy.names_private)
         self._parts = assemble(self._settings, system_clock, board=board, door=door, register=register)
         if self._parts.board and board is None:
             kept = [ad for ad in self._state.ads.values() if not self._parts.rules.retires(ad.site)]

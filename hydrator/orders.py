@@ -8,12 +8,16 @@ that no longer fits does nothing.
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from .ads import facts_of
 from .errors import StateError
-from .model import Did, Site, parse_did
+from .history import Rollback
+from .model import Did, Site, SiteAd, from_unix, parse_did
 
 FOLDER: Final = "orders"
 MAX_BYTES: Final = 64 * 2**20
@@ -28,7 +32,21 @@ class Approve:
     datasets: frozenset[Did]
 
 
-Order = Approve
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Publish *ad*, of an earlier generation, again."""
+
+    ad: SiteAd
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """End what :class:`Return` began at the site."""
+
+    site: Site
+
+
+Order = Approve | Return | Resume
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +61,25 @@ class Waiting:
     def problems(self) -> list[str]:
         told = [f"{path}: {why}; it is set aside" for path, why in self.refused]
         return [*told, self.problem] if self.problem else told
+
+    @property
+    def approved(self) -> dict[Site, frozenset[Did]]:
+        """By site, the datasets that may leave."""
+        approved: dict[Site, frozenset[Did]] = {}
+        for _, order in self.orders:
+            if isinstance(order, Approve):
+                approved[order.site] = approved.get(order.site, frozenset()) | order.datasets
+        return approved
+
+    def rollbacks(self, before: Mapping[Site, Rollback], now: datetime) -> dict[Site, Rollback]:
+        """The sites that stay at an earlier generation from now on; approving ends that too."""
+        rollbacks = dict(before)
+        for _, order in self.orders:
+            if isinstance(order, Return):
+                rollbacks[order.ad.site] = Rollback(now, order.ad)
+            else:
+                rollbacks.pop(order.site, None)
+        return rollbacks
 
 
 class Orders:
@@ -89,14 +126,22 @@ class Orders:
         """The orders, as they were given one after the other; nothing is changed by looking."""
         if not self._folder.exists():
             return Waiting()
-        if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK):
+        if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
             return Waiting(problem=f"{self._folder} cannot be written: orders are not followed")
         orders: list[tuple[Path, Order]] = []
         refused: list[tuple[Path, str]] = []
         for path in sorted(self._folder.glob("*.json")):
             try:
                 orders.append((path, _read(path)))
-            except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            except (
+                OSError,
+                ValueError,
+                TypeError,
+                KeyError,
+                AttributeError,
+                RecursionError,
+                OverflowError,
+            ) as error:
                 refused.append((path, f"is no order ({error})"))
         return Waiting(tuple(orders), tuple(refused))
 
@@ -122,15 +167,35 @@ class Orders:
 
 
 def _written(order: Order) -> dict[str, Any]:
-    return {"order": "approve", "site": order.site, "datasets": sorted(order.datasets)}
+    if isinstance(order, Approve):
+        return {"order": "approve", "site": order.site, "datasets": sorted(order.datasets)}
+    if isinstance(order, Resume):
+        return {"order": "resume", "site": order.site}
+    ad = order.ad
+    return {
+        "order": "return",
+        "site": ad.site,
+        "as_of": ad.as_of.timestamp(),
+        "generation": ad.generation,
+        "content": ad.content,
+    }
 
 
 def _read(path: Path) -> Order:
     if path.is_symlink() or path.stat().st_size > MAX_BYTES:
         raise ValueError("too large, or a link")
     body: Any = json.loads(path.read_bytes())
-    if body["order"] != "approve":
-        raise ValueError(f"unknown: {str(body['order'])[:50]!r}")
     if not isinstance(body["site"], str):
         raise TypeError("its site is no text")
-    return Approve(Site(body["site"]), frozenset(parse_did(did) for did in body["datasets"]))
+    site = Site(body["site"])
+    if body["order"] == "approve":
+        return Approve(site, frozenset(parse_did(did) for did in body["datasets"]))
+    if body["order"] == "resume":
+        return Resume(site)
+    if body["order"] != "return":
+        raise ValueError(f"unknown: {str(body['order'])[:50]!r}")
+    content = tuple((str(name), str(literal)) for name, literal in body["content"])
+    ad = SiteAd(site, from_unix(body["as_of"]), int(body["generation"]), content)
+    for did in facts_of(ad):
+        parse_did(did)
+    return Return(ad)

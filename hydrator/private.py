@@ -71,6 +71,10 @@ class Privacy:
         )
         return list(dict.fromkeys(word for word in found if self.hides(word)))
 
+    def names_private(self, text: str) -> bool:
+        """Does *text* have a private DID in plain?"""
+        return bool(self.mentioned(text))
+
     def scrubbed(self, text: str, name: Callable[[Did], str] = lambda _: f"{SCOPE}:[hidden]") -> str:
         """*text* with *name* of every private DID instead of it, also of one written ``scope/…/name``."""
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from .ads import facts_of
 from .breaker import Cause, Held
 from .demand import Remembered
+from .history import Rollback
 from .model import DatasetState, Did, Fact, PublishedAd, Site, SiteAd, from_unix
 from .snapshot import Known, Memory
 from .told import told_from, told_row
@@ -132,6 +133,16 @@ def ad_of(row: Any) -> SiteAd:  # noqa: ANN401
     ad = SiteAd(site, from_unix(as_of), int(generation), tuple((n, v) for n, v in json.loads(content)))
     facts_of(ad)  # what it lists can be understood too
     return ad
+
+
+def rollback_row(site: Site, rollback: Rollback) -> tuple[str, float, float, int, str]:
+    ad = rollback.ad
+    return site, rollback.since.timestamp(), ad.as_of.timestamp(), ad.generation, json.dumps(ad.content)
+
+
+def rollback_of(row: Any) -> tuple[Site, Rollback]:  # noqa: ANN401
+    site, since, as_of, generation, content = row
+    return Site(site), Rollback(from_unix(since), ad_of((site, as_of, generation, content)))
 
 
 def published_of(row: Any) -> tuple[str, PublishedAd]:  # noqa: ANN401

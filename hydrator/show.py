@@ -15,6 +15,7 @@ from .breaker import Cause, Held
 from .check import Finding
 from .cycle import Report, Rules
 from .demand import demand
+from .history import Entry, Rollback
 from .model import (
     Action,
     DatasetState,
@@ -47,6 +48,7 @@ class Known:
     readback: Mapping[str, Mapping[Site, PublishedAd]]
     report: Mapping[str, Any]
     held: Mapping[Site, Held]
+    rollbacks: Mapping[Site, Rollback]
     rules: Rules
 
     @classmethod
@@ -65,6 +67,7 @@ class Known:
             store.readback(),
             store.report("cycle"),
             state.held,
+            state.rollbacks,
             rules,
         )
 
@@ -183,6 +186,15 @@ def status_rows(known: Known) -> dict[str, Any]:
             "left_out": report.get("left_out", {}),
         },
         "held": held_rows(known.held, known.rules.limits.polls),
+        "rolled_back": [
+            {
+                "site": site,
+                "since": unix(one.since),
+                "generation": one.ad.generation,
+                "as_of": unix(one.ad.as_of),
+            }
+            for site, one in sorted(known.rollbacks.items())
+        ],
         "publishers": [
             {"publisher": name, "ads": len(known.readback.get(name, {})), **outcome}
             for name, outcome in sorted(report.get("publishers", {}).items())
@@ -212,7 +224,12 @@ def status(known: Known) -> None:
     console.print(table)
     wanted = rows["demand"]
     console.print(f"{wanted['datasets']} datasets wanted by {wanted['jobs']} jobs")
-    for line in [*held_lines(known.held, known.rules.limits.polls), *_trouble_with_demand(wanted)]:
+    returned = [
+        f"{site} is {one.text} (hydrator rollback {shlex.quote(site)} --end)"
+        for site, one in sorted(known.rollbacks.items())
+    ]
+    held = held_lines(known.held, known.rules.limits.polls)
+    for line in [*held, *returned, *_trouble_with_demand(wanted)]:
         console.print(line, style="yellow", highlight=False)
 
 
@@ -330,6 +347,44 @@ def provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
         why = row["why"] + (f"; since then: {row['unseen']}" if row["unseen"] and row["site"] else "")
         place = (row["site"] or "-", (row["state"] or "") + fraction, read)
         table.add_row(row["did"], row["catalogue"], *place, row.get("storage", ""), row.get("call", ""), why)
+    _console().print(table)
+
+
+def history_rows(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """What was decided, newest first."""
+    return [
+        {
+            "at": unix(one.at),
+            "site": one.ad.site,
+            "generation": one.ad.generation,
+            "as_of": unix(one.ad.as_of),
+            "published": {name: unix(when) for name, when in sorted(one.published.items())},
+            "changes": [
+                {"did": change.did, "before": change.before, "after": change.after, "why": change.why}
+                for change in one.changes
+            ],
+        }
+        for one in reversed(list(entries))
+    ]
+
+
+def history(entries: Sequence[Entry], now: datetime) -> None:
+    table = _table("decided", "site", "generation", "published in", "what", "for example")
+    for one in reversed(entries):
+        first = one.changes[0] if one.changes else None
+        example = (
+            f"{first.did}: {first.before or 'not listed'} to {first.after or 'not listed'}, {first.why}"
+            if first
+            else ""
+        )
+        table.add_row(
+            f"{one.at:%Y-%m-%d %H:%M:%S} UTC, {span((now - one.at).total_seconds())} ago",
+            one.ad.site,
+            str(one.ad.generation),
+            ", ".join(sorted(one.published)) or "nowhere",
+            one.text,
+            example,
+        )
     _console().print(table)
 
 

@@ -9,20 +9,21 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from . import records
+from . import archive, records
 from .ads import facts_of
 from .audit import Audit
 from .audit_rows import audit_from, audit_rows
 from .breaker import Held
 from .demand import DemandMemory
 from .errors import StateError
+from .history import Entry, Rollback
 from .model import Did, PublishedAd, Site, SiteAd
 from .records import UNREADABLE, Row, held_from, held_row, known_row
 from .snapshot import Known, Memory
@@ -41,8 +42,11 @@ create table if not exists report (key text primary key, body text) without rowi
 create table if not exists ages (catalogue text, site text, at real, primary key (catalogue, site)) without rowid;
 create table if not exists held (site text primary key, body text) without rowid;
 create table if not exists audit (kind text, key text, body text, primary key (kind, key)) without rowid;
+create table if not exists rollback (site text primary key, since real, as_of real, generation integer, content text)
+    without rowid;
 create table if not exists unreadable (number integer primary key, source text, row text);
 """  # noqa: E501
+_SCHEMA += archive.SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class State:
     ads: Mapping[Site, SiteAd] = field(default_factory=dict)
     held: Mapping[Site, Held] = field(default_factory=dict)
     audit: Audit = field(default_factory=Audit)
+    rollbacks: Mapping[Site, Rollback] = field(default_factory=dict)
 
 
 _Rows = dict[tuple[str, Did], Row]
@@ -151,7 +156,8 @@ class Store:
             self._db.execute("begin")
             ads = self._ads()
             audit = audit_from(self._table("audit", "kind, key, body"))
-            state = State(self._memories(ads), self._demand(), self._found(), ads, self._held(), audit)
+            memories, demand = self._memories(ads), self._demand()
+            state = State(memories, demand, self._found(), ads, self._held(), audit, self._rollbacks())
             if self._unreadable and self._lock is not None:
                 self._set_rows_aside()
         return state
@@ -190,6 +196,11 @@ class Store:
                 "insert into held values (?, ?)",
                 [(site, held_row(held)) for site, held in state.held.items()],
             )
+            self._db.execute("delete from rollback")
+            self._db.executemany(
+                "insert into rollback values (?, ?, ?, ?, ?)",
+                [records.rollback_row(site, one) for site, one in state.rollbacks.items()],
+            )
             self._db.execute("delete from ads")
             self._db.executemany(
                 "insert into ads values (?, ?, ?, ?)",
@@ -221,6 +232,28 @@ class Store:
         for publisher, ad in self._understood("readback", rows, records.published_of):
             found.setdefault(publisher, {})[ad.site] = ad
         return found
+
+    def add_history(self, entries: Sequence[Entry], before: Mapping[Site, SiteAd], now: datetime) -> None:
+        """Keep what was decided; *before* are the ads that stood until then."""
+        if entries:
+            with _translated(), self._db:
+                archive.add(self._db, entries, before, now)
+
+    def mark_published(self, publisher: str, shown: Mapping[Site, PublishedAd], now: datetime) -> None:
+        """Note which generations *publisher* shows."""
+        if shown:
+            with _translated(), self._db:
+                archive.mark(self._db, publisher, shown, now)
+
+    def history(self) -> list[Entry]:
+        """What was decided, oldest first."""
+        with _translated():
+            return list(archive.entries(self._db))
+
+    def forget_history(self, names: Callable[[str], bool]) -> None:
+        """Drop what *names* something that has become private."""
+        with _translated(), self._db:
+            archive.forget(self._db, names)
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
         """Keep a summary for ``hydrator status``."""
@@ -295,6 +328,10 @@ class Store:
         rows = self._table("ads", "site, as_of, generation, content")
         ads = sorted(self._understood("ads", rows, records.ad_of), key=lambda ad: ad.site)
         return {ad.site: ad for ad in ads}
+
+    def _rollbacks(self) -> dict[Site, Rollback]:
+        rows = self._table("rollback", "site, since, as_of, generation, content")
+        return dict(self._understood("rollback", rows, records.rollback_of))
 
     def _held(self) -> dict[Site, Held]:
         rows = self._table("held")

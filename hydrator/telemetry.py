@@ -133,6 +133,11 @@ class Metrics:
             ["cause"],
             registry=registry,
         )
+        self._rolled_back = Gauge(
+            "hydrator_rolled_back_sites",
+            "Sites that the operator returned to an earlier generation.",
+            registry=registry,
+        )
         self._held_datasets = Gauge(
             "hydrator_held_datasets",
             "Datasets that are held at a site until it is confirmed that they left.",
@@ -197,6 +202,7 @@ class Metrics:
         held = report.thought.state.held
         for cause in Cause:
             self._held.labels(cause.value).set(sum(one.cause is cause for one in held.values()))
+        self._rolled_back.set(len(report.thought.state.rollbacks))
         self._held_datasets.clear()
         for site, one in held.items():
             self._held_datasets.labels(site).set(len(one.gone))

@@ -228,6 +228,11 @@ def veiled_state(state: State, veil: Veil) -> State:
                 key: found for key, found in state.audit.corrections.items() if not hides(key[0].did)
             },
         ),
+        rollbacks={
+            site: one
+            for site, one in state.rollbacks.items()
+            if not any(veil.privacy.mentioned(literal) for _, literal in one.ad.content)
+        },
         ads={
             site: ad
             for site, ad in state.ads.items()

@@ -219,10 +219,11 @@ def _held(settings: Settings) -> dict[Site, str]:
     """What the daemon holds, as far as its state says; none where no daemon has run."""
     try:
         with Store.open_to_read(settings.daemon.state_dir) as store:
-            held = store.load().held
+            state = store.load()
     except StateError:
         return {}
-    return {site: one.text(settings.breaker.confirm_polls) for site, one in held.items()}
+    held = {site: one.text(settings.breaker.confirm_polls) for site, one in state.held.items()}
+    return held | {site: one.text for site, one in state.rollbacks.items()}
 
 
 def pool_policy(settings: Settings) -> PoolPolicy:

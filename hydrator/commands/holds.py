@@ -30,18 +30,21 @@ def approve(
 
     state_dir = load(config).daemon.state_dir
     with Store.open_to_read(state_dir) as store:
-        held = store.load().held
+        state = store.load()
+    held = {name: frozenset(one.gone) for name, one in state.held.items()}
+    held |= {name: held.get(name, frozenset()) for name in state.rollbacks}
     if site is not None and Site(site) not in held:
         now_held = f"held are {listed(sorted(held))}" if held else "nothing is held"
         raise ConfigError([f"approve {site}: it is not held; {now_held}"])
-    chosen = {name: one for name, one in sorted(held.items()) if site in (None, name)}
+    chosen = {name: gone for name, gone in sorted(held.items()) if site in (None, name)}
     orders = Orders(state_dir)
-    for name, one in chosen.items():
-        orders.give(Approve(name, frozenset(one.gone)))
+    for name, gone in chosen.items():
+        orders.give(Approve(name, gone))
     if as_json:
-        print(json.dumps({name: len(one.gone) for name, one in chosen.items()}, indent=2))
+        print(json.dumps({name: len(gone) for name, gone in chosen.items()}, indent=2))
         return
-    for name, one in chosen.items():
-        print(f"{name}: {count(len(one.gone), 'dataset')} may leave at the daemon's next cycle")
+    for name, gone in chosen.items():
+        ends = "; its rollback ends" if name in state.rollbacks else ""
+        print(f"{name}: {count(len(gone), 'dataset')} may leave at the daemon's next cycle{ends}")
     if not chosen:
         print("hydrator: nothing is held", file=sys.stderr)

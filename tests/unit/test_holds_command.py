@@ -141,3 +141,48 @@ def test_where_no_daemon_has_run_there_is_nothing_to_approve(tmp_path):
     place = Place(tmp_path)
     place.holds(*DIDS)
     assert "no daemon has run with this state_dir yet" in place.run("approve", status=1)
+
+
+def test_the_history_and_a_rollback_from_the_command_line(emptied):
+    emptied.run("approve")
+    emptied.run("once")
+    newest, first = emptied.json("history", "--site", "CAM")
+    assert [change["why"] for change in newest["changes"]] == ["gone, as the operator approved"] * 6
+    assert list(newest["published"]) == ["file"]
+    told = emptied.run("history", "--since", "1d")
+    assert "6 left" in told
+    assert "lofar:L0: AVAILABLE to not listed, gone, as the operator approved" in told
+    assert emptied.json("history", "--since", "2100-01-01T00:00:00Z") == []
+
+    asked = emptied.run("rollback", "CAM", str(first["generation"]))
+    assert f"generation {first['generation']}; hydrator rollback CAM --end ends that" in asked
+    emptied.run("once")
+    assert f"DataLocalityAsOf = {first['as_of']}" in emptied.ad()
+    assert all(did in emptied.ad() for did in DIDS)
+    (row,) = emptied.json("status")["rolled_back"]
+    assert (row["site"], row["generation"]) == ("CAM", first["generation"])
+    assert f"CAM is rolled back to generation {first['generation']}" in emptied.run("status")
+    assert "rolled back" in next(r["why"] for r in emptied.json("plan") if r["action"] == "held")
+    emptied.run("rollback", "CAM", "--end")
+    emptied.run("once")
+    assert not any(did in emptied.ad() for did in DIDS)
+
+
+BAD = {
+    "rollback CAM": "rollback CAM: give either a GENERATION or --end",
+    "rollback CAM 5 --end": "rollback CAM: give either a GENERATION or --end",
+    "rollback CAM 5": "rollback CAM 5: not kept; the last that are: ",
+    "rollback NOWHERE 5": "rollback NOWHERE 5: not kept; the last that are: none",
+    "rollback CAM --end": "rollback CAM --end: it is not rolled back",
+    "history --site NOWHERE": "--site NOWHERE: nothing was decided for it",
+    "history --since yesterday": "--since 'yesterday': give a span like 90m, 6h or 2d",
+    "history --since 2026-11-21": "--since '2026-11-21': give a span",
+    "history --since 999999d": "--since '999999d': give a span",
+}
+
+
+def test_bad_words_are_one_sentence_and_exit_2(emptied):
+    for words, told in BAD.items():
+        said = emptied.run(*words.split(), status=2)
+        assert told in said
+        assert said.count("\n") == 1

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = ROOT / "pyproject.toml"
-PURE = ["model", "ports", "errors", "demand", "snapshot", "ads", "plan", "breaker", "records"]
+PURE = ["model", "ports", "errors", "demand", "snapshot", "ads", "plan", "breaker", "history", "records"]
 ASKS = {
     "now",
     "utcnow",

@@ -16,6 +16,7 @@ from hydrator.breaker import Cause, Held
 from hydrator.demand import DemandMemory, Remembered
 from hydrator.demand import remember as remember_demand
 from hydrator.errors import StateError
+from hydrator.history import Rollback
 from hydrator.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site, Unseen
 from hydrator.snapshot import Known, Memory, remember
 from hydrator.store import State, Store
@@ -64,6 +65,7 @@ FULL = State(
     found={"rucio": frozenset({L2, L3}), "dmapi": frozenset()},
     ads={CAM: ad(L1, L2, generation=2**40)},
     held={CAM: Held(NOON - HOUR, NOON, {L1: 0, L2: 3}, 7, Cause.ALL)},
+    rollbacks={RAL: Rollback(NOON - MINUTE, ad(L3, site=RAL, generation=3, at=NOON - HOUR))},
 )
 
 
@@ -434,6 +436,7 @@ def test_a_catalogue_whose_row_is_spoilt_keeps_its_datasets_and_says_that_it_fai
         ("ads", "generation"),
         ("refused", "reason"),
         ("held", "body"),
+        ("rollback", "content"),
         ("ages", "at"),
     ],
 )
@@ -471,10 +474,10 @@ def test_only_so_many_spoilt_rows_are_kept(tmp_path):
 def test_a_state_of_an_older_version_lacks_tables_and_is_read_all_the_same(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
-        for table in ("held", "ages", "unreadable"):
+        for table in ("held", "ages", "unreadable", "rollback", "history"):
             store._db.execute(f"drop table {table}")
     with Store.open_to_read(tmp_path) as looking:
-        assert looking.load().ads == FULL.ads
+        assert (looking.load().ads, looking.history()) == (FULL.ads, [])
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
         assert store.load() == FULL

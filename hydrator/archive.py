@@ -1,0 +1,93 @@
+"""The table of the state file that keeps what was decided, generation by generation; it stays bounded."""
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from .history import Change, Entry
+from .model import Did, PublishedAd, Site, SiteAd, from_unix
+from .records import UNREADABLE
+
+SCHEMA: Final = """
+create table if not exists history (site text, generation integer, at real, as_of real, body blob,
+    published text, primary key (site, generation)) without rowid;
+"""
+KEPT: Final = 100
+"""Generations of one site; staging datasets change an ad once a percent."""
+KEPT_FOR: Final = timedelta(days=30)
+_COLUMNS = "site, generation, at, as_of, body, published"
+
+
+def add(
+    db: sqlite3.Connection, entries: Iterable[Entry], before: Mapping[Site, SiteAd], now: datetime
+) -> None:
+    """Keep *entries*; the generations *before* them get the age they had reached."""
+    for one in entries:
+        if old := before.get(one.ad.site):
+            db.execute(
+                "update history set as_of = ? where site = ? and generation = ?",
+                (old.as_of.timestamp(), old.site, old.generation),
+            )
+        db.execute(
+            f"insert or replace into history ({_COLUMNS}) values (?, ?, ?, ?, ?, '{{}}')",  # noqa: S608
+            (one.ad.site, one.ad.generation, one.at.timestamp(), one.ad.as_of.timestamp(), _body(one)),
+        )
+        db.execute(
+            "delete from history where site = ? and generation not in "
+            "(select generation from history where site = ? order by generation desc limit ?)",
+            (one.ad.site, one.ad.site, KEPT),
+        )
+    db.execute("delete from history where at < ?", ((now - KEPT_FOR).timestamp(),))
+
+
+def mark(db: sqlite3.Connection, publisher: str, shown: Mapping[Site, PublishedAd], now: datetime) -> None:
+    """Note when *publisher* first showed a generation."""
+    for site, ad in shown.items():
+        row = db.execute(
+            "select published from history where site = ? and generation = ?", (site, ad.generation)
+        ).fetchone()
+        published = json.loads(row[0]) if row else None
+        if published is not None and publisher not in published:
+            db.execute(
+                "update history set published = ? where site = ? and generation = ?",
+                (json.dumps({**published, publisher: now.timestamp()}), site, ad.generation),
+            )
+
+
+def entries(db: sqlite3.Connection) -> Iterator[Entry]:
+    """All that is kept, oldest first; what cannot be understood is left out."""
+    if db.execute("select 1 from sqlite_master where name = 'history'").fetchone() is None:
+        return
+    for row in db.execute(f"select {_COLUMNS} from history order by at, site, generation").fetchall():  # noqa: S608
+        try:
+            yield _entry(row)
+        except (*UNREADABLE, zlib.error):
+            continue
+
+
+def forget(db: sqlite3.Connection, names: Callable[[str], bool]) -> None:
+    """Drop the entries with text that *names* what must not be kept."""
+    for one in list(entries(db)):
+        if names(one.ad.text) or any(names(change.did) for change in one.changes):
+            db.execute(
+                "delete from history where site = ? and generation = ?", (one.ad.site, one.ad.generation)
+            )
+
+
+def _body(one: Entry) -> bytes:
+    changes = [[c.did, c.before, c.after, c.why] for c in one.changes]
+    return zlib.compress(json.dumps([one.ad.content, changes]).encode())
+
+
+def _entry(row: Any) -> Entry:  # noqa: ANN401 - whatever sqlite gives
+    site, generation, at, as_of, body, published = row
+    content, changes = json.loads(zlib.decompress(body))
+    return Entry(
+        from_unix(at),
+        SiteAd(Site(site), from_unix(as_of), int(generation), tuple((n, v) for n, v in content)),
+        tuple(Change(Did(did), before, after, why) for did, before, after, why in changes),
+        {publisher: from_unix(when) for publisher, when in json.loads(published).items()},
+    )

@@ -1,0 +1,101 @@
+"""``hydrator history`` and ``hydrator rollback``: what was decided, and back to it."""
+
+import json
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import ConfigError
+
+Config = Annotated[
+    Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
+_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+_UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
+
+
+def history(
+    site: Annotated[str | None, typer.Option(help="Only this site.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only what is younger: 90m, 6h, 2d, or 2026-11-21T12:00:00Z.")
+    ] = None,
+    config: Config = _DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Print what was decided for each site, newest first: what came and left, why, and who shows it."""
+    from .. import show
+    from ..config import load
+    from ..store import Store
+    from ..wiring import system_clock
+
+    now = system_clock()
+    oldest = _moment(since, now) if since else None
+    with Store.open_to_read(load(config).daemon.state_dir) as store:
+        entries = store.history()
+    if site is not None and site not in {one.ad.site for one in entries}:
+        raise ConfigError([f"--site {site}: nothing was decided for it; see hydrator sites"])
+    chosen = [one for one in entries if site in (None, one.ad.site) and (oldest is None or one.at >= oldest)]
+    if as_json:
+        print(json.dumps(show.history_rows(chosen), indent=2))
+    else:
+        show.history(chosen, now)
+
+
+def rollback(
+    site: Annotated[str, typer.Argument(help="The site.")],
+    generation: Annotated[
+        int | None, typer.Argument(help="Back to this generation, as `hydrator history` shows it.")
+    ] = None,
+    end: Annotated[bool, typer.Option("--end", help="Follow the catalogues again.")] = False,
+    config: Config = _DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Publish a site's ad of an earlier generation again, with the ages it had, until you end that."""
+    from ..config import load
+    from ..model import Site
+    from ..orders import Orders, Resume, Return
+    from ..store import Store
+
+    if end == (generation is not None):
+        raise ConfigError([f"rollback {site}: give either a GENERATION or --end"])
+    settings = load(config)
+    with Store.open_to_read(settings.daemon.state_dir) as store:
+        state, entries = store.load(), [one for one in store.history() if one.ad.site == site]
+    orders = Orders(settings.daemon.state_dir)
+    if end:
+        if Site(site) not in state.rollbacks:
+            raise ConfigError([f"rollback {site} --end: it is not rolled back"])
+        orders.give(Resume(Site(site)))
+        told = f"{site}: follows its catalogues again from the daemon's next cycle"
+    else:
+        ad = next((one.ad for one in entries if one.ad.generation == generation), None)
+        if ad is None:
+            kept = ", ".join(str(one.ad.generation) for one in entries[-5:]) or "none"
+            raise ConfigError([f"rollback {site} {generation}: not kept; the last that are: {kept}"])
+        current = state.ads.get(Site(site))
+        if current and current.generation == generation:
+            ad = current
+        orders.give(Return(ad))
+        told = (
+            f"{site}: from the daemon's next cycle as read {ad.as_of:%Y-%m-%d %H:%M:%S} UTC, generation "
+            f"{generation}; hydrator rollback {site} --end ends that"
+        )
+    print(json.dumps({"site": site, "generation": generation}) if as_json else told)
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    """The moment that *text* means, a span before *now* or a time with its zone."""
+    if match := re.fullmatch(r"(\d{1,5})\s*(s|m|min|h|d)", text.strip()):
+        return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        known = "give a span like 90m, 6h or 2d, or a time like 2026-11-21T12:00:00Z"
+        raise ConfigError([f"--since {text!r}: {known}"])
+    return moment
