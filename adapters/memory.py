@@ -7,6 +7,7 @@ contract suites as the others. ``broken`` makes them fail as those would.
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import datetime
 
 from hydrator.errors import CatalogueUnreachable, PoolError, PublishError
@@ -65,6 +66,7 @@ class MemoryCatalogue:
         self.blind = frozenset(blind)
         self.replicas: tuple[Replica, ...] = tuple(replicas)
         self.sites = frozenset(sites)
+        self.truth: tuple[Replica, ...] | None = None
         self.broken = broken
         self.unseen: Mapping[Did, str] = unseen or {}
         self.bytes_total: Mapping[Did, int] = bytes_total or {}
@@ -92,6 +94,15 @@ class MemoryCatalogue:
             blind=self.blind,
             twins=twins(did, groups),
         )
+
+    def verify(self, did: Did) -> Seen:
+        """See :class:`hydrator.ports.Auditor`; it shows ``truth``, where there is one, not ``replicas``."""
+        reading = self.read({did}).readings[did]
+        if isinstance(reading, Unseen):
+            raise CatalogueUnreachable(self.name, reading.reason)
+        if self.truth is None:
+            return reading
+        return replace(reading, replicas=tuple(replica for replica in self.truth if replica.did == did))
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :class:`hydrator.ports.Catalogue`."""

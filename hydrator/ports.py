@@ -88,8 +88,8 @@ class Probe(Protocol):
     def looks_at(self, catalogue: str, site: Site) -> bool:
         """Is this storage one that it can look at?"""
 
-    def look(self, did: Did, site: Site) -> bool | None:
-        """Is *did* there? None when it could not be told."""
+    def look(self, catalogue: str, did: Did, site: Site) -> bool | None:
+        """Is *did*, of which *catalogue* says so, there? None when it could not be told."""
 
 
 class Publisher(Protocol):

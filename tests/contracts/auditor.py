@@ -1,0 +1,56 @@
+"""What every catalogue that can be asked the expensive way promises."""
+
+from abc import ABC, abstractmethod
+
+import pytest
+
+from hydrator.errors import CatalogueError
+from hydrator.model import Did, Replica, ReplicaState, Site
+from hydrator.ports import Auditor
+
+CAM, RAL = Site("CAM"), Site("RAL")
+
+
+class AuditorContract(ABC):
+    """Laws for all auditors. ``scope`` is where an adapter wants the test's datasets."""
+
+    scope = "lofar"
+
+    @abstractmethod
+    def recording(self, *replicas: Replica) -> Auditor:
+        """The auditor of a catalogue that records exactly these."""
+
+    @abstractmethod
+    def without_answer(self) -> Auditor:
+        """One whose catalogue cannot answer right now."""
+
+    def did(self, name: str) -> Did:
+        return Did(f"{self.scope}:{name}")
+
+    def test_it_finds_what_is_there_and_only_that(self):
+        here = Replica(self.did("L1"), CAM, ReplicaState.COMPLETE)
+        part = Replica(self.did("L1"), RAL, ReplicaState.PARTIAL, 0.5)
+        auditor = self.recording(here, part, Replica(self.did("L2"), RAL, ReplicaState.COMPLETE))
+        try:
+            found = auditor.verify(self.did("L1"))
+        finally:
+            auditor.close()
+        assert {(r.did, r.site, r.state) for r in found.replicas} == {
+            (self.did("L1"), CAM, ReplicaState.COMPLETE),
+            (self.did("L1"), RAL, ReplicaState.PARTIAL),
+        }
+        assert found.at.tzinfo is not None
+
+    def test_what_nobody_knows_is_nowhere(self):
+        auditor = self.recording(Replica(self.did("L1"), CAM, ReplicaState.COMPLETE))
+        try:
+            assert auditor.verify(self.did("unheard-of")).replicas == ()
+        finally:
+            auditor.close()
+
+    def test_it_raises_rather_than_say_nothing_is_there(self):
+        auditor = self.without_answer()
+        with pytest.raises(CatalogueError):
+            auditor.verify(self.did("L1"))
+        auditor.close()
+        auditor.close()

@@ -1,0 +1,88 @@
+"""The expensive question to a real Rucio server, and the lies of its cheap answers that it finds."""
+
+import pytest
+
+from adapters._rucio_audit import RucioAuditor
+from hydrator.errors import CatalogueDenied
+from hydrator.model import Did, ReplicaState
+from tests.contracts.auditor import CAM, RAL, AuditorContract
+from tests.contracts.test_rucio_catalogue import (
+    COMPLETE,
+    INCOMING,
+    ON_TAPE,
+    PARTIAL,
+    RucioTests,
+    replace,
+    seeded,
+    utc_now,
+)
+
+__all__ = ["seeded"]
+pytestmark = pytest.mark.rucio
+
+
+class TestRucioAuditor(RucioTests, AuditorContract):
+    def auditor(self, **changes) -> RucioAuditor:
+        return RucioAuditor(replace(self.settings, **changes), utc_now)
+
+    def recording(self, *replicas):
+        for did in sorted({replica.did for replica in replicas}):
+            self.seed_all(did, *(each for each in replicas if each.did == did))
+        return self.auditor()
+
+    def without_answer(self):
+        return self.auditor(url="http://127.0.0.1:1")
+
+    def found(self, did: Did) -> set[tuple[str, ReplicaState, float | None]]:
+        auditor = self.auditor()
+        try:
+            return {(r.site, r.state, r.fraction) for r in auditor.verify(did).replicas}
+        finally:
+            auditor.close()
+
+    def test_files_that_went_bad_are_found_although_the_cheap_row_says_complete(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
+        self.server.do("go_bad", did=did, rse="CAM-DISK", files=1)
+        assert self.found(did) == {(CAM, PARTIAL, 0.75), (RAL, COMPLETE, 1.0)}
+
+    def test_a_dataset_that_left_unnoticed_is_nowhere(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
+        self.server.do("remove", did=did, rse="CAM-DISK")
+        assert self.found(did) == {(RAL, COMPLETE, 1.0)}
+
+    def test_a_container_is_complete_where_each_of_its_datasets_is(self):
+        whole = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
+        broken = self.dataset("L2", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
+        both = Did(f"{self.scope}:both")
+        self.server.seed(("add_container", {"did": both, "children": [whole, broken]}))
+        assert {(site, state) for site, state, _ in self.found(both)} == {(CAM, COMPLETE), (RAL, COMPLETE)}
+        self.server.do("go_bad", did=broken, rse="CAM-DISK", files=1)
+        assert {(site, state) for site, state, _ in self.found(both)} == {(CAM, PARTIAL), (RAL, COMPLETE)}
+
+    def test_a_dataset_without_files_is_nowhere(self):
+        did = Did(f"{self.scope}:nothing")
+        self.server.seed(("add_dataset", {"did": did, "rse": "ORIGIN", "files": 0}))
+        assert self.found(did) == set()
+
+    def test_a_single_file_is_found_where_it_is(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        assert (CAM, COMPLETE, 1.0) in self.found(Did(f"{did}.00000"))
+
+    def test_what_is_on_its_way_and_what_is_on_tape_is_told(self):
+        did = self.dataset("L1", (CAM, INCOMING, 0.5), (RAL, ON_TAPE, 0.0))
+        assert self.found(did) == {(CAM, INCOMING, 0.5), (RAL, ON_TAPE, 0.0)}
+
+    def test_it_logs_in_apart_from_the_polls(self):
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        catalogue, auditor = self.catalogue(), self.auditor()
+        auditor.verify(did)
+        assert catalogue.read({did}).readings[did].replicas
+        auditor.close()
+        assert catalogue.read({did}).readings[did].replicas
+        catalogue.close()
+
+    def test_a_wrong_password_is_no_verdict(self):
+        auditor = self.auditor(password="wrong")
+        with pytest.raises(CatalogueDenied):
+            auditor.verify(Did(f"{self.scope}:L1"))
+        auditor.close()

@@ -1,0 +1,63 @@
+"""A command that looks at the storage: what its exit status means, and what it cannot do to us."""
+
+import sys
+from datetime import timedelta
+
+import pytest
+
+from adapters.probe import CommandProbe, ProbeSettings
+from hydrator.model import Did, Site
+
+L1, UK, AU = Did("lofar:L1"), Site("UK"), Site("AU")
+PYTHON = sys.executable
+
+
+def probe(*command: str, path: str | None = "/data/L1", **more) -> CommandProbe:
+    return CommandProbe([ProbeSettings(command, **more)], lambda site, did: path)
+
+
+@pytest.mark.parametrize(("status", "seen"), [(0, True), (1, False), (2, None), (127, None)])
+def test_the_exit_status_says_what_was_seen(status, seen):
+    assert probe(PYTHON, "-c", f"raise SystemExit({status})").look("rucio", L1, UK) is seen
+
+
+def test_a_command_that_was_killed_could_not_tell():
+    killed = "import os; os.kill(os.getpid(), 9)"
+    assert probe(PYTHON, "-c", killed).look("rucio", L1, UK) is None
+
+
+def test_a_command_that_does_not_exist_could_not_tell():
+    assert probe("/no/such/command").look("rucio", L1, UK) is None
+
+
+def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tmp_path):
+    started = tmp_path / "started"
+    script = f"touch {started}; sleep 1000 & wait"
+    slow = probe("/bin/sh", "-c", script, timeout=timedelta(seconds=0.5))
+    assert slow.look("rucio", L1, UK) is None
+    assert started.exists()
+
+
+def test_placeholders_are_filled_in_and_no_shell_reads_them(tmp_path):
+    seen = tmp_path / "seen"
+    script = f"import sys; open({str(seen)!r}, 'w').write('|'.join(sys.argv[1:]))"
+    odd = Site("U K; $(touch x) {did}")
+    assert probe(PYTHON, "-c", script, "--at={site}", "{did}", "{path}/{path}", "{else}").look("r", L1, odd)
+    assert seen.read_text() == "--at=U K; $(touch x) {did}|lofar:L1|/data/L1//data/L1|{else}"
+
+
+def test_where_a_path_is_needed_and_not_known_nothing_is_run():
+    assert probe(PYTHON, "-c", "", "{path}", path=None).look("rucio", L1, UK) is None
+    assert probe(PYTHON, "-c", "", "{did}", path=None).look("rucio", L1, UK) is True
+
+
+def test_the_first_probe_for_a_site_and_its_catalogue_is_run():
+    probes = [
+        ProbeSettings((PYTHON, "-c", "raise SystemExit(1)"), sites=("U*",), catalogues=("rucio",)),
+        ProbeSettings((PYTHON, "-c", ""), sites=("UK",)),
+    ]
+    both = CommandProbe(probes, lambda site, did: None)
+    assert both.look("rucio", L1, UK) is False
+    assert both.look("file", L1, UK) is True
+    assert not both.looks_at("rucio", AU)
+    assert both.look("rucio", L1, AU) is None
