@@ -13,10 +13,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from .audit import Audit
 from .cycle import Rules
 from .errors import CatalogueError, HydratorError, PoolDenied, PoolError
 from .model import Site, Unseen
 from .ports import Catalogue, Queues
+from .trust import distrust
 
 SLOT_ATTRIBUTES = (
     "Name", "Machine", "PartitionableSlot", "DynamicSlot", "Start",
@@ -94,6 +96,8 @@ class Examined:
     advertises: bool
     held: Mapping[Site, str] = field(default_factory=dict)
     secrets: Sequence[Finding] = ()
+    audit: Audit = field(default_factory=Audit)
+    warn_below: float = 1.0
 
 
 def examine(what: Examined) -> list[Finding]:
@@ -102,6 +106,7 @@ def examine(what: Examined) -> list[Finding]:
     sites: set[Site] = set()
     for catalogue in what.catalogues:
         findings += _careful(catalogue.name, lambda c=catalogue: _catalogue(c, sites))  # type: ignore[misc]
+    findings += _trust(what)
     if what.ad_folder:
         findings += _folder(what.ad_folder)
     findings += [*_held(what.held), *what.secrets]
@@ -175,6 +180,12 @@ def _held(held: Mapping[Site, str]) -> Iterator[Finding]:
     for site, why in sorted(held.items()):
         todo = "look at its catalogue; docs/when-a-change-is-held.md"
         yield Finding(Level.WARN, f"site {site}", f"a change is held: {why}", todo)
+
+
+def _trust(what: Examined) -> Iterator[Finding]:
+    """What the daemon's audit found; nothing where none has run yet."""
+    for site, line in distrust(what.audit, what.warn_below):
+        yield Finding(Level.WARN, f"site {site}", line, "have its catalogue repaired: docs/trust.md")
 
 
 def _folder(folder: Path) -> Iterator[Finding]:

@@ -16,6 +16,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from . import __version__
+from .audit import By
+from .auditing import Asked
 from .config import HttpOutlet, Settings, load
 from .cycle import Cycle, Report
 from .errors import ConfigError, HydratorError
@@ -26,7 +28,7 @@ from .ports import Door
 from .serve import View
 from .server import Server
 from .store import Store
-from .telemetry import Metrics, configure_logs, cycle_line
+from .telemetry import Metrics, configure_logs, cycle_line, lie_line
 from .veiled import veiled_state
 from .wiring import Parts, assemble, redactor, register_of, system_clock
 
@@ -69,6 +71,8 @@ class Daemon:
         self._metrics = Metrics(self._registry, __version__)
         self._report: Report | None = None
         self._unasked: dict[str, str] = {}
+        self._unaudited: set[tuple[str, By]] = set()
+        self._ending = threading.Event()
         self._parts: Parts | None = None
         self._server: Server | None = None
         self._scheduler: BackgroundScheduler | None = None
@@ -144,8 +148,9 @@ class Daemon:
         return names
 
     def _schedule(self, cycle: Cycle) -> None:
+        names = ("default", "files", "probe")
         scheduler = BackgroundScheduler(
-            executors={"default": ThreadPoolExecutor(1)},
+            executors={name: ThreadPoolExecutor(1) for name in names},  # no cycle waits for the audit
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone="UTC",
         )
@@ -155,8 +160,54 @@ class Daemon:
             self._poll, "interval", [cycle], seconds=daemon.poll_seconds, id="poll", next_run_time=now
         )
         scheduler.add_job(self._ask, "interval", [cycle], seconds=demand.ask_seconds, id="demand")
+        self._schedule_audit(scheduler)
         scheduler.start()
         self._scheduler = scheduler
+
+    def _schedule_audit(self, scheduler: BackgroundScheduler) -> None:
+        """One question to a catalogue at a time, and one look at the storage, each in its own thread."""
+        parts, settings = self._parts, self._settings.audit
+        if not parts or not parts.auditing:
+            return
+        audit = parts.auditing
+        pace = max(
+            1.0, settings.calls_per_second
+        )  # so many calls a tick, and not more than one tick a second
+        tick = pace / settings.calls_per_second
+        scheduler.add_job(
+            self._audit, "interval", [audit.ask, round(pace)], seconds=tick, id="audit", executor="files"
+        )
+        if audit.probes:
+            every = 60 / settings.probes_per_minute
+            scheduler.add_job(
+                self._audit, "interval", [audit.probe, 1], seconds=every, id="probe", executor="probe"
+            )
+
+    def _audit(self, question: Callable[[], Asked | None], times: int) -> None:
+        """Ask *question* so often; nothing that goes wrong in it is a verdict, or ends the daemon."""
+        for _ in range(times):
+            if self._ending.is_set():
+                return
+            try:
+                asked = question()
+            except Exception:  # noqa: BLE001 - a bug must not end the daemon
+                _log.exception("audit failed: this is a bug, please report it")
+                self._metrics.failed()
+                return
+            if asked is None:
+                return
+            self._metrics.audited(asked)
+            self._tell_unaudited(asked)
+
+    def _tell_unaudited(self, asked: Asked) -> None:
+        """Log that the audit gets no answers, once until it gets some."""
+        key = (asked.catalogue, asked.by)
+        if asked.error and key not in self._unaudited:
+            _log.warning("audit gets no answer", catalogue=asked.catalogue, by=asked.by, why=asked.error)
+            self._unaudited.add(key)
+        elif not asked.error and key in self._unaudited:
+            _log.info("audit gets answers again", catalogue=asked.catalogue, by=asked.by)
+            self._unaudited.discard(key)
 
     def _ask(self, cycle: Cycle) -> None:
         """Ask for demand; what nobody wanted before is looked up at once, since a job waits for it."""
@@ -198,6 +249,12 @@ class Daemon:
         seconds = time.monotonic() - begun
         self._state, self._report = cycle.state, report
         self._metrics.record(report, seconds)
+        if self._parts and self._parts.auditing:
+            named = {site for memory in cycle.state.memories.values() for site in memory.sites}
+            retired = frozenset(site for site in named if self._parts.rules.retires(site))
+            self._parts.auditing.look(cycle.state.memories, cycle.state.audit, retired)
+        for lie in report.thought.lies:
+            _log.warning("lie", **lie_line(lie))
         if self._parts and self._parts.client:
             self._metrics.child_restarts(self._parts.client.restarts)
         line = cycle_line(report, seconds)
@@ -255,6 +312,7 @@ class Daemon:
         return ended
 
     def _end(self) -> None:
+        self._ending.set()
         ended = self._quiesce()
         if self._server:
             self._server.stop()

@@ -57,7 +57,7 @@ def _sites(ads: Mapping[Site, SiteAd], snapshot: Snapshot, now: datetime) -> str
     rows = "".join(
         _site(site, ads.get(site), snapshot, now) for site in sorted(ads.keys() | snapshot.sites.keys())
     )
-    head = _header("Site", "Last complete reading", "Datasets known", "Generation served")
+    head = _header("Site", "Last complete reading", "Datasets known", "Trust", "Generation served")
     return _table("Sites", head, rows) if rows else "<p>No site is known yet.</p>"
 
 
@@ -67,7 +67,9 @@ def _site(site: Site, ad: SiteAd | None, snapshot: Snapshot, now: datetime) -> s
     age = f"{_age(now, as_of)} ago" if as_of else "never"
     generation = str(ad.generation) if ad else "not served"
     known = str(len(facts.facts)) if facts else "?"
-    return f'<tr><th scope="row">{escape(site)}</th><td>{age}</td><td>{known}</td><td>{generation}</td></tr>'
+    trust = dict(ad.content).get("DataLocalityTrust", "1.000")[:4] if ad else "?"
+    cells = "".join(f"<td>{cell}</td>" for cell in (age, known, trust, generation))
+    return f'<tr><th scope="row">{escape(site)}</th>{cells}</tr>'
 
 
 def _datasets(snapshot: Snapshot, demand: Demand | None, now: datetime) -> str:

@@ -3,14 +3,14 @@
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
 from rich.console import Console
 from rich.table import Table
 
-from .audit import corrected
+from .audit import Audit, corrected
 from .breaker import Cause, Held
 from .check import Finding
 from .cycle import Report, Rules
@@ -32,6 +32,7 @@ from .model import (
 )
 from .snapshot import Memory, snapshot
 from .store import Store
+from .trust import distrust, trust_cell, trust_row
 from .words import span
 
 
@@ -50,6 +51,7 @@ class Known:
     held: Mapping[Site, Held]
     rollbacks: Mapping[Site, Rollback]
     rules: Rules
+    audit: Audit = field(default_factory=Audit)
 
     @classmethod
     def of(cls, store: Store, rules: Rules, *, now: datetime) -> Self:
@@ -69,6 +71,7 @@ class Known:
             state.held,
             state.rollbacks,
             rules,
+            state.audit,
         )
 
 
@@ -199,6 +202,7 @@ def status_rows(known: Known) -> dict[str, Any]:
             {"publisher": name, "ads": len(known.readback.get(name, {})), **outcome}
             for name, outcome in sorted(report.get("publishers", {}).items())
         ],
+        "trust": {site: trust_row(known.audit, site) for site in sorted(known.ads)},
     }
 
 
@@ -231,6 +235,8 @@ def status(known: Known) -> None:
     held = held_lines(known.held, known.rules.limits.polls)
     for line in [*held, *returned, *_trouble_with_demand(wanted)]:
         console.print(line, style="yellow", highlight=False)
+    for site, line in distrust(known.audit, 1.0):
+        console.print(f"{site}: {line}: docs/trust.md", style="yellow", highlight=False)
 
 
 def _trouble_with_demand(wanted: Mapping[str, Any]) -> Iterable[str]:
@@ -258,6 +264,7 @@ def site_rows(known: Known) -> list[dict[str, Any]]:
                 "truncated": ("DataLocalityTruncated", "true") in ad.content if ad else None,
                 "held": len(known.held[site].gone) if site in known.held else 0,
                 "states": {state.value: states.count(state) for state in DatasetState if state in states},
+                **trust_row(known.audit, site),
                 "read_back": {
                     publisher: {"generation": ads[site].generation, "as_of": unix(ads[site].as_of)}
                     for publisher, ads in sorted(known.readback.items())
@@ -269,7 +276,7 @@ def site_rows(known: Known) -> list[dict[str, Any]]:
 
 
 def sites(known: Known) -> None:
-    table = _table("site", "read", "generation", "datasets", "published in")
+    table = _table("site", "read", "generation", "datasets", "trust", "published in")
     for row in site_rows(known):
         states = ", ".join(f"{count} {state}" for state, count in row["states"].items())
         there = [
@@ -284,6 +291,7 @@ def sites(known: Known) -> None:
             (states or "none wanted")
             + (" (truncated)" if row["truncated"] else "")
             + (f" ({row['held']} of them held)" if row["held"] else ""),
+            trust_cell(row),
             ", ".join(there) or "nowhere",
         )
     _console().print(table)

@@ -9,6 +9,8 @@ from typing import Any, TextIO
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from .audit import Lie
+from .auditing import Asked
 from .breaker import Cause
 from .cycle import Report
 from .model import DatasetState, Origin, Publish, Withdraw, unix
@@ -171,6 +173,33 @@ class Metrics:
             "How often the HTCondor child process was replaced.",
             registry=registry,
         )
+        self._trust = Gauge(
+            "hydrator_site_trust",
+            "The share of a site's audited facts that were true; DataLocalityTrust in its ad.",
+            ["site"],
+            registry=registry,
+        )
+        self._audit_last = Gauge(
+            "hydrator_site_audit_timestamp_seconds",
+            "When a fact of a site was last audited.",
+            ["site"],
+            registry=registry,
+        )
+        self._corrected = Gauge(
+            "hydrator_site_corrected_datasets",
+            "Datasets that a catalogue says are at a site, and that the audit found not to be.",
+            ["site"],
+            registry=registry,
+        )
+        self._lies = Counter(
+            "hydrator_lies", "Claims repeated after they were found false.", ["site"], registry=registry
+        )
+        self._audited = Counter(
+            "hydrator_audited_facts",
+            "Facts audited, by catalogue, how (file by file, probe) and verdict (true, false, none).",
+            ["catalogue", "by", "verdict"],
+            registry=registry,
+        )
         for outcome in ("whole", "partial", "failed"):
             self._cycles.labels(outcome)
 
@@ -190,6 +219,7 @@ class Metrics:
             self._reads.labels(catalogue, "failed" if failure else "answered").inc()
         self._record_sites(report)
         self._record_held(report)
+        self._record_audit(report)
         self._record_outcomes(report)
         for origin in Origin:
             dids = {did for want in report.demand.wants if want.origin is origin for did in want.dids}
@@ -206,6 +236,25 @@ class Metrics:
         self._held_datasets.clear()
         for site, one in held.items():
             self._held_datasets.labels(site).set(len(one.gone))
+
+    def audited(self, asked: Asked) -> None:
+        """One expensive question; from any thread."""
+        verdicts = {"true": asked.true, "false": asked.false, "none": int(asked.error is not None)}
+        for verdict, count in verdicts.items():
+            self._audited.labels(asked.catalogue, asked.by, verdict).inc(count)
+
+    def _record_audit(self, report: Report) -> None:
+        audit = report.thought.state.audit
+        for gauge in (self._trust, self._audit_last, self._corrected):
+            gauge.clear()
+        for site in report.thought.ads:
+            self._trust.labels(site).set(audit.trust.get(site, 1.0))
+            self._corrected.labels(site).set(audit.false_claims(site))
+            tally = audit.tallies.get(site)
+            if tally and tally.last:
+                self._audit_last.labels(site).set(unix(tally.last))
+        for lie in report.thought.lies:
+            self._lies.labels(lie.claim.site).inc()
 
     def _record_sites(self, report: Report) -> None:
         for gauge in (self._as_of, self._datasets, self._generation, self._left_out):
@@ -253,6 +302,22 @@ def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
         "let_go": {site: len(gone) for site, gone in report.thought.released.items()},
         "orders": report.orders.problems,
         "clashes": report.thought.snapshot.clashes,
+        "untrusted": {site: trust for site, trust in report.thought.state.audit.trust.items() if trust < 1},
         "refused": report.demand.refused,
     }
     return {**line, "changed": changed} | {key: value for key, value in wrong.items() if value}
+
+
+def lie_line(lie: Lie) -> Mapping[str, Any]:
+    """Who said what, when, and by which question it came out."""
+    found = lie.correction.found
+    return {
+        "catalogue": lie.claim.catalogue,
+        "dataset": lie.claim.did,
+        "site": lie.claim.site,
+        "said": "AVAILABLE",
+        "said_at": lie.said.isoformat(),
+        "found": str(found.state) if found else "nothing",
+        "found_at": lie.correction.at.isoformat(),
+        "by": str(lie.by),
+    }

@@ -6,16 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adapters.adfile import AdFilePublisher
 from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
 from adapters.file import FileCatalogue
+from adapters.probe import CommandProbe, ProbeSettings
 from adapters.schedds import ScheddQueues
 from adapters.web import Board, WebPublisher
 
 from .ads import Budget
+from .auditing import Auditing
 from .breaker import Limits
 from .check import Examined
 from .config import FileSource, RucioSource, Settings
@@ -23,16 +25,21 @@ from .cycle import Cycle, Outlet, Rules
 from .errors import ConfigError, PoolError, StateError
 from .exchange import Exchanging
 from .keeping import examine_secrets
-from .model import Site, parse_did
+from .model import Did, Site, parse_did, unix
 from .orders import Orders
+from .paths import local_paths
 from .plan import Policy
 from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
-from .ports import Catalogue, Clock, Door, Queues
+from .ports import Auditor, Catalogue, Clock, Door, Probe, Queues
 from .private import Privacy, Veil
 from .redact import Redactor
 from .register import FILE_NAME, Register, read_key
 from .store import State, Store
 from .veiled import VeiledCatalogue, VeiledQueues
+from .veiled_audit import VeiledAuditor
+
+if TYPE_CHECKING:
+    from adapters.rucio import RucioSettings
 
 _MARGIN = timedelta(minutes=15)
 """How much sooner jobs stop trusting a fact than the daemon does: they never meet an UNKNOWN first."""
@@ -54,6 +61,7 @@ class Parts:
     rules: Rules
     board: Board | None
     register: Register | None = None
+    auditing: Auditing | None = None
 
     def cycle(self, state: State, store: Store | None, clock: Clock, orders: Orders | None = None) -> Cycle:
         if not self.catalogues:  # such a configuration is for hosts that only submit
@@ -67,11 +75,14 @@ class Parts:
             state=state,
             store=store,
             orders=orders,
+            verdicts=self.auditing.verdicts if self.auditing else tuple,
         )
 
     def close(self) -> None:
         for catalogue in self.catalogues:
             catalogue.close()
+        if self.auditing:
+            self.auditing.close()
         if self.client:
             self.client.close()
 
@@ -135,6 +146,7 @@ def assemble(
     if register:
         catalogues = tuple(VeiledCatalogue(catalogue, register, clock) for catalogue in catalogues)
         queues = queues and VeiledQueues(queues, register.veil, settings.daemon.default_scope)
+    audited = _auditing(settings, clock, register) if settings.audit.enabled else None
     return Parts(
         catalogues=catalogues,
         client=client,
@@ -143,7 +155,42 @@ def assemble(
         rules=rules(settings, register.veil if register else None),
         board=board,
         register=register,
+        auditing=audited,
     )
+
+
+def _auditing(settings: Settings, clock: Clock, register: Register | None) -> Auditing:
+    """The audit, on connections of its own."""
+    plain = {source.name: _auditor(source, settings, clock) for source in settings.catalogue}
+    auditors = {name: VeiledAuditor(one, register) if register else one for name, one in plain.items()}
+    return Auditing(auditors, _probe(settings), clock, seed=unix(clock()))
+
+
+def _auditor(source: FileSource | RucioSource, settings: Settings, clock: Clock) -> Auditor:
+    if isinstance(source, FileSource):
+        return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
+    from adapters._rucio_audit import RucioAuditor
+
+    return RucioAuditor(_rucio_settings(source, settings), clock)
+
+
+def _probe(settings: Settings) -> Probe | None:
+    if not settings.audit.probe:
+        return None
+    probes = [
+        ProbeSettings(
+            tuple(probe.command),
+            tuple(probe.sites),
+            tuple(probe.catalogues),
+            timedelta(seconds=probe.timeout_seconds),
+        )
+        for probe in settings.audit.probe
+    ]
+
+    def path_at(site: Site, did: Did) -> str | None:
+        return local_paths(settings.storage, [did]).get(site, {}).get(did)
+
+    return CommandProbe(probes, path_at)
 
 
 def privacy(settings: Settings) -> Privacy:
@@ -201,7 +248,8 @@ def redactor(settings: Settings) -> Redactor:
 
 
 def examined(settings: Settings, parts: Parts) -> Examined:
-    """The parts as ``hydrator check`` looks at them."""
+    """The parts as ``hydrator check`` looks at them, and what a daemon that ran here left in its state."""
+    state = _state_left(settings)
     return Examined(
         catalogues=parts.catalogues,
         pool=parts.client,
@@ -210,20 +258,21 @@ def examined(settings: Settings, parts: Parts) -> Examined:
         slot_attributes=settings.sites.slot_attributes,
         ad_folder=settings.publish.file.directory if settings.publish.file.enabled else None,
         advertises=settings.publish.collector.enabled,
-        held=_held(settings),
         secrets=examine_secrets(settings, lambda given: register_of(given, owned=False)),
+        held={site: one.text(settings.breaker.confirm_polls) for site, one in state.held.items()}
+        | {site: one.text for site, one in state.rollbacks.items()},
+        audit=state.audit,
+        warn_below=settings.audit.warn_below,
     )
 
 
-def _held(settings: Settings) -> dict[Site, str]:
-    """What the daemon holds, as far as its state says; none where no daemon has run."""
+def _state_left(settings: Settings) -> State:
+    """The daemon's state, as far as it can be read; an empty one where no daemon has run."""
     try:
         with Store.open_to_read(settings.daemon.state_dir) as store:
-            state = store.load()
+            return store.load()
     except StateError:
-        return {}
-    held = {site: one.text(settings.breaker.confirm_polls) for site, one in state.held.items()}
-    return held | {site: one.text for site, one in state.rollbacks.items()}
+        return State()
 
 
 def pool_policy(settings: Settings) -> PoolPolicy:
@@ -282,6 +331,7 @@ def rules(settings: Settings, veil: Veil | None = None) -> Rules:
             settings.breaker.confirm_polls,
             apart=timedelta(seconds=settings.daemon.poll_seconds / 2),  # a cycle for new demand is no poll
         ),
+        audit_window=timedelta(hours=settings.audit.window_hours),
         include_sites=tuple(settings.sites.include),
         retired=frozenset(settings.sites.retired),  # type: ignore[arg-type]
     )
@@ -307,7 +357,13 @@ def _catalogue(source: FileSource | RucioSource, settings: Settings, clock: Cloc
 
 
 def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
-    from adapters.rucio import RucioCatalogue, RucioSettings  # rucio-clients is slow to import
+    from adapters.rucio import RucioCatalogue  # rucio-clients is slow to import
+
+    return RucioCatalogue(_rucio_settings(source, settings), clock)
+
+
+def _rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
+    from adapters.rucio import RucioSettings
 
     fields: dict[str, Any] = {
         "name": source.name,
@@ -332,7 +388,7 @@ def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
         "sites": source.rse_sites,
         "token_dir": settings.daemon.state_dir / "rucio" / source.name,
     }
-    return RucioCatalogue(RucioSettings(**fields), clock)
+    return RucioSettings(**fields)
 
 
 def _secret(catalogue: str, path: Path) -> str:

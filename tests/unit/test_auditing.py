@@ -1,0 +1,170 @@
+"""Expensive questions beside the cycles: what an answer becomes, and what a failure does not."""
+
+import pytest
+
+from adapters.memory import MemoryCatalogue
+from hydrator.audit import Audit, By, Claim, Correction, Verdict
+from hydrator.auditing import MAX_REST, Auditing
+from hydrator.misses import Miss
+from hydrator.model import DatasetState, Did, Fact, ReplicaState, Seen
+from hydrator.private import HEX_DIGITS
+from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, holding, memory, replica
+
+RUCIO = "rucio"
+LATER = NOON + MINUTE
+SECRET = Did("private:" + HEX_DIGITS * "3")
+
+
+class Storage:
+    """A probe that knows what is really there; None: it cannot tell."""
+
+    def __init__(self, *there: tuple[Did, str], blind: bool = False):
+        self.there, self.blind, self.looked = set(there), blind, []
+
+    def looks_at(self, catalogue, site):
+        return site != RAL
+
+    def look(self, catalogue, did, site):
+        self.looked.append((did, site))
+        return None if self.blind else (did, site) in self.there
+
+
+def auditing(*claimed, truth=None, probe=None, audit=Audit(), retired=frozenset(), **more):  # noqa: B008
+    """The audit over one catalogue that claims these, the *truth* being another matter."""
+    catalogue = MemoryCatalogue(RUCIO, claimed, clock=lambda: NOON, **more)
+    catalogue.truth = None if truth is None else tuple(truth)
+    made = Auditing({RUCIO: catalogue}, probe, lambda: LATER, seed=1)
+    made.look({RUCIO: memory(holding(*claimed))}, audit, retired)
+    return made, catalogue
+
+
+def good(did=L1, site=CAM, by=By.FILES) -> Verdict:
+    return Verdict(Claim(RUCIO, did, site), by, LATER, true=True)
+
+
+def test_before_the_first_cycle_there_is_nothing_to_ask():
+    made = Auditing({}, Storage(), lambda: NOON, seed=1)
+    assert made.ask() is made.probe() is None
+    assert made.verdicts() == ()
+
+
+def test_one_question_finds_the_truth_of_a_dataset_at_all_its_sites():
+    half = replica(L1, RAL, ReplicaState.PARTIAL, 0.5)
+    made, _ = auditing(replica(L1, CAM), replica(L1, RAL), truth=[replica(L1, CAM), half])
+    asked = made.ask()
+    assert (asked.catalogue, asked.by, asked.true, asked.false) == (RUCIO, By.FILES, 1, 1)
+    found = Fact(DatasetState.PARTIAL, NOON, 0.5)
+    bad = Verdict(Claim(RUCIO, L1, RAL), By.FILES, LATER, true=False, found=found)
+    assert set(made.verdicts()) == {good(), bad}
+    assert made.verdicts() == ()
+
+
+def test_what_is_nowhere_is_found_nowhere():
+    made, _ = auditing(replica(L1), truth=[])
+    made.ask()
+    assert made.verdicts() == (Verdict(Claim(RUCIO, L1, CAM), By.FILES, LATER, true=False),)
+
+
+def test_only_what_is_claimed_complete_is_asked_about():
+    made, _ = auditing(replica(L1, CAM, ReplicaState.PARTIAL))
+    assert made.ask() is None
+
+
+def test_a_site_the_operator_retired_is_not_audited():
+    made, _ = auditing(replica(L1), retired={CAM})
+    assert made.ask() is None
+
+
+def test_an_error_is_no_verdict_and_after_some_fewer_questions_are_asked():
+    made, catalogue = auditing(replica(L1), broken=True)
+    answers = [made.ask() for _ in range(8)]
+    assert [answer is not None for answer in answers] == [1, 0, 1, 0, 0, 0, 1, 0]
+    assert all("broken" in answer.error for answer in answers if answer)
+    assert made.verdicts() == ()
+    catalogue.broken = False
+    assert any(made.ask() for _ in range(MAX_REST + 1))
+    assert made.verdicts() == (good(),)
+    assert made.ask()
+
+
+def test_a_site_at_which_the_catalogue_was_blind_gets_no_verdict():
+    class Blind(MemoryCatalogue):
+        def verify(self, did):
+            return Seen(NOON, (replica(L1, CAM),), blind=frozenset({RAL}))
+
+    made = Auditing({RUCIO: Blind(RUCIO)}, None, lambda: LATER, seed=1)
+    made.look({RUCIO: memory(holding(replica(L1, CAM), replica(L1, RAL)))}, Audit(), frozenset())
+    made.ask()
+    assert made.verdicts() == (good(),)
+
+
+def test_what_was_found_false_is_asked_again_and_marked_so():
+    standing = Audit(corrections={(Claim(RUCIO, L1, CAM), By.FILES): Correction(NOON, NOON)})
+    claimed = [replica(L1), *(replica(Did(f"lofar:T{n}")) for n in range(2000))]
+    made, _ = auditing(*claimed, audit=standing)
+    for _ in range(602):
+        made.ask()
+    assert [verdict.claim.did for verdict in made.verdicts() if verdict.again] == [L1]
+
+
+def test_the_probe_looks_where_it_can_and_its_verdicts_say_so():
+    probe = Storage((L1, CAM))
+    made, _ = auditing(replica(L1, CAM), replica(L2, CAM), replica(L1, RAL), probe=probe)
+    assert made.probes
+    for _ in range(2):
+        made.probe()
+    assert {(verdict.claim.did, verdict.true) for verdict in made.verdicts()} == {(L1, True), (L2, False)}
+    assert {site for _, site in probe.looked} == {CAM}
+
+
+def test_a_catalogue_that_cannot_be_verified_can_still_be_probed():
+    made = Auditing({}, Storage(), lambda: LATER, seed=1)
+    made.look({"dmapi": memory(holding(replica(L1)))}, Audit(), frozenset())
+    assert made.ask() is None
+    assert made.probe().false == 1
+
+
+def test_a_probe_that_could_not_tell_is_no_verdict():
+    made, _ = auditing(replica(L1), probe=Storage(blind=True))
+    assert "could not tell" in made.probe().error
+    assert made.verdicts() == ()
+
+
+def test_the_storage_is_not_probed_for_a_private_dataset_whose_name_would_show():
+    made, _ = auditing(replica(SECRET), probe=Storage())
+    assert made.probe() is None
+    assert made.ask().true == 1
+
+
+@pytest.mark.parametrize("question", ["ask", "probe"])
+def test_what_a_job_did_not_find_is_looked_at_soon(question):
+    claimed = [replica(Did(f"lofar:T{n}")) for n in range(500)]
+    probe = Storage(*((each.did, CAM) for each in claimed))
+    made, _ = auditing(*claimed, probe=probe)
+    getattr(made, question)()
+    made.verdicts()
+    missed = Miss(CAM, Did("lofar:T321"), NOON)
+    assert made.suspect([missed, missed]) == (missed,)
+    for _ in range(2):
+        getattr(made, question)()
+    assert Did("lofar:T321") in {verdict.claim.did for verdict in made.verdicts()}
+    assert made.suspect([missed]) == ()
+
+
+def test_a_job_that_misses_what_nobody_claims_changes_nothing():
+    made, _ = auditing(replica(L1))
+    made.suspect([Miss(CAM, Did("lofar:made-up"), NOON)])
+    made.ask()
+    assert made.verdicts() == (good(),)
+
+
+def test_closing_closes_the_catalogues_connections():
+    class Closing(MemoryCatalogue):
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    catalogue = Closing(RUCIO)
+    Auditing({RUCIO: catalogue}, None, lambda: NOON, seed=1).close()
+    assert catalogue.closed
