@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .record import RESULTS, Result, shown, update_readme
 
-NAMES = ("core", "hook_cpu", "negotiator", "freshness")
+NAMES = ("trust", "core", "hook_cpu", "negotiator", "freshness")
 """The shortest first."""
 
 

@@ -17,14 +17,15 @@ from prometheus_client import CollectorRegistry
 
 from . import __version__
 from .audit import By
-from .auditing import Asked
+from .auditing import Asked, Auditing
 from .config import HttpOutlet, Settings, load
 from .cycle import Cycle, Report
-from .errors import ConfigError, HydratorError
+from .errors import ConfigError, HydratorError, PoolError
 from .listener import listener
+from .misses import MISSES_ATTRIBUTE, misses
 from .model import Did, Unseen
 from .orders import Orders
-from .ports import Door
+from .ports import Door, Misses
 from .serve import View
 from .server import Server
 from .store import Store
@@ -34,6 +35,8 @@ from .wiring import Parts, assemble, redactor, register_of, system_clock
 
 _log = structlog.get_logger("hydrator")
 _PATIENCE = timedelta(seconds=15)
+_AUDIT_PATIENCE = 2.0
+"""Seconds that a question of the audit may still take when we are told to stop."""
 
 Event = Literal["stop", "reload"]
 
@@ -73,6 +76,7 @@ class Daemon:
         self._unasked: dict[str, str] = {}
         self._unaudited: set[tuple[str, By]] = set()
         self._ending = threading.Event()
+        self._asking = {name: threading.Lock() for name in ("files", "probe", "misses")}
         self._parts: Parts | None = None
         self._server: Server | None = None
         self._scheduler: BackgroundScheduler | None = None
@@ -148,7 +152,7 @@ class Daemon:
         return names
 
     def _schedule(self, cycle: Cycle) -> None:
-        names = ("default", "files", "probe")
+        names = ("default", *self._asking)
         scheduler = BackgroundScheduler(
             executors={name: ThreadPoolExecutor(1) for name in names},  # no cycle waits for the audit
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -161,8 +165,8 @@ class Daemon:
         )
         scheduler.add_job(self._ask, "interval", [cycle], seconds=demand.ask_seconds, id="demand")
         self._schedule_audit(scheduler)
-        scheduler.start()
         self._scheduler = scheduler
+        scheduler.start()
 
     def _schedule_audit(self, scheduler: BackgroundScheduler) -> None:
         """One question to a catalogue at a time, and one look at the storage, each in its own thread."""
@@ -173,15 +177,49 @@ class Daemon:
         pace = max(
             1.0, settings.calls_per_second
         )  # so many calls a tick, and not more than one tick a second
-        tick = pace / settings.calls_per_second
-        scheduler.add_job(
-            self._audit, "interval", [audit.ask, round(pace)], seconds=tick, id="audit", executor="files"
-        )
+        self._again(scheduler, "files", pace / settings.calls_per_second, audit.ask, round(pace))
         if audit.probes:
-            every = 60 / settings.probes_per_minute
-            scheduler.add_job(
-                self._audit, "interval", [audit.probe, 1], seconds=every, id="probe", executor="probe"
-            )
+            self._again(scheduler, "probe", 60 / settings.probes_per_minute, audit.probe, 1)
+        if parts.misses:
+            every = settings.misses_seconds
+            job = (audit, parts.misses)
+            scheduler.add_job(self._hear, "interval", job, seconds=every, id="misses", executor="misses")
+
+    def _again(
+        self,
+        scheduler: BackgroundScheduler,
+        executor: str,
+        seconds: float,
+        question: Callable[[], Asked | None],
+        times: int,
+    ) -> None:
+        """Ask *question* every so many *seconds*, or when it was answered, if that takes longer."""
+        due = system_clock() + timedelta(seconds=seconds)
+
+        def ask() -> None:
+            nonlocal due
+            with self._asking[executor]:
+                self._audit(question, times)
+            ours = self._scheduler is scheduler  # a reload starts another
+            if ours and not self._ending.is_set():
+                due = max(due + timedelta(seconds=seconds), system_clock())
+                scheduler.add_job(ask, "date", run_date=due, executor=executor)
+
+        scheduler.add_job(ask, "date", run_date=due, executor=executor)
+
+    def _hear(self, audit: Auditing, reports: Misses) -> None:
+        """Ask what jobs did not find; it is looked into soon. Who does not answer is asked again."""
+        try:
+            with self._asking["misses"]:
+                answers = reports.reported()
+        except PoolError as error:
+            _log.debug("misses not heard", why=str(error))
+            return
+        jobs = [job for answer in answers.values() if not isinstance(answer, Unseen) for job in answer]
+        new = audit.suspect(miss for job in jobs for miss in misses({MISSES_ATTRIBUTE: job}))
+        for miss in new:
+            _log.info("a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.when.isoformat())
+        self._metrics.missed(new)
 
     def _audit(self, question: Callable[[], Asked | None], times: int) -> None:
         """Ask *question* so often; nothing that goes wrong in it is a verdict, or ends the daemon."""
@@ -316,6 +354,7 @@ class Daemon:
         ended = self._quiesce()
         if self._server:
             self._server.stop()
+        ended = all(asking.acquire(timeout=_AUDIT_PATIENCE) for asking in self._asking.values()) and ended
         _log.info("stopped")
         if not ended:
             # a thread hangs in somebody's library; the state on disk is whole, so nothing is lost

@@ -132,3 +132,17 @@ class Queues(Protocol):
         Raises:
             PoolError: the collector could not say which schedds there are.
         """
+
+
+class Misses(Protocol):
+    """What jobs did not find where they were sent."""
+
+    def reported(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
+        """By schedd, for each job the texts of its ChirpDataLocalityMisses; jobs may be told of again.
+
+        Raises:
+            PoolError: the collector could not say which schedds there are.
+        """
+
+    def close(self) -> None:
+        """Let go of connections, also under a question."""

@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
 
 import structlog
@@ -13,7 +13,8 @@ from .audit import Lie
 from .auditing import Asked
 from .breaker import Cause
 from .cycle import Report
-from .model import DatasetState, Origin, Publish, Withdraw, unix
+from .misses import Miss
+from .model import DatasetState, Origin, Publish, Site, Withdraw, unix
 from .redact import Redactor
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -173,6 +174,7 @@ class Metrics:
             "How often the HTCondor child process was replaced.",
             registry=registry,
         )
+        self._sites: frozenset[Site] = frozenset()
         self._trust = Gauge(
             "hydrator_site_trust",
             "The share of a site's audited facts that were true; DataLocalityTrust in its ad.",
@@ -193,6 +195,12 @@ class Metrics:
         )
         self._lies = Counter(
             "hydrator_lies", "Claims repeated after they were found false.", ["site"], registry=registry
+        )
+        self._missed = Counter(
+            "hydrator_missed_datasets",
+            "Datasets that jobs did not find, by the site they say.",
+            ["site"],
+            registry=registry,
         )
         self._audited = Counter(
             "hydrator_audited_facts",
@@ -243,10 +251,17 @@ class Metrics:
         for verdict, count in verdicts.items():
             self._audited.labels(asked.catalogue, asked.by, verdict).inc(count)
 
+    def missed(self, misses: Iterable[Miss]) -> None:
+        """What jobs report anew; a job's owner writes what he likes, so it makes no new series."""
+        for miss in misses:
+            known = miss.site if miss.site in self._sites else "unknown"
+            self._missed.labels(known).inc()
+
     def _record_audit(self, report: Report) -> None:
         audit = report.thought.state.audit
         for gauge in (self._trust, self._audit_last, self._corrected):
             gauge.clear()
+        self._sites = frozenset(report.thought.ads)
         for site in report.thought.ads:
             self._trust.labels(site).set(audit.trust.get(site, 1.0))
             self._corrected.labels(site).set(audit.false_claims(site))

@@ -13,7 +13,7 @@ from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
 from adapters.file import FileCatalogue
 from adapters.probe import CommandProbe, ProbeSettings
-from adapters.schedds import ScheddQueues
+from adapters.schedds import ScheddMisses, ScheddQueues
 from adapters.web import Board, WebPublisher
 
 from .ads import Budget
@@ -30,7 +30,7 @@ from .orders import Orders
 from .paths import local_paths
 from .plan import Policy
 from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
-from .ports import Auditor, Catalogue, Clock, Door, Probe, Queues
+from .ports import Auditor, Catalogue, Clock, Door, Misses, Probe, Queues
 from .private import Privacy, Veil
 from .redact import Redactor
 from .register import FILE_NAME, Register, read_key
@@ -62,6 +62,7 @@ class Parts:
     board: Board | None
     register: Register | None = None
     auditing: Auditing | None = None
+    misses: Misses | None = None
 
     def cycle(self, state: State, store: Store | None, clock: Clock, orders: Orders | None = None) -> Cycle:
         if not self.catalogues:  # such a configuration is for hosts that only submit
@@ -83,6 +84,8 @@ class Parts:
             catalogue.close()
         if self.auditing:
             self.auditing.close()
+        if self.misses:
+            self.misses.close()
         if self.client:
             self.client.close()
 
@@ -156,6 +159,9 @@ def assemble(
         board=board,
         register=register,
         auditing=audited,
+        misses=ScheddMisses(condor_client(settings), clock)
+        if audited and settings.demand.ask_schedds and settings.audit.misses_seconds
+        else None,
     )
 
 

@@ -60,6 +60,8 @@ OF_A_SLOT = (
 )
 RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
 """What a partitionable slot hands out; ``TotalSlot…`` is what it has when nothing of it is in use."""
+MISSES = "ChirpDataLocalityMisses"
+MISSES_AT_MOST = 1000
 JOB_GROUPS_AT_MOST = 20
 TELLING_OF_A_KIND = ("JobStatus", "AutoClusterId", "RequiredDatasets", "DataLocalityMaxAge")
 """What tells kinds of jobs of a cluster apart, with their requirements."""
@@ -204,6 +206,14 @@ class Pool:
                 "denied", f"it did not let us edit {len(refused)} of {len(jobs)} jobs ({refused[0]} first)"
             )
         return len(jobs)
+
+    def reported_misses(self, schedd: str, since: int) -> list[list[str]]:
+        """MISSES of jobs in the queue, and of those that ended after *since* (Unix s), the history's end."""
+        queue = self._schedd(schedd)
+        which = f"{MISSES} isnt undefined"
+        ads = list(queue.query(which, [MISSES]))
+        ads += queue.history(which, [MISSES], MISSES_AT_MOST, since=f"EnteredCurrentStatus < {since}")
+        return [self._strings(ad, MISSES) for ad in ads[:MISSES_AT_MOST]]
 
     # why a job does not match
 
@@ -433,6 +443,13 @@ class Pool:
                 if items and all(isinstance(item, str) for item in items):
                     return tuple(items)
         return (f"RequiredDatasets = {unparsed(ad, 'RequiredDatasets')}",)
+
+    def _strings(self, ad: Any, attribute: str) -> list[str]:
+        """The strings in a list; a job's owner may have written anything there."""
+        with suppress(Exception):
+            value = ad.eval(attribute)
+            return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+        return []
 
     def _plain(self, ad: Any, attributes: Sequence[str]) -> Ad:
         return {attribute: self._scalar(ad, attribute) for attribute in attributes}

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self
@@ -344,6 +344,15 @@ class CondorClient:
         """
         rows = self._list("queued_datasets", f"schedd {schedd}", READ, schedd=schedd)
         return [(tuple(datasets), jobs) for datasets, jobs in rows]
+
+    def reported_misses(self, schedd: str, since: datetime) -> list[list[str]]:
+        """By job, what it did not find where it ran (ChirpDataLocalityMisses).
+
+        Of jobs that are in the queue of *schedd*, and of those that left it after *since*; 1000 at most.
+        """
+        seconds = int(since.timestamp())
+        found = self._list("reported_misses", f"schedd {schedd}", READ, schedd=schedd, since=seconds)
+        return [list(texts) for texts in found]
 
     def release(self, schedd: str | None, constraint: str = "true") -> int:
         """Let queued jobs that our transform tied to their data go anywhere; answers how many.

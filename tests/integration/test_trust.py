@@ -1,0 +1,125 @@
+"""A site whose catalogue lies loses trust in its slots, and what it lied about is corrected: all real."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+import httpx
+import pytest
+
+from testbed.demo import BRISK, RucioHoldings
+from testbed.installation import Installation
+from testbed.pool import Pool
+
+pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(300)]
+
+SCOPES = (f"trust-{n}" for n in itertools.count())
+DATASETS = 8
+
+
+class Believed(RucioHoldings):
+    """A server whose cheap rows are believed for a day once they were counted."""
+
+    def section(self) -> str:
+        return super().section() + "verify_minutes = 1440\n"
+
+    def put(self, did: str, states: Mapping[str, str]) -> None:
+        """Leave nothing without a rule: such copies have no cheap row, so each poll counts the dataset."""
+        super().put(did, states)
+        self._server.seed(("remove", {"did": did, "rse": self._origin}), ("abacus", {}))
+
+    def spoil(self, did: str, site: str) -> None:
+        """Let a file go bad; Rucio does not recount the dataset, so its row still says complete."""
+        self._server.do("go_bad", did=did, rse=self._disks[site], files=1)
+
+    def repair(self, did: str, site: str) -> None:
+        self._server.do("transferred", did=did, rse=self._disks[site])
+
+
+@pytest.fixture(scope="module")
+def installed(htcondor_release, rucio_server) -> Iterator[Installation]:
+    with Pool.start(htcondor_release) as pool:
+        sites = [site.name for site in pool.sites]
+        holdings = Believed(rucio_server, pool.home, sites, scope=next(SCOPES))
+        audit = "[audit]\ncalls_per_second = 2\nmisses_seconds = 1\n"
+        with Installation(pool, holdings, extra=BRISK, settings=audit) as installation:
+            yield installation
+
+
+@pytest.fixture(scope="module")
+def dids(installed) -> list[str]:
+    """Datasets that are complete in the UK and in AU, and wanted."""
+    names = [f"{installed.catalogue.scope}:D{n}" for n in range(DATASETS)]
+    for did in names:
+        installed.catalogue.put(did, {"UK": "available", "AU": "available"})
+    installed.submit(names)
+    for site in ("UK", "AU"):
+        installed.pool.wait(
+            lambda site=site: installed.states_at(site) == dict.fromkeys(names, "AVAILABLE"),
+            60,
+            f"{site} to say it has all",
+        )
+    return names
+
+
+def trust_at(installed: Installation, site: str) -> float | None:
+    slots = installed.pool.slots(
+        "DataLocalityTrust", constraint=f'PartitionableSlot && GLIDEIN_Site == "{site}"'
+    )
+    return slots[0].get("DataLocalityTrust") if slots else None
+
+
+def metric(installed: Installation, line: str) -> float:
+    text = httpx.get(f"{installed.url}/metrics", trust_env=False).text
+    found = re.search(rf"^{re.escape(line)} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def test_a_lie_of_the_catalogue_is_found_corrected_and_told_and_a_repair_is_noticed(installed, dids):
+    uk, lied_about = installed.catalogue, dids[3]
+    assert trust_at(installed, "UK") == 1.0
+
+    uk.spoil(lied_about, "UK")
+    installed.pool.wait(
+        lambda: installed.states_at("UK").get(lied_about) == "PARTIAL", 90, "the spoilt dataset to be seen"
+    )
+    installed.pool.wait(lambda: (trust_at(installed, "UK") or 1) < 1, 60, "the UK to lose trust")
+    assert trust_at(installed, "AU") == 1.0
+    assert installed.states_at("AU")[lied_about] == "AVAILABLE"
+
+    lies = [line for line in map(json.loads, installed.log.splitlines()) if line["event"] == "lie"]
+    assert [(lie["dataset"], lie["site"], lie["by"]) for lie in lies] == [(lied_about, "UK", "file by file")]
+    rows = {row["site"]: row for row in json.loads(installed.run("sites", "--json").stdout)}
+    assert rows["UK"]["trust"] < 1
+    assert rows["UK"]["corrected"] == 1
+    assert rows["AU"]["false"] == 0
+    assert "UK: trust 0." in installed.run("status").stdout
+    findings = json.loads(installed.run("check", "--json", check=False).stdout)
+    assert any(f["subject"] == "site UK" and f["seen"].startswith("trust 0.") for f in findings)
+    assert metric(installed, 'hydrator_site_trust{site="UK"}') < 1
+    assert metric(installed, 'hydrator_lies_total{site="UK"}') == 1
+
+    uk.repair(lied_about, "UK")
+    installed.pool.wait(
+        lambda: installed.states_at("UK")[lied_about] == "AVAILABLE", 90, "the repair to be noticed"
+    )
+    installed.stop_daemon()
+    installed.start_daemon()
+    rows = {row["site"]: row for row in json.loads(installed.run("sites", "--json").stdout)}
+    assert rows["UK"]["trust"] < 1  # the lie still counts, for a day
+
+
+def test_what_jobs_missed_is_heard_of_from_the_queue_and_from_the_history(installed, dids):
+    before = metric(installed, 'hydrator_missed_datasets_total{site="UK"}')
+    missed = '+ChirpDataLocalityMisses = {"1795000000 %s UK"}'
+    waits = installed.submit([f"{installed.catalogue.scope}:nowhere"], mode="require", more=missed % dids[1])
+    ends = installed.submit([dids[2]], more=missed % dids[2])
+    assert installed.ran_at(ends) != []
+    installed.pool.wait(
+        lambda: metric(installed, 'hydrator_missed_datasets_total{site="UK"}') >= before + 2,
+        60,
+        "both misses to be heard of",
+    )
+    assert trust_at(installed, "AU") == 1.0  # what a job says is looked into; it is no verdict
+    installed.pool.run("condor_rm", str(waits))

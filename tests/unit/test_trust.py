@@ -1,0 +1,83 @@
+"""Trust as it is shown; and how soon a site that lies is found, by the real rota and the real audit."""
+
+import pytest
+
+from adapters.schedds import OVERLAP, ScheddMisses
+from benchmarks.trust import GOAL_SECONDS, Case, seconds_until_found
+from hydrator.audit import Audit, By, Claim, Correction, Tally
+from hydrator.errors import PoolError
+from hydrator.model import Unseen
+from hydrator.trust import distrust, trust_cell, trust_row
+from tests.factories import CAM, HOUR, L1, MINUTE, NOON, OSO, RAL
+
+LIED = Audit(
+    {CAM: Tally({1: (97, 3)}, 0.97, NOON), RAL: Tally({1: (5, 0)}, 1.0, NOON)},
+    {(Claim("rucio", L1, CAM), By.FILES): Correction(NOON, NOON)},
+)
+
+
+def test_a_site_is_shown_with_what_was_found_there():
+    row = trust_row(LIED, CAM)
+    assert {key: row[key] for key in ("trust", "audited", "false", "corrected")} == {
+        "trust": 0.97,
+        "audited": 100,
+        "false": 3,
+        "corrected": 1,
+    }
+    assert trust_cell(row) == "0.97 (100 audited)"
+    assert trust_cell(trust_row(LIED, OSO)) == "not audited"
+
+
+def test_only_sites_below_the_bound_are_told_of():
+    assert dict(distrust(LIED, 1.0)) == {
+        CAM: "trust 0.97: 3 of 100 audited facts were false, 1 dataset corrected now"
+    }
+    assert dict(distrust(LIED, 0.9)) == {}
+
+
+@pytest.mark.parametrize("per_site", [500, 2000, 10_000])
+def test_one_lie_in_a_hundred_is_found_within_a_quarter_of_an_hour(per_site):
+    taken = sorted(seconds_until_found(Case(1, per_site), seed) for seed in range(20))
+    assert taken[18] <= GOAL_SECONDS  # 95 %
+
+
+def test_with_a_call_for_three_sites_the_goal_holds_for_more_of_them():
+    taken = sorted(seconds_until_found(Case(6, 500, calls_per_second=2), seed) for seed in range(20))
+    assert taken[18] <= GOAL_SECONDS
+
+
+def test_what_jobs_miss_helps_to_find_it():
+    def median(jobs: int) -> int:
+        case = Case(20, 500, jobs_per_hour=jobs)
+        return sorted(seconds_until_found(case, seed) for seed in range(15))[7]
+
+    assert median(1200) < median(0)
+
+
+class Schedds:
+    """A client of schedds, one of which may be down."""
+
+    def __init__(self):
+        self.asked, self.down = [], set()
+
+    def schedds(self):
+        return [{"Name": "ap1"}, {"Name": "ap2"}]
+
+    def reported_misses(self, schedd, since):
+        self.asked.append((schedd, since))
+        if schedd in self.down:
+            raise PoolError(schedd, "down")
+        return [[f"1 {L1} {CAM}"]]
+
+
+def test_each_schedd_is_asked_for_what_ended_since_it_last_answered():
+    client, now = Schedds(), [NOON]
+    misses = ScheddMisses(client, lambda: now[0])
+    client.down = {"ap2"}
+    answers = misses.reported()
+    assert answers["ap1"] == [[f"1 {L1} {CAM}"]]
+    assert answers["ap2"] == Unseen("down")
+    now[0] += MINUTE
+    client.asked.clear()
+    misses.reported()
+    assert client.asked == [("ap1", NOON - OVERLAP), ("ap2", NOON - HOUR - OVERLAP)]
