@@ -138,10 +138,10 @@ class VeiledProbe:
         """As :meth:`hydrator.ports.Probe.looks_at`."""
         return self._inner.looks_at(catalogue, site)
 
-    def look(self, did: Did, site: Site) -> bool | None:
+    def look(self, catalogue: str, did: Did, site: Site) -> bool | None:
         """As :meth:`hydrator.ports.Probe.look`; None for a name that stands for nothing we know."""
         plain = self._register.plain(did) if is_opaque(did) else did
-        return None if plain is None or is_masked(plain) else self._inner.look(plain, site)
+        return None if plain is None or is_masked(plain) else self._inner.look(catalogue, plain, site)
 
 
 def _plain(did: Did, register: Register, catalogue: str) -> Did:

@@ -35,8 +35,7 @@ from .private import Privacy, Veil
 from .redact import Redactor
 from .register import FILE_NAME, Register, read_key
 from .store import State, Store
-from .veiled import VeiledCatalogue, VeiledQueues
-from .veiled_audit import VeiledAuditor
+from .veiled import VeiledAuditor, VeiledCatalogue, VeiledProbe, VeiledQueues
 
 if TYPE_CHECKING:
     from adapters.rucio import RucioSettings
@@ -169,7 +168,9 @@ def _auditing(settings: Settings, clock: Clock, register: Register | None) -> Au
     """The audit, on connections of its own."""
     plain = {source.name: _auditor(source, settings, clock) for source in settings.catalogue}
     auditors = {name: VeiledAuditor(one, register) if register else one for name, one in plain.items()}
-    return Auditing(auditors, _probe(settings), clock, seed=unix(clock()))
+    probe = _probe(settings)
+    veiled = VeiledProbe(probe, register) if probe and register else probe
+    return Auditing(auditors, veiled, clock, seed=unix(clock()))
 
 
 def _auditor(source: FileSource | RucioSource, settings: Settings, clock: Clock) -> Auditor:

@@ -214,7 +214,7 @@ class Asked:
     def looks_at(self, catalogue, site):
         return site == CAM
 
-    def look(self, did, site):
+    def look(self, catalogue, did, site):
         self.did = did
         return True
 
@@ -242,9 +242,9 @@ def test_an_auditor_verifies_the_dataset_behind_the_name(register):
 def test_a_probe_looks_for_the_dataset_behind_the_name(register):
     inner = Asked()
     probe = VeiledProbe(inner, register)
-    assert probe.look(NAME, CAM) is None
+    assert probe.look("rucio", NAME, CAM) is None
     register.exchange([CANARY])
-    assert probe.look(NAME, CAM) is True
+    assert probe.look("rucio", NAME, CAM) is True
     assert inner.did == CANARY
     assert probe.looks_at("rucio", CAM)
     assert not probe.looks_at("rucio", RAL)
