@@ -13,6 +13,7 @@ from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -31,7 +32,16 @@ def _no_newline(text: str) -> str:
     return text
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches *host*, an address or a name."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 SiteName = Annotated[str, AfterValidator(_no_newline)]
+Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
 
 _SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
 _NO_SECRETS = "a secret never stands here: put it into a file that only we may read, and name that as {}_file"
@@ -128,7 +138,78 @@ class RucioSource(_Section):
         return self
 
 
-Source = Annotated[FileSource | RucioSource, Field(discriminator="type")]
+class _Service(_Section):
+    """A service of SKA's: where it is, and how we get a token for it."""
+
+    token_url: Url | None = Field(None, description="of the identity provider, for client credentials")
+    client_id: str | None = None
+    client_secret_file: Path | None = None
+    token_file: Path | None = Field(None, description="a token that somebody renews; wins over these three")
+    ca_cert: Path | None = Field(None, description="who signed its certificate")
+    timeout_seconds: Seconds = Field(15, description="for one read of a socket")
+    calls_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
+        20, description="that we make at most; 429 and 503 slow us down further"
+    )
+
+    def _whole(self, url: str) -> None:
+        client = (self.token_url, self.client_id, self.client_secret_file)
+        if not self.token_file and any(client) and not all(client):
+            raise ValueError("token_url, client_id and client_secret_file belong together: give all three")
+        for address in (url, self.token_url):
+            parts = urlsplit(address or "")
+            if address and parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+                raise ValueError(f"our token would travel in clear to {address}: use https")
+
+
+class DmapiSource(_Service):
+    """SKA's data management API; docs/catalogue-dmapi.md says what of it is inferred."""
+
+    type: Literal["dmapi"]
+    name: Name = "dmapi"
+    url: Url
+    audience: str = "data-management-api"
+    scope: str = "openid profile data-management-api-service"
+    deadline_seconds: Seconds = Field(
+        120, description="for a whole poll; what is not answered by then is unseen"
+    )
+    parallel: Annotated[int, Field(ge=1, le=64)] = Field(8, description="questions at a time")
+    limit: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
+        100_000, description="sent with each question; an answer that reaches it counts as cut"
+    )
+    count_files: bool = Field(True, description="ask for metadata, to count a dataset's files")
+    bare_location: Literal["partial", "complete", "unseen"] = Field(
+        "partial", description="what a location is whose files cannot be counted"
+    )
+    list_path: Annotated[str, Field(pattern=r"^(/[^\s?#]*\{namespace\}[^\s?#]*)?$")] = Field(
+        "", description="where a namespace is listed: inferred, so not asked unless it is set"
+    )
+    storage_sites: dict[str, SiteName | list[SiteName]] = Field(
+        default_factory=dict,
+        description="RSE or storage area id = site or sites; wins over Site Capabilities",
+    )
+
+    @model_validator(mode="after")
+    def _credentials(self) -> Self:
+        self._whole(self.url)
+        return self
+
+
+class SiteCapabilitiesSettings(_Service):
+    """SKA's Site Capabilities: which storage is at which sites, and their downtimes."""
+
+    url: Url | None = None
+    audience: str = "site-capabilities-api"
+    scope: str = "openid profile site-capabilities-api-service"
+    refresh_minutes: Annotated[float, Field(gt=0, le=1440)] = Field(10, description="how often it is asked")
+
+    @model_validator(mode="after")
+    def _credentials(self) -> Self:
+        if self.url:
+            self._whole(self.url)
+        return self
+
+
+Source = Annotated[FileSource | RucioSource | DmapiSource, Field(discriminator="type")]
 
 
 class DemandSettings(_Section):
@@ -268,14 +349,6 @@ class FileOutlet(_Section):
     directory: Path = Path("/var/lib/classad-hydrator/ads")
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches *host*, an address or a name."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class HttpOutlet(_Section):
     """The answers to hooks, people and programs."""
 
@@ -410,6 +483,7 @@ class Settings(BaseSettings):
     daemon: Daemon = Daemon()
     htcondor: HTCondor = HTCondor()
     catalogue: list[Source] = Field(default_factory=list)
+    site_capabilities: SiteCapabilitiesSettings = SiteCapabilitiesSettings()
     demand: DemandSettings = DemandSettings()
     jobs: JobsSettings = JobsSettings()
     submit: SubmitSettings = SubmitSettings()
@@ -509,7 +583,10 @@ def _problem(detail: ErrorDetails) -> str:
 def _nearest(place: list[str | int]) -> str:
     model: Any = Settings
     if place[0] == "catalogue":
-        model, place = {"file": FileSource, "rucio": RucioSource}.get(str(place[2])), place[3:]
+        model, place = (
+            {"file": FileSource, "rucio": RucioSource, "dmapi": DmapiSource}.get(str(place[2])),
+            place[3:],
+        )
     for part in place[:-1]:
         if isinstance(part, str) and isinstance(model, type) and issubclass(model, BaseModel):
             field = model.model_fields.get(part)

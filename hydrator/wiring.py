@@ -8,24 +8,29 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from adapters._http import Limits as WebLimits
+from adapters._http import Server
+from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
 from adapters.adfile import AdFilePublisher
 from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
+from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.file import FileCatalogue
 from adapters.probe import CommandProbe, ProbeSettings
 from adapters.schedds import ScheddMisses, ScheddQueues
+from adapters.site_capabilities import SiteCapabilities
 from adapters.web import Board, WebPublisher
 
 from .ads import Budget
 from .auditing import Auditing
 from .breaker import Limits
 from .check import Examined
-from .config import FileSource, RucioSource, Settings
+from .config import DmapiSource, FileSource, RucioSource, Settings, SiteCapabilitiesSettings
 from .cycle import Cycle, Outlet, Rules
 from .errors import ConfigError, PoolError, StateError
 from .exchange import Exchanging
 from .keeping import examine_secrets
-from .model import Did, Site, parse_did, unix
+from .model import Did, ReplicaState, Site, parse_did, unix
 from .orders import Orders
 from .paths import local_paths
 from .plan import Policy
@@ -166,7 +171,11 @@ def assemble(
 
 def _auditing(settings: Settings, clock: Clock, register: Register | None) -> Auditing:
     """The audit, on connections of its own."""
-    plain = {source.name: _auditor(source, settings, clock) for source in settings.catalogue}
+    plain = {
+        source.name: _auditor(source, settings, clock)
+        for source in settings.catalogue
+        if not isinstance(source, DmapiSource)  # it has one answer, and no second way to it
+    }
     auditors = {name: VeiledAuditor(one, register) if register else one for name, one in plain.items()}
     probe = _probe(settings)
     veiled = VeiledProbe(probe, register) if probe and register else probe
@@ -242,7 +251,9 @@ def redactor(settings: Settings) -> Redactor:
     """
     files = [settings.private.key_file, *settings.private.old_key_files, settings.submit.token_file]
     for source in settings.catalogue:
-        files += [getattr(source, name, None) for name in ("password_file", "token_file")]
+        names = ("password_file", "token_file", "client_secret_file")
+        files += [getattr(source, name, None) for name in names]
+    files += [settings.site_capabilities.token_file, settings.site_capabilities.client_secret_file]
     secrets = []
     for file in filter(None, files):
         with contextlib.suppress(OSError):
@@ -357,10 +368,65 @@ def _catalogues(settings: Settings, clock: Clock) -> tuple[Catalogue, ...]:
     return tuple(found)
 
 
-def _catalogue(source: FileSource | RucioSource, settings: Settings, clock: Clock) -> Catalogue:
+def _catalogue(source: FileSource | RucioSource | DmapiSource, settings: Settings, clock: Clock) -> Catalogue:
     if isinstance(source, FileSource):
         return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
+    if isinstance(source, DmapiSource):
+        return _dmapi(source, settings, clock)
     return _rucio(source, settings, clock)
+
+
+def _dmapi(source: DmapiSource, settings: Settings, clock: Clock) -> Catalogue:
+    storage_sites = {
+        key: (sites,) if isinstance(sites, str) else tuple(sites)
+        for key, sites in source.storage_sites.items()
+    }
+    bare = {"partial": ReplicaState.PARTIAL, "complete": ReplicaState.COMPLETE, "unseen": None}
+    known = DmapiSettings(
+        source.name,
+        storage_sites=storage_sites,
+        bare_location=bare[source.bare_location],
+        count_files=source.count_files,
+        limit=source.limit,
+        parallel=source.parallel,
+        deadline=timedelta(seconds=source.deadline_seconds),
+        list_path=source.list_path,
+    )
+    server = _server(source.name, source.url, source, clock)
+    return DmapiCatalogue(known, server, clock, capabilities=site_capabilities(source.name, settings, clock))
+
+
+def site_capabilities(name: str, settings: Settings, clock: Clock) -> SiteCapabilities | None:
+    """SKA's Site Capabilities on behalf of the catalogue *name*; None where none is configured.
+
+    Raises:
+        ConfigError: a file that it needs cannot be read.
+    """
+    chosen = settings.site_capabilities
+    if not chosen.url:
+        return None
+    refresh = timedelta(minutes=chosen.refresh_minutes)
+    return SiteCapabilities(_server(name, chosen.url, chosen, clock), refresh)
+
+
+def _server(name: str, url: str, source: DmapiSource | SiteCapabilitiesSettings, clock: Clock) -> Server:
+    limits = WebLimits(
+        timeout=timedelta(seconds=source.timeout_seconds), calls_per_second=source.calls_per_second
+    )
+    bearer: TokenFile | ClientCredentials | None = None
+    if source.token_file:
+        bearer = TokenFile(name, source.token_file)
+    elif source.token_url and source.client_id and source.client_secret_file:
+        who = ClientSettings(
+            source.token_url,
+            source.client_id,
+            source.client_secret_file,
+            source.audience,
+            source.scope,
+            source.ca_cert,
+        )
+        bearer = ClientCredentials(name, who, clock, limits=limits)
+    return Server(name, url, bearer=bearer, limits=limits, ca_cert=source.ca_cert)
 
 
 def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from hydrator.config import FileSource, RucioSource, Settings, load
+from hydrator.config import DmapiSource, FileSource, RucioSource, Settings, load
 from hydrator.errors import ConfigError
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
@@ -360,7 +360,11 @@ def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner = field.annotation
         if name == "catalogue":
-            yield from (f"catalogue.{key}" for source in (FileSource, RucioSource) for key in _keys(source))
+            yield from (
+                f"catalogue.{key}"
+                for source in (FileSource, RucioSource, DmapiSource)
+                for key in _keys(source)
+            )
         elif isinstance(inner, type) and issubclass(inner, BaseModel):
             yield from _keys(inner, f"{prefix}{name}.")
         else:
@@ -390,7 +394,7 @@ def test_the_example_shows_defaults_and_nothing_else(loaded):
 def test_every_commented_out_option_of_the_example_is_a_real_one(loaded):
     text = _uncommented(EXAMPLE.read_text())
     settings = loaded(text)
-    assert [source.name for source in settings.catalogue] == ["embedded", "rucio"]
+    assert [source.name for source in settings.catalogue] == ["embedded", "rucio", "dmapi"]
     rucio = settings.catalogue[1]
     assert isinstance(rucio, RucioSource)
     assert rucio.rse_sites == {"UKSRC_RAL_XRD": "UKSRC"}

@@ -1,0 +1,305 @@
+"""A Catalogue on SKA's data management API (DMAPI): where the files of a dataset are.
+
+DMAPI knows locations and not completeness: it has no sizes, no states, and
+shows nothing of what is moving. Where Rucio's columns say how many files a closed dataset
+has, its files are counted at each place: all is COMPLETE, fewer PARTIAL. Where they do not,
+``bare_location`` says what a location stands for. One question a DID, several at a time.
+docs/catalogue-dmapi.md says what was recorded of the service and what is inferred.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from urllib.parse import quote
+
+from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey, Unseen
+from hydrator.ports import Clock
+
+from ._dmapi_rows import BadAnswer, Location, Size, is_absent, listed, locations, namespaces, size
+from ._http import Answer, Server
+from ._names import by_lower_case, matching, twins
+from .site_capabilities import Areas, SiteCapabilities
+
+
+@dataclass(frozen=True, slots=True)
+class DmapiSettings:
+    """How one DMAPI is read.
+
+    Args:
+        name: the catalogue's.
+        storage_sites: by storage element or area id, its sites; wins over Site Capabilities.
+        bare_location: what a location is whose files cannot be counted; None: nothing is
+            said of such a site, which counts as not looked at.
+        count_files: ask for metadata to count files.
+        limit: sent with every question; an answer that reaches it was cut.
+        parallel, deadline: how many questions at a time, and for how long in one poll.
+        size_every: how long the size of a closed dataset is believed.
+        list_path: where a namespace is listed; inferred, so empty (never asked) unless configured.
+        twins_every: how often to look there for DIDs that differ in letter case only.
+    """
+
+    name: str
+    storage_sites: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    bare_location: ReplicaState | None = ReplicaState.PARTIAL
+    count_files: bool = True
+    limit: int = 100_000
+    parallel: int = 8
+    deadline: timedelta = timedelta(seconds=120)
+    size_every: timedelta = timedelta(hours=1)
+    list_path: str = ""
+    twins_every: timedelta = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Poll:
+    """One poll: when it began, what is at which site, and when it must end (monotonic)."""
+
+    at: datetime
+    areas: Areas
+    until: float
+    unmapped: set[str] = field(default_factory=set)
+
+
+class DmapiCatalogue:
+    """A DMAPI server as a Catalogue; *capabilities* is where storage areas and downtimes come from."""
+
+    def __init__(
+        self,
+        settings: DmapiSettings,
+        server: Server,
+        clock: Clock,
+        *,
+        capabilities: SiteCapabilities | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._server = server
+        self._clock = clock
+        self._capabilities = capabilities
+        self._monotonic = monotonic
+        self._sizes: dict[Did, tuple[datetime, Size]] = {}
+        self._order: dict[Did, int] = {}
+        self._polls = 0
+        self._listed: tuple[datetime, Mapping[str, frozenset[Did]]] | None = None
+        self._one_at_a_time = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self._settings.name
+
+    def close(self) -> None:
+        """Let go of connections and of tokens."""
+        self._server.close()
+        if self._capabilities:
+            self._capabilities.close()
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """Say where each of *dids* is; see ``Catalogue.read``.
+
+        Raises:
+            CatalogueError: it could not answer, or for none of *dids*.
+        """
+        with self._one_at_a_time:
+            at = self._clock()
+            areas = self._capabilities.areas(at) if self._capabilities else Areas()
+            poll = _Poll(at, areas, self._monotonic() + self._settings.deadline.total_seconds())
+            self._namespaces()
+            readings, errors = self._readings(poll, dids)
+            if dids and dids <= errors.keys():
+                raise errors[min(dids)]
+            self._sizes = {did: known for did, known in self._sizes.items() if did in dids}
+            readings = self._with_twins(readings, at)
+        configured = {Site(site) for sites in self._settings.storage_sites.values() for site in sites}
+        return Survey(
+            catalogue=self.name,
+            at=at,
+            sites=areas.sites | configured,
+            readings=readings,
+            unmapped=frozenset(poll.unmapped),
+        )
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """All datasets whose DIDs match; see ``Catalogue.find``.
+
+        Raises:
+            CatalogueError: they could not all be listed, or no ``list_path`` is configured.
+        """
+        if not patterns:
+            return frozenset()
+        with self._one_at_a_time:
+            return matching(self._all(), patterns)
+
+    def _readings(
+        self, poll: _Poll, dids: AbstractSet[Did]
+    ) -> tuple[dict[Did, Reading], dict[Did, CatalogueError]]:
+        """Ask for each, those first that were not answered for longest."""
+        self._polls += 1
+        self._order = {did: self._order.get(did, 0) for did in dids}
+        errors: dict[Did, CatalogueError] = {}
+
+        def asked(did: Did) -> Reading:
+            if self._monotonic() > poll.until:
+                errors[did] = CatalogueUnreachable(self.name, "there was no time left in this poll")
+                return Unseen(errors[did].reason)
+            try:
+                seen = self._reading(poll, did)
+            except CatalogueError as error:
+                errors[did] = error
+                return Unseen(error.reason)
+            self._order[did] = self._polls
+            return seen
+
+        order = sorted(dids, key=lambda did: (self._order[did], did))
+        with ThreadPoolExecutor(self._settings.parallel, thread_name_prefix=self.name) as pool:
+            return dict(sorted(zip(order, pool.map(asked, order), strict=True))), errors
+
+    def _reading(self, poll: _Poll, did: Did) -> Reading:
+        path = self._path(did)
+        answer = self._server.get(f"/data/locate/{path}", {"sort": "random", "limit": self._settings.limit})
+        if answer.status == 404:
+            self._absent(did, answer)
+            return Seen(poll.at)
+        try:
+            found, longest = locations(answer.body)
+        except BadAnswer as wrong:
+            raise CatalogueGarbled(self.name, str(wrong)) from None
+        self._whole(answer, longest, f"the locations of {did}")
+        known = self._size(poll, did) if any(each.is_dataset is not False for each in found) else None
+        return self._judged(poll, did, found, known)
+
+    def _judged(self, poll: _Poll, did: Did, found: tuple[Location, ...], known: Size | None) -> Seen:
+        replicas: list[Replica] = []
+        blind: set[Site] = set()
+        for location in found:
+            sites, closed = self._sites(poll, location)
+            if not sites:
+                poll.unmapped.add(location.storage)
+            state, fraction = self._state(did, location, known)
+            if closed:  # its files stand there still, and no job can read them
+                state, fraction = ReplicaState.STUCK, 0.0
+            if state is None:
+                blind |= sites
+                continue
+            replicas += [Replica(did, site, state, fraction, location.storage) for site in sorted(sites)]
+        return Seen(
+            poll.at,
+            tuple(each for each in replicas if each.site not in blind),
+            known.bytes_total if known else None,
+            frozenset(blind),
+        )
+
+    def _state(
+        self, did: Did, location: Location, known: Size | None
+    ) -> tuple[ReplicaState | None, float | None]:
+        """What one location is: counted, where the number of files is known and settled."""
+        if location.is_dataset is False or (known and known.kind == "FILE"):
+            return ReplicaState.COMPLETE, 1.0
+        if known is None or known.files is None or not known.settled:
+            return self._settings.bare_location, None
+        if len(location.files) > known.files:
+            raise CatalogueGarbled(
+                self.name,
+                f"{did} has {known.files} files, and {len(location.files)} of them are at {location.storage}",
+            )
+        fraction = len(location.files) / known.files
+        return (ReplicaState.COMPLETE if fraction == 1.0 else ReplicaState.PARTIAL), fraction
+
+    def _sites(self, poll: _Poll, location: Location) -> tuple[frozenset[Site], str]:
+        """The sites that read a location, and why it is closed, if it is."""
+        area = poll.areas.by_id.get(location.area or "")
+        alike = (area,) if area else poll.areas.named(location.storage)
+        reasons = [each.closed(poll.at) for each in alike]
+        closed = reasons[0] if reasons and all(reasons) else ""
+        for key in (location.area, location.storage):
+            if key and key in self._settings.storage_sites:
+                return frozenset(Site(site) for site in self._settings.storage_sites[key]), closed
+        return frozenset(site for each in alike for site in each.sites), closed
+
+    def _size(self, poll: _Poll, did: Did) -> Size | None:
+        """How many files *did* has; None where we are not to ask. Of what is closed the answer is kept."""
+        if not self._settings.count_files:
+            return None
+        known = self._sizes.get(did)
+        if known and known[1].settled and poll.at - known[0] < self._settings.size_every:
+            return known[1]
+        answer = self._server.get(f"/metadata/{self._path(did)}", {"plugin": "DID_COLUMN"})
+        if answer.status == 404:
+            reason = (
+                f"it has locations and no metadata (count_files = false asks for none): {answer.words[:120]}"
+            )
+            raise CatalogueGarbled(self.name, reason)
+        try:
+            found = size(answer.body)
+        except BadAnswer as wrong:
+            raise CatalogueGarbled(self.name, str(wrong)) from None
+        self._sizes[did] = poll.at, found
+        return found
+
+    def _with_twins(self, readings: dict[Did, Reading], at: datetime) -> dict[Did, Reading]:
+        """The same, with the DIDs that differ in letter case only, where they can be listed."""
+        if not self._settings.list_path or not readings:
+            return readings
+        if self._listed is None or not timedelta(0) <= at - self._listed[0] < self._settings.twins_every:
+            self._listed = at, by_lower_case(self._all())
+        groups = self._listed[1]
+        return {
+            did: Seen(one.at, one.replicas, one.bytes_total, one.blind, twins(did, groups))
+            if isinstance(one, Seen)
+            else one
+            for did, one in readings.items()
+        }
+
+    def _all(self) -> frozenset[Did]:
+        path = self._settings.list_path
+        if not path:
+            reason = (
+                "where it lists a namespace is not known for sure: set list_path (docs/catalogue-dmapi.md)"
+            )
+            raise CatalogueUnreachable(self.name, reason)
+        found: set[Did] = set()
+        for namespace in self._namespaces():
+            where = path.replace("{namespace}", quote(namespace, safe=""))
+            answer = self._server.get(where, {"limit": self._settings.limit})
+            if answer.status == 404:
+                raise CatalogueGarbled(self.name, f"{where} is not there: is list_path right?")
+            try:
+                dids = set(listed(namespace, answer.body))
+            except BadAnswer as wrong:
+                raise CatalogueGarbled(self.name, str(wrong)) from None
+            self._whole(answer, len(dids), f"the listing of {namespace}")
+            found |= dids
+        return frozenset(found)
+
+    def _namespaces(self) -> tuple[str, ...]:
+        """All namespaces: the one question that is always worth asking, since its answer is never empty."""
+        answer = self._server.get("/data/list")
+        if answer.status == 404:
+            raise CatalogueGarbled(self.name, "/data/list is not there: is url right?")
+        try:
+            return namespaces(answer.body)
+        except BadAnswer as wrong:
+            raise CatalogueGarbled(self.name, str(wrong)) from None
+
+    def _whole(self, answer: Answer, length: int, what: str) -> None:
+        if answer.more or length >= self._settings.limit:
+            raise CatalogueGarbled(
+                self.name, f"{what} were cut: {length} rows, limit = {self._settings.limit}"
+            )
+
+    def _absent(self, did: Did, answer: Answer) -> None:
+        if not is_absent(answer.words):
+            raise CatalogueGarbled(
+                self.name, f"{did}: not found, and not as Rucio says it: {answer.words[:200]}"
+            )
+
+    def _path(self, did: Did) -> str:
+        scope, _, name = did.partition(":")
+        if any(part in {"", ".", ".."} for part in (scope, *name.split("/"))):
+            raise CatalogueGarbled(self.name, "a name with empty or dotted parts cannot stand in a path")
+        return f"{quote(scope, safe='')}/{quote(name, safe='/')}"

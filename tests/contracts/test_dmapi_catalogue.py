@@ -1,0 +1,92 @@
+"""The DMAPI adapter on a stand-in of DMAPI, Site Capabilities and IAM (testbed.dmapi_standin)."""
+
+import itertools
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from adapters._http import Limits, Server
+from adapters._oidc import ClientCredentials, ClientSettings
+from adapters.dmapi import DmapiCatalogue, DmapiSettings
+from adapters.site_capabilities import SiteCapabilities
+from hydrator.model import Replica, ReplicaState
+from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SC_AUDIENCE, SECRET, DmapiStandIn
+from tests.contracts.catalogue import CatalogueContract
+from tests.contracts.scenarios import RECORDS_STATES_ONLY, SCENARIOS
+from tests.factories import NOON
+
+FILES = 4
+FAST = Limits(
+    timeout=timedelta(seconds=5), attempts=2, pause=timedelta(milliseconds=1), calls_per_second=10_000
+)
+
+
+def dmapi(standin: DmapiStandIn, folder, *, capabilities=True, clock=lambda: NOON, limits=FAST, **changes):
+    """A catalogue on *standin*, with a token for each of its services."""
+    secret = folder / "secret"
+    secret.write_text(SECRET + "\n")
+
+    def server(url, audience):
+        who = ClientSettings(standin.token_url, CLIENT, secret, audience, f"openid {audience}-service")
+        return Server(
+            "dmapi", url, bearer=ClientCredentials("dmapi", who, clock, limits=limits), limits=limits
+        )
+
+    settings = replace(DmapiSettings("dmapi", list_path="/data/list/{namespace}"), **changes)
+    source = SiteCapabilities(server(standin.capabilities_url, SC_AUDIENCE)) if capabilities else None
+    return DmapiCatalogue(settings, server(standin.url, DM_AUDIENCE), clock, capabilities=source)
+
+
+@pytest.fixture(scope="module")
+def standin_server():
+    with DmapiStandIn() as standin:
+        yield standin
+
+
+ONLY_LOCATIONS = dict(RECORDS_STATES_ONLY) | {
+    scenario.name: "DMAPI shows what is there, nothing that moves and nothing of tape"
+    for scenario in SCENARIOS
+    if any(state not in {ReplicaState.COMPLETE, ReplicaState.PARTIAL} for _, state, _ in scenario.told or ())
+}
+
+
+class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
+    cannot_happen = ONLY_LOCATIONS
+
+    @pytest.fixture(autouse=True)
+    def _clean(self, standin_server, tmp_path):
+        fresh = DmapiStandIn()
+        for name in ("habits", "held", "namespaces", "nodes", "sites", "storages", "areas", "services"):
+            setattr(standin_server, name, getattr(fresh, name))
+        self.standin, self.folder = standin_server, tmp_path
+
+    def holding(self, *replicas: Replica):
+        elements = itertools.count()
+        at: dict[str, dict[str, int]] = {}
+        for replica in replicas:
+            if replica.state not in {ReplicaState.COMPLETE, ReplicaState.PARTIAL}:
+                pytest.skip(f"DMAPI never says {replica.state}")
+            storage = f"{replica.site}_SE{next(elements)}"
+            self.standin.add_area(replica.site, storage)
+            share = 1.0 if replica.fraction is None else replica.fraction
+            at.setdefault(replica.did, {})[storage] = round(share * FILES)
+        for did, where in at.items():
+            self.standin.put(did, FILES, where)
+        return dmapi(self.standin, self.folder)
+
+    def broken(self):
+        self.standin.habits.status = 503
+        return dmapi(self.standin, self.folder)
+
+    def test_two_storage_elements_of_a_site_both_speak(self):
+        two = self.having(
+            self.at("L1", state=ReplicaState.PARTIAL, fraction=0.5),
+            self.at("L1", state=ReplicaState.PARTIAL, fraction=0.25),
+        )
+        (reading,) = two.read({self.did("L1")}).readings.values()
+        assert sorted(replica.fraction for replica in reading.replicas) == [0.25, 0.5]
+
+    def test_asked_again_it_says_the_same(self):
+        catalogue = self.having(self.at("L1"), self.at("L1", "RAL"), self.at("L2", "RAL"))
+        assert self.states(catalogue, "L1", "L2") == self.states(catalogue, "L1", "L2")
