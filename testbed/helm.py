@@ -99,7 +99,7 @@ def _ask(**question: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _run(program: str, given: str) -> str:
     command = [sys.executable, "-c", program, str(engine())]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=180)
     if done.returncode != 0:
         raise AssertionError(f"the Helm engine ended with {done.returncode}: {done.stderr.strip()[-600:]}")
     return done.stdout

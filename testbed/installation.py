@@ -12,12 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
+from .patience import wait_for
 from .pool import DOMAIN, Pool
 
 HYDRATOR = (sys.executable, "-m", "hydrator.cli")
@@ -264,20 +264,6 @@ port = {self._port}
 def _mortal() -> tuple[str, ...]:
     """A prefix by which a process ends with the thread that started it, where there is such a tool."""
     return ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
-
-
-def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:  # noqa: ANN401
-    """Poll *condition* until it is truthy, and give its value.
-
-    Raises:
-        AssertionError: it did not become so within *seconds*.
-    """
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 def _free_port() -> int:

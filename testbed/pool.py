@@ -36,6 +36,7 @@ import classad2
 from . import debian, keeper
 from .cached import cache_folder
 from .debian import PoolUnavailable
+from .patience import PATIENCE
 
 __all__ = ["DOMAIN", "Pool", "PoolUnavailable", "SiteSpec", "ToolFailed"]
 
@@ -417,12 +418,12 @@ class Pool:
         return found
 
     def wait(self, condition: Callable[[], _T], seconds: float, what: str) -> _T:
-        """Ask until *condition* says something true, and return that.
+        """As :func:`testbed.patience.wait_for`, also past questions that the tools could not ask.
 
         Raises:
-            AssertionError: it did not within *seconds*; names *what* and shows queue and slots.
+            AssertionError: it did not in time, or the pool has ended; names *what* and shows queue and slots.
         """
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while True:
             failure = ""
             try:
@@ -431,7 +432,7 @@ class Pool:
             except (ToolFailed, subprocess.TimeoutExpired) as failed:
                 failure = f"\n{failed}"
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited {seconds:g} s for {what}{failure}\n{self._state()}")
+                raise AssertionError(f"waited {seconds * PATIENCE:g} s for {what}{failure}\n{self._state()}")
             if self._keeper is not None and self._keeper.poll() is not None:
                 raise AssertionError(f"the pool ended while we waited for {what}")
             time.sleep(0.2)
@@ -552,7 +553,7 @@ class Pool:
             ["condor_status"],
         ):
             try:
-                done = self.run(*command, check=False, timeout=20)
+                done = self.run(*command, check=False, timeout=120)
                 parts.append(f"$ {' '.join(command)}\n{done.stdout.strip()}\n{done.stderr.strip()}")
             except (OSError, ToolFailed, subprocess.TimeoutExpired) as failure:
                 parts.append(f"$ {' '.join(command)}: {failure}")

@@ -152,7 +152,7 @@ class RucioServer:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                if httpx.get(f"{self.url}/ping", timeout=10, trust_env=False).status_code == 200:
+                if httpx.get(f"{self.url}/ping", timeout=60, trust_env=False).status_code == 200:
                     return
             except httpx.HTTPError:
                 time.sleep(0.05)

@@ -20,7 +20,7 @@ EXAMPLES = sorted((CHART / "ci").glob("*-values.yaml"))
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 MINIMAL = {"config": '[[catalogue]]\ntype = "file"\npath = "c.toml"\n'}
 
-pytestmark = pytest.mark.timeout(600)  # the first run fetches the engine
+pytestmark = pytest.mark.timeout(900)  # the first run fetches the engine
 
 
 def objects(values: dict, **more) -> dict[str, dict]:

@@ -101,7 +101,7 @@ class Daemon:
             return None
         self._process.send_signal(how)
         try:
-            return self._process.wait(60)
+            return self._process.wait(120)
         finally:
             self._process.kill()
             self._process.wait()
@@ -116,11 +116,11 @@ class Daemon:
 
     def served(self, site: str) -> str | None:
         """The same by HTTP; None when there is none."""
-        answer = httpx.get(f"{self.url}/v1/sites/{site}/ad", trust_env=False, timeout=10)
+        answer = httpx.get(f"{self.url}/v1/sites/{site}/ad", trust_env=False, timeout=120)
         return answer.text if answer.status_code == 200 else None
 
     def metric(self, name: str) -> float:
-        text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=10).text
+        text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=120).text
         return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
     def lists(self, site: str, did: str) -> bool:

@@ -22,7 +22,7 @@ KILLS = chosen(25, 300)
 KILLS_ON_A_POOL = chosen(6, 60)
 DIDS = tuple(f"lofar:L{number}" for number in range(30))
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(chosen(300, 3600))]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(chosen(900, 3600))]
 
 
 class Witness:

@@ -27,7 +27,7 @@ from hydrator.store import State
 from testbed.installation import wait_for
 from testbed.pool import Pool, SiteSpec
 
-pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 
 UK, AU = Site("UK"), Site("AU")
 PINNED, QUEUED, LATER = Did("lofar:pinned"), Did("lofar:queued"), Did("lofar:later")
@@ -229,7 +229,7 @@ def test_a_schedd_that_hangs_costs_one_timeout_and_keeps_its_demand(beside, trou
         begun = time.monotonic()
         goes_on(daemon)
         assert daemon.unasked
-        assert time.monotonic() - begun < 30, "it was waited for without end"
+        assert time.monotonic() - begun < 120, "it was waited for without end"
     finally:
         troubled.kill_daemon("schedd", signal.SIGCONT)
     daemon.settle()

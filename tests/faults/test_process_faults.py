@@ -19,7 +19,7 @@ FULL = {"lofar:L1": dict.fromkeys(SITES, "available")}
 MORE = {**FULL, "lofar:L2": dict.fromkeys(SITES, "available")}
 SECONDS = 30
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from .sources import HttpSource, rucio_settings
 from .test_catalogue_faults import told
 from .watched import CAM, FULL, RAL, Watched
 
-pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FAULTS = (
     *("connection refused", "timeout in mid-poll", "slow drip", "500 in mid-poll", "401 in mid-poll"),

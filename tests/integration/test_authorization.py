@@ -9,7 +9,7 @@ import pytest
 from testbed.installation import HYDRATOR, Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 
-pytestmark = [pytest.mark.pool, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 US = f"hydrator@{DOMAIN}"
 OTHERS = f"condor@{DOMAIN} admin@{DOMAIN} alice@{DOMAIN} bob@{DOMAIN}"

@@ -11,7 +11,7 @@ from benchmarks import soak
 from benchmarks.__main__ import NAMES, main
 from benchmarks.record import update_readme
 
-pytestmark = [pytest.mark.slow, pytest.mark.pool, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.pool, pytest.mark.timeout(900)]
 
 FIELDS = {
     *("name", "date", "command", "quick", "machine", "versions", "load_average", "how", "figures", "raw"),

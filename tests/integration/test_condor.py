@@ -313,7 +313,7 @@ def test_a_collector_that_never_answers_is_an_error_in_time_and_the_next_call_wo
             with pytest.raises(PoolError, match="no answer within 2 s"):
                 client.site_ads()
             assert client.restarts == expected_restarts
-        assert time.monotonic() - began < 40
+        assert time.monotonic() - began < 100
 
 
 def test_of_two_collectors_the_one_that_is_up_gets_the_ads_and_the_one_that_is_down_is_named(

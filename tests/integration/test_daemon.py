@@ -88,7 +88,7 @@ class Running:
 
     def end(self, how: int = signal.SIGTERM) -> int:
         self.process.send_signal(how)
-        return self.process.wait(20)
+        return self.process.wait(120)
 
 
 @pytest.fixture

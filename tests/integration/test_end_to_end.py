@@ -14,7 +14,7 @@ import pytest
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, ToolFailed
 
-pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 QUICK = "[jobs]\nrounding_seconds = 5\nsettle_seconds = 30\n"

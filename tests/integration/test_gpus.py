@@ -14,7 +14,7 @@ import pytest
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 
-pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 MANY = 70_000  # MiB
 SITES = (

@@ -19,7 +19,7 @@ import pytest
 from hydrator import startd_cron as hook
 from testbed.pool import Pool, PoolUnavailable, SiteSpec
 
-pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 DATASETS = 2000
 OLD_FACT = 1_700_000_000
@@ -226,7 +226,7 @@ def advertise(pool: Pool, text: str) -> None:
         env={**os.environ, "CONDOR_CONFIG": str(pool.client_config)},
         text=True,
         check=True,
-        timeout=60,
+        timeout=120,
     )
 
 

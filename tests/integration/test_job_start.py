@@ -20,7 +20,7 @@ from testbed.pool import Pool
 
 BRISK = {"startd": "UPDATE_INTERVAL = 5\n"}  # a 23.9 startd sends its slots at this pace only
 
-pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 SITES = ("UK", "AU", "NL")
 MISS_ATTRIBUTES = ("ChirpDataLocalityMisses", "ChirpDataLocalityMissed", "ChirpDataLocalityMissedUntil")

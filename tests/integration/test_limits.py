@@ -8,7 +8,7 @@ import pytest
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
 
-pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 SUB_BANDS = 244
 

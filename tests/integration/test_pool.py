@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.patience import PATIENCE
 from testbed.pool import Pool, PoolUnavailable, SiteSpec, ToolFailed, sites_from
 
 pytestmark = pytest.mark.pool
@@ -40,7 +41,7 @@ def outside(pool: Pool, identity: str | None, program: str, *arguments: str) -> 
         env={**os.environ, "CONDOR_CONFIG": str(pool.client(identity))},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -82,7 +83,7 @@ def keeper_of(owner: int, home: Path) -> int:
 
 
 def eventually(condition: Callable[[], bool], seconds: float, what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while not condition():
         assert time.monotonic() < deadline, what()
         time.sleep(0.1)
@@ -150,7 +151,7 @@ def test_a_token_limited_to_read_and_daemon_is_enough_to_advertise(pool: Pool):
     config = pool.client("hydrator", ["READ", "DAEMON"])
     arguments = ["UPDATE_AD_GENERIC", "by-limited", '[MyType = "DataLocality"]']
     environment = {**os.environ, "CONDOR_CONFIG": str(config)}
-    subprocess.run([sys.executable, "-c", ADVERTISE, *arguments], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", ADVERTISE, *arguments], env=environment, check=True, timeout=120)
     pool.wait(lambda: "by-limited" in generic(pool), 10, "the ad sent with a limited token")
 
 
@@ -317,12 +318,12 @@ def test_the_command_stops_without_a_trace_on_sigterm(htcondor_release: str):
             "Name",
         ]
         said = subprocess.run(
-            tool, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=60
+            tool, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=120
         )
         assert said.stdout.startswith("slot1@UK@")
         assert facts["collector"].startswith("127.0.0.1:")
         owner.terminate()
-        assert owner.wait(15) == 0
+        assert owner.wait(120) == 0
         assert traces(home) == []
 
 

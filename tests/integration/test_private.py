@@ -19,7 +19,7 @@ import pytest
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import UIDS, Pool, SiteSpec
 
-pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 NAME = "canary-observation.ms"
 CANARY = f"embargo:{NAME}"

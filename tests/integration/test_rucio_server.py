@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from testbed.patience import PATIENCE
 from testbed.rucio import RucioServer
 
 pytestmark = pytest.mark.rucio
@@ -19,9 +20,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds * PATIENCE:g} s: {what}"
         time.sleep(0.05)
 
 
@@ -54,7 +55,7 @@ def test_it_ends_with_whoever_started_it_however_that_ends(rucio_server, tmp_pat
         url = re.search(r"http://127\.0\.0\.1:\d+", up.stdout.readline())[0]
         assert answers(url)
         up.send_signal(how)
-        assert (up.wait(20) == 0) == (how != signal.SIGKILL)
+        assert (up.wait(120) == 0) == (how != signal.SIGKILL)
         until(lambda: not answers(url), 20, "the server ends")
         until(lambda: list(tmp_path.iterdir()) == [], 20, "its folder goes")
     finally:

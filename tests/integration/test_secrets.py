@@ -93,7 +93,7 @@ class Running:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [*HYDRATOR, *words, "-c", str(self.folder / "config.toml")]
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, env=self.environment, timeout=60
+            command, capture_output=True, text=True, check=False, env=self.environment, timeout=120
         )
 
     @property
@@ -112,7 +112,7 @@ class Running:
         if self.process:
             self.process.terminate()
             try:
-                self.process.wait(60)
+                self.process.wait(120)
             finally:
                 self.process.kill()
                 self.process.wait()

@@ -23,7 +23,7 @@ from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import UIDS, Pool
 from testbed.rapthor import RapthorUnavailable, example
 
-pytestmark = [pytest.mark.pool, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 SUB_BANDS = [f"L667526_SB{number:03}_uv_pre-cal.ms" for number in range(244)]

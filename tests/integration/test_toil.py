@@ -17,7 +17,7 @@ from testbed.rapthor import RapthorUnavailable
 from testbed.rapthor import python as rapthor_python
 from testbed.toil import Toil, ToilUnavailable, as_user, own
 
-pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 CANARY = "canary-4f1c0"
 SCATTER = """\
 cwlVersion: v1.2
@@ -280,7 +280,7 @@ def test_a_restarted_workflow_removes_the_jobs_of_the_leader_that_was_killed(ins
     run = start(current, "killed-leader", *OURS, _CONDOR_RequiredDatasets=BOTH)
     installed.pool.wait(lambda: len(run.look()) == 2, 90, "two jobs in the queue")
     os.killpg(run.leader.pid, signal.SIGKILL)
-    run.leader.wait(20)
+    run.leader.wait(120)
     old = set(run.ads)
     installed.catalogue.hold({"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
     words = (*OURS, "--restart", *options(run.folder))

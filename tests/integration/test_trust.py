@@ -12,7 +12,7 @@ from testbed.demo import BRISK, RucioHoldings
 from testbed.installation import Installation
 from testbed.pool import Pool
 
-pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
 
 SCOPES = (f"trust-{n}" for n in itertools.count())
 DATASETS = 8

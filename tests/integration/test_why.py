@@ -15,7 +15,7 @@ import pytest
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 
-pytestmark = [pytest.mark.pool, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 SITES = ("UK", "AU", "NL", "BB", "XX")
 HOLDINGS = {

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.pool import Pool
 
-pytestmark = [pytest.mark.pool, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 TOOL = """\

@@ -42,7 +42,7 @@ class Hostile:
     def close(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        self._thread.join(10)
+        self._thread.join(120)
 
 
 @pytest.fixture(scope="module")

@@ -404,7 +404,7 @@ def test_an_unchanged_file_that_has_settled_is_not_read_again(toml, tmp_path):
         return len(reads) == before
 
     assert not rests()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not rests():  # its times must be old enough to be trusted, and nothing but time makes them so
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -492,7 +492,7 @@ def test_a_file_replaced_again_and_again_is_always_read_whole(toml, tmp_path):
     writer.start()
     try:
         seen = set()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while len(seen) < 2 and time.monotonic() < deadline:
             try:
                 found = made.find(["*"])

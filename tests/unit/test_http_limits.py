@@ -51,7 +51,7 @@ def serving(buckets=None, doorway=None, access=None, behind_proxy=False):
 
 def ask(server, path="/v1/sites", source="127.0.0.1", **headers):
     transport = httpx.HTTPTransport(local_address=source)
-    with httpx.Client(transport=transport, trust_env=False, timeout=10) as client:
+    with httpx.Client(transport=transport, trust_env=False, timeout=120) as client:
         return client.get(server.url + path, headers=headers)
 
 
@@ -185,7 +185,7 @@ def test_the_defaults_let_a_whole_site_ask_at_once():
 
 
 def quick(cuts, **more) -> Doorway:
-    return Doorway(seconds=0.4, cut=cuts.append, **more)
+    return Doorway(seconds=2, cut=cuts.append, **more)
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"])
@@ -241,7 +241,7 @@ def test_a_client_that_does_not_take_its_answer_is_cut():
 def test_a_client_that_asks_again_and_again_keeps_its_connection():
     cuts = []
     with serving(doorway=quick(cuts)) as server, httpx.Client(trust_env=False) as client:
-        until = time.monotonic() + 1.2
+        until = time.monotonic() + 5
         while time.monotonic() < until:
             assert client.get(f"{server.url}/healthz").status_code == 200
     assert cuts == []

@@ -79,7 +79,7 @@ class Node:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=120,
         )
 
     def wrapper(self) -> Path:
@@ -235,7 +235,7 @@ def test_signals_reach_the_command_and_its_end_by_signal_shows(node, number):
     ) as running:
         wait_for(ready.exists, 30, "the command to run")
         running.send_signal(number)
-        assert running.wait(30) == -number
+        assert running.wait(120) == -number
 
 
 def test_the_command_gets_sigpipe_and_its_locale_as_they_were(node):
@@ -401,7 +401,7 @@ def test_without_condor_chirp_the_protocol_is_spoken(node, tmp_path):
         config.write_text(f"127.0.0.1 {server.getsockname()[1]} secret\n")
         environ = {"PATH": str(tmp_path), "_CONDOR_CHIRP_CONFIG": str(config)}
         job_start.report("U K", ["a:1"], environ, NOW)
-        thread.join(30)
+        thread.join(120)
     assert heard[::2] == [b"cookie secret\n"] * 3
     assert heard[1] == b'set_job_attr_delayed ChirpDataLocalityMissed {"U\\ K"}\n'
     assert heard[5] == f'set_job_attr_delayed ChirpDataLocalityMisses {{"{NOW}\\ a:1\\ U\\ K"}}\n'.encode()
@@ -536,7 +536,7 @@ def test_a_signal_while_fetching_ends_the_fetching_too(node):
     ) as running:
         pid = int(wait_for(lambda: left.exists() and left.read_text().strip(), 30, "the fetching to run"))
         running.terminate()
-        assert running.wait(30) == -signal.SIGTERM
+        assert running.wait(120) == -signal.SIGTERM
     wait_for(lambda: not Path(f"/proc/{pid}").exists() or zombie(pid), 30, "the fetching to end")
 
 

@@ -56,7 +56,7 @@ class Daemon:
         self.view = replace(self.view, **changes)
 
     def ask(self, path: str, method: str = "GET", **more) -> httpx.Response:
-        with httpx.Client(trust_env=False, timeout=10) as client:
+        with httpx.Client(trust_env=False, timeout=120) as client:
             return client.request(method, self.server.url + path, **more)
 
     def count(self, route: str, status: str) -> float:
@@ -361,7 +361,7 @@ def test_a_body_is_refused(daemon):
 
 def test_headers_without_end_are_cut_off(daemon):
     host, port = daemon.server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as raw:
+    with socket.create_connection((host, int(port)), timeout=120) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 200_000)
         assert raw.makefile("rb").readline().startswith(b"HTTP/1.1 400")
     assert daemon.ask("/healthz").status_code == 200
@@ -493,7 +493,7 @@ def test_a_client_that_never_finishes_does_not_hold_up_the_end():
     before = threading.active_count()
     daemon.server.start()
     host, port = daemon.server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as raw:
+    with socket.create_connection((host, int(port)), timeout=120) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\n")
         assert daemon.ask("/healthz").status_code == 200
         daemon.server.stop()
@@ -548,7 +548,7 @@ def test_many_hooks_at_once_each_get_their_whole_ad(daemon):
 
     def hook(number: int) -> None:
         host, port = daemon.server.url.removeprefix("http://").split(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        connection = http.client.HTTPConnection(host, int(port), timeout=120)
         connection.request("GET", path_of(sites[number % 5]), headers={"Accept-Encoding": "gzip"})
         got[number] = connection.getresponse().read()
         connection.close()

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron as hook
+from testbed.patience import PATIENCE
 
 HOOK = Path(hook.__file__)
 NOW = 1_763_690_400
@@ -487,7 +488,7 @@ class Run:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -765,7 +766,7 @@ def alive(pid: int) -> bool:
 
 
 def until(condition: Callable[[], object], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -1076,7 +1077,7 @@ def test_a_slow_drip_ends_at_the_time_limit(run, pieces):
     with dripping(pieces) as url:
         started = time.monotonic()
         failed(run("--site", "UK", "--url", url, "--timeout", "0.5"), 1, "within 0.5 s", url)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20
 
 
 def test_something_that_is_no_http_server_is_said_so(run):
@@ -1155,7 +1156,7 @@ def test_the_hook_stays_until_its_pipe_is_empty(run, tmp_path):
     time.sleep(0.2)
     assert child.poll() is None
     got = child.stdout.read()
-    assert child.wait(10) == 0
+    assert child.wait(120) == 0
     assert got.endswith(b"- locality update:true\n")
     child.stdout.close()
 
@@ -1173,7 +1174,7 @@ def test_a_late_run_that_the_startd_ends_finishes_its_line_first(run, tmp_path):
     child.terminate()
     got = child.stdout.read()
     child.stdout.close()
-    assert child.wait(10) == 0
+    assert child.wait(120) == 0
     assert got.endswith(b"- locality update:true\n")
 
 
@@ -1191,7 +1192,7 @@ def test_a_slow_reader_gets_all_of_it(run, tmp_path):
         got += piece
         time.sleep(0.001)
     child.stdout.close()
-    assert child.wait(10) == 0
+    assert child.wait(120) == 0
     assert got == hook.block(hook.read_ad(path.read_bytes(), "UK", int(time.time())), update=True)
 
 

@@ -380,7 +380,7 @@ def test_inputs_that_cannot_be_read_are_named(operation):
 def run_shim(front: Path, *words: str, path: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(front / "toil-cwl-runner"), *words], env={"PATH": path, **more}, capture_output=True, text=True,
-        check=False, timeout=20,
+        check=False, timeout=120,
     )  # fmt: skip
 
 
