@@ -170,14 +170,14 @@ def _watched_pools(deadline: Deadline) -> dict[str, type[urllib3.connectionpool.
 class Transport(requests.adapters.HTTPAdapter):
     """Carries rucio-clients' requests; refuses answers that must not be taken for answers."""
 
-    def __init__(self, settings: RucioSettings) -> None:
+    def __init__(self, settings: RucioSettings, pace: Pace) -> None:
         self.deadline = Deadline()
         self.status = 0
         self.trouble = ""
         self.token: str | None = None
         self.date: datetime | None = None
         self._settings = settings
-        self._pace = Pace(settings.calls_per_second)
+        self._pace = pace
         self._pools = _watched_pools(self.deadline)
         super().__init__()
 
@@ -319,11 +319,14 @@ class Client(*_CLIENTS):  # type: ignore[misc]
 
 
 class Connection:
-    """A logged-in client that names every failure by our names. One thread at a time."""
+    """A logged-in client that names every failure by our names. One thread at a time.
 
-    def __init__(self, settings: RucioSettings) -> None:
+    Its *pace* is by default one of its own, on the machine's clock.
+    """
+
+    def __init__(self, settings: RucioSettings, pace: Pace | None = None) -> None:
         self._settings = settings
-        self._transport = Transport(settings)
+        self._transport = Transport(settings, pace or Pace(settings.calls_per_second))
         self._bearer = Bearer(settings)
         self._client: Client | None = None
 

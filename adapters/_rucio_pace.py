@@ -1,7 +1,7 @@
 """How often Rucio is asked: so many calls a second, and none while it asked us to wait."""
 
-import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
@@ -11,14 +11,21 @@ _SHORTEST = 0.25
 
 
 class Pace:
-    """Spaces calls; all times in seconds of the monotonic clock.
+    """Spaces calls; all times in seconds of a monotonic clock.
 
     Args:
         per_second: at most so many calls a second.
+        monotonic, sleep: the clock, and how to wait on it; tests turn one of their own.
     """
 
-    def __init__(self, per_second: float) -> None:
+    def __init__(
+        self,
+        per_second: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._gap = 1 / per_second
+        self._monotonic, self._sleep = monotonic, sleep
         self._next = 0.0
         self._not_before = 0.0
         self._refusals = 0
@@ -26,15 +33,15 @@ class Pace:
     @property
     def pause(self) -> float:
         """How long the server still wants to be let alone."""
-        return max(0.0, self._not_before - time.monotonic())
+        return max(0.0, self._not_before - self._monotonic())
 
     def turn(self) -> None:
         """Wait for the next call's turn."""
-        now = time.monotonic()
+        now = self._monotonic()
         begin = max(now, self._next, self._not_before)
         self._next = begin + self._gap
         if begin > now:
-            threading.Event().wait(begin - now)
+            self._sleep(begin - now)
 
     def refused(self, retry_after: str | None, now: datetime | None) -> None:
         """It said 429 or 503: let it alone for as long as it asks, and twice as long as last time at least.
@@ -46,7 +53,8 @@ class Pace:
         asked = seconds_of(retry_after, now)
         least = (_FIRST_PAUSE if asked is None else _SHORTEST) * 2 ** min(self._refusals, 10)
         self._refusals += 1
-        self._not_before = max(self._not_before, time.monotonic() + min(_LONGEST, max(asked or 0.0, least)))
+        pause = min(_LONGEST, max(asked or 0.0, least))
+        self._not_before = max(self._not_before, self._monotonic() + pause)
 
     def answered(self) -> None:
         """It answered otherwise."""

@@ -25,6 +25,7 @@ from ._rucio_client import Connection, RucioSettings
 from ._rucio_counts import Counted, Counts
 from ._rucio_moves import Moves
 from ._rucio_names import Entry, Names
+from ._rucio_pace import Pace
 from ._rucio_poll import Poll
 from ._rucio_progress import Progress
 from ._rucio_recalls import Recalls
@@ -40,12 +41,15 @@ _FILES_A_CALL = 200
 
 
 class RucioCatalogue:
-    """A Rucio server as a Catalogue; see the module's text for what it trusts."""
+    """A Rucio server as a Catalogue; see the module's text for what it trusts.
 
-    def __init__(self, settings: RucioSettings, clock: Clock) -> None:
+    Its *pace* is by default what *settings* say, on the machine's clock.
+    """
+
+    def __init__(self, settings: RucioSettings, clock: Clock, pace: Pace | None = None) -> None:
         self._settings = settings
         self._clock = clock
-        self._asker = Asker(settings, Connection(settings))
+        self._asker = Asker(settings, Connection(settings, pace))
         self._storages = StorageElements(self._asker)
         self._names = Names(self._asker)
         self._twins = Twins(self._asker, self._names)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from adapters._rucio_pace import Pace
 from adapters.file import FileCatalogue, read_whole
 from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.model import Did, Site
@@ -15,6 +16,8 @@ from hydrator.ports import Catalogue, Clock
 from testbed.faults import FAULTS, Fault, FaultProxy
 from testbed.rucio_standin import RucioStandIn
 
+LONGEST_REST = timedelta(minutes=15)
+"""How long a Rucio server is let alone at most, however much longer it asks for."""
 Truth = Mapping[Did, Mapping[Site, str]]
 """By dataset and site, ``available`` or ``partial``."""
 
@@ -29,6 +32,8 @@ class Source(ABC):
     faults: tuple[str, ...]
     harmless: frozenset[str] = frozenset()
     believable: frozenset[str] = frozenset()
+    rests: Mapping[str, timedelta] = {}
+    """By fault: for how long the server, which asked for it, is let alone from its first refusal on."""
 
     @abstractmethod
     def catalogue(self, clock: Clock) -> Catalogue: ...
@@ -42,6 +47,25 @@ class Source(ABC):
 
     @abstractmethod
     def heal(self) -> None: ...
+
+    @property
+    def asked(self) -> int:
+        """How many questions reached the server."""
+        return 0
+
+
+class TurnedTime:
+    """Seconds that pass when a test turns its clock, and when somebody waits for them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._slept = 0.0
+
+    def monotonic(self) -> float:
+        return self._clock().timestamp() + self._slept
+
+    def sleep(self, seconds: float) -> None:
+        self._slept += seconds
 
 
 class ListedSource(Source):
@@ -218,9 +242,15 @@ class HttpSource(Source):
     def heal(self) -> None:
         self.proxy.fault = None
 
+    @property
+    def asked(self) -> int:
+        return len(self.proxy.asked)
+
 
 class RucioSource(HttpSource):
     """The Rucio adapter, through the proxy, on a stand-in for Rucio."""
+
+    rests = dict.fromkeys(("429 with Retry-After", "429 in mid-poll"), LONGEST_REST)
 
     def __init__(self, proxy: FaultProxy, server: RucioStandIn, folder: Path) -> None:
         super().__init__(proxy)
@@ -228,12 +258,18 @@ class RucioSource(HttpSource):
         self._folder = folder
 
     def catalogue(self, clock: Callable[[], datetime]) -> Catalogue:
-        return RucioCatalogue(rucio_settings(self.proxy.url, self._folder), clock)
+        return rucio_catalogue(rucio_settings(self.proxy.url, self._folder), clock)
 
     def hold(self, truth: Truth) -> None:
         self._server.holdings = {
             did: {f"{site}-DISK": state for site, state in where.items()} for did, where in truth.items()
         }
+
+
+def rucio_catalogue(settings: RucioSettings, clock: Clock) -> RucioCatalogue:
+    """A Rucio catalogue that waits for its turns on *clock*, too."""
+    time = TurnedTime(clock)
+    return RucioCatalogue(settings, clock, Pace(settings.calls_per_second, time.monotonic, time.sleep))
 
 
 def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
@@ -253,4 +289,13 @@ def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
     return RucioSettings(**told)
 
 
-__all__ = ["Fault", "HttpSource", "ListedSource", "RucioSource", "Source", "Truth", "rucio_settings"]
+__all__ = [
+    "Fault",
+    "HttpSource",
+    "ListedSource",
+    "RucioSource",
+    "Source",
+    "Truth",
+    "rucio_catalogue",
+    "rucio_settings",
+]

@@ -74,7 +74,7 @@ def told(report: Report) -> bool:
 @matrix()
 def test_at_the_start_nothing_is_claimed_of_what_was_never_seen(watched, fault):
     watched.hold(FULL)
-    watched.source.break_with(fault)
+    watched.break_with(fault)
     if fault in watched.source.harmless:
         well(watched)
     for _ in range(CYCLES):
@@ -83,7 +83,7 @@ def test_at_the_start_nothing_is_claimed_of_what_was_never_seen(watched, fault):
             watched.run()
         elif fault not in watched.source.harmless:
             assert told(watched.run())
-    watched.source.heal()
+    watched.heal()
     watched.never_true = frozenset()
     well(watched)
 
@@ -93,7 +93,7 @@ def test_in_steady_running_every_fact_keeps_its_state_and_its_age(watched, fault
     watched.hold(FULL)
     well(watched)
     before, seen_at = dict(watched.collector.ads), unix(watched.clock.now)
-    watched.source.break_with(fault)
+    watched.break_with(fault)
     if fault in watched.source.harmless:
         well(watched)
         return
@@ -106,7 +106,7 @@ def test_in_steady_running_every_fact_keeps_its_state_and_its_age(watched, fault
         assert min(watched.ages(site).values()) == seen_at
     if report.surveyed["faulty"]:
         assert {s: watched.collector.ads[s] for s in (CAM, RAL)} == {s: before[s] for s in (CAM, RAL)}
-    watched.source.heal()
+    watched.heal()
     well(watched)
 
 
@@ -114,12 +114,12 @@ def test_in_steady_running_every_fact_keeps_its_state_and_its_age(watched, fault
 def test_what_leaves_during_a_fault_is_taken_out_only_when_it_was_seen_to_be_gone(watched, fault):
     watched.hold(FULL)
     well(watched)
-    watched.source.break_with(fault)
+    watched.break_with(fault)
     watched.hold(SHRUNK)
     for _ in range(CYCLES):
         if watched.run().surveyed["faulty"]:
             assert len(watched.published(CAM)) == len(DIDS)
-    watched.source.heal()
+    watched.heal()
     watched.run()
     assert len(watched.published(CAM)) == len(DIDS), "so much must be confirmed first"
     well(watched)

@@ -9,14 +9,13 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.rucio import RucioCatalogue
 from hydrator.model import unix
 from hydrator.store import Store
 from testbed.faults import FAULTS, Fault, FaultProxy, status
 from testbed.rucio_standin import RucioStandIn
 
 from .process import SITES, Daemon
-from .sources import ListedSource, RucioSource, rucio_settings
+from .sources import ListedSource, RucioSource, rucio_catalogue, rucio_settings
 from .watched import CAM, CONFIRMATIONS, DIDS, FULL, RAL, Watched
 
 
@@ -154,7 +153,7 @@ def test_node_feature_discovery_2408_a_long_list_breaks_off_after_a_restart(prox
 
     class Many(RucioSource):
         def catalogue(self, clock):
-            return RucioCatalogue(rucio_settings(proxy.url, tmp_path, **patient), clock)
+            return rucio_catalogue(rucio_settings(proxy.url, tmp_path, **patient), clock)
 
     class Other(Watched):
         def judge(self, ad, report):

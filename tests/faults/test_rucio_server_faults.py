@@ -5,10 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.rucio import RucioCatalogue
 from testbed.faults import FaultProxy
 
-from .sources import HttpSource, rucio_settings
+from .sources import HttpSource, RucioSource, rucio_catalogue, rucio_settings
 from .test_catalogue_faults import told
 from .watched import CAM, FULL, RAL, Watched
 
@@ -24,6 +23,8 @@ STORAGE = {CAM: "CAM-FAULTS", RAL: "RAL-FAULTS"}
 
 class RealSource(HttpSource):
     """A real Rucio server behind the proxy; what is true there is seeded."""
+
+    rests = RucioSource.rests
 
     def __init__(self, proxy, server, folder):
         super().__init__(proxy)
@@ -42,7 +43,7 @@ class RealSource(HttpSource):
             timeout=timedelta(seconds=2),
             deadline=timedelta(seconds=6),
         )
-        return RucioCatalogue(settings, clock)
+        return rucio_catalogue(settings, clock)
 
     def hold(self, truth):
         """It was seeded once, and does not change."""
@@ -77,12 +78,12 @@ def settle(watched: Watched) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_before_a_real_server_falsifies_nothing_and_passes(watched, fault):
     settle(watched)
-    watched.source.break_with(fault)
+    watched.break_with(fault)
     if fault in watched.source.harmless:
         settle(watched)
         return
     for _ in range(2):
         assert told(watched.run())
         assert watched.published(CAM).keys() == FULL.keys()
-    watched.source.heal()
+    watched.heal()
     settle(watched)

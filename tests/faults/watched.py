@@ -68,6 +68,7 @@ class Watched:
         self.collector = MemoryPublisher("collector", clock=self.clock)
         self.file = MemoryPublisher("file", clock=self.clock)
         self._truths: list[tuple[datetime, Truth]] = []
+        self._rest_over: datetime | None = None
         self.never_true: frozenset[Did] = frozenset()
         """Of these nothing could be learned but a lie that no one can tell from the truth."""
         self.catalogues = [self.faulty, self.well]
@@ -90,6 +91,20 @@ class Watched:
         self.clock.now += timedelta(seconds=1)
         self._truths.append((self.clock.now, truth))
         self.source.hold(truth)
+
+    def break_with(self, fault: str) -> None:
+        """Let this go wrong from the next poll on."""
+        self.source.break_with(fault)
+        rest = self.source.rests.get(fault)
+        self._rest_over = self.clock.now + self.poll + rest if rest else None
+
+    def heal(self) -> None:
+        """All is well with the source again; a server that asked to be let alone is, as long as it asked."""
+        self.source.heal()
+        asked = self.source.asked
+        while self._rest_over and self.clock.now + self.poll < self._rest_over:
+            assert self.run().surveyed["faulty"]
+            assert self.source.asked == asked, "it asked to be let alone"
 
     def run(self) -> Report:
         """One cycle a minute later; nothing of what it published may be false."""

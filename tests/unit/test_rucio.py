@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from adapters._rucio_pace import seconds_of
+from adapters._rucio_pace import Pace, seconds_of
 from adapters._rucio_recalls import recall_reason
 from adapters._rucio_rows import BadRow, Count, DatasetRow, Storage, counted, dataset_rows
 from adapters._rucio_rules import Lock, Movement, Rule, locks, movements, promised, rules
@@ -587,6 +587,19 @@ def test_a_batch_refused_in_the_middle_leaves_what_was_seen(asking, stand_in):
 )
 def test_a_retry_after_is_seconds_or_a_date(header, seconds):
     assert seconds_of(header, NOON) == seconds
+
+
+def test_a_server_that_wants_to_be_let_alone_is_for_as_long_as_it_says():
+    now, slept = [1000.0], []
+    pace = Pace(10, lambda: now[0], slept.append)
+    pace.turn()
+    pace.refused("40", None)
+    now[0] += 39
+    assert pace.pause == 1
+    pace.turn()
+    assert slept == [1]
+    now[0] += 1
+    assert pace.pause == 0
 
 
 def test_calls_are_spaced(asking, stand_in):
