@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from .config import StorageArea
 from .model import Did, Site
+from .private import is_opaque
 
 PATHS_FILE = "hydrator-paths.json"
 VERSION = 1
@@ -49,8 +50,11 @@ def hashed_path(did: Did) -> str:
 def path_at(area: StorageArea, did: Did) -> str | None:
     """The path of *did* in a storage area; None where its rule is a table that does not have it.
 
-    A table also has the exceptions of the other two rules.
+    A table also has the exceptions of the other two rules. An opaque name is
+    nobody's path: on disk a private dataset has its own name.
     """
+    if is_opaque(did):
+        return None
     below = area.table.get(did)
     if below is None and area.rule != "table":
         below = hashed_path(did) if area.rule == "hash" else did.replace(":", "/", 1)

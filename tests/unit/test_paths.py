@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from hydrator.config import StorageArea
 from hydrator.model import Did
 from hydrator.paths import hashed_path, job_datasets, local_paths, path_at, paths_file
@@ -61,6 +63,13 @@ def test_a_table_says_where_a_dataset_is_and_where_it_is_not():
 def test_a_table_beside_another_rule_has_the_exceptions():
     mixed = area(rule="name", table={L1: "odd/one.ms"})
     assert [path_at(mixed, did) for did in (L1, L2)] == ["/data/odd/one.ms", "/data/lofar/L2.ms"]
+
+
+@pytest.mark.parametrize("rule", ["hash", "name", "table"])
+def test_an_opaque_name_is_at_no_path_whatever_the_rule(rule):
+    opaque = Did(f"private:{'0123456789abcdef' * 2}")
+    assert path_at(area(rule=rule), opaque) is None
+    assert local_paths([area(rule=rule)], [opaque]) == {"UK": {}}
 
 
 def test_of_two_areas_at_a_site_the_first_that_has_it_counts():
