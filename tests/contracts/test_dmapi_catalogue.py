@@ -47,7 +47,8 @@ def standin_server():
 ONLY_LOCATIONS = dict(RECORDS_STATES_ONLY) | {
     scenario.name: "DMAPI shows what is there, nothing that moves and nothing of tape"
     for scenario in SCENARIOS
-    if any(state not in {ReplicaState.COMPLETE, ReplicaState.PARTIAL} for _, state, _ in scenario.told or ())
+    if scenario.told is not None
+    and any(state not in {ReplicaState.COMPLETE, ReplicaState.PARTIAL} for _, state, _ in scenario.told)
 }
 
 
@@ -73,6 +74,13 @@ class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
             at.setdefault(replica.did, {})[storage] = round(share * FILES)
         for did, where in at.items():
             self.standin.put(did, FILES, where)
+        return dmapi(self.standin, self.folder)
+
+    def enacted(self, scenario):
+        if scenario.told != ():
+            return None
+        self.standin.add_area("ELSEWHERE", "ELSEWHERE_SE")
+        self.standin.put(self.did("L1"), FILES, {"SE_OF_NOBODY": FILES})
         return dmapi(self.standin, self.folder)
 
     def broken(self):
