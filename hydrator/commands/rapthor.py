@@ -109,13 +109,13 @@ def command(
     _refuse(
         _usage(settings, asked, form, submit=submit, dry_run=dry_run, output=output, as_json=as_json, gpu=gpu)
     )
+    words = _checked_words(run_command, container or settings.submit.container, submit=submit)
     wish = _checked(settings, asked)
     read = rapthor.parse(_content(parset), str(parset))
     resolution, facts, now = _known(read, settings, allow_unknown=allow_unknown, dry_run=dry_run)
     dids = [did for _, did in resolution.pairs]
     label = rapthor.run_name(name or parset.stem)
-    unique = label if name else f"{label}-{int(now.timestamp())}"
-    run = rapthor.Run(unique, tuple(dids), resolution.sizes, wish, label)
+    run = rapthor.Run(_unique(label, name, now), tuple(dids), resolution.sizes, wish, label)
     paths = _paths(settings, dids)
     if dry_run:
         fetches = settings.submit.stage_in is not None
@@ -153,7 +153,7 @@ def command(
             resources,
             origin=str(parset),
             inputs=[rapthor.JOB_PARSET, _paths_file_name(), rapthor.WORKING_FOLDER, *extra],
-            command=shlex.split(run_command),
+            command=words,
             site_attributes=settings.sites.slot_attributes,
             path_sites=None if settings.submit.stage_in else _path_sites(paths, dids),
         )
@@ -210,6 +210,33 @@ def _usage(
     if any("\n" in text for text in wish.lines):
         problems.append("--line is one line each time")
     return problems
+
+
+def _unique(label: str, name: str | None, now: datetime) -> str:
+    """RapthorRun: the user's own *name*, else one that no other run has."""
+    return label if name else f"{label}-{int(now.timestamp())}"
+
+
+def _checked_words(run_command: str, container: str | None, *, submit: bool) -> list[str]:
+    """What --command says, as a shell would split it; refused, with its companions, before any question."""
+    words: list[str] = []
+    try:
+        words = shlex.split(run_command)
+    except ValueError as error:
+        _refuse([f"--command: {run_command[:200]!r} cannot be read ({error}): quote it as for a shell"])
+    _refuse(_spoilt({"--command": run_command, "--container, [submit].container": container}))
+    if submit:
+        _condor_submit()
+    return words
+
+
+def _spoilt(texts: Mapping[str, str | None]) -> list[str]:
+    """Values that would not stay one line of the submit description, or say nothing there."""
+    return [
+        f"{what}: cannot be blank, nor more than one line"
+        for what, text in texts.items()
+        if text is not None and (not text.strip() or "\n" in text or "\r" in text)
+    ]
 
 
 def _gpu(
@@ -477,11 +504,16 @@ def _write(folder: Path, texts: Mapping[str, str], *, ours_alone: bool) -> None:
             os.umask(before)
 
 
-def _submit(folder: Path, file: str) -> None:
+def _condor_submit() -> str:
+    """The program; asked for before anything is looked up or written."""
     tool = shutil.which("condor_submit")
     if tool is None:
         _refuse(["condor_submit is not on PATH: submit on a host of the pool"], status=1)
-    done = subprocess.run([str(tool), file], cwd=folder, check=False)
+    return str(tool)
+
+
+def _submit(folder: Path, file: str) -> None:
+    done = subprocess.run([_condor_submit(), file], cwd=folder, check=False)
     if done.returncode:
         _refuse([f"condor_submit ended with status {done.returncode}; nothing was submitted"], status=1)
 

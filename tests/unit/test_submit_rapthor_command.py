@@ -194,6 +194,29 @@ def test_what_does_not_go_together_is_refused(host):
     assert "--json goes with" in host.refusal("L1.ms", "--json")[0]
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--command", "sh -c 'rapthor"), "No closing quotation"),
+        (("--command", " "), "--command: cannot be blank"),
+        (("--command", "rapthor\nqueue 99"), "--command: cannot be blank, nor more than one line"),
+        (("--container", "x.sif\nqueue 99"), "[submit].container: cannot be blank, nor more"),
+        (("--container", " "), "[submit].container: cannot be blank"),
+    ],
+)
+def test_what_would_not_stay_one_line_of_the_job_is_refused_in_one_sentence(host, options, told):
+    (said,) = host.refusal("L1.ms", *options)
+    assert told in said
+
+
+def test_where_jobs_cannot_be_submitted_nothing_is_written_either(host, monkeypatch):
+    monkeypatch.setenv("PATH", str(host.folder))
+    before = set(host.folder.iterdir())
+    (said,) = host.refusal("L1.ms", "--submit", status=1)
+    assert "condor_submit is not on PATH" in said
+    assert {path.name for path in set(host.folder.iterdir()) - before} <= {"run1.parset"}
+
+
 def test_one_dataset_under_two_names_is_refused(host):
     assert "all are lofar:L1.ms" in host.refusal("[/a/L1.ms, /b/L1.ms]")[0]
 
