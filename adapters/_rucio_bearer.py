@@ -1,4 +1,4 @@
-"""A token that others make: in a file they renew, or printed by a command of theirs (OIDC agents do)."""
+"""A token that Rucio did not make: in a file, printed by a command (OIDC agents do), or from a provider."""
 
 import base64
 import binascii
@@ -12,6 +12,7 @@ from pathlib import Path
 from hydrator.errors import CatalogueDenied
 from hydrator.model import from_unix
 
+from ._oidc import ClientCredentials, ClientSettings
 from ._rucio_settings import RucioSettings
 
 _EARLY = timedelta(minutes=2)
@@ -44,6 +45,10 @@ class Bearer:
 
     def forget(self) -> None:
         """It was refused: the next poll asks the command anew."""
+        self._printed = None
+
+    def close(self) -> None:
+        """Forget the token."""
         self._printed = None
 
     def _read(self, file: Path | None) -> str:
@@ -81,6 +86,34 @@ class Bearer:
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise CatalogueDenied(self._settings.name, f"{source} holds no token")
         return token
+
+
+class Provided:
+    """The token for each poll from an OIDC provider, renewed before it ends or when it was refused."""
+
+    def __init__(self, name: str, settings: ClientSettings, clock: Callable[[], float] = time.time) -> None:
+        self._credentials = ClientCredentials(name, settings, lambda: from_unix(clock()))
+        self._last = ""
+        self._refused = False
+
+    def token(self) -> str:
+        """The token to show.
+
+        Raises:
+            CatalogueError: the provider gives none.
+        """
+        refused, self._refused = self._refused, False
+        self._last = self._credentials.renewed(self._last) if refused else self._credentials.token()
+        return self._last
+
+    def forget(self) -> None:
+        """It was refused: the next poll asks for another, unless it is quite new."""
+        self._refused = bool(self._last)
+
+    def close(self) -> None:
+        """Let go of connections, and forget the token."""
+        self._credentials.close()
+        self._last, self._refused = "", False
 
 
 def expiry(token: str) -> datetime | None:

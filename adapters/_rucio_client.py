@@ -45,7 +45,7 @@ from rucio.common import exception as rucio_errors
 
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 
-from ._rucio_bearer import Bearer
+from ._rucio_bearer import Bearer, Provided
 from ._rucio_pace import Pace
 from ._rucio_settings import RucioSettings as RucioSettings  # noqa: PLC0414 - others have it from here
 
@@ -327,12 +327,17 @@ class Connection:
     def __init__(self, settings: RucioSettings, pace: Pace | None = None) -> None:
         self._settings = settings
         self._transport = Transport(settings, pace or Pace(settings.calls_per_second))
-        self._bearer = Bearer(settings)
+        self._bearer = Provided(settings.name, settings.oidc) if settings.oidc else Bearer(settings)
         self._client: Client | None = None
 
     @property
     def deadline(self) -> Deadline:
         return self._transport.deadline
+
+    @property
+    def _bears(self) -> bool:
+        """Whether the token is made elsewhere, so that nobody logs in."""
+        return self._settings.auth_type in {"token", "oidc"}
 
     @property
     def server_time(self) -> datetime | None:
@@ -342,7 +347,7 @@ class Connection:
     @contextmanager
     def poll(self, seconds: float) -> Iterator[None]:
         """One poll: at most *seconds* for all that is asked inside."""
-        if self._settings.auth_type == "token":
+        if self._bears:
             self._transport.token = self._bearer.token()
         with self.deadline.within(seconds):
             yield
@@ -369,6 +374,7 @@ class Connection:
     def close(self) -> None:
         """Close the connections and forget the token."""
         self._client = None
+        self._bearer.close()
         self._transport.close()
         try:
             self._token_file().unlink(missing_ok=True)
@@ -415,7 +421,7 @@ class Connection:
         token_file = self._token_file()
         token_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         token_file.unlink(missing_ok=True)  # a token from before would hide that the password is wrong
-        if settings.auth_type == "token":
+        if self._bears:
             token_file.touch(mode=0o600)
             token_file.write_text("the transport knows it")
         with _as_rucio_wants_it():
@@ -428,13 +434,23 @@ class Connection:
                 ca_cert=str(settings.ca_cert)
                 if settings.ca_cert
                 else os.environ.get("X509_CERT_DIR") or True,
-                auth_type="userpass" if settings.auth_type == "userpass" else "oidc",
-                creds={"username": settings.username or "", "password": settings.password or ""},
+                auth_type="oidc" if self._bears else settings.auth_type,
+                creds=_credentials(settings),
                 timeout=settings.timeout.total_seconds(),
                 user_agent="classad-hydrator",
                 vo=settings.vo or "def",
                 logger=_QUIET,
             )
+
+
+def _credentials(settings: RucioSettings) -> dict[str, str]:
+    """What rucio-clients logs in with."""
+    if settings.auth_type == "x509" and settings.client_cert:
+        return {
+            "client_cert": str(settings.client_cert),
+            "client_key": str(settings.client_key or settings.client_cert),
+        }
+    return {"username": settings.username or "", "password": settings.password or ""}
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from typing import Literal
 
 from hydrator.model import Site
 
+from ._oidc import ClientSettings
+
 
 @dataclass(frozen=True, slots=True)
 class RucioSettings:
@@ -18,7 +20,9 @@ class RucioSettings:
     that names the site (None: no attribute is asked for). ``timeout`` bounds
     one read of a socket, ``deadline`` a whole poll. ``token_dir`` is private
     to us, created 0700. Where ``auth_type`` is token, others make it: in ``token_file``, or
-    ``token_command`` prints it. ``verify_every`` is how long a dataset whose cheap
+    ``token_command`` prints it; where it is oidc, we get it from the provider of ``oidc``;
+    where it is x509, we show ``client_cert`` with ``client_key`` (None: in the same file, as in a proxy).
+    ``verify_every`` is how long a dataset whose cheap
     row did not change is believed without being counted anew (0: never), ``deep_calls``
     how many may be counted in one poll; the rest is Unseen until its turn.
     ``expiry_margin``: data that no rule holds for so long is not to start a job on. ``trust_caches``:
@@ -33,11 +37,14 @@ class RucioSettings:
     account: str
     token_dir: Path
     auth_url: str | None = None
-    auth_type: Literal["userpass", "token"] = "userpass"
+    auth_type: Literal["userpass", "token", "oidc", "x509"] = "userpass"
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     token_file: Path | None = None
     token_command: tuple[str, ...] = ()
+    oidc: ClientSettings | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
     ca_cert: Path | None = None
     vo: str | None = None
     timeout: timedelta = timedelta(seconds=30)

@@ -45,7 +45,7 @@ Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
 
 _SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
 _NO_SECRETS = "a secret never stands here: put it into a file that only we may read, and name that as {}_file"
-_SECRET_FILES = ("_file", "_files", "tls_key", "tls_certificate")
+_SECRET_FILES = ("_file", "_files", "tls_key", "tls_certificate", "client_key", "client_cert")
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """The variable by which systemd names the folder of a unit's credentials; see systemd.exec(5)."""
 
@@ -96,13 +96,20 @@ class RucioSource(_Section):
     url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
     auth_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
     account: str
-    auth: Literal["userpass", "token"] = "userpass"
+    auth: Literal["userpass", "token", "oidc", "x509"] = "userpass"
     username: str | None = None
     password_file: Path | None = None
     token_file: Path | None = None
     token_command: list[str] = Field(
         default_factory=list, description="prints a token, run anew before that ends; no shell"
     )
+    token_url: Url | None = Field(None, description='of the identity provider, for auth = "oidc"')
+    client_id: str | None = None
+    client_secret_file: Path | None = None
+    audience: str = Field("rucio", description="that the token is asked for")
+    scope: str = Field("openid", description="that the token is asked for")
+    client_cert: Path | None = Field(None, description='a certificate or a proxy, for auth = "x509"')
+    client_key: Path | None = Field(None, description="its key, where that is in another file")
     ca_cert: Path | None = None
     vo: str | None = None
     timeout_seconds: Seconds = Field(30, description="for one read of a socket")
@@ -135,7 +142,20 @@ class RucioSource(_Section):
             raise ValueError('auth = "userpass" needs username and password_file')
         if self.auth == "token" and bool(self.token_file) == bool(self.token_command):
             raise ValueError('auth = "token" needs token_file or token_command, one of them')
+        if self.auth == "oidc" and not (self.token_url and self.client_id and self.client_secret_file):
+            raise ValueError('auth = "oidc" needs token_url, client_id and client_secret_file')
+        if self.auth == "x509" and not self.client_cert:
+            raise ValueError('auth = "x509" needs client_cert')
+        self._sent_in_clear()
         return self
+
+    def _sent_in_clear(self) -> None:
+        """Secrets that are not Rucio's own travel encrypted."""
+        addresses = {"oidc": (self.url, self.token_url), "x509": (self.auth_url or self.url,)}
+        for address in addresses.get(self.auth, ()):
+            parts = urlsplit(address or "")
+            if parts.scheme != "https" and (self.auth == "x509" or not is_loopback(parts.hostname or "")):
+                raise ValueError(f'auth = "{self.auth}" needs https, not {address}')
 
 
 class _Service(_Section):

@@ -438,6 +438,16 @@ def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
 def _rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
     from adapters.rucio import RucioSettings
 
+    oidc = None
+    if source.auth == "oidc" and source.token_url and source.client_id and source.client_secret_file:
+        oidc = ClientSettings(
+            source.token_url,
+            source.client_id,
+            source.client_secret_file,
+            source.audience,
+            source.scope,
+            source.ca_cert,
+        )
     fields: dict[str, Any] = {
         "name": source.name,
         "url": source.url,
@@ -448,6 +458,9 @@ def _rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
         "password": _secret(source.name, source.password_file) if source.password_file else None,
         "token_file": source.token_file,
         "token_command": tuple(source.token_command),
+        "oidc": oidc,
+        "client_cert": source.client_cert,
+        "client_key": source.client_key,
         "ca_cert": source.ca_cert,
         "timeout": timedelta(seconds=source.timeout_seconds),
         "deadline": timedelta(seconds=source.deadline_seconds),

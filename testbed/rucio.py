@@ -94,7 +94,7 @@ def _config(folder: Path, site_packages: Path, username: str, password: str) -> 
     )
 
 
-def _dies_with_parent() -> Callable[[], None]:
+def dies_with_parent() -> Callable[[], None]:
     """A ``preexec_fn``: the kernel ends the child when the thread that started it ends, even by SIGKILL."""
     libc = ctypes.CDLL(None)
     parent = os.getpid()
@@ -223,7 +223,7 @@ def _serve(
             [*gunicorn, "rucio_seed:application"],
             cwd=folder / "app", env=environment, pass_fds=[listener],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            preexec_fn=_dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
+            preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
         )  # fmt: skip
 
 

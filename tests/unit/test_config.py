@@ -298,6 +298,19 @@ def test_a_name_that_cannot_be_part_of_a_path_is_refused(problems, name):
             'auth = "token"\ntoken_file = "a"\ntoken_command = ["b"]\n',
             'auth = "token" needs token_file or token_command, one of them',
         ),
+        (
+            'auth = "oidc"\nclient_id = "x"\n',
+            'auth = "oidc" needs token_url, client_id and client_secret_file',
+        ),
+        (
+            'auth = "oidc"\nclient_id = "x"\nclient_secret_file = "s"\ntoken_url = "http://iam.example.org"\n',
+            'auth = "oidc" needs https, not http://iam.example.org',
+        ),
+        ('auth = "x509"\n', 'auth = "x509" needs client_cert'),
+        (
+            'auth = "x509"\nclient_cert = "c.pem"\nauth_url = "http://rucio.example.org"\n',
+            'auth = "x509" needs https, not http://rucio.example.org',
+        ),
     ],
 )
 def test_a_rucio_without_its_credentials_is_refused(problems, given, missing):

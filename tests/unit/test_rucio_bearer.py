@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from adapters._rucio_bearer import Bearer, expiry
+from adapters._oidc import ClientSettings
+from adapters._rucio_bearer import Bearer, Provided, expiry
 from adapters.rucio import RucioSettings
 from hydrator.errors import CatalogueDenied
+from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from tests.factories import MINUTE, NOON
 
 
@@ -116,3 +118,22 @@ def test_a_command_that_does_not_exist_is_denied(tmp_path):
 )
 def test_a_jwt_says_when_it_ends(token, ends):
     assert expiry(token) == ends
+
+
+def test_a_providers_token_is_another_after_it_was_refused_or_its_end_came_near(tmp_path):
+    clock = Ticking()
+    secret = tmp_path / "secret"
+    with DmapiStandIn() as iam:
+        secret.write_text(SECRET)
+        who = ClientSettings(iam.token_url, CLIENT, secret, "data-management-api", "openid")
+        provided = Provided("rucio", who, clock)
+        first = provided.token()
+        assert provided.token() == first
+        clock.minutes = 1
+        provided.forget()
+        second = provided.token()
+        assert second != first
+        assert provided.token() == second
+        clock.minutes = 120
+        assert provided.token() != second
+        provided.close()

@@ -1,0 +1,128 @@
+"""Debian's Apache with mod_ssl before a Rucio server, as sites run it: a certificate is a login.
+
+    with Apache.start(folder, rucio, ca, certificate, key) as apache:
+        apache.url
+
+It tells Rucio whom it saw in a header, together with the test server's key, so that nobody else can;
+the server puts it where mod_wsgi would have (``SSL_CLIENT_S_DN``).
+"""
+
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from .debs import program
+from .rucio import RucioServer, dies_with_parent
+
+_MODULES = ("mpm_event", "authn_core", "authz_core", "ssl", "headers", "proxy", "proxy_http")
+_CONFIG = """\
+ServerRoot {folder}
+ServerName 127.0.0.1
+PidFile {folder}/apache.pid
+DefaultRuntimeDir {folder}
+Mutex file:{folder}
+Listen 127.0.0.1:{port}
+ErrorLog {folder}/error.log
+LogLevel warn
+User nobody
+Group nogroup
+StartServers 1
+ThreadsPerChild 25
+<VirtualHost *:{port}>
+  SSLEngine on
+  SSLCertificateFile {certificate}
+  SSLCertificateKeyFile {key}
+  SSLCACertificateFile {ca}
+  SSLVerifyClient optional
+  SSLOptions +LegacyDNStringFormat
+  RequestHeader set X-Testbed-Key {secret}
+  RequestHeader set X-Testbed-Client "expr=%{{SSL_CLIENT_S_DN}}"
+  ProxyPass / {rucio}/
+</VirtualHost>
+"""
+
+
+@dataclass
+class Apache:
+    """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
+
+    folder: Path
+    url: str
+    process: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, folder: Path, rucio: RucioServer, ca: Path, certificate: Path, key: Path) -> Self:
+        """Start one before *rucio* that shows *certificate* and knows who *ca* signed.
+
+        Raises:
+            DebUnavailable: there is no Apache to start and none to download.
+            RuntimeError: it did not answer within 60 s; the text has its log.
+        """
+        apache, environment = program("apache2", "apache2-bin", "usr/sbin")
+        modules = apache.parents[2] / "usr/lib/apache2/modules"
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        loaded = "".join(f"LoadModule {name}_module {modules}/mod_{name}.so\n" for name in _MODULES)
+        config = folder / "apache.conf"
+        config.touch(mode=0o600)
+        config.write_text(
+            loaded
+            + _CONFIG.format(
+                folder=folder,
+                port=port,
+                certificate=certificate,
+                key=key,
+                ca=ca,
+                rucio=rucio.url,
+                secret=rucio.key,
+            )
+        )
+        with (folder / "output.log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(apache), "-D", "FOREGROUND", "-f", str(config)],
+                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
+            )  # fmt: skip
+        server = cls(folder, f"https://127.0.0.1:{port}", process)
+        server._wait_until_it_answers(ssl.create_default_context(cafile=str(ca)))
+        return server
+
+    def _wait_until_it_answers(self, trust: ssl.SSLContext) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                if httpx.get(f"{self.url}/ping", timeout=10, trust_env=False, verify=trust).is_success:
+                    return
+            except httpx.HTTPError:
+                time.sleep(0.05)
+        logs = [self.folder / name for name in ("output.log", "error.log")]
+        said = "".join(log.read_text(errors="replace")[-1500:] for log in logs if log.exists())
+        self.stop()
+        raise RuntimeError(f"Apache did not answer:\n{said}")
+
+    def stop(self) -> None:
+        """End the server and remove its folder."""
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

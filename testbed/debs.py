@@ -1,0 +1,74 @@
+"""Programs of Debian's packages in a private tree, where the machine has none: unpacked, not installed."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from .cached import built
+
+
+class DebUnavailable(Exception):
+    """A package can be neither found here nor downloaded; the text ends with apt-get's own words."""
+
+
+def program(name: str, package: str, places: str) -> tuple[Path, Mapping[str, str]]:
+    """The program *name* and the environment it needs.
+
+    Args:
+        name: of the program.
+        package: what has it, in Debian.
+        places: where that package puts it, below the root, as a glob.
+
+    Raises:
+        DebUnavailable: it is neither here nor to be had.
+    """
+    if found := _newest(Path("/"), f"{places}/{name}"):
+        return found, {}
+    root = built(f"deb-{package}", package.encode(), lambda home: _unpack(package, home))
+    found = _newest(root, f"{places}/{name}")
+    if not found:
+        raise DebUnavailable(f"Debian's {package} has no {places}/{name}")
+    libraries = [str(path) for part in ("usr/lib", "lib") for path in (root / part).glob("*-linux-gnu")]
+    return found, {"LD_LIBRARY_PATH": os.pathsep.join(libraries)}
+
+
+def _newest(root: Path, pattern: str) -> Path | None:
+    return max((path for path in root.glob(pattern) if os.access(path, os.X_OK)), default=None)
+
+
+def _unpack(package: str, home: Path) -> None:
+    archives = home / "archives"
+    (archives / "partial").mkdir(parents=True)
+    here = [
+        "-o",
+        f"Dir::Cache::archives={archives}",
+        "-o",
+        "Debug::NoLocking=1",
+        "-o",
+        "APT::Sandbox::User=root",
+    ]
+    get = ["apt-get", *here, "install", "--download-only", "--no-install-recommends", "-y", package]
+    words = _quietly(get)
+    if words:
+        _quietly(["apt-get", "update"])
+        words = _quietly(get)
+    debs = sorted(archives.glob("*.deb"))
+    if words or not debs:
+        raise DebUnavailable(f"apt-get cannot download {package}: {words or 'it downloaded nothing'}")
+    for deb in debs:
+        if words := _quietly(["dpkg", "--extract", str(deb), str(home)]):
+            raise DebUnavailable(f"dpkg cannot unpack {deb.name}: {words}")
+        deb.unlink()
+
+
+def _quietly(command: list[str]) -> str:
+    """Run *command*; returns what went wrong, or nothing."""
+    try:
+        done = subprocess.run(
+            command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    except OSError as error:
+        return str(error)
+    return done.stderr.strip()[-400:] or "it does not say why" if done.returncode else ""

@@ -1,0 +1,221 @@
+"""How the daemon logs in to a real Rucio server: a certificate behind Apache, a token of a provider."""
+
+import json
+import stat
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import trustme
+
+from adapters._oidc import ClientSettings
+from adapters.rucio import RucioCatalogue, RucioSettings
+from hydrator.errors import CatalogueDenied
+from hydrator.model import Site
+from testbed.apache import Apache
+from testbed.debs import DebUnavailable
+
+pytestmark = [pytest.mark.rucio, pytest.mark.timeout(300)]
+
+SITE = Site("LOGIN")
+DN = "/O=Example/OU=Tests/CN=hydrator"
+
+
+def utc_now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)
+
+
+@pytest.fixture(scope="module")
+def rucio(rucio_server):
+    rucio_server.seed(("add_rse", {"rse": "LOGIN-DISK", "attributes": {"site": "LOGIN"}}))
+    rucio_server.seed(("add_identity", {"dn": DN}))
+    return rucio_server
+
+
+@pytest.fixture
+def settings(rucio, tmp_path):
+    return RucioSettings(
+        name="rucio", url=rucio.url, account=rucio.account, token_dir=tmp_path / "tokens", twins_every=None
+    )
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """An authority, and what it signed: the server's, ours, and those of somebody Rucio does not know."""
+    folder = tmp_path_factory.mktemp("certificates")
+    folder.chmod(0o755)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    who = {"organization_name": "Example", "organization_unit_name": "Tests"}
+    for name, issued in (
+        ("server", authority.issue_cert("127.0.0.1")),
+        ("hydrator", authority.issue_cert(common_name="hydrator", **who)),
+        ("stranger", authority.issue_cert(common_name="stranger", **who)),
+    ):
+        (folder / f"{name}.key").touch(mode=0o600)
+        issued.private_key_pem.write_to_path(str(folder / f"{name}.key"))
+        issued.cert_chain_pems[0].write_to_path(str(folder / f"{name}.pem"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def apache(rucio, certificates, tmp_path_factory):
+    files = (certificates / name for name in ("ca.pem", "server.pem", "server.key"))
+    try:
+        server = Apache.start(tmp_path_factory.mktemp("apache") / "run", rucio, *files)
+    except DebUnavailable as reason:
+        pytest.skip(str(reason))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def by_certificate(settings, apache, certificates):
+    return replace(
+        settings,
+        url=apache.url,
+        auth_type="x509",
+        client_cert=certificates / "hydrator.pem",
+        client_key=certificates / "hydrator.key",
+        ca_cert=certificates / "ca.pem",
+    )
+
+
+@pytest.fixture
+def opened():
+    """Opens catalogues and closes them."""
+    catalogues = []
+
+    def one(settings):
+        catalogues.append(RucioCatalogue(settings, utc_now))
+        return catalogues[-1]
+
+    yield one
+    for each in catalogues:
+        each.close()
+
+
+def test_a_certificate_that_rucio_knows_is_enough_and_its_token_is_private(opened, by_certificate):
+    assert SITE in opened(by_certificate).read(frozenset()).sites
+    (token,) = by_certificate.token_dir.glob("rucio-*")
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+
+
+def test_a_certificate_and_its_key_may_stand_in_one_file(opened, by_certificate, certificates, tmp_path):
+    both = tmp_path / "proxy.pem"
+    both.touch(mode=0o600)
+    both.write_text("".join((certificates / f"hydrator.{end}").read_text() for end in ("pem", "key")))
+    assert SITE in opened(replace(by_certificate, client_cert=both, client_key=None)).read(frozenset()).sites
+
+
+def test_an_expired_token_is_replaced_by_showing_the_certificate_again(opened, by_certificate, rucio):
+    catalogue = opened(by_certificate)
+    catalogue.read(frozenset())
+    rucio.seed(("expire_tokens", {}))
+    assert SITE in catalogue.read(frozenset()).sites
+
+
+def test_a_certificate_that_rucio_does_not_know_is_denied(opened, by_certificate, certificates):
+    stranger = {
+        "client_cert": certificates / "stranger.pem",
+        "client_key": certificates / "stranger.key",
+    }
+    with pytest.raises(CatalogueDenied):
+        opened(replace(by_certificate, **stranger)).read(frozenset())
+
+
+def test_a_key_that_others_may_read_is_not_used(opened, by_certificate, certificates, tmp_path):
+    open_to_all = tmp_path / "key.pem"
+    open_to_all.write_bytes((certificates / "hydrator.key").read_bytes())
+    open_to_all.chmod(0o644)
+    with pytest.raises(CatalogueDenied, match="permissions"):
+        opened(replace(by_certificate, client_key=open_to_all)).read(frozenset())
+
+
+class Provider(ThreadingHTTPServer):
+    """An identity provider that answers with whatever token it is given."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.tokens: list[str] = []
+        self.asked: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/token"
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Provider
+
+    def do_POST(self) -> None:
+        self.server.asked.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        token = self.server.tokens.pop(0) if len(self.server.tokens) > 1 else self.server.tokens[0]
+        body = json.dumps({"access_token": token, "expires_in": 3600}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def provider():
+    server = Provider()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def a_token(settings, rucio, opened, tmp_path):
+    """One that this Rucio takes; a provider's own would need that provider in Rucio's configuration."""
+    by_password = replace(
+        settings, username=rucio.username, password=rucio.password, token_dir=tmp_path / "made"
+    )
+    opened(by_password).read(frozenset())
+    (file,) = (tmp_path / "made").glob("rucio-*")
+    return file.read_text()
+
+
+@pytest.fixture
+def by_provider(settings, provider, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("a-client-secret\n")
+    return replace(
+        settings,
+        auth_type="oidc",
+        oidc=ClientSettings(provider.url, "hydrator", secret, audience="rucio", scope="openid"),
+    )
+
+
+def test_the_token_of_a_provider_is_shown_as_it_is_and_kept(opened, by_provider, provider, a_token):
+    provider.tokens = [a_token]
+    catalogue = opened(by_provider)
+    for _ in range(2):
+        assert SITE in catalogue.read(frozenset()).sites
+    (form,) = provider.asked
+    assert "grant_type=client_credentials" in form
+    assert "audience=rucio" in form
+    (file,) = by_provider.token_dir.glob("rucio-*")
+    assert a_token not in file.read_text()
+
+
+def test_a_token_that_rucio_refuses_is_no_secret_told_and_not_asked_for_at_once_again(
+    opened, by_provider, provider
+):
+    provider.tokens = ["not-of-this-rucio"]
+    catalogue = opened(by_provider)
+    for _ in range(2):
+        with pytest.raises(CatalogueDenied) as failure:
+            catalogue.read(frozenset())
+        assert "not-of-this-rucio" not in str(failure.value)
+    assert len(provider.asked) == 1
