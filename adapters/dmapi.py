@@ -18,13 +18,15 @@ from types import MappingProxyType
 from urllib.parse import quote
 
 from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey, Unseen
+from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey, Told, Unseen
 from hydrator.ports import Clock
 
 from ._dmapi_rows import BadAnswer, Location, Size, is_absent, listed, locations, namespaces, size
 from ._http import Answer, Server
 from ._names import by_lower_case, matching, twins
 from .site_capabilities import Areas, SiteCapabilities
+
+_CALL = "GET /data/locate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +183,15 @@ class DmapiCatalogue:
             if not sites:
                 poll.unmapped.add(location.storage)
             state, fraction = self._state(did, location, known)
+            told = Told(_CALL, reason=closed or _reason(location, known))
             if closed:  # its files stand there still, and no job can read them
                 state, fraction = ReplicaState.STUCK, 0.0
             if state is None:
                 blind |= sites
                 continue
-            replicas += [Replica(did, site, state, fraction, location.storage) for site in sorted(sites)]
+            replicas += [
+                Replica(did, site, state, fraction, location.storage, told) for site in sorted(sites)
+            ]
         return Seen(
             poll.at,
             tuple(each for each in replicas if each.site not in blind),
@@ -303,3 +308,14 @@ class DmapiCatalogue:
         if any(part in {"", ".", ".."} for part in (scope, *name.split("/"))):
             raise CatalogueGarbled(self.name, "a name with empty or dotted parts cannot stand in a path")
         return f"{quote(scope, safe='')}/{quote(name, safe='/')}"
+
+
+def _reason(location: Location, known: Size | None) -> str:
+    """What a location's state rests on."""
+    if location.is_dataset is False or (known and known.kind == "FILE"):
+        return "a file has all of itself"
+    if known is None:
+        return "its files are not counted (count_files)"
+    if known.files is None or not known.settled:
+        return f"what is {'open' if known.kind == 'DATASET' else 'a container'} cannot be counted"
+    return f"{len(location.files)} of {known.files} files, by GET /metadata"

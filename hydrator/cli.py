@@ -195,19 +195,34 @@ def datasets(
 
 
 @app.command()
-def check(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+def check(
+    config: Config = DEFAULT_CONFIG,
+    dmapi: Annotated[
+        str | None,
+        typer.Option(
+            "--dmapi",
+            metavar="URL",
+            help="Only this: does the DMAPI there offer what we rely on? Needs no -c.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Find what is wrong with an installation, and say what to do. Exits 1 when something must be done."""
     from . import show
     from .check import Level, examine
     from .config import load
-    from .wiring import assemble, examined, system_clock
+    from .reliance import dmapi_findings
+    from .wiring import assemble, described, examined, system_clock
 
-    settings = load(config)
-    parts = assemble(settings, system_clock)
-    try:
-        findings = examine(examined(settings, parts))
-    finally:
-        parts.close()
+    if dmapi is not None:
+        findings = list(dmapi_findings(*described(dmapi, load(config) if config.exists() else None)))
+    else:
+        settings = load(config)
+        parts = assemble(settings, system_clock)
+        try:
+            findings = examine(examined(settings, parts))
+        finally:
+            parts.close()
     _print(as_json, show.finding_rows(findings), lambda: show.findings(findings))
     if any(finding.level is Level.FAIL for finding in findings):
         raise typer.Exit(1)

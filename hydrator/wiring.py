@@ -409,6 +409,36 @@ def site_capabilities(name: str, settings: Settings, clock: Clock) -> SiteCapabi
     return SiteCapabilities(_server(name, chosen.url, chosen, clock), refresh)
 
 
+def described(url: str, settings: Settings | None) -> tuple[Any, str]:
+    """What the DMAPI at *url* says of itself in ``openapi.json``, and the ``list_path`` configured for it.
+
+    It stands at the application's root, so above ``/api/v1``, and needs no token: none is sent.
+    Where *settings* have a DMAPI at *url*, its ``ca_cert`` counts.
+
+    Raises:
+        ConfigError: *url* is none, or there is no such document.
+        CatalogueError: it cannot be asked.
+    """
+    if not url.startswith(("https://", "http://")):
+        raise ConfigError([f"--dmapi {url}: give an address that starts with https://"])
+    url = url.rstrip("/")
+    sources = settings.catalogue if settings else []
+    source = next((s for s in sources if isinstance(s, DmapiSource) and s.url.rstrip("/") == url), None)
+    versionless = url.rpartition("/")[0] if url.rpartition("/")[2].startswith("v") else url
+    roots = dict.fromkeys([versionless.removesuffix("/api"), versionless, url])
+    for root in roots:
+        server = Server("dmapi", root, ca_cert=source.ca_cert if source else None)
+        try:
+            answer = server.get("/openapi.json")
+        finally:
+            server.close()
+        if answer.status == 200:
+            return answer.body, source.list_path if source else ""
+    raise ConfigError(
+        [f"--dmapi {url}: no openapi.json at {', '.join(roots)}; is it the address of a DMAPI?"]
+    )
+
+
 def _server(name: str, url: str, source: DmapiSource | SiteCapabilitiesSettings, clock: Clock) -> Server:
     limits = WebLimits(
         timeout=timedelta(seconds=source.timeout_seconds), calls_per_second=source.calls_per_second

@@ -1,0 +1,78 @@
+"""What we rely on of DMAPI's API, held against what a server says of itself (``/openapi.json``)."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .check import Finding, Level
+
+_RELIED_ON = (
+    ("/data/list", ()),
+    ("/data/locate/{}/{}", ("sort", "limit")),
+    ("/metadata/{}/{}", ("plugin",)),
+)
+"""By path, the parameters that we send; all are asked with GET, and all were recorded."""
+_PARAMETER = re.compile(r"\{[^}]*\}")
+_VERSION = re.compile(r"\A(/api)?/v\d+(?=/)")
+_SUBJECT = "dmapi"
+
+
+def dmapi_findings(said: Any, list_path: str = "") -> Iterator[Finding]:  # noqa: ANN401 - JSON
+    """Compare what a DMAPI server says of itself with what its adapter asks.
+
+    Args:
+        said: its ``/openapi.json``.
+        list_path: where a namespace is listed, as configured; inferred, so missing is no failure
+            unless it is configured.
+
+    Returns:
+        One finding for each path: ``fail`` where one that we ask is not there.
+    """
+    paths = said.get("paths") if isinstance(said, Mapping) else None
+    if not isinstance(paths, Mapping) or not paths:
+        yield Finding(
+            Level.FAIL, _SUBJECT, "its openapi.json describes no paths", "is the address that of a DMAPI?"
+        )
+        return
+    known = {_bare(str(path)): what for path, what in paths.items() if isinstance(what, Mapping)}
+    for path, parameters in _RELIED_ON:
+        yield from _one(path, parameters, known.get(path))
+    yield _listing(list_path, known)
+
+
+def _one(path: str, parameters: tuple[str, ...], what: Mapping[str, Any] | None) -> Iterator[Finding]:
+    call = what.get("get") if what else None
+    if not isinstance(call, Mapping):
+        todo = "the adapter cannot work with this release: tell its maintainers"
+        yield Finding(Level.FAIL, _SUBJECT, f"GET {path} is not there, and we rely on it", todo)
+        return
+    listed = call.get("parameters")
+    names = {each.get("name") for each in listed if isinstance(each, Mapping)} if listed else set()
+    missing = [name for name in parameters if names and name not in names]
+    if missing:
+        yield Finding(
+            Level.WARN,
+            _SUBJECT,
+            f"GET {path} takes no {', '.join(missing)}, which we send",
+            "answers may be cut or shaped otherwise: compare docs/catalogue-dmapi.md",
+        )
+    else:
+        yield Finding(Level.OK, _SUBJECT, f"GET {path} is there")
+
+
+def _listing(list_path: str, known: Mapping[str, Any]) -> Finding:
+    path = _bare(list_path or "/data/list/{namespace}")
+    there = isinstance(known.get(path, {}).get("get"), Mapping)
+    if there and list_path:
+        return Finding(Level.OK, _SUBJECT, f"GET {path} is there, as list_path says")
+    if there:
+        todo = 'list_path = "/data/list/{namespace}" lets demand.patterns find datasets'
+        return Finding(Level.ADVICE, _SUBJECT, f"GET {path}, which was inferred only, is there", todo)
+    level = Level.FAIL if list_path else Level.ADVICE
+    todo = "look for it in openapi.json, and set list_path" if list_path else "leave list_path unset"
+    return Finding(level, _SUBJECT, f"GET {path}, which was inferred only, is not there", todo)
+
+
+def _bare(path: str) -> str:
+    """*path* without a version in front, its parameters without names."""
+    return _PARAMETER.sub("{}", _VERSION.sub("", path))

@@ -1,0 +1,69 @@
+"""Several catalogues about one site: the table of docs/catalogue-dmapi.md, row by row."""
+
+from datetime import timedelta
+
+import pytest
+
+from hydrator.model import Did, Replica, ReplicaState, Seen, Site, Survey, Unseen
+from hydrator.snapshot import Memory, remember, snapshot
+from hydrator.told import provenance
+from tests.factories import BOUND, MINUTE, NOON
+
+DID, CAM = Did("testing:L1"), Site("CAM")
+COMPLETE, INCOMING, PARTIAL, STUCK = (
+    ReplicaState.COMPLETE, ReplicaState.INCOMING, ReplicaState.PARTIAL, ReplicaState.STUCK,
+)  # fmt: skip
+
+
+def memory(name, *said, at=NOON):
+    replicas = tuple(Replica(DID, CAM, state, fraction, f"{name}-element") for state, fraction in said)
+    survey = Survey(name, at, frozenset({CAM}), {DID: Seen(at, replicas)})
+    return remember(Memory(), survey, {DID}, now=at)
+
+
+def shown(one, other, now=NOON):
+    """State and fraction at CAM; whichever catalogue comes first."""
+    found = set()
+    for memories in ({"dmapi": one, "rucio": other}, {"rucio": other, "dmapi": one}):
+        fact = snapshot(memories, {DID}, now=now, bound=BOUND).sites[CAM].facts.get(DID)
+        found.add((fact.state.value, fact.fraction) if fact else None)
+    (same,) = found
+    return same
+
+
+@pytest.mark.parametrize(
+    ("dmapi", "rucio", "expected"),
+    [
+        ([(PARTIAL, None)], [(COMPLETE, 1.0)], ("AVAILABLE", 1.0)),
+        ([(PARTIAL, None)], [(INCOMING, 0.5)], ("STAGING", 0.5)),
+        ([(PARTIAL, None)], [(PARTIAL, 0.25)], ("PARTIAL", 0.25)),
+        ([(PARTIAL, 0.5)], [(PARTIAL, 0.75)], ("PARTIAL", 0.75)),
+        ([(PARTIAL, None)], [], ("PARTIAL", None)),
+        ([(STUCK, 0.0)], [(COMPLETE, 1.0)], ("AVAILABLE", 1.0)),
+        ([], [], None),
+    ],
+)
+def test_dmapis_location_and_rucios_completeness(dmapi, rucio, expected):
+    assert shown(memory("dmapi", *dmapi), memory("rucio", *rucio)) == expected
+
+
+def test_an_error_of_one_leaves_its_word_and_takes_nothing_from_the_other():
+    rucio = remember(memory("rucio", (COMPLETE, 1.0)), Unseen("down"), {DID}, now=NOON + MINUTE)
+    assert shown(memory("dmapi", (PARTIAL, None)), rucio, NOON + MINUTE) == ("AVAILABLE", 1.0)
+    never = remember(Memory(), Unseen("down"), {DID}, now=NOON)
+    assert shown(memory("dmapi", (PARTIAL, None)), never) == ("PARTIAL", None)
+
+
+def test_what_is_older_than_the_bound_loses_to_anything_newer():
+    later = NOON + BOUND + timedelta(seconds=1)
+    old, new = memory("rucio", (COMPLETE, 1.0)), memory("dmapi", (PARTIAL, 0.5), at=later)
+    assert shown(new, old, later) == ("PARTIAL", 0.5)
+
+
+def test_why_lists_every_catalogues_word_also_the_one_that_lost():
+    memories = {"dmapi": memory("dmapi", (PARTIAL, None)), "rucio": memory("rucio", (COMPLETE, 1.0))}
+    rows = provenance(memories, [DID], now=NOON)
+    assert [(r["catalogue"], r["site"], r["state"], r["storage"], r["as_of"]) for r in rows] == [
+        ("dmapi", CAM, "PARTIAL", "dmapi-element", int(NOON.timestamp())),
+        ("rucio", CAM, "AVAILABLE", "rucio-element", int(NOON.timestamp())),
+    ]
