@@ -29,7 +29,8 @@ from .ports import Door, Misses
 from .serve import View
 from .server import Server
 from .store import Store
-from .telemetry import Metrics, configure_logs, cycle_line, lie_line
+from .supervision import Progress, Supervisor
+from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
 from .veiled import veiled_state
 from .wiring import Parts, assemble, redactor, register_of, system_clock
 
@@ -51,7 +52,7 @@ def run(config: Path) -> None:
     settings = load(config)
     configure_logs(settings.log.level, settings.log.format, redact=redactor(settings))
     with Store.open_to_write(settings.daemon.state_dir) as store:
-        daemon = Daemon(config, settings, store)
+        daemon = Daemon(config, settings, store, Supervisor(os.environ))
         if store.lost:
             _log.error("state lost", why=store.lost)
         signal.signal(signal.SIGTERM, lambda *_: daemon.tell("stop"))
@@ -63,8 +64,11 @@ def run(config: Path) -> None:
 class Daemon:
     """One daemon over one state: it owns the schedule, the HTTP server and the parts."""
 
-    def __init__(self, config: Path, settings: Settings, store: Store) -> None:
+    def __init__(self, config: Path, settings: Settings, store: Store, supervisor: Supervisor) -> None:
         self._config = config
+        self._supervisor = supervisor
+        self._progress = Progress(_allowance(settings))
+        self._hung = False
         self._settings = settings
         self._store = store
         self._state = store.load()
@@ -91,9 +95,32 @@ class Daemon:
         _log.info(
             "running", version=__version__, http=self._url(), state=str(self._settings.daemon.state_dir)
         )
-        while self._events.get() == "reload":
+        self._supervisor.ready()
+        while self._next() == "reload":
+            self._supervisor.reloading()
             self._reload()
+            self._supervisor.ready()
+        self._supervisor.stopping()
         self._end()
+
+    def _next(self) -> Event:
+        """What we are told next; until then the watchdog hears of us, unless the schedule hangs."""
+        while True:
+            self._look()
+            try:
+                return self._events.get(timeout=self._supervisor.patience)
+            except queue.Empty:
+                pass
+
+    def _look(self) -> None:
+        """Tell the watchdog that we live, unless a cycle hangs; say so in the log, once."""
+        stuck = self._progress.stuck()
+        if stuck is None:
+            self._supervisor.alive()
+        elif not self._hung:
+            _log.error("hung", why=stuck)
+            self._supervisor.status(f"hung: {stuck}")
+        self._hung = stuck is not None
 
     def view(self) -> View:
         """What the HTTP server answers from, at this moment."""
@@ -108,6 +135,7 @@ class Daemon:
             now=system_clock(),
             heard=board.heard() if board else {},
             held=report.held if report else {},
+            stuck=self._progress.stuck(),
         )
 
     def _url(self) -> str | None:
@@ -118,6 +146,7 @@ class Daemon:
 
     def _start(self) -> None:
         """Put the parts together; what was published last is served before anything is asked."""
+        self._progress.restart(_allowance(self._settings))
         http = self._settings.publish.http
         board = self._parts.board if self._parts else None
         door = self._door if http.enabled else None
@@ -298,16 +327,20 @@ class Daemon:
         line = cycle_line(report, seconds)
         quiet = _log.info if line["changed"] else _log.debug
         (quiet if report.whole and not report.held else _log.warning)("cycle", **line)
+        self._supervisor.status(status_line(line))
         return True
 
     def _careful(self, what: str, work: Callable[[], bool]) -> bool:
         """Do *work*; a failure ends it, is counted and logged, and never ends the daemon."""
+        self._progress.step(f"a {what} began")
         try:
             return work()
         except HydratorError as error:
             _log.error(f"{what} failed", why=str(error))
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
             _log.exception(f"{what} failed: this is a bug, please report it")
+        finally:
+            self._progress.step(f"a {what} ended")
         self._metrics.failed()
         return False
 
@@ -360,3 +393,9 @@ class Daemon:
             # a thread hangs in somebody's library; the state on disk is whole, so nothing is lost
             self._store.close()
             os._exit(0)
+
+
+def _allowance(settings: Settings) -> float:
+    """Seconds between two steps of the schedule after which it hangs."""
+    polls = [getattr(source, "deadline_seconds", 0.0) for source in settings.catalogue]
+    return settings.daemon.poll_seconds + max(polls, default=0.0) + settings.daemon.hang_seconds

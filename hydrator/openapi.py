@@ -116,7 +116,10 @@ def _paths() -> Json:
             },
         ),
         "/healthz": _route(
-            "The process answers.", _answer("application/json", _ref("Health")), (), open_=True
+            "The process answers, and its cycles do not hang.",
+            _answer("application/json", _ref("Health")),
+            (503,),
+            open_=True,
         ),
         "/readyz": _route(
             "A complete state was loaded or read.",

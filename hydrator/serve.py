@@ -47,7 +47,8 @@ class View:
     ``ads`` are served to hooks and ``heard`` is when each was last put there
     (a site without one counts as heard *now*: what is served live cannot
     expire). ``ready`` is None, or why there is no complete state yet; ``held``
-    says, by site, which change is held back there.
+    says, by site, which change is held back there; ``stuck`` is None, or why
+    the daemon counts as hung.
     """
 
     ads: Mapping[Site, SiteAd]
@@ -57,6 +58,7 @@ class View:
     now: datetime
     heard: Mapping[Site, datetime] = field(default_factory=dict)
     held: Mapping[Site, str] = field(default_factory=dict)
+    stuck: str | None = None
 
 
 def app(
@@ -217,7 +219,10 @@ class _Answers:
         return json_reply(request, openapi.document())
 
     async def healthz(self, request: Request) -> Response:
-        """The process answers; nothing is said of catalogues or pool."""
+        """The process answers and its cycles do not hang; nothing is said of catalogues or pool."""
+        why = self._view().stuck
+        if why is not None:
+            raise Refusal(503, "hung", why, {"status": "hung"})
         return json_reply(request, {"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:

@@ -323,6 +323,13 @@ def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
     return {**line, "changed": changed} | {key: value for key, value in wrong.items() if value}
 
 
+def status_line(line: Mapping[str, Any]) -> str:
+    """A cycle's log line for ``systemctl status``: how much, and which kinds of trouble."""
+    extent = {"sites", "datasets", "seconds", "changed"}
+    trouble = ", ".join(sorted(key.replace("_", " ") for key in line.keys() - extent))
+    return f"{line['sites']} sites, {line['datasets']} datasets; " + (trouble or "all is well")
+
+
 def lie_line(lie: Lie) -> Mapping[str, Any]:
     """Who said what, when, and by which question it came out."""
     found = lie.correction.found

@@ -1,10 +1,12 @@
 """`hydrator run` as a process: signals, restarts, a second one, files that change. No pool is needed."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -27,6 +29,8 @@ class Running:
         self.process: subprocess.Popen | None = None
         self.scheme = "http"
         self.log = folder / "log"
+        self.environ: dict[str, str] = {}
+        self.hang_seconds = 600
         self.configure()
         self.catalogue({"lofar:L1": {"CAM": "available"}})
 
@@ -36,6 +40,7 @@ class Running:
             [daemon]
             state_dir = "state"
             poll_seconds = {poll}
+            hang_seconds = {self.hang_seconds}
             [[catalogue]]
             type = "file"
             path = "catalogue.json"
@@ -62,7 +67,11 @@ class Running:
 
     def start(self) -> None:
         with self.log.open("a") as log:
-            self.process = subprocess.Popen([*HYDRATOR, "run", "-c", self.folder / "config.toml"], stderr=log)
+            self.process = subprocess.Popen(
+                [*HYDRATOR, "run", "-c", self.folder / "config.toml"],
+                stderr=log,
+                env={**os.environ, **self.environ},
+            )
         wait_for(self.ready, 20, f"readiness; {self.log.read_text()}")
 
     def ready(self) -> bool:
@@ -134,6 +143,47 @@ def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
     assert daemon.get("/v1/sites/CAM/ad").headers["X-DataLocality-AsOf"] == as_of
     daemon.catalogue({"lofar:L1": {"RAL": "available"}})
     wait_for(lambda: "AvailableDatasets = {}" in daemon.ad(), 10, "the healed file to be read")
+
+
+def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_progress_only(daemon):
+    address = daemon.folder / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(address))
+        manager.settimeout(60)
+
+        def hear(word: str) -> None:
+            heard = []
+            deadline = time.monotonic() + 60
+            while not heard or word not in heard[-1]:
+                assert time.monotonic() < deadline, f"no {word!r} in {heard}; {daemon.log.read_text()}"
+                heard.append(manager.recv(4096).decode())
+
+        daemon.environ = {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "300000"}
+        daemon.hang_seconds = 10
+        daemon.configure()
+        daemon.start()
+        hear("READY=1")
+        hear("WATCHDOG=1")
+        hear("STATUS=2 sites, 1 datasets; all is well")
+        daemon.process.send_signal(signal.SIGHUP)
+        hear("RELOADING=1\nMONOTONIC_USEC=")
+        hear("READY=1")
+        pipe = daemon.folder / "state" / "orders" / "1-test.json"
+        os.mkfifo(pipe)  # a cycle that opens it waits for a writer
+        hear("STATUS=hung: nothing went on for ")
+        manager.settimeout(2)  # six times the watchdog's
+        with pytest.raises(TimeoutError):
+            manager.recv(4096)
+        manager.settimeout(60)
+        assert daemon.get("/healthz").status_code == 503
+        with pipe.open("w"):
+            pipe.unlink()
+        hear("WATCHDOG=1")
+        wait_for(lambda: daemon.get("/healthz").status_code == 200, 20, "health again")
+        daemon.process.send_signal(signal.SIGTERM)
+        hear("STOPPING=1")
+        assert daemon.process.wait(60) == 0
+    assert '"event": "hung"' in daemon.log.read_text()
 
 
 def test_killed_with_9_and_started_again_it_serves_at_once_and_no_generation_goes_back(daemon):

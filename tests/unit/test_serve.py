@@ -278,6 +278,13 @@ def test_healthy_even_when_not_ready(daemon):
     assert daemon.ask("/healthz").json() == {"status": "ok"}
 
 
+def test_a_daemon_that_hangs_is_not_healthy_and_says_why(daemon):
+    daemon.show(stuck="nothing went on for 700 s")
+    answer = daemon.ask("/healthz")
+    assert answer.status_code == 503
+    assert answer.json() == {"error": "hung", "detail": "nothing went on for 700 s", "status": "hung"}
+
+
 def test_metrics_count_routes_and_never_raw_paths():
     daemon = Daemon()
     daemon.show(ad(L1))
