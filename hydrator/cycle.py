@@ -170,12 +170,13 @@ def think(
     }
     drafted = drafts(replace(view, sites=kept), demanded, budget=rules.budget, trust=audit.trust)
     left = {s: ad for s, ad in state.ads.items() if s not in drafted and not rules.retires(s)}
-    over = {
+    standing = {
         site: forgotten(ad, audit.trust.get(site, 1.0))
-        for site, ad in left.items()
         if now - ad.as_of > rules.bound or site in judged.released
+        else restored(ad, audit.trust.get(site, 1.0), now=now, bound=rules.bound)
+        for site, ad in left.items()
     }
-    ads = {**left, **number({**drafted, **over, **returned}, state.ads, published=published, now=now)}
+    ads = number({**drafted, **standing, **returned}, state.ads, published=published, now=now)
     after = replace(state, memories=held, held=judged.held, ads=ads, audit=audit)
     return Thought(after, view, drafted, ads, lies, judged.released)
 

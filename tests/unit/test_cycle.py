@@ -617,6 +617,22 @@ def test_a_site_of_a_catalogue_taken_out_lists_nothing_after_the_bound():
         assert thought.ads[CAM].as_of == NOON
 
 
+def test_what_of_such_a_site_was_older_than_the_rest_reads_unknown_by_itself():
+    """The age of a site says nothing of a dataset that could not be asked about long before."""
+    world = World(replica(L1, CAM), replica(L2, CAM))
+    world.run()
+    world.catalogue.unseen = {L1: "timeout"}
+    state = world.run(after=5 * HOUR).thought.state
+    answers = {"dmapi": holding(replica(L3, RAL), at=NOON + 7 * HOUR, sites=(RAL,), asked=[L1, L2])}
+    rules = Rules(pins=frozenset({L1, L2}))
+    for hours, read in ((6, "AVAILABLE"), (7, "UNKNOWN")):
+        thought = think(state, answers, demand(L1, L2), published={}, rules=rules, now=NOON + hours * HOUR)
+        lines = dict(thought.ads[CAM].content)
+        assert lines["DatasetStates"] == f"['{L1}'=\"{read}\";'{L2}'=\"AVAILABLE\"]"
+        assert lines["DatasetAsOf"] == f"['{L1}'={unix(NOON)}]"
+        assert (thought.ads[CAM].generation > state.ads[CAM].generation) == (read == "UNKNOWN")
+
+
 # ---- the audit
 
 
