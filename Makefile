@@ -45,7 +45,7 @@ test-slow: $(READY) ## tests that take minutes
 	$(PYTEST) $(PARALLEL) -m slow --ignore=tests/deploy $(PYTEST_ARGS)
 
 test-faults: $(READY) ## every fault at length, and kill -9 some hundreds of times (half an hour)
-	HYDRATOR_FAULTS=long $(PYTEST) tests/faults $(PYTEST_ARGS)
+	HYDRATOR_FAULTS=long $(PYTEST) tests/faults tests/properties/test_laws.py $(PYTEST_ARGS)
 
 test-deploy: $(READY) ## the systemd unit and the Helm chart
 	$(PYTEST) tests/deploy $(PYTEST_ARGS)
