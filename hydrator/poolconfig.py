@@ -153,8 +153,9 @@ def requirements_expression(users: str) -> str:
 
 
 def job_rank_expression(users: str, weight: float) -> str:
-    """``Rank`` of a job whose own was *users*."""
-    return f"(({users}) ?: 0.0) + {_real(weight)} * MY.DataLocalityRank"
+    """``Rank`` of a job whose own was *users*, which counts 0 where it is no number."""
+    own = f"isError(real({users})) ? 0.0 : (real({users}) ?: 0.0)"
+    return f"({own}) + {_real(weight)} * MY.DataLocalityRank"
 
 
 def any_after(now: int, max_wait: int, floor: int = 300) -> int:
@@ -477,7 +478,7 @@ _TRANSFORM_RANK = r"""      # how well it runs there: the share of its bytes, or
          SET DataLocalityRank sum({$(dl_share)}) / $(dl_n).0
       endif
       DEFAULT Rank 0.0
-      SET Rank (($(MY.Rank)) ?: 0.0) + $(DATALOCALITY_RANK_WEIGHT) * MY.DataLocalityRank
+      SET Rank (isError(real($(MY.Rank))) ? 0.0 : (real($(MY.Rank)) ?: 0.0)) + $(DATALOCALITY_RANK_WEIGHT) * MY.DataLocalityRank
       SET DataLocalityTransformed true
 <late>   endif
 @end

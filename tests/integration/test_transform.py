@@ -5,6 +5,7 @@ test says what each site holds.
 """
 
 import itertools
+import random
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from hydrator.model import Did
 from hydrator.poolconfig import (
     HELD_SUBCODE,
     PoolPolicy,
+    any_after,
     here_expression,
     job_rank_expression,
     negotiator_config,
@@ -28,6 +30,7 @@ from hydrator.poolconfig import (
     schedd_config,
     startd_config,
 )
+from hydrator.rapthor import Run, Wish, as_ad
 from testbed.pool import Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -279,6 +282,42 @@ def test_a_job_that_was_transformed_is_not_transformed_again(located):
     )
     again = said.stdout
     assert expressions(classad2.parseOne(again)) == expressions(classad2.parseOne(once))
+
+
+def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companion_computes(located):
+    """A hundred runs of chance, through HTCondor's own tool at once."""
+    chance = random.Random(4)
+    names = [Did(f"ska:obs_{number}") for number in range(40)]
+    runs = []
+    for number in range(100):
+        dids = chance.sample(names, chance.randint(1, 30))
+        sizes = {did: chance.randint(0, 10**12) for did in dids if chance.random() < 0.97}
+        mode = chance.choice(("require", "wait", "prefer"))
+        wait = None if mode == "require" else chance.choice((None, 0, 50, 5000))
+        runs.append(Run(f"r{number}", tuple(dids), sizes, Wish(mode, wait)))
+    own = "JobUniverse = 5\nRequirements = TARGET.Cpus > 1 || false\nRank = TARGET.Mips\n"
+    file = located.pool.shared / "runs.ads"
+    file.write_text("\n".join(f"{own}{as_ad(run)}" for run in runs))
+    begun = int(time.time())
+    said = located.pool.run(
+        "condor_transform_ads", "-jobtransforms", "DataLocality", "-long", file, check=False
+    ).stdout
+    ended = int(time.time())
+    made = {ad["RapthorRun"]: ad for ad in classad2.parseAds(said)}
+    assert made.keys() == {run.name for run in runs}
+    for run in runs:
+        ad, dids, mode = made[run.name], sorted(run.dids), run.wish.mode
+        assert ad["RequiredDatasets"] == dids
+        assert same(ad.lookup("DataLocalityHere"), here_expression(dids, mode))
+        assert same(ad.lookup("DataLocalityRank"), rank_expression(dids, run.sizes))
+        assert same(ad.lookup("Requirements"), "(TARGET.Cpus > 1 || false) && MY.DataLocalityHere")
+        assert same(ad.lookup("Rank"), job_rank_expression("TARGET.Mips", 1000.0))
+        if mode == "require":
+            assert "DataLocalityAnyAfter" not in ad
+        else:
+            wait = ad["DataLocalityMaxWait"]
+            assert run.wish.max_wait in (None, wait)
+            assert any_after(begun, wait, 5) <= ad["DataLocalityAnyAfter"] <= any_after(ended, wait, 5)
 
 
 def test_the_text_read_twice_makes_the_same_jobs(located):

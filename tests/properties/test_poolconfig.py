@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydrator.model import DatasetState, Did
-from hydrator.poolconfig import START_CLAUSE, any_after, here_expression, rank_expression, without_ours
+from hydrator.poolconfig import (
+    PRE_JOB_TERM,
+    START_CLAUSE,
+    any_after,
+    here_expression,
+    job_rank_expression,
+    rank_expression,
+    without_ours,
+)
+from hydrator.rapthor import Run
 
 NOW = int(time.time())
 DIDS = [Did(f"ska:d{number}") for number in range(6)]
@@ -107,6 +116,54 @@ def test_one_more_dataset_never_lowers_the_rank(names, known, held, more):
     ad = job(names, known=known)
     before = value(ad, site(held), "DataLocalityRank")
     assert value(ad, site({**held, more: "AVAILABLE"}), "DataLocalityRank") >= before
+
+
+@given(
+    dids, sizes, slots(), st.one_of(nonsense, st.sampled_from(["TARGET.Mips", "5 / 0", "false", "real({})"]))
+)
+@settings(deadline=None)
+def test_whatever_the_users_rank_and_the_slot_say_the_ranks_are_numbers_and_the_share_counts(
+    names, known, slot, users
+):
+    ad = job(names, known=known)
+    ad["Rank"] = ExprTree(job_rank_expression(users, 1000.0))
+    alone = value(ad, slot, "DataLocalityRank")
+    rank = value(ad, slot, "Rank")
+    assert isinstance(rank, float)
+    ad["Rank"] = ExprTree(job_rank_expression(users, 0.0))
+    assert abs(rank - value(ad, slot, "Rank") - 1000.0 * alone) < 1e-3
+    slot["PreJobRank"] = ExprTree(PRE_JOB_TERM)
+    assert value(slot, ad, "PreJobRank") == 1e9 * alone
+
+
+@given(
+    dids,
+    st.dictionaries(st.sampled_from(DIDS), st.integers(1, 2**50)),
+    st.sets(st.sampled_from(DIDS)),
+    st.sets(st.sampled_from(DIDS)),
+)
+@settings(deadline=None)
+def test_of_two_sites_the_one_with_more_local_bytes_never_ranks_lower(names, known, one, other):
+    """Datasets where a size is missing, bytes where all are known; nothing is on its way."""
+    size = {did: known[did] if all(name in known for name in names) else 1 for did in names}
+
+    def at(held: set[Did]) -> tuple[int, float]:
+        rank = value(job(names, known=known), site(dict.fromkeys(held, "AVAILABLE")), "DataLocalityRank")
+        return sum(size[did] for did in held if did in size), rank
+
+    (fewer, low), (more, high) = sorted((at(one), at(other)))
+    assert low <= high
+    assert (fewer == more) or low < high or more - fewer < sum(size.values()) * 1e-12
+
+
+@given(dids, sizes, st.randoms())
+def test_equal_runs_say_the_same_in_whatever_order_they_name_their_datasets(names, known, chance):
+    """Equal text is what makes one autocluster of jobs."""
+    known = {did: size for did, size in known.items() if size >= 0}
+    shuffled = [*names, chance.choice(names)]
+    chance.shuffle(shuffled)
+    backwards = dict(reversed(known.items()))
+    assert Run("r", tuple(shuffled), backwards).attributes == Run("r", tuple(names), known).attributes
 
 
 @given(dids, st.dictionaries(st.sampled_from(DIDS), st.sampled_from(STATES)))

@@ -150,6 +150,8 @@ def test_the_users_own_rank_is_added_to():
     ad["Rank"] = ExprTree(job_rank_expression("TARGET.Mips", 1000.0))
     assert value(ad, slot("'ska:a'=\"AVAILABLE\"", Mips=7), "Rank") == 1007.0
     assert value(ad, slot("'ska:a'=\"AVAILABLE\""), "Rank") == 1000.0  # an undefined Rank is 0
+    ad["Rank"] = ExprTree(job_rank_expression('TARGET.Mips + "x"', 1000.0))
+    assert value(ad, slot("'ska:a'=\"AVAILABLE\"", Mips=7), "Rank") == 1000.0  # and so is one in error
 
 
 def test_the_users_own_requirements_stay_together():
