@@ -1,4 +1,4 @@
-"""Say what the suites ran and skipped; fail when one of them, an HTCondor release or Rucio did not run.
+"""Say what the suites ran and skipped; fail when one of them, or a real part that must run, did not run.
 
 ``python -m testbed.what_ran FOLDER SUITE…``; FOLDER/SUITE.xml is pytest's junit report of a suite.
 """
@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-MUST_RUN = {"HTCondor 25.14": "25.14", "HTCondor 23.9": "23.9", "Rucio": "rucio"}
+MUST_RUN = {
+    "HTCondor 25.14": "25.14",
+    "HTCondor 23.9": "23.9",
+    "Rucio": "rucio",
+    "Toil on the current bindings": "test_our_batch_system_runs",
+    "Toil's own batch system": "test_toils_own_batch_system_runs",
+    "Rapthor's own reader": "test_rapthor_reader",
+}
 """What the suites must have used, and the text that the name of a test with it contains."""
 
 
