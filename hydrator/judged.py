@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 from .errors import BadDid
+from .misses import PATHS_ATTRIBUTE
 from .model import Did, Site, parse_did
 from .poolconfig import available_expression
 
@@ -90,6 +91,7 @@ class Job:
     max_age: int | None = None
     transformed: bool = False
     released: bool = False
+    opens_paths: bool = False  # and cannot fetch: without its data at the site it would only fail
     requests: Mapping[str, float] = field(default_factory=dict)
     words: Mapping[str, Any] = field(default_factory=dict)
 
@@ -120,6 +122,7 @@ def job_from(
         max_age=whole(ad.get("datalocalitymaxage")),
         transformed=ad.get("datalocalitytransformed", "").lower() == "true",
         released=ad.get(HERE.lower(), "").lower() == "true",
+        opens_paths=PATHS_ATTRIBUTE.lower() in ad,
         words={
             name: string(text) if text.startswith('"') else _number(text)
             for name in _WORDS

@@ -431,7 +431,7 @@ def _data_way(job: Job, reasons: Sequence[Reason], now: datetime, *, released: b
         ways.append(WayOut(2 if left <= 3600 else 3, f"the wait ends in {span(left)}"))
     if missing:
         ways += _cures(missing)
-    if released and job.transformed and not job.released:
+    if released and job.transformed and not (job.released or job.opens_paths):
         ways.append(WayOut(6, f"hydrator release 'ClusterId == {job.name.partition('.')[0]}'"))
     best = min(ways, key=lambda way: way.cost, default=None)
     if best is None:

@@ -126,6 +126,18 @@ def test_what_comes_by_itself_is_cheaper_than_what_somebody_must_do():
     assert "hydrator release 'ClusterId == 7'" in requires.way_out
 
 
+def test_a_run_that_can_only_open_local_paths_is_not_advised_to_go_without_its_data():
+    """Released, it would start, miss its data and be held."""
+    partial = [slots(MISSING, told=Told(False, "PARTIAL"))]
+    text = {"ClusterId": "7", "DataLocality": '"require"', "DataLocalityTransformed": "true"}
+    for more, advice in (
+        ({}, "hydrator release 'ClusterId == 7'"),
+        ({"DataLocalityPathSites": '{"CAM"}'}, "the data comes there: somebody makes a rule"),
+    ):
+        job = job_from({**text, "RequiredDatasets": f'{{"{L1}"}}', **more}, [0], "schedd")
+        assert explain(job, partial, None, now=NOON).way_out == f"{advice} (then it matches at CAM)"
+
+
 def test_a_busy_slot_that_also_lacks_the_data_needs_both():
     answer = explain(JOB, [slots(MISSING, BUSY, told=Told(False, "STAGING"))], None, now=NOON)
     assert answer.way_out == f"{L1} arrives (STAGING) and a slot becomes free (then it matches at CAM)"
