@@ -37,14 +37,14 @@ FromInputs = Annotated[
     bool,
     typer.Option(
         "--from-inputs",
-        help="What transfer_input_files, arguments and VARS name, by [submit] names and patterns.",
+        help=r"What transfer_input_files, arguments and VARS name, by \[submit] names and patterns.",
     ),
 ]
 Gpus = Annotated[
     list[str] | None,
     typer.Option(
         "--gpu",
-        help="prefer: a GPU slot first, else the cores and memory of [submit]; require: GPU slots only."
+        help=r"prefer: a GPU slot first, else the cores and memory of \[submit]; require: GPU slots only."
         " In a DAG also NODE=prefer. May stand several times.",
     ),
 ]

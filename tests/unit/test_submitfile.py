@@ -224,6 +224,12 @@ def test_filter_prints_the_file_with_the_line(tmp_path):
     assert done.stdout == b'executable = \xff\r\n+RequiredDatasets = {"o:1", "o:2"}\r\nqueue\r\n'
 
 
+@pytest.mark.parametrize("command", ["wrap", "filter"])
+def test_the_help_names_the_table_of_the_configuration(tmp_path, command):
+    """Square brackets are markup in a help text unless they are told not to be."""
+    assert hydrator(command, "--help", cwd=tmp_path).stdout.count(b"[submit]") == 2
+
+
 def test_filter_reads_standard_input_and_a_file_of_dids(tmp_path):
     (tmp_path / "dids").write_text("# mine\no:1\n\n  o:2  \n")
     done = hydrator("filter", "-", "--datasets-file", "dids", cwd=tmp_path, input=b"queue\n")
