@@ -28,13 +28,17 @@ MISSES_KEPT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One expensive question: to whom, and what came of it; ``error`` when nothing did."""
+    """One expensive question: to whom, and what came of it; ``error`` when nothing did.
+
+    ``missed`` is the dataset when it was asked about since a job had not found it.
+    """
 
     catalogue: str
     by: By
     true: int = 0
     false: int = 0
     error: str | None = None
+    missed: Did | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,7 @@ class Auditing:
         except CatalogueError as error:
             rota.failed(question)
             patience.had(failed=True)
-            return Asked(question.catalogue, By.FILES, error=error.reason)
+            return Asked(question.catalogue, By.FILES, error=error.reason, missed=_missed(turn, question.did))
         patience.had(failed=False)
         return self._conclude(turn, seen)
 
@@ -140,14 +144,15 @@ class Auditing:
         turn = None if self._probe is None or patience.rests() else rota.next()
         if turn is None or self._probe is None:
             return None
-        claim = turn.thing
+        claim, missed = turn.thing, _missed(turn, turn.thing.did)
         there = self._probe.look(claim.catalogue, claim.did, claim.site)
         patience.had(failed=there is None)
         if there is None:
             rota.failed(claim)
-            return Asked(claim.catalogue, By.PROBE, error=f"could not tell of {claim.did} at {claim.site}")
+            error = f"could not tell of {claim.did} at {claim.site}"
+            return Asked(claim.catalogue, By.PROBE, error=error, missed=missed)
         self._found.put(Verdict(claim, By.PROBE, self._clock(), there, again=turn.again))
-        return Asked(claim.catalogue, By.PROBE, true=int(there), false=int(not there))
+        return Asked(claim.catalogue, By.PROBE, true=int(there), false=int(not there), missed=missed)
 
     def close(self) -> None:
         """Let go of all connections, also under a question that is being asked."""
@@ -163,7 +168,8 @@ class Auditing:
             claim = Claim(question.catalogue, question.did, site)
             other = None if is_true else found[site]
             self._found.put(Verdict(claim, By.FILES, now, is_true, other, turn.again))
-        return Asked(question.catalogue, By.FILES, true.count(True), true.count(False))
+        missed = _missed(turn, question.did)
+        return Asked(question.catalogue, By.FILES, true.count(True), true.count(False), missed=missed)
 
     def _bring_up_to_date(self, by: By) -> None:
         world = self._world
@@ -171,8 +177,8 @@ class Auditing:
             self._seen_by[by] = world
             (self._update_files if by is By.FILES else self._update_storage)(world)
         suspects = self._suspects[by]
-        while not suspects.empty():
-            self._complain(by, suspects.get())
+        while world is not None and not suspects.empty():
+            self._complain(by, suspects.get(), world.memories)
 
     def _update_files(self, world: _World) -> None:
         self._claims = claims(world.memories, self._auditors.keys(), retired=world.retired)
@@ -197,13 +203,16 @@ class Auditing:
         doubted = {claim for claim, by in world.audit.corrections if by is By.PROBE}
         self._storage[0].look(things, doubted=sorted(doubted), lying=world.audit.lying)
 
-    def _complain(self, by: By, miss: Miss) -> None:
-        world = self._seen_by.get(by)
-        for catalogue in world.memories if world else ():
+    def _complain(self, by: By, miss: Miss, catalogues: Iterable[str]) -> None:
+        for catalogue in catalogues:
             if by is By.FILES:
                 self._files[0].suspect(Question(catalogue, miss.did))
             else:
                 self._storage[0].suspect(Claim(catalogue, miss.did, miss.site))
+
+
+def _missed(turn: Turn[Question] | Turn[Claim], did: Did) -> Did | None:
+    return did if turn.asked else None
 
 
 def _facts(question: Question, seen: Seen, sites: AbstractSet[Site]) -> dict[Site, Fact | None]:

@@ -264,6 +264,9 @@ class Daemon:
             if asked is None:
                 return
             self._metrics.audited(asked)
+            if asked.missed:
+                came = {"why": asked.error} if asked.error else {"true": asked.true, "false": asked.false}
+                _log.info("looked at what a job missed", dataset=asked.missed, by=asked.by, **came)
             self._tell_unaudited(asked)
 
     def _tell_unaudited(self, asked: Asked) -> None:

@@ -38,10 +38,11 @@ T = TypeVar("T", bound=Thing)
 
 @dataclass(frozen=True, slots=True)
 class Turn(Generic[T]):
-    """*thing* is to be looked at; *again* when only a doubt brings it up once more."""
+    """*thing* is to be looked at; *again* when only a doubt brings it up once more, *asked* when somebody."""
 
     thing: T
     again: bool = False
+    asked: bool = False
 
 
 @dataclass
@@ -131,7 +132,7 @@ class Rota(Generic[T]):
     def _doubtful(self) -> Turn[T] | None:
         if self._suspects:
             thing = min(self._suspects, key=lambda each: (self._suspects[each], self._order(each)))
-            return Turn(thing)
+            return Turn(thing, asked=True)
         due = [thing for thing, when in self._doubted.items() if when <= self._turn]
         if not due:
             return None

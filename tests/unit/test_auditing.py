@@ -145,10 +145,21 @@ def test_what_a_job_did_not_find_is_looked_at_soon(question):
     made.verdicts()
     missed = Miss(CAM, Did("lofar:T321"), NOON)
     assert made.suspect([missed, missed]) == (missed,)
-    for _ in range(2):
-        getattr(made, question)()
-    assert Did("lofar:T321") in {verdict.claim.did for verdict in made.verdicts()}
+    asked = [getattr(made, question)() for _ in range(2)]
+    assert [one.missed for one in asked if one.missed] == [missed.did]
+    assert missed.did in {verdict.claim.did for verdict in made.verdicts()}
     assert made.suspect([missed]) == ()
+
+
+@pytest.mark.parametrize("question", ["ask", "probe"])
+def test_what_a_job_did_not_find_before_the_first_cycle_is_not_forgotten(question):
+    claimed = [replica(Did(f"lofar:T{n}")) for n in range(500)]
+    catalogue = MemoryCatalogue(RUCIO, claimed, clock=lambda: NOON)
+    made = Auditing({RUCIO: catalogue}, Storage(), lambda: LATER, seed=1)
+    made.suspect([Miss(CAM, Did("lofar:T321"), NOON)])
+    assert getattr(made, question)() is None
+    made.look({RUCIO: memory(holding(*claimed))}, Audit(), frozenset())
+    assert getattr(made, question)().missed == Did("lofar:T321")
 
 
 def test_a_job_that_misses_what_nobody_claims_changes_nothing():
