@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -303,3 +305,66 @@ def test_the_daemon_publishes_over_https_and_ends_when_its_certificate_is_no_cer
     refused = daemon.command("run")
     assert (refused.returncode, "publish.http.tls_certificate: " in refused.stderr) == (2, True)
     assert "Traceback" not in refused.stderr
+
+
+def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_anybody(daemon, tmp_path):
+    disk, seen, key = tmp_path / "disk", tmp_path / "seen", tmp_path / "key"
+    key.touch(mode=0o600)
+    key.write_text(secrets.token_hex(32))
+    for dataset in ("L1", "L2", "L3"):
+        (disk / "lofar" / dataset).mkdir(parents=True)
+    private = "embargo:canary-1"
+    daemon.catalogue({did: {"CAM": "available"} for did in ("lofar:L1", "lofar:L2", "lofar:L3", private)})
+    daemon.configure(f"""
+        [private]
+        patterns = ["embargo:*"]
+        key_file = "{key}"
+        [[storage]]
+        site = "CAM"
+        prefix = "{disk}"
+        rule = "name"
+        [audit]
+        probes_per_minute = 240
+        [[audit.probe]]
+        command = ["/bin/sh", "-c", 'echo "$0 $1" >> {seen}; test -e "$1"', "{{did}}", "{{path}}"]
+        [log]
+        level = "debug"
+    """)
+    daemon.start()
+
+    def metric(line):
+        text = daemon.get("/metrics").text
+        return float(next((row.split()[-1] for row in text.splitlines() if row.startswith(line)), 0))
+
+    def listed():
+        return re.search("AvailableDatasets = {(.*)}", daemon.ad())[1]
+
+    wait_for(
+        lambda: len(set(seen.read_text().splitlines())) == 3 if seen.exists() else None, 60, "three looks"
+    )
+    assert "lofar:L2" in listed()
+    (disk / "lofar" / "L2").rename(disk / "wiped")
+    wait_for(lambda: "lofar:L2" not in listed(), 60, "what is wiped to leave the ad")
+    assert "lofar:L1" in listed()
+    assert listed().count("private:") == 1
+    wait_for(lambda: "DataLocalityTrust = 0." in daemon.ad(), 60, "the site to lose trust")
+    wait_for(lambda: metric('hydrator_lies_total{site="CAM"}') == 1, 60, "the lie to be counted")
+    assert metric('hydrator_site_trust{site="CAM"}') < 1
+    assert metric('hydrator_site_corrected_datasets{site="CAM"}') == 1
+    assert metric('hydrator_audited_facts_total{by="probe",catalogue="file",verdict="false"}') >= 1
+    checked, told = daemon.command("check", "--json"), daemon.command("status")
+    (finding,) = [each for each in json.loads(checked.stdout) if each["subject"] == "site CAM"]
+    assert re.fullmatch(
+        r"trust 0\.\d+: \d+ of \d+ audited facts were false, 1 dataset corrected now", finding["seen"]
+    )
+    assert "CAM: trust 0." in told.stdout
+    (lie,) = [json.loads(line) for line in daemon.log.read_text().splitlines() if '"lie"' in line]
+    assert (lie["dataset"], lie["site"], lie["by"]) == ("lofar:L2", "CAM", "probe")
+    (disk / "wiped").rename(disk / "lofar" / "L2")
+    wait_for(lambda: "lofar:L2" in listed(), 60, "what is back to be listed again")
+
+    assert {line.split()[0] for line in seen.read_text().splitlines()} == {"lofar:L1", "lofar:L2", "lofar:L3"}
+    sites, page = daemon.get("/v1/sites").text, daemon.get("/").text
+    everything = (daemon.log.read_text(), daemon.get("/metrics").text, daemon.ad(), sites, page)
+    for text in (*everything, checked.stdout, checked.stderr, told.stdout):
+        assert "canary" not in text
