@@ -116,23 +116,21 @@ def percentile(values: list[int], share: float) -> float:
 
 def run(*, quick: bool) -> Result:
     """p50 and p95 of the seconds until the lie is found, by number of sites and of datasets."""
-    sizes = [500] if quick else [500, 2000, 10_000]
-    counts = [1, 5] if quick else [1, 2, 5, 10, 20]
-    cases = [Case(sites, size) for sites in counts for size in sizes]
+    cases = [Case(sites, 500) for sites in ((1, 5) if quick else (1, 2, 3, 5, 10, 20))]
     if not quick:
-        cases += [Case(10, 2000, copies=2), Case(20, 2000, copies=2)]
-        cases += [Case(sites, 2000, jobs_per_hour=600) for sites in (5, 10, 20)]
-        cases += [Case(20, 2000, calls_per_second=calls) for calls in (2, 5, 7)]
+        cases += [Case(1, 2000), Case(1, 10_000), Case(5, 2000)]
+        cases += [Case(10, 500, copies=2), Case(20, 500, copies=2)]
+        cases += [Case(sites, 500, jobs_per_hour=600) for sites in (5, 10, 20)]
+        cases += [Case(sites, 500, calls_per_second=calls) for sites, calls in ((5, 2), (10, 4), (20, 7))]
     seeds = 10 if quick else 100
     figures, raw = [], {}
     for case in cases:
         taken = [seconds_until_found(case, seed) for seed in range(seeds)]
         within = sum(seconds <= GOAL_SECONDS for seconds in taken) / seeds
-        goal = GOAL_SECONDS if case == Case(1, case.per_site) else None
         name = _name(case)
         note = f"{within:.0%} of {seeds} within 15 min"
-        figures.append(Figure(f"{name}, p50", percentile(taken, 0.5), "s", goal))
-        figures.append(Figure(f"{name}, p95", percentile(taken, 0.95), "s", goal, note))
+        figures.append(Figure(f"{name}, p50", percentile(taken, 0.5), "s"))
+        figures.append(Figure(f"{name}, p95", percentile(taken, 0.95), "s", GOAL_SECONDS, note))
         raw[name] = taken
     return Result("trust", tuple(figures), __doc__ + _HOW, raw)
 
@@ -149,11 +147,10 @@ def _name(case: Case) -> str:
 
 
 _HOW = """
-One site of several claims 1 % more than it has, chosen anew by each seed; one dataset is verified a
-second, at all its sites at once; a poll every 30 s takes what was found. The time ends when the
-site's ad shows less than full trust. Sites share the calls equally whatever their size, so the
-figures depend on the number of sites, hardly on that of datasets. At n sites each gets 900/n calls in 15
-minutes, and 1-0.99^(900/n) of the lying ones are found: the goal holds for 95 % at three sites; for more,
-calls_per_second has to be a third of their number. What jobs miss helps when many run: each miss is looked
-into at once.
+Of several sites one claims 1 % more than it has, chosen anew by each seed. One dataset is verified a second
+(or as many as the figure says), at all its sites at once, and a poll every 30 s takes what was found.
+Nothing is waited for: the seconds are counted, not passed, and every call answers at once. The time ends
+when the site's ad shows less than full trust. Sites share the calls equally whatever their size, so the
+figures depend on the number of sites, hardly on that of datasets: of n sites each gets 900/n calls in 15
+minutes, and the chance to find the one that lies is 1-0.99^(900/n). That is 95 % at three sites.
 """
