@@ -3,11 +3,14 @@
 import itertools
 import json
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 
 import httpx
 import pytest
 
+from hydrator.model import Did
+from hydrator.private import Privacy, Veil
 from testbed.demo import BRISK, RucioHoldings
 from testbed.installation import Installation
 from testbed.pool import Pool
@@ -16,6 +19,7 @@ pytestmark = [pytest.mark.pool, pytest.mark.rucio, pytest.mark.timeout(900)]
 
 SCOPES = (f"trust-{n}" for n in itertools.count())
 DATASETS = 8
+KEY = "canary-key-" + secrets.token_hex(32)
 
 
 class Believed(RucioHoldings):
@@ -42,8 +46,20 @@ def installed(htcondor_release, rucio_server) -> Iterator[Installation]:
     with Pool.start(htcondor_release) as pool:
         sites = [site.name for site in pool.sites]
         holdings = Believed(rucio_server, pool.home, sites, scope=next(SCOPES))
-        audit = "[audit]\ncalls_per_second = 2\nmisses_seconds = 1\n"
-        with Installation(pool, holdings, extra=BRISK, settings=audit) as installation:
+        key = pool.home / "private-key"
+        key.touch(mode=0o600)
+        key.write_text(KEY, "utf-8")
+        settings = f"""
+[audit]
+calls_per_second = 2
+misses_seconds = 1
+[private]
+patterns = ["*:canary-*"]
+key_file = "{key}"
+[log]
+level = "debug"
+"""
+        with Installation(pool, holdings, extra=BRISK, settings=settings) as installation:
             yield installation
 
 
@@ -76,6 +92,17 @@ def metric(installed: Installation, line: str) -> float:
     return float(found[1]) if found else 0.0
 
 
+def logged(installed: Installation, event: str, **what: object) -> list[dict]:
+    """The lines of the daemon's log about *event* that say *what*."""
+    lines = [line for line in map(json.loads, installed.log.splitlines()) if line["event"] == event]
+    return [line for line in lines if what.items() <= line.items()]
+
+
+def missing(did: str, when: int = 1795000000) -> str:
+    """What the wrapper of a job that did not find *did* in the UK puts into the job's ad."""
+    return f'+ChirpDataLocalityMisses = {{"{when} {did} UK"}}'
+
+
 def test_a_lie_of_the_catalogue_is_found_corrected_and_told_and_a_repair_is_noticed(installed, dids):
     uk, lied_about = installed.catalogue, dids[3]
     assert trust_at(installed, "UK") == 1.0
@@ -88,7 +115,7 @@ def test_a_lie_of_the_catalogue_is_found_corrected_and_told_and_a_repair_is_noti
     assert trust_at(installed, "AU") == 1.0
     assert installed.states_at("AU")[lied_about] == "AVAILABLE"
 
-    lies = [line for line in map(json.loads, installed.log.splitlines()) if line["event"] == "lie"]
+    lies = logged(installed, "lie")
     assert [(lie["dataset"], lie["site"], lie["by"]) for lie in lies] == [(lied_about, "UK", "file by file")]
     rows = {row["site"]: row for row in json.loads(installed.run("sites", "--json").stdout)}
     assert rows["UK"]["trust"] < 1
@@ -112,14 +139,55 @@ def test_a_lie_of_the_catalogue_is_found_corrected_and_told_and_a_repair_is_noti
 
 def test_what_jobs_missed_is_heard_of_from_the_queue_and_from_the_history(installed, dids):
     before = metric(installed, 'hydrator_missed_datasets_total{site="UK"}')
-    missed = '+ChirpDataLocalityMisses = {"1795000000 %s UK"}'
-    waits = installed.submit([f"{installed.catalogue.scope}:nowhere"], mode="require", more=missed % dids[1])
-    ends = installed.submit([dids[2]], more=missed % dids[2])
+    nowhere = f"{installed.catalogue.scope}:nowhere"
+    waits = installed.submit([nowhere], mode="require", more=missing(dids[1]))
+    ends = installed.submit([dids[2]], more=missing(dids[2]))
     assert installed.ran_at(ends) != []
     installed.pool.wait(
         lambda: metric(installed, 'hydrator_missed_datasets_total{site="UK"}') >= before + 2,
         60,
         "both misses to be heard of",
     )
+    for did in dids[1:3]:
+        installed.pool.wait(
+            lambda did=did: logged(installed, "looked at what a job missed", dataset=did, true=2, false=0),
+            60,
+            "what was missed to be looked at, and found",
+        )
     assert trust_at(installed, "AU") == 1.0  # what a job says is looked into; it is no verdict
     installed.pool.run("condor_rm", str(waits))
+
+
+def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_named(installed, dids):
+    uk, plain = installed.catalogue, f"{installed.catalogue.scope}:canary-1"
+    name = str(Veil(Privacy(("*:canary-*",)), (KEY.encode(),)).opaque(Did(plain)))
+    uk.put(plain, {"UK": "available", "AU": "available"})
+    before = metric(installed, 'hydrator_lies_total{site="UK"}')
+    wants = installed.submit([name], mode="require", seconds=600)
+    for site in ("UK", "AU"):
+        installed.pool.wait(
+            lambda site=site: installed.states_at(site).get(name) == "AVAILABLE", 90, f"{site} to list it"
+        )
+    uk.spoil(plain, "UK")
+    nowhere = f"{installed.catalogue.scope}:nowhere"
+    opaque = installed.submit([nowhere], mode="require", more=missing(name))
+    named = installed.submit([nowhere], mode="require", more=missing(plain))
+    installed.pool.wait(
+        lambda: logged(installed, "looked at what a job missed", dataset=name, true=1, false=1),
+        90,
+        "what was missed to be looked at, and not found in the UK",
+    )
+    installed.pool.wait(
+        lambda: metric(installed, 'hydrator_lies_total{site="UK"}') > before, 60, "the lie to be told"
+    )
+    installed.pool.wait(lambda: installed.states_at("UK").get(name) == "PARTIAL", 60, "the correction")
+    assert installed.states_at("AU")[name] == "AVAILABLE"
+    assert [lie["site"] for lie in logged(installed, "lie", dataset=name)] == ["UK"]
+    for job in (wants, opaque, named):
+        installed.pool.run("condor_rm", str(job))
+    told = [installed.run(*words, check=False) for words in (["status"], ["sites"], ["check"], ["plan"])]
+    shown = [part for done in told for part in (done.stdout, done.stderr)]
+    shown += [httpx.get(f"{installed.url}{path}", trust_env=False).text for path in ("/", "/metrics")]
+    slots = str(installed.pool.slots("DataLocalityTrust", "AvailableDatasets", "DatasetStates"))
+    for text in (*shown, slots, installed.log):
+        assert "canary" not in text
