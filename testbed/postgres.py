@@ -1,0 +1,128 @@
+"""A PostgreSQL server of Debian's packages, for tests: loopback, a free port, gone without a trace."""
+
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ._death import dies_with_parent
+from .debs import DebUnavailable, program
+
+_USER = "rucio"
+_FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "jit=off", "autovacuum=off")
+
+
+@dataclass
+class Postgres:
+    """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes]
+    password: str = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        """Of its database, as SQLAlchemy has it; with the password."""
+        return f"postgresql+psycopg://{_USER}:{self.password}@127.0.0.1:{self.port}/postgres"
+
+    @classmethod
+    def start(cls) -> Self:
+        """Start an empty one.
+
+        Raises:
+            DebUnavailable: there is no PostgreSQL to start and none to download.
+            RuntimeError: it did not answer within 60 s; the text has its log.
+        """
+        initdb, libraries = program("initdb", "postgresql", "usr/lib/postgresql/*/bin")
+        folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        who = _nobody(folder)
+        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", **libraries}
+        password, secret = secrets.token_hex(16), folder / "password"
+        secret.touch(mode=0o600)
+        secret.write_text(password)
+        if who:
+            shutil.chown(secret, **who)
+        data = folder / "data"
+        how = {"env": environment, "cwd": folder, "stdin": subprocess.DEVNULL, **who}
+        make = [
+            str(initdb),
+            "-D",
+            str(data),
+            "-U",
+            _USER,
+            "-A",
+            "scram-sha-256",
+            f"--pwfile={secret}",
+            "-N",
+            "-EUTF8",
+        ]
+        try:
+            done = subprocess.run(make, capture_output=True, text=True, check=False, **how)
+        except PermissionError as error:  # unpacked where nobody may not look
+            shutil.rmtree(folder)
+            raise DebUnavailable(
+                f"PostgreSQL does not run as root, and nobody cannot run it: {error}"
+            ) from None
+        if done.returncode:
+            shutil.rmtree(folder)
+            raise RuntimeError(f"initdb failed: {done.stderr[-2000:]}")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        options = ("listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={port}", *_FAST)
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(initdb.with_name("postgres")), "-D", str(data), *(f"--{option}" for option in options)],
+                stdout=log, stderr=log,
+                preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
+                **how,
+            )  # fmt: skip
+        server = cls(folder, port, process, password)
+        server._wait_until_it_listens()
+        return server
+
+    def _wait_until_it_listens(self) -> None:
+        log, deadline = self.folder / "log", time.monotonic() + 60
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if b"ready to accept connections" in log.read_bytes():
+                return
+            time.sleep(0.05)
+        said = log.read_text(errors="replace")[-2000:]
+        self.stop()
+        raise RuntimeError(f"PostgreSQL did not start:\n{said}")
+
+    def stop(self) -> None:
+        """End the server and remove its folder."""
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _nobody(folder: Path) -> Mapping[str, Any]:
+    """As whom to run it: root may not, so *folder* becomes nobody's."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid}
