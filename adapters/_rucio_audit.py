@@ -22,6 +22,7 @@ from ._rucio_rows import BadRow, Count, Storage, record, text
 from ._rucio_rules import Movement
 from ._rucio_states import Part, container_replicas, dataset_replicas
 from ._rucio_storages import StorageElements
+from .site_capabilities import SiteCapabilities
 
 _CALL = "list_replicas(all_states=True)"
 File = tuple[str, str]
@@ -31,11 +32,14 @@ File = tuple[str, str]
 class RucioAuditor:
     """Asks the server that *settings* name, beside the catalogue that polls it."""
 
-    def __init__(self, settings: RucioSettings, clock: Clock) -> None:
+    def __init__(
+        self, settings: RucioSettings, clock: Clock, capabilities: SiteCapabilities | None = None
+    ) -> None:
         self._settings = replace(settings, token_dir=settings.token_dir / "audit")
         self._clock = clock
         self._asker = Asker(self._settings, Connection(self._settings))
-        self._storages = StorageElements(self._asker)
+        self._storages = StorageElements(self._asker, capabilities)
+        self._capabilities = capabilities
         self._names = Names(self._asker)
         self._one_at_a_time = threading.Lock()
 
@@ -46,6 +50,8 @@ class RucioAuditor:
     def close(self) -> None:
         """Let go of connections and of the token."""
         self._asker.connection.close()
+        if self._capabilities:
+            self._capabilities.close()
 
     def verify(self, did: Did) -> Seen:
         """See :class:`hydrator.ports.Auditor`; within the time of one poll."""

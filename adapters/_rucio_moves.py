@@ -197,7 +197,7 @@ class Moves:
             except CatalogueError:
                 continue  # it is not known where, so nothing is said of anywhere
             disks = sorted(name for name in names if name in poll.storages and not poll.storages[name].tape)
-            if disks and len({poll.storages[name].site for name in disks}) == 1:
+            if disks and len({poll.storages[name].sites for name in disks}) == 1:
                 yield disks[0], rule
 
 

@@ -23,6 +23,7 @@ class Storage:
 
     What is at one that is not *readable* helps no job, nothing arrives at one
     that is not *writable*, and a *volatile* one, a cache, drops data unannounced.
+    *others* are further sites that read it as their own.
     """
 
     name: str
@@ -32,6 +33,12 @@ class Storage:
     readable: bool = True
     writable: bool = True
     volatile: bool = False
+    others: frozenset[Site] = frozenset()
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """All sites that read it, sorted; none where nobody said which."""
+        return tuple(sorted(({self.site} if self.site else frozenset[Site]()) | self.others))
 
 
 @dataclass(frozen=True, slots=True)

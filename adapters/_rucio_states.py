@@ -40,7 +40,7 @@ def state_at(storage: Storage, count: Count, movement: Movement, held_until: dat
         return None
     if not storage.readable:
         there = count.available_length > 0 or movement.moving or movement.stuck
-        reason = f"{storage.name} cannot be read (availability_read)"
+        reason = f"{storage.name} cannot be read (availability_read, or a downtime)"
         return State(ReplicaState.STUCK, 0.0, replace(told, reason=reason)) if there else None
     if storage.tape:
         return State(ReplicaState.ON_TAPE, 0.0, told)
@@ -86,12 +86,12 @@ def dataset_replicas(
         storage = storages.get(name)
         if storage is None:
             raise BadRow(f"{did} is at {name}, which list_rses did not list")
-        if storage.site is None:
-            continue
         at = state_at(storage, counts.get(name, NOTHING), moves.get(name, STILL), held_until)
         if at:
             told = replace(at.told, call=call if name in counts else _LOCKED)
-            found.append(Replica(did, storage.site, at.state, at.fraction, storage=name, told=told))
+            found += [
+                Replica(did, site, at.state, at.fraction, storage=name, told=told) for site in storage.sites
+            ]
     return tuple(sorted(found, key=lambda replica: (replica.site, replica.storage)))
 
 

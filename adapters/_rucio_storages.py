@@ -1,5 +1,6 @@
 """Rucio's storage elements (RSEs), and the sites they belong to."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
@@ -9,13 +10,15 @@ from hydrator.model import Site
 from ._rucio_ask import Asker
 from ._rucio_client import NotFound
 from ._rucio_rows import Storage, record, text
+from .site_capabilities import Areas, SiteCapabilities
 
 
 class StorageElements:
     """All storage elements, asked anew in every poll; their attributes are remembered for a while."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: Asker, capabilities: SiteCapabilities | None = None) -> None:
         self._asker = asker
+        self._capabilities = capabilities
         self._attribute_sites: dict[str, tuple[datetime, Site | None]] = {}
 
     def read(self, now: datetime) -> Mapping[str, Storage]:
@@ -31,17 +34,29 @@ class StorageElements:
             )
         for gone in self._attribute_sites.keys() - rows.keys():
             del self._attribute_sites[gone]
-        return {name: self._storage(name, row, now) for name, row in sorted(rows.items())}
+        areas = self._areas(now)
+        return {name: self._storage(name, row, now, areas) for name, row in sorted(rows.items())}
 
-    def _storage(self, name: str, row: Mapping[str, object], now: datetime) -> Storage:
+    def _areas(self, now: datetime) -> Areas:
+        """What Site Capabilities says; nothing while it never answered: Rucio goes on without it."""
+        if self._capabilities:
+            with contextlib.suppress(CatalogueError):
+                return self._capabilities.areas(now)
+        return Areas()
+
+    def _storage(self, name: str, row: Mapping[str, object], now: datetime, areas: Areas) -> Storage:
         tape = str(row.get("rse_type")).upper() == "TAPE"
         if row.get("deleted"):
             return Storage(name, None, tape, deleted=True)
+        site = self._site_of(name, now)
+        known = areas.named(name)
         return Storage(
             name,
-            self._site_of(name, now),
+            site,
             tape,
-            readable=row.get("availability_read") is not False,
+            readable=row.get("availability_read") is not False
+            and not (known and all(area.closed(now) for area in known)),
+            others=frozenset() if site else areas.sites_of(name),
             writable=row.get("availability_write") is not False,
             volatile=row.get("volatile") is True and not self._asker.settings.trust_caches,
         )

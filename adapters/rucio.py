@@ -34,6 +34,7 @@ from ._rucio_rules import Movement
 from ._rucio_states import Part, container_replicas, dataset_replicas, file_replicas
 from ._rucio_storages import StorageElements
 from ._rucio_twins import Twins
+from .site_capabilities import SiteCapabilities
 
 __all__ = ["RucioCatalogue", "RucioSettings"]
 
@@ -43,14 +44,23 @@ _FILES_A_CALL = 200
 class RucioCatalogue:
     """A Rucio server as a Catalogue; see the module's text for what it trusts.
 
-    Its *pace* is by default what *settings* say, on the machine's clock.
+    Its *pace* is by default what *settings* say, on the machine's clock. *capabilities*
+    knows downtimes, and the sites of storage elements of which neither *settings* nor Rucio do.
     """
 
-    def __init__(self, settings: RucioSettings, clock: Clock, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        settings: RucioSettings,
+        clock: Clock,
+        pace: Pace | None = None,
+        *,
+        capabilities: SiteCapabilities | None = None,
+    ) -> None:
         self._settings = settings
         self._clock = clock
         self._asker = Asker(settings, Connection(settings, pace))
-        self._storages = StorageElements(self._asker)
+        self._capabilities = capabilities
+        self._storages = StorageElements(self._asker, capabilities)
         self._names = Names(self._asker)
         self._twins = Twins(self._asker, self._names)
         self._counts = Counts(self._asker)
@@ -66,6 +76,8 @@ class RucioCatalogue:
     def close(self) -> None:
         """Let go of connections and of the token."""
         self._asker.connection.close()
+        if self._capabilities:
+            self._capabilities.close()
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """Say where each of *dids* is; see ``Catalogue.read``.
@@ -84,10 +96,10 @@ class RucioCatalogue:
         return Survey(
             catalogue=self.name,
             at=at,
-            sites=frozenset(each.site for each in poll.storages.values() if each.site),
+            sites=frozenset(site for each in poll.storages.values() for site in each.sites),
             readings=readings,
             unmapped=frozenset(
-                each.name for each in poll.storages.values() if each.site is None and not each.deleted
+                each.name for each in poll.storages.values() if not each.sites and not each.deleted
             ),
         )
 

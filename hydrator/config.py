@@ -356,6 +356,13 @@ class SitesSettings(_Section):
         ],
         description="where a slot says its site, the first that it has; as the hook looks",
     )
+    aliases: dict[str, SiteName] = Field(
+        default_factory=dict, description="a site's name in catalogues = its name in slots"
+    )
+    reads: dict[SiteName, dict[SiteName, Annotated[float, Field(ge=0, le=1)]]] = Field(
+        default_factory=dict,
+        description="by site, whose storage its jobs read, with its cost: 0 (as if here) to 1 (no use)",
+    )
 
 
 class CollectorOutlet(_Section):

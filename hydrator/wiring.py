@@ -25,7 +25,7 @@ from .ads import Budget
 from .auditing import Auditing
 from .breaker import Limits
 from .check import Examined
-from .config import DmapiSource, FileSource, RucioSource, Settings, SiteCapabilitiesSettings
+from .config import DmapiSource, FileSource, RucioSource, Settings, SiteCapabilitiesSettings, Source
 from .cycle import Cycle, Outlet, Rules
 from .errors import ConfigError, PoolError, StateError
 from .exchange import Exchanging
@@ -33,6 +33,7 @@ from .keeping import examine_secrets
 from .model import Did, ReplicaState, Site, parse_did, unix
 from .orders import Orders
 from .paths import local_paths
+from .places import PlacedAuditor, PlacedCatalogue, Places
 from .plan import Policy
 from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
 from .ports import Auditor, Catalogue, Clock, Door, Misses, Probe, Queues
@@ -171,11 +172,13 @@ def assemble(
 
 def _auditing(settings: Settings, clock: Clock, register: Register | None) -> Auditing:
     """The audit, on connections of its own."""
-    plain = {
+    plain: dict[str, Auditor] = {
         source.name: _auditor(source, settings, clock)
         for source in settings.catalogue
         if not isinstance(source, DmapiSource)  # it has one answer, and no second way to it
     }
+    if chosen := places(settings):
+        plain = {name: PlacedAuditor(one, chosen) for name, one in plain.items()}
     auditors = {name: VeiledAuditor(one, register) if register else one for name, one in plain.items()}
     probe = _probe(settings)
     veiled = VeiledProbe(probe, register) if probe and register else probe
@@ -187,7 +190,8 @@ def _auditor(source: FileSource | RucioSource, settings: Settings, clock: Clock)
         return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
     from adapters._rucio_audit import RucioAuditor
 
-    return RucioAuditor(_rucio_settings(source, settings), clock)
+    capabilities = site_capabilities(source.name, settings, clock)
+    return RucioAuditor(_rucio_settings(source, settings), clock, capabilities)
 
 
 def _probe(settings: Settings) -> Probe | None:
@@ -360,7 +364,7 @@ def _catalogues(settings: Settings, clock: Clock) -> tuple[Catalogue, ...]:
     found: list[Catalogue] = []
     for source in settings.catalogue:
         try:
-            found.append(_catalogue(source, settings, clock))
+            found.append(_placed(source, settings, clock))
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -368,7 +372,23 @@ def _catalogues(settings: Settings, clock: Clock) -> tuple[Catalogue, ...]:
     return tuple(found)
 
 
-def _catalogue(source: FileSource | RucioSource | DmapiSource, settings: Settings, clock: Clock) -> Catalogue:
+def places(settings: Settings) -> Places:
+    """What the operator says of sites: other names, and whose storage they read."""
+    return Places(
+        {Site(name): Site(site) for name, site in settings.sites.aliases.items()},
+        {
+            Site(site): {Site(other): cost for other, cost in others.items()}
+            for site, others in settings.sites.reads.items()
+        },
+    )
+
+
+def _placed(source: Source, settings: Settings, clock: Clock) -> Catalogue:
+    catalogue, chosen = _catalogue(source, settings, clock), places(settings)
+    return PlacedCatalogue(catalogue, chosen) if chosen else catalogue
+
+
+def _catalogue(source: Source, settings: Settings, clock: Clock) -> Catalogue:
     if isinstance(source, FileSource):
         return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
     if isinstance(source, DmapiSource):
@@ -462,7 +482,8 @@ def _server(name: str, url: str, source: DmapiSource | SiteCapabilitiesSettings,
 def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
     from adapters.rucio import RucioCatalogue  # rucio-clients is slow to import
 
-    return RucioCatalogue(_rucio_settings(source, settings), clock)
+    capabilities = site_capabilities(source.name, settings, clock)
+    return RucioCatalogue(_rucio_settings(source, settings), clock, capabilities=capabilities)
 
 
 def _rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":

@@ -1,0 +1,118 @@
+"""Sites as slots call them, and sites that read each other's storage.
+
+Catalogues call sites as their administrators do; slots as their pool does. And
+jobs at one site can read what is at another: at no cost worth the name across
+the road, at some cost across a country. Both are the operator's to say.
+"""
+
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from .model import Did, Replica, ReplicaState, Seen, Site, Survey
+from .ports import Auditor, Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What the operator says of sites.
+
+    Args:
+        aliases: by the name that catalogues use, the site as slots say it.
+        reads: by site, the sites whose storage its jobs can read, with the cost of it:
+            0 (as if it were here) to 1 (of no use).
+    """
+
+    aliases: Mapping[Site, Site] = field(default_factory=dict)
+    reads: Mapping[Site, Mapping[Site, float]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.aliases or self.reads)
+
+    def named(self, sites: AbstractSet[Site]) -> frozenset[Site]:
+        """*sites* as slots call them, and those that read the storage of one of them."""
+        known = frozenset(self.aliases.get(site, site) for site in sites)
+        return known | {site for site, others in self.reads.items() if known & others.keys()}
+
+    def seen(self, seen: Seen) -> Seen:
+        """The same reading, as it is from all sites.
+
+        Only what is whole on disk is read from afar. At no cost it is whole there too; at a cost it is
+        PARTIAL, with what the cost leaves as its fraction: no job that must have its data counts
+        on it. What a site has of its own stands before what it would have to fetch at a cost. A
+        site whose neighbour could not be looked at is blind as well, unless it has the data anyhow.
+        """
+        own = tuple(
+            replace(each, site=self.aliases.get(each.site, each.site)) if self.aliases else each
+            for each in seen.replicas
+        )
+        blind = {self.aliases.get(site, site) for site in seen.blind}
+        found = [replica for replica in own if replica.site not in blind]
+        for site, others in sorted(self.reads.items()):
+            here = {replica.site for replica in own}
+            for replica in own:
+                cost = others.get(replica.site)
+                if cost is None or replica.state is not ReplicaState.COMPLETE:
+                    continue
+                if cost == 0 or (site not in here and cost < 1):
+                    found.append(_afar(replica, site, cost))
+        whole = {replica.site for replica in found if replica.state is ReplicaState.COMPLETE}
+        more = {site for site, others in self.reads.items() if blind & others.keys()} - whole
+        found = [replica for replica in found if replica.site not in more]
+        return replace(seen, replicas=tuple(found), blind=frozenset(blind | more))
+
+
+def _afar(replica: Replica, site: Site, cost: float) -> Replica:
+    """*replica*, as jobs at *site* have it."""
+    reason = f"whole at {replica.site}, which {site} reads" + (f" at a cost of {cost:g}" if cost else "")
+    told = replace(replica.told, reason=reason)
+    if cost == 0:
+        return replace(replica, site=site, told=told)
+    return replace(replica, site=site, state=ReplicaState.PARTIAL, fraction=1.0 - cost, told=told)
+
+
+class PlacedCatalogue:
+    """Another catalogue, its sites called and connected as *places* say."""
+
+    def __init__(self, inner: Catalogue, places: Places) -> None:
+        self._inner = inner
+        self._places = places
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """See :meth:`hydrator.ports.Catalogue.read`."""
+        survey = self._inner.read(dids)
+        readings = {
+            did: self._places.seen(reading) if isinstance(reading, Seen) else reading
+            for did, reading in survey.readings.items()
+        }
+        return replace(survey, sites=self._places.named(survey.sites), readings=readings)
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """See :meth:`hydrator.ports.Catalogue.find`."""
+        return self._inner.find(patterns)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class PlacedAuditor:
+    """Another auditor, its sites as *places* say: it is to judge what the catalogue was taken to say."""
+
+    def __init__(self, inner: Auditor, places: Places) -> None:
+        self._inner = inner
+        self._places = places
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def verify(self, did: Did) -> Seen:
+        """See :meth:`hydrator.ports.Auditor.verify`."""
+        return self._places.seen(self._inner.verify(did))
+
+    def close(self) -> None:
+        self._inner.close()
