@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "hydrator.service"
+DROP_IN = UNIT.with_name("hydrator.service.d") / "10-secrets.conf"
 PROGRAM = "/opt/classad-hydrator/bin/hydrator"
 EXPOSURE = 12
 """The most that `systemd-analyze security` may say, in tenths."""
@@ -58,6 +59,17 @@ def test_systemd_finds_nothing_to_say_with_every_hint_in_force(unit):
 
 
 @needs_systemd
+def test_systemd_finds_nothing_to_say_with_the_example_drop_in(unit):
+    folder = unit.with_name("hydrator.service.d")
+    folder.mkdir()
+    (folder / DROP_IN.name).write_text(DROP_IN.read_text())
+    done = analyze("verify", unit)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (folder / DROP_IN.name).write_text(DROP_IN.read_text().replace("LoadCredential=", "LoadCredentials="))
+    assert "LoadCredentials" in analyze("verify", unit).stderr  # so it was read
+
+
+@needs_systemd
 def test_systemd_would_say_so_if_a_key_were_misspelt(unit):
     unit.write_text(unit.read_text().replace("NoNewPrivileges", "NoNewPrivilege"))
     assert "NoNewPrivilege" in analyze("verify", unit).stderr
@@ -93,3 +105,8 @@ def test_the_command_of_the_unit_is_one_the_program_takes():
     assert done.stderr == (
         f"hydrator: {config}.missing: No such file or directory; name the configuration with --config\n"
     )
+
+
+def test_the_unit_waits_for_what_the_daemon_says():
+    unit = dict(re.findall(r"^(Type|NotifyAccess|WatchdogSec)=(.*)$", UNIT.read_text(), re.MULTILINE))
+    assert unit == {"Type": "notify", "NotifyAccess": "main", "WatchdogSec": "90"}
