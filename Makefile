@@ -47,7 +47,7 @@ test-slow: $(READY) ## tests that take minutes
 test-faults: $(READY) ## every fault at length, and kill -9 some hundreds of times (half an hour)
 	HYDRATOR_FAULTS=long $(PYTEST) tests/faults tests/properties/test_laws.py $(PYTEST_ARGS)
 
-test-deploy: $(READY) ## the systemd unit and the Helm chart
+test-deploy: $(READY) ## the systemd unit, metrics and alerts, and the Helm chart
 	$(PYTEST) tests/deploy $(PYTEST_ARGS)
 
 demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default) or rucio

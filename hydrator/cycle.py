@@ -107,7 +107,8 @@ class Outcome:
 class Report:
     """One cycle: what was asked, concluded, sent and read back; ``at`` is when it began.
 
-    ``held`` says by site which change is held back, with the numbers.
+    ``held`` says by site which change is held back, with the numbers;
+    ``took`` is how long each catalogue was asked.
     """
 
     at: datetime
@@ -118,6 +119,7 @@ class Report:
     unsaved: str | None = None
     orders: Waiting = field(default_factory=Waiting)
     held: Mapping[Site, str] = field(default_factory=dict)
+    took: Mapping[str, timedelta] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
@@ -232,10 +234,16 @@ def still_found(found: Mapping[str, frozenset[Did]], state: State) -> dict[str, 
 
 def read_all(catalogues: Sequence[Catalogue], dids: AbstractSet[Did]) -> dict[str, Survey | Unseen]:
     """Ask every catalogue, side by side; one that fails is Unseen."""
+    return _read_side_by_side(catalogues, lambda catalogue: _read(catalogue, dids))
+
+
+def _read_side_by_side(
+    catalogues: Sequence[Catalogue], read: Callable[[Catalogue], Survey | Unseen]
+) -> dict[str, Survey | Unseen]:
     if not catalogues:
         return {}
     with ThreadPoolExecutor(len(catalogues), thread_name_prefix="catalogue") as pool:
-        return dict(pool.map(lambda catalogue: (catalogue.name, _read(catalogue, dids)), catalogues))
+        return dict(pool.map(lambda catalogue: (catalogue.name, read(catalogue)), catalogues))
 
 
 def apply(todo: Plan, publisher: Publisher) -> Outcome:
@@ -362,6 +370,18 @@ class Cycle:
         """The same, up to what would be sent: nothing is saved and nothing is sent."""
         return self._decide()[0]
 
+    def _read_timed(self, dids: AbstractSet[Did]) -> tuple[dict[str, Survey | Unseen], dict[str, timedelta]]:
+        """What every catalogue answers, and how long that took; a clock that is set back took no time."""
+        took: dict[str, timedelta] = {}
+
+        def timed(catalogue: Catalogue) -> Survey | Unseen:
+            begun = self._clock()
+            answer = _read(catalogue, dids)
+            took[catalogue.name] = max(self._clock() - begun, timedelta())
+            return answer
+
+        return _read_side_by_side(self._catalogues, timed), took
+
     def _decide(self) -> tuple[Report, dict[str, Plan | PublishError], State]:
         now = self._clock()
         orders = self._orders.waiting() if self._orders else Waiting()
@@ -369,7 +389,7 @@ class Cycle:
         asked = {name: dids | self.state.found.get(name, frozenset()) for name, dids in found.items()}
         state = replace(self.state, found=asked, rollbacks=orders.rollbacks(self.state.rollbacks, now))
         wanted = self._demand_of(state)
-        answers = read_all(self._catalogues, wanted.dids)
+        answers, took = self._read_timed(wanted.dids)
         there = {outlet.name: _published(outlet.publisher) for outlet in self._outlets}
         thought = think(
             state,
@@ -396,7 +416,7 @@ class Cycle:
         needed = self._rules.limits.polls
         held = {site: one.text(needed) for site, one in thought.state.held.items()}
         held |= {site: one.text for site, one in thought.state.rollbacks.items()}
-        report = Report(now, wanted, thought, outcomes, surveyed, orders=orders, held=held)
+        report = Report(now, wanted, thought, outcomes, surveyed, orders=orders, held=held, took=took)
         return report, todo, replace(thought.state, found=still_found(found, thought.state))
 
     def _plan(

@@ -14,7 +14,7 @@ from .auditing import Asked
 from .breaker import Cause
 from .cycle import Report
 from .misses import Miss
-from .model import DatasetState, Origin, Publish, Site, Withdraw, unix
+from .model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, unix
 from .redact import Redactor
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -101,6 +101,13 @@ class Metrics:
             ["catalogue", "outcome"],
             registry=registry,
         )
+        self._read_seconds = Histogram(
+            "hydrator_catalogue_read_seconds",
+            "How long a poll of a catalogue took, answered or not.",
+            ["catalogue"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
         self._as_of = Gauge(
             "hydrator_site_as_of_timestamp_seconds",
             "The last complete reading of a site.",
@@ -121,6 +128,9 @@ class Metrics:
             "Jobs whose datasets the size budget left out.",
             ["site"],
             registry=registry,
+        )
+        self._ad_bytes = Gauge(
+            "hydrator_site_ad_bytes", "How large the content of a site's ad is.", ["site"], registry=registry
         )
         self._demanded = Gauge(
             "hydrator_demanded_datasets", "Datasets wanted, by why.", ["origin"], registry=registry
@@ -225,6 +235,8 @@ class Metrics:
         self._last.set(unix(report.at))
         for catalogue, failure in report.surveyed.items():
             self._reads.labels(catalogue, "failed" if failure else "answered").inc()
+        for catalogue, took in report.took.items():
+            self._read_seconds.labels(catalogue).observe(took.total_seconds())
         self._record_sites(report)
         self._record_held(report)
         self._record_audit(report)
@@ -272,11 +284,12 @@ class Metrics:
             self._lies.labels(lie.claim.site).inc()
 
     def _record_sites(self, report: Report) -> None:
-        for gauge in (self._as_of, self._datasets, self._generation, self._left_out):
+        for gauge in (self._as_of, self._datasets, self._generation, self._left_out, self._ad_bytes):
             gauge.clear()
         for site, ad in report.thought.ads.items():
             self._as_of.labels(site).set(unix(ad.as_of))
             self._generation.labels(site).set(ad.generation)
+            self._ad_bytes.labels(site).set(_size(ad))
         for site, facts in report.thought.snapshot.sites.items():
             for state in DatasetState:
                 count = sum(fact.state is state for fact in facts.facts.values())
@@ -292,6 +305,11 @@ class Metrics:
             self._unconfirmed.labels(outcome.publisher).set(len(outcome.unconfirmed))
             for action in outcome.plan:
                 self._published.labels(outcome.publisher, type(action).__name__.lower()).inc()
+
+
+def _size(ad: SiteAd) -> int:
+    """Bytes of an ad's attributes, each on a line of its own as ``name = value``."""
+    return sum(len(f"{name} = {value}\n".encode()) for name, value in ad.content)
 
 
 def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:

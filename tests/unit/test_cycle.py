@@ -677,3 +677,24 @@ def test_a_site_nobody_asks_about_any_more_keeps_its_trust():
     late = NOON + 7 * HOUR
     thought = think(state, {}, demand(L1), published={}, rules=Rules(), now=late)
     assert dict(thought.ads[CAM].content)["DataLocalityTrust"] == "0.980"
+
+
+def test_the_metrics_tell_how_long_each_catalogue_was_asked_and_how_large_each_ad_is():
+    world = World(replica(L1, CAM))
+    read = world.catalogue.read
+
+    class Slow:
+        name = "rucio"
+
+        def read(self, dids):
+            world.clock.turn(timedelta(seconds=7))
+            return read(dids)
+
+    world.cycle = world.restarted(rules=Rules(pins=frozenset({L1})), catalogues=[Slow()])
+    report = world.run()
+    registry = CollectorRegistry()
+    Metrics(registry, "1").record(report, 1)
+    assert registry.get_sample_value("hydrator_catalogue_read_seconds_sum", {"catalogue": "rucio"}) == 7
+    content = report.thought.ads[CAM].content
+    size = registry.get_sample_value("hydrator_site_ad_bytes", {"site": CAM})
+    assert size == sum(len(f"{name} = {value}\n") for name, value in content)
