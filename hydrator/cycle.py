@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from .ads import Budget, Draft, drafts, forgotten, number, restored
-from .audit import WINDOW, Lie, Verdict, corrected, fold, settle
-from .breaker import Judged, Limits, judge
+from .audit import WINDOW, Audit, By, Lie, Verdict, corrected, fold, settle
+from .breaker import Held, Judged, Limits, judge
 from .demand import demand
 from .demand import remember as remember_demand
 from .errors import CatalogueError, PoolError, PublishError, StateError
@@ -163,7 +163,7 @@ def think(
     judged = _judged(state, memories, dids, approved or {}, rules, now)
     held = judged.memories
     audit, lies = settle(state.audit, held, now=now, window=rules.audit_window, bound=rules.bound)
-    view = snapshot(corrected(held, audit), dids, now=now, bound=rules.bound)
+    view = snapshot(corrected(held, _sure(audit, judged.held)), dids, now=now, bound=rules.bound)
     kept = {site: facts for site, facts in view.sites.items() if not rules.retires(site)}
     returned = {
         site: restored(one.ad, audit.trust.get(site, 1.0), now=now, bound=rules.bound)
@@ -181,6 +181,21 @@ def think(
     ads = number({**drafted, **standing, **returned}, state.ads, published=published, now=now)
     after = replace(state, memories=held, held=judged.held, ads=ads, audit=audit)
     return Thought(after, view, drafted, ads, lies, judged.released)
+
+
+def _sure(audit: Audit, held: Mapping[Site, Held]) -> Audit:
+    """*audit* without what only the catalogue itself says of datasets that are held.
+
+    An emptied catalogue answers the expensive question as it does the cheap
+    one, and would let go one dataset a second of what the breaker holds.
+    """
+    doubtful = {(site, did) for site, one in held.items() for did in one.gone}
+    standing = {
+        (claim, by): correction
+        for (claim, by), correction in audit.corrections.items()
+        if by is By.PROBE or (claim.site, claim.did) not in doubtful
+    }
+    return replace(audit, corrections=standing)
 
 
 def _judged(

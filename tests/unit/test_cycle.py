@@ -660,6 +660,23 @@ def test_what_the_audit_refuted_is_taken_out_at_the_next_cycle_and_costs_trust_w
     assert states(world.collector) == f"['{L1}'=\"AVAILABLE\";'{L2}'=\"AVAILABLE\"]"
 
 
+def test_what_is_held_stays_though_the_same_catalogue_says_again_that_it_is_gone_until_the_storage_does():
+    """An emptied list answers the expensive question just as it answers the cheap one."""
+    many = [Did(f"lofar:M{n}") for n in range(6)]
+    by_probe = Verdict(Claim("rucio", many[1], CAM), By.PROBE, NOON + 2 * MINUTE, true=False)
+    found = [[], [refuted(many[0], at=NOON + MINUTE)], [by_probe]]
+    world = World(
+        *(replica(did, CAM) for did in many),
+        rules=Rules(pins=frozenset(many)),
+        verdicts=lambda: found.pop(0),
+    )
+    world.run()
+    world.catalogue.replicas = ()
+    assert world.run(after=MINUTE).thought.snapshot.sites[CAM].facts.keys() == set(many)
+    left = world.run(after=MINUTE).thought.snapshot.sites[CAM].facts.keys()
+    assert left == set(many) - {many[1]}
+
+
 def test_a_restart_keeps_what_the_audit_found(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         world = World(replica(L1, CAM), store=store, verdicts=lambda: [refuted(at=NOON - MINUTE)])

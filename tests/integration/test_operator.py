@@ -1,0 +1,83 @@
+"""`plan`, `approve`, `history` and `rollback` beside a running daemon, as an operator uses them."""
+
+import json
+
+import pytest
+
+from testbed.installation import wait_for
+from tests.integration.test_daemon import Running
+
+DIDS = [f"lofar:L{n}" for n in range(6)]
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    running = Running(tmp_path)
+    running.configure("[breaker]\nconfirm_polls = 100000")
+    running.catalogue({did: {"CAM": "available"} for did in DIDS})
+    running.start()
+    wait_for(lambda: all(did in running.ad() for did in DIDS), PATIENCE, "all datasets")
+    yield running
+    if running.process.poll() is None:
+        running.process.kill()
+        running.process.wait()
+
+
+def said(daemon: Running, *words: str):
+    done = daemon.command(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def held(daemon: Running) -> list[str]:
+    return [row["site"] for row in said(daemon, "status")["held"]]
+
+
+def listed(daemon: Running) -> set[str]:
+    return {did for did in DIDS if did in daemon.ad()}
+
+
+def test_a_held_change_is_seen_approved_looked_up_and_taken_back_while_the_daemon_runs(daemon):
+    daemon.catalogue({})
+    wait_for(lambda: held(daemon) == ["CAM"], PATIENCE, "the hold")
+    assert listed(daemon) == set(DIDS)
+    (row,) = [row for row in said(daemon, "plan") if row["action"] == "held"]
+    assert (row["site"], "6 of 6 datasets would leave at once" in row["why"]) == ("CAM", True)
+    before = daemon.generation()
+
+    assert said(daemon, "approve", "CAM") == {"CAM": 6}
+    wait_for(lambda: listed(daemon) == set(), PATIENCE, "what was approved")
+    wait_for(lambda: held(daemon) == [], PATIENCE, "the end of the hold")
+    assert daemon.generation() > before
+
+    newest, first = said(daemon, "history", "--site", "CAM")
+    assert {(c["did"], c["after"], c["why"]) for c in newest["changes"]} == {
+        (did, None, "gone, as the operator approved") for did in DIDS
+    }
+    assert first["generation"] == before
+
+    said(daemon, "rollback", "CAM", str(before))
+    wait_for(lambda: listed(daemon) == set(DIDS), PATIENCE, "the earlier generation")
+    returned = daemon.generation()
+    assert returned > newest["generation"]
+    assert daemon.end() == 0
+    daemon.start()
+    assert (listed(daemon), daemon.generation()) == (set(DIDS), returned)
+
+    said(daemon, "rollback", "CAM", "--end")
+    wait_for(lambda: listed(daemon) == set(), PATIENCE, "the catalogue to be followed again")
+    assert daemon.generation() > returned
+
+
+def test_what_makes_no_sense_is_one_sentence_and_changes_nothing(daemon):
+    before = daemon.generation()
+    for words, told in {
+        "approve CAM": "approve CAM: it is not held; nothing is held",
+        "approve NOWHERE": "approve NOWHERE: it is not held; nothing is held",
+        "rollback CAM 5": f"rollback CAM 5: not kept; the last that are: {before}",
+        "rollback CAM --end": "rollback CAM --end: it is not rolled back",
+    }.items():
+        refused = daemon.command(*words.split())
+        assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", f"hydrator: {told}\n")
+    assert (daemon.generation(), listed(daemon)) == (before, set(DIDS))
