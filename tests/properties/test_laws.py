@@ -230,9 +230,14 @@ class Laws(RuleBasedStateMachine):
         self.queue(schedd, dids)
         self.asks_schedds()
 
-    @rule(schedd=schedds)
-    def a_schedd_is_down(self, schedd) -> None:
+    @rule(schedd=schedds, for_long=st.booleans())
+    def a_schedd_is_down(self, schedd, for_long) -> None:
         self.queues.queues = {**self.queues.queues, schedd: Unseen("down")}
+        if for_long:
+            self.asks_schedds()
+            self.now += 2 * KEEP
+            self.asks_schedds()
+            self.poll()
 
     @rule(broken=st.booleans())
     def the_collector_names_no_schedds(self, broken) -> None:
