@@ -6,7 +6,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -516,18 +518,25 @@ def test_reports_are_plain_json(tmp_path):
     assert json.loads(body) == {"at": 1}
 
 
-def test_anybody_who_may_read_can_look_after_a_clean_stop(tmp_path):
-    with Store.open_to_write(tmp_path) as store:
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that others may enter: pytest's own are closed again whenever another pytest starts."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+        Path(name).chmod(0o755)
+
+
+def test_anybody_who_may_read_can_look_after_a_clean_stop(open_folder):
+    with Store.open_to_write(open_folder) as store:
         store.save(big("old"))
-    tmp_path.chmod(0o555)
-    (tmp_path / "state.sqlite").chmod(0o444)
+    open_folder.chmod(0o555)
+    (open_folder / "state.sqlite").chmod(0o444)
     look = (
         "import os, sys; from pathlib import Path; from hydrator.store import Store\n"
         "if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
         "Store.open_to_read(Path(sys.argv[1])).load()"
     )
-    for folder in tmp_path.parents:
-        if folder.name.startswith(("pytest-", "popen-")):  # pytest keeps its folders to itself
-            folder.chmod(0o755)
-    done = subprocess.run([sys.executable, "-c", look, tmp_path], capture_output=True, text=True, check=False)
+    words = [sys.executable, "-c", look, open_folder]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
