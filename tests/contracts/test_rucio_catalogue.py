@@ -75,8 +75,17 @@ def seeded(rucio_server):
     return with_storages(rucio_server)
 
 
+WITH_STORAGES: set[str] = set()
+
+
 def with_storages(server: RucioServer) -> RucioServer:
-    """*server* with the storage elements of two sites, and ORIGIN, which has none."""
+    """*server* with the storage elements of two sites, and ORIGIN, which has none; once for each server.
+
+    pytest makes a session's fixture again for each module that brings it in by its name.
+    """
+    if server.url in WITH_STORAGES:
+        return server
+    WITH_STORAGES.add(server.url)
     sites = {"CAM": "CAM", "RAL": "RAL"}
     special = [
         ("add_rse", {"rse": "CAM-CACHE", "volatile": True, "attributes": {"site": "CAM"}}),
