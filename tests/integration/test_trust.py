@@ -94,8 +94,9 @@ def metric(installed: Installation, line: str) -> float:
 
 def logged(installed: Installation, event: str, **what: object) -> list[dict]:
     """The lines of the daemon's log about *event* that say *what*."""
-    lines = [line for line in map(json.loads, installed.log.splitlines()) if line["event"] == event]
-    return [line for line in lines if what.items() <= line.items()]
+    whole = [line for line in installed.log.splitlines(keepends=True) if line.endswith("\n")]
+    told = {"event": event, **what}.items()
+    return [line for line in map(json.loads, whole) if told <= line.items()]
 
 
 def missing(did: str, when: int = 1795000000) -> str:
