@@ -15,12 +15,22 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from .errors import BadDid, ConfigError
 from .model import parse_did
+from .plugins import installed
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -232,7 +242,53 @@ class SiteCapabilitiesSettings(_Service):
         return self
 
 
-Source = Annotated[FileSource | RucioSource | DmapiSource, Field(discriminator="type")]
+class PluginSource(BaseModel):
+    """A catalogue that comes as a plugin, ``directory`` among them; what it needs is its own affair."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: str
+    name: Name
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:  # noqa: ANN401 - as it stands in the file
+        if not isinstance(data, dict):
+            return data
+        files = {  # as the secrets of our own: counted from the configuration's folder, kept out of logs
+            key: Path(given)
+            for key, given in data.items()
+            if str(key).endswith("_file") and isinstance(given, str)
+        }
+        return {"name": data.get("type")} | data | files
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self.model_extra or {}
+
+
+BUILT_IN = ("file", "rucio", "dmapi")
+OURS_AS_PLUGINS = frozenset({"directory"})
+
+
+def _kind(table: Any) -> str | None:  # noqa: ANN401 - as it stands in the file
+    kind = table.get("type") if isinstance(table, dict) else getattr(table, "type", None)
+    if kind in BUILT_IN:
+        return str(kind)
+    return "plugin" if isinstance(kind, str) and kind in OURS_AS_PLUGINS | installed() else None
+
+
+Source = Annotated[
+    Annotated[FileSource, Tag("file")]
+    | Annotated[RucioSource, Tag("rucio")]
+    | Annotated[DmapiSource, Tag("dmapi")]
+    | Annotated[PluginSource, Tag("plugin")],
+    Discriminator(
+        _kind,
+        custom_error_type="catalogue_type",
+        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory' or an installed plugin",
+    ),
+]
 
 
 class DemandSettings(_Section):
@@ -606,6 +662,8 @@ def _problem(detail: ErrorDetails) -> str:
         return "catalogue: is one table; write [[catalogue]] with two brackets, since there may be several"
     message = detail["msg"].removeprefix("Value error, ")
     given = detail.get("input")
+    if detail["type"] == "catalogue_type" and isinstance(given, dict):
+        given = given.get("type")
     shown = f" (it is {given!r})" if isinstance(given, str | int | float | bool) else ""
     return f"{key}: {message[0].lower()}{message[1:]}{shown}"
 

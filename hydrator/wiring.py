@@ -2,12 +2,13 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from adapters import directory
 from adapters._http import Limits as WebLimits
 from adapters._http import Server
 from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
@@ -21,11 +22,20 @@ from adapters.schedds import ScheddMisses, ScheddQueues
 from adapters.site_capabilities import SiteCapabilities
 from adapters.web import Board, WebPublisher
 
+from . import plugins
 from .ads import Budget
 from .auditing import Auditing
 from .breaker import Limits
 from .check import Examined
-from .config import DmapiSource, FileSource, RucioSource, Settings, SiteCapabilitiesSettings, Source
+from .config import (
+    DmapiSource,
+    FileSource,
+    PluginSource,
+    RucioSource,
+    Settings,
+    SiteCapabilitiesSettings,
+    Source,
+)
 from .cycle import Cycle, Outlet, Rules
 from .errors import ConfigError, PoolError, StateError
 from .exchange import Exchanging
@@ -48,6 +58,9 @@ if TYPE_CHECKING:
 
 _MARGIN = timedelta(minutes=15)
 """How much sooner jobs stop trusting a fact than the daemon does: they never meet an UNKNOWN first."""
+
+
+OUR_PLUGINS: Mapping[str, plugins.Factory] = {"directory": directory.catalogue}
 
 
 def system_clock() -> datetime:
@@ -175,7 +188,7 @@ def _auditing(settings: Settings, clock: Clock, register: Register | None) -> Au
     plain: dict[str, Auditor] = {
         source.name: _auditor(source, settings, clock)
         for source in settings.catalogue
-        if not isinstance(source, DmapiSource)  # it has one answer, and no second way to it
+        if not isinstance(source, DmapiSource | PluginSource)  # one answer, and no second way to it
     }
     if chosen := places(settings):
         plain = {name: PlacedAuditor(one, chosen) for name, one in plain.items()}
@@ -393,6 +406,9 @@ def _catalogue(source: Source, settings: Settings, clock: Clock) -> Catalogue:
         return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
     if isinstance(source, DmapiSource):
         return _dmapi(source, settings, clock)
+    if isinstance(source, PluginSource):
+        factory = OUR_PLUGINS.get(source.type) or plugins.factory_of(source.type)
+        return plugins.made(factory, source.type, source.name, source.options, clock)
     return _rucio(source, settings, clock)
 
 

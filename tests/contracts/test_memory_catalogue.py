@@ -1,8 +1,8 @@
 """The in-memory catalogue keeps the promises of the others, or it would lie to us."""
 
 from adapters.memory import MemoryCatalogue
-from tests.contracts.catalogue import CatalogueContract
-from tests.contracts.scenarios import RECORDS_STATES_ONLY
+from hydrator.contract import CatalogueContract
+from hydrator.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from adapters.rucio import RucioCatalogue, RucioSettings
+from hydrator.contract import CAM, RAL, CatalogueContract
 from hydrator.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.model import Did, Replica, ReplicaState, Seen, Site, Told
 from testbed.rucio import RucioServer
-from tests.contracts.catalogue import CAM, RAL, CatalogueContract
 
 pytestmark = pytest.mark.rucio
 

@@ -8,6 +8,7 @@ import pytest
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.audit import Audit, By, Claim, Correction
 from hydrator.breaker import Cause, Held
+from hydrator.contract import CatalogueContract
 from hydrator.cycle import Cycle, Outlet, Rules, summary
 from hydrator.demand import DemandMemory, Remembered
 from hydrator.errors import CatalogueDenied, CatalogueUnreachable
@@ -15,11 +16,10 @@ from hydrator.model import Did, Queue, QueuedJobs, Seen, Unseen
 from hydrator.plan import Policy
 from hydrator.private import Privacy, Veil, is_masked
 from hydrator.register import Register
+from hydrator.scenarios import RECORDS_STATES_ONLY
 from hydrator.snapshot import Known, Memory
 from hydrator.store import State
 from hydrator.veiled import VeiledAuditor, VeiledCatalogue, VeiledProbe, VeiledQueues, veiled_state
-from tests.contracts.catalogue import CatalogueContract
-from tests.contracts.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica
 
 KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))

@@ -1,19 +1,19 @@
-"""What every catalogue promises; each adapter joins by saying how to make one."""
+"""What every catalogue promises, as tests for pytest; docs/add-a-catalogue.md has how."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from types import MappingProxyType
 
 import pytest
 
 from hydrator.ads import Budget, drafts, facts_of
 from hydrator.errors import CatalogueError
-from hydrator.model import Did, Replica, ReplicaState, Seen, Site, SiteAd
+from hydrator.model import Demand, Did, Origin, Replica, ReplicaState, Seen, Site, SiteAd, Want
 from hydrator.ports import Catalogue
+from hydrator.scenarios import CAM, RAL, SCENARIOS, Scenario
 from hydrator.snapshot import Memory, remember, snapshot
-from tests.contracts.scenarios import CAM, RAL, SCENARIOS, Scenario
-from tests.factories import BOUND, demand
 
 WHOLE = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE}
 
@@ -44,7 +44,7 @@ class CatalogueContract(ABC):
         return None
 
     @pytest.fixture(autouse=True)
-    def _closing(self):
+    def _closing(self) -> Iterator[None]:
         self._opened: list[Catalogue] = []
         yield
         for catalogue in self._opened:
@@ -62,7 +62,13 @@ class CatalogueContract(ABC):
     def did(self, name: str) -> Did:
         return Did(f"{self.scope}:{name}")
 
-    def at(self, name: str, site: Site = CAM, state=ReplicaState.COMPLETE, fraction=None) -> Replica:
+    def at(
+        self,
+        name: str,
+        site: Site = CAM,
+        state: ReplicaState = ReplicaState.COMPLETE,
+        fraction: float | None = None,
+    ) -> Replica:
         return Replica(self.did(name), site, state, fraction)
 
     def states(self, catalogue: Catalogue, *names: str) -> dict[Did, dict[Site, set[ReplicaState]]]:
@@ -77,7 +83,7 @@ class CatalogueContract(ABC):
                 at_sites[replica.site].add(replica.state)
         return found
 
-    def test_it_answers_for_every_did_it_was_asked_about_and_no_other(self):
+    def test_it_answers_for_every_did_it_was_asked_about_and_no_other(self) -> None:
         catalogue = self.having(self.at("L1"), self.at("L2"))
         asked = {self.did("L1"), self.did("L-absent")}
         survey = catalogue.read(asked)
@@ -85,27 +91,29 @@ class CatalogueContract(ABC):
         assert survey.catalogue == catalogue.name
         assert survey.at.tzinfo is not None
 
-    def test_a_did_it_does_not_know_is_seen_nowhere(self):
+    def test_a_did_it_does_not_know_is_seen_nowhere(self) -> None:
         reading = self.having(self.at("L1")).read({self.did("L-absent")}).readings[self.did("L-absent")]
         assert isinstance(reading, Seen)
         assert reading.replicas == ()
 
-    def test_a_scope_it_does_not_know_is_seen_nowhere(self):
+    def test_a_scope_it_does_not_know_is_seen_nowhere(self) -> None:
         stranger = Did("nobodys-scope:L1")
         reading = self.having(self.at("L1")).read({stranger}).readings[stranger]
         assert isinstance(reading, Seen)
         assert reading.replicas == ()
 
     @pytest.mark.parametrize("state", ReplicaState)
-    def test_each_state_comes_back(self, state: ReplicaState):
+    def test_each_state_comes_back(self, state: ReplicaState) -> None:
         fraction = None if state in WHOLE else 0.5
         catalogue = self.having(self.at("L1", state=state, fraction=fraction))
-        (replica,) = catalogue.read({self.did("L1")}).readings[self.did("L1")].replicas
+        reading = catalogue.read({self.did("L1")}).readings[self.did("L1")]
+        assert isinstance(reading, Seen)
+        (replica,) = reading.replicas
         assert (replica.did, replica.site, replica.state) == (self.did("L1"), CAM, state)
         if fraction is not None:
             assert replica.fraction == pytest.approx(fraction)
 
-    def test_datasets_and_sites_are_not_mixed_up(self):
+    def test_datasets_and_sites_are_not_mixed_up(self) -> None:
         partial, complete = ReplicaState.PARTIAL, ReplicaState.COMPLETE
         catalogue = self.having(
             self.at("L1", CAM), self.at("L1", RAL, partial, 0.25), self.at("L2", RAL), self.at("L3", CAM)
@@ -115,36 +123,40 @@ class CatalogueContract(ABC):
             self.did("L2"): {RAL: {complete}},
         }
 
-    def test_two_storage_elements_of_a_site_both_speak(self):
+    def test_two_storage_elements_of_a_site_both_speak(self) -> None:
         partial, tape = ReplicaState.PARTIAL, ReplicaState.ON_TAPE
         catalogue = self.having(self.at("L1", CAM, partial, 0.5), self.at("L1", CAM, tape))
         assert self.states(catalogue, "L1") == {self.did("L1"): {CAM: {partial, tape}}}
 
-    def test_asked_again_it_says_the_same(self):
+    def test_asked_again_it_says_the_same(self) -> None:
         catalogue = self.having(self.at("L1"), self.at("L1", RAL, ReplicaState.INCOMING, 0.5))
         assert self.states(catalogue, "L1") == self.states(catalogue, "L1")
 
-    def test_sites_are_named_even_when_nothing_is_asked(self):
+    def test_sites_are_named_even_when_nothing_is_asked(self) -> None:
         survey = self.having(self.at("L1", CAM), self.at("L2", RAL)).read(frozenset())
         assert survey.sites >= {CAM, RAL}
         assert survey.readings == {}
 
-    def test_a_name_may_hold_slashes_and_be_long(self):
+    def test_a_name_may_hold_slashes_and_be_long(self) -> None:
         names = ("observations/L628584/SB244.MS", "L" * 230)
         catalogue = self.having(*(self.at(name) for name in names))
         assert self.states(catalogue, *names) == {
             self.did(name): {CAM: {ReplicaState.COMPLETE}} for name in names
         }
 
-    def test_a_did_that_differs_in_letter_case_only_is_another_and_a_twin(self):
+    def test_a_did_that_differs_in_letter_case_only_is_another_and_a_twin(self) -> None:
         catalogue = self.having(self.at("L1"), self.at("l1", RAL))
         readings = catalogue.read({self.did("L1")}).readings
-        assert readings[self.did("L1")].twins == {self.did("l1")}
+        reading = readings[self.did("L1")]
+        assert isinstance(reading, Seen)
+        assert reading.twins == {self.did("l1")}
         assert self.states(catalogue, "L1") == {self.did("L1"): {CAM: {ReplicaState.COMPLETE}}}
 
-    def test_a_did_without_twins_has_none(self):
+    def test_a_did_without_twins_has_none(self) -> None:
         catalogue = self.having(self.at("L1"), self.at("L11"))
-        assert catalogue.read({self.did("L1")}).readings[self.did("L1")].twins == frozenset()
+        reading = catalogue.read({self.did("L1")}).readings[self.did("L1")]
+        assert isinstance(reading, Seen)
+        assert reading.twins == frozenset()
 
     @pytest.mark.parametrize(
         ("pattern", "names"),
@@ -160,20 +172,20 @@ class CatalogueContract(ABC):
             ("M*", set()),
         ],
     )
-    def test_a_pattern_finds_exactly_what_it_matches(self, pattern: str, names: set[str]):
+    def test_a_pattern_finds_exactly_what_it_matches(self, pattern: str, names: set[str]) -> None:
         catalogue = self.having(*(self.at(name) for name in ("L1", "l1", "L2", "L10", "L_1", "deep/L1")))
         assert catalogue.find([f"{self.scope}:{pattern}"]) == {self.did(name) for name in names}
 
-    def test_patterns_add_up_and_may_span_the_colon(self):
+    def test_patterns_add_up_and_may_span_the_colon(self) -> None:
         catalogue = self.having(self.at("L1"), self.at("L2"), self.at("M1"))
         start, end = self.scope[:-1], self.scope[-1]
         found = catalogue.find([f"{start}*M1", f"{start}[{end}]:L1"])
         assert found == {self.did("M1"), self.did("L1")}
 
-    def test_no_pattern_finds_nothing(self):
+    def test_no_pattern_finds_nothing(self) -> None:
         assert self.having(self.at("L1")).find([]) == frozenset()
 
-    def test_a_site_it_cannot_look_at_is_blind_for_every_did_and_still_named(self):
+    def test_a_site_it_cannot_look_at_is_blind_for_every_did_and_still_named(self) -> None:
         catalogue = self.blinded(RAL, self.at("L1", CAM), self.at("L1", RAL), self.at("L2", RAL))
         if catalogue is None:
             pytest.skip("it answers for all sites or for none")
@@ -188,7 +200,7 @@ class CatalogueContract(ABC):
         assert any(isinstance(reading, Seen) for reading in survey.readings.values())
 
     @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-    def test_the_ad_shows_what_happened(self, scenario: Scenario):
+    def test_the_ad_shows_what_happened(self, scenario: Scenario) -> None:
         if scenario.name in self.cannot_happen:
             pytest.skip(f"cannot happen: {self.cannot_happen[scenario.name]}")
         catalogue = self.enacted(scenario)
@@ -200,21 +212,24 @@ class CatalogueContract(ABC):
         survey = catalogue.read({did})
         assert isinstance(survey.readings[did], Seen), survey.readings[did]
         memory = remember(Memory(), survey, {did}, now=survey.at)
-        view = snapshot({"it": memory}, {did}, now=survey.at, bound=BOUND)
+        demand = Demand((Want((did,), 1, Origin.JOB, survey.at),))
+        view = snapshot({"it": memory}, {did}, now=survey.at, bound=timedelta(hours=6))
         shown = {
             site: facts_of(SiteAd(site, survey.at, 1, draft.content)).get(did)
-            for site, draft in drafts(view, demand(did), budget=Budget()).items()
+            for site, draft in drafts(view, demand, budget=Budget()).items()
         }
         assert {site: fact.state for site, fact in shown.items() if fact} == scenario.shows
         if CAM in scenario.shows:
-            assert shown[CAM].fraction == scenario.share
+            fact = shown[CAM]
+            assert fact is not None
+            assert fact.fraction == scenario.share
 
-    def test_when_broken_it_raises_rather_than_answer_an_empty_set(self):
+    def test_when_broken_it_raises_rather_than_answer_an_empty_set(self) -> None:
         for question in (frozenset({self.did("L1")}), frozenset[Did]()):
             with pytest.raises(CatalogueError) as failure:
                 self.failing().read(question)
             assert failure.value.catalogue == self.failing().name
 
-    def test_when_broken_it_finds_nothing_but_an_error(self):
+    def test_when_broken_it_finds_nothing_but_an_error(self) -> None:
         with pytest.raises(CatalogueError):
             self.failing().find([f"{self.scope}:*"])

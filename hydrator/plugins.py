@@ -1,0 +1,66 @@
+"""Catalogues that others wrote: entry points in the group ``classad_hydrator.catalogues``.
+
+An entry point names a function ``(name, options, clock) -> Catalogue``: *options* are all other keys of its
+``[[catalogue]]`` but ``type`` and ``name``. It raises ValueError where they are wrong
+(docs/add-a-catalogue.md).
+"""
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from pydantic import ValidationError
+
+from .errors import ConfigError
+from .ports import Catalogue, Clock
+
+GROUP = "classad_hydrator.catalogues"
+Factory = Callable[[str, Mapping[str, Any], Clock], Catalogue]
+
+
+def installed() -> frozenset[str]:
+    """The types that plugins add."""
+    return frozenset(point.name for point in entry_points(group=GROUP))
+
+
+def factory_of(kind: str) -> Factory:
+    """The function of the plugin *kind*.
+
+    Raises:
+        ConfigError: it is not installed, or cannot be imported.
+    """
+    points = sorted(entry_points(group=GROUP, name=kind), key=lambda point: point.value)
+    if len(points) != 1:
+        found = f"{len(points)} plugins are called so" if points else "no plugin of that name is installed"
+        raise ConfigError([f"catalogue: type {kind!r}: {found}"])
+    try:
+        factory: Factory = points[0].load()
+    except Exception as error:
+        raise ConfigError([f"catalogue: type {kind!r}: {points[0].value}: {_sentence(error)}"]) from error
+    return factory
+
+
+def made(factory: Factory, kind: str, name: str, options: Mapping[str, Any], clock: Clock) -> Catalogue:
+    """The catalogue *name*, made by *factory*.
+
+    Raises:
+        ConfigError: the options are wrong, or the plugin fails or makes no Catalogue.
+    """
+    try:
+        catalogue = factory(name, options, clock)
+    except ConfigError:
+        raise
+    except ValidationError as error:
+        problems = [(".".join(str(part) for part in each["loc"]), each["msg"]) for each in error.errors()]
+        raise ConfigError([f"catalogue {name}: {key}: {said}" for key, said in problems]) from error
+    except Exception as error:
+        raise ConfigError([f"catalogue {name} (type {kind!r}): {_sentence(error)}"]) from error
+    lacks = [one for one in ("read", "find", "close") if not callable(getattr(catalogue, one, None))]
+    if lacks:
+        raise ConfigError([f"catalogue {name} (type {kind!r}): it has no {' and no '.join(lacks)}"])
+    return catalogue
+
+
+def _sentence(error: Exception) -> str:
+    words = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__

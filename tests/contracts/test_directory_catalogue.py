@@ -1,0 +1,95 @@
+"""The catalogue of folders keeps the promises of the others."""
+
+import os
+from datetime import timedelta
+
+import pytest
+
+from adapters.directory import catalogue
+from hydrator.contract import CatalogueContract
+from hydrator.errors import CatalogueUnreachable
+from hydrator.model import Did, ReplicaState, Site
+from hydrator.scenarios import RECORDS_STATES_ONLY
+from tests.factories import NOON
+
+EVERY_DEPTH = ["*", "*/*", "*/*/*"]
+
+
+def make(folder, **more):
+    options = {"roots": {"CAM": str(folder / "CAM"), "RAL": str(folder / "RAL")}, "scope": "lofar"}
+    return catalogue("folders", options | more, lambda: NOON)
+
+
+def put(folder, site, name, *, age=timedelta(days=1), files=("table.dat",)):
+    path = folder / site / name
+    path.mkdir(parents=True)
+    for file in files:
+        (path / file).write_text("x")
+    when = (NOON - age).timestamp()
+    for each in (*path.iterdir(), path):
+        os.utime(each, (when, when))
+    return path
+
+
+class TestDirectoryCatalogue(CatalogueContract):
+    cannot_happen = RECORDS_STATES_ONLY
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path):
+        self.folder = tmp_path
+
+    def holding(self, *replicas):
+        for site in ("CAM", "RAL"):
+            (self.folder / site / "other").mkdir(parents=True, exist_ok=True)
+        for replica in replicas:
+            if replica.state is not ReplicaState.COMPLETE:
+                pytest.skip("a folder tells no fraction, and nothing of tape")
+            put(self.folder, replica.site, replica.did.partition(":")[2])
+        return make(self.folder, patterns=EVERY_DEPTH)
+
+    def broken(self):
+        return make(self.folder / "not-mounted")
+
+    def blinded(self, site, *replicas):
+        made = self.holding(*(replica for replica in replicas if replica.site != site))
+        (self.folder / site / "other").rmdir()  # as an empty mount point
+        return made
+
+
+def said(made, name="x.MS"):
+    did = Did(f"lofar:{name}")
+    reading = made.read({did}).readings[did]
+    return {replica.site: replica.state for replica in reading.replicas}, reading.blind
+
+
+@pytest.fixture
+def folder(tmp_path):
+    put(tmp_path, "RAL", "other")
+    return tmp_path
+
+
+def test_a_folder_that_still_changes_is_on_its_way_and_one_that_rests_is_whole(folder):
+    path = put(folder, "CAM", "x.MS", age=timedelta(minutes=3))
+    assert said(make(folder)) == ({"CAM": ReplicaState.INCOMING}, frozenset())
+    os.utime(path / "table.dat", (0, 0))
+    os.utime(path, (0, 0))
+    assert said(make(folder)) == ({"CAM": ReplicaState.COMPLETE}, frozenset())
+
+
+def test_with_a_marker_only_that_makes_a_folder_whole(folder):
+    path = put(folder, "CAM", "x.MS")
+    assert said(make(folder, marker="done"))[0] == {"CAM": ReplicaState.PARTIAL}
+    (path / "done").write_text("")
+    assert said(make(folder, marker="done"))[0] == {"CAM": ReplicaState.COMPLETE}
+
+
+def test_a_root_that_is_not_mounted_is_no_site_without_data(folder):
+    assert said(make(folder)) == ({}, {Site("CAM")})
+    with pytest.raises(CatalogueUnreachable, match="CAM"):
+        make(folder).find(["*"])
+
+
+def test_a_plain_file_and_a_folder_that_no_pattern_matches_are_no_datasets(folder):
+    put(folder, "CAM", "x.fits")
+    (folder / "CAM" / "y.MS").write_text("x")
+    assert make(folder).find(["*"]) == frozenset()
