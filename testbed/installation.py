@@ -258,7 +258,7 @@ port = {self._port}
                 return False
         import httpx
 
-        return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=5).status_code == 200
+        return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=60).status_code == 200
 
 
 def _mortal() -> tuple[str, ...]:

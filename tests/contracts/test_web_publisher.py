@@ -67,14 +67,14 @@ def test_what_was_put_up_is_read_back_from_the_server(publisher):
 
 def test_a_hook_gets_what_was_put_up(publisher, server):
     publisher.publish([ad(L1)])
-    assert httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False).text == ad(L1).text
+    assert httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False, timeout=120).text == ad(L1).text
 
 
 def test_withdrawn_sites_are_served_no_more(publisher, server):
     publisher.publish([ad(L1), ad(site=RAL)])
     publisher.withdraw({CAM, Site("nobody")})
     assert list(publisher.published()) == [RAL]
-    assert httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False).status_code == 404
+    assert httpx.get(f"{server.url}/v1/sites/CAM/ad", trust_env=False, timeout=120).status_code == 404
 
 
 def test_sites_of_any_name_are_read_back(publisher):

@@ -92,7 +92,7 @@ class Daemon:
 
     def ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=5).status_code == 200
+            return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=60).status_code == 200
         except httpx.HTTPError:
             return False
 

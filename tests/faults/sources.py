@@ -281,8 +281,8 @@ def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
         "username": "somebody",
         "password": "a-secret-word",
         "token_dir": folder / "tokens",
-        "timeout": timedelta(seconds=0.5),
-        "deadline": timedelta(seconds=1.5),
+        "timeout": timedelta(seconds=1),
+        "deadline": timedelta(seconds=4),
         "verify_every": timedelta(0),
         **more,
     }

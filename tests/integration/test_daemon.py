@@ -84,7 +84,9 @@ class Running:
             return False
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(f"{self.scheme}://127.0.0.1:{self.port}{path}", trust_env=False, verify=False)
+        return httpx.get(
+            f"{self.scheme}://127.0.0.1:{self.port}{path}", trust_env=False, timeout=120, verify=False
+        )
 
     def ad(self, site: str = "CAM") -> str:
         return self.get(f"/v1/sites/{site}/ad").text
@@ -268,9 +270,9 @@ def test_with_a_tokens_file_the_daemon_still_reads_back_what_it_serves(daemon):
     daemon.start()
     ours = {"Authorization": f"Bearer {token}"}
     url = f"http://127.0.0.1:{daemon.port}/v1/sites"
-    assert httpx.get(f"{url}/CAM/ad", trust_env=False).status_code == 401
-    assert httpx.get(f"{url}/CAM/ad", headers=ours, trust_env=False).status_code == 200
-    assert httpx.get(f"{url}/RAL/ad", headers=ours, trust_env=False).status_code == 403
+    assert httpx.get(f"{url}/CAM/ad", trust_env=False, timeout=120).status_code == 401
+    assert httpx.get(f"{url}/CAM/ad", headers=ours, trust_env=False, timeout=120).status_code == 200
+    assert httpx.get(f"{url}/RAL/ad", headers=ours, trust_env=False, timeout=120).status_code == 403
 
     def read_back() -> bool:
         rows = json.loads(daemon.command("status", "--json").stdout)["publishers"]

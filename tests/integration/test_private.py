@@ -131,7 +131,7 @@ rounding_seconds = 5
 
 def get(installed: Installation, hidden: Secrets, path: str, role: str = "read") -> httpx.Response:
     headers = {"Authorization": f"Bearer {hidden.known[f'{role}-token']}"}
-    return httpx.get(installed.url + path, headers=headers, trust_env=False)
+    return httpx.get(installed.url + path, headers=headers, trust_env=False, timeout=120)
 
 
 def opaque(installed: Installation, hidden: Secrets, did: str) -> str:

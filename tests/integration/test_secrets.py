@@ -122,7 +122,11 @@ class Running:
         self.authority.configure_trust(context)
         headers = {"Authorization": f"Bearer {self.token}"}
         return httpx.get(
-            f"https://127.0.0.1:{self.port}{path}", headers=headers, verify=context, trust_env=False
+            f"https://127.0.0.1:{self.port}{path}",
+            headers=headers,
+            verify=context,
+            trust_env=False,
+            timeout=120,
         )
 
     def listed(self) -> list[str]:

@@ -87,7 +87,7 @@ def trust_at(installed: Installation, site: str) -> float | None:
 
 
 def metric(installed: Installation, line: str) -> float:
-    text = httpx.get(f"{installed.url}/metrics", trust_env=False).text
+    text = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=120).text
     found = re.search(rf"^{re.escape(line)} (\S+)$", text, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
@@ -188,7 +188,9 @@ def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_
         installed.pool.run("condor_rm", str(job))
     told = [installed.run(*words, check=False) for words in (["status"], ["check"])]
     shown = [part for done in told for part in (done.stdout, done.stderr)]
-    shown += [httpx.get(f"{installed.url}{path}", trust_env=False).text for path in ("/", "/metrics")]
+    shown += [
+        httpx.get(f"{installed.url}{path}", trust_env=False, timeout=120).text for path in ("/", "/metrics")
+    ]
     slots = str(installed.pool.slots("DataLocalityTrust", "AvailableDatasets", "DatasetStates"))
     for text in (*shown, slots, installed.log):
         assert "canary" not in text

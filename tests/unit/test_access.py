@@ -194,7 +194,7 @@ def served(made):
 
         def ask(path, name=None):
             headers = {"Authorization": f"Bearer {tokens[name]}"} if name else {}
-            return httpx.get(server.url + path, headers=headers, trust_env=False)
+            return httpx.get(server.url + path, headers=headers, trust_env=False, timeout=120)
 
         yield ask
 

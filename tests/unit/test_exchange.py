@@ -54,7 +54,9 @@ class Daemon:
 
     def ask(self, query: str, role: str | None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {(self.folder / role).read_text().strip()}"} if role else {}
-        return httpx.get(f"{self.server.url}/v1/private?{query}", headers=headers, trust_env=False)
+        return httpx.get(
+            f"{self.server.url}/v1/private?{query}", headers=headers, trust_env=False, timeout=120
+        )
 
 
 @pytest.fixture

@@ -240,7 +240,7 @@ def test_a_client_that_does_not_take_its_answer_is_cut():
 
 def test_a_client_that_asks_again_and_again_keeps_its_connection():
     cuts = []
-    with serving(doorway=quick(cuts)) as server, httpx.Client(trust_env=False) as client:
+    with serving(doorway=quick(cuts)) as server, httpx.Client(trust_env=False, timeout=120) as client:
         until = time.monotonic() + 5
         while time.monotonic() < until:
             assert client.get(f"{server.url}/healthz").status_code == 200

@@ -83,7 +83,7 @@ def server(tokens):
 @pytest.fixture
 def served(server, tokens):
     headers = {"Authorization": f"Bearer {tokens[1][Role.READ]}"}
-    with httpx.Client(base_url=server.url, headers=headers, trust_env=False) as client:
+    with httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=120) as client:
         yield client
 
 
@@ -109,7 +109,7 @@ class Kept:
         path = path.replace("{site}", CAM)
         headers = {"Authorization": f"Bearer {self.token}"} if token == "own" else {}
         return httpx.request(
-            "GET", self.server.url + path, headers=headers, trust_env=False, **more
+            "GET", self.server.url + path, headers=headers, trust_env=False, timeout=120, **more
         ).status_code
 
 

@@ -40,7 +40,7 @@ def test_no_method_on_any_route_changes_the_board_whoever_asks(tmp_path, guarded
     answered = set()
     with (
         Server(asgi) as server,
-        httpx.Client(base_url=server.url, trust_env=False, headers=headers) as client,
+        httpx.Client(base_url=server.url, trust_env=False, timeout=120, headers=headers) as client,
     ):
         for path in [*paths, "/v1/sites/NEW/ad", "/v1/events", "/nonsense"]:
             for method in METHODS:

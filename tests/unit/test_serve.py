@@ -486,7 +486,7 @@ def test_a_stopped_server_does_not_answer_and_can_start_again():
     with daemon.server:
         url = daemon.server.url
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/healthz", trust_env=False)
+        httpx.get(f"{url}/healthz", trust_env=False, timeout=120)
     with daemon.server:
         assert daemon.ask("/healthz").status_code == 200
 

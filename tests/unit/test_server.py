@@ -99,7 +99,7 @@ def https(authority, board):
 def test_https_is_served_and_its_url_says_so(https, authority):
     assert https.url.startswith("https://127.0.0.1:")
     context = ssl.create_default_context(cafile=str(authority.trust))
-    answer = httpx.get(f"{https.url}/v1/sites/CAM/ad", verify=context, trust_env=False)
+    answer = httpx.get(f"{https.url}/v1/sites/CAM/ad", verify=context, trust_env=False, timeout=120)
     assert answer.text == ad(L1).text
 
 
@@ -139,7 +139,7 @@ def test_no_tls_before_1_2_is_spoken(https, authority):
 
 def test_plain_http_at_the_https_port_gets_nothing_and_harms_nobody(https, authority):
     with pytest.raises(httpx.HTTPError):
-        httpx.get(https.url.replace("https", "http"), trust_env=False)
+        httpx.get(https.url.replace("https", "http"), trust_env=False, timeout=120)
     assert authority.seen_at(https)
 
 
