@@ -14,6 +14,7 @@ the functions below marked ``@command``. The answer is ``{"ok": [results]}`` or
 import json
 import os
 import sys
+import time
 import traceback
 
 COMMANDS = {}
@@ -372,6 +373,84 @@ def expire_tokens(session):
     session.execute(delete(models.Token))
 
 
+@command
+def multiply(session, copies):
+    """Copy every dataset whose name ends with -0, with all that belongs to it, until there are *copies* of it.
+
+    By SQL, in PostgreSQL: for measurements.
+    """
+    from rucio.db.sqla.session import get_engine
+    from sqlalchemy import inspect, text
+
+    renamed = {"name", "child_name"}
+    tables = inspect(get_engine())
+    for table in ("dids", "contents", "replicas", "rules", "locks", "dataset_locks", "collection_replicas"):
+        columns = [column["name"] for column in tables.get_columns(table)]
+        values = [
+            f"regexp_replace({c}, '-0(\\.|$)', '-' || n || '\\1')" if c in renamed
+            else f"md5({c}::text || n)::uuid" if c == "rule_id" or (table, c) == ("rules", "id")
+            else c
+            for c in columns
+        ]  # fmt: skip
+        session.execute(text(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM {table}, "
+            f"generate_series(1, {int(copies) - 1}) n WHERE name ~ '-0(\\.|$)'"
+        ))  # fmt: skip
+    session.execute(text("ANALYZE"))
+
+
+@command
+def spoil(session, every):
+    """Make one file bad at one element, and recount, of the copies of t00 that *every* divides."""
+    from sqlalchemy import text
+
+    chosen = f"name LIKE 't00-%' AND substring(name from '-([0-9]+)')::int % {int(every)} = 0"
+    first = (
+        f"SELECT DISTINCT ON (scope, name) scope, name, rse_id FROM collection_replicas WHERE {chosen} "
+        "ORDER BY scope, name, rse_id"
+    )
+    session.execute(text(
+        f"UPDATE replicas r SET state = 'B' FROM ({first}) f WHERE r.scope = f.scope "
+        "AND r.name = f.name || '.00000' AND r.rse_id = f.rse_id"
+    ))  # fmt: skip
+    session.execute(text(
+        f"UPDATE collection_replicas r SET available_replicas_cnt = length - 1, state = 'U', "
+        f"available_bytes = bytes * 3 / 4, updated_at = now() FROM ({first}) f "
+        "WHERE r.scope = f.scope AND r.name = f.name AND r.rse_id = f.rse_id"
+    ))  # fmt: skip
+
+
+_METER = [0, 0.0]
+
+
+@command
+def meter(session):  # noqa: ARG001 - every command has one
+    """Requests answered, and the seconds spent on them, since this was asked last."""
+    spent = list(_METER)
+    _METER[:] = [0, 0.0]
+    return spent
+
+
+def _metered(rucio, environ, start_response):
+    """The answer of *rucio*, timed to its last byte."""
+    begun = time.monotonic()
+    body = rucio(environ, start_response)
+    _METER[0] += 1
+    _METER[1] += time.monotonic() - begun
+    chunks = iter(body)
+    try:
+        while True:
+            begun = time.monotonic()
+            chunk = next(chunks, None)
+            _METER[1] += time.monotonic() - begun
+            if chunk is None:
+                return
+            yield chunk
+    finally:
+        if hasattr(body, "close"):
+            body.close()
+
+
 def _answer(body):
     from rucio.db.sqla.constants import DatabaseOperationType
     from rucio.db.sqla.session import db_session
@@ -392,7 +471,7 @@ def seeding(rucio, key):
             environ["SSL_CLIENT_S_DN"] = environ["HTTP_X_TESTBED_CLIENT"]  # Apache saw this certificate
             known = False
         if environ["PATH_INFO"] != "/testbed/seed" or not known:
-            return rucio(environ, start_response)
+            return _metered(rucio, environ, start_response)
         try:
             answer = _answer(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
         except Exception:  # the test that asked shows it

@@ -10,6 +10,8 @@ import pytest
 from benchmarks import soak
 from benchmarks.__main__ import NAMES, main
 from benchmarks.record import update_readme
+from testbed.debs import DebUnavailable
+from testbed.rucio import RucioUnavailable
 
 pytestmark = [pytest.mark.slow, pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -18,11 +20,23 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"rucio_polls"}))
 def test_a_quick_run_leaves_figures_that_are_finite_and_a_table(
     name: str, htcondor_release: str, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HYDRATOR_TEST_HTCONDOR", htcondor_release)
+    leaves_figures(name, tmp_path)
+
+
+@pytest.mark.rucio
+def test_a_quick_run_against_rucio_leaves_figures_too(tmp_path):
+    try:
+        leaves_figures("rucio_polls", tmp_path)
+    except (DebUnavailable, RucioUnavailable) as reason:
+        pytest.skip(str(reason))
+
+
+def leaves_figures(name: str, tmp_path: Path) -> None:
     assert main([name, "--quick", "--results", str(tmp_path)]) == 0
     text = (tmp_path / f"{name}.json").read_text("utf-8")
     document = json.loads(text)

@@ -1,0 +1,113 @@
+"""Polls of a real Rucio server on PostgreSQL: what they cost it, and what we add.
+
+Each dataset has four files at three of 20 storage elements, with a rule for each. The server's own time
+is measured inside it, around the application that answers; a recall, a stuck rule or a transfer cost more.
+"""
+
+import gc
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from adapters.rucio import RucioCatalogue, RucioSettings
+from hydrator.model import Did, ReplicaState, Seen
+from testbed.postgres import Postgres
+from testbed.rucio import VERSION, RucioServer
+
+from .measure import memory
+from .record import Figure, Result
+
+_ELEMENTS, _EACH = 20, 3
+_OVERHEAD_GOAL, _CHANGED_GOAL = 1.2, 0.1
+SIZES = (1_000, 10_000, 100_000)
+
+
+def run(*, quick: bool = False, sizes: Sequence[int] = SIZES) -> Result:
+    """Poll catalogues of *sizes* datasets: all counted, at rest, and with one in a hundred changed."""
+    figures: list[Figure] = []
+    raw = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for size in (200,) if quick else sizes:
+            found, raw[str(size)] = _of_size(size, Path(scratch) / str(size))
+            figures += found
+    how = (
+        f"Every dataset has 4 files at {_EACH} of {_ELEMENTS} storage elements, with rules, made by SQL in "
+        "PostgreSQL. The first poll counts every dataset; at rest nothing changed; then one file of each "
+        "hundredth dataset goes bad. Server time is taken inside the server, around its application. No "
+        "limit of calls; one gunicorn worker and the poll share the machine."
+    )
+    versions = {"Rucio": VERSION, "database": "PostgreSQL"}
+    return Result("rucio_polls", tuple(figures), how, raw, versions)
+
+
+def _of_size(size: int, folder: Path) -> tuple[list[Figure], dict[str, dict[str, float]]]:
+    folder.mkdir()
+    with Postgres.start() as postgres, RucioServer.start(folder / "server", postgres.url) as server:
+        dids = _seeded(server, size)
+        settings = RucioSettings(
+            name="rucio", url=server.url, account=server.account, username=server.username,
+            password=server.password, token_dir=folder / "tokens", twins_every=None,
+            deadline=timedelta(hours=2), verify_every=timedelta(days=1), deep_calls=10**6,
+            calls_per_second=10_000,
+        )  # fmt: skip
+        catalogue = RucioCatalogue(settings, lambda: datetime.fromtimestamp(time.time(), UTC))
+        try:
+            gc.collect()
+            before = memory(os.getpid(), "Rss")
+            first = _poll(server, catalogue, dids, partial=0)
+            used = memory(os.getpid(), "Rss") - before
+            rest = _poll(server, catalogue, dids, partial=0)
+            server.seed(("spoil", {"every": 5}))
+            changed = _poll(server, catalogue, dids, partial=size // 100)
+        finally:
+            catalogue.close()
+    name = f"{size:,} datasets: "
+    return [
+        Figure(name + "poll that counts all", first["wall"], "s"),
+        Figure(name + "its wall time / server time", first["wall"] / first["server"], "", _OVERHEAD_GOAL),
+        Figure(name + "its requests", first["requests"], ""),
+        Figure(name + "poll at rest", rest["wall"], "s"),
+        Figure(name + "its requests at rest", rest["requests"], ""),
+        Figure(name + "poll with 1 % changed", changed["wall"], "s"),
+        Figure(name + "that / the poll that counts all", changed["wall"] / first["wall"], "", _CHANGED_GOAL),
+        Figure(name + "its wall / server time", changed["wall"] / changed["server"], "", _OVERHEAD_GOAL),
+        Figure(name + "memory the first poll took", max(0.0, used), "MiB"),
+    ], {"first": first, "rest": rest, "changed": changed}
+
+
+def _seeded(server: RucioServer, size: int) -> frozenset[Did]:
+    """*size* datasets, as copies of one for each storage element."""
+    rses = [f"RSE{n:02}" for n in range(_ELEMENTS)]
+    server.seed(("add_scope", {"scope": "bench"}))
+    server.seed(*(("add_rse", {"rse": rse, "attributes": {"site": f"SITE-{rse}"}}) for rse in rses))
+    for n, rse in enumerate(rses):
+        did = f"bench:t{n:02}-0"
+        others = [rses[(n + step) % _ELEMENTS] for step in range(1, _EACH)]
+        server.seed(
+            ("add_dataset", {"did": did, "rse": rse, "files": 4}),
+            *(("place", {"did": did, "rse": other}) for other in others),
+            *(("replicate", {"did": did, "rse": each}) for each in (rse, *others)),
+        )
+    server.seed(("abacus", {}), ("multiply", {"copies": size // _ELEMENTS}))
+    return frozenset(
+        Did(f"bench:t{n:02}-{copy}") for n in range(_ELEMENTS) for copy in range(size // _ELEMENTS)
+    )
+
+
+def _poll(
+    server: RucioServer, catalogue: RucioCatalogue, dids: frozenset[Did], *, partial: int
+) -> dict[str, float]:
+    """One poll, which must see every dataset, *partial* of them partial somewhere."""
+    server.seed(("meter", {}))
+    begun = time.monotonic()
+    survey = catalogue.read(dids)
+    wall = time.monotonic() - begun
+    seen = [each for each in survey.readings.values() if isinstance(each, Seen)]
+    spoilt = sum(any(r.state is ReplicaState.PARTIAL for r in each.replicas) for each in seen)
+    if len(seen) != len(dids) or spoilt != partial or any(len(each.replicas) != _EACH for each in seen):
+        raise AssertionError(f"{len(seen)} of {len(dids)} seen, {spoilt} of {partial} partial")
+    ((requests, seconds),) = server.seed(("meter", {}))
+    return {"wall": round(wall, 3), "server": round(seconds, 3), "requests": requests}
