@@ -1,6 +1,5 @@
 """Orders to a running daemon: given by one process, followed by another, once."""
 
-import os
 import subprocess
 import sys
 
@@ -99,14 +98,16 @@ print(len(waiting.orders), waiting.problem)
 """
 
 
-def test_orders_that_could_not_be_taken_away_are_not_followed(orders, tmp_path):
+def test_orders_that_could_not_be_taken_away_are_not_followed(open_folder):
+    orders = Orders(open_folder)
+    orders.prepare()
     orders.give(Approve(CAM, frozenset()))
-    (tmp_path / "orders").chmod(0o555)
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        if folder.stat().st_uid == os.getuid() and folder.name != "tmp":
-            folder.chmod(0o755)
-    done = subprocess.run([sys.executable, "-c", LOOK, tmp_path], capture_output=True, text=True, check=False)
-    assert done.stdout == f"0 {tmp_path}/orders cannot be written: orders are not followed\n", done.stderr
+    (open_folder / "orders").chmod(0o555)
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, open_folder], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == f"0 {open_folder}/orders cannot be written: orders are not followed\n", done.stderr
+    (open_folder / "orders").chmod(0o755)
 
 
 def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path):

@@ -6,9 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -516,15 +514,6 @@ def test_reports_are_plain_json(tmp_path):
         store.save_report("cycle", {"at": 1})
         ((body,),) = store._db.execute("select body from report").fetchall()
     assert json.loads(body) == {"at": 1}
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that others may enter: pytest's own are closed again whenever another pytest starts."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-        Path(name).chmod(0o755)
 
 
 def test_anybody_who_may_read_can_look_after_a_clean_stop(open_folder):
