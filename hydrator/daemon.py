@@ -22,6 +22,7 @@ from .config import HttpOutlet, Settings, load
 from .cycle import Cycle, Report
 from .errors import ConfigError, HydratorError, PoolError
 from .listener import listener
+from .memory import share_arenas
 from .misses import MISSES_ATTRIBUTE, misses
 from .model import Did, Unseen
 from .orders import Orders
@@ -49,6 +50,7 @@ def run(config: Path) -> None:
         ConfigError: *config*, or the address to listen on, cannot be used.
         StateError: another daemon owns the state, or it cannot be written.
     """
+    share_arenas()
     settings = load(config)
     configure_logs(settings.log.level, settings.log.format, redact=redactor(settings))
     with Store.open_to_write(settings.daemon.state_dir) as store:
