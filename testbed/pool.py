@@ -343,6 +343,16 @@ class Pool:
         found = self.jobs(which, *attributes) or self.history(which, *attributes)
         return found[0] if found else None
 
+    def empty_queue(self) -> None:
+        """Remove all jobs, also those that 23.9 keeps as removed for ever once in a while."""
+
+        def empty() -> bool:
+            for more in ((), ("-forcex",)):
+                self.run("condor_rm", *more, "-all", check=False)  # it fails where there is no job
+            return not self.jobs("true", "ClusterId")
+
+        self.wait(empty, 60, "the queue to be empty")
+
     def done(self, cluster: int, jobs: int = 1) -> bool:
         """Whether *jobs* jobs of *cluster* have completed."""
         return len(self.history(f"ClusterId == {cluster} && JobStatus == 4", "ProcId")) >= jobs

@@ -126,8 +126,7 @@ class Located:
 
     def clear(self) -> None:
         """Remove all jobs and wait until all cores are free again."""
-        self.pool.run("condor_rm", "-all", check=False)
-        self.pool.wait(lambda: not self.pool.jobs("true", "ClusterId"), 30, "the queue to be empty")
+        self.pool.empty_queue()
         self.pool.wait(
             lambda: not self.pool.slots("Name", constraint='SlotType == "Dynamic"'),
             60,

@@ -76,8 +76,7 @@ class Desk:
 @pytest.fixture
 def desk(pool: Pool, request: pytest.FixtureRequest) -> Iterator[Desk]:
     yield Desk(pool, pool.user_home("alice") / request.node.name.partition("[")[0])
-    pool.run("condor_rm", "-all", check=False)  # it fails where there is no job
-    pool.wait(lambda: not pool.jobs("true", "ClusterId"), 60, "the queue to be empty")
+    pool.empty_queue()
 
 
 def test_the_jobs_get_their_datasets_and_everything_else_as_it_was(desk):
