@@ -1,8 +1,10 @@
 """Logs (structlog) and metrics; the registry is passed in, so that two daemons in one process do not meet."""
 
+import contextlib
 import logging
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
 
@@ -18,6 +20,8 @@ from .model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, unix
 from .redact import Redactor
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_MOST_MISSES = 10_000
+"""Misses that may wait for the first cycle."""
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
@@ -184,7 +188,8 @@ class Metrics:
             "How often the HTCondor child process was replaced.",
             registry=registry,
         )
-        self._sites: frozenset[Site] = frozenset()
+        self._sites: frozenset[Site] | None = None
+        self._misses: deque[Site] = deque(maxlen=_MOST_MISSES)
         self._trust = Gauge(
             "hydrator_site_trust",
             "The share of a site's audited facts that were true; DataLocalityTrust in its ad.",
@@ -264,16 +269,25 @@ class Metrics:
             self._audited.labels(asked.catalogue, asked.by, verdict).inc(count)
 
     def missed(self, misses: Iterable[Miss]) -> None:
-        """What jobs report anew; a job's owner writes what he likes, so it makes no new series."""
-        for miss in misses:
-            known = miss.site if miss.site in self._sites else "unknown"
-            self._missed.labels(known).inc()
+        """What jobs report anew; a job's owner writes what he likes, so it makes no new series.
+
+        It is counted once a cycle has told which sites there are. From any thread.
+        """
+        self._misses.extend(miss.site for miss in misses)
+        self._count_misses()
+
+    def _count_misses(self) -> None:
+        while self._sites is not None and self._misses:
+            with contextlib.suppress(IndexError):  # another thread counted the last one
+                site = self._misses.popleft()
+                self._missed.labels(site if site in self._sites else "unknown").inc()
 
     def _record_audit(self, report: Report) -> None:
         audit = report.thought.state.audit
         for gauge in (self._trust, self._audit_last, self._corrected):
             gauge.clear()
         self._sites = frozenset(report.thought.ads)
+        self._count_misses()
         for site in report.thought.ads:
             self._trust.labels(site).set(audit.trust.get(site, 1.0))
             self._corrected.labels(site).set(audit.false_claims(site))

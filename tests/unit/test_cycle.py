@@ -12,6 +12,7 @@ from hydrator.audit import By, Claim, Verdict
 from hydrator.cycle import Cycle, Outlet, Report, Rules, apply, look_for, read_all, summary, think
 from hydrator.demand import DemandMemory, Remembered
 from hydrator.errors import StateError
+from hydrator.misses import Miss
 from hydrator.model import (
     Did,
     Hold,
@@ -569,6 +570,21 @@ def test_what_is_held_is_in_the_summary_the_log_and_the_metrics():
     metrics.record(world.run(MINUTE), 1)
     assert registry.get_sample_value("hydrator_held_sites", {"cause": "site"}) == 0
     assert registry.get_sample_value("hydrator_held_datasets", {"site": CAM}) is None
+
+
+def test_what_jobs_missed_before_the_first_cycle_is_counted_at_their_sites_after_it():
+    world = World(replica(L1, CAM), rules=Rules(pins=frozenset({L1})))
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, "1")
+
+    def counted(site: str) -> float | None:
+        return registry.get_sample_value("hydrator_missed_datasets_total", {"site": site})
+
+    metrics.missed([Miss(CAM, L1, NOON), Miss("a job's invention", L1, NOON)])
+    assert counted(CAM) is counted("unknown") is None
+    metrics.record(world.run(), 1)
+    metrics.missed([Miss(CAM, L1, NOON)])
+    assert (counted(CAM), counted("unknown")) == (2, 1)
 
 
 def test_an_emptied_catalogue_is_held_too_when_patterns_say_what_is_wanted():
