@@ -87,7 +87,7 @@ def failures(installation: Installation) -> list[dict]:
 def test_with_just_these_rights_the_daemon_does_all_its_work(installed):
     assert failures(installed) == []
     installed.catalogue.hold({"lofar:L1": {"UK": "available"}})
-    job = installed.submit(["lofar:L1"], mode="require")  # else it may run before anybody asks what it wants
+    job = installed.submit(["lofar:L1"], more="requirements = false")  # else it runs before anybody asked
 
     def advertised() -> list[dict]:
         assert installed.run("once").stderr == ""
