@@ -263,7 +263,8 @@ def figures(course: Course, warm: float) -> list[Figure]:
         "daemon, memory": [(s.seconds, s.rss, 0) for s in later],
         "daemon, descriptors": [(s.seconds, s.fds, 0) for s in later],
         "daemon, threads": [(s.seconds, s.threads, 0) for s in later],
-        "HTCondor child, memory": [(s.seconds, s.child_rss, s.child) for s in later if s.child_rss],
+        # over all its lives: it loses a little with each call, and is therefore replaced after so many
+        "HTCondor child, memory": [(s.seconds, s.child_rss, 0) for s in later if s.child_rss],
         "HTCondor child, descriptors": [(s.seconds, s.child_fds, s.child) for s in later if s.child_fds],
     }
     found = []
@@ -345,9 +346,10 @@ wanted from the start, comes or goes at one of three sites about every 4 s; a jo
 submitted every 30 s; a client asks for all ads every 2 s (If-None-Match) and for /metrics every 15 s. Faults:
 the catalogue's file torn for 20 s (about every 4 min), the collector killed (15 min), the child that holds
 the HTCondor bindings killed (30 min), SIGHUP (30 min). Resident memory, descriptors and threads come from
-/proc every 10 s; growth is the least squares slope after the warm-up (a tenth of the run), for the child
-within each of its lives. `What went wrong` counts answers other than 200 and 304, sites missing from the
-collector two minutes after it was killed, slots without our attributes, and generations that went back."""
+/proc every 10 s; growth is the least squares slope after the warm-up (a tenth of the run), for the child's
+descriptors within each of its lives. `What went wrong` counts answers other than 200 and 304, sites missing
+from the collector two minutes after it was killed, slots without our attributes, and
+generations that went back."""
 
 
 def main(arguments: list[str] | None = None) -> int:
