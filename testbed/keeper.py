@@ -170,13 +170,13 @@ def _end(first: int, *, private: bool) -> None:
 
 def _children() -> list[int]:
     found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            fields = stat.read_text("utf-8", "replace").rpartition(")")[2].split()
+            stat = (process / "stat").read_text("utf-8", "replace")
         except OSError:
             continue
-        if int(fields[1]) == os.getpid():
-            found.append(int(stat.parent.name))
+        if int(stat.rpartition(")")[2].split()[1]) == os.getpid():
+            found.append(int(process.name))
     return found
 
 

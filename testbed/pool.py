@@ -33,7 +33,7 @@ from typing import IO, Any, Self, TypeVar
 
 import classad2
 
-from . import debian, keeper
+from . import debian, keeper, processes
 from .cached import cache_folder
 from .debian import PoolUnavailable
 from .patience import PATIENCE
@@ -409,23 +409,8 @@ class Pool:
 
     def processes(self) -> dict[int, str]:
         """Every process below our keeper, with its command line, words ended by NUL."""
-        children: dict[int, list[int]] = {}
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parent = int(stat.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            children.setdefault(parent, []).append(int(stat.parent.name))
-        todo = [self._keeper.pid] if self._keeper else [self._init] if self._init else []
-        found = {}
-        while todo:
-            for pid in children.get(todo.pop(), []):
-                todo.append(pid)
-                try:
-                    found[pid] = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace")
-                except OSError:
-                    continue
-        return found
+        top = self._keeper.pid if self._keeper else self._init
+        return processes.below(top) if top else {}
 
     def wait(self, condition: Callable[[], _T], seconds: float, what: str) -> _T:
         """As :func:`testbed.patience.wait_for`, also past questions that the tools could not ask.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed import processes
 from testbed.demo import Run, Submitted, Timeline, judge
 
 ROOT = Path(__file__).parents[2]
@@ -104,14 +105,12 @@ def test_interrupted_it_leaves_nothing_behind(htcondor_release, how):
 
 def run_folders(pid: int) -> set[Path]:
     """Run folders of the pool that process *pid* started, as the command lines of all processes name them."""
-    found = set()
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = file.read_text("utf-8", "replace")
-        except OSError:
-            continue
-        found |= {Path(folder) for folder in re.findall(rf"(/[^\0]*/pool-{pid}-[0-9a-f]{{4}})", command)}
-    return found
+    of_pool = rf"(/[^\0]*/pool-{pid}-[0-9a-f]{{4}})"
+    return {
+        Path(folder)
+        for command in processes.each("cmdline").values()
+        for folder in re.findall(of_pool, command)
+    }
 
 
 @pytest.mark.parametrize("release", ["path", "8.8"])

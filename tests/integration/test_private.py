@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from testbed import processes
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import UIDS, Pool, SiteSpec
 
@@ -250,19 +251,9 @@ def test_a_configuration_with_a_secret_in_it_is_refused_without_showing_it(insta
 
 def family(pid: int) -> dict[int, str]:
     """A process and all below it, each with its command line."""
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found, todo = {}, [pid]
-    while todo:
-        one = todo.pop()
-        found[one] = Path(f"/proc/{one}/cmdline").read_bytes().decode(errors="replace")
-        todo += [child for child, parent in parents.items() if parent == one]
-    assert len(found) > 1  # the child that holds the bindings, at least
-    return found
+    family = {pid: processes.each("cmdline")[pid], **processes.below(pid)}
+    assert len(family) > 1  # the child that holds the bindings, at least
+    return family
 
 
 def open_to_all(*folders: Path) -> list[Path]:

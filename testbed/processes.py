@@ -1,0 +1,37 @@
+"""The processes of this machine, any of which may end while it is being looked at."""
+
+from pathlib import Path
+
+
+def each(name: str) -> dict[int, str]:
+    """By process, its file *name* below ``/proc``, such as ``stat``; without those that are gone.
+
+    (A glob of ``*/stat`` would ask after each file itself, and fail over one whose process just ended.)
+    """
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            found[int(process.name)] = (process / name).read_text("utf-8", "replace")
+        except OSError:
+            continue
+    return found
+
+
+def parents() -> dict[int, int]:
+    """By process, the one that it belongs to."""
+    return {pid: int(stat.rpartition(")")[2].split()[1]) for pid, stat in each("stat").items()}
+
+
+def below(top: int) -> dict[int, str]:
+    """Every process below *top*, with its command line, words ended by NUL."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents().items():
+        children.setdefault(parent, []).append(pid)
+    commands = each("cmdline")
+    todo, found = [top], {}
+    while todo:
+        for pid in children.get(todo.pop(), []):
+            todo.append(pid)
+            if pid in commands:
+                found[pid] = commands[pid]
+    return found
