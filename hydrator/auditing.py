@@ -131,7 +131,7 @@ class Auditing:
         try:
             seen = self._auditors[question.catalogue].verify(question.did)
         except CatalogueError as error:
-            rota.failed(question)
+            rota.failed(question, asked=turn.asked)
             patience.had(failed=True)
             return Asked(question.catalogue, By.FILES, error=error.reason, missed=_missed(turn, question.did))
         patience.had(failed=False)
@@ -148,7 +148,7 @@ class Auditing:
         there = self._probe.look(claim.catalogue, claim.did, claim.site)
         patience.had(failed=there is None)
         if there is None:
-            rota.failed(claim)
+            rota.failed(claim, asked=turn.asked)
             error = f"could not tell of {claim.did} at {claim.site}"
             return Asked(claim.catalogue, By.PROBE, error=error, missed=missed)
         self._found.put(Verdict(claim, By.PROBE, self._clock(), there, again=turn.again))

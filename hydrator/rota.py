@@ -18,6 +18,8 @@ OLD_TURNS = 3600
 """Of four turns of a site one goes to what was looked at longest ago, if that is so many turns ago."""
 RECHECK_TURNS = 600
 """After so many turns what is in doubt is looked at again."""
+RETRY_TURNS = 60
+"""After so many turns what somebody complained of, and nothing was learned of, comes up again."""
 LYING_WEIGHT = 4.0
 """How much more often a site comes up while it is known to have said something false."""
 NEW_WEIGHT = 2.0
@@ -106,7 +108,7 @@ class Rota(Generic[T]):
     def suspect(self, thing: T) -> None:
         """Somebody complained of *thing*: it comes up soon, unless it is not among the things at all."""
         if thing in self._where:
-            self._suspects.setdefault(thing, self._turn)
+            self._suspects[thing] = min(self._suspects.get(thing, self._turn), self._turn)
 
     def next(self) -> Turn[T] | None:
         """Hand out one thing, or None when there is nothing.
@@ -117,21 +119,30 @@ class Rota(Generic[T]):
         turn = self._doubtful() if self._turn % 2 == 0 else None
         if turn is None:
             thing = self._by_turn()
-            turn = Turn(thing) if thing is not None else None
+            turn = Turn(thing, asked=thing in self._suspects) if thing is not None else None
         if turn is None:
             return None
         self._done(turn.thing)
         return turn
 
-    def failed(self, thing: T) -> None:
-        """Nothing was learned of *thing*: it comes up again before what was looked at."""
-        if thing in self._where:
-            self._last[thing] = 0
-            self._queue(thing, self._where[thing])
+    def failed(self, thing: T, *, asked: bool = False) -> None:
+        """Nothing was learned of *thing*: it comes up again before what was looked at.
+
+        Args:
+            thing: what was handed out.
+            asked: as its turn said; who complained of it is answered later.
+        """
+        if thing not in self._where:
+            return
+        if asked:
+            self._suspects.setdefault(thing, self._turn + RETRY_TURNS)
+        self._last[thing] = 0
+        self._queue(thing, self._where[thing])
 
     def _doubtful(self) -> Turn[T] | None:
-        if self._suspects:
-            thing = min(self._suspects, key=lambda each: (self._suspects[each], self._order(each)))
+        waiting = [thing for thing, when in self._suspects.items() if when <= self._turn]
+        if waiting:
+            thing = min(waiting, key=lambda each: (self._suspects[each], self._order(each)))
             return Turn(thing, asked=True)
         due = [thing for thing, when in self._doubted.items() if when <= self._turn]
         if not due:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydrator.model import Site
-from hydrator.rota import LYING_WEIGHT, OLD_TURNS, RECHECK_TURNS, Rota
+from hydrator.rota import LYING_WEIGHT, OLD_TURNS, RECHECK_TURNS, RETRY_TURNS, Rota
 from tests.factories import CAM, OSO, RAL
 
 
@@ -93,6 +93,25 @@ def test_a_suspect_comes_up_at_once():
     assert "CAM:777" not in drawn(made, 500)
 
 
+def test_a_suspect_whose_own_turn_comes_first_is_told_from_the_others_too():
+    made = rota(things(CAM, 20))
+    for n in range(20):
+        made.suspect(f"CAM:{n}")
+    turns = [made.next() for _ in range(20)]
+    assert {turn.thing for turn in turns if turn.asked} == set(things(CAM, 20))
+
+
+def test_a_suspect_of_whom_nothing_was_learned_comes_up_again_and_leaves_the_others_their_turns():
+    made = rota(things(CAM, 1000), things(RAL, 1000))
+    made.suspect("CAM:777")
+    turns = []
+    for _ in range(4 * RETRY_TURNS):
+        turns.append(made.next())
+        if turns[-1].asked:
+            made.failed(turns[-1].thing, asked=True)
+    assert 3 <= [turn.thing for turn in turns if turn.asked].count("CAM:777") <= 5
+
+
 def test_a_complaint_about_what_is_not_there_changes_nothing():
     made = rota(things(CAM, 3))
     made.suspect("CAM:unheard-of")
@@ -163,7 +182,7 @@ def test_whatever_comes_and_goes_everything_that_stays_gets_its_turn(seed, world
             assert (turn is None) == (not world)
             assert turn is None or turn.thing in world
             if turn and data.draw(st.booleans()):
-                made.failed(turn.thing)
+                made.failed(turn.thing, asked=turn.asked)
     world = worlds[-1]
     made.look(world)
     # small sites come up seldom, so give each site its due
