@@ -26,7 +26,7 @@ from hydrator.errors import (
 _SECRETS = re.compile(r"(?i)((?:access_|refresh_)?token=)[^&\s\"']+|eyJ[\w-]{8,}(?:\.[\w-]*){0,2}")
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _BUSY = frozenset({429, 503})
-_LONGEST_PAUSE = 60.0
+_LONGEST_PAUSE = 900.0
 _WORDS = 400
 
 
@@ -90,12 +90,12 @@ class Pace:
         self._lock = threading.Lock()
         self._monotonic, self._sleep = monotonic, sleep
 
-    def wait(self, until: float) -> bool:
-        """Wait for our turn; False at once where it would come after *until*."""
+    def wait(self, within: float) -> bool:
+        """Wait for our turn; False at once where it would not come *within* so many seconds."""
         with self._lock:
             now = self._monotonic()
             turn = max(self._next, now)
-            if turn > until:
+            if turn > now + within:
                 return False
             self._next = turn + self._every
         if turn > now:
@@ -116,7 +116,7 @@ class Server:
         url: what stands before every path.
         bearer: where our token comes from; None: none is sent.
         ca_cert: who signed its certificate; None: whom the system trusts.
-        transport, monotonic: for tests.
+        transport, monotonic, pace: for tests.
 
     Raises:
         ConfigError: *ca_cert* cannot be read.
@@ -132,13 +132,14 @@ class Server:
         ca_cert: Path | None = None,
         transport: httpx.BaseTransport | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        pace: Pace | None = None,
     ) -> None:
         self.name = name
         self._url = url.rstrip("/")
         self._bearer = bearer
         self._limits = limits
         self._monotonic = monotonic
-        self._pace = Pace(limits.calls_per_second, monotonic)
+        self._pace = pace or Pace(limits.calls_per_second, monotonic)
         self._client = httpx.Client(
             headers={"Accept": "application/json"},
             verify=_trusted(name, ca_cert) if ca_cert else True,
@@ -187,12 +188,12 @@ class Server:
         if status == 401 and self._bearer and token:
             # a service behind this one may have said so, which looks the same: one renewal, no more
             status, headers, content = self._exchange(method, path, until, how, self._bearer.renewed(token))
-        return self._judged(status, headers, content)
+        return self._judged(status, headers, content, until)
 
     def _exchange(
         self, method: str, path: str, until: float, how: dict[str, Any], token: str | None
     ) -> tuple[int, httpx.Headers, bytes]:
-        if not self._pace.wait(until):
+        if not self._pace.wait(until - self._monotonic()):
             raise CatalogueUnreachable(self.name, "it asked us to slow down, and our time for it is over")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         content = bytearray()
@@ -213,7 +214,7 @@ class Server:
             words = str(error) or type(error).__name__
             raise _Again(CatalogueUnreachable(self.name, scrubbed(words))) from None
 
-    def _judged(self, status: int, headers: httpx.Headers, content: bytes) -> Answer:
+    def _judged(self, status: int, headers: httpx.Headers, content: bytes, until: float) -> Answer:
         words = _words(content)
         text = f"{words} (status {status})"
         if status == 404:
@@ -229,6 +230,8 @@ class Server:
             after = _after(headers.get("retry-after"))
             if status in _BUSY:
                 self._pace.hold(after if after is not None else 1.0)
+            if after is not None and after > until - self._monotonic():
+                raise CatalogueUnreachable(self.name, text)  # later than it could help this question
             raise _Again(CatalogueUnreachable(self.name, text), after)
         raise CatalogueUnreachable(self.name, text)
 
@@ -237,7 +240,7 @@ def _when(error: Exception) -> bool | float:
     """What stamina is to do about *error*: nothing, wait as it does, or so many seconds."""
     if not isinstance(error, _Again):
         return False
-    return True if error.after is None else min(error.after, _LONGEST_PAUSE)
+    return True if error.after is None else error.after
 
 
 def scrubbed(text: str) -> str:

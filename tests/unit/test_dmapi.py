@@ -355,9 +355,34 @@ def test_a_server_that_asks_for_a_pause_gets_it_from_all():
 
     pace = Pace(10, lambda: times[0], sleep)
     pace.hold(5)
-    assert pace.wait(until=10)
-    assert not pace.wait(until=5.05)
+    assert pace.wait(within=10)
+    assert not pace.wait(within=0.05)
     assert slept == [5.0]
+
+
+def test_a_pause_longer_than_the_question_may_last_ends_it_at_once_and_the_next_waits_for_nothing():
+    """Nothing sleeps here: a sleep of an hour would be seen."""
+    asked = []
+
+    def handle(request):
+        asked.append(request)
+        return httpx.Response(429, headers={"Retry-After": "3600"}, text="not now")
+
+    now = [0.0]
+    server = Server(
+        "dmapi", "https://dm.example.org", limits=FAST, transport=httpx.MockTransport(handle),
+        monotonic=lambda: now[0],
+    )  # fmt: skip
+    with pytest.raises(CatalogueUnreachable, match="not now"):
+        server.get("/x")
+    now[0] += 899 - FAST.deadline.total_seconds()
+    with pytest.raises(CatalogueUnreachable, match="slow down"):
+        server.get("/x")
+    assert len(asked) == 1
+    now[0] += 900
+    with pytest.raises(CatalogueUnreachable, match="not now"):
+        server.get("/x")
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("")])
