@@ -303,7 +303,7 @@ def _twice(rows: list[Any]) -> list[Any]:
     return [each for row in rows for each in (row, row)]
 
 
-REPLICAS = "/replicas|/locate|/storages|/data"
+REPLICAS = "/replicas|/locate"
 """Paths of questions about replicas, as opposed to the questions that come first."""
 
 

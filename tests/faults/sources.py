@@ -8,16 +8,21 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from adapters._http import Limits, Server
+from adapters._http import Pace as WebPace
+from adapters._oidc import ClientCredentials, ClientSettings
 from adapters._rucio_pace import Pace
+from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.file import FileCatalogue, read_whole
 from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.model import Did, Site
 from hydrator.ports import Catalogue, Clock
-from testbed.faults import FAULTS, Fault, FaultProxy
+from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SECRET, DmapiStandIn, Held
+from testbed.faults import FAULTS, REPLICAS, Answer, Fault, FaultProxy
 from testbed.rucio_standin import RucioStandIn
 
 LONGEST_REST = timedelta(minutes=15)
-"""How long a Rucio server is let alone at most, however much longer it asks for."""
+"""How long a server is let alone at most, however much longer it asks for."""
 Truth = Mapping[Did, Mapping[Site, str]]
 """By dataset and site, ``available`` or ``partial``."""
 
@@ -266,6 +271,63 @@ class RucioSource(HttpSource):
         }
 
 
+class DmapiSource(HttpSource):
+    """The DMAPI adapter, through the proxy, on a stand-in for DMAPI."""
+
+    FAULTS: Mapping[str, Fault] = {
+        **FAULTS,
+        "an empty list in mid-poll": Fault(
+            "an empty list", lambda answer: Answer(200, answer.headers, b"[]"), only=REPLICAS
+        ),
+    }
+    faults = tuple(FAULTS)
+    harmless = HttpSource.harmless | {"wrong scope", "wrong scope in mid-poll"}  # it repeats no scope
+    believable = frozenset({"an empty list in mid-poll"})
+    rests = RucioSource.rests
+    FILES = 4
+
+    def __init__(self, proxy: FaultProxy, server: DmapiStandIn, folder: Path) -> None:
+        super().__init__(proxy)
+        self._server = server
+        self._secret = folder / "secret"
+        self._secret.write_text(SECRET)
+
+    def catalogue(self, clock: Clock) -> Catalogue:
+        who = ClientSettings(self._server.token_url, CLIENT, self._secret, DM_AUDIENCE, "openid")
+        limits = Limits(
+            timeout=timedelta(seconds=0.5),
+            deadline=timedelta(seconds=1.5),
+            attempts=2,
+            pause=timedelta(milliseconds=1),
+            max_bytes=1_000_000,
+        )
+        time = TurnedTime(clock)
+        server = Server(
+            "faulty",
+            self.proxy.url + self._server.url.removeprefix(self._server.root),
+            bearer=ClientCredentials("faulty", who, clock, limits=limits),
+            limits=limits,
+            pace=WebPace(limits.calls_per_second, time.monotonic, time.sleep),
+        )
+        settings = DmapiSettings(
+            "faulty",
+            storage_sites={"CAM-DISK": ("CAM",), "RAL-DISK": ("RAL",)},
+            deadline=timedelta(seconds=1.5),
+            size_every=timedelta(0),
+        )
+        return DmapiCatalogue(settings, server, clock)
+
+    def hold(self, truth: Truth) -> None:
+        counts = {"available": self.FILES, "partial": self.FILES // 2}
+        self._server.held = {
+            did: Held(self.FILES, {f"{site}-DISK": counts[state] for site, state in where.items()})
+            for did, where in truth.items()
+        }
+
+    def break_with(self, fault: str) -> None:
+        self.proxy.fault = self.FAULTS[fault]
+
+
 def rucio_catalogue(settings: RucioSettings, clock: Clock) -> RucioCatalogue:
     """A Rucio catalogue that waits for its turns on *clock*, too."""
     time = TurnedTime(clock)
@@ -287,15 +349,3 @@ def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
         **more,
     }
     return RucioSettings(**told)
-
-
-__all__ = [
-    "Fault",
-    "HttpSource",
-    "ListedSource",
-    "RucioSource",
-    "Source",
-    "Truth",
-    "rucio_catalogue",
-    "rucio_settings",
-]

@@ -11,18 +11,19 @@ import pytest
 
 from hydrator.cycle import Report
 from hydrator.model import unix
+from testbed.dmapi_standin import DmapiStandIn
 from testbed.faults import FaultProxy
 from testbed.rucio_standin import RucioStandIn
 
 from .length import chosen
-from .sources import ListedSource, RucioSource, Source
+from .sources import DmapiSource, ListedSource, RucioSource, Source
 from .watched import CAM, DIDS, FULL, RAL, SHRUNK, Watched
 
 CYCLES = chosen(1, 3)
 """How long a fault lasts, in polls."""
 PATIENCE = 15
 """How many good polls may pass until all is well: a shrink must be confirmed, and the machine may be busy."""
-SOURCES = {"a file": ListedSource, "rucio (stand-in)": RucioSource}
+SOURCES = {"a file": ListedSource, "rucio (stand-in)": RucioSource, "dmapi (stand-in)": DmapiSource}
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +32,21 @@ def rucio_standin() -> Iterator[RucioStandIn]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def dmapi_standin() -> Iterator[DmapiStandIn]:
+    with DmapiStandIn() as server:
+        yield server
+
+
 @pytest.fixture
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
     if request.param is ListedSource:
         yield ListedSource(tmp_path, (CAM, RAL))
         return
-    server = request.getfixturevalue("rucio_standin")
+    standin = {RucioSource: "rucio_standin", DmapiSource: "dmapi_standin"}[request.param]
+    server = request.getfixturevalue(standin)
     with FaultProxy(server.url) as proxy:
-        yield RucioSource(proxy, server, tmp_path)
+        yield request.param(proxy, server, tmp_path)
 
 
 @pytest.fixture
