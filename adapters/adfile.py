@@ -78,7 +78,7 @@ class AdFilePublisher:
         """See :class:`hydrator.ports.Publisher`; each file is replaced whole or stays as it was."""
         try:
             self._create_folder()
-            self._sweep()
+            sweep(self._folder, self._clock)
         except OSError as exc:
             raise PublishError(self.name, f"{self._folder}: {exc.strerror}") from exc
         self._each([(ad.site, partial(self._write, ad)) for ad in ads], "written")
@@ -97,13 +97,13 @@ class AdFilePublisher:
             except (OSError, ValueError) as exc:
                 failed.append(f"{site}: {getattr(exc, 'strerror', None) or exc}")
         with suppress(OSError):  # some file systems cannot; the files themselves were flushed
-            _flush_folder(self._folder)
+            flush_folder(self._folder)
         if failed:
             raise PublishError(self.name, f"not {done} in {self._folder}: {'; '.join(failed)}")
 
     def _write(self, ad: SiteAd) -> None:
         moment = int(self._clock().timestamp() * 1_000_000_000)
-        with _temporary(self._folder) as (descriptor, temporary):
+        with temporary_file(self._folder) as (descriptor, temporary):
             with os.fdopen(descriptor, "wb") as file:
                 file.write(ad.text.encode())
                 file.flush()
@@ -121,17 +121,18 @@ class AdFilePublisher:
             self._folder.mkdir(parents=True)
             self._folder.chmod(0o755)
 
-    def _sweep(self) -> None:
-        """Remove temporary files of a daemon that was killed while writing."""
-        oldest = (self._clock() - LEFTOVER_AFTER).timestamp()
-        for leftover in self._folder.glob(f"{TEMPORARY_PREFIX}*{TEMPORARY_SUFFIX}"):
-            with suppress(OSError):
-                if leftover.lstat().st_mtime < oldest:
-                    leftover.unlink()
+
+def sweep(folder: Path, clock: Clock) -> None:
+    """Remove temporary files of a daemon that was killed while writing into *folder*."""
+    oldest = (clock() - LEFTOVER_AFTER).timestamp()
+    for leftover in folder.glob(f"{TEMPORARY_PREFIX}*{TEMPORARY_SUFFIX}"):
+        with suppress(OSError):
+            if leftover.lstat().st_mtime < oldest:
+                leftover.unlink()
 
 
 @contextmanager
-def _temporary(folder: Path) -> Iterator[tuple[int, Path]]:
+def temporary_file(folder: Path) -> Iterator[tuple[int, Path]]:
     """A new file in *folder*, open for writing; gone afterwards unless it was renamed."""
     descriptor, name = tempfile.mkstemp(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, folder)
     temporary = Path(name)
@@ -141,7 +142,8 @@ def _temporary(folder: Path) -> Iterator[tuple[int, Path]]:
         temporary.unlink(missing_ok=True)
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
+    """Have the names in *folder* on disk, as its files are."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -98,6 +98,7 @@ class Examined:
     secrets: Sequence[Finding] = ()
     audit: Audit = field(default_factory=Audit)
     warn_below: float = 1.0
+    sites_file: Path | None = None
 
 
 def examine(what: Examined) -> list[Finding]:
@@ -108,7 +109,9 @@ def examine(what: Examined) -> list[Finding]:
         findings += _careful(catalogue.name, lambda c=catalogue: _catalogue(c, sites))  # type: ignore[misc]
     findings += _trust(what)
     if what.ad_folder:
-        findings += _folder(what.ad_folder)
+        findings += _folder(what.ad_folder, "file", "publish.file.directory")
+    if what.sites_file:
+        findings += _folder(what.sites_file.parent, "sites", "publish.sites.path")
     findings += [*_held(what.held), *what.secrets]
     if what.pool:
         pool = what.pool
@@ -188,14 +191,12 @@ def _trust(what: Examined) -> Iterator[Finding]:
         yield Finding(Level.WARN, f"site {site}", line, "have its catalogue repaired: docs/trust.md")
 
 
-def _folder(folder: Path) -> Iterator[Finding]:
+def _folder(folder: Path, outlet: str, key: str) -> Iterator[Finding]:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if os.access(existing, os.W_OK | os.X_OK):
-        yield Finding(Level.OK, "file", f"{folder} can be written")
+        yield Finding(Level.OK, outlet, f"{folder} can be written")
     else:
-        yield Finding(
-            Level.FAIL, "file", f"{existing} cannot be written", "change its owner, or publish.file.directory"
-        )
+        yield Finding(Level.FAIL, outlet, f"{existing} cannot be written", f"change its owner, or {key}")
 
 
 def _reading(pool: Pool) -> Iterator[Finding]:

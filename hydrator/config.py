@@ -487,12 +487,23 @@ class HttpOutlet(_Section):
         return self
 
 
+class SitesOutlet(_Section):
+    """One file that says where each dataset is, for who starts pilots: docs/pilots.md."""
+
+    enabled: bool = False
+    path: Path = Path("/var/lib/classad-hydrator/sites_by_dataset.json")
+    valid_minutes: Annotated[float, Field(ge=5, le=1440)] = Field(
+        60, description="how long it tells something after it was written; then pilots start as without us"
+    )
+
+
 class PublishSettings(_Section):
     """Where site ads go."""
 
     collector: CollectorOutlet = CollectorOutlet()
     file: FileOutlet = FileOutlet()
     http: HttpOutlet = HttpOutlet()
+    sites: SitesOutlet = SitesOutlet()
 
 
 class BudgetSettings(_Section):
@@ -700,13 +711,17 @@ def _cross_checks(data: Mapping[str, Any]) -> list[str]:
         ]
     problems += _bad_pins(data)
     publish = data.get("publish")
-    if (
-        isinstance(publish, dict)
-        and len(publish) == 3
-        and not any(isinstance(outlet, dict) and outlet.get("enabled", True) for outlet in publish.values())
+    if isinstance(publish, dict) and not any(
+        _publishes(publish, outlet) for outlet in PublishSettings.model_fields
     ):
         problems.append("publish: every publisher is switched off; enable collector, file or http")
     return problems
+
+
+def _publishes(publish: Mapping[str, Any], outlet: str) -> bool:
+    given = publish.get(outlet, {})
+    default = PublishSettings.model_fields[outlet].default.enabled
+    return not isinstance(given, dict) or bool(given.get("enabled", default))
 
 
 def _bad_pins(data: Mapping[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from adapters.file import FileCatalogue
 from adapters.probe import CommandProbe, ProbeSettings
 from adapters.schedds import ScheddMisses, ScheddQueues
 from adapters.site_capabilities import SiteCapabilities
+from adapters.sitesfile import SitesFilePublisher
 from adapters.web import Board, WebPublisher
 
 from . import plugins
@@ -292,6 +293,7 @@ def examined(settings: Settings, parts: Parts) -> Examined:
         rules=parts.rules,
         slot_attributes=settings.sites.slot_attributes,
         ad_folder=settings.publish.file.directory if settings.publish.file.enabled else None,
+        sites_file=settings.publish.sites.path if settings.publish.sites.enabled else None,
         advertises=settings.publish.collector.enabled,
         secrets=examine_secrets(settings, lambda given: register_of(given, owned=False)),
         held={site: one.text(settings.breaker.confirm_polls) for site, one in state.held.items()}
@@ -563,6 +565,10 @@ def _outlets(
     always = Policy(refresh_after=timedelta(0), expires=False)
     if publish.file.enabled:
         outlets.append(Outlet(AdFilePublisher(publish.file.directory, clock), always))
+    if publish.sites.enabled:
+        valid = timedelta(minutes=publish.sites.valid_minutes)
+        policy = Policy(refresh_after=min(valid / 3, timedelta(minutes=5)), expires=True)
+        outlets.append(Outlet(SitesFilePublisher(publish.sites.path, valid=valid, clock=clock), policy))
     if board is not None and door is not None:
         outlets.append(Outlet(WebPublisher(board, door, clock), always))
     if publish.collector.enabled and client:

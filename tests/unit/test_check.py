@@ -77,7 +77,7 @@ def slot(name="slot1@a", site=CAM, **more):
     return {**well, **more}
 
 
-def findings(pool=None, *, queues=None, catalogue=None, folder=None) -> list[Finding]:
+def findings(pool=None, *, queues=None, catalogue=None, folder=None, sites_file=None) -> list[Finding]:
     catalogue = catalogue or MemoryCatalogue("rucio", [replica()], sites=[CAM, RAL], clock=lambda: NOON)
     return examine(
         Examined(
@@ -88,6 +88,7 @@ def findings(pool=None, *, queues=None, catalogue=None, folder=None) -> list[Fin
             slot_attributes=SLOT_ATTRIBUTES,
             ad_folder=folder,
             advertises=True,
+            sites_file=sites_file,
         )
     )
 
@@ -180,6 +181,9 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_daemon_starts(tmp_path)
     (finding,) = ill(findings(Pool(), folder=blocker / "ads"))
     assert finding.level is Level.FAIL
     assert "publish.file.directory" in finding.todo
+    (finding,) = ill(findings(Pool(), sites_file=blocker / "out" / "sites.json"))
+    assert (finding.level, finding.subject) == (Level.FAIL, "sites")
+    assert "publish.sites.path" in finding.todo
 
 
 def test_a_slot_s_site_is_the_first_attribute_it_has():

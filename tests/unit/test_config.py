@@ -63,6 +63,7 @@ def test_a_catalogue_is_all_that_is_needed(loaded):
     assert settings.publish.collector.enabled
     assert settings.publish.file.enabled
     assert settings.publish.http.enabled
+    assert not settings.publish.sites.enabled
 
 
 def test_relative_paths_count_from_the_folder_of_the_file(loaded, tmp_path):
@@ -326,9 +327,15 @@ def test_a_pin_that_is_not_a_did_is_refused_with_its_place(problems, pin):
 
 def test_switching_every_publisher_off_is_refused(problems):
     off = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
-    assert problems(off + FILE) == [
-        "publish: every publisher is switched off; enable collector, file or http"
-    ]
+    for more in ("", "[publish.sites]\nenabled = false\n", "[publish.sites]\nvalid_minutes = 30\n"):
+        assert problems(off + more + FILE) == [
+            "publish: every publisher is switched off; enable collector, file or http"
+        ]
+
+
+def test_sites_by_dataset_alone_are_something_to_publish(loaded):
+    off = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
+    assert loaded(off + "[publish.sites]\nenabled = true\n" + FILE).publish.sites.enabled
 
 
 def test_a_half_written_file_is_refused_with_the_line(problems):

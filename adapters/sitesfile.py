@@ -1,0 +1,170 @@
+"""A Publisher: one JSON file that says at which sites each dataset is AVAILABLE, for who starts pilots.
+
+A GlideinWMS frontend sees jobs and factory entries, not slots. What the slots
+of each site would say it reads here, once a cycle, and never over HTTP::
+
+    {"version": 1, "written": 1763690400, "valid_until": 1763694000,
+     "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, "heard": 1763690400.0}},
+     "datasets": {"lofar:L1": ["UK"], "private:0123…": ["UK"]}}
+
+Times are Unix seconds. A dataset that no site has is not listed. Private
+datasets stand under the opaque names that the ads and the jobs have for them.
+Past ``valid_until`` the file tells nothing: whoever reads it then works as if
+it were not there. The file is replaced whole, never written in place.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from hydrator.errors import PublishError
+from hydrator.model import PublishedAd, Site, SiteAd, from_unix, unix
+from hydrator.ports import Clock
+
+from .adfile import flush_folder, sweep, temporary_file
+
+VERSION: Final = 1
+MAX_BYTES: Final = 256 * 1024 * 1024
+_MODE: Final = 0o644
+_AVAILABLE: Final = re.compile(r"'([^']+)'=\"AVAILABLE\"")
+"""One entry of ``DatasetStates`` as it stands in a site's ad: a quote stands in no DID."""
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What the file says: of each site when, and which datasets."""
+
+    ads: Mapping[Site, PublishedAd] = field(default_factory=dict)
+    available: Mapping[Site, frozenset[str]] = field(default_factory=dict)
+
+
+class SitesFilePublisher:
+    """Keeps *path*, ``sites_by_dataset.json``, and reads it back from there.
+
+    Args:
+        path: the file; its folder is made, readable by all.
+        valid: how long after it was written it tells something.
+        clock: stamps it.
+
+    ``odd`` says why the last read-back did not take the file for one of ours
+    (torn, foreign, of another version); it is then written anew, whole.
+    """
+
+    name = "sites"
+
+    def __init__(self, path: Path, *, valid: timedelta, clock: Clock) -> None:
+        self._path = path
+        self._valid = valid
+        self._clock = clock
+        self.odd: str | None = None
+
+    def published(self) -> Mapping[Site, PublishedAd]:
+        """See :class:`hydrator.ports.Publisher`; a file that is not there yet, or is odd, shows nothing."""
+        return self._shown().ads
+
+    def publish(self, ads: Sequence[SiteAd]) -> None:
+        """See :class:`hydrator.ports.Publisher`; all of *ads* are in the file at once, or none is."""
+        if not ads:
+            return
+        shown, now = self._shown(), self._clock()
+        told = {ad.site: PublishedAd(ad.site, ad.generation, ad.as_of, now) for ad in ads}
+        available = {ad.site: _available(ad) for ad in ads}
+        self._replace(_Shown({**shown.ads, **told}, {**shown.available, **available}), now)
+
+    def withdraw(self, sites: AbstractSet[Site]) -> None:
+        """See :class:`hydrator.ports.Publisher`."""
+        shown = self._shown()
+        if sites & shown.ads.keys():
+            kept = {site: ad for site, ad in shown.ads.items() if site not in sites}
+            self._replace(_Shown(kept, {site: shown.available[site] for site in kept}), self._clock())
+
+    def _shown(self) -> _Shown:
+        self.odd = None
+        try:
+            return _read_back(self._path)
+        except FileNotFoundError:
+            return _Shown()
+        except OSError as exc:
+            raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as exc:
+            self.odd = f"{type(exc).__name__}: {exc}"
+            return _Shown()
+
+    def _replace(self, shown: _Shown, now: datetime) -> None:
+        text = _text(shown, now, self._valid)
+        folder = self._path.parent
+        try:
+            if not folder.is_dir():
+                folder.mkdir(parents=True)
+                folder.chmod(0o755)  # whatever the umask: others read here
+            sweep(folder, self._clock)
+            with temporary_file(folder) as (descriptor, temporary):
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fchmod(descriptor, _MODE)
+                    os.fsync(descriptor)
+                temporary.replace(self._path)
+        except OSError as exc:
+            raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
+        with suppress(OSError):  # some file systems cannot; the file itself was flushed
+            flush_folder(folder)
+
+
+def _available(ad: SiteAd) -> frozenset[str]:
+    """What slots with *ad* say is AVAILABLE: what the budget left out of it cannot be matched there either."""
+    return frozenset(_AVAILABLE.findall(dict(ad.content).get("DatasetStates", "")))
+
+
+def _text(shown: _Shown, now: datetime, valid: timedelta) -> bytes:
+    datasets: dict[str, list[str]] = {}
+    for site in sorted(shown.ads):
+        for did in shown.available[site]:
+            datasets.setdefault(did, []).append(site)
+    sites = {
+        site: {"as_of": unix(ad.as_of), "generation": ad.generation, "heard": ad.heard.timestamp()}
+        for site, ad in sorted(shown.ads.items())
+    }
+    document = {
+        "version": VERSION,
+        "written": unix(now),
+        "valid_until": unix(now + valid),
+        "sites": sites,
+        "datasets": dict(sorted(datasets.items())),
+    }
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def _read_back(path: Path) -> _Shown:
+    """What *path* tells; raises OSError, or one of the errors of a text that is no such file of ours."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"larger than {MAX_BYTES} bytes")
+    document: Any = json.loads(data)
+    if document["version"] != VERSION:
+        raise ValueError(f"of version {document['version']}, not {VERSION}")
+    ads = {Site(site): _read_ad(Site(site), row) for site, row in document["sites"].items()}
+    return _Shown(ads, _by_site(ads, document["datasets"].items()))
+
+
+def _read_ad(site: Site, row: Mapping[str, Any]) -> PublishedAd:
+    return PublishedAd(site, int(row["generation"]), from_unix(int(row["as_of"])), from_unix(row["heard"]))
+
+
+def _by_site(
+    sites: Iterable[Site], datasets: Iterable[tuple[str, Sequence[str]]]
+) -> dict[Site, frozenset[str]]:
+    found: dict[Site, set[str]] = {site: set() for site in sites}
+    for did, places in datasets:
+        for place in places:
+            found[Site(place)].add(did)  # a site that is not among the sites: not a file of ours
+    return {site: frozenset(dids) for site, dids in found.items()}

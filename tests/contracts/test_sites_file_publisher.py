@@ -1,0 +1,107 @@
+"""The file of sites by dataset keeps the publishers' promises, and some of its own."""
+
+import json
+import os
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from adapters.memory import system_clock
+from adapters.sitesfile import SitesFilePublisher
+from hydrator.model import Site
+from tests.contracts.publisher import MORNING, PublisherContract, site_ad
+
+HOUR = timedelta(hours=1)
+
+
+class TestSitesFilePublisher(PublisherContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def publisher(self) -> SitesFilePublisher:
+        return SitesFilePublisher(self.folder / "out" / "sites.json", valid=HOUR, clock=system_clock)
+
+    def unreachable(self) -> SitesFilePublisher:
+        (self.folder / "occupied").write_text("this is no folder")
+        return SitesFilePublisher(self.folder / "occupied" / "sites.json", valid=HOUR, clock=system_clock)
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "sites_by_dataset.json"
+
+
+@pytest.fixture
+def publisher(path) -> SitesFilePublisher:
+    return SitesFilePublisher(path, valid=HOUR, clock=lambda: MORNING)
+
+
+def test_it_says_where_each_dataset_is_when_it_was_written_and_how_long_that_holds(publisher, path):
+    publisher.publish([site_ad("UK", 7, datasets=2), site_ad("AU", 8, datasets=1)])
+    now = int(MORNING.timestamp())
+    assert json.loads(path.read_text()) == {
+        "version": 1,
+        "written": now,
+        "valid_until": now + 3600,
+        "sites": {
+            "AU": {"as_of": now, "generation": 8, "heard": now},
+            "UK": {"as_of": now, "generation": 7, "heard": now},
+        },
+        "datasets": {"ska:observation_00000": ["AU", "UK"], "ska:observation_00001": ["UK"]},
+    }
+
+
+@pytest.mark.parametrize("state", ["STAGING", "PARTIAL", "NEARLINE", "STUCK", "UNKNOWN"])
+def test_only_what_is_available_is_listed(publisher, path, state):
+    ad = site_ad("UK", datasets=2)
+    record = f"['lofar:L1'=\"{state}\";'private:0a1b'=\"AVAILABLE\"]"
+    publisher.publish([replace(ad, content=(*ad.content[:2], ("DatasetStates", record), *ad.content[3:]))])
+    assert json.loads(path.read_text())["datasets"] == {"private:0a1b": ["UK"]}
+
+
+def test_what_a_site_has_no_more_is_not_listed_there_and_stays_elsewhere(publisher, path):
+    publisher.publish([site_ad("UK", 7, datasets=2), site_ad("AU", 7, datasets=2)])
+    publisher.publish([site_ad("UK", 8, datasets=0)])
+    assert set(map(tuple, json.loads(path.read_text())["datasets"].values())) == {("AU",)}
+
+
+def test_everybody_may_read_it_whatever_the_umask(publisher, path):
+    before = os.umask(0o077)
+    try:
+        publisher.publish([site_ad("UK")])
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '{"version": 1, "written": 17',
+        "[]",
+        "[" * 100_000,
+        '{"version": 2, "sites": {}, "datasets": {}}',
+        '{"version": 1, "sites": {}, "datasets": {"lofar:L1": ["UK"]}}',
+        '{"version": 1, "sites": {"UK": {"as_of": 1e99, "generation": 1, "heard": 1}}, "datasets": {}}',
+        '{"version": 1, "sites": {"UK": null}, "datasets": {}}',
+    ],
+)
+def test_a_torn_or_foreign_file_shows_nothing_and_is_written_anew(publisher, path, text):
+    path.write_text(text)
+    assert dict(publisher.published()) == {}
+    assert publisher.odd
+    publisher.publish([site_ad("UK", 7)])
+    assert set(publisher.published()) == {Site("UK")}
+    assert publisher.odd is None
+
+
+def test_whoever_opened_it_before_reads_it_as_it_was(publisher, path):
+    publisher.publish([site_ad("UK", 7)])
+    with path.open() as reader:
+        publisher.publish([site_ad("UK", 8)])
+        assert json.load(reader)["sites"]["UK"]["generation"] == 7
+    assert [file.name for file in path.parent.iterdir()] == [path.name]

@@ -1,0 +1,118 @@
+"""The file of sites by dataset, as whole cycles keep it."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from hydrator.config import load
+from hydrator.store import State
+from hydrator.wiring import assemble, register_of, system_clock
+
+KEY = bytes(range(40))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "key").touch(mode=0o600)
+    (tmp_path / "key").write_bytes(KEY)
+    listed(tmp_path, UK="available")
+    return tmp_path
+
+
+def listed(folder, **states: str) -> None:
+    """The catalogue of *folder* has two datasets, one of them private, both as *states* says by site."""
+    where = ", ".join(f'"{site}" = "{state}"' for site, state in states.items())
+    (folder / "catalogue.toml").write_text(
+        f'sites = ["UK", "AU"]\n[datasets."lofar:L1"]\nsites = {{ {where} }}\n'
+        f'[datasets."embargo:canary"]\nsites = {{ {where} }}\n'
+    )
+
+
+class Daemon:
+    """Cycles one after the other, with the time as an argument: *ahead* is added to the system's."""
+
+    def __init__(self, folder, more: str = "", *, private: bool = False) -> None:
+        config = folder / "config.toml"
+        config.write_text(
+            '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\npath = "catalogue.toml"\n'
+            '[demand]\nask_schedds = false\npins = ["lofar:L1", "embargo:canary"]\n'
+            "[publish.collector]\nenabled = false\n[publish.file]\nenabled = false\n"
+            f'[publish.sites]\nenabled = true\npath = "out/sites.json"\n{more}'
+            + ('[private]\npatterns = ["embargo:*"]\nkey_file = "key"\n' if private else "")
+        )
+        settings = load(config)
+        self.ahead = timedelta()
+        self.register = register_of(settings)
+        parts = assemble(settings, lambda: system_clock() + self.ahead, register=self.register)
+        self.cycle = parts.cycle(State(), None, lambda: system_clock() + self.ahead)
+        self.file = folder / "out" / "sites.json"
+
+    def run(self, **ahead: float) -> dict:
+        """What the file says after one cycle more."""
+        self.ahead += timedelta(**ahead)
+        report = self.cycle.run()
+        assert not any(outcome.error or outcome.unconfirmed for outcome in report.outcomes)
+        return json.loads(self.file.read_text())
+
+
+def test_it_says_where_what_is_wanted_is_and_names_the_sites_that_have_nothing(folder):
+    said = Daemon(folder).run()
+    assert said["datasets"] == {"embargo:canary": ["UK"], "lofar:L1": ["UK"]}
+    assert set(said["sites"]) == {"UK", "AU"}
+
+
+def test_private_datasets_stand_under_the_names_that_jobs_have_for_them(folder):
+    daemon = Daemon(folder, private=True)
+    said = daemon.run()
+    assert "canary" not in daemon.file.read_text()
+    (opaque,) = set(said["datasets"]) - {"lofar:L1"}
+    assert daemon.register.plain(opaque) == "embargo:canary"
+
+
+def test_a_catalogue_that_fails_empties_nothing_and_the_file_stays_valid(folder):
+    daemon = Daemon(folder)
+    before = daemon.run()
+    (folder / "catalogue.toml").write_text("torn [")
+    after = daemon.run(minutes=30)
+    assert after["datasets"] == before["datasets"]
+    assert after["valid_until"] >= before["valid_until"] + 1800
+    assert after["sites"]["UK"]["as_of"] == before["sites"]["UK"]["as_of"]
+
+
+def test_past_the_bound_nothing_is_said_to_be_anywhere(folder):
+    daemon = Daemon(folder)
+    daemon.run()
+    (folder / "catalogue.toml").write_text("torn [")
+    assert daemon.run(hours=7)["datasets"] == {}
+
+
+def test_what_came_and_left_is_told_in_the_same_cycle(folder):
+    daemon = Daemon(folder)
+    daemon.run()
+    listed(folder, UK="staging", AU="available")
+    assert daemon.run(seconds=30)["datasets"]["lofar:L1"] == ["AU"]
+
+
+def test_a_retired_site_is_taken_out(folder):
+    daemon = Daemon(folder)
+    daemon.run()
+    again = Daemon(folder, '[sites]\nretired = ["UK"]\n')
+    again.cycle.state = daemon.cycle.state
+    said = again.run(minutes=1)
+    assert set(said["sites"]) == {"AU"}
+    assert said["datasets"] == {}
+
+
+@pytest.mark.parametrize(("more", "seconds"), [("", 3600), ("valid_minutes = 20\n", 1200)])
+def test_it_tells_nothing_any_more_some_time_after_it_was_written(folder, more, seconds):
+    said = Daemon(folder, more).run()
+    assert said["valid_until"] - said["written"] == seconds
+
+
+def test_switched_off_it_is_not_written(folder):
+    daemon = Daemon(folder)
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace("[publish.sites]\nenabled = true", "[publish.sites]"))
+    assemble(load(config), system_clock).cycle(State(), None, system_clock).run()
+    assert not daemon.file.exists()
