@@ -119,7 +119,7 @@ class SitesFilePublisher:
 
 
 def _available(ad: SiteAd) -> frozenset[str]:
-    """What slots with *ad* say is AVAILABLE: what the budget left out of it cannot be matched there either."""
+    """What slots with *ad* say is AVAILABLE; what the budget left out cannot be matched there either."""
     return frozenset(_AVAILABLE.findall(dict(ad.content).get("DatasetStates", "")))
 
 

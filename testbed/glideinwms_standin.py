@@ -1,0 +1,215 @@
+"""A stand-in for a GlideinWMS frontend: how it reads a group, tries it at reconfiguration, counts matches.
+
+Not GlideinWMS, and nothing of its code: its rules as they were read in its sources (3.10.17 and later) and
+noted down. Those that shape a policy are kept:
+
+- a reconfiguration calls match_expr and match() once with dummy values ("a", 1, True, 1.0); any exception,
+  or an attribute of another type than string, int, bool or real, refuses it;
+- each cycle is a new process, which loads the policy anew from its file;
+- jobs of one schedd are bundled by the values of their match attributes: one call for a bundle and an
+  entry; a value that cannot be hashed (a list) ends the cycle of the group;
+- match_expr is evaluated with ``job``, ``glidein`` and ``attr_dict``; the policy is called only when it
+  was true, and only an answer equal to True counts; exceptions are swallowed and count as no match;
+- the jobs of a bundle that matches n entries are requested 1/n at each.
+
+The job query is a ClassAd constraint: the schedd evaluates it, here ``queried``.
+"""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+DUMMIES: Mapping[str, Any] = {"string": "a", "int": 1, "bool": True, "real": 1.0}
+"""What a reconfiguration tries a policy with, by the types that match attributes may have."""
+
+Ad = Mapping[str, Any]
+
+
+class Refused(Exception):
+    """What a reconfiguration would not accept."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group of frontend.xml, as far as it decides who gets pilots where."""
+
+    name: str
+    match_expr: str
+    start_expr: str
+    policy_file: str
+    factory_query: str
+    job_query: str
+    factory_attrs: Mapping[str, str]
+    job_attrs: Mapping[str, str]
+
+
+def groups_of(file: Path, policies: Path) -> dict[str, Group]:
+    """The groups in *file*, with the policies of *policies* instead of those installed at a frontend."""
+    found = {}
+    for element in ET.fromstring(file.read_text()).iter("group"):
+        match = _child(element, "match")
+        factory, job = _child(match, "factory"), _child(match, "job")
+        policy = match.attrib["policy_file"]
+        found[element.attrib["name"]] = Group(
+            element.attrib["name"],
+            match.attrib["match_expr"],
+            match.attrib["start_expr"],
+            str(policies / Path(policy).name) if policy else "",
+            factory.attrib["query_expr"],
+            job.attrib["query_expr"],
+            _types(factory),
+            _types(job),
+        )
+    return found
+
+
+def _child(element: ET.Element, name: str) -> ET.Element:
+    found = element.find(name)
+    if found is None:
+        raise Refused(f"<{element.tag}> has no <{name}>")
+    return found
+
+
+def _types(element: ET.Element) -> dict[str, str]:
+    return {one.attrib["name"]: one.attrib["type"] for one in element.iter("match_attr")}
+
+
+def loaded(group: Group) -> ModuleType | None:
+    """The group's policy, as a module of the name of its file."""
+    if not group.policy_file:
+        return None
+    path = Path(group.policy_file)
+    spec = spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise Refused(f"{path} is no Python file")
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise Refused(f"{path} cannot be loaded: {error!r}") from error
+    return module
+
+
+def _policy_types(policy: ModuleType | None, name: str) -> dict[str, str]:
+    return {key: value["type"] for key, value in getattr(policy, name, {}).items()}
+
+
+def reconfigure(group: Group) -> None:
+    """Try the group with dummy values.
+
+    Raises:
+        Refused: as a reconfiguration would be.
+    """
+    policy = loaded(group)
+    job = _dummies({**group.job_attrs, **_policy_types(policy, "job_match_attrs")})
+    attrs = _dummies({**group.factory_attrs, **_policy_types(policy, "factory_match_attrs")})
+    glidein = {"attrs": attrs, "params": {}, "monitor": {}}
+    try:
+        eval(group.match_expr, {"job": job, "glidein": glidein, "attr_dict": {}})
+        if policy:
+            policy.match(job, glidein)
+    except Exception as error:
+        raise Refused(f"{group.name}: {error!r}") from error
+
+
+def _dummies(types: Mapping[str, str]) -> dict[str, Any]:
+    if unknown := sorted(name for name, kind in types.items() if kind not in DUMMIES):
+        raise Refused(f"the types of {', '.join(unknown)} are none of {', '.join(DUMMIES)}")
+    return {name: DUMMIES[kind] for name, kind in types.items()}
+
+
+def queried(constraint: str, jobs: Sequence[str]) -> list[dict[str, Any]]:
+    """Those of *jobs*, job ads as text, that a schedd gives for this *constraint*, with their values."""
+    import classad2
+    import htcondor2  # noqa: F401 - some functions of ClassAds work only with it
+
+    found = []
+    for text in jobs:
+        job = classad2.ClassAd(text)
+        if classad2.ExprTree(constraint).eval(job) is True:
+            found.append({name: job.eval(name) for name in job if not _is_open(job.eval(name))})
+    return found
+
+
+def _is_open(value: object) -> bool:
+    """A value that no query answers with: undefined, an error, an ad."""
+    return not isinstance(value, str | int | float | bool | list)
+
+
+def cycle(
+    group: Group, jobs: Mapping[str, Sequence[Ad]], entries: Mapping[str, Ad], **variables: str
+) -> dict[str, int]:
+    """How many jobs match each entry, counted in a process of its own with these environment *variables*.
+
+    Raises:
+        RuntimeError: the process ended as it must not, such as by a value that cannot be hashed.
+    """
+    question = json.dumps({"group": asdict(group), "jobs": jobs, "entries": entries})
+    done = subprocess.run(
+        [sys.executable, "-P", __file__],
+        input=question,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    counts: dict[str, int] = json.loads(done.stdout)
+    return counts
+
+
+def count_matches(
+    group: Group, policy: ModuleType | None, jobs: Mapping[str, Sequence[Ad]], entries: Mapping[str, Ad]
+) -> dict[str, int]:
+    """By entry, the jobs that match it; *jobs* by schedd."""
+    names = sorted({**group.job_attrs, **_policy_types(policy, "job_match_attrs")})
+    bundles = {schedd: _bundled(names, queue) for schedd, queue in jobs.items()}
+    match_expr = compile(group.match_expr, group.name, "eval")
+    counts = {}
+    for entry, attrs in entries.items():
+        glidein = {"attrs": attrs, "params": {}, "monitor": {}}
+        counts[entry] = sum(
+            size
+            for bundle in bundles.values()
+            for job, size in bundle
+            if _matches(match_expr, policy, job, glidein)
+        )
+    return counts
+
+
+def _bundled(names: Sequence[str], queue: Sequence[Ad]) -> list[tuple[Ad, int]]:
+    found: dict[tuple[Any, ...], tuple[Ad, int]] = {}
+    for job in queue:
+        key = tuple(job.get(name) for name in names)
+        first, size = found.get(key, (job, 0))
+        found[key] = (first, size + 1)
+    return list(found.values())
+
+
+def _matches(match_expr: Any, policy: ModuleType | None, job: Ad, glidein: Ad) -> bool:  # noqa: ANN401 - code
+    try:
+        matches = eval(match_expr, {"job": job, "glidein": glidein, "attr_dict": {}})
+        if matches is True and policy:
+            matches = policy.match(job, glidein)
+        return bool(matches == True)  # noqa: E712 - that is its rule
+    except Exception:  # noqa: BLE001 - that is its rule
+        return False
+
+
+def main() -> None:
+    """One cycle of one group: a question on standard input, the counts on standard output."""
+    question = json.load(sys.stdin)
+    group = Group(**question["group"])
+    json.dump(count_matches(group, loaded(group), question["jobs"], question["entries"]), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
