@@ -1,0 +1,116 @@
+"""A stand-in for a GlideinWMS glidein: how it runs a periodic script, at its start and later.
+
+Not GlideinWMS, and nothing of its code: its rules as they were read in its sources and noted down.
+
+- Files of the frontend lie in one folder of the working directory; settings stand in ``glidein_config``
+  as ``KEY value`` lines, of which the last counts.
+- At the start each script runs once, ``script glidein_config client``, with no standard input; its output
+  goes to the pilot's own, and a status other than 0 ends the glidein. Only then it is scheduled.
+- Later the startd runs a wrapper, for slot 1 only: in a temporary working directory that is removed after,
+  with ``GLIDEIN_PERIODIC_SCRIPT``; what the script prints passes through untouched, and the wrapper prints a
+  block of its own behind it, without a tag; with a status other than 0 it says so, and ends with 1.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+WRAPPER = """#!/bin/sh
+# glidein_config, id, name, script, prefix
+name=
+[ "$5" != NOPREFIX ] || name=GLIDEIN_PS_
+away=$(mktemp -d) && cd "$away" || exit 1
+GLIDEIN_PERIODIC_SCRIPT=true "$4" "$1" "$2"
+status=$?
+cd / && rm -rf "$away"
+if [ $status -ne 0 ]; then
+    echo "${name}FAILED_LAST = true"
+    echo "-"
+    exit 1
+fi
+echo "${name}OK = true"
+echo "${name}LAST = \\"$4\\""
+echo "-"
+"""
+
+
+class Ended(Exception):
+    """The glidein ended at its start, because a script did."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one run of a script came to."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Glidein:
+    """One glidein below *folder*, with *files* of the frontend and *settings* in its glidein_config."""
+
+    def __init__(self, folder: Path, files: Mapping[str, Path], settings: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.config = folder / "glidein_config"
+        self.client = folder / "client"
+        self.client.mkdir(parents=True)
+        for name, source in files.items():
+            shutil.copy(source, self.client / name)
+            (self.client / name).chmod(0o755 if name.endswith(".sh") else 0o644)
+        self.config.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+        self.wrapper = folder / "script_wrapper.sh"
+        self.wrapper.write_text(WRAPPER)
+        self.wrapper.chmod(0o755)
+
+    def start(self, script: str, **environ: str) -> Ran:
+        """The first run.
+
+        Raises:
+            Ended: by a status other than 0.
+        """
+        ran = self._run([str(self.client / script), str(self.config), "client"], environ)
+        if ran.status:
+            raise Ended(ran.err)
+        return ran
+
+    def periodic(self, script: str, prefix: str = "NOPREFIX", **environ: str) -> Ran:
+        """A later run, as the startd starts it."""
+        words = [*self._words(script, prefix)]
+        return self._run([str(self.wrapper), *words], environ)
+
+    def _words(self, script: str, prefix: str) -> tuple[str, ...]:
+        return str(self.config), "client", "GLIDEIN_PS_1", str(self.client / script), prefix
+
+    def cron(self, script: str, period: str, prefix: str) -> str:
+        """The lines that the startd gets for *script*."""
+        job = "STARTD_CRON_GLIDEIN_PS_1"
+        lines = [
+            "STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) GLIDEIN_PS_1",
+            f"{job}_MODE = Periodic",
+            f"{job}_KILL = True",
+            f"{job}_PERIOD = {period}s",
+            f"{job}_EXECUTABLE = {self.wrapper}",
+            f"{job}_ARGS = {' '.join(self._words(script, prefix))}",
+            f"{job}_CWD = {self.folder}",
+            f"{job}_SLOTS = 1",
+            f"{job}_JOB_LOAD = 0.01",
+        ]
+        if prefix != "NOPREFIX":
+            lines.append(f"{job}_PREFIX = {prefix}")
+        return "\n".join((*lines, ""))
+
+    def _run(self, command: list[str], environ: Mapping[str, str]) -> Ran:
+        done = subprocess.run(
+            command,
+            env={"PATH": os.defpath, "HOME": str(self.folder), **environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
