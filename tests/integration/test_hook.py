@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron as hook
+from testbed.glidein_standin import Glidein
 from testbed.pool import Pool, PoolUnavailable, SiteSpec
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -412,3 +413,62 @@ def test_the_hook_runs_on_the_python_of_the_pool(pool, place):
     )
     version = pool.run("python3", "-c", "import json, sys; print(json.dumps(sys.version_info[:2]))").stdout
     print(f"HTCondor {pool.version}: Python {json.loads(version)}")
+
+
+# --- in pilots: their cron lines and their configuration, on a real startd
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SCRIPT = DEPLOY / "pilots" / "locality_hook.sh"
+
+
+def here(pool: Pool) -> tuple[object, object]:
+    """What the slot says of datasets, and what a glidein's wrapper says of its last run."""
+    found = slot(pool, "DatasetStates", "DataLocalityGeneration", "GLIDEIN_PS_OK")
+    return found.get("DatasetStates"), found.get("GLIDEIN_PS_OK")
+
+
+def glidein_at(place: Path, **settings: str) -> Glidein:
+    files = {"locality_hook.sh": SCRIPT, "classad-hydrator-hook": Path(hook.__file__)}
+    settings = {"GLIDEIN_Site": "UK", "HYDRATOR_FILE": str(place / "UK.ad"), **settings}
+    glidein = Glidein(place / "glide_1", files, settings)
+    glidein.folder.chmod(0o777)  # the startd's user owns a real one
+    return glidein
+
+
+def scheduled(glidein: Glidein) -> str:
+    return glidein.cron("locality_hook.sh", "1", "NOPREFIX") + "STARTD_CRON_MAX_JOB_LOAD = 1.0\n"
+
+
+def test_as_a_periodic_script_in_a_stand_in_for_glideinwms_our_block_and_the_wrappers_both_stay(pool, place):
+    now = int(time.time())
+    put(place / "UK.ad", ad_text(now, now, many=5))
+    pool.reconfig(startd=scheduled(glidein_at(place)))
+    wanted = dict.fromkeys(datasets(now, 5), "AVAILABLE")
+    pool.wait(lambda: here(pool) == (wanted, True), 60, "the first generation")
+    put(place / "UK.ad", ad_text(now + 1, now, many=5))
+    wanted = dict.fromkeys(datasets(now + 1, 5), "AVAILABLE")
+    pool.wait(lambda: here(pool) == (wanted, True), 60, "the second generation")
+
+
+def test_a_pilot_of_the_stand_in_without_the_hook_runs_on_and_says_nothing_of_datasets(pool, place):
+    pool.reconfig(startd=scheduled(glidein_at(place, HYDRATOR_HOOK="/nowhere/hook")))
+    pool.wait(lambda: here(pool) == (None, True), 60, "the script to have run")
+
+
+@pytest.mark.parametrize("file", ["glideinwms/locality.condor", "ospool/60-locality.config"])
+def test_the_lines_for_pilots_are_understood_by_a_startd(pool, place, file):
+    shutil.copy(SCRIPT, place / "locality_hook.sh")
+    (place / "locality_hook.sh").chmod(0o755)
+    now = int(time.time())
+    put(place / "UK.ad", ad_text(now, now, many=5))
+    environ = {
+        "HYDRATOR_HOOK": place / "hook",
+        "HYDRATOR_FILE": place / "UK.ad",
+        "HYDRATOR_SITE": "UK",
+        "HYDRATOR_CACHE_DIR": place / "cache",
+    }
+    told = " ".join(f"{name}={value}" for name, value in environ.items())
+    lines = re.sub(r"(_EXECUTABLE = ).*", rf"\g<1>{place}/locality_hook.sh", (DEPLOY / file).read_text())
+    pool.reconfig(startd=f'{lines}\nSTARTD_CRON_LOCALITY_ENV = "{told}"\n')
+    wanted = dict.fromkeys(datasets(now, 5), "AVAILABLE")
+    pool.wait(lambda: here(pool)[0] == wanted, 60, "the ad to arrive")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import classad2
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
@@ -31,6 +32,7 @@ from hydrator.poolconfig import (
     startd_config,
 )
 from hydrator.rapthor import Run, Wish, as_ad
+from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
@@ -635,6 +637,27 @@ def test_a_reused_claim_starts_nothing_after_the_dataset_left(located):
     assert not [when for when in started if when > left + 1]
     located.holds(UK={A: "AVAILABLE"})
     assert located.ran_at(cluster, 8) == ["UK"] * 8
+
+
+# --- who starts pilots
+
+
+def test_the_queries_of_the_frontends_groups_find_who_waits_for_data_and_who_may_go_anywhere(located):
+    deploy = Path(__file__).parents[2] / "deploy" / "glideinwms"
+    queries = {
+        name: group.job_query for name, group in groups_of(deploy / "frontend-groups.xml", deploy).items()
+    }
+    require = located.submit('{"ska:a"}', HELD, '+DataLocality = "require"')
+    waits = located.submit('{"ska:a", "ska:b"}', HELD, '+DataLocality = "wait"')
+    waited = located.submit('{"ska:a"}', HELD, '+DataLocality = "prefer"', "+DataLocalityMaxWait = 0")
+    plain = located.submit(None, HELD)
+    assert plain not in {require, waits, waited}
+
+    def asked(group: str) -> set[object]:
+        return {job["ClusterId"] for job in located.pool.jobs(queries[group], "ClusterId")}
+
+    assert asked("locality_local") == {require, waits, waited}
+    located.pool.wait(lambda: asked("locality_overflow") == {waited}, 60, "the one that waits no more")
 
 
 # --- the cautious form, and taking it out again
