@@ -41,7 +41,6 @@ factory_match_attrs = {
 }
 job_match_attrs = {"RequiredDatasetsCSV": {"type": "string", "comment": "the datasets this job reads"}}
 
-_log = logging.getLogger(__name__)
 _read = []  # the datasets of the file, or None where it tells nothing; empty until it was read
 _places = {}  # by list of datasets, the sites that have them all; None where nothing is known
 
@@ -91,5 +90,15 @@ def _datasets():
             raise ValueError("its datasets are not lists of sites")
         return datasets
     except Exception as trouble:
-        _log.warning("%s tells nothing, all entries match: %s: %s", PATH, type(trouble).__name__, trouble)
+        _log().warning("%s tells nothing, all entries match: %s: %s", PATH, type(trouble).__name__, trouble)
         return None
+
+
+def _log():
+    """The log of the frontend's group, where there is one: GlideinWMS's own shows no other."""
+    try:
+        from glideinwms.lib import logSupport
+
+        return logSupport.log or logging.getLogger(__name__)
+    except Exception:
+        return logging.getLogger(__name__)

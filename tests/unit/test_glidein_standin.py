@@ -111,6 +111,13 @@ def test_the_hook_may_be_on_cvmfs_or_in_a_container(tmp_path, settings, delivery
     assert published(glidein.periodic(NAME, **environ))
 
 
+def test_the_last_line_of_glidein_config_says_where_the_hook_is(tmp_path, settings):
+    glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, {**settings, "HYDRATOR_HOOK": "/an/older/one"})
+    with glidein.config.open("a") as config:
+        config.write(f"HYDRATOR_HOOK {HOOK}\n")
+    assert published(glidein.periodic(NAME))
+
+
 def test_a_hook_that_is_not_there_is_one_line_and_the_pilot_runs_on(tmp_path, settings):
     glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, {**settings, "HYDRATOR_HOOK": "/cvmfs/no/hook"})
     for ran in (glidein.start(NAME), glidein.periodic(NAME)):

@@ -122,6 +122,21 @@ def test_the_file_is_read_once_a_process_and_says_why_it_tells_nothing_once(file
     assert set(count_matches(LOCAL, policy, jobs, ENTRIES).values()) == {50}
 
 
+def test_a_stand_in_for_glideinwms_log_gets_the_reason(file, tmp_path):
+    package = tmp_path / "glideinwms" / "lib"
+    package.mkdir(parents=True)
+    (package / "logSupport.py").write_text(
+        "import logging\nlog = logging.getLogger('group')\nlog.propagate = False\n"
+        f"log.addHandler(logging.FileHandler({str(tmp_path / 'group.log')!r}))\n"
+    )
+    file.unlink()
+    variables = {"HYDRATOR_SITES_BY_DATASET": str(file), "PYTHONPATH": str(tmp_path)}
+    cycle(LOCAL, {"ap1": [{"RequiredDatasetsCSV": "lofar:L1"}]}, ENTRIES, **variables)
+    assert (
+        f"{file} tells nothing, all entries match: FileNotFoundError" in (tmp_path / "group.log").read_text()
+    )
+
+
 def test_a_list_instead_of_a_text_ends_the_cycle_there_so_jobs_say_a_text(file):
     with pytest.raises(RuntimeError, match="unhashable type"):
         cycle(LOCAL, {"ap1": [{"RequiredDatasetsCSV": ["lofar:L1"]}]}, ENTRIES)
