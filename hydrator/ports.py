@@ -97,7 +97,7 @@ class Publisher(Protocol):
 
     @property
     def name(self) -> str:
-        """``collector``, ``file`` or ``http``."""
+        """``collector``, ``file``, ``http`` or ``sites``."""
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """What others see there now, by site.
