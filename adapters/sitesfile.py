@@ -3,14 +3,16 @@
 A GlideinWMS frontend sees jobs and factory entries, not slots. What the slots
 of each site would say it reads here, once a cycle, and never over HTTP::
 
-    {"version": 1, "written": 1763690400, "valid_until": 1763694000,
+    {"version": 1, "written": 1763690400, "valid_until": 1763694000, "max_age": 20700,
      "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, "heard": 1763690400.0}},
      "datasets": {"lofar:L1": ["UK"], "private:0123…": ["UK"]}}
 
 Times are Unix seconds. A dataset that no site has is not listed. Private
 datasets stand under the opaque names that the ads and the jobs have for them.
 Past ``valid_until`` the file tells nothing: whoever reads it then works as if
-it were not there. The file is replaced whole, never written in place.
+it were not there. A site that was not seen stands as it was, with the age it
+has; once its ``as_of`` is ``max_age`` seconds old no job counts on it, and no
+reader should. The file is replaced whole, never written in place.
 """
 
 import json
@@ -51,6 +53,7 @@ class SitesFilePublisher:
     Args:
         path: the file; its folder is made, readable by all.
         valid: how long after it was written it tells something.
+        max_age: how old a site's facts may be, as jobs judge it.
         clock: stamps it.
 
     ``odd`` says why the last read-back did not take the file for one of ours
@@ -59,9 +62,10 @@ class SitesFilePublisher:
 
     name = "sites"
 
-    def __init__(self, path: Path, *, valid: timedelta, clock: Clock) -> None:
+    def __init__(self, path: Path, *, valid: timedelta, max_age: timedelta, clock: Clock) -> None:
         self._path = path
         self._valid = valid
+        self._max_age = max_age
         self._clock = clock
         self.odd: str | None = None
 
@@ -98,7 +102,7 @@ class SitesFilePublisher:
             return _Shown()
 
     def _replace(self, shown: _Shown, now: datetime) -> None:
-        text = _text(shown, now, self._valid)
+        text = _text(shown, now, self._valid, self._max_age)
         folder = self._path.parent
         try:
             if not folder.is_dir():
@@ -123,7 +127,7 @@ def _available(ad: SiteAd) -> frozenset[str]:
     return frozenset(_AVAILABLE.findall(dict(ad.content).get("DatasetStates", "")))
 
 
-def _text(shown: _Shown, now: datetime, valid: timedelta) -> bytes:
+def _text(shown: _Shown, now: datetime, valid: timedelta, max_age: timedelta) -> bytes:
     datasets: dict[str, list[str]] = {}
     for site in sorted(shown.ads):
         for did in shown.available[site]:
@@ -136,6 +140,7 @@ def _text(shown: _Shown, now: datetime, valid: timedelta) -> bytes:
         "version": VERSION,
         "written": unix(now),
         "valid_until": unix(now + valid),
+        "max_age": int(max_age.total_seconds()),
         "sites": sites,
         "datasets": dict(sorted(datasets.items())),
     }

@@ -48,7 +48,14 @@ def material(folder: Path, entries: int, jobs: int) -> tuple[Path, Path]:
     file = folder / "sites_by_dataset.json"
     file.write_text(
         json.dumps(
-            {"version": 1, "written": now, "valid_until": now + 3600, "sites": {}, "datasets": datasets}
+            {
+                "version": 1,
+                "written": now,
+                "valid_until": now + 3600,
+                "max_age": 3600,
+                "sites": {site: {"as_of": now} for site in sites},
+                "datasets": datasets,
+            }
         )
     )
     wanted = []

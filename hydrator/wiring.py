@@ -568,7 +568,9 @@ def _outlets(
     if publish.sites.enabled:
         valid = timedelta(minutes=publish.sites.valid_minutes)
         policy = Policy(refresh_after=min(valid / 3, timedelta(minutes=5)), expires=True)
-        outlets.append(Outlet(SitesFilePublisher(publish.sites.path, valid=valid, clock=clock), policy))
+        max_age = settings.daemon.bound - _MARGIN
+        sites = SitesFilePublisher(publish.sites.path, valid=valid, max_age=max_age, clock=clock)
+        outlets.append(Outlet(sites, policy))
     if board is not None and door is not None:
         outlets.append(Outlet(WebPublisher(board, door, clock), always))
     if publish.collector.enabled and client:

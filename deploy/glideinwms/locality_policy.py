@@ -6,8 +6,8 @@ Python's standard library.
 
 Jobs that name no datasets match every entry, and every job does when the file is missing, torn, of
 another version or too old: pilots are then requested as they were without this policy. An entry that
-says no site, or one that the file does not know, gets no pilots for jobs that name datasets: their slots
-could not match there.
+says no site, or one that the file does not know or has too old facts of, gets no pilots for jobs that name
+datasets: their slots could not match there.
 
 GlideinWMS calls match() for every entry and every kind of job, in a new process each cycle. So the file
 is read once a process, and each list of datasets is looked up once.
@@ -41,7 +41,7 @@ factory_match_attrs = {
 }
 job_match_attrs = {"RequiredDatasetsCSV": {"type": "string", "comment": "the datasets this job reads"}}
 
-_read = []  # the datasets of the file, or None where it tells nothing; empty until it was read
+_read = []  # what the file tells, or None where it tells nothing; empty until it was read
 _places = {}  # by list of datasets, the sites that have them all; None where nothing is known
 
 
@@ -67,28 +67,34 @@ def match(job, glidein):
 def _sites_with(wanted):
     """The sites that have every dataset of *wanted*, commas between them; None where nothing is known."""
     if not _read:
-        _read.append(_datasets())
-    datasets = _read[0]
-    if datasets is None:
+        _read.append(_told())
+    if _read[0] is None:
         return None
+    sites, datasets = _read[0]
     each = [datasets.get(did, ()) for did in wanted.split(",") if did]
-    return frozenset(each[0]).intersection(*each[1:]) if each else None
+    return sites.intersection(*each) if each else None
 
 
-def _datasets():
-    """By dataset, the sites that have it; None, with a line in the log, when the file tells nothing."""
+def _told():
+    """The sites whose facts are young enough, and by dataset the sites that have it.
+
+    None, with a line in the log, when the file tells nothing.
+    """
     try:
         with open(PATH, encoding="utf-8") as file:
             document = json.load(file)
         if document["version"] != VERSION:
             raise ValueError("it is of version {}, this policy reads {}".format(document["version"], VERSION))
-        late = time.time() - document["valid_until"]
+        now = time.time()
+        late = now - document["valid_until"]
         if late > 0:
             raise ValueError("it was valid until {:.0f} s ago: does the daemon run?".format(late))
+        oldest = now - document["max_age"]
+        sites = frozenset(site for site, row in document["sites"].items() if row["as_of"] >= oldest)
         datasets = document["datasets"]
-        if not all(isinstance(sites, list) for sites in datasets.values()):
+        if not all(isinstance(places, list) for places in datasets.values()):
             raise ValueError("its datasets are not lists of sites")
-        return datasets
+        return sites, datasets
     except Exception as trouble:
         _log().warning("%s tells nothing, all entries match: %s: %s", PATH, type(trouble).__name__, trouble)
         return None

@@ -22,11 +22,15 @@ class TestSitesFilePublisher(PublisherContract):
         self.folder = tmp_path
 
     def publisher(self) -> SitesFilePublisher:
-        return SitesFilePublisher(self.folder / "out" / "sites.json", valid=HOUR, clock=system_clock)
+        return SitesFilePublisher(
+            self.folder / "out" / "sites.json", valid=HOUR, max_age=6 * HOUR, clock=system_clock
+        )
 
     def unreachable(self) -> SitesFilePublisher:
         (self.folder / "occupied").write_text("this is no folder")
-        return SitesFilePublisher(self.folder / "occupied" / "sites.json", valid=HOUR, clock=system_clock)
+        return SitesFilePublisher(
+            self.folder / "occupied" / "sites.json", valid=HOUR, max_age=6 * HOUR, clock=system_clock
+        )
 
 
 @pytest.fixture
@@ -36,7 +40,7 @@ def path(tmp_path) -> Path:
 
 @pytest.fixture
 def publisher(path) -> SitesFilePublisher:
-    return SitesFilePublisher(path, valid=HOUR, clock=lambda: MORNING)
+    return SitesFilePublisher(path, valid=HOUR, max_age=6 * HOUR, clock=lambda: MORNING)
 
 
 def test_it_says_where_each_dataset_is_when_it_was_written_and_how_long_that_holds(publisher, path):
@@ -46,6 +50,7 @@ def test_it_says_where_each_dataset_is_when_it_was_written_and_how_long_that_hol
         "version": 1,
         "written": now,
         "valid_until": now + 3600,
+        "max_age": 21600,
         "sites": {
             "AU": {"as_of": now, "generation": 8, "heard": now},
             "UK": {"as_of": now, "generation": 7, "heard": now},

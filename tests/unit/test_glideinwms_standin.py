@@ -42,7 +42,14 @@ def file(tmp_path) -> Path:
 
 def write(path: Path, *, age: int = 0, **changes) -> None:
     now = int(time.time()) - age
-    document = {"version": 1, "written": now, "valid_until": now + 3600, "sites": {}, "datasets": DATASETS}
+    document = {
+        "version": 1,
+        "written": now,
+        "valid_until": now + 3600,
+        "max_age": 20700,
+        "sites": {site: {"as_of": now} for site in (CAMBRIDGE, AZUR, "NL")},
+        "datasets": DATASETS,
+    }
     path.write_text(json.dumps({**document, **changes}))
 
 
@@ -71,6 +78,12 @@ def test_pilots_are_requested_where_all_datasets_of_a_job_are_and_nowhere_else(f
     assert counted(file, wanted) == entries
 
 
+def test_a_site_that_was_not_seen_for_too_long_gets_no_pilots_as_no_job_would_match_there(file):
+    now = int(time.time())
+    write(file, sites={CAMBRIDGE: {"as_of": now - 20000}, AZUR: {"as_of": now - 20800}})
+    assert counted(file, "lofar:L1") == {"cam"}
+
+
 @pytest.mark.parametrize("wanted", [None, ""])
 def test_a_job_that_names_no_datasets_matches_every_entry(file, wanted):
     assert counted(file, wanted) == set(ENTRIES)
@@ -94,8 +107,20 @@ def test_every_job_of_a_kind_counts(file):
         lambda path: write(path, datasets={"lofar:L1": "NL"}),
         lambda path: write(path, datasets=None),
         lambda path: write(path, valid_until=None),
+        lambda path: write(path, sites={"NL": {}}),
     ],
-    ids=["missing", "torn", "empty", "no text", "too old", "version", "no list", "no datasets", "no date"],
+    ids=[
+        "missing",
+        "torn",
+        "empty",
+        "no text",
+        "too old",
+        "version",
+        "no list",
+        "no datasets",
+        "no date",
+        "age",
+    ],
 )
 def test_a_file_that_tells_nothing_leaves_pilots_as_they_were_without_us(file, spoil):
     spoil(file)

@@ -87,6 +87,16 @@ def test_past_the_bound_nothing_is_said_to_be_anywhere(folder):
     assert daemon.run(hours=7)["datasets"] == {}
 
 
+def test_a_site_of_which_a_new_daemon_knows_nothing_stands_with_the_age_it_has(folder):
+    before = Daemon(folder).run()
+    (folder / "catalogue.toml").write_text('sites = ["AU"]\n[datasets]\n')
+    after = Daemon(folder).run(hours=2)
+    assert after["written"] > before["written"] + 7000
+    assert after["sites"]["UK"]["as_of"] == before["sites"]["UK"]["as_of"]
+    assert after["datasets"] == before["datasets"]
+    assert after["max_age"] == 20700
+
+
 def test_what_came_and_left_is_told_in_the_same_cycle(folder):
     daemon = Daemon(folder)
     daemon.run()
