@@ -14,9 +14,13 @@ Not GlideinWMS, and nothing of its code: its rules as they were read in its sour
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+PATH = f"{Path(sys.executable).parent}:{os.defpath}"
+"""Where a node has its Python and its tools."""
 
 WRAPPER = """#!/bin/sh
 # glidein_config, id, name, script, prefix
@@ -106,7 +110,7 @@ class Glidein:
     def _run(self, command: list[str], environ: Mapping[str, str]) -> Ran:
         done = subprocess.run(
             command,
-            env={"PATH": os.defpath, "HOME": str(self.folder), **environ},
+            env={"PATH": PATH, "HOME": str(self.folder), **environ},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -12,7 +12,7 @@ import pytest
 
 from hydrator import startd_cron
 from hydrator.poolconfig import START_CLAUSE
-from testbed.glidein_standin import Ended, Glidein, Ran
+from testbed.glidein_standin import PATH, Ended, Glidein, Ran
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRIPT = DEPLOY / "pilots" / "locality_hook.sh"
@@ -229,7 +229,7 @@ def test_pyglidein_passes_its_values_on_unquoted_so_none_has_a_blank():
 def test_a_pilot_of_pyglidein_publishes_by_its_environment_alone(tmp_path, settings):
     # the startd's environment: what `env -i` left, CustomEnv, and what glidein_start.sh exports
     environ = {
-        "PATH": "/usr/bin:/bin",
+        "PATH": PATH,
         "HOME": str(tmp_path),
         "HYDRATOR_HOOK": str(HOOK),
         "HYDRATOR_FILE": settings["HYDRATOR_FILE"],
@@ -244,7 +244,7 @@ def test_a_pilot_of_pyglidein_publishes_by_its_environment_alone(tmp_path, setti
 def test_config_condor_in_a_glidein_finds_all_it_needs_beside_condor_config(tmp_path, settings):
     settings["HYDRATOR_HOOK"] = str(HOOK)
     glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, settings)
-    environ = {"PATH": "/usr/bin:/bin", "CONDOR_CONFIG": str(glidein.folder / "condor_config")}
+    environ = {"PATH": PATH, "CONDOR_CONFIG": str(glidein.folder / "condor_config")}
     done = subprocess.run([SCRIPT], env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert published(Ran(0, done.stdout, ""))
