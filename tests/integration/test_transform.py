@@ -657,7 +657,7 @@ def test_the_queries_of_the_frontends_groups_find_who_waits_for_data_and_who_may
         return {job["ClusterId"] for job in located.pool.jobs(queries[group], "ClusterId")}
 
     assert asked("locality_local") == {require, waits, waited}
-    located.pool.wait(lambda: asked("locality_overflow") == {waited}, 60, "the one that waits no more")
+    located.pool.wait(lambda: asked("locality_overflow") == {waited}, 120, "the one that waits no more")
 
 
 # --- the cautious form, and taking it out again
