@@ -1,0 +1,64 @@
+"""Pilots are requested exactly where slots would match: the policy's answer and the negotiator's are one."""
+
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+import htcondor2  # noqa: F401 - classad2 knows all functions only after this
+from classad2 import ClassAd, ExprTree
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.memory import system_clock
+from adapters.sitesfile import SitesFilePublisher
+from hydrator.ads import Budget, drafts, number
+from hydrator.model import DatasetState, Demand, Did, Fact, Origin, Site, SiteAd, SiteFacts, Snapshot, Want
+from hydrator.poolconfig import here_expression
+from testbed.glideinwms_standin import groups_of, loaded
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"
+LOCAL = groups_of(DEPLOY / "frontend-groups.xml", DEPLOY)["locality_local"]
+MAX_AGE = timedelta(seconds=20700)
+DIDS = [Did(f"ska:d{number}") for number in range(5)] + [Did("private:00ff")]
+SITES = [Site("UK"), Site("SKA UK (Cambridge)"), Site("Observatoire de la Côte d'Azur"), Site("CERN/Meyrin")]
+
+held = st.dictionaries(st.sampled_from(DIDS), st.sampled_from(list(DatasetState)))
+ages = st.sampled_from([timedelta(0), timedelta(hours=5), timedelta(hours=6), timedelta(days=3)])
+"""Of a site's last reading; none so near the bound that the seconds of this test decide."""
+pools = st.dictionaries(st.sampled_from(SITES), st.tuples(held, ages), min_size=1)
+jobs = st.lists(st.lists(st.sampled_from(DIDS), min_size=1, unique=True), min_size=1, max_size=4)
+
+
+def ads_of(pool: dict[Site, tuple[dict[Did, DatasetState], timedelta]]) -> dict[Site, SiteAd]:
+    now = system_clock()
+    facts = {
+        site: SiteFacts(now - age, {did: Fact(state, now - age) for did, state in states.items()})
+        for site, (states, age) in pool.items()
+    }
+    everything = Demand((Want(tuple(DIDS), 1, Origin.JOB, now),))
+    return number(drafts(Snapshot(facts), everything, budget=Budget()), {}, published={}, now=now)
+
+
+def matches(names: list[Did], ad: SiteAd) -> bool:
+    """What ClassAds say of a `require` job at a slot of this site."""
+    slot = ClassAd(f"[{';'.join(f'{name} = {literal}' for name, literal in ad.lines)}]")
+    job = ClassAd({"DataLocalityMaxAge": int(MAX_AGE.total_seconds())})
+    job["DataLocalityHere"] = ExprTree(here_expression(names, "require"))
+    return job.lookup("DataLocalityHere").eval(job, slot) is True
+
+
+@given(pools, jobs)
+@settings(deadline=None, max_examples=60)
+def test_the_policy_requests_pilots_exactly_where_the_slots_would_match(pool, wanted):
+    ads = ads_of(pool)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sites.json"
+        publisher = SitesFilePublisher(path, valid=timedelta(hours=1), max_age=MAX_AGE, clock=system_clock)
+        publisher.publish(list(ads.values()))
+        policy = loaded(LOCAL)
+        assert policy
+        policy.PATH = str(path)  # as an operator sets it
+        for names in wanted:
+            job = {"RequiredDatasetsCSV": ",".join(names)}
+            asked = {site for site in ads if policy.match(job, {"attrs": {"GLIDEIN_Site": site}})}
+            assert asked == {site for site, ad in ads.items() if matches(names, ad)}
