@@ -74,6 +74,8 @@ def test_without_a_configuration_it_is_refused_with_a_sentence():
         ({"config": {"daemon": {}}}, "config"),
         ({"persistence": {"size": "a lot"}}, "persistence/size"),
         ({"files": {"config.toml": ""}}, r"config\.toml"),
+        ({"serviceMonitor": {"interval": "often"}}, "serviceMonitor/interval"),
+        ({"prometheusRule": {"label": {}}}, "prometheusRule"),
     ],
 )
 def test_wrong_values_are_refused_with_their_key(values, key):
@@ -194,3 +196,22 @@ def test_the_file_catalogue_of_the_example_is_one(tmp_path):
     path.write_text(objects(helm.load_values(example))["ConfigMap"]["data"]["catalogue.toml"])
     survey = FileCatalogue("file", path, lambda: datetime(2026, 11, 21, tzinfo=UTC), None).read(frozenset())
     assert survey.sites == {"UK", "AU"}
+
+
+def test_the_alerts_in_the_chart_are_those_of_the_project():
+    alerts = ROOT / "deploy" / "prometheus" / "alerts.yml"
+    assert (CHART / "files" / "alerts.yml").read_text() == alerts.read_text()
+    rule = objects({"prometheusRule": {"enabled": True, "labels": {"release": "p"}}})["PrometheusRule"]
+    assert rule["spec"] == helm.load_values(alerts)
+    assert rule["metadata"]["labels"]["release"] == "p"
+
+
+def test_what_is_scraped_is_the_service_under_the_name_that_the_alerts_look_for():
+    found = objects({"nameOverride": "data", "serviceMonitor": {"enabled": True}})
+    monitor, service = found["ServiceMonitor"]["spec"], found["Service"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    [endpoint] = monitor["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    assert endpoint["path"] == "/metrics"
+    [job] = [item["replacement"] for item in endpoint["relabelings"] if item["targetLabel"] == "job"]
+    assert f'job="{job}"' in (CHART / "files" / "alerts.yml").read_text()
