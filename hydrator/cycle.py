@@ -5,6 +5,7 @@ schedds and catalogues and the sending to publishers, each of which may fail
 without harm to the others.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -163,7 +164,9 @@ def think(
     judged = _judged(state, memories, dids, approved or {}, rules, now)
     held = judged.memories
     audit, lies = settle(state.audit, held, now=now, window=rules.audit_window, bound=rules.bound)
-    view = snapshot(corrected(held, _sure(audit, judged.held)), dids, now=now, bound=rules.bound)
+    view = snapshot(
+        corrected(held, _sure(audit, judged.held, rules.limits)), dids, now=now, bound=rules.bound
+    )
     kept = {site: facts for site, facts in view.sites.items() if not rules.retires(site)}
     returned = {
         site: restored(one.ad, audit.trust.get(site, 1.0), now=now, bound=rules.bound)
@@ -183,18 +186,28 @@ def think(
     return Thought(after, view, drafted, ads, lies, judged.released)
 
 
-def _sure(audit: Audit, held: Mapping[Site, Held]) -> Audit:
-    """*audit* without what only the catalogue itself says of datasets that are held.
+def _sure(audit: Audit, held: Mapping[Site, Held], limits: Limits) -> Audit:
+    """*audit* without what only the catalogue itself says, where the breaker would not believe that.
 
     An emptied catalogue answers the expensive question as it does the cheap
-    one, and would let go one dataset a second of what the breaker holds.
+    one, and would let go one dataset a second of what is held; so would one
+    whose polls fail. What no poll said again since counts for fewer datasets
+    of a site than the breaker lets pass, the first ones.
     """
     doubtful = {(site, did) for site, one in held.items() for did in one.gone}
-    standing = {
-        (claim, by): correction
-        for (claim, by), correction in audit.corrections.items()
-        if by is By.PROBE or (claim.site, claim.did) not in doubtful
-    }
+    most = limits.least - 1 if limits.polls else len(audit.corrections)
+    alone: Counter[Site] = Counter()
+    standing = {}
+    for (claim, by), correction in sorted(
+        audit.corrections.items(), key=lambda item: (item[1].since, item[0])
+    ):
+        if by is not By.PROBE:
+            if (claim.site, claim.did) in doubtful:
+                continue
+            alone[claim.site] += correction.repeated is None
+            if correction.repeated is None and alone[claim.site] > most:
+                continue
+        standing[claim, by] = correction
     return replace(audit, corrections=standing)
 
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.ads import Budget
 from hydrator.audit import By, Claim, Verdict
+from hydrator.breaker import Limits
 from hydrator.cycle import Cycle, Outlet, Report, Rules, apply, look_for, read_all, summary, think
 from hydrator.demand import DemandMemory, Remembered
 from hydrator.errors import StateError
@@ -691,6 +692,33 @@ def test_what_is_held_stays_though_the_same_catalogue_says_again_that_it_is_gone
     assert world.run(after=MINUTE).thought.snapshot.sites[CAM].facts.keys() == set(many)
     left = world.run(after=MINUTE).thought.snapshot.sites[CAM].facts.keys()
     assert left == set(many) - {many[1]}
+
+
+def test_a_catalogue_that_answers_the_audit_alone_lets_go_a_few_until_a_poll_is_answered_again():
+    many = [Did(f"lofar:M{n}") for n in range(20)]
+    world = World(
+        *(replica(did, CAM) for did in many),
+        rules=Rules(pins=frozenset(many), limits=Limits(least=5)),
+        verdicts=lambda: found.pop(0) if found else [],
+    )
+    found = [[]] + [[refuted(did, at=NOON + n * MINUTE)] for n, did in enumerate(many, 1)]
+    world.run()
+    world.catalogue.broken = True
+    for n in range(1, 21):
+        left = world.run(after=MINUTE).thought.snapshot.sites[CAM].facts.keys()
+        assert left == set(many[min(n, 4) :])
+    world.catalogue.broken = False
+    assert world.run(after=MINUTE).thought.snapshot.sites[CAM].facts.keys() == set()  # it lies, and was read
+
+
+def test_without_a_breaker_the_audit_alone_takes_out_whatever_it_refutes():
+    many = [Did(f"lofar:M{n}") for n in range(6)]
+    found = [[], [refuted(did, at=NOON + MINUTE) for did in many]]
+    rules = Rules(pins=frozenset(many), limits=Limits(polls=0))
+    world = World(*(replica(did, CAM) for did in many), rules=rules, verdicts=lambda: found.pop(0))
+    world.run()
+    world.catalogue.broken = True
+    assert world.run(after=2 * MINUTE).thought.snapshot.sites[CAM].facts.keys() == set()
 
 
 def test_a_restart_keeps_what_the_audit_found(tmp_path):
