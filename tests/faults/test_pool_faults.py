@@ -209,6 +209,41 @@ def test_a_question_about_slots_that_fails_is_an_error_and_the_next_one_is_answe
     assert daemon.client.slots_by_site(["GLIDEIN_Site"]) == {AU: 1, UK: 1}
 
 
+@pytest.mark.parametrize("trouble", ["is down", "hangs", "denies us"])
+def test_slots_nobody_may_ask_about_or_that_hang_are_an_error_and_no_empty_pool(beside, troubled, trouble):
+    daemon = beside()
+    daemon.settle()
+    begin, end = {
+        "is down": (lambda: troubled.stop_daemon("collector"), lambda: troubled.start_daemon("collector")),
+        "hangs": (
+            lambda: troubled.kill_daemon("collector", signal.SIGSTOP),
+            lambda: troubled.kill_daemon("collector", signal.SIGCONT),
+        ),
+        "denies us": (
+            lambda: troubled.reconfig(collector="COLLECTOR.DENY_READ = hydrator@pool.test\n"),
+            lambda: troubled.reconfig(collector=""),
+        ),
+    }[trouble]
+
+    def fails() -> bool:
+        try:
+            return daemon.client.slots_by_site(["GLIDEIN_Site"]) == {}  # an error taken for an empty pool
+        except PoolError:
+            return True
+
+    begin()
+    try:
+        wait_for(fails, 30, "slots that cannot be asked about")
+        with pytest.raises(PoolError):
+            daemon.client.slots_by_site(["GLIDEIN_Site"])
+        goes_on(daemon)
+    finally:
+        end()
+    troubled.wait_ready()
+    daemon.settle()
+    assert daemon.client.slots_by_site(["GLIDEIN_Site"]) == {AU: 1, UK: 1}
+
+
 def test_a_schedd_that_is_down_keeps_its_demand(beside, troubled):
     daemon = beside()
     daemon.settle()
