@@ -12,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +52,15 @@ ThreadsPerChild 25
 """
 
 
+def apache2() -> tuple[Path, Mapping[str, str]]:
+    """The server's program, and the environment it needs.
+
+    Raises:
+        DebUnavailable: it is neither here nor to be had.
+    """
+    return program("apache2", "apache2-bin", "usr/sbin")
+
+
 @dataclass
 class Apache:
     """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
@@ -67,7 +77,7 @@ class Apache:
             DebUnavailable: there is no Apache to start and none to download.
             RuntimeError: it did not answer within 60 s; the text has its log.
         """
-        apache, environment = program("apache2", "apache2-bin", "usr/sbin")
+        apache, environment = apache2()
         modules = apache.parents[2] / "usr/lib/apache2/modules"
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         with socket.create_server(("127.0.0.1", 0)) as free:

@@ -1,24 +1,27 @@
 """Programs of Debian's packages in a private tree, where the machine has none: unpacked, not installed."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from .cached import built
+from .cached import built, cache_folder, locked
 
 
 class DebUnavailable(Exception):
     """A package can be neither found here nor downloaded; the text ends with apt-get's own words."""
 
 
-def program(name: str, package: str, places: str) -> tuple[Path, Mapping[str, str]]:
+def program(name: str, package: str, places: str, copy: Path | None = None) -> tuple[Path, Mapping[str, str]]:
     """The program *name* and the environment it needs.
 
     Args:
         name: of the program.
         package: what has it, in Debian.
         places: where that package puts it, below the root, as a glob.
+        copy: where to copy the tree that it was unpacked into, when it is another user who runs it and
+            none but its owner may look there; by default it is run from where it is.
 
     Raises:
         DebUnavailable: it is neither here nor to be had.
@@ -26,6 +29,8 @@ def program(name: str, package: str, places: str) -> tuple[Path, Mapping[str, st
     if found := _newest(Path("/"), f"{places}/{name}"):
         return found, {}
     root = built(f"deb-{package}", package.encode(), lambda home: _unpack(package, home))
+    if copy and not all(each.stat().st_mode & 0o005 == 0o005 for each in (root, *root.parents)):
+        root = shutil.copytree(root, copy, symlinks=True)
     found = _newest(root, f"{places}/{name}")
     if not found:
         raise DebUnavailable(f"Debian's {package} has no {places}/{name}")
@@ -38,6 +43,11 @@ def _newest(root: Path, pattern: str) -> Path | None:
 
 
 def _unpack(package: str, home: Path) -> None:
+    with locked(cache_folder() / "deb.flock"):  # one apt-get at a time: its lists are shared
+        _downloaded(package, home)
+
+
+def _downloaded(package: str, home: Path) -> None:
     archives = home / "archives"
     (archives / "partial").mkdir(parents=True)
     here = [

@@ -15,10 +15,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from ._death import dies_with_parent
-from .debs import DebUnavailable, program
+from .debs import program
 
 _USER = "rucio"
 _FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "jit=off", "autovacuum=off")
+
+
+def initdb(copy: Path | None = None) -> tuple[Path, Mapping[str, str]]:
+    """The program that makes a database, which the server lies beside, and the environment both need.
+
+    *copy* is as for :func:`testbed.debs.program`.
+
+    Raises:
+        DebUnavailable: it is neither here nor to be had.
+    """
+    return program("initdb", "postgresql", "usr/lib/postgresql/*/bin", copy)
 
 
 @dataclass
@@ -43,9 +54,10 @@ class Postgres:
             DebUnavailable: there is no PostgreSQL to start and none to download.
             RuntimeError: it did not answer within 60 s; the text has its log.
         """
-        initdb, libraries = program("initdb", "postgresql", "usr/lib/postgresql/*/bin")
+        initdb()  # before there is anything to remove
         folder = Path(tempfile.mkdtemp(prefix="pg-"))
         who = _nobody(folder)
+        maker, libraries = initdb(folder / "programs" if who else None)
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", **libraries}
         password, secret = secrets.token_hex(16), folder / "password"
         secret.touch(mode=0o600)
@@ -55,7 +67,7 @@ class Postgres:
         data = folder / "data"
         how = {"env": environment, "cwd": folder, "stdin": subprocess.DEVNULL, **who}
         make = [
-            str(initdb),
+            str(maker),
             "-D",
             str(data),
             "-U",
@@ -66,13 +78,7 @@ class Postgres:
             "-N",
             "-EUTF8",
         ]
-        try:
-            done = subprocess.run(make, capture_output=True, text=True, check=False, **how)
-        except PermissionError as error:  # unpacked where nobody may not look
-            shutil.rmtree(folder)
-            raise DebUnavailable(
-                f"PostgreSQL does not run as root, and nobody cannot run it: {error}"
-            ) from None
+        done = subprocess.run(make, capture_output=True, text=True, check=False, **how)
         if done.returncode:
             shutil.rmtree(folder)
             raise RuntimeError(f"initdb failed: {done.stderr[-2000:]}")
@@ -81,7 +87,7 @@ class Postgres:
         options = ("listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={port}", *_FAST)
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                [str(initdb.with_name("postgres")), "-D", str(data), *(f"--{option}" for option in options)],
+                [str(maker.with_name("postgres")), "-D", str(data), *(f"--{option}" for option in options)],
                 stdout=log, stderr=log,
                 preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
                 **how,

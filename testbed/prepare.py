@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from . import debian, rapthor, rucio, toil
+from . import apache, debian, debs, postgres, rapthor, rucio, toil
 
 UNAVAILABLE = (
     debian.PoolUnavailable,
+    debs.DebUnavailable,
     rucio.RucioUnavailable,
     rapthor.RapthorUnavailable,
     toil.ToilUnavailable,
@@ -19,13 +20,15 @@ UNAVAILABLE = (
 
 
 def main() -> int:
-    """Fetch both HTCondor releases, the Rucio server, Rapthor and Toil; 1 when one of them cannot be had."""
+    """Fetch HTCondor, Rucio and what stands around it, Rapthor and Toil; 1 when one of them cannot be had."""
     parts: dict[str, Callable[[], object]] = {
         f"HTCondor {release}": lambda suite=suite: debian.tree(suite, _say)  # type: ignore[misc]
         for release, suite in debian.SUITES.items()
     }
     parts["Rucio"] = rucio.server_python
     parts["Rucio on PostgreSQL"] = lambda: rucio.server_python(postgresql=True)
+    parts["PostgreSQL"] = lambda: postgres.initdb()[0]
+    parts["Apache"] = lambda: apache.apache2()[0]
     parts["Rapthor"] = rapthor.python
     parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
     for which in toil.BINDINGS:

@@ -10,8 +10,7 @@ import pytest
 from benchmarks import soak
 from benchmarks.__main__ import NAMES, main
 from benchmarks.record import update_readme
-from testbed.debs import DebUnavailable
-from testbed.rucio import RucioUnavailable
+from tests.rucio_fixtures import needs_postgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -30,10 +29,8 @@ def test_a_quick_run_leaves_figures_that_are_finite_and_a_table(
 
 @pytest.mark.rucio
 def test_a_quick_run_against_rucio_leaves_figures_too(tmp_path):
-    try:
+    with needs_postgres():
         leaves_figures("rucio_polls", tmp_path)
-    except (DebUnavailable, RucioUnavailable) as reason:
-        pytest.skip(str(reason))
 
 
 def leaves_figures(name: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hydrator.errors import CatalogueDenied
 from hydrator.model import Site
 from testbed.apache import Apache
 from testbed.debs import DebUnavailable
+from tests.rucio_fixtures import NO_APACHE, without
 
 pytestmark = [pytest.mark.rucio, pytest.mark.timeout(300)]
 
@@ -67,7 +68,7 @@ def apache(rucio, certificates, tmp_path_factory):
     try:
         server = Apache.start(tmp_path_factory.mktemp("apache") / "run", rucio, *files)
     except DebUnavailable as reason:
-        pytest.skip(str(reason))
+        without(NO_APACHE, reason)
     with server:
         yield server
 
