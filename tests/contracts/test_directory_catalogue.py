@@ -1,7 +1,10 @@
 """The catalogue of folders keeps the promises of the others."""
 
 import os
+import tempfile
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +96,56 @@ def test_a_plain_file_and_a_folder_that_no_pattern_matches_are_no_datasets(folde
     put(folder, "CAM", "x.fits")
     (folder / "CAM" / "y.MS").write_text("x")
     assert make(folder).find(["*"]) == frozenset()
+
+
+NOBODY = 65534
+
+
+@contextmanager
+def as_nobody():
+    """As a user who may not read everything; where we are no superuser, that is us."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user can get to."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        put(Path(name), "RAL", "other")
+        yield Path(name)
+
+
+def test_what_stands_below_a_folder_that_cannot_be_read_is_not_known_and_the_rest_is(open_folder):
+    put(open_folder, "CAM", "open/x.MS")
+    put(open_folder, "CAM", "closed/y.MS")
+    made = make(open_folder, patterns=["*/*.MS"])
+    (open_folder / "CAM" / "closed").chmod(0o700 if os.geteuid() == 0 else 0)
+    with as_nobody():
+        assert said(made, "open/x.MS") == ({"CAM": ReplicaState.COMPLETE}, frozenset())
+        assert said(made, "closed/y.MS") == ({}, {Site("CAM")})
+        with pytest.raises(CatalogueUnreachable, match="below the root of CAM cannot be read"):
+            made.find(["*"])
+    (open_folder / "CAM" / "closed").chmod(0o755)
+
+
+def test_a_dataset_that_cannot_be_read_is_not_said_to_be_whole(open_folder):
+    path = put(open_folder, "CAM", "x.MS")
+    path.chmod(0o700 if os.geteuid() == 0 else 0)
+    with as_nobody():
+        assert said(make(open_folder)) == ({}, {Site("CAM")})
+    path.chmod(0o755)
+
+
+def test_a_pattern_with_two_stars_finds_folders_at_every_depth(folder):
+    for name in ("x.MS", "2026/x.MS", "2026/11/x.MS"):
+        put(folder, "CAM", name)
+    found = make(folder, patterns=["**/*.MS"]).find(["*"])
+    assert found == {Did(f"lofar:{name}") for name in ("x.MS", "2026/x.MS", "2026/11/x.MS")}
