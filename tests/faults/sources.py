@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from adapters._http import Limits, Server
 from adapters._http import Pace as WebPace
 from adapters._oidc import ClientCredentials, ClientSettings
 from adapters._rucio_pace import Pace
+from adapters.directory import catalogue as directory
 from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.file import FileCatalogue, read_whole
 from adapters.rucio import RucioCatalogue, RucioSettings
@@ -229,6 +231,61 @@ def _raising(error: OSError) -> Callable[[int], bytes]:
         raise error
 
     return read
+
+
+class DirectorySource(Source):
+    """The catalogue of folders: what can go wrong with what a site has mounted."""
+
+    FAULTS: Mapping[str, Callable[[Path], None]] = {
+        "not there": lambda root: None,
+        "not mounted": lambda root: root.mkdir(),
+        "a plain file": lambda root: root.touch(),
+        "a link to nowhere": lambda root: root.symlink_to(root.parent / "nowhere"),
+        "a link to itself": lambda root: root.symlink_to(root),
+    }
+    faults = tuple(FAULTS)
+    MARKER = "complete"
+
+    def __init__(self, folder: Path, sites: tuple[Site, ...]) -> None:
+        self._roots = {site: folder / "mounted" / site for site in sites}
+        self._away = folder / "away"
+        for root in self._roots.values():
+            (root / "other").mkdir(parents=True)
+
+    def catalogue(self, clock: Clock) -> Catalogue:
+        roots = {site: str(root) for site, root in self._roots.items()}
+        options = {"roots": roots, "scope": "lofar", "patterns": ["*"], "marker": self.MARKER}
+        return directory("faulty", {**options, "settled_minutes": 0}, clock)
+
+    def hold(self, truth: Truth) -> None:
+        for site, root in self._roots.items():
+            real = self._away / site if self._away.exists() else root
+            for left in set(real.iterdir()) - {real / "other"}:
+                shutil.rmtree(left)
+            for did, where in truth.items():
+                if site in where:
+                    self._put(real / did.partition(":")[2], whole=where[site] == "available")
+
+    def _put(self, path: Path, *, whole: bool) -> None:
+        path.mkdir()
+        if whole:
+            (path / self.MARKER).touch()
+        os.utime(path, (0, 0))
+
+    def break_with(self, fault: str) -> None:
+        self._away.mkdir()
+        for site, root in self._roots.items():
+            root.rename(self._away / site)
+            self.FAULTS[fault](root)
+
+    def heal(self) -> None:
+        for site, root in self._roots.items():
+            if root.is_symlink() or root.is_file():
+                root.unlink()
+            elif root.exists():
+                root.rmdir()
+            (self._away / site).rename(root)
+        self._away.rmdir()
 
 
 class HttpSource(Source):

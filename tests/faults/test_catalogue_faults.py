@@ -16,14 +16,19 @@ from testbed.faults import FaultProxy
 from testbed.rucio_standin import RucioStandIn
 
 from .length import chosen
-from .sources import DmapiSource, ListedSource, RucioSource, Source
+from .sources import DirectorySource, DmapiSource, ListedSource, RucioSource, Source
 from .watched import CAM, DIDS, FULL, RAL, SHRUNK, Watched
 
 CYCLES = chosen(1, 3)
 """How long a fault lasts, in polls."""
 PATIENCE = 15
 """How many good polls may pass until all is well: a shrink must be confirmed, and the machine may be busy."""
-SOURCES = {"a file": ListedSource, "rucio (stand-in)": RucioSource, "dmapi (stand-in)": DmapiSource}
+SOURCES = {
+    "a file": ListedSource,
+    "folders": DirectorySource,
+    "rucio (stand-in)": RucioSource,
+    "dmapi (stand-in)": DmapiSource,
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +45,8 @@ def dmapi_standin() -> Iterator[DmapiStandIn]:
 
 @pytest.fixture
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
-    if request.param is ListedSource:
-        yield ListedSource(tmp_path, (CAM, RAL))
+    if request.param in {ListedSource, DirectorySource}:
+        yield request.param(tmp_path, (CAM, RAL))
         return
     standin = {RucioSource: "rucio_standin", DmapiSource: "dmapi_standin"}[request.param]
     server = request.getfixturevalue(standin)
