@@ -5,10 +5,12 @@ from datetime import datetime, timedelta
 
 from hydrator.errors import PoolError
 from hydrator.model import Queue, QueuedJobs, Unseen
-from hydrator.ports import Clock
+from hydrator.ports import Clock, Ended
 
 from .condor import CondorClient
 
+MOST_AT_ONCE = 20_000
+"""Ended jobs that one answer of a schedd may have: some 10 MB."""
 OVERLAP = timedelta(minutes=5)
 """The schedd's clock may differ from ours; what is heard twice counts once."""
 
@@ -35,7 +37,7 @@ class ScheddQueues:
 class ScheddMisses:
     """Keeps ``Misses``: each schedd is asked for its queue, and for jobs that ended since it last answered.
 
-    Its *client* is its own, and ends with it: an answer may take long, and no cycle waits for it.
+    Its *client* is none that a cycle waits for, and ends with it: an answer may take long.
     """
 
     def __init__(self, client: CondorClient, clock: Clock, *, first: timedelta = timedelta(hours=1)) -> None:
@@ -61,3 +63,64 @@ class ScheddMisses:
             return Unseen(exc.reason)
         self._answered[schedd] = now
         return found
+
+
+class ScheddHistory:
+    """Keeps ``History``: each schedd is asked for its history alone, and bounded.
+
+    Its *client* is none that a cycle waits for, and ends with it: an answer may take long.
+    """
+
+    def __init__(
+        self,
+        client: CondorClient,
+        clock: Clock,
+        site_attributes: Sequence[str],
+        at_most: int = MOST_AT_ONCE,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._sites = site_attributes
+        self._at_most = at_most
+        self._begin = clock()
+        self._last: dict[str, str | None] = {}
+
+    def ended(self, since: datetime) -> Mapping[str, Ended | Unseen]:
+        """See :class:`hydrator.ports.History`."""
+        found: dict[str, Ended | Unseen] = {}
+        for schedd in self._schedds():
+            try:
+                found[schedd] = self._asked(schedd, since, None)
+            except PoolError as exc:
+                found[schedd] = Unseen(exc.reason)
+        return found
+
+    def newly(self) -> Mapping[str, Ended | Unseen]:
+        """See :class:`hydrator.ports.History`."""
+        found: dict[str, Ended | Unseen] = {}
+        for schedd in self._schedds():
+            try:
+                found[schedd] = self._newly(schedd)
+            except PoolError as exc:
+                found[schedd] = Unseen(exc.reason)
+        return found
+
+    def close(self) -> None:
+        """End the client, also under a question."""
+        self._client.close()
+
+    def _schedds(self) -> list[str]:
+        return [str(ad["Name"]) for ad in self._client.schedds()]
+
+    def _newly(self, schedd: str) -> Ended:
+        """Those that ended since we began, and later those that left the queue after the last one told of."""
+        first = schedd not in self._last
+        newest = self._client.last_ended(schedd) if first else self._last[schedd]
+        found = self._asked(schedd, self._begin, None if first else newest)
+        last = found.jobs[0]["GlobalJobId"] if found.jobs else newest
+        self._last[schedd] = last if isinstance(last, str) else newest
+        return found
+
+    def _asked(self, schedd: str, since: datetime, after: str | None) -> Ended:
+        jobs = self._client.outcomes(schedd, since, self._sites, after=after, at_most=self._at_most)
+        return Ended(tuple(jobs), whole=len(jobs) < self._at_most)

@@ -14,6 +14,7 @@ from . import __version__
 from .commands.history import history, rollback
 from .commands.holds import approve
 from .commands.rapthor import command as submit_rapthor
+from .commands.report import report
 from .commands.toil import toil_shim
 from .commands.token import token
 from .commands.why import why
@@ -292,6 +293,7 @@ app.command()(why)
 app.command()(approve)
 app.command()(history)
 app.command()(rollback)
+app.command()(report)
 submit.command("rapthor")(submit_rapthor)
 submit.command("wrap")(wrap)
 submit.command("filter")(filter_file)

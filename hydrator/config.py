@@ -563,6 +563,14 @@ class AuditSettings(_Section):
     probe: list[ProbeSettings] = Field(default_factory=list, description="the first that fits looks")
 
 
+class ReportSettings(_Section):
+    """What became of jobs, from the schedds' histories: docs/report.md."""
+
+    count_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
+        300, description="how often ended jobs are counted for the metrics; 0: never"
+    )
+
+
 class LogSettings(_Section):
     """What is logged, and how."""
 
@@ -591,6 +599,7 @@ class Settings(BaseSettings):
     budget: BudgetSettings = BudgetSettings()
     breaker: BreakerSettings = BreakerSettings()
     audit: AuditSettings = AuditSettings()
+    report: ReportSettings = ReportSettings()
     log: LogSettings = LogSettings()
 
     @classmethod

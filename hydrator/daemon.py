@@ -19,6 +19,7 @@ from . import __version__
 from .audit import By
 from .auditing import Asked, Auditing
 from .config import HttpOutlet, Settings, load
+from .counting import count
 from .cycle import Cycle, Report
 from .errors import ConfigError, HydratorError, PoolError
 from .listener import listener
@@ -26,9 +27,10 @@ from .memory import share_arenas
 from .misses import MISSES_ATTRIBUTE, misses
 from .model import Did, Unseen
 from .orders import Orders
-from .ports import Door, Misses
+from .ports import Door, History, Misses
 from .serve import View
 from .server import Server
+from .snapshot import sizes_of
 from .store import Store
 from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
@@ -82,7 +84,7 @@ class Daemon:
         self._unasked: dict[str, str] = {}
         self._unaudited: set[tuple[str, By]] = set()
         self._ending = threading.Event()
-        self._asking = {name: threading.Lock() for name in ("files", "probe", "misses")}
+        self._asking = {name: threading.Lock() for name in ("files", "probe", "misses", "jobs")}
         self._parts: Parts | None = None
         self._server: Server | None = None
         self._scheduler: BackgroundScheduler | None = None
@@ -196,6 +198,10 @@ class Daemon:
         )
         scheduler.add_job(self._ask, "interval", [cycle], seconds=demand.ask_seconds, id="demand")
         self._schedule_audit(scheduler)
+        if self._parts and self._parts.history:
+            every = self._settings.report.count_seconds
+            job = (self._parts.history, cycle)
+            scheduler.add_job(self._count_jobs, "interval", job, seconds=every, id="jobs", executor="jobs")
         self._scheduler = scheduler
         scheduler.start()
 
@@ -251,6 +257,25 @@ class Daemon:
         for miss in new:
             _log.info("a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.when.isoformat())
         self._metrics.missed(new)
+
+    def _count_jobs(self, history: History, cycle: Cycle) -> None:
+        """Count what became of jobs since the last time; who does not answer is asked again."""
+        try:
+            with self._asking["jobs"], Store.open_to_read(self._settings.daemon.state_dir) as store:
+                sizes = sizes_of(cycle.state.memories)
+                counted = count(history, store.history, sizes, self._settings.daemon.default_scope)
+        except HydratorError as error:
+            _log.debug("ended jobs not counted", why=str(error))
+            return
+        except Exception:  # noqa: BLE001 - a bug must not end the daemon
+            _log.exception("counting ended jobs failed: this is a bug, please report it")
+            self._metrics.failed()
+            return
+        if counted.unasked:
+            _log.debug("ended jobs not counted", unasked=counted.unasked)
+        if counted.cut:
+            _log.warning("ended jobs counted in part: more ended than one answer may have", at=counted.cut)
+        self._metrics.ended(counted)
 
     def _audit(self, question: Callable[[], Asked | None], times: int) -> None:
         """Ask *question* so often; nothing that goes wrong in it is a verdict, or ends the daemon."""

@@ -43,12 +43,15 @@ IMMUTABLE = (
 """What nobody may edit on a queued job (no super user either): expressions were made from it."""
 PROTECTED = ("DataLocalityHere",)
 """What only a queue super user may edit: ``hydrator release`` sets it to true."""
+RECORDED = ("DataLocalitySite",)
+"""What schedds keep of the slot where a job ran: ``hydrator report`` asks where jobs found their data."""
 
 SCHEDD_PRESENT = (
     "JOB_TRANSFORM_NAMES",
     "SUBMIT_REQUIREMENT_NAMES",
     "IMMUTABLE_JOB_ATTRS",
     "PROTECTED_JOB_ATTRS",
+    "SYSTEM_JOB_MACHINE_ATTRS",
     "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS",
 )
 STARTD_PRESENT = ("START",)
@@ -558,6 +561,8 @@ _EXTENDED = f"""\
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE)}
 # what only `hydrator release` (a queue super user) may edit
 PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED)}
+# what is kept in a job's ad of the slot where it ran: the site, for `hydrator report`
+SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(RECORDED)}
 """
 
 _ALL_CONSIDERED = """\
@@ -586,4 +591,5 @@ _OUR_WORDS: Mapping[str, Sequence[str]] = {
     "SUBMIT_REQUIREMENT_NAMES": REFUSALS,
     "IMMUTABLE_JOB_ATTRS": IMMUTABLE,
     "PROTECTED_JOB_ATTRS": PROTECTED,
+    "SYSTEM_JOB_MACHINE_ATTRS": RECORDED,
 }

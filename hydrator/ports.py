@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from .model import Did, PublishedAd, Queue, Seen, Site, SiteAd, Survey, Unseen
 
@@ -139,6 +139,41 @@ class Misses(Protocol):
 
     def reported(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
         """By schedd, for each job the texts of its ChirpDataLocalityMisses; jobs may be told of again.
+
+        Raises:
+            PoolError: the collector could not say which schedds there are.
+        """
+
+    def close(self) -> None:
+        """Let go of connections, also under a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Jobs that left the queue of one schedd, the last first; not *whole* where there were more than fit.
+
+    Each has what its ad says, which is what its owner wrote: nothing in it is
+    sure. The keys are those of :func:`hydrator.outcomes.ended_job`.
+    """
+
+    jobs: tuple[Mapping[str, Any], ...]
+    whole: bool
+
+
+class History(Protocol):
+    """What became of jobs: the histories of a pool's schedds."""
+
+    def ended(self, since: datetime) -> Mapping[str, Ended | Unseen]:
+        """By schedd, the jobs that ended after *since*, or why it could not be asked.
+
+        Raises:
+            PoolError: the collector could not say which schedds there are.
+        """
+
+    def newly(self) -> Mapping[str, Ended | Unseen]:
+        """By schedd, the jobs that left its queue since it was asked this before, or since we began.
+
+        Each job is told of once; after a failure it is told of the next time.
 
         Raises:
             PoolError: the collector could not say which schedds there are.

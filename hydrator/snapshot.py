@@ -131,7 +131,7 @@ def snapshot(
         sites={site: SiteFacts(ages[site], facts.get(site, {})) for site in sorted(ages)},
         unseen=_unseen(memories),
         clashes=_clashes(memories, wanted),
-        bytes_total=_sizes(memories),
+        bytes_total=sizes_of(memories),
     )
 
 
@@ -202,7 +202,8 @@ def _clashes(memories: Mapping[str, Memory], wanted: AbstractSet[Did]) -> tuple[
     return tuple(tuple(dids) for _, dids in sorted(alike.items()) if len(dids) > 1)
 
 
-def _sizes(memories: Mapping[str, Memory]) -> dict[Did, int]:
+def sizes_of(memories: Mapping[str, Memory]) -> dict[Did, int]:
+    """Bytes of each dataset, where a catalogue told them: the most that one did."""
     sizes: dict[Did, int] = {}
     for memory in memories.values():
         for did, known in memory.known.items():

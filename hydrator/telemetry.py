@@ -14,12 +14,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from .audit import Lie
 from .auditing import Asked
 from .breaker import Cause
+from .counting import Counted
 from .cycle import Report
 from .misses import Miss
 from .model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, unix
+from .outcomes import Found
 from .redact import Redactor
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_WAITS = (60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400)
 _MOST_MISSES = 10_000
 """Misses that may wait for the first cycle."""
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
@@ -223,6 +226,29 @@ class Metrics:
             ["catalogue", "by", "verdict"],
             registry=registry,
         )
+        self._jobs_local = Counter(
+            "hydrator_jobs_local",
+            "Ended jobs that named datasets, by how much was at their site: all, some, none, unknown.",
+            ["found"],
+            registry=registry,
+        )
+        self._jobs_bytes = Counter(
+            "hydrator_jobs_data_bytes",
+            "Bytes that ended jobs named, where size and place are known: at their site or elsewhere.",
+            ["at"],
+            registry=registry,
+        )
+        self._jobs_wait = Histogram(
+            "hydrator_job_wait_seconds",
+            "From submission to the first start of ended jobs that named datasets, or none.",
+            ["datasets"],
+            buckets=_WAITS,
+            registry=registry,
+        )
+        for found in Found:
+            self._jobs_local.labels(found.value)
+        for at in ("site", "elsewhere"):
+            self._jobs_bytes.labels(at)
         for outcome in ("whole", "partial", "failed"):
             self._cycles.labels(outcome)
 
@@ -267,6 +293,17 @@ class Metrics:
         verdicts = {"true": asked.true, "false": asked.false, "none": int(asked.error is not None)}
         for verdict, count in verdicts.items():
             self._audited.labels(asked.catalogue, asked.by, verdict).inc(count)
+
+    def ended(self, counted: Counted) -> None:
+        """What became of jobs; from any thread."""
+        for one in counted.outcomes:
+            self._jobs_local.labels(one.found.value).inc()
+            self._jobs_bytes.labels("site").inc(one.bytes_here)
+            self._jobs_bytes.labels("elsewhere").inc(one.bytes_elsewhere)
+        for job in counted.jobs:
+            if job.waited is not None:
+                named = "none" if job.datasets is None else "named"
+                self._jobs_wait.labels(named).observe(job.waited.total_seconds())
 
     def missed(self, misses: Iterable[Miss]) -> None:
         """What jobs report anew; a job's owner writes what he likes, so it makes no new series.

@@ -18,7 +18,7 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.file import FileCatalogue
 from adapters.probe import CommandProbe, ProbeSettings
-from adapters.schedds import ScheddMisses, ScheddQueues
+from adapters.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from adapters.site_capabilities import SiteCapabilities
 from adapters.sitesfile import SitesFilePublisher
 from adapters.web import Board, WebPublisher
@@ -47,7 +47,7 @@ from .paths import local_paths
 from .places import PlacedAuditor, PlacedCatalogue, Places
 from .plan import Policy
 from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
-from .ports import Auditor, Catalogue, Clock, Door, Misses, Probe, Queues
+from .ports import Auditor, Catalogue, Clock, Door, History, Misses, Probe, Queues
 from .private import Privacy, Veil
 from .redact import Redactor
 from .register import FILE_NAME, Register, read_key
@@ -82,6 +82,7 @@ class Parts:
     register: Register | None = None
     auditing: Auditing | None = None
     misses: Misses | None = None
+    history: History | None = None
 
     def cycle(self, state: State, store: Store | None, clock: Clock, orders: Orders | None = None) -> Cycle:
         if not self.catalogues:  # such a configuration is for hosts that only submit
@@ -105,6 +106,8 @@ class Parts:
             self.auditing.close()
         if self.misses:
             self.misses.close()
+        if self.history:
+            self.history.close()
         if self.client:
             self.client.close()
 
@@ -169,6 +172,7 @@ def assemble(
         catalogues = tuple(VeiledCatalogue(catalogue, register, clock) for catalogue in catalogues)
         queues = queues and VeiledQueues(queues, register.veil, settings.daemon.default_scope)
     audited = _auditing(settings, clock, register) if settings.audit.enabled else None
+    patient = condor_client(settings) if settings.demand.ask_schedds else None  # that no cycle waits for
     return Parts(
         catalogues=catalogues,
         client=client,
@@ -178,10 +182,21 @@ def assemble(
         board=board,
         register=register,
         auditing=audited,
-        misses=ScheddMisses(condor_client(settings), clock)
-        if audited and settings.demand.ask_schedds and settings.audit.misses_seconds
+        misses=ScheddMisses(patient, clock)
+        if patient and audited and settings.audit.misses_seconds
         else None,
+        history=_history(settings, patient, clock) if patient and settings.report.count_seconds else None,
     )
+
+
+def history_of(settings: Settings, clock: Clock) -> History:
+    """What became of jobs, asked through a child process of its own."""
+    return _history(settings, condor_client(settings), clock)
+
+
+def _history(settings: Settings, client: CondorClient, clock: Clock) -> History:
+    recorded = dict.fromkeys(("DataLocalitySite", *settings.sites.slot_attributes))
+    return ScheddHistory(client, clock, tuple(recorded))
 
 
 def _auditing(settings: Settings, clock: Clock, register: Register | None) -> Auditing:

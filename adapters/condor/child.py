@@ -62,6 +62,11 @@ RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
 """What a partitionable slot hands out; ``TotalSlot…`` is what it has when nothing of it is in use."""
 MISSES = "ChirpDataLocalityMisses"
 MISSES_AT_MOST = 1000
+NOT_MATCHED = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
+"""Jobs that a negotiator sends somewhere: not scheduler, grid and local universe."""
+LEFT_IN_QUEUE = 11 * 86_400
+"""Seconds that a completed job may stay in the queue before it is history: 10 days, if it was spooled."""
+OF_AN_OUTCOME = ("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
 JOB_GROUPS_AT_MOST = 20
 TELLING_OF_A_KIND = ("JobStatus", "AutoClusterId", "RequiredDatasets", "DataLocalityMaxAge")
 """What tells kinds of jobs of a cluster apart, with their requirements."""
@@ -214,6 +219,53 @@ class Pool:
         ads = list(queue.query(which, [MISSES]))
         ads += queue.history(which, [MISSES], MISSES_AT_MOST, since=f"EnteredCurrentStatus < {since}")
         return [self._strings(ad, MISSES) for ad in ads[:MISSES_AT_MOST]]
+
+    def outcomes(
+        self, schedd: str, since: int, after: str | None, at_most: int, site_attributes: Sequence[str]
+    ) -> list[Ad]:
+        """Jobs that ended after *since* (Unix s), the last to leave the queue first: where, when, with what.
+
+        History is in the order in which jobs left the queue. With *after*, a
+        GlobalJobId, it is read back to that job, else as far as a job that
+        ended before *since* may have lain in the queue.
+        """
+        queue = self._schedd(schedd)
+        recorded = [f"MachineAttr{name}0" for name in site_attributes]
+        asked = [*OF_AN_OUTCOME, "RequiredDatasets", "RequiredBytes", MISSES, *recorded]
+        stop = f"EnteredCurrentStatus < {since - LEFT_IN_QUEUE}"
+        if after is not None:
+            stop = f"GlobalJobId =?= {self._classad.quote(after)} || {stop}"
+        which = f"{NOT_MATCHED} && EnteredCurrentStatus >= {since}"
+        ads = queue.history(which, asked, at_most, since=stop)
+        return [self._outcome(ad, recorded) for ad in ads]
+
+    def last_ended(self, schedd: str) -> str | None:
+        """The GlobalJobId of the job that left the queue last."""
+        for ad in self._schedd(schedd).history("true", ["GlobalJobId"], 1):
+            found = self._scalar(ad, "GlobalJobId")
+            return found if isinstance(found, str) else None
+        return None
+
+    def _outcome(self, ad: Any, recorded: Sequence[str]) -> Ad:
+        site = next((name for name in recorded if isinstance(self._scalar(ad, name), str)), None)
+        return {
+            **self._plain(ad, OF_AN_OUTCOME),
+            "site": self._scalar(ad, site) if site else None,
+            "datasets": list(self._datasets(ad)) if "RequiredDatasets" in ad else None,
+            "bytes": self._sizes(ad),
+            "misses": self._strings(ad, MISSES),
+        }
+
+    def _sizes(self, ad: Any) -> dict[str, int]:
+        """RequiredBytes, as far as it has whole numbers."""
+        with suppress(Exception):
+            sizes = ad.eval("RequiredBytes")
+            return {
+                name: size
+                for name, size in sizes.items()
+                if isinstance(size, int) and not isinstance(size, bool)
+            }
+        return {}
 
     # why a job does not match
 

@@ -35,7 +35,7 @@ CALLS_OF_ONE_CHILD = 10_000
 COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
 """Calls in which only a collector can hang: the next child asks another one first, where there is one."""
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
-PATIENCE = {"judge": 6}
+PATIENCE = {"judge": 6, "outcomes": 6}
 """How many timeouts a call may take; 2,000 slots beside 244 datasets are 4 s, and the queries come on top."""
 FATAL_STATUS = 4  # EXCEPT() in HTCondor's C++ code ends the process with it
 SITE_WIDE = {"availabledatasets", "datasetstates", "datasetfractions", "datasetasof"}
@@ -353,6 +353,44 @@ class CondorClient:
         seconds = int(since.timestamp())
         found = self._list("reported_misses", f"schedd {schedd}", READ, schedd=schedd, since=seconds)
         return [list(texts) for texts in found]
+
+    def outcomes(
+        self,
+        schedd: str,
+        since: datetime,
+        site_attributes: Sequence[str],
+        *,
+        after: str | None = None,
+        at_most: int,
+    ) -> list[Ad]:
+        """Jobs of *schedd* that ended after *since*, the last to leave its queue first, *at_most* so many.
+
+        Args:
+            since: of jobs that ended before, none is told.
+            site_attributes: where a slot said its site, the first that the schedd recorded of it.
+            after: the GlobalJobId of a job; only those that left the queue after it.
+            at_most: 1 or more.
+
+        Returns:
+            ``GlobalJobId``, ``QDate``, ``JobStartDate``, ``JobCurrentStartDate`` and
+            ``EnteredCurrentStatus`` (as the job has them: any scalar or None), ``site`` (None where not
+            recorded), ``datasets`` (None where it names none), ``bytes`` (by DID) and ``misses``.
+        """
+        return self._list(
+            "outcomes",
+            f"schedd {schedd}",
+            READ,
+            schedd=schedd,
+            since=int(since.timestamp()),
+            after=after,
+            at_most=at_most,
+            site_attributes=list(site_attributes),
+        )
+
+    def last_ended(self, schedd: str) -> str | None:
+        """The GlobalJobId of the job that left the queue of *schedd* last; None where none did."""
+        found = self._call("last_ended", f"schedd {schedd}", READ, schedd=schedd)
+        return None if found is None else str(found)
 
     def release(self, schedd: str | None, constraint: str = "true") -> int:
         """Let queued jobs that our transform tied to their data go anywhere; answers how many.

@@ -14,7 +14,7 @@ Config = Annotated[
     Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
-_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 _UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
 
 
@@ -23,7 +23,7 @@ def history(
     since: Annotated[
         str | None, typer.Option(help="Only what is younger: 90m, 6h, 2d, or 2026-11-21T12:00:00Z.")
     ] = None,
-    config: Config = _DEFAULT_CONFIG,
+    config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
     """Print what was decided for each site, newest first: what came and left, why, and who shows it."""
@@ -33,7 +33,7 @@ def history(
     from ..wiring import system_clock
 
     now = system_clock()
-    oldest = _moment(since, now) if since else None
+    oldest = moment(since, now) if since else None
     with Store.open_to_read(load(config).daemon.state_dir) as store:
         entries = store.history()
     if site is not None and site not in {one.ad.site for one in entries}:
@@ -51,7 +51,7 @@ def rollback(
         int | None, typer.Argument(help="Back to this generation, as `hydrator history` shows it.")
     ] = None,
     end: Annotated[bool, typer.Option("--end", help="Follow the catalogues again.")] = False,
-    config: Config = _DEFAULT_CONFIG,
+    config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
     """Publish a site's ad of an earlier generation again, with the ages it had, until you end that."""
@@ -87,7 +87,7 @@ def rollback(
     print(json.dumps({"site": site, "generation": generation}) if as_json else told)
 
 
-def _moment(text: str, now: datetime) -> datetime:
+def moment(text: str, now: datetime) -> datetime:
     """The moment that *text* means, a span before *now* or a time with its zone."""
     if match := re.fullmatch(r"(\d{1,5})\s*(s|m|min|h|d)", text.strip()):
         return now - timedelta(**{_UNITS[match[2]]: int(match[1])})

@@ -1,0 +1,87 @@
+"""What keeps an installation funded and safe, on a real pool: the report, and a daemon that stands by."""
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import Pool
+
+pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
+
+SETTINGS = """
+[jobs]
+rounding_seconds = 1
+settle_seconds = 1
+[report]
+count_seconds = 1
+"""
+HERE = {"site:uk": {"UK": "available"}, "site:au": {"AU": "available", "NL": "staging"}}
+
+
+@pytest.fixture(scope="module")
+def installed(htcondor_release: str) -> Iterator[Installation]:
+    with Pool.start(htcondor_release) as pool:
+        catalogue = ListedCatalogue(pool.home)
+        catalogue.hold(HERE)
+        with Installation(pool, catalogue, settings=SETTINGS) as installation:
+            yield installation
+
+
+def counted(installed: Installation, sample: str) -> float:
+    text = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=60).text
+    return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{sample} "))
+
+
+def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
+    pool = installed.pool
+    before = json.loads(installed.run("report", "--json").stdout)
+    assert before["jobs"] == {"all": 0, "some": 0, "none": 0, "unknown": 0}
+    assert "No job that named datasets" in installed.run("report").stdout
+
+    local = [
+        installed.submit(["site:uk"], mode="require"),
+        installed.submit(["site:au"], mode="require", more="+RequiredBytes = [ 'site:au' = 3000 ]"),
+    ]
+    astray = installed.submit(["site:nowhere"], mode="prefer", more="+DataLocalityMaxWait = 1")
+    plain = pool.submit("executable = /bin/true\nrequest_memory = 10\nrequest_disk = 1\nqueue 2\n")
+    never = installed.submit(["site:nowhere"], mode="require")
+    assert [installed.ran_at(job) for job in local] == [["UK"], ["AU"]]
+    installed.ran_at(astray)
+    installed.ran_at(plain, jobs=2)
+    pool.run("condor_rm", str(never), user="alice")
+    pool.wait(lambda: pool.history(f"ClusterId == {never}", "JobStatus"), 60, "the removed job's history")
+
+    told = json.loads(installed.run("report", "--since", "1h", "--json").stdout)
+    assert (told["jobs"], told["never_started"]) == ({"all": 2, "some": 0, "none": 1, "unknown": 0}, 1)
+    assert (told["bytes_at_site"], told["bytes_elsewhere"]) == (3000, 0)
+    assert told["datasets_without_size"] == 2
+    assert (told["wait_seconds"]["named"]["jobs"], told["wait_seconds"]["unnamed"]["jobs"]) == (3, 2)
+    by_site = {one["site"]: one["jobs"]["all"] for one in told["sites"]}
+    assert (by_site["UK"], by_site["AU"]) == (1, 1)
+    (schedd,) = told["schedds"]
+    assert (schedd["jobs"], schedd["whole"], schedd["failure"]) == (6, True, None)
+
+    table = installed.run("report").stdout
+    assert "3 jobs that named datasets ran and ended in 7 d; 1 more never started." in table
+    assert "2 (66 %)" in table
+
+    def metrics():
+        counts = [
+            counted(installed, f'hydrator_jobs_local_total{{found="{one}"}}') for one in ("all", "none")
+        ]
+        waits = [
+            counted(installed, f'hydrator_job_wait_seconds_count{{datasets="{one}"}}')
+            for one in ("named", "none")
+        ]
+        return counts + waits
+
+    pool.wait(lambda: metrics() == [2, 1, 3, 2], 60, "the metrics to count all jobs once")
+    assert counted(installed, 'hydrator_jobs_data_bytes_total{at="site"}') == 3000
+    again = counted(installed, 'hydrator_cycles_total{outcome="whole"}') + 5
+    pool.wait(
+        lambda: counted(installed, 'hydrator_cycles_total{outcome="whole"}') >= again, 60, "five cycles"
+    )
+    assert metrics() == [2, 1, 3, 2], "each job is counted once"
