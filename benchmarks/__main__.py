@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .record import RESULTS, Result, shown, update_readme
 
-NAMES = ("trust", "pilots", "core", "hook_cpu", "negotiator", "freshness", "rucio_polls")
+NAMES = ("page", "trust", "pilots", "core", "hook_cpu", "negotiator", "freshness", "rucio_polls")
 """The shortest first."""
 
 

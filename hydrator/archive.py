@@ -57,11 +57,12 @@ def mark(db: sqlite3.Connection, publisher: str, shown: Mapping[Site, PublishedA
             )
 
 
-def entries(db: sqlite3.Connection) -> Iterator[Entry]:
-    """All that is kept, oldest first; what cannot be understood is left out."""
+def entries(db: sqlite3.Connection, last: int | None = None) -> Iterator[Entry]:
+    """All that is kept, or the *last* so many, oldest first; what cannot be understood is left out."""
     if db.execute("select 1 from sqlite_master where name = 'history'").fetchone() is None:
         return
-    for row in db.execute(f"select {_COLUMNS} from history order by at, site, generation").fetchall():  # noqa: S608
+    newest_first = f"select {_COLUMNS} from history order by at desc, site desc, generation desc limit ?"  # noqa: S608
+    for row in reversed(db.execute(newest_first, (-1 if last is None else last,)).fetchall()):
         try:
             yield _entry(row)
         except (*UNREADABLE, zlib.error):

@@ -109,7 +109,7 @@ class Report:
     """One cycle: what was asked, concluded, sent and read back; ``at`` is when it began.
 
     ``held`` says by site which change is held back, with the numbers;
-    ``took`` is how long each catalogue was asked.
+    ``took`` is how long each catalogue was asked; ``entries`` are what was decided anew.
     """
 
     at: datetime
@@ -121,6 +121,7 @@ class Report:
     orders: Waiting = field(default_factory=Waiting)
     held: Mapping[Site, str] = field(default_factory=dict)
     took: Mapping[str, timedelta] = field(default_factory=dict)
+    entries: tuple[Entry, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -369,8 +370,9 @@ class Cycle:
         before = self.state
         report, todo, self.state = self._decide()
         unsaved = self._saved(lambda store: store.save(self.state)) or self._followed(report.orders)
+        report = replace(report, entries=tuple(decided(before, report)))
         unsaved = unsaved or self._saved(
-            lambda store: store.add_history(decided(before, report), before.ads, report.at)
+            lambda store: store.add_history(report.entries, before.ads, report.at)
         )
         outcomes = self._apply(todo)
         report = replace(report, outcomes=outcomes)

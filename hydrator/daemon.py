@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -21,20 +22,22 @@ from .auditing import Asked, Auditing
 from .config import HttpOutlet, Settings, load
 from .counting import count
 from .cycle import Cycle, Report
-from .errors import ConfigError, HydratorError, PoolError
+from .errors import ConfigError, HydratorError, PoolError, StateError
+from .history import Entry
 from .listener import listener
 from .memory import share_arenas
 from .misses import MISSES_ATTRIBUTE, misses
 from .model import Did, Unseen
 from .orders import Orders
+from .page import MOST_CHANGES
 from .ports import Door, History, Misses
-from .serve import View
 from .server import Server
 from .snapshot import sizes_of
 from .store import Store
 from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
 from .veiled import veiled_state
+from .view import View
 from .wiring import Parts, assemble, redactor, register_of, system_clock
 
 _log = structlog.get_logger("hydrator")
@@ -81,6 +84,7 @@ class Daemon:
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry, __version__)
         self._report: Report | None = None
+        self._changes: tuple[Entry, ...] = ()
         self._unasked: dict[str, str] = {}
         self._unaudited: set[tuple[str, By]] = set()
         self._ending = threading.Event()
@@ -140,6 +144,9 @@ class Daemon:
             heard=board.heard() if board else {},
             held=report.held if report else {},
             stuck=self._progress.stuck(),
+            waiting=report.thought.state.held if report else {},
+            bound=self._settings.daemon.bound,
+            changes=self._changes,
         )
 
     def _url(self) -> str | None:
@@ -158,6 +165,8 @@ class Daemon:
         if register:
             self._state = veiled_state(self._state, register.veil)
             self._store.forget_history(register.veil.privacy.names_private)
+        with suppress(StateError):  # told by who needs it more
+            self._changes = tuple(self._store.history(MOST_CHANGES))
         self._parts = assemble(self._settings, system_clock, board=board, door=door, register=register)
         if self._parts.board and board is None:
             kept = [ad for ad in self._state.ads.values() if not self._parts.rules.retires(ad.site)]
@@ -345,6 +354,7 @@ class Daemon:
         report = cycle.run()
         seconds = time.monotonic() - begun
         self._state, self._report = cycle.state, report
+        self._changes = (*self._changes, *report.entries)[-MOST_CHANGES:]
         self._metrics.record(report, seconds)
         if self._parts and self._parts.auditing:
             named = {site for memory in cycle.state.memories.values() for site in memory.sites}

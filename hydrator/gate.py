@@ -9,8 +9,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from . import page
 from .access import Access, Grant, Refused, Role
+from .markup import STYLE_HASH
 from .rate import Buckets
 from .reply import Refusal, refused
 from .traffic import Traffic
@@ -20,9 +20,9 @@ MAX_URL_BYTES: Final = 8192
 _CONTENT_POLICY: Final = "; ".join(
     (
         "default-src 'none'",
-        f"style-src '{page.STYLE_HASH}'",
+        f"style-src '{STYLE_HASH}'",
         "base-uri 'none'",
-        "form-action 'none'",
+        "form-action 'self'",
         "frame-ancestors 'none'",
     )
 )

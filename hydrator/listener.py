@@ -11,9 +11,10 @@ from .certificate import Certificate
 from .config import HttpOutlet
 from .connections import Doorway
 from .rate import Buckets
-from .serve import Exchange, View, app
+from .serve import Exchange, app
 from .server import Server, UnixSocket
 from .traffic import cut_counter
+from .view import View
 
 
 def listener(

@@ -1,126 +1,255 @@
-"""The page for people: sites by datasets, as one HTML text without outside assets.
+"""The page for people: what waits, sites with the age of what is known, datasets by sites, what changed.
 
-Colour is never the only sign; it works without scripts, in light and dark.
+Pure text from values. Colour is never the only sign; it works without scripts, in light and dark.
 """
 
-import base64
-import hashlib
-from collections.abc import Mapping
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 from typing import Final
 
-from .model import Demand, Did, Fact, Site, SiteAd, Snapshot
+from .freshness import picture
+from .history import Entry
+from .markup import age, document, moment, notice, row, table
+from .model import DatasetState, Demand, Did, Fact, Site, SiteAd, Snapshot
+from .selection import PER_PAGE, STATES, Selection
+from .view import View
+from .words import count, listed, share
 
-MAX_ROWS: Final = 500
-
-STYLE: Final = """
-:root{color-scheme:light dark}
-body{font:1rem/1.5 system-ui,sans-serif;margin:1.5rem;max-width:100rem}
-.scroll{overflow-x:auto}
-table{border-collapse:collapse;margin:1rem 0}
-caption{text-align:left;font-weight:600;padding:.25rem 0}
-th,td{border:1px solid #8888;padding:.25rem .6rem;text-align:left;vertical-align:top}
-small{display:block}
-.available{background:#3a74}.staging{background:#38c4}.stuck{background:#c534}.unknown{background:#8884}
-.notice{border-left:.3rem solid #c93;padding:.3rem .8rem}
-"""
-STYLE_HASH: Final = "sha256-" + base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+MOST_CHANGES: Final = 15
+MOST_NAMED: Final = 20
+"""Datasets of a held change that are named."""
+_SIGNS: Final = {
+    DatasetState.AVAILABLE: "✔",
+    DatasetState.STAGING: "↻",
+    DatasetState.PARTIAL: "◐",
+    DatasetState.NEARLINE: "▤",
+    DatasetState.STUCK: "✖",
+    DatasetState.UNKNOWN: "?",
+}
 
 
-def render(
-    ads: Mapping[Site, SiteAd],
-    snapshot: Snapshot | None,
-    demand: Demand | None,
-    *,
-    ready: str | None,
-    now: datetime,
-    held: Mapping[Site, str] | None = None,
-) -> str:
-    """The whole page; *ready* is None, or why the state is not complete yet; *held* what waits, by site."""
-    notices = [f"Not ready: {ready}"] if ready else []
-    notices += [f"A change at {site} is held: {text}" for site, text in sorted((held or {}).items())]
-    notice = "".join(f'<p class="notice" role="status">{escape(text)}</p>' for text in notices)
-    known = snapshot or Snapshot({})
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>Where the data is</title><style>{STYLE}</style></head><body><main>"
-        f"<h1>Where the data is</h1><p>Made {_moment(now)}. Also for programs: "
+def render(view: View, selected: Selection | None = None) -> str:
+    """The whole page, of the datasets that are *selected*."""
+    known = view.snapshot or Snapshot({})
+    body = (
+        f"<header><h1>Where the data is</h1><p>Made {moment(view.now)}. For programs: "
         '<a href="/v1/sites">sites</a>, <a href="/v1/datasets">datasets</a>, '
-        '<a href="/metrics">metrics</a>.</p>'
-        f"{notice}{_sites(ads, known, now)}{_datasets(known, demand, now)}</main></body></html>\n"
+        '<a href="/v1/openapi.json">OpenAPI</a>, <a href="/metrics">metrics</a>.</p></header>'
+        f'<main id="main" tabindex="-1">{_trouble(view)}{_glance(known, view.demand)}'
+        f"{_held(view)}{_sites(view, known)}{_datasets(view, known, selected or Selection())}"
+        f"{_changes(view.changes, view.now)}</main>"
+    )
+    return document("Where the data is", body)
+
+
+def _trouble(view: View) -> str:
+    return "".join(
+        notice(f"<strong>{what}</strong>: {escape(why)}")
+        for what, why in (("Not ready", view.ready), ("The daemon hangs", view.stuck))
+        if why
     )
 
 
-def _sites(ads: Mapping[Site, SiteAd], snapshot: Snapshot, now: datetime) -> str:
-    rows = "".join(
-        _site(site, ads.get(site), snapshot, now) for site in sorted(ads.keys() | snapshot.sites.keys())
+# --- at a glance ------------------------------------------------------------------------------------------
+
+
+def _glance(snapshot: Snapshot, demand: Demand | None) -> str:
+    wants = demand.wants if demand else ()
+    here = [_available(facts.facts) for facts in snapshot.sites.values()]
+    jobs = sum(want.jobs for want in wants)
+    placed = sum(want.jobs for want in wants if any(there.issuperset(want.dids) for there in here))
+    dids = demand.dids if demand else frozenset()
+    whole = len(dids & frozenset().union(*here))
+    tiles = [
+        (str(len(snapshot.sites)), "sites known"),
+        (f"{whole} of {len(dids)}", "wanted datasets are whole at some site"),
+        (f"{placed} of {jobs}", "jobs have all their data at one site"),
+    ]
+    shown = "".join(f"<li><b>{number}</b>{words}</li>" for number, words in tiles)
+    return f'<h2>At a glance</h2><ul class="glance">{shown}</ul>'
+
+
+def _available(facts: Mapping[Did, Fact]) -> frozenset[Did]:
+    return frozenset(did for did, fact in facts.items() if fact.state is DatasetState.AVAILABLE)
+
+
+# --- what waits -------------------------------------------------------------------------------------------
+
+
+def _held(view: View) -> str:
+    if not view.held:
+        return ""
+    parts = "".join(_held_at(site, text, view) for site, text in sorted(view.held.items()))
+    return f"<h2>Changes that are held</h2>{parts}"
+
+
+def _held_at(site: Site, text: str, view: View) -> str:
+    held = view.waiting.get(site)
+    name = shlex.quote(site)
+    command = f"hydrator approve {name}" if held else f"hydrator rollback {name} --end"
+    ends = "lets them go" if held else "ends that"
+    since = f" since {moment(held.since)}" if held else ""
+    told = notice(
+        f"<strong>A change at {escape(site)} is held</strong>{since}: {escape(text)}. "
+        f"<code>{escape(command)}</code> {ends}."
     )
-    head = _header("Site", "Last complete reading", "Datasets known", "Trust", "Generation served")
-    return _table("Sites", head, rows) if rows else "<p>No site is known yet.</p>"
+    return told + (_in_question(site, sorted(held.gone)) if held else "")
 
 
-def _site(site: Site, ad: SiteAd | None, snapshot: Snapshot, now: datetime) -> str:
+def _in_question(site: Site, dids: Sequence[Did]) -> str:
+    named = "".join(f"<li>{escape(did)}</li>" for did in dids[:MOST_NAMED])
+    more = f"<li>and {len(dids) - MOST_NAMED} more</li>" if len(dids) > MOST_NAMED else ""
+    words = f"{count(len(dids), 'dataset')} in question at {escape(site)}"
+    return f"<details><summary>{words}</summary><ul>{named}{more}</ul></details>"
+
+
+# --- sites ------------------------------------------------------------------------------------------------
+
+
+def _sites(view: View, snapshot: Snapshot) -> str:
+    sites = sorted(view.ads.keys() | snapshot.sites.keys())
+    if not sites:
+        return "<h2>Sites</h2><p>No site is known yet.</p>"
+    columns = (
+        "Site",
+        "Last complete reading",
+        "Age of what is known",
+        "Datasets",
+        "Trust",
+        "Generation served",
+    )
+    rows = (_site(site, view.ads.get(site), view, snapshot) for site in sites)
+    return f"<h2>Sites</h2>{table('Sites, with the age of what is known of each', columns, rows)}"
+
+
+def _site(site: Site, ad: SiteAd | None, view: View, snapshot: Snapshot) -> str:
     facts = snapshot.sites.get(site)
     as_of = facts.as_of if facts else ad.as_of if ad else None
-    age = f"{_age(now, as_of)} ago" if as_of else "never"
-    generation = str(ad.generation) if ad else "not served"
-    known = str(len(facts.facts)) if facts else "?"
+    states = Counter(fact.state for fact in facts.facts.values()) if facts else {}
+    known = listed(f"{states[state]} {state.value.lower()}" for state in DatasetState if state in states)
     trust = dict(ad.content).get("DataLocalityTrust", "1.000")[:4] if ad else "?"
-    cells = "".join(f"<td>{cell}</td>" for cell in (age, known, trust, generation))
-    return f'<tr><th scope="row">{escape(site)}</th>{cells}</tr>'
-
-
-def _datasets(snapshot: Snapshot, demand: Demand | None, now: datetime) -> str:
-    known = {did for facts in snapshot.sites.values() for did in facts.facts}
-    dids = sorted(known | snapshot.unseen.keys() | (demand.dids if demand else frozenset()))
-    if not dids:
-        return "<p>No dataset is wanted yet: no queued job names one, and none is pinned.</p>"
-    sites = sorted(snapshot.sites)
-    rows = "".join(_dataset(did, sites, snapshot, now) for did in dids[:MAX_ROWS])
-    more = len(dids) - MAX_ROWS
-    rest = (
-        f'<p>{more} more are left out here; <a href="/v1/datasets">all as JSON</a>.</p>' if more > 0 else ""
+    cells = (
+        age(view.now, as_of) if as_of else "never",
+        picture(site, facts.facts, now=view.now, bound=view.bound) if facts else "not read yet",
+        (known or "none wanted here") if facts else "?",
+        escape(trust),
+        str(ad.generation) if ad else "not served",
     )
-    return _table("Datasets", _header("Dataset", *sites), rows) + rest
+    return row(escape(site), cells)
 
 
-def _dataset(did: Did, sites: list[Site], snapshot: Snapshot, now: datetime) -> str:
+# --- datasets ---------------------------------------------------------------------------------------------
+
+
+def _datasets(view: View, snapshot: Snapshot, selected: Selection) -> str:
+    jobs = jobs_by_did(view.demand)
+    known = {did for facts in snapshot.sites.values() for did in facts.facts}
+    dids = known | snapshot.unseen.keys() | (view.demand.dids if view.demand else frozenset())
+    heading = '<h2 id="datasets">Datasets</h2>'
+    if not dids:
+        return f"{heading}<p>No dataset is wanted yet: no queued job names one, and none is pinned.</p>"
+    chosen = sorted(
+        (did for did in dids if selected.takes(did, snapshot)), key=lambda did: (-jobs.get(did, 0), did)
+    )
+    pages = max(1, -(-len(chosen) // PER_PAGE))
+    page = min(selected.page, pages)
+    shown = chosen[(page - 1) * PER_PAGE : page * PER_PAGE]
+    sites = [site for site in sorted(snapshot.sites) if selected.site in {"", site}]
+    rows = (_dataset(did, jobs.get(did, 0), sites, snapshot, view.now) for did in shown)
+    many = f"{count(len(chosen), 'dataset')}{f' of {len(dids)}' if selected.chosen else ''}"
+    part = f", {(page - 1) * PER_PAGE + 1} to {(page - 1) * PER_PAGE + len(shown)}" if pages > 1 else ""
+    found = (
+        table(
+            f"{many} by site, those that most jobs want first{part}",
+            ("Dataset", "Jobs", *sites),
+            rows,
+            "Datasets",
+        )
+        if chosen
+        else "<p>None is like that.</p>"
+    )
+    return f"{heading}{_form(selected, sorted(snapshot.sites))}{found}{_pages(selected, page, pages)}"
+
+
+def jobs_by_did(demand: Demand | None) -> Mapping[Did, int]:
+    """How many jobs want each dataset."""
+    jobs: Counter[Did] = Counter()
+    for want in demand.wants if demand else ():
+        for did in want.dids:
+            jobs[did] += want.jobs
+    return jobs
+
+
+def _form(selected: Selection, sites: Iterable[str]) -> str:
+    return (
+        '<form method="get" action="/#datasets" role="search">'
+        '<div><label for="find">Name contains</label>'
+        f'<input id="find" name="find" type="search" maxlength="500" value="{escape(selected.find)}"></div>'
+        f"{_choice('site', 'Site', 'all sites', sites, selected.site)}"
+        f"{_choice('state', 'State', 'any state', STATES, selected.state)}"
+        '<button>Show</button><a href="/#datasets">Show all</a></form>'
+    )
+
+
+def _choice(name: str, label: str, none: str, values: Iterable[str], chosen: str) -> str:
+    options = "".join(
+        f'<option value="{escape(value)}"{" selected" if value == chosen else ""}>{escape(value)}</option>'
+        for value in values
+    )
+    return (
+        f'<div><label for="{name}">{label}</label><select id="{name}" name="{name}">'
+        f'<option value="">{none}</option>{options}</select></div>'
+    )
+
+
+def _pages(selected: Selection, page: int, pages: int) -> str:
+    if pages == 1:
+        return ""
+    around = [("First", 1), ("Previous", page - 1), ("Next", page + 1), ("Last", pages)]
+    links = "".join(
+        f'<li><a href="/?{escape(selected.at_page(to))}#datasets">{words}</a></li>'
+        for words, to in around
+        if 1 <= to <= pages and to != page
+    )
+    here = f'<li><span aria-current="page">Page {page} of {pages}</span></li>'
+    return f'<nav aria-label="Pages of datasets"><ul>{here}{links}</ul></nav>'
+
+
+def _dataset(did: Did, jobs: int, sites: Sequence[Site], snapshot: Snapshot, now: datetime) -> str:
     why = snapshot.unseen.get(did)
     note = f"<small>not asked: {escape(why)}</small>" if why else ""
     nothing = "not known" if why else "not here"  # what could not be asked about is not absent
     cells = "".join(_cell(snapshot.sites[site].facts.get(did), nothing, now) for site in sites)
-    return f'<tr><th scope="row">{escape(did)}{note}</th>{cells}</tr>'
+    return f'<tr><th scope="row">{escape(did)}{note}</th><td>{jobs}</td>{cells}</tr>'
 
 
 def _cell(fact: Fact | None, nothing: str, now: datetime) -> str:
     if fact is None:
         return f"<td>{nothing}</td>"
-    share = f" {fact.fraction:.0%}" if fact.fraction is not None and 0 < fact.fraction < 1 else ""
+    part = share(fact.fraction) if fact.fraction is not None and 0 < fact.fraction < 1 else ""
     state = fact.state.value.lower()
-    return f'<td class="{state}">{state}{share}<small>{_age(now, fact.as_of)} ago</small></td>'
+    sign = f'<span aria-hidden="true">{_SIGNS[fact.state]}</span> '
+    return f'<td class="{state}">{sign}{state}{part}<small>{age(now, fact.as_of)}</small></td>'
 
 
-def _table(caption: str, head: str, rows: str) -> str:
-    return (
-        f'<div class="scroll" role="region" aria-label="{caption}" tabindex="0">'
-        f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{rows}</tbody></table></div>"
-    )
+# --- what changed -----------------------------------------------------------------------------------------
 
 
-def _header(*names: str) -> str:
-    return "<tr>" + "".join(f'<th scope="col">{escape(name)}</th>' for name in names) + "</tr>"
+def _changes(changes: Sequence[Entry], now: datetime) -> str:
+    if not changes:
+        return "<h2>What changed lately</h2><p>Nothing since the state was made.</p>"
+    rows = (_change(one, now) for one in reversed(changes[-MOST_CHANGES:]))
+    columns = ("Decided", "Site", "What", "For example")
+    shown = table("What was decided lately, newest first", columns, rows)
+    return f"<h2>What changed lately</h2>{shown}<p><code>hydrator history</code> tells more.</p>"
 
 
-def _moment(when: datetime) -> str:
-    return f'<time datetime="{when.isoformat()}">{when:%Y-%m-%d %H:%M:%S} UTC</time>'
-
-
-def _age(now: datetime, then: datetime) -> str:
-    """In one unit: seconds below two minutes, minutes below two hours, hours below two days."""
-    seconds = max(0, int((now - then).total_seconds()))
-    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds // unit} {name}"
-    return f"{seconds // 86400} d"
+def _change(one: Entry, now: datetime) -> str:
+    first = one.changes[0] if one.changes else None
+    states = f"{first.before or 'not listed'} to {first.after or 'not listed'}, {first.why}" if first else ""
+    example = f"{first.did}: {states}" if first else ""
+    when = f"{moment(one.at)}<small>{age(now, one.at)}</small>"
+    return row(when, (escape(one.ad.site), escape(one.text), escape(example)))

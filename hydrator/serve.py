@@ -8,7 +8,7 @@ the contract.
 import difflib
 import gzip
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import quote, unquote
@@ -26,10 +26,12 @@ from . import openapi, page
 from .access import Access, Role
 from .errors import BadDid
 from .gate import Doorkeeper, Gate, may_read
-from .model import Demand, Did, Fact, Site, SiteAd, Snapshot, parse_did, unix
+from .model import Did, Fact, Site, SiteAd, Snapshot, parse_did, unix
 from .rate import Buckets
 from .reply import Refusal, accepts_gzip, body_reply, failed, json_reply, refused
+from .selection import selection
 from .traffic import Traffic
+from .view import View
 
 AS_OF_HEADER: Final = "X-DataLocality-AsOf"
 MAX_NAME_COMPARED: Final = 200
@@ -38,27 +40,6 @@ STALE_IF_ERROR: Final = timedelta(days=1)
 
 Exchange = Callable[[Iterable[Did]], Mapping[Did, Did]]
 """Gives by DID what jobs call it; see :meth:`hydrator.register.Register.exchange`."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What is answered from, at one moment.
-
-    ``ads`` are served to hooks and ``heard`` is when each was last put there
-    (a site without one counts as heard *now*: what is served live cannot
-    expire). ``ready`` is None, or why there is no complete state yet; ``held``
-    says, by site, which change is held back there; ``stuck`` is None, or why
-    the daemon counts as hung.
-    """
-
-    ads: Mapping[Site, SiteAd]
-    snapshot: Snapshot | None
-    demand: Demand | None
-    ready: str | None
-    now: datetime
-    heard: Mapping[Site, datetime] = field(default_factory=dict)
-    held: Mapping[Site, str] = field(default_factory=dict)
-    stuck: str | None = None
 
 
 def app(
@@ -234,10 +215,7 @@ class _Answers:
 
     def page(self, request: Request) -> Response:
         """The page for people."""
-        view = self._view()
-        html = page.render(
-            view.ads, view.snapshot, view.demand, ready=view.ready, now=view.now, held=view.held
-        )
+        html = page.render(self._view(), selection(request.scope["query_string"]))
         return body_reply(request, html.encode(), "text/html; charset=utf-8")
 
 
@@ -277,7 +255,7 @@ def _site_row(view: View, ad: SiteAd) -> dict[str, object]:
 
 def _dataset_rows(view: View, snapshot: Snapshot, dids: list[Did]) -> list[dict[str, object]]:
     demanded = view.demand.dids if view.demand else frozenset()
-    jobs = _jobs_by_did(view.demand)
+    jobs = page.jobs_by_did(view.demand)
     clashes = {did: clash for clash in snapshot.clashes for did in clash}
     return [
         {
@@ -295,14 +273,6 @@ def _dataset_rows(view: View, snapshot: Snapshot, dids: list[Did]) -> list[dict[
         }
         for did in dids
     ]
-
-
-def _jobs_by_did(demand: Demand | None) -> Mapping[Did, int]:
-    jobs: dict[Did, int] = {}
-    for want in demand.wants if demand else ():
-        for did in want.dids:
-            jobs[did] = jobs.get(did, 0) + want.jobs
-    return jobs
 
 
 def _fact_row(site: Site, fact: Fact, now: datetime) -> dict[str, object]:

@@ -245,10 +245,10 @@ class Store:
             with _translated(), self._db:
                 archive.mark(self._db, publisher, shown, now)
 
-    def history(self) -> list[Entry]:
-        """What was decided, oldest first."""
+    def history(self, last: int | None = None) -> list[Entry]:
+        """What was decided, oldest first; all that is kept, or the *last* so many."""
         with _translated():
-            return list(archive.entries(self._db))
+            return list(archive.entries(self._db, last))
 
     def forget_history(self, names: Callable[[str], bool]) -> None:
         """Drop what *names* something that has become private."""

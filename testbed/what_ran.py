@@ -17,6 +17,7 @@ MUST_RUN = {
     "Toil on the current bindings": "test_our_batch_system_runs",
     "Toil's own batch system": "test_toils_own_batch_system_runs",
     "Rapthor's own reader": "test_rapthor_reader",
+    "a real browser": "deploy.test_page.",
 }
 """What the suites must have used, and the text that the name of a test with it contains."""
 

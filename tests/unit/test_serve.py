@@ -1,8 +1,6 @@
 """The HTTP answers, asked through a real server on loopback."""
 
-import base64
 import gzip
-import hashlib
 import http.client
 import io
 import json
@@ -13,7 +11,6 @@ import socket
 import threading
 from dataclasses import replace
 from datetime import timedelta
-from html.parser import HTMLParser
 from urllib.parse import quote
 
 import httpx
@@ -384,90 +381,6 @@ def test_every_answer_carries_the_security_headers(daemon, path):
     assert headers["Referrer-Policy"] == "no-referrer"
     assert headers["Content-Security-Policy"].startswith("default-src 'none'; ")
     assert "server" not in headers
-
-
-# the page
-
-
-class Parsed(HTMLParser):
-    """What the page shows: rows of cells, and everything it would fetch or run."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.outside: list[str] = []
-        self.tags: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.outside += [value for name, value in attrs if name in ("src", "style") or name.startswith("on")]
-        self.outside += [value for name, value in attrs if name == "href" and not value.startswith("/")]
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_data(self, data):
-        if self.rows and self.rows[-1]:
-            self.rows[-1][-1] += data.strip()
-
-
-def test_the_page_shows_datasets_by_sites_with_state_and_age(daemon):
-    with_facts(daemon)
-    answer = daemon.ask("/")
-    rows = Parsed(answer.text).rows
-    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-    assert ["Dataset", CAM, RAL] in rows
-    assert [L1, "available0 s ago", "staging 25%60 min ago"] in rows
-    assert [f"{L2}not asked: timeout", "not known", "not known"] in rows
-
-
-def test_the_page_needs_nothing_from_outside_and_runs_nothing(daemon):
-    with_facts(daemon)
-    answer = daemon.ask("/")
-    page = Parsed(answer.text)
-    assert page.outside == []
-    assert not {"script", "link", "img", "iframe"} & set(page.tags)
-    (style,) = re.findall("<style>(.*?)</style>", answer.text, re.DOTALL)
-    assert "color-scheme:light dark" in style
-
-
-def test_the_policy_allows_the_pages_own_style_only(daemon):
-    answer = daemon.ask("/")
-    (style,) = re.findall("<style>(.*?)</style>", answer.text, re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert f"style-src 'sha256-{digest}'" in answer.headers["Content-Security-Policy"]
-
-
-def test_the_page_escapes_what_others_wrote(daemon):
-    hostile = Site('<script>alert("1")</script>')
-    daemon.show(
-        ads={hostile: replace(ad(L1), site=hostile)},
-        snapshot=Snapshot({hostile: SiteFacts(NOON, {})}, unseen={L1: "<b>"}),
-        ready="<i>",
-    )
-    text = daemon.ask("/").text
-    assert "&lt;script&gt;" in text
-    assert not {"script", "b", "i"} & set(Parsed(text).tags)
-
-
-def test_the_page_says_which_change_is_held_where(daemon):
-    daemon.show(ad(L1), held={CAM: "6 of 7 <datasets> would leave"})
-    assert f"A change at {CAM} is held: 6 of 7 &lt;datasets&gt; would leave</p>" in daemon.ask("/").text
-    daemon.show(held={})
-    assert "is held" not in daemon.ask("/").text
-
-
-def test_the_page_stands_when_nothing_is_known(daemon):
-    daemon.show(snapshot=None, demand=None, ready="no catalogue has been read yet")
-    text = daemon.ask("/").text
-    assert "Not ready: no catalogue has been read yet" in text
-
-
-def test_a_page_of_many_datasets_says_what_it_left_out(daemon):
-    daemon.show(demand=demand(*(f"a:{n}" for n in range(501))), snapshot=Snapshot({}))
-    assert "1 more are left out here" in daemon.ask("/").text
 
 
 # the server

@@ -1,0 +1,63 @@
+"""How long the page for people takes to be made, and how large it is, by datasets and sites."""
+
+import gzip
+import time
+from datetime import timedelta
+
+from hydrator.model import DatasetState, Demand, Did, Fact, Origin, Site, SiteFacts, Snapshot, Want
+from hydrator.page import render
+from hydrator.selection import Selection
+from hydrator.view import View
+
+from .material import NOW
+from .record import Figure, Result, Spread, rounded
+
+GOAL_MS = 100
+GOAL_KB = 50
+SIZES = ((100, 3), (5000, 3), (5000, 20))
+SELECTIONS = {"the first page": Selection(), "a search": Selection(find="49", state="stuck")}
+
+
+def view(datasets: int, sites: int) -> View:
+    """Every dataset at a third of the sites, in all states and of all ages, each wanted by some jobs."""
+    states = list(DatasetState)
+    names = [Did(f"sim:D{n:06}") for n in range(datasets)]
+    facts = {
+        Site(f"S{k:02}"): SiteFacts(
+            NOW,
+            {
+                did: Fact(states[(n + k) % 6], NOW - timedelta(minutes=(n * 7 + k) % 400), 0.5)
+                for n, did in enumerate(names)
+                if (n + k) % 3 == 0
+            },
+        )
+        for k in range(sites)
+    }
+    wants = tuple(Want((did,), n % 9 + 1, Origin.JOB, NOW) for n, did in enumerate(names))
+    return View({}, Snapshot(facts), Demand(wants), None, NOW)
+
+
+def run(*, quick: bool) -> Result:
+    """Milliseconds of the server, and kilobytes as they travel, gzipped."""
+    figures, raw = [], {}
+    for datasets, sites in SIZES:
+        shown = view(datasets, sites)
+        for what, selected in SELECTIONS.items():
+            name = f"{datasets:,} datasets, {sites} sites, {what}"
+            taken, text = [], ""
+            for _ in range(5 if quick else 50):
+                begun = time.perf_counter()
+                text = render(shown, selected)
+                taken.append(1000 * (time.perf_counter() - begun))
+            kilobytes = len(gzip.compress(text.encode(), 5)) / 1000
+            note = f"{len(text.encode()) / 1000:.0f} kB before gzip"
+            figures.append(Figure(f"{name}, median", Spread.of(taken).p50, "ms", GOAL_MS))
+            figures.append(Figure(f"{name}, size", kilobytes, "kB", GOAL_KB, note))
+            raw[name] = rounded(taken)
+    return Result("page", tuple(figures), __doc__ + _HOW, raw)
+
+
+_HOW = """
+ The page is rendered in this process from values in memory, as the daemon does it for every reader; HTTP and
+gzip come on top (a millisecond or two). One page shows 100 datasets; what is asked for is sought among all.
+"""

@@ -1,0 +1,35 @@
+"""What the HTTP answers are made of: the present state, as values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from .breaker import Held
+from .history import Entry
+from .model import Demand, Site, SiteAd, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is answered from, at one moment.
+
+    ``ads`` are served to hooks and ``heard`` is when each was last put there
+    (a site without one counts as heard *now*: what is served live cannot
+    expire). ``ready`` is None, or why there is no complete state yet; ``held``
+    says, by site, which change is held back there, and ``waiting`` has what
+    the breaker holds of it; ``stuck`` is None, or why the daemon counts as
+    hung. Facts older than ``bound`` do not count. ``changes`` are the last
+    that were decided, oldest first.
+    """
+
+    ads: Mapping[Site, SiteAd]
+    snapshot: Snapshot | None
+    demand: Demand | None
+    ready: str | None
+    now: datetime
+    heard: Mapping[Site, datetime] = field(default_factory=dict)
+    held: Mapping[Site, str] = field(default_factory=dict)
+    stuck: str | None = None
+    waiting: Mapping[Site, Held] = field(default_factory=dict)
+    bound: timedelta = timedelta(hours=6)
+    changes: Sequence[Entry] = ()
