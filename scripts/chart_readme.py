@@ -1,0 +1,68 @@
+"""Write the table of values in the chart's README.md from values.yaml: ``python scripts/chart_readme.py``.
+
+values.yaml is written for this: a key, and what it is when nothing is said,
+stand on one line (or one value a line, indented, where it is a mapping), below
+a ``# --`` comment. A key without such a comment is the parent of others.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+CHART = Path(__file__).parents[1] / "deploy" / "helm" / "classad-hydrator"
+BEGIN, END = "<!-- values: scripts/chart_readme.py -->\n", "<!-- end of values -->\n"
+_LINE = re.compile(r"( *)([A-Za-z]+):(?: +(.*))?$")
+
+
+def rows(text: str) -> list[tuple[str, str, str]]:
+    """Path, default and description of every value in *text* that is described, in order."""
+    found: list[tuple[str, str, str]] = []
+    parents: list[str] = []
+    told, inside = "", -1
+    for line in text.splitlines():
+        if match := re.match(r" *# -- (.*)", line):
+            told = match[1]
+            continue
+        if not (match := _LINE.match(line)):
+            continue
+        depth, key, value = len(match[1]) // 2, match[2], match[3] or ""
+        if 0 <= inside < depth:  # a mapping over several lines is one value
+            path, before, about = found[-1]
+            found[-1] = (path, f"{before}{', ' if before else ''}{key}: {value}", about)
+            continue
+        inside = -1
+        parents[depth:] = [key]
+        if told:
+            found.append((".".join(parents), value, told))
+            told, inside = "", -1 if value else depth
+    return [(path, f"{{{value}}}" if ": " in value and value[0] not in "{[" else value, about)
+            for path, value, about in found]  # fmt: skip
+
+
+def table(text: str) -> str:
+    """The rows of *text* as a Markdown table."""
+    head = "| value | default | what it is |\n|---|---|---|\n"
+    return head + "".join(
+        f"| `{path}` | `{value}` | {about} |\n".replace('`""`', "") for path, value, about in rows(text)
+    )
+
+
+def page(readme: str, values: str) -> str:
+    """*readme* with the table of *values* between its marks."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(values)}\n{END}{after}"
+
+
+def main() -> int:
+    """Write the page; 1 with ``--check`` when it was not fresh."""
+    readme = CHART / "README.md"
+    fresh = page(readme.read_text("utf-8"), (CHART / "values.yaml").read_text("utf-8"))
+    if "--check" in sys.argv[1:]:
+        return int(readme.read_text("utf-8") != fresh)
+    readme.write_text(fresh, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

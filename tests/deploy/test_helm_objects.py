@@ -1,0 +1,244 @@
+"""What the chart becomes, judged without a cluster: two Helms, Kubernetes' schemas, a daemon that starts."""
+
+import copy
+import importlib.util
+import json
+import os
+import re
+import tomllib
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+
+import pytest
+
+from testbed import helm, kubernetes
+from testbed.lone import daemon, free_port
+from testbed.nodejs import NodeUnavailable, modules
+from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, example, objects, pod
+
+pytestmark = pytest.mark.timeout(900)  # the first run fetches the engines and the schemas
+
+each_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+CUSTOM = "monitoring.coreos.com"
+
+
+@pytest.fixture(scope="module")
+def npm() -> None:
+    """What npm brings; CI must have it."""
+    try:
+        modules()
+    except NodeUnavailable as reason:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(reason), pytrace=False)
+        pytest.skip(str(reason))
+
+
+def rendered(path: Path) -> list[dict]:
+    return helm.render(CHART, helm.load_values(path))[0]
+
+
+def ordered(items: list[dict]) -> list[dict]:
+    return sorted(items, key=lambda item: (item["kind"], item["metadata"]["name"]))
+
+
+@each_example
+@pytest.mark.parametrize("release", [kubernetes.OLDEST, kubernetes.NEWEST])
+def test_kubernetes_schemas_find_nothing_wrong(path, release):
+    known = [item for item in rendered(path) if not item["apiVersion"].startswith(CUSTOM)]
+    assert known
+    found = {item["kind"]: kubernetes.problems(item, release) for item in known}
+    assert found == {kind: [] for kind in found}
+
+
+@each_example
+def test_the_models_of_every_kind_find_nothing_wrong(path, npm):
+    items = rendered(path)
+    found = {item["kind"]: told for item, told in zip(items, kubernetes.model_problems(items), strict=True)}
+    assert found == {kind: [] for kind in found}
+
+
+def test_the_examples_have_every_kind_that_the_chart_can_make():
+    made = {item["kind"] for path in EXAMPLES for item in rendered(path)}
+    written = {
+        kind
+        for template in (CHART / "templates").glob("*.yaml")
+        for kind in re.findall(r"^kind: (\w+)$", template.read_text(), re.MULTILINE)
+    }
+    assert made == written
+    assert len(made) >= 11
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"),
+    [
+        ("Deployment spec replicaz", 1),
+        ("Deployment spec replicas", "1"),
+        ("Deployment spec selector", None),
+        ("Deployment spec template spec containers 0 env 0 value", 1),
+        ("Deployment spec template spec containers 0 resources limits memory", "1GG"),
+        ("Service spec type", "Cluster"),
+        ("ServiceMonitor spec endpoints 0 interval", "often"),
+        ("PrometheusRule spec groups 0 rules 0 expr", None),
+    ],
+)
+def test_the_validators_would_say_so(place, wrong, npm):
+    found = copy.deepcopy(objects(example("glideins")))
+    *path, last = [int(part) if part.isdigit() else part for part in place.split()]
+    reduce(getitem, path, found)[last] = wrong
+    own = [item for item in found.values() if not item["apiVersion"].startswith(CUSTOM)]
+    told = [problem for item in own for problem in kubernetes.problems(item, kubernetes.NEWEST)]
+    told += [problem for one in kubernetes.model_problems(list(found.values())) for problem in one]
+    assert told
+
+
+@each_example
+@pytest.mark.parametrize("release", [kubernetes.OLDEST, kubernetes.NEWEST])
+def test_helm_3_makes_the_same_objects(path, release, npm):
+    values = helm.load_values(path)
+    assert ordered(helm.render3(CHART, values, release)) == ordered(helm.render(CHART, values)[0])
+
+
+def test_helm_3_refuses_a_kubernetes_that_is_too_old(npm):
+    with pytest.raises(helm.Refused, match=r"incompatible with Kubernetes v1\.24\.0"):
+        helm.render3(CHART, MINIMAL, "1.24")
+
+
+def test_helm_3_refuses_wrong_values_too(npm):
+    with pytest.raises(helm.Refused, match="replicas"):
+        helm.render3(CHART, MINIMAL | {"replicas": 2}, kubernetes.NEWEST)
+
+
+def test_the_oldest_kubernetes_is_the_one_that_the_chart_names():
+    named = re.findall(
+        r'^kubeVersion: ">=(\d+\.\d+)\.0-0"$', (CHART / "Chart.yaml").read_text(), re.MULTILINE
+    )
+    assert named == [kubernetes.OLDEST]
+
+
+@each_example
+def test_names_and_labels_are_ones_that_an_api_server_takes(path):
+    # what schemas do not say: DNS-1123 names, label values of at most 63 characters
+    for item in rendered(path):
+        assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", item["metadata"]["name"])
+        for value in item["metadata"]["labels"].values():
+            assert re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?", value)
+
+
+@each_example
+def test_what_selects_the_pod_selects_it(path):
+    found = objects(helm.load_values(path))
+    labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
+    namespace = found["Deployment"]["metadata"]["namespace"]
+    places = {"PodDisruptionBudget": "selector", "NetworkPolicy": "podSelector", "PodMonitor": "selector"}
+    for kind in places.keys() & found.keys():
+        assert found[kind]["spec"][places[kind]]["matchLabels"].items() <= labels
+    assert {item["metadata"]["namespace"] for item in found.values()} == {namespace}
+    ports = {port["name"] for port in container(found)["ports"]}
+    if "NetworkPolicy" in found:
+        [rule] = found["NetworkPolicy"]["spec"]["ingress"]
+        assert {port["port"] for port in rule["ports"]} <= ports
+    if "PodMonitor" in found:
+        assert {point["port"] for point in found["PodMonitor"]["spec"]["podMetricsEndpoints"]} <= ports
+
+
+def test_the_ingress_lets_in_what_hooks_ask_for_and_no_more():
+    found = objects(example("glideins"))
+    [rule] = found["Ingress"]["spec"]["rules"]
+    assert [path["path"] for path in rule["http"]["paths"]] == ["/v1/sites"]
+    for path in rule["http"]["paths"]:
+        backend = path["backend"]["service"]
+        assert backend["name"] == found["Service"]["metadata"]["name"]
+        assert backend["port"]["name"] in {port["name"] for port in found["Service"]["spec"]["ports"]}
+    assert {"name": "HYDRATOR_PUBLISH__HTTP__BEHIND_PROXY", "value": "true"} in container(found)["env"]
+
+
+def test_an_ingress_without_a_host_is_refused():
+    with pytest.raises(helm.Refused, match=r"ingress\.host is empty"):
+        helm.render(CHART, MINIMAL | {"ingress": {"enabled": True}})
+
+
+def test_a_policy_that_names_what_may_be_reached_leaves_names_of_hosts():
+    policy = objects(example("glideins"))["NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert {port["port"] for port in policy["egress"][0]["ports"]} == {53}
+    assert objects({"networkPolicy": {"enabled": True}})["NetworkPolicy"]["spec"]["policyTypes"] == [
+        "Ingress"
+    ]
+
+
+def test_the_daemon_starts_from_what_the_pod_is_given(tmp_path):
+    found = objects(example("glideins"))
+    port = free_port()
+    sources = {volume["name"]: volume for volume in pod(found)["volumes"]}
+    moved = {}
+    for number, mount in enumerate(container(found)["volumeMounts"]):
+        moved[mount["mountPath"]] = folder = tmp_path / str(number)
+        folder.mkdir()
+        if "configMap" in sources[mount["name"]]:
+            for name, text in found["ConfigMap"]["data"].items():
+                (folder / name).write_text(text)
+            folder.chmod(0o500)
+
+    def here(text: str) -> str:
+        places = "|".join(re.escape(place) for place in moved)
+        return re.sub(rf"(?<![\w/])({places})(?![\w-])", lambda found: str(moved[found[1]]), text)
+
+    config = moved["/etc/classad-hydrator"] / "config.toml"
+    config.write_text(here(config.read_text()))
+    state = moved["/var/lib/classad-hydrator"]
+    (state / "tokens").touch(0o600)
+    given = {item["name"]: here(item["value"]) for item in container(found)["env"]}
+    assert container(found)["command"] == ["hydrator"]
+    given |= {"HYDRATOR_PUBLISH__HTTP__PORT": str(port), "HYDRATOR_PUBLISH__HTTP__HOST": "127.0.0.1"}
+    arguments = [here(argument) for argument in container(found)["args"]]
+    with daemon(arguments, given, port, tmp_path / "log") as running:
+        probes = [
+            container(found)[f"{name}Probe"]["httpGet"]["path"]
+            for name in ("startup", "liveness", "readiness")
+        ]
+        assert [running.get(path).status_code for path in probes] == [200, 200, 200]
+        assert running.get("/v1/sites/UK/ad").status_code == 401  # it has read tokens_file
+    assert 'AvailableDatasets = {"lofar:L1"}' in (state / "ads" / "UK.ad").read_text()
+
+
+def _script():
+    spec = importlib.util.spec_from_file_location("chart_readme", ROOT / "scripts" / "chart_readme.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_of_values_is_fresh():
+    # else: python scripts/chart_readme.py
+    readme = (CHART / "README.md").read_text()
+    assert _script().page(readme, (CHART / "values.yaml").read_text()) == readme
+
+
+def test_the_table_has_every_value_with_its_default():
+    rows = {path: text for path, text, _ in _script().rows((CHART / "values.yaml").read_text())}
+    values = helm.load_values(CHART / "values.yaml")
+    defaults = helm.parse("\n".join(f"- {text}" for text in rows.values()))
+    told = dict(zip(rows, defaults, strict=True))
+    assert told == {path: reduce(getitem, path.split("."), values) for path in rows}
+    assert {path.split(".")[0] for path in rows} == values.keys()
+    nested = {f"{key}.{part}" for key, value in values.items() if isinstance(value, dict) for part in value}
+    assert nested - rows.keys() == {name for name in nested if name.split(".")[0] in rows}
+
+
+def test_the_schema_knows_the_values_that_there_are_and_no_others():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = helm.load_values(CHART / "values.yaml")
+    assert schema["properties"].keys() - {"global"} == values.keys()
+    assert schema["additionalProperties"] is False
+
+
+def test_the_changelog_begins_with_this_version():
+    version = re.findall(r"^version: (\S+)", (CHART / "Chart.yaml").read_text(), re.MULTILINE)
+    told = re.findall(r"^## (\S+)$", (CHART / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert told[:1] == version
+
+
+def test_the_licence_is_the_one_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f"artifacthub.io/license: {project['license']}\n" in (CHART / "Chart.yaml").read_text()
