@@ -22,6 +22,7 @@ from hydrator.errors import (
     CatalogueUnreachable,
     ConfigError,
 )
+from hydrator.ports import Login
 
 _SECRETS = re.compile(r"(?i)((?:access_|refresh_)?token=)[^&\s\"']+|eyJ[\w-]{8,}(?:\.[\w-]*){0,2}")
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -48,6 +49,10 @@ class Limits:
 
 class Bearer(Protocol):
     """Where a token comes from."""
+
+    @property
+    def login(self) -> Login | None:
+        """How long the one is good that we have; None where it is not ours to renew."""
 
     def token(self) -> str:
         """One that is good now. Raises CatalogueError."""
@@ -159,6 +164,11 @@ class Server:
     def post(self, path: str, data: Mapping[str, str], basic: tuple[str, str]) -> Answer:
         """Send a form with a name and a password; see :meth:`get`."""
         return self._asked("POST", path, data=dict(data), auth=basic)
+
+    @property
+    def login(self) -> Login | None:
+        """How long the token is good that we were given; None without one that we renew."""
+        return self._bearer.login if self._bearer else None
 
     def close(self) -> None:
         """Let go of connections and of the token."""

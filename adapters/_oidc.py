@@ -16,7 +16,7 @@ import httpx
 
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.model import from_unix
-from hydrator.ports import Clock
+from hydrator.ports import Clock, Login
 
 from ._http import Limits, Server
 
@@ -43,6 +43,7 @@ class _Held:
     token: str = field(repr=False)
     since: datetime
     until: datetime
+    ends: datetime
 
 
 class ClientCredentials:
@@ -96,6 +97,12 @@ class ClientCredentials:
                 )
             return self._new(now)
 
+    @property
+    def login(self) -> Login | None:
+        """How long the token is good that we have now."""
+        held = self._held
+        return Login(held.since, held.ends) if held else None
+
     def close(self) -> None:
         """Let go of connections, and forget the token."""
         self._server.close()
@@ -123,7 +130,7 @@ class ClientCredentials:
         if not isinstance(token, str) or not token:
             raise CatalogueGarbled(self._name, f"{settings.token_url} answers no access_token")
         ends = _ends(body, token, now)
-        self._held = _Held(token, now, ends - min(_MARGIN, (ends - now) / 5))
+        self._held = _Held(token, now, ends - min(_MARGIN, (ends - now) / 5), ends)
         return token
 
 
@@ -152,6 +159,11 @@ class TokenFile:
         if token == refused:
             raise CatalogueDenied(self._name, f"the token in {self._path} is refused (status 401)")
         return token
+
+    @property
+    def login(self) -> Login | None:
+        """None: it is not ours to renew."""
+        return None
 
     def close(self) -> None:
         """Nothing to let go of."""

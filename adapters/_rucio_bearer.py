@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hydrator.errors import CatalogueDenied
 from hydrator.model import from_unix
+from hydrator.ports import Login
 
 from ._oidc import ClientCredentials, ClientSettings
 from ._rucio_settings import RucioSettings
@@ -26,6 +27,7 @@ class Bearer:
         self._settings = settings
         self._clock = clock
         self._printed: tuple[str, datetime] | None = None
+        self.login: Login | None = None
 
     def token(self) -> str:
         """The token to show.
@@ -40,6 +42,7 @@ class Bearer:
         if self._printed is None or now >= self._printed[1]:
             token = self._run(command)
             ends = expiry(token)
+            self.login = Login(now, ends) if ends else None
             self._printed = (token, now + _WITHOUT_END if ends is None else max(now, ends - _EARLY))
         return self._printed[0]
 
@@ -105,6 +108,11 @@ class Provided:
         refused, self._refused = self._refused, False
         self._last = self._credentials.renewed(self._last) if refused else self._credentials.token()
         return self._last
+
+    @property
+    def login(self) -> Login | None:
+        """How long the token is good."""
+        return self._credentials.login
 
     def forget(self) -> None:
         """It was refused: the next poll asks for another, unless it is quite new."""

@@ -44,6 +44,7 @@ from rucio.common import config as rucio_config
 from rucio.common import exception as rucio_errors
 
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.ports import Login
 
 from ._rucio_bearer import Bearer, Provided
 from ._rucio_pace import Pace
@@ -176,6 +177,7 @@ class Transport(requests.adapters.HTTPAdapter):
         self.trouble = ""
         self.token: str | None = None
         self.date: datetime | None = None
+        self.login: Login | None = None
         self._settings = settings
         self._pace = pace
         self._pools = _watched_pools(self.deadline)
@@ -210,6 +212,8 @@ class Transport(requests.adapters.HTTPAdapter):
             raise
         self.status = response.status_code
         self.date = _date(response.headers.get("Date")) or self.date
+        if ends := _date(response.headers.get("X-Rucio-Auth-Token-Expires")):
+            self.login = Login(self.date, ends)
         if self._lets_us_wait(response):
             response.close()
             return self.send(request, *args, **kwargs)
@@ -343,6 +347,11 @@ class Connection:
     def server_time(self) -> datetime | None:
         """The server's clock at its last answer, where it told: Rucio compares its rules' times with that."""
         return self._transport.date
+
+    @property
+    def login(self) -> Login | None:
+        """How long the token is good that we were given; None for one in a file."""
+        return self._bearer.login if self._bears else self._transport.login
 
     @contextmanager
     def poll(self, seconds: float) -> Iterator[None]:

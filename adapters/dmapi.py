@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey, Told, Unseen
-from hydrator.ports import Clock
+from hydrator.ports import Clock, Login
 
 from ._dmapi_rows import BadAnswer, Location, Size, is_absent, listed, locations, namespaces, size
 from ._http import Answer, Server
@@ -94,6 +94,11 @@ class DmapiCatalogue:
     @property
     def name(self) -> str:
         return self._settings.name
+
+    @property
+    def login(self) -> Login | None:
+        """How long the token is good that we were given; None without one that we renew."""
+        return self._server.login
 
     def close(self) -> None:
         """Let go of connections and of tokens."""

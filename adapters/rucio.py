@@ -18,7 +18,7 @@ from functools import partial
 
 from hydrator.errors import CatalogueError
 from hydrator.model import Did, Reading, Replica, Survey
-from hydrator.ports import Clock
+from hydrator.ports import Clock, Login
 
 from ._rucio_ask import Asker
 from ._rucio_client import Connection, RucioSettings
@@ -72,6 +72,11 @@ class RucioCatalogue:
     @property
     def name(self) -> str:
         return self._settings.name
+
+    @property
+    def login(self) -> Login | None:
+        """How long the token is good that we were given; None without one that we renew."""
+        return self._asker.connection.login
 
     def close(self) -> None:
         """Let go of connections and of the token."""

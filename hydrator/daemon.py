@@ -1,5 +1,6 @@
 """``hydrator run``: the schedule, the signals, and one cycle at a time."""
 
+import contextlib
 import os
 import queue
 import signal
@@ -21,6 +22,7 @@ from .audit import By
 from .auditing import Asked, Auditing
 from .config import HttpOutlet, Settings, load
 from .counting import count
+from .credentials import Credential, credential_rows
 from .cycle import Cycle, Report
 from .errors import ConfigError, HydratorError, PoolError, StateError
 from .history import Entry
@@ -38,10 +40,11 @@ from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
 from .veiled import veiled_state
 from .view import View
-from .wiring import Parts, assemble, redactor, register_of, system_clock
+from .wiring import Parts, assemble, credentials, redactor, register_of, system_clock
 
 _log = structlog.get_logger("hydrator")
 _PATIENCE = timedelta(seconds=15)
+_CREDENTIALS_SECONDS = 60
 _AUDIT_PATIENCE = 2.0
 """Seconds that a question of the audit may still take when we are told to stop."""
 
@@ -88,7 +91,12 @@ class Daemon:
         self._unasked: dict[str, str] = {}
         self._unaudited: set[tuple[str, By]] = set()
         self._ending = threading.Event()
-        self._asking = {name: threading.Lock() for name in ("files", "probe", "misses", "jobs")}
+        self._asking = {
+            name: threading.Lock() for name in ("files", "probe", "misses", "jobs", "credentials")
+        }
+        self._credentials: list[Credential] = []
+        self._credentials_kept: list[Credential] | None = None
+        self._ending_credentials: set[str] = set()
         self._parts: Parts | None = None
         self._server: Server | None = None
         self._scheduler: BackgroundScheduler | None = None
@@ -211,6 +219,15 @@ class Daemon:
             every = self._settings.report.count_seconds
             job = (self._parts.history, cycle)
             scheduler.add_job(self._count_jobs, "interval", job, seconds=every, id="jobs", executor="jobs")
+        scheduler.add_job(
+            self._look_at_credentials,
+            "interval",
+            [self._parts],
+            seconds=_CREDENTIALS_SECONDS,
+            id="credentials",
+            executor="credentials",
+            next_run_time=now + timedelta(seconds=min(daemon.poll_seconds, 5)),
+        )
         self._scheduler = scheduler
         scheduler.start()
 
@@ -266,6 +283,24 @@ class Daemon:
         for miss in new:
             _log.info("a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.when.isoformat())
         self._metrics.missed(new)
+
+    def _look_at_credentials(self, parts: Parts) -> None:
+        """When does what we show to others end? Whoever must renew it is told once that it is time."""
+        try:
+            with self._asking["credentials"]:
+                found = credentials(self._settings, parts)
+        except Exception:  # noqa: BLE001 - a bug must not end the daemon
+            _log.exception("looking at credentials failed: this is a bug, please report it")
+            self._metrics.failed()
+            return
+        self._credentials = found
+        self._metrics.credentials(found)
+        now = system_clock()
+        ending = {one.name for one in found if one.soon(now)}
+        for one in found:
+            if one.name in ending - self._ending_credentials:
+                _log.warning("credential", name=one.name, why=one.told(now), todo=one.todo)
+        self._ending_credentials = ending
 
     def _count_jobs(self, history: History, cycle: Cycle) -> None:
         """Count what became of jobs since the last time; who does not answer is asked again."""
@@ -356,6 +391,10 @@ class Daemon:
         self._state, self._report = cycle.state, report
         self._changes = (*self._changes, *report.entries)[-MOST_CHANGES:]
         self._metrics.record(report, seconds)
+        if (found := self._credentials) != self._credentials_kept:
+            with contextlib.suppress(StateError):  # told with the state, which cannot be saved either
+                self._store.save_report("credentials", {"rows": credential_rows(found)})
+                self._credentials_kept = found
         if self._parts and self._parts.auditing:
             named = {site for memory in cycle.state.memories.values() for site in memory.sites}
             retired = frozenset(site for site in named if self._parts.rules.retires(site))

@@ -1,10 +1,12 @@
 """How an installation keeps its secrets, for ``hydrator check``: files that others may read, and the keys."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 
 from .check import Finding, Level
 from .config import Settings
+from .credentials import Credential
 from .errors import ConfigError
 from .register import open_to_others
 
@@ -54,6 +56,16 @@ def examine_secrets(settings: Settings, register: Callable[[Settings], object]) 
                 "set publish.http.tokens_file, and hydrator token new --role submit",
             )
         )
+    return found
+
+
+def examine_credentials(credentials: Iterable[Credential], now: datetime) -> list[Finding]:
+    """Which tokens and certificates ended, end soon, or will do for a while."""
+    found = []
+    for one in credentials:
+        ended = one.until <= now
+        level = Level.FAIL if ended else Level.WARN if one.soon(now) else Level.OK
+        found.append(Finding(level, one.name, one.told(now), "" if level is Level.OK else one.todo))
     return found
 
 

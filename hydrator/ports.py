@@ -30,6 +30,14 @@ class Door:
     socket: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Login:
+    """From when to when what a server gave us is good: a token that is asked for anew before it ends."""
+
+    since: datetime | None
+    until: datetime
+
+
 class Catalogue(Protocol):
     """An answerer of "what is at this site?"."""
 

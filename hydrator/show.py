@@ -13,6 +13,7 @@ from rich.table import Table
 from .audit import Audit, corrected
 from .breaker import Cause, Held
 from .check import Finding
+from .credentials import Credential, credential_rows, credentials_from
 from .cycle import Report, Rules
 from .demand import demand
 from .history import Entry, Rollback
@@ -52,6 +53,7 @@ class Known:
     rollbacks: Mapping[Site, Rollback]
     rules: Rules
     audit: Audit = field(default_factory=Audit)
+    credentials: Sequence[Credential] = ()
 
     @classmethod
     def of(cls, store: Store, rules: Rules, *, now: datetime) -> Self:
@@ -72,6 +74,7 @@ class Known:
             state.rollbacks,
             rules,
             state.audit,
+            credentials_from(store.report("credentials").get("rows", [])),
         )
 
 
@@ -203,6 +206,7 @@ def status_rows(known: Known) -> dict[str, Any]:
             for name, outcome in sorted(report.get("publishers", {}).items())
         ],
         "trust": {site: trust_row(known.audit, site) for site in sorted(known.ads)},
+        "credentials": credential_rows(known.credentials),
     }
 
 
@@ -235,6 +239,10 @@ def status(known: Known) -> None:
     held = held_lines(known.held, known.rules.limits.polls)
     for line in [*held, *returned, *_trouble_with_demand(wanted)]:
         console.print(line, style="yellow", highlight=False)
+    for one in known.credentials:
+        soon = one.soon(known.now)
+        line = f"{one.name}: {one.told(known.now)}" + (f"; {one.todo}" if soon else "")
+        console.print(line, style="yellow" if soon else None, highlight=False)
     for site, line in distrust(known.audit, 1.0):
         console.print(f"{site}: {line}: docs/trust.md", style="yellow", highlight=False)
 

@@ -15,6 +15,7 @@ from .audit import Lie
 from .auditing import Asked
 from .breaker import Cause
 from .counting import Counted
+from .credentials import Credential
 from .cycle import Report
 from .misses import Miss
 from .model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, unix
@@ -245,6 +246,18 @@ class Metrics:
             buckets=_WAITS,
             registry=registry,
         )
+        self._credentials = Gauge(
+            "hydrator_credential_expiry_timestamp_seconds",
+            "When a token or certificate ends, by who renews it: daemon or somebody.",
+            ["credential", "by"],
+            registry=registry,
+        )
+        self._lives = Gauge(
+            "hydrator_credential_lifetime_seconds",
+            "How long a token or certificate is good in all, where it says.",
+            ["credential", "by"],
+            registry=registry,
+        )
         for found in Found:
             self._jobs_local.labels(found.value)
         for at in ("site", "elsewhere"):
@@ -293,6 +306,15 @@ class Metrics:
         verdicts = {"true": asked.true, "false": asked.false, "none": int(asked.error is not None)}
         for verdict, count in verdicts.items():
             self._audited.labels(asked.catalogue, asked.by, verdict).inc(count)
+
+    def credentials(self, found: Iterable[Credential]) -> None:
+        """What we show to others now."""
+        self._credentials.clear()
+        self._lives.clear()
+        for one in found:
+            self._credentials.labels(one.name, one.by.value).set(unix(one.until))
+            if one.life:
+                self._lives.labels(one.name, one.by.value).set(one.life.total_seconds())
 
     def ended(self, counted: Counted) -> None:
         """What became of jobs; from any thread."""

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,17 +37,18 @@ from .config import (
     SiteCapabilitiesSettings,
     Source,
 )
+from .credentials import Credential, of_certificates, of_idtokens, of_login, of_token
 from .cycle import Cycle, Outlet, Rules
 from .errors import ConfigError, PoolError, StateError
 from .exchange import Exchanging
-from .keeping import examine_secrets
+from .keeping import examine_credentials, examine_secrets
 from .model import Did, ReplicaState, Site, parse_did, unix
 from .orders import Orders
 from .paths import local_paths
 from .places import PlacedAuditor, PlacedCatalogue, Places
 from .plan import Policy
 from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
-from .ports import Auditor, Catalogue, Clock, Door, History, Misses, Probe, Queues
+from .ports import Auditor, Catalogue, Clock, Door, History, Login, Misses, Probe, Queues
 from .private import Privacy, Veil
 from .redact import Redactor
 from .register import FILE_NAME, Register, read_key
@@ -60,6 +61,9 @@ if TYPE_CHECKING:
 _MARGIN = timedelta(minutes=15)
 """How much sooner jobs stop trusting a fact than the daemon does: they never meet an UNKNOWN first."""
 
+
+_LARGEST = 1 << 20
+"""Bytes of a file with a credential that are read."""
 
 OUR_PLUGINS: Mapping[str, plugins.Factory] = {"directory": directory.catalogue}
 
@@ -83,6 +87,7 @@ class Parts:
     auditing: Auditing | None = None
     misses: Misses | None = None
     history: History | None = None
+    logins: Mapping[str, Callable[[], Login | None]] = field(default_factory=dict)
 
     def cycle(self, state: State, store: Store | None, clock: Clock, orders: Orders | None = None) -> Cycle:
         if not self.catalogues:  # such a configuration is for hosts that only submit
@@ -164,7 +169,7 @@ def assemble(
     needs_pool = settings.demand.ask_schedds or settings.publish.collector.enabled
     client = condor_client(settings) if needs_pool else None
     board = (board or Board()) if door and settings.publish.http.enabled else None
-    catalogues = _catalogues(settings, clock)
+    catalogues, logins = _catalogues(settings, clock)
     queues: Queues | None = None
     if client and settings.demand.ask_schedds:
         queues = ScheddQueues(client, clock)
@@ -185,8 +190,46 @@ def assemble(
         misses=ScheddMisses(patient, clock)
         if patient and audited and settings.audit.misses_seconds
         else None,
+        logins=logins,
         history=_history(settings, patient, clock) if patient and settings.report.count_seconds else None,
     )
+
+
+def credentials(settings: Settings, parts: Parts) -> list[Credential]:
+    """What we show to others, and when it ends; what cannot be read, or has no end, is not listed."""
+    found: list[Credential | None] = []
+    for source in settings.catalogue:
+        key = f"catalogue {source.name}: "
+        if isinstance(source, RucioSource | DmapiSource):
+            found.append(of_token(f"{key}token_file", "token-files", _text(source.token_file)))
+        if isinstance(source, RucioSource) and source.auth == "x509":
+            found.append(of_certificates(f"{key}client_cert", "x509", _text(source.client_cert)))
+    token = settings.site_capabilities.token_file
+    found.append(of_token("site_capabilities.token_file", "token-files", _text(token)))
+    tls = settings.publish.http.tls_certificate
+    found.append(of_certificates("publish.http.tls_certificate", "tls", _text(tls)))
+    found += [of_login(f"{name}: login", login()) for name, login in parts.logins.items()]
+    return [one for one in found if one] + (_idtokens(parts.client) if parts.client else [])
+
+
+def _idtokens(client: CondorClient) -> list[Credential]:
+    texts = []
+    with contextlib.suppress(PoolError):
+        for folder in client.token_folders():
+            with contextlib.suppress(OSError):
+                texts += [_text(file) for file in sorted(folder.iterdir()) if file.is_file()]
+    return of_idtokens(texts)
+
+
+def _text(file: Path | None) -> str:
+    """The text of a small *file*; empty where it cannot be read, which who needs it says."""
+    if file is None:
+        return ""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(_LARGEST).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def history_of(settings: Settings, clock: Clock) -> History:
@@ -310,7 +353,10 @@ def examined(settings: Settings, parts: Parts) -> Examined:
         ad_folder=settings.publish.file.directory if settings.publish.file.enabled else None,
         sites_file=settings.publish.sites.path if settings.publish.sites.enabled else None,
         advertises=settings.publish.collector.enabled,
-        secrets=examine_secrets(settings, lambda given: register_of(given, owned=False)),
+        secrets=[
+            *examine_secrets(settings, lambda given: register_of(given, owned=False)),
+            *examine_credentials(credentials(settings, parts), system_clock()),
+        ],
         held={site: one.text(settings.breaker.confirm_polls) for site, one in state.held.items()}
         | {site: one.text for site, one in state.rollbacks.items()},
         audit=state.audit,
@@ -389,17 +435,23 @@ def rules(settings: Settings, veil: Veil | None = None) -> Rules:
     )
 
 
-def _catalogues(settings: Settings, clock: Clock) -> tuple[Catalogue, ...]:
+def _catalogues(
+    settings: Settings, clock: Clock
+) -> tuple[tuple[Catalogue, ...], dict[str, Callable[[], Login | None]]]:
+    """The catalogues, and how long their logins last."""
     problems: list[str] = []
     found: list[Catalogue] = []
+    logins: dict[str, Callable[[], Login | None]] = {}
     for source in settings.catalogue:
         try:
-            found.append(_placed(source, settings, clock))
+            bare = _catalogue(source, settings, clock)
+            logins[f"catalogue {source.name}"] = lambda bare=bare: getattr(bare, "login", None)  # type: ignore[misc]
+            found.append(_placed(bare, settings))
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return tuple(found)
+    return tuple(found), logins
 
 
 def places(settings: Settings) -> Places:
@@ -413,8 +465,8 @@ def places(settings: Settings) -> Places:
     )
 
 
-def _placed(source: Source, settings: Settings, clock: Clock) -> Catalogue:
-    catalogue, chosen = _catalogue(source, settings, clock), places(settings)
+def _placed(catalogue: Catalogue, settings: Settings) -> Catalogue:
+    chosen = places(settings)
     return PlacedCatalogue(catalogue, chosen) if chosen else catalogue
 
 

@@ -371,6 +371,15 @@ class Pool:
             ad[name] = self._expression(text, f"{name} of the job")
         return ad
 
+    # what we show
+
+    def token_folders(self) -> list[str]:
+        """Where HTCondor looks for our IDTOKENS; asks no daemon."""
+        names = ["SEC_TOKEN_DIRECTORY", *(["SEC_TOKEN_SYSTEM_DIRECTORY"] if os.geteuid() == 0 else [])]
+        folders = [self._htcondor.param.get(name, "") for name in names]
+        home = os.path.expanduser("~/.condor/tokens.d")  # noqa: PTH111 - HTCondor's default, as text
+        return [folder or home for folder in folders if folder or os.geteuid() != 0]
+
     # what users write
 
     def parse(self, expressions: Mapping[str, str]) -> None:

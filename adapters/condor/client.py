@@ -461,6 +461,12 @@ class CondorClient:
         )
         return dict(found)
 
+    # what we show
+
+    def token_folders(self) -> list[Path]:
+        """Where HTCondor looks for our IDTOKENS, as it is configured; asks no daemon."""
+        return [Path(folder) for folder in self._list("token_folders", "HTCondor's configuration", "")]
+
     # what users write
 
     def check_expressions(self, expressions: Mapping[str, str]) -> None:

@@ -84,6 +84,6 @@ def test_labels_name_no_dataset():
     assert labels - {"le"} <= {
         *("version", "outcome", "catalogue", "site", "state", "origin", "cause", "publisher"),
         *("action", "by", "verdict", "route", "status", "why"),
-        *("found", "at", "datasets"),
+        *("found", "at", "datasets", "credential"),
     }
     assert CAM in generate_latest(registry()).decode()

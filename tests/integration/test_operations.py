@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from testbed.installation import Installation, ListedCatalogue
-from testbed.pool import Pool
+from testbed.pool import DOMAIN, Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -18,12 +18,16 @@ settle_seconds = 1
 [report]
 count_seconds = 1
 """
+LIFETIME = 864_000
 HERE = {"site:uk": {"UK": "available"}, "site:au": {"AU": "available", "NL": "staging"}}
 
 
 @pytest.fixture(scope="module")
 def installed(htcondor_release: str) -> Iterator[Installation]:
     with Pool.start(htcondor_release) as pool:
+        lasting = ("-identity", f"hydrator@{DOMAIN}", "-lifetime", str(LIFETIME))
+        made = pool.run("condor_token_create", *lasting, user="root")
+        (pool.token("hydrator") / "token").write_text(made.stdout)
         catalogue = ListedCatalogue(pool.home)
         catalogue.hold(HERE)
         with Installation(pool, catalogue, settings=SETTINGS) as installation:
@@ -85,3 +89,19 @@ def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
         lambda: counted(installed, 'hydrator_cycles_total{outcome="whole"}') >= again, 60, "five cycles"
     )
     assert metrics() == [2, 1, 3, 2], "each job is counted once"
+
+
+def test_the_end_of_our_token_is_in_status_check_and_metrics(installed):
+    def listed():
+        return json.loads(installed.run("status", "--json").stdout)["credentials"]
+
+    (one,) = installed.pool.wait(listed, 60, "the daemon to look at what it shows")
+    assert (one["credential"], one["by"], one["recipe"]) == (f"IDTOKEN of {DOMAIN}", "somebody", "idtokens")
+    assert one["until"] - one["since"] == LIFETIME
+    assert f"IDTOKEN of {DOMAIN}: ends " in installed.run("status").stdout
+    findings = json.loads(installed.run("check", "--json", check=False).stdout)
+    (found,) = [each for each in findings if each["subject"] == f"IDTOKEN of {DOMAIN}"]
+    assert found["level"] == "ok"
+    labels = f'{{by="somebody",credential="IDTOKEN of {DOMAIN}"}}'
+    assert counted(installed, f"hydrator_credential_expiry_timestamp_seconds{labels}") == one["until"]
+    assert counted(installed, f"hydrator_credential_lifetime_seconds{labels}") == LIFETIME

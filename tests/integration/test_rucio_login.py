@@ -100,7 +100,10 @@ def opened():
 
 
 def test_a_certificate_that_rucio_knows_is_enough_and_its_token_is_private(opened, by_certificate):
-    assert SITE in opened(by_certificate).read(frozenset()).sites
+    catalogue = opened(by_certificate)
+    assert catalogue.login is None
+    assert SITE in catalogue.read(frozenset()).sites
+    assert catalogue.login.since <= utc_now() < catalogue.login.until
     (token,) = by_certificate.token_dir.glob("rucio-*")
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
 

@@ -13,6 +13,7 @@ from adapters._http import Server
 from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
 from hydrator.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
 from hydrator.model import Did, ReplicaState, Seen, Unseen
+from hydrator.ports import Login
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import FAST, dmapi
 from tests.factories import HOUR, MINUTE, NOON
@@ -433,7 +434,9 @@ def test_a_token_is_asked_for_with_its_audience_and_renewed_before_it_ends(tmp_p
         lambda n: httpx.Response(200, json={"access_token": f"t{n}", "expires_in": 600}),
         lambda: times[0],
     )
+    assert bearer.login is None
     assert [bearer.token(), bearer.token()] == ["t1", "t1"]
+    assert bearer.login == Login(NOON, NOON + 10 * MINUTE)
     form = asked[0].content.decode()
     assert "grant_type=client_credentials" in form
     assert "audience=data-management-api" in form
