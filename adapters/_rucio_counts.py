@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
 from hydrator.model import Did
@@ -11,6 +11,8 @@ from hydrator.model import Did
 from ._rucio_ask import Asker, split
 from ._rucio_poll import Poll
 from ._rucio_rows import BadRow, Count, DatasetRow, amount, counted, dataset_rows, record
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,10 @@ class Counts:
         for did in self._counted.keys() - dids:
             del self._counted[did]
         dids = dids - poll.lost.keys()
-        self._count(poll, {did: cheap[did] for did in dids if not self._believed(did, cheap[did], poll.at)})
+        if not self._asker.settings.count_first:
+            new = dids - self._counted.keys()
+            self._counted.update((did, _taken(cheap[did])) for did in new if _whole(cheap[did]))
+        self._count(poll, {did: cheap[did] for did in dids})
         return {did: (self._counted[did], cheap[did]) for did in dids - poll.lost.keys()}
 
     def _cheap_rows(self, poll: Poll, dids: AbstractSet[Did]) -> Mapping[Did, list[DatasetRow]]:
@@ -63,37 +68,45 @@ class Counts:
                 rows[row.did].append(row)
         return rows
 
-    def _believed(self, did: Did, rows: Sequence[DatasetRow], now: datetime) -> bool:
-        """Whether the last count still stands: the cheap rows agreed with it, are whole and unchanged."""
+    def _stands(self, did: Did, rows: Sequence[DatasetRow]) -> bool:
+        """Whether the last count may still stand: the cheap rows agreed with it, are whole and unchanged."""
         known = self._counted.get(did)
-        return (
-            known is not None
-            and known.agreed
-            and known.stamp == _stamp(rows)
-            and all(row.count.complete for row in rows)
-            and now - known.at < self._asker.settings.verify_every
-        )
+        return known is not None and known.agreed and known.stamp == _stamp(rows) and _whole(rows, none=True)
 
-    def _count(self, poll: Poll, todo: Mapping[Did, list[DatasetRow]]) -> None:
-        """Count *todo*, those counted longest ago first, until the budget or the time is spent."""
+    def _in_turn(self, cheap: Mapping[Did, list[DatasetRow]], now: datetime) -> tuple[list[Did], set[Did]]:
+        """Whom to count, in that order, and for whom of them the last count stands as long.
+
+        Suspects come before those that are only due, or where much changes all would wait for
+        them; a tenth of the budget is for what is due all the same. Of both, those counted longest ago.
+        """
         settings = self._asker.settings
-        never = datetime.min.replace(tzinfo=poll.at.tzinfo)
 
         def turn(did: Did) -> tuple[datetime, Did]:
-            return (self._counted[did].at if did in self._counted else never, did)
+            return (self._counted[did].at if did in self._counted else _NEVER, did)
 
+        standing = {did for did, rows in cheap.items() if self._stands(did, rows)}
+        suspects = sorted(cheap.keys() - standing, key=turn)
+        due = sorted((d for d in standing if now - self._counted[d].at >= settings.verify_every), key=turn)
+        share = settings.deep_calls // 10
+        return [*due[:share], *suspects, *due[share:]], standing
+
+    def _count(self, poll: Poll, cheap: Mapping[Did, list[DatasetRow]]) -> None:
+        """Count who must be, until the budget or the time is spent."""
+        settings = self._asker.settings
+        todo, standing = self._in_turn(cheap, poll.at)
         reserve = 0.2 * settings.deadline.total_seconds()
         denied: CatalogueError | None = None
-        for asked, did in enumerate(sorted(todo, key=turn)):
+        for asked, did in enumerate(todo):
             if denied:
                 poll.lost[did] = denied
             elif asked >= settings.deep_calls or self._asker.connection.deadline.left < reserve:
-                poll.lost[did] = CatalogueUnreachable(
-                    self._asker.name, f"not counted: {asked} others were due first"
-                )
+                if did not in standing:
+                    poll.lost[did] = CatalogueUnreachable(
+                        self._asker.name, f"not counted: {asked} others were due first"
+                    )
             else:
                 try:
-                    self._counted[did] = self._count_one(did, todo[did], poll.at)
+                    self._counted[did] = self._count_one(did, cheap[did], poll.at)
                 except CatalogueError as exc:
                     poll.lost[did] = exc
                     denied = exc if isinstance(exc, CatalogueDenied) else None
@@ -125,6 +138,16 @@ def _only_of(did: Did, rows: list[DatasetRow]) -> list[DatasetRow]:
     if stray := next((row.did for row in rows if row.did != did), None):
         raise BadRow(f"asked where {did} is, it told where {stray} is")
     return rows
+
+
+def _whole(rows: Sequence[DatasetRow], *, none: bool = False) -> bool:
+    """Whether all *rows* are of whole copies; *none*: what is said of no rows."""
+    return all(row.count.complete for row in rows) if rows else none
+
+
+def _taken(rows: Sequence[DatasetRow]) -> Counted:
+    """What cheap *rows* say, taken for a count that is due."""
+    return Counted(_NEVER, _stamp(rows), agreed=True, counts=counted(rows), empty=False)
 
 
 def _stamp(rows: Iterable[DatasetRow]) -> tuple[object, ...]:

@@ -24,7 +24,9 @@ class RucioSettings:
     where it is x509, we show ``client_cert`` with ``client_key`` (None: in the same file, as in a proxy).
     ``verify_every`` is how long a dataset whose cheap
     row did not change is believed without being counted anew (0: never), ``deep_calls``
-    how many may be counted in one poll; the rest is Unseen until its turn.
+    how many may be counted in one poll; what waits for its turn is as it was, and Unseen where it
+    was never counted or changed. ``count_first``: whether a new dataset must have been counted even
+    where its cheap rows are whole.
     ``expiry_margin``: data that no rule holds for so long is not to start a job on. ``trust_caches``:
     whether what is whole in a volatile storage element counts as whole.
     ``calls_per_second`` is the most it is asked; it waits besides when Rucio says so (429, 503).
@@ -57,6 +59,7 @@ class RucioSettings:
     trust_caches: bool = False
     twins_every: timedelta | None = timedelta(hours=1)
     deep_calls: int = 2000
+    count_first: bool = True
     recall_samples: int = 20
     calls_per_second: float = 50
     batch: int = 1000

@@ -135,6 +135,9 @@ class RucioSource(_Section):
     deep_calls: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         2000, description="how many datasets one poll may count file by file; the rest wait their turn"
     )
+    count_first: bool = Field(
+        True, description="a dataset is seen once it was counted; false: at once where its cheap row is whole"
+    )
     calls_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
         50, description="the most it is asked; less when it answers 429 or 503"
     )

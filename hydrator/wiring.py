@@ -602,6 +602,7 @@ def _rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
         "deadline": timedelta(seconds=source.deadline_seconds),
         "verify_every": timedelta(minutes=source.verify_minutes),
         "deep_calls": source.deep_calls,
+        "count_first": source.count_first,
         "calls_per_second": source.calls_per_second,
         "expiry_margin": timedelta(hours=source.expiry_margin_hours),
         "trust_caches": source.trust_caches,

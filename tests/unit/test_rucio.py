@@ -5,6 +5,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -807,6 +808,79 @@ def test_a_stand_in_that_cannot_tell_what_changed_is_read_anew(asking, stand_in)
     )
     for _ in range(3):
         assert catalogue.read({did}).readings[did].replicas[0].state == INCOMING
+
+
+def whole(stand_in: StandIn, *names: str) -> set[Did]:
+    """The datasets *names* are whole at UK-DISK, to the cheap call and to the deep one."""
+    rows = [{**ROW, "name": name} for name in names]
+    stand_in.answers["/dids/bulkmeta"] = json_lines(*({**row, "did_type": "DATASET"} for row in rows))
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows)
+    stand_in.answers.update((f"/replicas/lofar/{row['name']}/datasets", json_lines(row)) for row in rows)
+    return {Did(f"lofar:{name}") for name in names}
+
+
+def seen_of(catalogue: RucioCatalogue, dids: set[Did]) -> set[Did]:
+    return {did for did, reading in catalogue.read(dids).readings.items() if isinstance(reading, Seen)}
+
+
+def counted_at(stand_in: StandIn) -> list[str]:
+    """The datasets it was asked to count since last time, in that order."""
+    asked = [path.split("/")[3] for path, _ in stand_in.asked if path.endswith("/datasets")]
+    stand_in.asked.clear()
+    return asked
+
+
+def test_what_is_due_to_be_counted_anew_stays_seen_while_the_budget_is_spent(asking, stand_in):
+    dids = whole(stand_in, *(f"M{n}" for n in range(4)))
+    catalogue = asking(twins_every=None, deep_calls=2, verify_every=timedelta(0))
+    assert [len(seen_of(catalogue, dids)) for _ in range(3)] == [2, 4, 4]
+    assert Counter(counted_at(stand_in)) == {"M0": 2, "M1": 2, "M2": 1, "M3": 1}
+
+
+def test_what_changed_is_counted_before_what_is_only_due(asking, stand_in):
+    dids = whole(stand_in, *(f"M{n}" for n in range(4)))
+    catalogue = asking(twins_every=None, deep_calls=2, verify_every=timedelta(0))
+    for _ in range(3):
+        seen_of(catalogue, dids)
+    counted_at(stand_in)  # M0 and M1 last, so that M2 and M3 are due
+    changed = {**ROW, "name": "M1", "updated_at": "Sat, 21 Nov 2026 13:00:00 UTC"}
+    others = [{**ROW, "name": f"M{n}"} for n in (0, 2, 3)]
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(changed, *others)
+    assert seen_of(catalogue, dids) == dids
+    assert counted_at(stand_in) == ["M1", "M2"]
+
+
+def test_a_tenth_of_the_budget_is_for_what_is_due_however_much_else_there_is_to_count(asking, stand_in):
+    first = whole(stand_in, "A0", "A1")
+    catalogue = asking(twins_every=None, deep_calls=10, verify_every=timedelta(0), calls_per_second=1000)
+    assert seen_of(catalogue, first) == first
+    dids = whole(stand_in, "A0", "A1", *(f"M{n:02}" for n in range(20)))
+    counted_at(stand_in)
+    assert len(seen_of(catalogue, dids)) == 2 + 9
+    assert counted_at(stand_in)[0] == "A0"
+
+
+def test_what_its_cheap_row_calls_whole_may_be_believed_until_its_turn(asking, stand_in):
+    dids = whole(stand_in, *(f"M{n}" for n in range(4)))
+    rows = [{**ROW, "name": f"M{n}"} for n in range(3)]
+    unfinished = {**ROW, "name": "M3", "available_length": 1, "available_bytes": 10}
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows, unfinished)
+    stand_in.answers["/replicas/lofar/M0/datasets"] = json_lines(
+        {**rows[0], "available_length": 3, "available_bytes": 30}
+    )
+    stand_in.answers["/dids/lofar/M0/rules"] = json_lines()
+    stand_in.answers["/dids/lofar/M0/parents"] = json_lines()
+    catalogue = asking(twins_every=None, deep_calls=1, count_first=False)
+    found = catalogue.read(dids).readings
+    assert {did: reading.replicas[0].state for did, reading in found.items()} == dict.fromkeys(dids, COMPLETE)
+    assert counted_at(stand_in) == ["M3"], "what is suspect comes first, and the count is the truth"
+    found = catalogue.read(dids).readings
+    assert counted_at(stand_in) == ["M3"], "the two do not agree"
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows, {**ROW, "name": "M3"})
+    for _ in range(2):
+        found = catalogue.read(dids).readings
+    assert counted_at(stand_in) == ["M3", "M0"]
+    assert found[Did("lofar:M0")].replicas[0].state == PARTIAL
 
 
 def test_settings_do_not_show_the_password(tmp_path):
