@@ -7,11 +7,13 @@ What it does of its own accord, and what is done about it here (41.5.1):
 * its timeout is one per read, so a dripping answer never ends: at the deadline the sockets are shut;
 * after a 401 with a token it asks for input on the terminal: a 401 ends it before that;
 * it takes a web page for an answer, and one without a length that breaks off for a whole one: refused;
+* it looks for dates in every text of every record: records are read by us;
 * it shortens ``sys.argv[0]`` and writes red lines: put back, kept quiet.
 """
 
 import configparser
 import http.client
+import json
 import logging
 import os
 import socket
@@ -57,6 +59,7 @@ _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
 _MOST_PATIENCE = 10.0  # seconds a poll waits when it is told to; beyond, the next poll asks
+_CHUNK = 65536
 _EMPTY_CONFIG = "[client]\n"
 _STARTING = threading.Lock()
 
@@ -316,6 +319,19 @@ class Client(*_CLIENTS):  # type: ignore[misc]
         for scheme in ("http://", "https://"):
             session.mount(scheme, self._transport)
         self._session = session
+
+    def _load_json_data(self, response: requests.Response) -> Iterator[Any]:
+        """The records of an answer, one a line, its dates as the texts they are.
+
+        rucio-clients looks for a date in every text of every record, which takes five times
+        as long as the rest of the reading.
+        """
+        if response.headers.get("Content-Type") != "application/x-json-stream":
+            yield from super()._load_json_data(response)
+            return
+        for line in response.iter_lines(chunk_size=_CHUNK):
+            if line:
+                yield json.loads(line)
 
     def _get_auth_tokens(self) -> tuple[None, str, str, str]:
         file = self._private_token_file

@@ -4,9 +4,11 @@ Rucio's words (RSE, lock, rule, length) stop here and in the modules beside
 it. They mean what they meant in Rucio 41.5.1, as observed: see ``counted``.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from hydrator.errors import BadDid
@@ -110,10 +112,17 @@ def amount(row: Mapping[str, Any], key: str, what: str) -> float:
 
 
 def moment(row: Mapping[str, Any], key: str, what: str) -> datetime | None:
-    """The time at *key*, None where there is none; rucio-clients makes naive UTC times of Rucio's dates."""
+    """The time at *key*, None where there is none.
+
+    Rucio writes dates as RFC 1123 has them, with UTC for the zone; of answers that are one
+    record rucio-clients makes naive times of them.
+    """
     value = row.get(key)
     if value is None:
         return None
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = parsedate_to_datetime(value)
     if not isinstance(value, datetime):
         raise BadRow(f"{what}: expected a time as {key!r}, got {str(value)[:80]!r}")
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value

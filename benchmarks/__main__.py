@@ -8,7 +8,17 @@ from pathlib import Path
 
 from .record import RESULTS, Result, shown, update_readme
 
-NAMES = ("page", "trust", "pilots", "core", "hook_cpu", "negotiator", "freshness", "rucio_polls")
+NAMES = (
+    "page",
+    "trust",
+    "pilots",
+    "core",
+    "hook_cpu",
+    "negotiator",
+    "freshness",
+    "rucio_clients",
+    "rucio_polls",
+)
 """The shortest first."""
 
 

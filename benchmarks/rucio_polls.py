@@ -46,7 +46,7 @@ def run(*, quick: bool = False, sizes: Sequence[int] = SIZES) -> Result:
 def _of_size(size: int, folder: Path) -> tuple[list[Figure], dict[str, dict[str, float]]]:
     folder.mkdir()
     with Postgres.start() as postgres, RucioServer.start(folder / "server", postgres.url) as server:
-        dids = _seeded(server, size)
+        dids = seeded(server, size)
         settings = RucioSettings(
             name="rucio", url=server.url, account=server.account, username=server.username,
             password=server.password, token_dir=folder / "tokens", twins_every=None,
@@ -78,7 +78,7 @@ def _of_size(size: int, folder: Path) -> tuple[list[Figure], dict[str, dict[str,
     ], {"first": first, "rest": rest, "changed": changed}
 
 
-def _seeded(server: RucioServer, size: int) -> frozenset[Did]:
+def seeded(server: RucioServer, size: int) -> frozenset[Did]:
     """*size* datasets, as copies of one for each storage element."""
     rses = [f"RSE{n:02}" for n in range(_ELEMENTS)]
     server.seed(("add_scope", {"scope": "bench"}))

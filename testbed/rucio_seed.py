@@ -377,6 +377,8 @@ def expire_tokens(session):
 def multiply(session, copies):
     """Copy every dataset whose name ends with -0, with all that belongs to it, until there are *copies* of it.
 
+    All rules are an hour old then, so that no delta is about all of them.
+
     By SQL, in PostgreSQL: for measurements.
     """
     from rucio.db.sqla.session import get_engine
@@ -396,6 +398,11 @@ def multiply(session, copies):
             f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM {table}, "
             f"generate_series(1, {int(copies) - 1}) n WHERE name ~ '-0(\\.|$)'"
         ))  # fmt: skip
+    session.execute(
+        text(
+            "UPDATE rules SET created_at = created_at - interval '1 hour', updated_at = created_at - interval '1 hour'"
+        )
+    )
     session.execute(text("ANALYZE"))
 
 

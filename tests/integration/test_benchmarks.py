@@ -14,12 +14,13 @@ from tests.rucio_fixtures import needs_postgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.pool, pytest.mark.timeout(900)]
 
+RUCIO = ("rucio_clients", "rucio_polls")
 FIELDS = {
     *("name", "date", "command", "quick", "machine", "versions", "load_average", "how", "figures", "raw"),
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"rucio_polls"}))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(RUCIO)))
 def test_a_quick_run_leaves_figures_that_are_finite_and_a_table(
     name: str, htcondor_release: str, tmp_path, monkeypatch
 ):
@@ -28,9 +29,10 @@ def test_a_quick_run_leaves_figures_that_are_finite_and_a_table(
 
 
 @pytest.mark.rucio
-def test_a_quick_run_against_rucio_leaves_figures_too(tmp_path):
+@pytest.mark.parametrize("name", RUCIO)
+def test_a_quick_run_against_rucio_leaves_figures_too(name, tmp_path):
     with needs_postgres():
-        leaves_figures("rucio_polls", tmp_path)
+        leaves_figures(name, tmp_path)
 
 
 def leaves_figures(name: str, tmp_path: Path) -> None:

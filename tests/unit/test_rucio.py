@@ -230,8 +230,9 @@ RULE_ROW = {"id": "r", "scope": "lofar", "name": "L1", "state": "OK", "rse_expre
 
 
 def test_a_rule_is_read_with_its_times_in_utc_and_its_error_on_one_line():
-    row = {**RULE_ROW, "expires_at": datetime(2026, 11, 21, 12), "error": "a\nb", "account": "anna"}  # noqa: DTZ001
-    assert rules([row], "rules") == [rule("r", ends=NOON, error="a b")]
+    row = {**RULE_ROW, "error": "a\nb", "account": "anna"}
+    for ends in (datetime(2026, 11, 21, 12), "Sat, 21 Nov 2026 12:00:00 UTC"):  # noqa: DTZ001
+        assert rules([{**row, "expires_at": ends}], "rules") == [rule("r", ends=NOON, error="a b")]
 
 
 @pytest.mark.parametrize("damage", ["text", {}, {**RULE_ROW, "id": None}, {**RULE_ROW, "expires_at": "soon"}])

@@ -1,0 +1,139 @@
+"""The same questions to one Rucio server, by rucio-clients as we use it and by httpx: what each way costs.
+
+Both ways give the same records; httpx reads them with plain json, which is the least that can be done.
+"""
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from adapters._rucio_client import Connection
+from adapters.rucio import RucioSettings
+from hydrator.model import Did
+from testbed.postgres import Postgres
+from testbed.rucio import VERSION, RucioServer
+
+from .record import Figure, Result, rounded
+from .rucio_polls import seeded
+
+_GOAL = 1.2
+Rows = Sequence[Any]
+Ways = tuple[Callable[[], Rows], Callable[[], Rows]]
+
+
+def run(*, quick: bool = False) -> Result:
+    """Ask in turns, some rounds, and compare."""
+    size, deep, rounds = (100, 10, 3) if quick else (1_000, 100, 15)
+    figures: list[Figure] = []
+    raw = {}
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        Postgres.start() as postgres,
+        RucioServer.start(Path(scratch) / "server", postgres.url) as server,
+    ):
+        dids = sorted(seeded(server, size))
+        settings = RucioSettings(
+            name="rucio", url=server.url, account=server.account, username=server.username,
+            password=server.password, token_dir=Path(scratch) / "tokens", calls_per_second=10_000,
+        )  # fmt: skip
+        connection = Connection(settings)
+        try:
+            with connection.poll(timedelta(hours=1).total_seconds()), _httpx(server) as client:
+                for name, ways in _questions(connection, client, server.url, dids, deep).items():
+                    found, raw[name] = _compared(name, ways, rounds)
+                    figures += found
+        finally:
+            connection.close()
+    how = (
+        f"{size:,} datasets as in rucio_polls. Each question is asked both ways in turns, {rounds} rounds; "
+        f"medians, ratios of the same round. Above {_GOAL} httpx would be taken for that question."
+    )
+    return Result("rucio_clients", tuple(figures), how, raw, {"Rucio": VERSION, "httpx": httpx.__version__})
+
+
+def _questions(
+    connection: Connection, client: httpx.Client, url: str, dids: Sequence[Did], deep: int
+) -> Mapping[str, Ways]:
+    asked = [dict(zip(("scope", "name"), did.split(":"), strict=True)) for did in dids]
+    typed = [{**each, "type": "DATASET"} for each in asked]
+
+    def posted(path: str, body: object) -> Rows:
+        return _records(client.post(url + path, content=json.dumps(body)))
+
+    def counted(each: Mapping[str, str]) -> Rows:
+        path = f"{url}/replicas/{each['scope']}/{each['name']}/datasets"
+        return _records(client.get(path, params={"deep": True}))
+
+    many = f"{len(dids):,} datasets at once: "
+    return {
+        many + "cheap rows": (
+            lambda: connection.ask(lambda rucio: list(rucio.list_dataset_replicas_bulk(typed))),
+            lambda: posted("/replicas/datasets_bulk", {"dids": typed}),
+        ),
+        many + "metadata": (
+            lambda: connection.ask(lambda rucio: list(rucio.get_metadata_bulk(asked))),
+            lambda: posted("/dids/bulkmeta", {"dids": asked}),
+        ),
+        f"{deep} datasets counted one by one": (
+            lambda: [
+                row
+                for each in asked[:deep]
+                for row in connection.ask(
+                    lambda rucio, each=each: list(rucio.list_dataset_replicas(**each, deep=True))  # type: ignore[misc]
+                )
+            ],
+            lambda: [row for each in asked[:deep] for row in counted(each)],
+        ),
+    }
+
+
+def _httpx(server: RucioServer) -> httpx.Client:
+    login = {
+        "X-Rucio-Account": server.account,
+        "X-Rucio-Username": server.username,
+        "X-Rucio-Password": server.password,
+    }
+    answer = httpx.get(f"{server.url}/auth/userpass", headers=login, trust_env=False).raise_for_status()
+    token = {"X-Rucio-Auth-Token": answer.headers["X-Rucio-Auth-Token"]}
+    return httpx.Client(headers=token, trust_env=False, timeout=300)
+
+
+def _records(answer: httpx.Response) -> Rows:
+    return [json.loads(line) for line in answer.raise_for_status().content.splitlines() if line]
+
+
+def _compared(name: str, ways: Ways, rounds: int) -> tuple[list[Figure], dict[str, list[float]]]:
+    first, second = (sorted(map(_as_text, way())) for way in ways)
+    if first != second:
+        raise AssertionError(f"{name}: {len(first)} records by rucio-clients, {len(second)} by httpx differ")
+    wall: tuple[list[float], list[float]] = ([], [])
+    cpu: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for place, way in enumerate(ways):
+            begun, used = time.monotonic(), time.process_time()
+            way()
+            wall[place].append(time.monotonic() - begun)
+            cpu[place].append(time.process_time() - used)
+    ratio = statistics.median(ours / theirs for ours, theirs in zip(*wall, strict=True))
+    return [
+        Figure(f"{name}: wall, rucio-clients / httpx", ratio, "", _GOAL),
+        Figure(f"{name}: our CPU with rucio-clients", 1000 * statistics.median(cpu[0]), "ms"),
+        Figure(f"{name}: our CPU with httpx", 1000 * statistics.median(cpu[1]), "ms"),
+    ], {
+        "wall by rucio-clients": rounded(wall[0]),
+        "wall by httpx": rounded(wall[1]),
+        "CPU by rucio-clients": rounded(cpu[0]),
+        "CPU by httpx": rounded(cpu[1]),
+    }
+
+
+def _as_text(row: Mapping[str, Any]) -> str:
+    """A record as a text that is the same whoever read it."""
+    return json.dumps(row, sort_keys=True)
