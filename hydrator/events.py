@@ -40,15 +40,15 @@ NAMES: Final = {
     "rule_ok": _OWN,
     "rule_progress": _OWN,
     "datasetlock_ok": _OWN,
-    "transfer-queued": _FILE,
-    "transfer-submitted": _FILE,
-    "transfer-submission_failed": _FILE,
-    "transfer-done": _FILE,
-    "transfer-failed": _FILE,
     "deletion-planned": _FILE,
     "deletion-done": _FILE,
     "deletion-failed": _FILE,
     "deletion-not-found": _FILE,
+    **{
+        f"{request}-{state}": _FILE
+        for request in ("transfer", "stagein", "stageout")
+        for state in ("queued", "submitted", "submission_failed", "done", "failed", "lost")
+    },
 }
 """By type of event, the pairs of payload fields that name what it concerns; the rest of it is not read."""
 

@@ -40,6 +40,11 @@ def test_a_transfer_without_a_dataset_is_about_its_file():
     assert hinted(body) == {Did("lofar:f1")}
 
 
+def test_a_recall_from_tape_is_about_its_dataset():
+    body = event("stagein-done", scope="lofar", name="f1", dataset="L1", datasetScope="lofar")
+    assert ONE in hinted(body)
+
+
 def test_an_attachment_is_about_the_container_and_what_was_put_into_it():
     body = event("register_cnt", scope="lofar", name="L1", childscope="lofar", childname="L2")
     assert hinted(body) == {ONE, TWO}
