@@ -1,14 +1,14 @@
 """What catalogues tell of their own accord, as far as we heed it: which datasets to look at first.
 
 An event is a hint and never a fact. Whoever can send one can make us ask a
-catalogue sooner, within the pace of :class:`Front`, and nothing else: what is
+catalogue sooner, and :class:`Front` bounds about how much; nothing else: what is
 published comes from answers of catalogues alone, through the same cycle as ever.
 
 The names and the fields are those that Rucio's daemon hermes sends [1]: an
 object with ``event_type``, in lower case, ``payload`` and ``created_at``.
 
-[1] Rucio 41.5: daemons/hermes/hermes.py; the payloads in core/did.py, core/request.py, core/rule.py,
-    core/replica.py and daemons/reaper/reaper.py.
+[1] Rucio 41.5: daemons/hermes/hermes.py; the payloads in core/did.py, core/request.py, core/rule.py
+    and daemons/reaper/reaper.py.
 """
 
 import json
@@ -27,6 +27,7 @@ MAX_EVENT_BYTES: Final = 64 * 1024
 
 _OWN: Final = (("scope", "name"),)
 _FILE: Final = (("datasetScope", "dataset"), ("scope", "name"))
+_LOST: Final = (("dataset_scope", "dataset_name"), ("scope", "name"))
 _CHILD: Final = (("scope", "name"), ("childscope", "childname"))
 
 NAMES: Final = {
@@ -36,7 +37,7 @@ NAMES: Final = {
     "open": _OWN,
     "close": _OWN,
     "erase": _OWN,
-    "lost": _FILE,
+    "lost": _LOST,
     "rule_ok": _OWN,
     "rule_progress": _OWN,
     "datasetlock_ok": _OWN,

@@ -45,6 +45,11 @@ def test_a_recall_from_tape_is_about_its_dataset():
     assert ONE in hinted(body)
 
 
+def test_a_lost_file_is_about_the_dataset_that_lost_it():
+    body = event("lost", scope="lofar", name="f1", dataset_scope="lofar", dataset_name="L1")
+    assert ONE in hinted(body)
+
+
 def test_an_attachment_is_about_the_container_and_what_was_put_into_it():
     body = event("register_cnt", scope="lofar", name="L1", childscope="lofar", childname="L2")
     assert hinted(body) == {ONE, TWO}
