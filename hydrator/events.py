@@ -1,8 +1,8 @@
 """What catalogues tell of their own accord, as far as we heed it: which datasets to look at first.
 
-An event is a hint and never a fact. Whoever can send one can make us ask a
-catalogue sooner, and :class:`Front` bounds about how much; nothing else: what is
-published comes from answers of catalogues alone, through the same cycle as ever.
+An event is a hint and never a fact. Whoever can send one can make us ask the
+catalogues sooner, and nothing else: what is published comes from their answers
+alone, through the same cycle as ever.
 
 The names and the fields are those that Rucio's daemon hermes sends [1]: an
 object with ``event_type``, in lower case, ``payload`` and ``created_at``.
@@ -13,14 +13,16 @@ object with ``event_type``, in lower case, ``payload`` and ``created_at``.
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
 from .errors import BadDid
-from .model import Did, parse_did
+from .model import DatasetState, Did, Site, parse_did
+from .snapshot import Known, Memory
 
 MAX_EVENT_BYTES: Final = 64 * 1024
 """Rucio's largest, a transfer that failed with a long reason, has some 4 kB."""
@@ -62,6 +64,7 @@ class Drop(StrEnum):
     UNKNOWN = "unknown"  # a type that says nothing about where data is
     NAMELESS = "nameless"  # no DID in it that a job could name
     UNWANTED = "unwanted"  # of datasets that nobody wants
+    TOO_MANY = "too_many"  # not read: they come faster than we are told to read them
 
 
 def hinted(body: bytes) -> frozenset[Did] | Drop:
@@ -95,62 +98,118 @@ def _did(scope: Any, name: Any) -> Did | None:  # noqa: ANN401 - as it came
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What to look at first: *dids*, or *everything* and *why* where events may have been missed."""
+    """Why a poll is brought forward: events spoke of *dids*, or *why* some may have been missed."""
 
     dids: frozenset[Did] = frozenset()
     why: str | None = None
 
-    @property
-    def everything(self) -> bool:
-        return self.why is not None
-
     def __bool__(self) -> bool:
-        return bool(self.dids) or self.everything
+        return bool(self.dids) or self.why is not None
+
+
+def _as_it_is(did: Did) -> Collection[Did]:
+    return (did,)
 
 
 class Front:
     """What events brought to the front of the queue; safe from any thread.
 
     A storm costs what its datasets cost, not its events: each dataset stands
-    here once. Of more than *most* all are looked at in one full poll.
+    here once, and only what is wanted does.
 
     Args:
-        most: how many datasets may stand here.
-        known: what jobs call a dataset; an opaque name where it is private, so
-            that no other name of it is kept.
+        called: what jobs may call a dataset; its opaque names where it is
+            private, so that no other name of it is kept.
     """
 
-    def __init__(self, most: int, known: Callable[[Did], Did] = lambda did: did) -> None:
-        self._most = most
-        self._known = known
+    def __init__(self, called: Callable[[Did], Collection[Did]] = _as_it_is) -> None:
+        self._called = called
         self._lock = threading.Lock()
         self._dids: set[Did] = set()
         self._why: str | None = None
 
-    def event(self, body: bytes, wanted: AbstractSet[Did]) -> Drop | None:
-        """Take one event in; why it was dropped, or None. Only *wanted* datasets are kept."""
+    def __bool__(self) -> bool:
+        return bool(self._dids) or self._why is not None
+
+    def event(self, body: bytes, wanted: AbstractSet[Did]) -> frozenset[Did] | Drop:
+        """Take one event in: the *wanted* datasets of it, which now stand here, or why it is dropped."""
         found = hinted(body)
         if isinstance(found, Drop):
             return found
-        heeded = {self._known(did) for did in found} & wanted
-        if not heeded:
-            return Drop.UNWANTED
+        heeded = frozenset(name for did in found for name in self._called(did) if name in wanted)
         with self._lock:
             self._dids |= heeded
-            if len(self._dids) > self._most:
-                self._dids.clear()
-                self._why = self._why or f"events spoke of more than {self._most} datasets at a time"
-        return None
+        return heeded or Drop.UNWANTED
 
     def gap(self, why: str) -> None:
-        """Events may have been missed: all is polled next; the first reason is the one that is told."""
+        """Events may have been missed: the first reason is the one that is told."""
         with self._lock:
             self._why = self._why or why
 
     def take(self) -> Due:
-        """What is due now; it stands here no more. A full poll looks at everything, so at the rest too."""
+        """What is due now; it stands here no more."""
         with self._lock:
-            due = Due(frozenset() if self._why else frozenset(self._dids), self._why)
+            due = Due(frozenset(self._dids), self._why)
             self._dids.clear()
             self._why = None
             return due
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How many changes that a poll saw events had told of, and which none had in all that time."""
+
+    told: int = 0
+    untold: frozenset[Did] = frozenset()
+
+
+class Ledger:
+    """Which changes events told of, and which they did not: a stream that lost some is found out by polls.
+
+    An event may come before the poll that sees the change, or up to *late*
+    after it, since catalogues send them in heaps. Not safe between threads.
+    """
+
+    def __init__(self, late: timedelta) -> None:
+        self._late = late
+        self._told: dict[Did, datetime] = {}
+        self._waiting: dict[Did, datetime] = {}
+        self._since: datetime | None = None
+
+    def heard(self, dids: Iterable[Did], now: datetime) -> int:
+        """An event told of *dids*; how many of them a poll had seen to change before."""
+        late = 0
+        for did in dids:
+            self._told[did] = now
+            late += self._waiting.pop(did, None) is not None
+        return late
+
+    def polled(self, changed: AbstractSet[Did], began: datetime) -> Changes:
+        """A poll that *began* then saw datasets *changed*; the first poll cannot tell since when."""
+        since, self._since = self._since, began
+        if since is None:
+            return Changes()
+        told = {did for did in changed if did in self._told and self._told[did] >= since - self._late}
+        for did in changed - told:
+            self._waiting.setdefault(did, began)
+        untold = frozenset(did for did, when in self._waiting.items() if began - when >= self._late)
+        self._waiting = {did: when for did, when in self._waiting.items() if did not in untold}
+        self._told = {did: when for did, when in self._told.items() if when >= began - self._late}
+        return Changes(len(told), untold)
+
+
+def changed(before: Memory, after: Memory) -> frozenset[Did]:
+    """The datasets of which one catalogue said a site or a state that it had not said before.
+
+    What it was not asked about before is new and not changed; progress and
+    ages, which no event tells of, are no change either.
+    """
+    return frozenset(
+        did
+        for did, known in after.known.items()
+        if did in before.known and _states(known) != _states(before.known[did])
+    )
+
+
+def _states(known: Known) -> dict[Site, DatasetState]:
+    return {site: fact.state for site, fact in known.here.items()}

@@ -1,14 +1,18 @@
 """Events say what to look at first, and nothing else; whatever comes, nothing breaks."""
 
 import json
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.events import MAX_EVENT_BYTES, NAMES, Drop, Due, Front, hinted
-from hydrator.model import Did
+from hydrator.events import MAX_EVENT_BYTES, NAMES, Changes, Drop, Due, Front, Ledger, changed, hinted
+from hydrator.model import DatasetState, Did, Fact, Site
+from hydrator.snapshot import Known, Memory
+from tests.factories import CAM, NOON
 
 ONE, TWO = Did("lofar:L1"), Did("lofar:L2")
 
@@ -98,53 +102,127 @@ def test_no_payload_of_a_known_event_breaks_it(kind, payload):
 
 
 def test_a_storm_about_one_dataset_is_one_dataset():
-    front = Front(10)
+    front = Front()
     for _ in range(1000):
-        assert front.event(close(ONE), {ONE}) is None
+        assert front.event(close(ONE), {ONE}) == {ONE}
     assert front.take() == Due(frozenset({ONE}))
+    assert not front
     assert not front.take()
 
 
 def test_what_nobody_wants_moves_nothing():
-    front = Front(10)
+    front = Front()
     assert front.event(close(TWO), {ONE}) is Drop.UNWANTED
     assert not front.take()
 
 
-def test_more_datasets_than_fit_are_one_full_poll():
-    front = Front(1)
-    for did in (ONE, TWO):
-        assert front.event(close(did), {ONE, TWO}) is None
-    due = front.take()
-    assert due.everything
-    assert due.why == "events spoke of more than 1 datasets at a time"
-    assert not front.take()
-
-
-def test_a_gap_is_a_full_poll_and_its_first_reason_is_told():
-    front = Front(10)
+def test_a_gap_keeps_its_first_reason_and_what_was_heard():
+    front = Front()
     front.event(close(ONE), {ONE})
     front.gap("the connection was lost")
     front.gap("connected again")
-    assert front.take() == Due(why="the connection was lost")
+    assert front
+    assert front.take() == Due(frozenset({ONE}), "the connection was lost")
     assert not front.take()
 
 
-def test_a_private_dataset_stands_there_by_its_opaque_name_only():
-    front = Front(10, lambda did: Did("private:abc") if did == ONE else did)
-    assert front.event(close(ONE), {Did("private:abc")}) is None
-    assert front.take() == Due(frozenset({Did("private:abc")}))
+def test_a_private_dataset_stands_there_by_its_opaque_names_only():
+    names = {ONE: (Did("private:new"), Did("private:old"))}
+    front = Front(lambda did: names.get(did, (did,)))
+    assert front.event(close(ONE), {Did("private:old"), ONE}) == {Did("private:old")}
+    assert front.take() == Due(frozenset({Did("private:old")}))
 
 
-@given(st.lists(names | st.just(None), max_size=60), st.integers(1, 8))
-def test_whatever_comes_nothing_wanted_is_forgotten_and_no_more_than_the_most_is_kept(told, most):
-    wanted = frozenset(Did(f"lofar:{name}") for name in told if name)
-    front = Front(most)
+@given(st.lists(names | st.just(None), max_size=60), st.frozensets(names))
+def test_whatever_comes_what_is_wanted_is_kept_and_nothing_else(told, wanted):
+    dids = frozenset(Did(f"lofar:{name}") for name in wanted)
+    front = Front()
     for name in told:
         if name is None:
             front.gap("a gap")
         else:
-            front.event(close(Did(f"lofar:{name}")), wanted)
+            front.event(close(Did(f"lofar:{name}")), dids)
     due = front.take()
-    assert len(due.dids) <= most
-    assert due.everything or due.dids == wanted
+    assert due.dids == {Did(f"lofar:{name}") for name in told if name} & dids
+    assert (due.why is not None) == (None in told)
+
+
+# what polls see and events should have told
+
+
+def later(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def ledger():
+    """One that has seen a poll at noon; events may be a minute late."""
+    made = Ledger(timedelta(minutes=1))
+    assert made.polled({ONE, TWO}, NOON) == Changes()  # since when these changed nobody knows
+    return made
+
+
+def test_a_change_that_an_event_told_of_is_told(ledger):
+    assert ledger.heard({ONE}, later(10)) == 0
+    assert ledger.polled({ONE}, later(30)) == Changes(1)
+    assert ledger.polled(frozenset(), later(300)) == Changes()
+
+
+def test_an_event_may_come_a_while_after_the_change_was_seen(ledger):
+    assert ledger.polled({ONE}, later(30)) == Changes()
+    assert ledger.polled(frozenset(), later(60)) == Changes()
+    assert ledger.heard({ONE}, later(80)) == 1
+    assert ledger.polled(frozenset(), later(300)) == Changes()
+
+
+def test_a_change_that_no_event_tells_of_is_found_out_once(ledger):
+    ledger.heard({TWO}, later(10))
+    assert ledger.polled({ONE}, later(30)) == Changes()
+    assert ledger.polled(frozenset(), later(89)) == Changes()
+    assert ledger.polled(frozenset(), later(90)) == Changes(0, frozenset({ONE}))
+    assert ledger.polled(frozenset(), later(300)) == Changes()
+
+
+def test_an_old_event_tells_of_no_new_change(ledger):
+    ledger.heard({ONE}, later(10))
+    assert ledger.polled({ONE}, later(30)) == Changes(1)
+    ledger.polled(frozenset(), later(200))
+    ledger.polled({ONE}, later(230))
+    assert ledger.polled(frozenset(), later(300)) == Changes(0, frozenset({ONE}))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["event", "poll"]), st.frozensets(st.integers(0, 3))), max_size=40))
+def test_no_event_that_came_is_missed_and_nothing_is_kept_for_ever(steps):
+    ledger = Ledger(timedelta(seconds=15))
+    ledger.polled(frozenset(), NOON)
+    untold_so_far: set[Did] = set()
+    for number, (what, numbers) in enumerate(steps, 1):
+        dids = frozenset(Did(f"lofar:L{each}") for each in numbers)
+        if what == "event":
+            ledger.heard(dids, later(10 * number))
+            untold_so_far -= dids
+        else:
+            untold_so_far |= dids
+            changes = ledger.polled(dids, later(10 * number))
+            assert changes.untold <= untold_so_far
+            assert changes.told <= len(dids)
+    ledger.polled(frozenset(), later(10_000))
+    assert ledger.polled(frozenset(), later(20_000)) == Changes()
+    assert (ledger._waiting, ledger._told) == ({}, {})
+
+
+def known(**states: DatasetState) -> Known:
+    return Known(NOON, {Site(site): Fact(state, NOON, 0.5) for site, state in states.items()})
+
+
+def test_a_new_state_or_site_is_a_change_and_age_progress_and_first_sight_are_none():
+    before = Memory(known={ONE: known(CAM=DatasetState.STAGING), TWO: known(CAM=DatasetState.STAGING)})
+    older = replace(before.known[ONE], at=later(60), here={CAM: Fact(DatasetState.STAGING, later(60), 0.9)})
+    three = Did("lofar:L3")
+    for new in (
+        known(CAM=DatasetState.AVAILABLE),
+        known(CAM=DatasetState.STAGING, RAL=DatasetState.STAGING),
+        known(),
+    ):
+        after = Memory(known={ONE: older, TWO: new, three: known(CAM=DatasetState.AVAILABLE)})
+        assert changed(before, after) == {TWO}

@@ -1,0 +1,175 @@
+"""What is heard between polls: what is heeded wakes the schedule, gaps are noticed, all is counted."""
+
+import json
+import threading
+from datetime import datetime, timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from hydrator.events import Drop, Due
+from hydrator.hearing import EventMetrics, Hearing
+from hydrator.model import DatasetState, Did, Fact
+from hydrator.snapshot import Known, Memory
+from tests.factories import CAM, L1, L2, NOON
+
+
+def event(did: Did = L1, kind: str = "rule_ok") -> bytes:
+    scope, _, name = did.partition(":")
+    return json.dumps({"event_type": kind, "payload": {"scope": scope, "name": name}}).encode()
+
+
+@pytest.fixture
+def logged():
+    with capture_logs() as lines:
+        yield lines
+
+
+def told(lines: list) -> list[str]:
+    return [line["why"] for line in lines if line["event"] == "events missed"]
+
+
+def memory(**datasets: DatasetState) -> dict[str, Memory]:
+    known = {Did(f"lofar:{name}"): Known(NOON, {CAM: Fact(state, NOON)}) for name, state in datasets.items()}
+    return {"rucio": Memory(NOON, frozenset({CAM}), known)}
+
+
+STAGING = memory(L1=DatasetState.STAGING, L2=DatasetState.STAGING)
+WHOLE = memory(L1=DatasetState.AVAILABLE, L2=DatasetState.STAGING)
+
+
+class Heard:
+    """A Hearing with a clock of its own."""
+
+    def __init__(self, per_second: float = 1000, tells: tuple[str, ...] = ("*",)) -> None:
+        self.registry = CollectorRegistry()
+        self.woken = 0
+        self.after = 0.0
+        self.hearing = Hearing(
+            EventMetrics(self.registry),
+            self.wake,
+            clock=self.now,
+            seconds=lambda: self.after,
+            called=lambda did: (did,),
+            per_second=per_second,
+            late=timedelta(seconds=60),
+            tells=tells,
+        )
+        self.poll(STAGING, STAGING)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def now(self) -> datetime:
+        return NOON + timedelta(seconds=self.after)
+
+    def poll(self, before, after, at: float = 0.0) -> Due:
+        self.after = at
+        due = self.hearing.begin()
+        self.hearing.polled(frozenset({L1, L2}), before, after, self.now())
+        return due
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+    def gaps(self, why: str) -> float:
+        return self.count("hydrator_event_gaps_total", why=why)
+
+    def changes(self) -> list[float]:
+        told = ("in_time", "late", "never")
+        return [self.count("hydrator_event_changes_total", told=each) for each in told]
+
+
+def test_an_event_about_what_is_wanted_wakes_the_schedule_and_is_due_until_a_poll_begins():
+    heard = Heard()
+    assert heard.hearing.hear("rucio", event()) is None
+    assert (heard.woken, heard.hearing.waiting) == (1, True)
+    assert heard.poll(STAGING, STAGING, 1) == Due(frozenset({L1}))
+    assert not heard.hearing.waiting
+    assert heard.count("hydrator_events_total", source="rucio", outcome="heeded") == 1
+    assert heard.count("hydrator_event_last_timestamp_seconds", source="rucio") == NOON.timestamp()
+
+
+@pytest.mark.parametrize(
+    ("body", "drop"),
+    [(event(Did("lofar:L9")), Drop.UNWANTED), (b"{", Drop.GARBLED), (event(kind="email"), Drop.UNKNOWN)],
+)
+def test_what_is_dropped_wakes_nobody_and_is_counted_by_why(body, drop):
+    heard = Heard()
+    assert heard.hearing.hear("rucio", body) is drop
+    assert (heard.woken, heard.hearing.waiting) == (0, False)
+    assert heard.count("hydrator_events_total", source="rucio", outcome=drop.value) == 1
+
+
+def test_events_that_come_too_fast_are_dropped_told_once_a_poll_and_bring_no_poll(logged):
+    heard = Heard(per_second=1)
+    drops = [heard.hearing.hear("rucio", event(Did("lofar:L9"))) for _ in range(30)]
+    assert drops == [Drop.UNWANTED] * 10 + [Drop.TOO_MANY] * 20
+    assert (heard.gaps("too_many"), heard.woken) == (1, 0)
+    assert heard.hearing.hear("other", event()) is None  # a flood of one source costs no other
+    heard.poll(STAGING, STAGING, 30)
+    assert heard.hearing.hear("rucio", event()) is None
+    assert told(logged) == ["rucio sends more of them than are read"]
+
+
+def test_a_change_that_events_told_of_is_counted_and_no_gap():
+    heard = Heard()
+    heard.hearing.hear("rucio", event())
+    heard.poll(STAGING, WHOLE, 10)
+    heard.poll(WHOLE, WHOLE, 80)
+    heard.poll(WHOLE, STAGING, 110)
+    heard.after = 120
+    heard.hearing.hear("rucio", event())
+    heard.poll(STAGING, STAGING, 200)
+    assert (heard.changes(), heard.gaps("untold")) == ([1, 1, 0], 0)
+
+
+def test_a_change_of_which_no_event_told_is_a_gap_told_once_and_answered_by_one_early_poll(logged):
+    heard = Heard()
+    heard.poll(STAGING, WHOLE, 30)
+    assert heard.woken == 0  # an event may be late
+    heard.poll(WHOLE, STAGING, 90)
+    assert (heard.woken, heard.gaps("untold"), heard.changes()) == (1, 1, [0, 0, 1])
+    assert told(logged) == ["no event told that 1 datasets changed, lofar:L1 first"]
+    assert heard.poll(STAGING, STAGING, 92).why
+    heard.poll(STAGING, WHOLE, 120)
+    heard.poll(WHOLE, STAGING, 200)  # the silence goes on: nothing is polled early for it
+    assert (heard.woken, heard.gaps("untold"), heard.changes()) == (1, 1, [0, 0, 2])
+    heard.hearing.hear("rucio", event(L2))
+    heard.poll(STAGING, WHOLE, 230)
+    heard.poll(WHOLE, WHOLE, 300)
+    assert heard.gaps("untold") == 2  # it had spoken again, and then missed one
+
+
+def test_a_change_at_a_catalogue_that_sends_no_events_is_no_gap():
+    heard = Heard(tells=("rucio-*",))
+    heard.poll(STAGING, WHOLE, 30)
+    heard.poll(WHOLE, WHOLE, 300)
+    assert (heard.gaps("untold"), heard.changes()) == (0, [0, 0, 0])
+
+
+def test_a_connection_that_was_lost_is_a_gap_answered_by_an_early_poll(logged):
+    heard = Heard()
+    heard.hearing.connected("rucio")
+    assert heard.count("hydrator_event_connected", source="rucio") == 1
+    heard.hearing.unconnected("rucio")
+    assert heard.count("hydrator_event_connected", source="rucio") == 0
+    heard.hearing.missed("rucio", "not connected for 5 s")
+    assert (heard.woken, heard.gaps("connection")) == (1, 1)
+    assert heard.poll(STAGING, STAGING, 1) == Due(why="rucio: not connected for 5 s")
+    assert told(logged) == ["rucio: not connected for 5 s"]
+
+
+def test_events_from_many_threads_are_all_counted():
+    heard = Heard(per_second=1e6)
+    threads = [
+        threading.Thread(target=lambda: [heard.hearing.hear("rucio", event()) for _ in range(200)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert heard.count("hydrator_events_total", source="rucio", outcome="heeded") == 800
+    assert heard.hearing.begin() == Due(frozenset({L1}))
