@@ -38,6 +38,7 @@ class Role(StrEnum):
     SITE = "site"  # the ad of one site, and nothing else
     READ = "read"  # everything that is published
     SUBMIT = "submit"  # that, and the names of private datasets, exchanged for those that jobs carry
+    EVENT = "event"  # to tell that a dataset changed, and nothing else
 
 
 class Refused(HydratorError):
@@ -64,7 +65,7 @@ class Grant:
 
     @property
     def what(self) -> str:
-        """The role as the file has it: ``read``, ``submit`` or ``site:NAME``."""
+        """The role as the file has it: ``read``, ``submit``, ``event`` or ``site:NAME``."""
         return self.role.value if self.site is None else f"{self.role.value}:{self.site}"
 
     @property
@@ -75,6 +76,8 @@ class Grant:
         """Whether it opens what needs *need*; an ad needs SITE, and *site* is whose ad."""
         if need is Role.SITE and self.role is Role.SITE:
             return self.site == site
+        if Role.EVENT in (need, self.role):
+            return need is self.role
         return self.role is Role.SUBMIT or (self.role is Role.READ and need is not Role.SUBMIT)
 
 
@@ -98,7 +101,7 @@ def grants_in(text: str) -> tuple[tuple[Grant, ...], tuple[str, ...]]:
             continue
         grant = _grant(line.strip())
         if grant is None:
-            problems.append(f"line {number} is not HASH DATE ROLE with role read, submit or site:NAME")
+            problems.append(f"line {number} is not HASH DATE ROLE with role read, submit, event or site:NAME")
         else:
             grants.append(grant)
     return tuple(grants), tuple(problems)
@@ -112,7 +115,7 @@ def _grant(line: str) -> Grant | None:
     kind, colon, site = what.partition(":")
     if kind == Role.SITE and site and site.isprintable():
         return Grant(hashed, made, Role.SITE, Site(site))
-    if kind in (Role.READ, Role.SUBMIT) and not colon:
+    if kind in (Role.READ, Role.SUBMIT, Role.EVENT) and not colon:
         return Grant(hashed, made, Role(kind))
     return None
 

@@ -574,6 +574,22 @@ class ReportSettings(_Section):
     )
 
 
+class EventsSettings(_Section):
+    """What may tell us that a dataset changed, so that it is looked at before its time: docs/events.md."""
+
+    webhook: bool = Field(False, description="take events at POST /v1/events; needs publish.http.tokens_file")
+    catalogues: list[str] = Field(
+        default=["*"], description="whose changes events tell of, with * and ?; one that none tells is a gap"
+    )
+    spacing_seconds: Seconds = Field(
+        2, description="after a poll before events bring another; at least as long as that took"
+    )
+    late_seconds: Seconds = Field(60, description="how long after a poll saw a change its event may come")
+    per_second: Annotated[float, Field(gt=0, le=1e6)] = Field(
+        1000, description="events of one source that are read in the long run; others are dropped"
+    )
+
+
 class LogSettings(_Section):
     """What is logged, and how."""
 
@@ -603,6 +619,7 @@ class Settings(BaseSettings):
     breaker: BreakerSettings = BreakerSettings()
     audit: AuditSettings = AuditSettings()
     report: ReportSettings = ReportSettings()
+    events: EventsSettings = EventsSettings()
     log: LogSettings = LogSettings()
 
     @classmethod
@@ -727,7 +744,18 @@ def _cross_checks(data: Mapping[str, Any]) -> list[str]:
         _publishes(publish, outlet) for outlet in PublishSettings.model_fields
     ):
         problems.append("publish: every publisher is switched off; enable collector, file or http")
-    return problems
+    return problems + _bad_events(data)
+
+
+def _bad_events(data: Mapping[str, Any]) -> list[str]:
+    """Whoever reaches us could send events to a webhook without tokens."""
+    events, publish = data.get("events"), data.get("publish")
+    http = publish.get("http") if isinstance(publish, dict) else None
+    guarded = isinstance(http, dict) and http.get("enabled", True) and http.get("tokens_file")
+    if not isinstance(events, dict) or events.get("webhook") is not True or guarded:
+        return []
+    how = "hydrator token new --role event"
+    return [f"events.webhook: needs publish.http with a tokens_file; who sends events gets a token by {how}"]
 
 
 def _publishes(publish: Mapping[str, Any], outlet: str) -> bool:

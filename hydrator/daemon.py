@@ -25,6 +25,8 @@ from .counting import count
 from .credentials import Credential, credential_rows
 from .cycle import Cycle, Report
 from .errors import ConfigError, HydratorError, PoolError, StateError
+from .events import Drop
+from .hearing import EventMetrics, Hearing
 from .history import Entry
 from .listener import listener
 from .memory import share_arenas
@@ -40,7 +42,7 @@ from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
 from .veiled import veiled_state
 from .view import View
-from .wiring import Parts, assemble, credentials, redactor, register_of, system_clock
+from .wiring import Parts, assemble, called, credentials, redactor, register_of, system_clock
 
 _log = structlog.get_logger("hydrator")
 _PATIENCE = timedelta(seconds=15)
@@ -91,6 +93,11 @@ class Daemon:
         self._unasked: dict[str, str] = {}
         self._unaudited: set[tuple[str, By]] = set()
         self._ending = threading.Event()
+        self._event_metrics = EventMetrics(self._registry)
+        self._hearing: Hearing | None = None
+        self._waking = threading.Lock()
+        self._woken = False
+        self._rested = 0.0
         self._asking = {
             name: threading.Lock() for name in ("files", "probe", "misses", "jobs", "credentials")
         }
@@ -100,6 +107,7 @@ class Daemon:
         self._parts: Parts | None = None
         self._server: Server | None = None
         self._scheduler: BackgroundScheduler | None = None
+        self._cycle: Cycle | None = None
 
     def tell(self, event: Event) -> None:
         """Ask for something; safe from a signal handler and from any thread."""
@@ -179,6 +187,7 @@ class Daemon:
         if self._parts.board and board is None:
             kept = [ad for ad in self._state.ads.values() if not self._parts.rules.retires(ad.site)]
             self._parts.board.put(kept, system_clock())
+        self._hearing = self._hearing_of(self._settings)
         if http.enabled and self._server is None:
             self._server = self._listening(http)
         orders = Orders(self._settings.daemon.state_dir)
@@ -186,9 +195,31 @@ class Daemon:
         self._schedule(self._parts.cycle(self._state, self._store, system_clock, orders))
 
     def _listening(self, http: HttpOutlet) -> Server:
-        server = listener(http, self.view, self._registry, exchange=self._exchange)
+        events = self._posted if self._settings.events.webhook else None
+        server = listener(http, self.view, self._registry, exchange=self._exchange, events=events)
         server.start()
         return server
+
+    def _hearing_of(self, settings: Settings) -> Hearing | None:
+        """What hears events, where some are configured."""
+        events = settings.events
+        if not events.webhook:
+            return None
+        register = self._parts.register if self._parts else None
+        return Hearing(
+            self._event_metrics,
+            self._wake,
+            clock=system_clock,
+            seconds=time.monotonic,
+            called=called(register.veil if register else None),
+            per_second=events.per_second,
+            late=timedelta(seconds=events.late_seconds),
+            tells=events.catalogues,
+        )
+
+    def _posted(self, body: bytes) -> Drop | None:
+        """An event that came to our server, which asked for a token."""
+        return self._hearing.hear("webhook", body) if self._hearing else None
 
     def _exchange(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
         """What jobs call *dids*; see :class:`Register`. Without private datasets all stay as they are."""
@@ -228,8 +259,35 @@ class Daemon:
             executor="credentials",
             next_run_time=now + timedelta(seconds=min(daemon.poll_seconds, 5)),
         )
-        self._scheduler = scheduler
+        with self._waking:
+            self._scheduler, self._cycle, self._woken = scheduler, cycle, False
         scheduler.start()
+
+    def _wake(self) -> None:
+        """Poll before it is time, once the last cycle is long enough ago; from any thread."""
+        with self._waking:
+            scheduler, cycle = self._scheduler, self._cycle
+            if self._woken or scheduler is None or self._ending.is_set():
+                return
+            self._woken = True
+            wait = max(0.0, self._rested - time.monotonic())
+            due = system_clock() + timedelta(seconds=wait)
+            scheduler.add_job(self._early, "date", [scheduler, cycle], run_date=due)
+
+    def _early(self, scheduler: BackgroundScheduler, cycle: Cycle) -> None:
+        """A poll that events brought forward, unless another poll has looked at everything since."""
+        with self._turn:
+            with self._waking:
+                if self._scheduler is not scheduler:  # a reload started another, which polled at once
+                    return
+                self._woken = False
+            if self._hearing is None or not self._hearing.waiting or self._report is None:
+                return
+            if self._rested > time.monotonic():  # an event came while a poll was under way
+                self._wake()
+                return
+            self._event_metrics.early.inc()
+            self._careful("cycle", lambda: self._cycled(cycle))
 
     def _schedule_audit(self, scheduler: BackgroundScheduler) -> None:
         """One question to a catalogue at a time, and one look at the storage, each in its own thread."""
@@ -385,11 +443,21 @@ class Daemon:
             _log.info("demand", unasked="nobody any more")
 
     def _cycled(self, cycle: Cycle) -> bool:
+        before = cycle.state.memories
+        due = self._hearing.begin() if self._hearing else None
+        if due:
+            _log.debug("a poll that events asked for", datasets=len(due.dids), why=due.why)
         begun = time.monotonic()
-        report = cycle.run()
-        seconds = time.monotonic() - begun
+        try:
+            report = cycle.run()
+        finally:
+            seconds = time.monotonic() - begun
+            # events never let us ask more than half of the time
+            self._rested = time.monotonic() + max(seconds, self._settings.events.spacing_seconds)
         self._state, self._report = cycle.state, report
         self._changes = (*self._changes, *report.entries)[-MOST_CHANGES:]
+        if self._hearing:
+            self._hearing.polled(report.demand.dids, before, cycle.state.memories, report.at)
         self._metrics.record(report, seconds)
         if (found := self._credentials) != self._credentials_kept:
             with contextlib.suppress(StateError):  # told with the state, which cannot be saved either
@@ -432,7 +500,8 @@ class Daemon:
         self._quiesce()
         old, self._settings = self._settings, fresh
         try:
-            if self._server and fresh.publish.http != old.publish.http:
+            moved = (fresh.publish.http, fresh.events.webhook) != (old.publish.http, old.events.webhook)
+            if self._server and moved:
                 self._server.stop()
                 self._server = None
             self._start()

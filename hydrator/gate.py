@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
@@ -41,15 +42,23 @@ class Gate:
         traffic: counts.
         buckets: how often one address may ask; None for as often as it likes.
         behind_proxy: the client is the last one that ``X-Forwarded-For`` names.
+        takes: by path, how large a body may be; elsewhere there may be none.
     """
 
     def __init__(
-        self, inner: ASGIApp, traffic: Traffic, buckets: Buckets | None, *, behind_proxy: bool
+        self,
+        inner: ASGIApp,
+        traffic: Traffic,
+        buckets: Buckets | None,
+        *,
+        behind_proxy: bool,
+        takes: Mapping[str, int],
     ) -> None:
         self._inner = inner
         self._traffic = traffic
         self._buckets = buckets
         self._behind_proxy = behind_proxy
+        self._takes = takes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,7 +74,7 @@ class Gate:
                 MutableHeaders(scope=message).update(_SECURITY_HEADERS)
             await send(message)
 
-        refusal = _beyond_limits(scope) or self._too_often(scope)
+        refusal = _beyond_limits(scope, self._takes) or self._too_often(scope)
         try:
             if refusal is None:
                 await self._inner(scope, receive, sending)
@@ -136,13 +145,19 @@ def may_read(scope: Scope) -> bool:
     return grant is None or grant.role is not Role.SITE
 
 
-def _beyond_limits(scope: Scope) -> Refusal | None:
-    """Why this request is not looked at: a URL too long, or a body, which nothing here reads."""
+def _beyond_limits(scope: Scope, takes: Mapping[str, int]) -> Refusal | None:
+    """Why this request is not looked at: a URL too long, or a body that nothing here reads."""
     length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) + 1
     if length > MAX_URL_BYTES:
         detail = f"the URL has {length} bytes, {MAX_URL_BYTES} are allowed: ask for fewer datasets at a time"
         return Refusal(414, "URL too long", detail)
     headers = Headers(scope=scope)
-    if headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in headers:
+    size = headers.get("Content-Length", "0")
+    most = takes.get(scope["path"], 0)
+    if most == 0 and (size != "0" or "Transfer-Encoding" in headers):
         return Refusal(413, "body not allowed", "this server only answers: send no body")
+    # of one in pieces nobody knows the size before it was read
+    if not (size.isascii() and size.isdigit() and int(size[:9]) <= most) or "Transfer-Encoding" in headers:
+        detail = f"send at most {most} bytes here, whole, with their Content-Length"
+        return Refusal(413, "body too large", detail)
     return None

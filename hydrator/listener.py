@@ -11,7 +11,7 @@ from .certificate import Certificate
 from .config import HttpOutlet
 from .connections import Doorway
 from .rate import Buckets
-from .serve import Exchange, app
+from .serve import Exchange, Posted, app
 from .server import Server, UnixSocket
 from .traffic import cut_counter
 from .view import View
@@ -23,8 +23,9 @@ def listener(
     registry: CollectorRegistry,
     *,
     exchange: Exchange | None = None,
+    events: Posted | None = None,
 ) -> Server:
-    """The server that shows *view* and exchanges the names of private datasets, not started yet.
+    """The server that shows *view*, exchanges private names and takes *events*, not started yet.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used.
@@ -38,6 +39,7 @@ def listener(
         max_age=timedelta(seconds=http.max_age_seconds),
         access=access,
         exchange=exchange,
+        events=events,
         buckets=Buckets(http.requests_per_second, http.requests_burst, time.monotonic),
         behind_proxy=proxied,
     )

@@ -26,7 +26,7 @@ _ERRORS: Final = {
     401: "A token is needed, or the one sent is not known.",
     403: "The token is for something else.",
     404: "There is no ad of that site.",
-    413: "A request body, which nothing here reads.",
+    413: "A request body where nothing reads one, or one that is too large.",
     414: "The URL is too long.",
     429: "Too many requests from this address or with this token; Retry-After says when to ask again.",
     500: "A bug; the daemon's log says more.",
@@ -42,7 +42,8 @@ def document() -> Json:
         "info": {
             "title": "classad-hydrator",
             "version": __version__,
-            "description": "Which datasets each site of an HTCondor pool holds. Nothing can be changed here.",
+            "description": "Which datasets each site of an HTCondor pool holds. Nothing can be changed here; "
+            "an event only says what to look at first.",
         },
         "paths": _paths(),
         "components": {
@@ -100,6 +101,7 @@ def _paths() -> Json:
             (400,),
             [{**asked, "required": True, "schema": {**asked["schema"], "minItems": 1}}],
         ),
+        "/v1/events": {"post": _told()},
         "/v1/openapi.json": _route(
             "This text.", _answer("application/json", {"type": "object"}), (), open_=True
         ),
@@ -147,6 +149,26 @@ def _route(
     return {
         "get": {"summary": summary, **asked, "responses": {**answers, **dict(sorted(refused.items()))}},
         "head": {"summary": f"{summary} Without the body.", **asked, "responses": {**bodiless, **empty}},
+    }
+
+
+def _told() -> Json:
+    """POST of one event; only its names are read."""
+    event = _object({"event_type": _TEXT, "payload": {"type": "object"}})
+    event["additionalProperties"] = True
+    errors = (400, 401, 403, 413, 414, 429, 500, 503)
+    return {
+        "summary": "A dataset changed: it is looked at soon. Needs a token with role event.",
+        "description": "As Rucio's daemon hermes sends it; of types that are not known nothing is read.",
+        "security": [{"token": []}],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": event}}},
+        "responses": {
+            "202": {
+                "description": "It was taken; nobody is told whether anybody wants the dataset.",
+                "content": {"application/json": {"schema": _object({"version": {"const": 1}})}},
+            },
+            **{str(each): {"$ref": f"#/components/responses/E{each}"} for each in errors},
+        },
     }
 
 

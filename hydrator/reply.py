@@ -57,9 +57,10 @@ async def refused(request: Request, exc: Exception) -> Response:
         return answer
     status = exc.status_code if isinstance(exc, HTTPException) else 500
     if status == 405:
-        detail = "this server only answers: use GET or HEAD"
+        told = isinstance(exc, HTTPException) and (exc.headers or {}).get("Allow") == "POST"
+        detail = "this only takes events: use POST" if told else "this server only answers: use GET or HEAD"
         answer = json_reply(request, {"error": "method not allowed", "detail": detail}, status)
-        answer.headers["Allow"] = "GET, HEAD"
+        answer.headers["Allow"] = "POST" if told else "GET, HEAD"
         return answer
     detail = "nothing is here; try /, /v1/sites, /v1/sites/{site}/ad or /v1/datasets?did=scope:name"
     return json_reply(request, {"error": "not found", "detail": detail}, status)

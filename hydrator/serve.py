@@ -1,8 +1,9 @@
 """The HTTP answers: ads for hooks, readings for programs, one page for people.
 
 Read-only by construction: the app is given a function that shows the present
-:class:`View` and nothing that could change it. DESIGN.md, "Over HTTP", has
-the contract.
+:class:`View` and nothing that could change it. The webhook hands events on,
+which say what to look at and nothing of what is there. DESIGN.md, "Over HTTP",
+has the contract.
 """
 
 import difflib
@@ -16,6 +17,7 @@ from urllib.parse import quote, unquote
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -25,6 +27,7 @@ from starlette.routing import Route
 from . import openapi, page
 from .access import Access, Role
 from .errors import BadDid
+from .events import MAX_EVENT_BYTES, Drop
 from .gate import Doorkeeper, Gate, may_read
 from .model import Did, Fact, Site, SiteAd, Snapshot, parse_did, unix
 from .rate import Buckets
@@ -42,6 +45,12 @@ Exchange = Callable[[Iterable[Did]], Mapping[Did, Did]]
 """Gives by DID what jobs call it; see :meth:`hydrator.register.Register.exchange`."""
 
 
+Posted = Callable[[bytes], Drop | None]
+"""Takes in one event; see :meth:`hydrator.hearing.Hearing.hear`. From several threads."""
+
+EVENTS_PATH: Final = "/v1/events"
+
+
 def app(
     view: Callable[[], View],
     registry: CollectorRegistry,
@@ -49,6 +58,7 @@ def app(
     max_age: timedelta,
     access: Access | None = None,
     exchange: Exchange | None = None,
+    events: Posted | None = None,
     buckets: Buckets | None = None,
     behind_proxy: bool = False,
 ) -> Starlette:
@@ -62,13 +72,16 @@ def app(
         access: decides who may ask what; everybody may ask everything without it,
             but for the names of private datasets, which nobody gets then.
         exchange: gives the names of private datasets.
+        events: takes in what the webhook is told; it is closed without it, and without *access*.
         buckets: how often one address, and one token, may ask.
         behind_proxy: clients' addresses stand in ``X-Forwarded-For``.
     """
-    answers = _Answers(view, registry, max_age, shared=access is None, exchange=exchange)
+    posted = events if access else None
+    answers = _Answers(view, registry, max_age, shared=access is None, exchange=exchange, events=posted)
     read = [Middleware(Doorkeeper, access=access, need=Role.READ, buckets=buckets)]
     submit = [Middleware(Doorkeeper, access=access, need=Role.SUBMIT, buckets=buckets)]
     ad = [Middleware(Doorkeeper, access=access, need=Role.SITE, buckets=buckets)]
+    tell = [Middleware(Doorkeeper, access=access, need=Role.EVENT, buckets=buckets)]
     routes = [
         Route("/", answers.page, middleware=read),
         Route("/v1/sites", answers.sites, middleware=read),
@@ -80,6 +93,7 @@ def app(
             answers.private,
             middleware=submit,
         ),
+        Route(EVENTS_PATH, answers.events, methods=["POST"], middleware=tell),
         Route("/metrics", answers.metrics, middleware=read),
         # open to all: orchestrators ask without credentials, and learn one word
         Route("/v1/openapi.json", answers.openapi),
@@ -89,7 +103,13 @@ def app(
     asgi = Starlette(
         routes=routes,
         middleware=[
-            Middleware(Gate, traffic=Traffic(registry, routes), buckets=buckets, behind_proxy=behind_proxy)
+            Middleware(
+                Gate,
+                traffic=Traffic(registry, routes),
+                buckets=buckets,
+                behind_proxy=behind_proxy,
+                takes={EVENTS_PATH: MAX_EVENT_BYTES} if posted else {},
+            )
         ],
         exception_handlers={HTTPException: refused, Exception: failed},
     )
@@ -117,8 +137,10 @@ class _Answers:
         *,
         shared: bool,
         exchange: Exchange | None,
+        events: Posted | None,
     ) -> None:
         self._view = view
+        self._events = events
         self._exchange = None if shared else exchange
         self._registry = registry
         self._cache_control = (
@@ -189,6 +211,18 @@ class _Answers:
         names = self._exchange(asked)
         rows = [{"did": did, "name": names[did]} for did in sorted(asked)]
         return json_reply(request, {"version": 1, "datasets": rows})
+
+    async def events(self, request: Request) -> Response:
+        """An event: what it speaks of is looked at soon. Nobody is told whether anybody wants that."""
+        if self._events is None:
+            raise Refusal(403, "no events", "no events are taken here: set events.webhook and a tokens_file")
+        drop = await run_in_threadpool(self._events, await request.body())
+        if drop is Drop.GARBLED:
+            raise Refusal(400, "no event", 'send one JSON object: {"event_type": "close", "payload": {…}}')
+        if drop is Drop.TOO_MANY:
+            wait = {"Retry-After": "1"}
+            raise Refusal(429, "too many events", "more events come than are read", headers=wait)
+        return json_reply(request, {"version": 1}, 202)
 
     def metrics(self, request: Request) -> Response:
         """The registry, in the form the scraper asks for."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -283,6 +283,15 @@ def _probe(settings: Settings) -> Probe | None:
         return local_paths(settings.storage, [did]).get(site, {}).get(did)
 
     return CommandProbe(probes, path_at)
+
+
+def called(veil: Veil | None) -> Callable[[Did], Collection[Did]]:
+    """What jobs may call a dataset: itself, or where it is private its opaque names alone."""
+
+    def names(did: Did) -> Collection[Did]:
+        return veil.names(did) if veil and veil.privacy.hides(did) else (did,)
+
+    return names
 
 
 def privacy(settings: Settings) -> Privacy:

@@ -28,7 +28,10 @@ def new(
     site: Annotated[str | None, typer.Option(help="For the ad of this site, and nothing else.")] = None,
     role: Annotated[
         str | None,
-        typer.Option(help="read: all that is published; submit: that, and names of private datasets."),
+        typer.Option(
+            help="read: all that is published; submit: that, and names of private datasets; "
+            "event: to tell of changes, and nothing else."
+        ),
     ] = None,
 ) -> None:
     """Print a new token, this once; the tokens file keeps its hash. The daemon needs no restart."""
@@ -37,9 +40,9 @@ def new(
     from ..wiring import system_clock
 
     if (site is None) == (role is None):
-        raise ConfigError(["give either --site NAME or --role read|submit"])
-    if role not in (None, Role.READ, Role.SUBMIT):
-        raise ConfigError([f"--role {role!r}: it is read or submit; for a site give --site NAME"])
+        raise ConfigError(["give either --site NAME or --role read|submit|event"])
+    if role not in (None, Role.READ, Role.SUBMIT, Role.EVENT):
+        raise ConfigError([f"--role {role!r}: it is read, submit or event; for a site give --site NAME"])
     if site is not None and (not site.strip() or not site.isprintable() or site != site.strip()):
         raise ConfigError([f"--site {site!r}: is no site's name"])
     kind = Role.SITE if site is not None else Role(str(role))

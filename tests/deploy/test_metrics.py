@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.routing import Route
 
+from hydrator.hearing import EventMetrics
 from hydrator.telemetry import Metrics
 from hydrator.traffic import Traffic
 from testbed.prometheus import promtool
@@ -26,6 +27,7 @@ def registry() -> CollectorRegistry:
     made = CollectorRegistry()
     metrics = Metrics(made, "0")
     Traffic(made, [Route("/", lambda request: None)])
+    EventMetrics(made).events.labels("webhook", "heeded")
     metrics.record(World().run(), 0.5)
     return made
 
@@ -83,7 +85,7 @@ def test_labels_name_no_dataset():
     labels = {label for family in registry().collect() for one in family.samples for label in one.labels}
     assert labels - {"le"} <= {
         *("version", "outcome", "catalogue", "site", "state", "origin", "cause", "publisher"),
-        *("action", "by", "verdict", "route", "status", "why"),
+        *("action", "by", "verdict", "route", "status", "why", "source", "told"),
         *("found", "at", "datasets", "credential"),
     }
     assert CAM in generate_latest(registry()).decode()

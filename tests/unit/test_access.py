@@ -34,7 +34,7 @@ def write(file, text):
 def made(tmp_path):
     """A tokens file with one token of each kind: the tokens by name, and the file."""
     kinds = {"cam": (Role.SITE, CAM), "ral": (Role.SITE, RAL), "read": (Role.READ, None)}
-    kinds["submit"] = (Role.SUBMIT, None)
+    kinds |= {"submit": (Role.SUBMIT, None), "event": (Role.EVENT, None)}
     tokens, text = {}, ""
     for name, (role, site) in kinds.items():
         tokens[name], grant = new_token(role, site, DAY)
@@ -57,13 +57,14 @@ def status(access, token, need, site=None):
 def test_each_role_opens_what_it_is_for_and_nothing_else(made):
     tokens, file = made
     access = Access.open(file)
-    asked = [(Role.SITE, CAM), (Role.SITE, RAL), (Role.READ, None), (Role.SUBMIT, None)]
+    asked = [(Role.SITE, CAM), (Role.SITE, RAL), (Role.READ, None), (Role.SUBMIT, None), (Role.EVENT, None)]
     opened = {name: [status(access, token, *each) for each in asked] for name, token in tokens.items()}
     assert opened == {
-        "cam": [200, 403, 403, 403],
-        "ral": [403, 200, 403, 403],
-        "read": [200, 200, 200, 403],
-        "submit": [200, 200, 200, 200],
+        "cam": [200, 403, 403, 403, 403],
+        "ral": [403, 200, 403, 403, 403],
+        "read": [200, 200, 200, 403, 403],
+        "submit": [200, 200, 200, 200, 403],
+        "event": [403, 403, 403, 403, 200],
     }
 
 
@@ -157,8 +158,8 @@ def test_a_line_that_cannot_be_read_opens_nothing_and_the_others_still_count(mad
     assert status(access, tokens["ral"], Role.SITE, RAL) == 401
     assert status(access, tokens["cam"], Role.SITE, CAM) == 200
     assert grants_in(broken)[1] == (
-        "line 3 is not HASH DATE ROLE with role read, submit or site:NAME",
-        "line 5 is not HASH DATE ROLE with role read, submit or site:NAME",
+        "line 3 is not HASH DATE ROLE with role read, submit, event or site:NAME",
+        "line 5 is not HASH DATE ROLE with role read, submit, event or site:NAME",
     )
 
 
@@ -307,9 +308,9 @@ def test_a_change_keeps_mode_comments_and_lines_of_others(command, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["new"], "give either --site NAME or --role read|submit"),
+        (["new"], "give either --site NAME or --role read|submit|event"),
         (["new", "--site", "A", "--role", "read"], "give either"),
-        (["new", "--role", "site"], "it is read or submit"),
+        (["new", "--role", "site"], "it is read, submit or event"),
         (["new", "--site", "A\nB"], "is no site's name"),
         (["revoke", "ab"], "is no token's key"),
         (["revoke", "0123456789ab"], "has no token 0123456789ab"),

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from hydrator import openapi
 from hydrator.access import Access, Role, new_token
+from hydrator.events import MAX_EVENT_BYTES, Drop, Front
 from hydrator.model import DatasetState, Fact, Site, SiteFacts, Snapshot
 from hydrator.rate import Buckets
 from hydrator.serve import View, app
@@ -33,6 +34,12 @@ VIEW = View(
     NOON,
 )
 TEXT = openapi.document()
+
+
+def posted(body: bytes) -> Drop | None:
+    """As the daemon hears an event."""
+    heard = Front().event(body, frozenset({L1}))
+    return heard if isinstance(heard, Drop) else None
 
 
 def routes() -> dict[str, set[str]]:
@@ -60,7 +67,7 @@ def test_the_text_is_openapi_3_1_and_served(served):
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory):
     file = tmp_path_factory.mktemp("openapi") / "tokens"
-    made = {role: new_token(role, None, "2026-11-21") for role in (Role.READ, Role.SUBMIT)}
+    made = {role: new_token(role, None, "2026-11-21") for role in (Role.READ, Role.SUBMIT, Role.EVENT)}
     file.write_text("".join(grant.line for _, grant in made.values()))
     file.chmod(0o600)
     return Access.open(file), {role: token for role, (token, _) in made.items()}
@@ -75,6 +82,7 @@ def server(tokens):
         max_age=timedelta(seconds=9),
         access=access,
         exchange=lambda dids: {did: did for did in dids},
+        events=posted,
     )
     with Server(asgi) as running:
         yield running
@@ -96,14 +104,36 @@ class Kept:
         self.registry = CollectorRegistry()
         access = Access.open(self.file)
         self.token = access.own
+        self.drop = None
         self.server = Server(
-            app(self.look, self.registry, max_age=timedelta(seconds=9), access=access, buckets=buckets)
+            app(
+                self.look,
+                self.registry,
+                max_age=timedelta(seconds=9),
+                access=access,
+                buckets=buckets,
+                events=self.hear,
+            )
         )
 
     def look(self) -> View:
         if self.view is None:
             raise RuntimeError("a bug")
         return self.view
+
+    def hear(self, body) -> Drop | None:
+        if self.view is None:
+            raise RuntimeError("a bug")
+        return self.drop or posted(body)
+
+    def tell(self, content=b'{"event_type": "close", "payload": {}}', token=None, more="") -> int:
+        """POST an event with the only token of the file."""
+        if token is None and self.file.exists():
+            token, grant = new_token(Role.EVENT, None, "2026-11-21")
+            self.file.write_text(grant.line)
+        headers = {"Authorization": f"Bearer {token}"}
+        url = f"{self.server.url}/v1/events{more}"
+        return httpx.post(url, content=content, headers=headers, trust_env=False, timeout=120).status_code
 
     def ask(self, path, token="own", **more) -> int:
         path = path.replace("{site}", CAM)
@@ -135,6 +165,8 @@ def test_every_status_that_a_route_can_answer_is_described(tmp_path, caplog, sta
     seen = {}
     with kept.server:
         for path, methods in TEXT["paths"].items():
+            if "get" not in methods:
+                continue
             got = {trouble: make(kept, path) for trouble, make in TROUBLES.items()}
             seen |= {(path, trouble): status for trouble, status in got.items()}
             assert {str(status) for status in got.values()} <= set(methods["get"]["responses"]), path
@@ -142,6 +174,32 @@ def test_every_status_that_a_route_can_answer_is_described(tmp_path, caplog, sta
     assert seen["/v1/datasets", "a plain question"] == expected.get(state, 200)
     if state == "well":
         assert set(seen.values()) == {200, 400, 401, 403, 404, 413, 414}
+
+
+@pytest.mark.parametrize("state", ["well", "a bug", "no tokens file", "asked too often", "too many events"])
+def test_every_status_that_the_webhook_can_answer_is_described(tmp_path, caplog, state):
+    kept = Kept(tmp_path, Buckets(0.001, 1, lambda: 0.0) if state == "asked too often" else None)
+    kept.drop = Drop.TOO_MANY if state == "too many events" else None
+    if state == "a bug":
+        kept.view = None
+    if state == "no tokens file":
+        kept.file.unlink()
+    with kept.server:
+        got = {
+            "an event": kept.tell(),
+            "nonsense": kept.tell(b"nonsense"),
+            "too large": kept.tell(b"x" * (MAX_EVENT_BYTES + 1)),
+            "in pieces": kept.tell(iter([b"x"])),
+            "a long URL": kept.tell(more=f"?{'x' * 9000}"),
+            "no such token": kept.tell(token="guessed"),
+            "another's token": kept.tell(token=kept.token),
+        }
+    assert {str(status) for status in got.values()} <= set(TEXT["paths"]["/v1/events"]["post"]["responses"])
+    expected = {"a bug": 500, "no tokens file": 503, "too many events": 429}
+    assert got["an event"] == expected.get(state, 202)
+    assert (got["nonsense"] == 429) == (state in {"asked too often", "too many events"})
+    if state == "well":
+        assert list(got.values()) == [202, 400, 413, 413, 414, 401, 403]
 
 
 def with_tokens() -> dict:
@@ -167,6 +225,6 @@ def session():
 @schema.parametrize()
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_every_answer_is_as_described_and_none_is_a_500(case, server, tokens, session):
-    role = Role.SUBMIT if case.operation.path == "/v1/private" else Role.READ
+    role = {"/v1/private": Role.SUBMIT, "/v1/events": Role.EVENT}.get(case.operation.path, Role.READ)
     headers = {"Authorization": f"Bearer {tokens[1][role]}"}
     case.call_and_validate(base_url=server.url, headers=headers, session=session)

@@ -1,5 +1,6 @@
 """Nothing that comes over HTTP changes what is published, whoever asks and however."""
 
+import json
 from datetime import timedelta
 
 import httpx
@@ -9,19 +10,26 @@ from starlette.routing import Route
 
 from adapters.web import Board
 from hydrator.access import Access, Role, new_token
+from hydrator.events import Drop, Due, Front
 from hydrator.model import Snapshot
 from hydrator.serve import View, app
 from hydrator.server import Server
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "QUERY", "get"]
-BODIES = [b"", b'{"site": "CAM", "ads": []}', ad(L2, generation=99).text.encode()]
+EVENT = json.dumps({"event_type": "close", "payload": {"scope": "lofar", "name": "L1", "state": "LOST"}})
+BODIES = [b"", b'{"site": "CAM", "ads": []}', ad(L2, generation=99).text.encode(), EVENT.encode()]
 
 
 @pytest.mark.parametrize("who", ["nobody", *Role])
 @pytest.mark.parametrize("guarded", [False, True])
 def test_no_method_on_any_route_changes_the_board_whoever_asks(tmp_path, guarded, who):
-    board = Board()
+    board, front = Board(), Front()
+
+    def hear(body: bytes) -> Drop | None:
+        heard = front.event(body, {L1})
+        return heard if isinstance(heard, Drop) else None
+
     board.put([ad(L1), ad(L1, site=RAL)], NOON)
     before = (dict(board.ads()), dict(board.heard()))
     token, grant = new_token(Role.READ if who == "nobody" else who, CAM if who is Role.SITE else None, "x")
@@ -34,6 +42,7 @@ def test_no_method_on_any_route_changes_the_board_whoever_asks(tmp_path, guarded
         max_age=timedelta(seconds=9),
         access=Access.open(tmp_path / "tokens") if guarded else None,
         exchange=lambda dids: {did: did for did in dids},
+        events=hear,
     )
     paths = [route.path.replace("{site:path}", CAM) for route in asgi.routes if isinstance(route, Route)]
     headers = {} if who == "nobody" else {"Authorization": f"Bearer {token}"}
@@ -42,11 +51,13 @@ def test_no_method_on_any_route_changes_the_board_whoever_asks(tmp_path, guarded
         Server(asgi) as server,
         httpx.Client(base_url=server.url, trust_env=False, timeout=120, headers=headers) as client,
     ):
-        for path in [*paths, "/v1/sites/NEW/ad", "/v1/events", "/nonsense"]:
+        for path in [*paths, "/v1/sites/NEW/ad", "/nonsense"]:
             for method in METHODS:
                 for body in BODIES:
                     answered.add(client.request(method, server.url + path, content=body).status_code)
     assert (dict(board.ads()), dict(board.heard())) == before
     assert (tmp_path / "tokens").read_bytes() == file
-    assert answered & {200, 401}
+    assert answered & {200, 401, 403}
+    # all that anybody moves is what a poll looks at, and only with a token for just that
+    assert front.take() == Due(frozenset({L1}) if guarded and who is Role.EVENT else frozenset())
     assert not any(status >= 500 for status in answered)

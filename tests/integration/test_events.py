@@ -1,0 +1,148 @@
+"""`hydrator run` with events: a poll before its time, and nothing that an event says is believed."""
+
+import json
+import re
+
+import httpx
+import pytest
+
+from testbed.installation import wait_for
+from tests.integration.test_daemon import Running
+
+HOURLY = 3600
+"""Seconds between polls that no event asked for: none of them comes while a test lasts."""
+HOOK = 'tokens_file = "tokens"\n[events]\nwebhook = true\nspacing_seconds = 0.1\n'
+
+
+class Told(Running):
+    """A daemon with a webhook."""
+
+    def begin(self, extra: str = HOOK) -> None:
+        (self.folder / "tokens").touch(0o600)
+        self.configure(extra, poll=HOURLY)
+        self.sender = self.token("event")
+        self.reader = self.token("read")
+        self.start()
+        wait_for(lambda: "lofar:L1" in self.ad(), 20, "the first dataset")
+
+    def token(self, role: str) -> str:
+        return self.command("token", "new", "--role", role).stdout.strip()
+
+    def get(self, path: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {getattr(self, 'reader', '')}"}
+        url = f"http://127.0.0.1:{self.port}{path}"
+        return httpx.get(url, headers=headers, trust_env=False, timeout=120)
+
+    def tell(self, name: str = "L1", kind: str = "rule_ok", token: str | None = None, **payload: str) -> int:
+        event = {"event_type": kind, "payload": {"scope": "lofar", "name": name, **payload}}
+        headers = {"Authorization": f"Bearer {token or self.sender}"}
+        url = f"http://127.0.0.1:{self.port}/v1/events"
+        return httpx.post(url, json=event, headers=headers, trust_env=False, timeout=120).status_code
+
+    def answers(self, status: int, name: str = "L2") -> bool:
+        """Is an event about *name* answered so? While a reload opens the server anew none is."""
+        try:
+            return self.tell(name) == status
+        except httpx.TransportError:
+            return False
+
+    def metric(self, series: str) -> float:
+        found = re.search(rf"^{re.escape(series)} (\S+)$", self.get("/metrics").text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def polls(self) -> float:
+        return self.metric('hydrator_cycles_total{outcome="whole"}')
+
+    def early(self) -> float:
+        return self.metric("hydrator_early_polls_total")
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    running = Told(tmp_path)
+    yield running
+    if running.process and running.process.poll() is None:
+        running.process.kill()
+        running.process.wait()
+
+
+def test_an_event_brings_a_poll_before_its_time_and_one_of_another_dataset_none(daemon):
+    daemon.begin()
+    daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
+    assert daemon.tell("L2") == 202
+    dropped = 'hydrator_events_total{outcome="unwanted",source="webhook"}'
+    assert (daemon.metric(dropped), daemon.early(), "lofar:L1" in daemon.ad("RAL")) == (1, 0, False)
+    assert daemon.tell("L1") == 202
+    wait_for(lambda: "lofar:L1" in daemon.ad("RAL"), 60, "what the event told of")
+    assert daemon.early() == 1
+    assert daemon.end() == 0
+
+
+def test_no_event_changes_what_is_published_whoever_sends_it_and_whatever_it_says(daemon):
+    daemon.begin()
+
+    def shown() -> tuple:
+        """All but when it was read."""
+        lines = (daemon.ad() + daemon.ad("RAL")).splitlines()
+        return [line for line in lines if not line.startswith("DataLocalityAsOf")], daemon.generation()
+
+    before = shown()
+    for token, status in ((daemon.reader, 403), ("hydrator_guessed", 401)):
+        assert daemon.tell("L1", token=token) == status
+    assert daemon.early() == 0
+    polls = daemon.polls()
+    for kind in ("erase", "lost", "deletion-done", "transfer-done"):
+        assert (
+            daemon.tell("L1", kind, rse="RAL", state="AVAILABLE", dataset="L1", datasetScope="lofar") == 202
+        )
+    wait_for(lambda: daemon.polls() > polls, 60, "a poll that the events asked for")
+    assert shown() == before
+
+
+def test_a_storm_of_events_brings_no_poll_sooner_than_the_spacing_allows(daemon):
+    daemon.begin(HOOK.replace("= 0.1", "= 3600"))
+    daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
+    for _ in range(50):
+        assert daemon.tell() == 202
+    assert daemon.metric('hydrator_events_total{outcome="heeded",source="webhook"}') == 50
+    assert (daemon.early(), daemon.polls()) == (0, 1)  # the first poll was less than an hour ago
+
+
+def test_a_reload_opens_and_closes_the_webhook_and_events_are_heard_after_it(daemon):
+    daemon.begin('tokens_file = "tokens"\n')
+    assert daemon.tell() == 413  # no body is read where no events are taken
+    daemon.configure(HOOK, poll=HOURLY)
+    daemon.process.send_signal(1)
+    wait_for(lambda: daemon.answers(202), 60, "the webhook")
+    daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
+
+    def told() -> bool:
+        daemon.tell()
+        return "lofar:L1" in daemon.ad("RAL")
+
+    wait_for(told, 60, "what the event told of")
+    daemon.configure('tokens_file = "tokens"\n', poll=HOURLY)
+    daemon.process.send_signal(1)
+    wait_for(lambda: daemon.answers(413), 60, "no webhook")
+
+
+def test_a_webhook_without_tokens_is_refused_in_one_sentence(daemon):
+    daemon.configure("[events]\nwebhook = true\n")
+    refused = daemon.command("run")
+    assert refused.returncode == 2
+    assert "events.webhook: needs publish.http with a tokens_file" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_change_of_which_no_event_told_is_noticed_by_polls(daemon):
+    daemon.begin(f"{HOOK}late_seconds = 0.1\n")
+    daemon.configure(f"{HOOK}late_seconds = 0.1\n", poll=0.2)
+    daemon.process.send_signal(1)
+    wait_for(lambda: daemon.polls() > 3, 60, "polls")
+    daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
+    gap = 'hydrator_event_gaps_total{why="untold"}'
+    wait_for(lambda: daemon.metric(gap) == 1, 60, "the gap")
+    lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]
+    assert [line["why"] for line in lines if line["event"] == "events missed"] == [
+        "no event told that 1 datasets changed, lofar:L1 first"
+    ]
