@@ -81,6 +81,7 @@ class Pool(Protocol):
         self, daemon: Daemon, names: Iterable[str], name: str | None = None
     ) -> dict[str, str | None]: ...
     def ping(self, daemon: Daemon, level: str, name: str | None = None) -> Allowed: ...
+    def collectors(self) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Examined:
     audit: Audit = field(default_factory=Audit)
     warn_below: float = 1.0
     sites_file: Path | None = None
+    merges: bool = False
 
 
 def examine(what: Examined) -> list[Finding]:
@@ -119,7 +121,9 @@ def examine(what: Examined) -> list[Finding]:
         if denied:  # whom else to ask, only the collector can say
             return findings + denied
         if what.advertises:
-            findings += _careful("collector", lambda: _authorization(pool))
+            findings += _careful("collector", lambda: _authorization(pool, merges=what.merges))
+        if what.merges:
+            findings += _merges(pool)
         if what.queues:
             queues = what.queues
             findings += _careful("schedds", lambda: _schedds(pool, queues))
@@ -216,18 +220,50 @@ def _who(answer: Allowed) -> str:
     return f"{answer.identity or 'nobody'} by {answer.method or 'no method'}"
 
 
-def _authorization(pool: Pool) -> Iterator[Finding]:
+def _merges(pool: Pool) -> list[Finding]:
+    """Whether every collector takes slot merges from us, and what else that lets us do."""
+    return [
+        finding
+        for collector in pool.collectors()
+        for finding in _careful(f"collector {collector}", lambda at=collector: _merge_at(pool, at))  # type: ignore[misc]
+    ]
+
+
+def _merge_at(pool: Pool, collector: str) -> Iterator[Finding]:
+    answer = pool.ping("collector", "NEGOTIATOR", collector)
+    who = _who(answer)
+    if answer.allowed:
+        yield Finding(
+            Level.ADVICE,
+            f"collector {collector}",
+            f"takes slot merges (NEGOTIATOR) from {who}, and so would also let it "
+            f"{_TOO_MUCH['NEGOTIATOR']}: that cannot be had apart",
+            "keep its token as you keep the negotiator's; with a hook everywhere, publish.merge can be off:"
+            " docs/slot-merge.md",
+        )
+    else:
+        yield Finding(
+            Level.FAIL,
+            f"collector {collector}",
+            f"refuses slot merges (NEGOTIATOR) from {who}: slots without a hook stay without attributes",
+            "add our identity to COLLECTOR.ALLOW_NEGOTIATOR there, never pool-wide, and -authz NEGOTIATOR to"
+            " the token, or switch publish.merge off: docs/slot-merge.md",
+        )
+
+
+def _authorization(pool: Pool, *, merges: bool = False) -> Iterator[Finding]:
     answer = pool.ping("collector", "DAEMON")
     who = _who(answer)
     if answer.allowed:
         yield Finding(Level.OK, "collector", f"takes site ads (DAEMON) from {who}")
         for level, what in _TOO_MUCH.items():  # DAEMON brings some along where nothing is said
-            if pool.ping("collector", level).allowed:
+            if not (merges and level == "NEGOTIATOR") and pool.ping("collector", level).allowed:
                 yield Finding(
                     Level.WARN,
                     "collector",
                     f"would also let {who} {what} ({level}), which we never do",
-                    "limit the token: condor_token_create -identity … -authz READ -authz DAEMON",
+                    "limit the token: condor_token_create -identity … -authz READ -authz DAEMON"
+                    + (" -authz NEGOTIATOR" if merges else ""),
                 )
     else:
         yield Finding(
@@ -308,7 +344,7 @@ def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
         yield Finding(Level.WARN, "slots", "the collector knows none")
         return
     by_site: Counter[str] = Counter()
-    homeless, unhydrated, without_clause = [], [], []
+    homeless, unhydrated = [], []
     for slot in slots:
         site = site_of(slot, what.slot_attributes)
         by_site[site or ""] += 1
@@ -316,8 +352,6 @@ def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
             homeless.append(str(slot["Name"]))
         elif site in sites and slot.get("DataLocalityAsOf") is None:
             unhydrated.append(str(slot["Name"]))
-        if slot.get("DataLocalityVia") == "hook" and START_CLAUSE not in str(slot.get("Start")):
-            without_clause.append(str(slot["Name"]))
     strangers = {site for site in by_site if site and site not in sites}
     yield Finding(Level.OK, "slots", f"{len(slots)} slots at {len(by_site.keys() - {''})} sites")
     if homeless:
@@ -339,7 +373,25 @@ def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
             Level.WARN,
             "slots",
             f"{len(unhydrated)} at known sites carry no DataLocality attributes: {_some(unhydrated)}",
-            "install the hook there: docs/install-on-a-glidein.md",
+            "install the hook there: docs/install-on-a-glidein.md"
+            + ("; or see why they are not merged: docs/slot-merge.md" if what.merges else ""),
+        )
+    yield from _start(slots)
+
+
+def _start(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """START has our clause where there is a hook, and only there: other startds know nothing of data."""
+    has_clause = {str(slot["Name"]): START_CLAUSE in str(slot.get("Start")) for slot in slots}
+    via = {str(slot["Name"]): slot.get("DataLocalityVia") for slot in slots}
+    refusing = [name for name, clause in has_clause.items() if clause and via[name] == "merge"]
+    without_clause = [name for name, clause in has_clause.items() if not clause and via[name] == "hook"]
+    if refusing:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(refusing)} slots have a START with {START_CLAUSE} and no hook: their startds know nothing"
+            f" of data and refuse every job that needs some: {_some(refusing)}",
+            "take the clause out of START there, or install the hook: docs/slot-merge.md",
         )
     if without_clause:
         yield Finding(

@@ -500,6 +500,18 @@ class SitesOutlet(_Section):
     )
 
 
+class MergeOutlet(_Section):
+    """The attributes on slots without a hook, again and again: docs/slot-merge.md."""
+
+    enabled: bool = False
+    interval_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
+        60, description="how often the slots are looked at; a startd's update wipes what was merged"
+    )
+    slots_per_second: Annotated[float, Field(ge=1, le=100_000)] = Field(
+        500, description="at most, into one collector"
+    )
+
+
 class PublishSettings(_Section):
     """Where site ads go."""
 
@@ -507,6 +519,7 @@ class PublishSettings(_Section):
     file: FileOutlet = FileOutlet()
     http: HttpOutlet = HttpOutlet()
     sites: SitesOutlet = SitesOutlet()
+    merge: MergeOutlet = MergeOutlet()
 
 
 class BudgetSettings(_Section):

@@ -23,7 +23,7 @@ from .auditing import Asked, Auditing
 from .config import HttpOutlet, Settings, load
 from .counting import count
 from .credentials import Credential, credential_rows
-from .cycle import Cycle, Report
+from .cycle import Cycle, Report, Rules
 from .errors import ConfigError, HydratorError, PoolError, StateError
 from .events import Drop
 from .hearing import EventMetrics, Hearing
@@ -34,7 +34,7 @@ from .misses import MISSES_ATTRIBUTE, misses
 from .model import Did, Unseen
 from .orders import Orders
 from .page import MOST_CHANGES
-from .ports import Door, History, Misses
+from .ports import Door, History, Merged, Merger, Misses
 from .server import Server
 from .snapshot import sizes_of
 from .store import Store
@@ -92,6 +92,7 @@ class Daemon:
         self._changes: tuple[Entry, ...] = ()
         self._unasked: dict[str, str] = {}
         self._unaudited: set[tuple[str, By]] = set()
+        self._unmerged: set[str] = set()
         self._ending = threading.Event()
         self._event_metrics = EventMetrics(self._registry)
         self._hearing: Hearing | None = None
@@ -99,7 +100,7 @@ class Daemon:
         self._woken = False
         self._rested = 0.0
         self._asking = {
-            name: threading.Lock() for name in ("files", "probe", "misses", "jobs", "credentials")
+            name: threading.Lock() for name in ("files", "probe", "misses", "jobs", "credentials", "merge")
         }
         self._credentials: list[Credential] = []
         self._credentials_kept: list[Credential] | None = None
@@ -259,6 +260,10 @@ class Daemon:
             executor="credentials",
             next_run_time=now + timedelta(seconds=min(daemon.poll_seconds, 5)),
         )
+        if self._parts and self._parts.merger:
+            every = self._settings.publish.merge.interval_seconds
+            given = (self._parts.merger, self._parts.rules)
+            scheduler.add_job(self._merge, "interval", given, seconds=every, id="merge", executor="merge")
         with self._waking:
             self._scheduler, self._cycle, self._woken = scheduler, cycle, False
         scheduler.start()
@@ -378,6 +383,29 @@ class Daemon:
         if counted.cut:
             _log.warning("ended jobs counted in part: more ended than one answer may have", at=counted.cut)
         self._metrics.ended(counted)
+
+    def _merge(self, merger: Merger, rules: Rules) -> None:
+        """Have slots without a hook say what their sites' ads say; a failure never ends the daemon."""
+        ads = {site: ad for site, ad in self._state.ads.items() if not rules.retires(site)}
+        try:
+            with self._asking["merge"]:
+                done = merger.turn(ads, rules.retires)
+        except Exception:  # noqa: BLE001 - a bug must not end the daemon
+            _log.exception("merge failed: this is a bug, please report it")
+            self._metrics.failed()
+            return
+        self._metrics.merged(done)
+        for collector, merged in done.items():
+            self._tell_unmerged(collector, merged)
+
+    def _tell_unmerged(self, collector: str, merged: Merged) -> None:
+        """Log why slots stay without their attributes, once until some show them again."""
+        if merged.error and collector not in self._unmerged:
+            _log.error("slots not merged", collector=collector, why=merged.error)
+            self._unmerged.add(collector)
+        elif collector in self._unmerged and merged.confirmed and not merged.error:
+            _log.info("slots are merged again", collector=collector)
+            self._unmerged.discard(collector)
 
     def _audit(self, question: Callable[[], Asked | None], times: int) -> None:
         """Ask *question* so often; nothing that goes wrong in it is a verdict, or ends the daemon."""

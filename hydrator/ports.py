@@ -105,7 +105,7 @@ class Publisher(Protocol):
 
     @property
     def name(self) -> str:
-        """``collector``, ``file``, ``http`` or ``sites``."""
+        """``collector``, ``file``, ``http``, ``sites`` or ``merge``."""
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """What others see there now, by site.
@@ -129,6 +129,38 @@ class Publisher(Protocol):
         Raises:
             PublishError: some or all could not be withdrawn.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What one turn of a ``Merger`` came to at one collector.
+
+    ``slots`` are those it is there for: without a hook, at sites that we speak for. ``merged`` and
+    ``withdrawn`` were sent, which nobody acknowledges; of those of the last turn so many showed,
+    ``confirmed``. ``covered`` and ``missed`` are slot-seconds since its
+    last turn, with the site's attributes and without. ``error`` says why the turn ended early.
+    """
+
+    slots: int = 0
+    merged: int = 0
+    withdrawn: int = 0
+    confirmed: int = 0
+    covered: float = 0.0
+    missed: float = 0.0
+    error: str | None = None
+
+
+class Merger(Protocol):
+    """Brings site ads into slots that have no hook; what it did does not last."""
+
+    def turn(self, ads: Mapping[Site, SiteAd], retires: Callable[[Site], bool]) -> Mapping[str, Merged]:
+        """Look once at every collector, and make slots say what differs; by collector what came of it.
+
+        What was merged for sites that the operator *retires* is taken back. Empty after ``close``.
+        """
+
+    def close(self) -> None:
+        """Let go of connections, also under a turn, which then ends."""
 
 
 class Queues(Protocol):

@@ -20,6 +20,7 @@ from .cycle import Report
 from .misses import Miss
 from .model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, unix
 from .outcomes import Found
+from .ports import Merged
 from .redact import Redactor
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -262,6 +263,24 @@ class Metrics:
             self._jobs_local.labels(found.value)
         for at in ("site", "elsewhere"):
             self._jobs_bytes.labels(at)
+        self._merge_slots = Gauge(
+            "hydrator_merge_slots",
+            "Slots without a hook at sites that we speak for.",
+            ["collector"],
+            registry=registry,
+        )
+        self._merge_time = Counter(
+            "hydrator_merge_slot_seconds",
+            "Time of these slots, by whether they carried their site's attributes (yes, no).",
+            ["collector", "covered"],
+            registry=registry,
+        )
+        self._merge_sent = Counter(
+            "hydrator_merged_slots", "Merges sent into slots' ads.", ["collector"], registry=registry
+        )
+        self._merge_errors = Counter(
+            "hydrator_merge_errors", "Turns of the slot merge that failed.", ["collector"], registry=registry
+        )
         for outcome in ("whole", "partial", "failed"):
             self._cycles.labels(outcome)
 
@@ -271,6 +290,17 @@ class Metrics:
 
     def child_restarts(self, restarts: int) -> None:
         self._restarts.set(restarts)
+
+    def merged(self, done: Mapping[str, Merged]) -> None:
+        """One turn of the slot merge, by collector; from any thread."""
+        for collector, merged in done.items():
+            self._merge_sent.labels(collector).inc(merged.merged + merged.withdrawn)
+            self._merge_time.labels(collector, "yes").inc(merged.covered)
+            self._merge_time.labels(collector, "no").inc(merged.missed)
+            if merged.error:
+                self._merge_errors.labels(collector).inc()
+            else:
+                self._merge_slots.labels(collector).set(merged.slots)
 
     def record(self, report: Report, seconds: float) -> None:
         """Count one cycle that took *seconds*."""

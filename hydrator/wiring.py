@@ -21,6 +21,7 @@ from adapters.probe import CommandProbe, ProbeSettings
 from adapters.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from adapters.site_capabilities import SiteCapabilities
 from adapters.sitesfile import SitesFilePublisher
+from adapters.slotmerge import SlotMerger
 from adapters.web import Board, WebPublisher
 
 from . import plugins
@@ -48,7 +49,7 @@ from .paths import local_paths
 from .places import PlacedAuditor, PlacedCatalogue, Places
 from .plan import Policy
 from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
-from .ports import Auditor, Catalogue, Clock, Door, History, Login, Misses, Probe, Queues
+from .ports import Auditor, Catalogue, Clock, Door, History, Login, Merger, Misses, Probe, Queues
 from .private import Privacy, Veil
 from .redact import Redactor
 from .register import FILE_NAME, Register, read_key
@@ -88,6 +89,7 @@ class Parts:
     misses: Misses | None = None
     history: History | None = None
     logins: Mapping[str, Callable[[], Login | None]] = field(default_factory=dict)
+    merger: Merger | None = None
 
     def cycle(self, state: State, store: Store | None, clock: Clock, orders: Orders | None = None) -> Cycle:
         if not self.catalogues:  # such a configuration is for hosts that only submit
@@ -113,6 +115,8 @@ class Parts:
             self.misses.close()
         if self.history:
             self.history.close()
+        if self.merger:
+            self.merger.close()
         if self.client:
             self.client.close()
 
@@ -166,9 +170,10 @@ def assemble(
     Raises:
         ConfigError: with every problem of files that the configuration names.
     """
-    needs_pool = settings.demand.ask_schedds or settings.publish.collector.enabled
+    publish = settings.publish
+    needs_pool = settings.demand.ask_schedds or publish.collector.enabled or publish.merge.enabled
     client = condor_client(settings) if needs_pool else None
-    board = (board or Board()) if door and settings.publish.http.enabled else None
+    board = (board or Board()) if door and publish.http.enabled else None
     catalogues, logins = _catalogues(settings, clock)
     queues: Queues | None = None
     if client and settings.demand.ask_schedds:
@@ -192,6 +197,19 @@ def assemble(
         else None,
         logins=logins,
         history=_history(settings, patient, clock) if patient and settings.report.count_seconds else None,
+        merger=slot_merger(settings, clock) if settings.publish.merge.enabled else None,
+    )
+
+
+def slot_merger(settings: Settings, clock: Clock) -> SlotMerger:
+    """The merges, in a child process of their own: a collector that hangs holds up no cycle."""
+    merge = settings.publish.merge
+    return SlotMerger(
+        condor_client(settings),
+        settings.sites.slot_attributes,
+        pace=merge.slots_per_second,
+        interval=timedelta(seconds=merge.interval_seconds),
+        clock=clock,
     )
 
 
@@ -362,6 +380,7 @@ def examined(settings: Settings, parts: Parts) -> Examined:
         ad_folder=settings.publish.file.directory if settings.publish.file.enabled else None,
         sites_file=settings.publish.sites.path if settings.publish.sites.enabled else None,
         advertises=settings.publish.collector.enabled,
+        merges=settings.publish.merge.enabled,
         secrets=[
             *examine_secrets(settings, lambda given: register_of(given, owned=False)),
             *examine_credentials(credentials(settings, parts), system_clock()),

@@ -38,7 +38,7 @@ from .cached import cache_folder
 from .debian import PoolUnavailable
 from .patience import PATIENCE
 
-__all__ = ["DOMAIN", "Pool", "PoolUnavailable", "SiteSpec", "ToolFailed"]
+__all__ = ["DOMAIN", "Pool", "PoolUnavailable", "SiteSpec", "ToolFailed", "free_port"]
 
 DOMAIN = "pool.test"
 """UID_DOMAIN and TRUST_DOMAIN: whoever submits as ``alice@pool.test`` runs as alice."""
@@ -144,7 +144,7 @@ class Pool:
         """
         spec = _place(release, say)
         home, alive = _run_folder()
-        port = _free_port()
+        port = free_port()
         pool = cls(
             version=spec.version,
             collector=f"127.0.0.1:{port}",
@@ -667,7 +667,7 @@ def _sweep(base: Path) -> None:
             shutil.rmtree(file.parent, ignore_errors=True)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A loopback port free for TCP and UDP, outside the range from which the kernel hands out others:
     a collector that was stopped must get it back.
     """

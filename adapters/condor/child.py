@@ -47,6 +47,17 @@ EDITS_AT_ONCE = 1000
 REMOVED, COMPLETED = 3, 4  # JobStatus
 SITE_WIDE = ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf")
 """Long attributes, the same on all slots of a site that have one generation."""
+OF_A_MERGE = (
+    "DataLocalitySite",
+    *SITE_WIDE,
+    "DataLocalityTruncated",
+    "DataLocalityTrust",
+    "DataLocalityAsOf",
+    "DataLocalityGeneration",
+    "DataLocalityVersion",
+    "DataLocalityVia",
+)
+"""What a merge puts into a slot's ad, and what takes it back sets to undefined."""
 OF_A_SLOT = (
     "Name",
     "State",
@@ -146,6 +157,64 @@ class Pool:
 
     def slots(self, attributes: Sequence[str], constraint: str) -> list[Ad]:
         return self._query("Slot", attributes, constraint)
+
+    def collectors(self) -> list[str]:
+        """The addresses of all collectors."""
+        return sorted(self._collectors())
+
+    def slots_at(self, collector: str, attributes: Sequence[str], constraint: str) -> list[Ad]:
+        """Slots as this one collector has them."""
+        self._expression(constraint, "the constraint")
+        return [self._plain(ad, attributes) for ad in self._ask("Slot", attributes, constraint, collector)]
+
+    def merge(
+        self,
+        collector: str,
+        texts: Mapping[str, str | None],
+        slots: Sequence[tuple[str, str, str, int]],
+        since: int,
+    ) -> list[str]:
+        """Merge into slots' ads at *collector*, over one connection; answers the names of those sent.
+
+        A slot whose startd was heard since the caller looked is left alone: its ad may be another one's by
+        now, and a merge overwrites the address in it.
+
+        Args:
+            collector: the address of one collector.
+            texts: by site its ad's lines; None takes everything of ours back.
+            slots: name, address, site and LastHeardFrom, as the caller saw them.
+            since: the latest LastHeardFrom that the caller saw of any slot.
+        """
+        looked = self._ask(
+            "Slot", ["Name", "MyAddress", "LastHeardFrom"], f"LastHeardFrom >= {since}", collector
+        )
+        heard = {(ad.get("Name"), ad.get("MyAddress")): ad.get("LastHeardFrom") for ad in looked}
+        renewed = {name for name, _ in heard}
+        contents = {site: self._merged(site, text) for site, text in texts.items()}
+        ads = []
+        for name, address, site, when in slots:
+            if name in renewed and heard.get((name, address)) != when:
+                continue
+            ad = self._classad.ClassAd()
+            for attribute, value in contents[site].items():
+                ad[attribute] = value
+            ad["Name"] = name
+            ad["MyAddress"] = address
+            ads.append(ad)
+        if ads:
+            self._merge_into(collector, ads)
+        return [ad["Name"] for ad in ads]
+
+    def _merge_into(self, collector: str, ads: list[Any]) -> None:
+        """Send merges; a collector that began to deny us hangs up without a reason, and is asked for one."""
+        try:
+            self._send_to(collector, ads, "MERGE_STARTD_AD")
+        except Failed as failure:
+            answer = self.ping("collector", "NEGOTIATOR", collector) if failure.kind == "pool" else None
+            if answer is None or answer["allowed"]:
+                raise
+            reason = f"it knows us as {answer['identity']} (by {answer['method']}) and denies that identity"
+            raise Failed("denied", reason, failure.daemon) from failure
 
     # the schedds
 
@@ -405,18 +474,21 @@ class Pool:
 
     # helpers
 
-    def _ask(self, ad_type: str, attributes: Sequence[str], constraint: str) -> list[Any]:
-        """Ads from the first collector that answers."""
+    def _ask(
+        self, ad_type: str, attributes: Sequence[str], constraint: str, collector: str | None = None
+    ) -> list[Any]:
+        """Ads from the first collector that answers, or from *collector*."""
         kind = getattr(self._htcondor.AdType, ad_type)
         failures = []
-        for address in self._collectors() or [""]:
+        asked = [collector] if collector else self._collectors() or [""]
+        for address in asked:
             try:
                 return list(
                     self._htcondor.Collector(address or None).query(kind, constraint, list(attributes))
                 )
             except self._htcondor.HTCondorException as exc:
                 failures.append((explain(read_log()) or ("pool", str(exc)), exc))
-        where = f"collector {', '.join(self._collectors())}".strip()
+        where = f"collector {', '.join(asked)}".strip()
         failure, cause = failures[-1]
         raise Failed(*failure, where) from cause
 
@@ -437,12 +509,18 @@ class Pool:
         failures = []
         for address in collectors:
             try:
-                self._htcondor.Collector(address).advertise(ads, command)
-            except self._htcondor.HTCondorException as exc:
-                kind, reason = explain(read_log()) or ("pool", str(exc))
-                failures.append(Failed(kind, reason, f"collector {address}"))
+                self._send_to(address, ads, command)
+            except Failed as failure:
+                failures.append(failure)
         if failures:
             raise failures[0]
+
+    def _send_to(self, address: str, ads: list[Any], command: str) -> None:
+        try:
+            self._htcondor.Collector(address).advertise(ads, command)
+        except self._htcondor.HTCondorException as exc:
+            kind, reason = explain(read_log()) or ("pool", str(exc))
+            raise Failed(kind, reason, f"collector {address}") from exc
 
     def _settle(self, done: Callable[[list[Ad]], bool]) -> list[Ad]:
         """Ask until *done* or for SETTLE_SECONDS: an update is acknowledged by nobody."""
@@ -465,6 +543,17 @@ class Pool:
         ad["ClassAdLifetime"] = lifetime
         return ad
 
+    def _merged(self, site: str, text: str | None) -> dict[str, Any]:
+        """What a merge says of *site*; what is long in parentheses, so that a collector keeps it once."""
+        if text is None:
+            return dict.fromkeys(OF_A_MERGE, self._classad.Value.Undefined)
+        found: dict[str, Any] = {"DataLocalityVia": "merge"}
+        for line in text.splitlines():
+            attribute, _, literal = line.partition(" = ")
+            shared = f"({literal})" if attribute in SITE_WIDE else literal
+            found[attribute] = self._expression(shared, f"{attribute} of site {site}")
+        return found
+
     def _farewell(self, name: str) -> Any:
         """A query ad for INVALIDATE_ADS_GENERIC: TargetType is the type of the ads to go, not "Generic"."""
         ad = self._classad.ClassAd()
@@ -479,6 +568,8 @@ class Pool:
         return [self._plain(ad, attributes) for ad in self._ask(ad_type, attributes, constraint)]
 
     def _locate(self, daemon: str, name: str | None) -> Any:
+        if daemon == "collector" and name is not None:
+            return self._collector_at(name)
         kinds = {"startd": "StartDaemon", "slot": "Slot", "schedd": "Schedd", "negotiator": "Negotiator"}
         kind = kinds.get(daemon, daemon.capitalize())
         constraint = "true" if name is None else f"Name =?= {self._classad.quote(name)}"
@@ -489,6 +580,16 @@ class Pool:
                 "pool", "the collector knows none" if name is None else "the collector does not know it"
             )
         return min(found, key=lambda ad: str(ad.get("Name", "")))
+
+    def _collector_at(self, address: str) -> Any:
+        """The ad of the collector at *address*, as it says itself; a parent may know its children too."""
+        attributes = ["Name", "MyAddress", "MyType", "CondorVersion", "AddressV1"]
+        found = [ad for ad in self._ask("Collector", attributes, "true", address) if "MyAddress" in ad]
+        port = address.rpartition(":")[2]
+        own = [ad for ad in found if re.search(rf":{re.escape(port)}\b", str(ad["MyAddress"]))]
+        if not found:
+            raise Failed("pool", "it has no ad of itself", f"collector {address}")
+        return (own or found)[0]
 
     def _schedd(self, name: str) -> Any:
         return self._htcondor.Schedd(self._locate("schedd", name))

@@ -328,6 +328,46 @@ class CondorClient:
         )
         return dict(sorted(Counter(sites).items()))
 
+    def collectors(self) -> list[str]:
+        """The addresses of all collectors, ordered; asks none of them."""
+        return self._list("collectors", self.where, "")
+
+    def slots_at(self, collector: str, attributes: Sequence[str], constraint: str = "true") -> list[Ad]:
+        """As :meth:`slots`, of one collector."""
+        who = f"collector {collector}"
+        return self._list(
+            "slots_at", who, READ, collector=collector, attributes=list(attributes), constraint=constraint
+        )
+
+    def merge(
+        self,
+        collector: str,
+        texts: Mapping[str, str | None],
+        slots: Sequence[tuple[str, str, str, int]],
+        since: int,
+    ) -> list[str]:
+        """Merge site ads into slots' ads at one collector, over one connection; answers for which slots.
+
+        A slot whose startd was heard after *since* (Unix s, by the collector's clock), or whose ad is another
+        one than the caller saw, is left alone.
+
+        Args:
+            collector: one of :meth:`collectors`.
+            texts: by site the lines of its ad; None takes back what was merged.
+            slots: name, MyAddress, site and LastHeardFrom of each.
+            since: the latest LastHeardFrom that the caller saw of any slot there.
+        """
+        sent = self._list(
+            "merge",
+            f"collector {collector}",
+            MERGE,
+            collector=collector,
+            texts=dict(texts),
+            slots=list(slots),
+            since=since,
+        )
+        return [str(name) for name in sent]
+
     # schedds
 
     def schedds(self) -> list[Ad]:
@@ -480,7 +520,7 @@ class CondorClient:
     ) -> dict[str, str | None]:
         """The daemon's own configuration values, None where it has none; needs READ.
 
-        *name* chooses among several daemons of a kind; None takes the first by name.
+        *name* chooses among several daemons of a kind, of collectors by the address; None takes the first.
         """
         who = f"{daemon} {name}" if name else daemon
         found = self._call("config_of", who, READ, daemon=daemon, names=list(names), name=name)
@@ -568,6 +608,7 @@ class CondorClient:
 
 CREDENTIALS = "give us a token of this pool (condor_token_create; its file must be ours and private)"
 READ = "it needs READ there, see ALLOW_READ"
+MERGE = "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/slot-merge.md"
 ADVERTISE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON"
 RELEASE = (
     "only a queue super user that the schedd has a user record of (QUEUE_SUPER_USERS, condor_qusers -add) "

@@ -36,6 +36,7 @@ class Pool:
     depth_first: str | None = "True"
     too_much: frozenset = frozenset()
     reads: bool = True
+    merging: frozenset = frozenset({"cm1:9618", "cm2:9618"})
     ping_answer: Answer | Exception = field(default_factory=Answer)
 
     def slots(self, attributes, constraint="true"):
@@ -55,7 +56,12 @@ class Pool:
             raise self.ping_answer
         if level == "READ":
             return Answer(allowed=self.reads)
+        if level == "NEGOTIATOR" and name in self.merging:
+            return Answer()
         return self.ping_answer if level == "DAEMON" else Answer(allowed=level in self.too_much)
+
+    def collectors(self):
+        return ["cm1:9618", "cm2:9618"]
 
 
 class Queues:
@@ -77,7 +83,9 @@ def slot(name="slot1@a", site=CAM, **more):
     return {**well, **more}
 
 
-def findings(pool=None, *, queues=None, catalogue=None, folder=None, sites_file=None) -> list[Finding]:
+def findings(
+    pool=None, *, queues=None, catalogue=None, folder=None, sites_file=None, merges=False
+) -> list[Finding]:
     catalogue = catalogue or MemoryCatalogue("rucio", [replica()], sites=[CAM, RAL], clock=lambda: NOON)
     return examine(
         Examined(
@@ -89,6 +97,7 @@ def findings(pool=None, *, queues=None, catalogue=None, folder=None, sites_file=
             ad_folder=folder,
             advertises=True,
             sites_file=sites_file,
+            merges=merges,
         )
     )
 
@@ -207,3 +216,31 @@ def test_all_that_is_shipped_is_looked_for():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert sorted(shipped) == sorted(PACKAGES)
+
+
+def test_the_merge_is_allowed_at_each_collector_and_what_it_opens_is_said():
+    found = ill(findings(Pool(too_much=frozenset({"NEGOTIATOR"})), merges=True))
+    assert [(finding.level, finding.subject) for finding in found] == [
+        (Level.ADVICE, "collector cm1:9618"),
+        (Level.ADVICE, "collector cm2:9618"),
+    ]
+    assert "read claims, and with them use any slot" in found[0].seen
+    assert "docs/slot-merge.md" in found[0].todo
+
+
+def test_a_collector_that_denies_the_merge_is_named_and_the_others_are_well():
+    found = ill(findings(Pool(merging=frozenset({"cm1:9618"})), merges=True))
+    assert [finding.subject for finding in found if finding.level is Level.FAIL] == ["collector cm2:9618"]
+    (denied,) = (finding for finding in found if finding.level is Level.FAIL)
+    assert "refuses slot merges (NEGOTIATOR) from hydrator@pool" in denied.seen
+    assert "COLLECTOR.ALLOW_NEGOTIATOR" in denied.todo
+
+
+def test_nobody_asks_about_merges_where_they_are_off():
+    assert ill(findings(Pool(merging=frozenset()))) == []
+
+
+def test_a_slot_without_a_hook_whose_start_has_the_clause_refuses_all_and_is_named():
+    (found,) = ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge")])))
+    assert "refuse every job that needs some: slot1@a" in found.seen
+    assert ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge", Start="true")]))) == []

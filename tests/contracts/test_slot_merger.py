@@ -1,0 +1,69 @@
+"""The slot merge keeps the publishers' promises, into slots of a real collector.
+
+The slots are ads of our own making: no startd renews them while a test looks.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from adapters.condor import CondorClient, CondorSettings
+from adapters.slotmerge import SlotMerger
+from testbed.pool import DOMAIN, Pool, free_port
+from tests.contracts.publisher import ODD_SITES, PublisherContract
+
+pytestmark = pytest.mark.pool
+
+SITES = ("CAM", "RAL", *ODD_SITES)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251  (the real collector keeps real time)
+
+
+@pytest.fixture(scope="module")
+def lone(htcondor_release: str) -> Iterator[Pool]:
+    """A collector that lets us merge."""
+    allow = f"COLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} hydrator@{DOMAIN}"
+    with Pool.start(htcondor_release, (), {"collector": allow}) as running:
+        yield running
+
+
+def advertise(pool: Pool) -> None:
+    """Two slots at each site, as their startds would say anew."""
+    ads = []
+    for number, site in enumerate(SITES):
+        quoted = site.replace('"', '\\"')  # in a file of ads a backslash is one
+        ads += [
+            f'MyType = "Machine"\nName = "slot{slot}@{number}"\nMachine = "m{number}"\nState = "Unclaimed"\n'
+            f'MyAddress = "<127.0.0.1:{9000 + number}>"\nGLIDEIN_Site = "{quoted}"\n'
+            for slot in (1, 2)
+        ]
+    file = Path(pool.shared / "slots.ads")
+    file.write_text("\n".join(ads), "utf-8")
+    pool.run("condor_advertise", "-tcp", "-multiple", "UPDATE_STARTD_AD", str(file))
+    names = lambda: [s for s in pool.slots("Name", "DataLocalityVia") if "DataLocalityVia" not in s]  # noqa: E731
+    pool.wait(lambda: len(names()) == 2 * len(SITES), 30, "all slots to be as their startds say")
+
+
+class TestSlotMerger(PublisherContract):
+    @pytest.fixture(autouse=True)
+    def _clients(self, lone: Pool) -> Iterator[None]:
+        token = lone.token("hydrator")
+        advertise(lone)
+        with (
+            CondorClient(CondorSettings(lone.collector, token_directory=token)) as self.client,
+            CondorClient(CondorSettings(f"127.0.0.1:{free_port()}", token_directory=token)) as self.nowhere,
+        ):
+            yield
+
+    def publisher(self) -> SlotMerger:
+        return self._merger(self.client)
+
+    def unreachable(self) -> SlotMerger:
+        return self._merger(self.nowhere)
+
+    def _merger(self, client: CondorClient) -> SlotMerger:
+        return SlotMerger(client, ["GLIDEIN_Site"], pace=500, interval=timedelta(minutes=1), clock=now)

@@ -1,0 +1,411 @@
+"""Slots without a hook get their site's attributes in the collector, on a real pool."""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+
+from adapters.condor import CondorClient, CondorSettings
+from adapters.slotmerge import SlotMerger
+from hydrator.model import Site, SiteAd
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import DOMAIN, Pool, SiteSpec, free_port
+from tests.contracts.publisher import site_ad
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
+
+US = f"hydrator@{DOMAIN}"
+MAY_MERGE = f"COLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} {US}"
+HOOKED = {
+    "STARTD_ATTRS": "GLIDEIN_Site DataLocalityVia DataLocalityGeneration AvailableDatasets",
+    "DataLocalityVia": '"hook"',
+    "DataLocalityGeneration": "1",
+    "AvailableDatasets": '{"by:hook"}',
+}
+"""What a startd says whose hook has run."""
+SITES = (
+    SiteSpec("UK", cpus=1),
+    SiteSpec("AU", cpus=1),
+    SiteSpec("NL", cpus=1, extra=HOOKED),
+    SiteSpec("ELSEWHERE", cpus=1),
+    SiteSpec("MOVER", cpus=1),
+)
+SECOND = """
+COLLECTOR_B = $(COLLECTOR)
+COLLECTOR_B_ARGS = -f -p {port} -local-name COLLECTOR_B
+COLLECTOR_B.COLLECTOR_LOG = $(LOG)/CollectorLog.B
+COLLECTOR_B.COLLECTOR_ADDRESS_FILE = $(LOG)/.collector_address.B
+COLLECTOR_B.ADDRESS_FILE = $(LOG)/.collector_address.B
+DAEMON_LIST = $(DAEMON_LIST) COLLECTOR_B
+DC_DAEMON_LIST = + COLLECTOR_B
+COLLECTOR_HOST = $(COLLECTOR_HOST),{second}
+"""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251  (real startds keep real time)
+
+
+@pytest.fixture(scope="module")
+def pool(htcondor_release: str) -> Iterator[Pool]:
+    extra = {"all": "UPDATE_INTERVAL = 3", "collector": MAY_MERGE}
+    with Pool.start(htcondor_release, SITES, extra) as running:
+        yield running
+
+
+@pytest.fixture
+def client(pool: Pool) -> Iterator[CondorClient]:
+    with CondorClient(CondorSettings(pool.collector, token_directory=pool.token("hydrator"))) as made:
+        yield made
+
+
+@pytest.fixture
+def merger(client: CondorClient) -> SlotMerger:
+    return merger_of(client)
+
+
+def merger_of(client: CondorClient, pace: float = 500) -> SlotMerger:
+    return SlotMerger(client, ["GLIDEIN_Site"], pace=pace, interval=timedelta(minutes=1), clock=now)
+
+
+def ads_of(*sites: str, generation: int = 7) -> dict[Site, SiteAd]:
+    """Of all these sites one generation; by that alone nobody tells them apart."""
+    return {Site(site): site_ad(site, generation) for site in sites}
+
+
+def turn(merger: SlotMerger, ads: Mapping[Site, SiteAd], *retired: str) -> tuple[int, int]:
+    """How many slots were merged and withdrawn, where nothing failed."""
+    (done,) = merger.turn(ads, lambda site: site in retired).values()
+    assert done.error is None
+    return done.merged, done.withdrawn
+
+
+SHOWN = (
+    "Name",
+    "MyAddress",
+    "StartdIpAddr",
+    "LastHeardFrom",
+    "GLIDEIN_Site",
+    "AvailableDatasets",
+    "DataLocalitySite",
+    "DataLocalityVia",
+    "DataLocalityGeneration",
+)
+
+
+def slot(pool: Pool, site: str) -> dict:
+    (found,) = pool.slots(*SHOWN, constraint=f'regexp("^slot1@{site}(@|$)", Name)')
+    return found
+
+
+def renewed(pool: Pool, site: str) -> dict:
+    """The slot after its startd was heard again."""
+    before = slot(pool, site)["LastHeardFrom"]
+    pool.wait(lambda: slot(pool, site)["LastHeardFrom"] > before, 60, f"another update of {site}")
+    return slot(pool, site)
+
+
+def shown(pool: Pool, site: str) -> tuple:
+    found = slot(pool, site)
+    return found.get("DataLocalityVia"), found.get("DataLocalitySite"), found.get("DataLocalityGeneration")
+
+
+def merged(pool: Pool, merger: SlotMerger, ads: Mapping[Site, SiteAd], site: str, *retired: str) -> None:
+    """Turns until the slot of *site* shows its ad, or nothing where there is none; updates come between."""
+    ad = ads.get(Site(site))
+    wanted = ("merge", site, ad.generation) if ad else (None, None, None)
+
+    def there() -> bool:
+        turn(merger, ads, *retired)
+        return shown(pool, site) == wanted
+
+    pool.wait(there, 30, f"{site} to show {wanted}")
+
+
+def test_a_slot_without_a_hook_carries_its_sites_ad_until_its_startds_update_and_then_again(pool, merger):
+    ads = ads_of("UK", "AU")
+    renewed(pool, "UK")
+    merged(pool, merger, ads, "UK")
+    carried = slot(pool, "UK")
+    assert carried["AvailableDatasets"] == ["ska:observation_00000", "ska:observation_00001"]
+    assert carried["MyAddress"] == carried["StartdIpAddr"]
+    wiped = renewed(pool, "UK")
+    assert "DataLocalityVia" not in wiped
+    assert "AvailableDatasets" not in wiped
+    merged(pool, merger, ads, "UK")
+
+
+def test_what_a_slot_says_already_is_not_sent_again(pool, merger):
+    ads = ads_of("UK", "AU")
+
+    def rests() -> bool:
+        turn(merger, ads)
+        return turn(merger, ads) == (0, 0)  # unless an update came between the two
+
+    pool.wait(rests, 30, "a turn with nothing to do")
+
+
+def test_until_the_update_that_wiped_it_the_time_of_a_slot_counts_as_covered_and_not_after(pool, merger):
+    ads = ads_of("UK")
+    merged(pool, merger, ads, "UK")
+    wiped = renewed(pool, "UK")
+    pool.wait(lambda: time.time() > wiped["LastHeardFrom"] + 1.5, 60, "some time without attributes")
+    (done,) = merger.turn(ads, lambda _: False).values()
+    assert done.slots == 1
+    assert done.missed > 0.5
+    assert done.covered + done.missed > done.missed
+
+
+def test_a_slot_with_a_hook_is_never_touched(pool, merger):
+    ads = ads_of("UK", "NL")
+    for _ in range(2):
+        merged(pool, merger, ads, "UK")
+        found = slot(pool, "NL")
+        assert (found["AvailableDatasets"], found["DataLocalityVia"]) == (["by:hook"], "hook")
+        renewed(pool, "UK")
+
+
+def test_a_slot_of_a_site_that_no_catalogue_speaks_for_is_never_touched(pool, merger):
+    merged(pool, merger, ads_of("UK"), "UK")
+    assert shown(pool, "ELSEWHERE") == (None, None, None)
+
+
+def test_new_content_replaces_the_old_before_any_update(pool, merger):
+    merged(pool, merger, ads_of("UK"), "UK")
+    merged(pool, merger, ads_of("UK", generation=8), "UK")
+
+
+def test_what_was_merged_for_a_retired_site_is_taken_back(pool, merger):
+    merged(pool, merger, ads_of("UK"), "UK")
+    merged(pool, merger, {}, "UK", "UK")
+    assert slot(pool, "UK").get("AvailableDatasets") is None
+
+
+def test_a_site_without_an_ad_keeps_what_was_merged_unless_it_is_retired(pool, merger):
+    """A daemon that lost its state empties nothing."""
+    renewed(pool, "UK")
+    merged(pool, merger, ads_of("UK"), "UK")
+    before = slot(pool, "UK")
+    turn(merger, {})
+    after = slot(pool, "UK")
+    assert after == before or after["LastHeardFrom"] > before["LastHeardFrom"]
+
+
+def test_a_slot_that_changes_its_site_carries_the_other_ones_ad(pool, merger):
+    ads = ads_of("UK", "AU", "MOVER")
+    merged(pool, merger, ads, "MOVER")
+    pool.reconfig(startd='MOVER.GLIDEIN_Site = "AU"')
+    pool.wait(lambda: slot(pool, "MOVER")["GLIDEIN_Site"] == "AU", 60, "the slot to say the other site")
+
+    def moved() -> bool:
+        turn(merger, ads)
+        return shown(pool, "MOVER") == ("merge", "AU", 7)
+
+    pool.wait(moved, 30, "the other site's ad")
+
+
+def claim(pool: Pool, site: str, port: int) -> None:
+    """A startd at *site* that calls its slot as another one does, which is heard now."""
+    ad = (
+        'MyType = "Machine"\nName = "slot1@twins"\nMachine = "twins"\nState = "Unclaimed"\n'
+        f'MyAddress = "<127.0.0.1:{port}>"\nStartdIpAddr = "<127.0.0.1:{port}>"\nGLIDEIN_Site = "{site}"\n'
+    )
+    pool.run("condor_advertise", "-tcp", "UPDATE_STARTD_AD", "-", input=ad)
+    pool.wait(lambda: slot(pool, "twins")["GLIDEIN_Site"] == site, 30, "the slot to be advertised")
+
+
+def test_a_slot_name_that_two_sites_claim_carries_the_ad_of_the_one_that_spoke_last(pool, merger):
+    ads = ads_of("UK", "AU")
+    for site, port in (("UK", 9001), ("AU", 9002), ("UK", 9001)):
+        claim(pool, site, port)
+
+        def told(site: str = site) -> bool:
+            turn(merger, ads)
+            return shown(pool, "twins") == ("merge", site, 7)
+
+        pool.wait(told, 30, f"the ad of {site}")
+        assert slot(pool, "twins")["MyAddress"] == f"<127.0.0.1:{port}>"
+
+
+def test_a_slot_whose_startd_was_heard_since_we_looked_is_left_alone(pool, client):
+    """Else its ad would get the address of who had that name before, and be out of reach."""
+    claim(pool, "UK", 9001)
+    seen = slot(pool, "twins")
+    row = (seen["Name"], seen["MyAddress"], "UK", seen["LastHeardFrom"])
+    pool.wait(lambda: time.time() > seen["LastHeardFrom"] + 1, 30, "the next second")
+    claim(pool, "AU", 9002)
+    text = {"UK": site_ad("UK").text}
+    assert client.merge(pool.collector, text, [row], seen["LastHeardFrom"]) == []
+    assert shown(pool, "twins") == (None, None, None)
+    assert slot(pool, "twins")["MyAddress"] == "<127.0.0.1:9002>"
+
+
+def test_a_turn_takes_no_more_slots_than_the_pace_allows(pool, client):
+    slow = SlotMerger(client, ["GLIDEIN_Site"], pace=1, interval=timedelta(seconds=1), clock=now)
+    ads = {site: replace(ad, generation=99) for site, ad in ads_of("UK", "AU").items()}
+    assert turn(slow, ads)[0] == 1
+
+
+# --- several collectors
+
+
+@pytest.fixture(scope="module")
+def doubled(htcondor_release: str) -> Iterator[tuple[Pool, str]]:
+    """A pool whose startds tell two collectors, and the second one's address."""
+    port = free_port()
+    second = f"127.0.0.1:{port}"
+    extra = {"all": SECOND.format(port=port, second=second), "collector": MAY_MERGE}
+    with Pool.start(htcondor_release, (SiteSpec("UK", cpus=1),), extra) as running:
+        running.wait(lambda: at(running, second), 60, "the slot to be in the second collector")
+        yield running, second
+
+
+def at(pool: Pool, collector: str) -> list[dict]:
+    """The slots that one collector has."""
+    said = pool.run(
+        "condor_status", "-pool", collector, "-attributes", "Name,DataLocalityVia", "-json"
+    ).stdout
+    return json.loads(said) if said.strip() else []
+
+
+@pytest.mark.slow
+def test_each_collector_gets_its_own_merges_and_one_that_is_down_hinders_no_other(doubled):
+    pool, second = doubled
+    nowhere = f"127.0.0.1:{free_port()}"
+    settings = CondorSettings(f"{nowhere},{pool.collector},{second}", token_directory=pool.token("hydrator"))
+    with CondorClient(settings) as client:
+        merger = merger_of(client)
+        done: dict = {}
+
+        def everywhere() -> bool:
+            done.update(merger.turn(ads_of("UK"), lambda _: False))
+            return all(
+                [ad.get("DataLocalityVia") for ad in at(pool, one)] == ["merge"]
+                for one in (pool.collector, second)
+            )
+
+        pool.wait(everywhere, 30, "both collectors to show the merge")
+        assert {one: merged.error is None for one, merged in done.items()} == {
+            nowhere: False, pool.collector: True, second: True,
+        }  # fmt: skip
+        assert nowhere in done[nowhere].error
+
+
+# --- the daemon
+
+
+@pytest.fixture(scope="module")
+def installed(pool: Pool) -> Iterator[Installation]:
+    """A daemon that merges; NL alone has something like a hook."""
+    key = pool.home / "private-key"
+    key.touch(mode=0o600)
+    key.write_text(secrets.token_hex(32))
+    settings = (
+        f'[private]\npatterns = ["embargo:*"]\nkey_file = "{key}"\n'
+        "[publish.merge]\nenabled = true\ninterval_seconds = 1\n"
+    )
+    catalogue = ListedCatalogue(pool.home, ("UK", "AU", "NL"))
+    catalogue.hold(
+        {
+            "lofar:L1": {"UK": "available"},
+            "lofar:L2": {"NL": "available"},
+            "embargo:secret": {"AU": "available"},
+        }
+    )
+    installation = Installation(pool, catalogue, settings=settings)
+    installation.install()
+    text = installation.config.read_text().replace("[demand]\n", '[demand]\nscope = "all"\n')
+    installation.config.write_text(text)
+    try:
+        installation.start_daemon()
+        yield installation
+    finally:
+        installation.stop_daemon()
+
+
+def states(pool: Pool, site: str) -> str:
+    (found,) = pool.slots(
+        "DatasetStates", "DataLocalityVia", constraint=f'regexp("^slot1@{site}(@|$)", Name)'
+    )
+    return json.dumps(found)
+
+
+def test_a_job_that_requires_a_dataset_runs_on_a_slot_that_only_a_merge_tells_of_it(pool, installed):
+    pool.reconfig(schedd=installed.pool_config("schedd"))
+    pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
+    job = installed.submit(["lofar:L1"], mode="require")
+    assert installed.ran_at(job, 120) == ["UK"]
+
+
+def test_in_slots_a_private_dataset_has_its_opaque_name(pool, installed):
+    pool.wait(lambda: "private:" in states(pool, "AU"), 60, "the slot at AU to be merged")
+    assert "secret" not in json.dumps(pool.slots())
+    assert "embargo" not in json.dumps(pool.slots())
+
+
+def test_the_daemon_leaves_a_slot_with_a_hook_and_one_of_an_unknown_site_as_they_are(pool, installed):
+    pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
+    assert slot(pool, "NL")["AvailableDatasets"] == ["by:hook"]
+    assert shown(pool, "ELSEWHERE") == (None, None, None)
+
+
+def metrics(installed: Installation, name: str) -> float:
+    """The sum of a metric's samples."""
+    text = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=60).text
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
+
+
+def test_the_share_of_slot_time_that_was_covered_is_a_metric(pool, installed):
+    time_of = "hydrator_merge_slot_seconds_total{collector="
+    pool.wait(lambda: metrics(installed, time_of) > 5, 60, "some slot-seconds")
+    text = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=60).text
+    covered = sum(
+        float(line.split()[-1])
+        for line in text.splitlines()
+        if line.startswith(time_of) and 'covered="yes"' in line
+    )
+    assert 0 < covered <= metrics(installed, time_of)
+    assert metrics(installed, "hydrator_merge_slots{") >= 2
+
+
+def checked(installed: Installation) -> list[dict]:
+    found = json.loads(installed.run("check", "--json", check=False).stdout)
+    return [finding for finding in found if "slot merges" in finding["seen"]]
+
+
+def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_log_does_and_all_else_goes_on(
+    pool, installed
+):
+    (finding,) = checked(installed)
+    assert finding["level"] == "advice"
+    assert f"takes slot merges (NEGOTIATOR) from {US}" in finding["seen"]
+    assert "use any slot" in finding["seen"]
+    try:
+        pool.reconfig(collector="")
+        pool.wait(lambda: "slots not merged" in installed.log, 60, "the log to say so")
+        failed = metrics(installed, "hydrator_merge_errors_total")
+        pool.wait(
+            lambda: metrics(installed, "hydrator_merge_errors_total") >= failed + 3, 60, "three more turns"
+        )
+        assert installed.log.count("slots not merged") == 1, installed.log
+        said = next(line for line in installed.log.splitlines() if "slots not merged" in line)
+        assert "COLLECTOR.ALLOW_NEGOTIATOR" in said
+        assert US in said
+        assert "Traceback" not in installed.log
+        (finding,) = checked(installed)
+        assert finding["level"] == "fail"
+        assert "COLLECTOR.ALLOW_NEGOTIATOR" in finding["todo"]
+        catalogue = {"lofar:L3": {"UK": "available"}}
+        installed.catalogue.hold(catalogue)
+        pool.wait(
+            lambda: pool.ads('MyType == "DataLocality" && member("lofar:L3", AvailableDatasets)', "Name"),
+            60, "the site ad to follow the catalogue",
+        )  # fmt: skip
+    finally:
+        pool.reconfig(collector=MAY_MERGE)
+    pool.wait(lambda: "slots are merged again" in installed.log, 60, "the log to say that it is well again")
