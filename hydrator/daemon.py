@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -18,6 +17,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from . import __version__
+from .asking import Telling
 from .audit import By
 from .auditing import Asked, Auditing
 from .config import HttpOutlet, Settings, load
@@ -26,6 +26,7 @@ from .credentials import Credential, credential_rows
 from .cycle import Cycle, Report, Rules
 from .errors import ConfigError, HydratorError, PoolError, StateError
 from .events import Drop
+from .explaining import explained
 from .hearing import EventMetrics, Hearing
 from .history import Entry
 from .listener import listener
@@ -182,7 +183,7 @@ class Daemon:
         if register:
             self._state = veiled_state(self._state, register.veil)
             self._store.forget_history(register.veil.privacy.names_private)
-        with suppress(StateError):  # told by who needs it more
+        with contextlib.suppress(StateError):  # told by who needs it more
             self._changes = tuple(self._store.history(MOST_CHANGES))
         self._parts = assemble(self._settings, system_clock, board=board, door=door, register=register)
         if self._parts.board and board is None:
@@ -197,7 +198,9 @@ class Daemon:
 
     def _listening(self, http: HttpOutlet) -> Server:
         events = self._posted if self._settings.events.webhook else None
-        server = listener(http, self.view, self._registry, exchange=self._exchange, events=events)
+        server = listener(
+            http, self.view, self._registry, exchange=self._exchange, question=self._explain, events=events
+        )
         server.start()
         return server
 
@@ -232,6 +235,10 @@ class Daemon:
         if register.trouble not in {None, before}:
             _log.error("private", why=register.trouble)
         return names
+
+    def _explain(self, cluster: int, proc: int | None, schedd: str | None) -> list[Telling]:
+        """See :func:`hydrator.explaining.explained`; called by threads of the HTTP server."""
+        return explained(self._settings, self._report, cluster, proc, schedd)
 
     def _schedule(self, cycle: Cycle) -> None:
         names = ("default", *self._asking)

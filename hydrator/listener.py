@@ -11,7 +11,7 @@ from .certificate import Certificate
 from .config import HttpOutlet
 from .connections import Doorway
 from .rate import Buckets
-from .serve import Exchange, Posted, app
+from .serve import Exchange, Posted, Question, app
 from .server import Server, UnixSocket
 from .traffic import cut_counter
 from .view import View
@@ -23,9 +23,10 @@ def listener(
     registry: CollectorRegistry,
     *,
     exchange: Exchange | None = None,
+    question: Question | None = None,
     events: Posted | None = None,
 ) -> Server:
-    """The server that shows *view*, exchanges private names and takes *events*, not started yet.
+    """The server that shows *view*, gives private names, explains jobs and takes *events*; not started yet.
 
     Raises:
         ConfigError: the tokens or the certificate cannot be used.
@@ -40,6 +41,7 @@ def listener(
         access=access,
         exchange=exchange,
         events=events,
+        question=question,
         buckets=Buckets(http.requests_per_second, http.requests_burst, time.monotonic),
         behind_proxy=proxied,
     )

@@ -80,8 +80,21 @@ def _paths() -> Json:
         "description": "the ETag of an earlier answer",
         "schema": {"type": "string", "pattern": '^(W/)?"[0-9]{1,15}"$'},
     }
+    job: Json = {
+        "name": "job",
+        "in": "query",
+        "description": "a job, 123.4, or all of a cluster, 123; without it there is the form alone",
+        "schema": {"type": "string", "pattern": r"^[0-9]{1,10}(\.[0-9]{1,10})?$"},
+    }
+    schedd = {**job, "name": "schedd", "description": "its schedd; without it all are asked", "schema": _TEXT}
     return {
         "/": _route("The page for people.", _answer("text/html", _TEXT)),
+        "/why": _route(
+            "Why a job is idle, for people. Only where tokens are asked for.",
+            {status: _html(words) for status, words in _WHY.items()},
+            (),
+            [job, schedd],
+        ),
         "/v1/sites": _route("All sites with an ad.", _answer("application/json", _ref("Sites"))),
         "/v1/sites/{site}/ad": _route(
             "The ad of one site, one attribute a line: what the hook prints.",
@@ -170,6 +183,18 @@ def _told() -> Json:
             **{str(each): {"$ref": f"#/components/responses/E{each}"} for each in errors},
         },
     }
+
+
+_WHY: Final = {
+    "200": "The answer.",
+    "400": "The text is no job, or several schedds have it.",
+    "404": "No schedd has it.",
+    "502": "The pool could not be asked.",
+}
+
+
+def _html(description: str) -> Json:
+    return {"description": description, "content": {"text/html": {"schema": _TEXT}}}
 
 
 def _answer(media_type: str, schema: Json) -> Json:

@@ -16,6 +16,7 @@ from .markup import age, document, moment, notice, row, table
 from .model import DatasetState, Demand, Did, Fact, Site, SiteAd, Snapshot
 from .selection import PER_PAGE, STATES, Selection
 from .view import View
+from .whypage import form
 from .words import count, listed, share
 
 MOST_CHANGES: Final = 15
@@ -31,15 +32,15 @@ _SIGNS: Final = {
 }
 
 
-def render(view: View, selected: Selection | None = None) -> str:
-    """The whole page, of the datasets that are *selected*."""
+def render(view: View, selected: Selection | None = None, *, jobs: bool = False) -> str:
+    """The whole page, of the datasets that are *selected*; with *jobs*, jobs can be asked about."""
     known = view.snapshot or Snapshot({})
     body = (
         f"<header><h1>Where the data is</h1><p>Made {moment(view.now)}. For programs: "
         '<a href="/v1/sites">sites</a>, <a href="/v1/datasets">datasets</a>, '
         '<a href="/v1/openapi.json">OpenAPI</a>, <a href="/metrics">metrics</a>.</p></header>'
         f'<main id="main" tabindex="-1">{_trouble(view)}{_glance(known, view.demand)}'
-        f"{_held(view)}{_sites(view, known)}{_datasets(view, known, selected or Selection())}"
+        f"{_held(view)}{_jobs(jobs)}{_sites(view, known)}{_datasets(view, known, selected or Selection())}"
         f"{_changes(view.changes, view.now)}</main>"
     )
     return document("Where the data is", body)
@@ -104,6 +105,11 @@ def _in_question(site: Site, dids: Sequence[Did]) -> str:
     more = f"<li>and {len(dids) - MOST_NAMED} more</li>" if len(dids) > MOST_NAMED else ""
     words = f"{count(len(dids), 'dataset')} in question at {escape(site)}"
     return f"<details><summary>{words}</summary><ul>{named}{more}</ul></details>"
+
+
+def _jobs(jobs: bool) -> str:
+    words = "<p><code>hydrator why JOB</code> says so; this page does where it asks for tokens.</p>"
+    return f"<h2>Why is a job idle?</h2>{form() if jobs else words}"
 
 
 # --- sites ------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ has the contract.
 
 import difflib
 import gzip
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,9 +25,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import openapi, page
+from . import openapi, page, whypage
 from .access import Access, Role
-from .errors import BadDid
+from .asking import Telling
+from .errors import BadDid, ConfigError, PoolError
 from .events import MAX_EVENT_BYTES, Drop
 from .gate import Doorkeeper, Gate, may_read
 from .model import Did, Fact, Site, SiteAd, Snapshot, parse_did, unix
@@ -45,6 +47,9 @@ Exchange = Callable[[Iterable[Did]], Mapping[Did, Did]]
 """Gives by DID what jobs call it; see :meth:`hydrator.register.Register.exchange`."""
 
 
+Question = Callable[[int, int | None, str | None], list[Telling]]
+"""Says why a job is idle: cluster, proc or None, schedd or None; see :func:`hydrator.asking.ask_job`."""
+
 Posted = Callable[[bytes], Drop | None]
 """Takes in one event; see :meth:`hydrator.hearing.Hearing.hear`. From several threads."""
 
@@ -59,6 +64,7 @@ def app(
     access: Access | None = None,
     exchange: Exchange | None = None,
     events: Posted | None = None,
+    question: Question | None = None,
     buckets: Buckets | None = None,
     behind_proxy: bool = False,
 ) -> Starlette:
@@ -72,18 +78,28 @@ def app(
         access: decides who may ask what; everybody may ask everything without it,
             but for the names of private datasets, which nobody gets then.
         exchange: gives the names of private datasets.
+        question: says why a job is idle; for tokens only, since it shows jobs and asks the whole pool.
         events: takes in what the webhook is told; it is closed without it, and without *access*.
         buckets: how often one address, and one token, may ask.
         behind_proxy: clients' addresses stand in ``X-Forwarded-For``.
     """
     posted = events if access else None
-    answers = _Answers(view, registry, max_age, shared=access is None, exchange=exchange, events=posted)
+    answers = _Answers(
+        view,
+        registry,
+        max_age,
+        shared=access is None,
+        exchange=exchange,
+        events=posted,
+        question=question,
+    )
     read = [Middleware(Doorkeeper, access=access, need=Role.READ, buckets=buckets)]
     submit = [Middleware(Doorkeeper, access=access, need=Role.SUBMIT, buckets=buckets)]
     ad = [Middleware(Doorkeeper, access=access, need=Role.SITE, buckets=buckets)]
     tell = [Middleware(Doorkeeper, access=access, need=Role.EVENT, buckets=buckets)]
     routes = [
         Route("/", answers.page, middleware=read),
+        Route("/why", answers.why, middleware=read),
         Route("/v1/sites", answers.sites, middleware=read),
         # a site's name may contain "/", which arrives decoded
         Route("/v1/sites/{site:path}/ad", answers.ad, middleware=ad),
@@ -138,10 +154,13 @@ class _Answers:
         shared: bool,
         exchange: Exchange | None,
         events: Posted | None,
+        question: Question | None,
     ) -> None:
         self._view = view
         self._events = events
         self._exchange = None if shared else exchange
+        self._question = None if shared else question
+        self._asking = threading.Lock()
         self._registry = registry
         self._cache_control = (
             f"{'public' if shared else 'private'}, max-age={int(max_age.total_seconds())}, "
@@ -249,8 +268,39 @@ class _Answers:
 
     def page(self, request: Request) -> Response:
         """The page for people."""
-        html = page.render(self._view(), selection(request.scope["query_string"]))
-        return body_reply(request, html.encode(), "text/html; charset=utf-8")
+        chosen = selection(request.scope["query_string"])
+        return _html(request, page.render(self._view(), chosen, jobs=self._question is not None))
+
+    def why(self, request: Request) -> Response:
+        """Why a job is idle, for people; one question at a time, since each asks the whole pool."""
+        if self._question is None:
+            raise Refusal(
+                403,
+                "no tokens",
+                "jobs are explained for tokens only (publish.http.tokens_file); hydrator why",
+            )
+        asked = whypage.job_asked(request.scope["query_string"])
+        told, status = self._explained(asked, self._question) if asked else ([], 200)
+        return _html(request, whypage.render(asked, told, now=self._view().now), status)
+
+    def _explained(self, asked: whypage.JobAsked, question: Question) -> tuple[list[Telling] | str, int]:
+        if asked.numbers is None:
+            return whypage.BAD_JOB, 400
+        if not self._asking.acquire(blocking=False):
+            detail = "another job is being asked about: ask again in 5 s"
+            raise Refusal(429, "too many requests", detail, headers={"Retry-After": "5"})
+        try:
+            return question(*asked.numbers, asked.schedd or None), 200
+        except ConfigError as error:
+            return "; ".join(error.problems), 400
+        except PoolError as error:
+            return str(error), 404 if error.daemon.startswith("job ") else 502
+        finally:
+            self._asking.release()
+
+
+def _html(request: Request, text: str, status: int = 200) -> Response:
+    return body_reply(request, text.encode("utf-8", "replace"), "text/html; charset=utf-8", status)
 
 
 def _no_ad(view: View, site: str, *, name_others: bool) -> Refusal:

@@ -3,6 +3,7 @@
 The Rucio server here is a stand-in that refuses everybody and says back all that it was sent.
 """
 
+import html
 import json
 import os
 import re
@@ -195,6 +196,14 @@ def test_a_job_that_names_a_private_dataset_in_plain_matches_nowhere_and_why_say
     assert said.returncode == 3
     assert f"{PLAIN} is private and is never advertised under its own name" in said.stdout
     assert "submit anew with `hydrator submit`" in said.stdout
+    page = get(installed, hidden, f"/why?job={job}")
+    assert page.status_code == 200
+    hidden_name = opaque(installed, hidden, PLAIN)
+    assert f"{hidden_name} is private and is never advertised under its own name" in page.text
+    assert_clean("the page", page.text, hidden)
+    assert PLAIN not in page.text
+    assert html.escape(said.stdout.splitlines()[0]) in page.text  # the same verdict
+    assert get(installed, hidden, "/why?job=987654").status_code == 404
     assert PLAIN not in installed.pool.run("condor_status", "-any", "-l").stdout
     installed.pool.run("condor_rm", str(job))
 
