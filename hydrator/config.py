@@ -579,6 +579,16 @@ class AuditSettings(_Section):
     probe: list[ProbeSettings] = Field(default_factory=list, description="the first that fits looks")
 
 
+class StandbySettings(_Section):
+    """Two daemons on one pool, of which one publishes: docs/stand-by.md."""
+
+    enabled: bool = False
+    name: Name | None = Field(None, description="of this daemon, another on each; default: the host's")
+    after_seconds: Annotated[float, Field(ge=3, le=3600)] = Field(
+        90, description="how long the one that publishes may be silent until the other does"
+    )
+
+
 class ReportSettings(_Section):
     """What became of jobs, from the schedds' histories: docs/report.md."""
 
@@ -631,6 +641,7 @@ class Settings(BaseSettings):
     budget: BudgetSettings = BudgetSettings()
     breaker: BreakerSettings = BreakerSettings()
     audit: AuditSettings = AuditSettings()
+    standby: StandbySettings = StandbySettings()
     report: ReportSettings = ReportSettings()
     events: EventsSettings = EventsSettings()
     log: LogSettings = LogSettings()
@@ -757,7 +768,17 @@ def _cross_checks(data: Mapping[str, Any]) -> list[str]:
         _publishes(publish, outlet) for outlet in PublishSettings.model_fields
     ):
         problems.append("publish: every publisher is switched off; enable collector, file or http")
-    return problems + _bad_events(data)
+    return problems + _bad_events(data) + _bad_standby(data)
+
+
+def _bad_standby(data: Mapping[str, Any]) -> list[str]:
+    """Two daemons meet in the collector."""
+    standby, publish = data.get("standby"), data.get("publish")
+    if not isinstance(standby, dict) or standby.get("enabled") is not True or not isinstance(publish, dict):
+        return []
+    if _publishes(publish, "collector"):
+        return []
+    return ["standby.enabled: two daemons meet in the collector: set publish.collector.enabled too"]
 
 
 def _bad_events(data: Mapping[str, Any]) -> list[str]:

@@ -325,6 +325,8 @@ class Cycle:
         self._verdicts = verdicts
         self._orders = orders
         self.state = state
+        self.publishes = True
+        """False where another daemon does: then all is read, concluded and kept, and nothing is sent."""
         self.schedds: Mapping[str, Queue | Unseen] = {}
         self.demand_error: str | None = None
 
@@ -374,7 +376,7 @@ class Cycle:
         unsaved = unsaved or self._saved(
             lambda store: store.add_history(report.entries, before.ads, report.at)
         )
-        outcomes = self._apply(todo)
+        outcomes = self._apply(todo) if self.publishes else ()
         report = replace(report, outcomes=outcomes)
         unsaved = unsaved or self._saved(lambda store: _save_outcomes(store, report))
         return replace(report, unsaved=unsaved)

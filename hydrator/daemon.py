@@ -4,6 +4,7 @@ import contextlib
 import os
 import queue
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +14,7 @@ from typing import Literal
 
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
@@ -32,12 +34,13 @@ from .history import Entry
 from .listener import listener
 from .memory import share_arenas
 from .misses import MISSES_ATTRIBUTE, misses
-from .model import Did, Unseen
+from .model import Did, Unseen, unix
 from .orders import Orders
 from .page import MOST_CHANGES
-from .ports import Door, History, Merged, Merger, Misses
+from .ports import Door, History, Merged, Merger, Misses, Peers
 from .server import Server
 from .snapshot import sizes_of
+from .standing import Standing
 from .store import Store
 from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
@@ -101,8 +104,10 @@ class Daemon:
         self._woken = False
         self._rested = 0.0
         self._asking = {
-            name: threading.Lock() for name in ("files", "probe", "misses", "jobs", "credentials", "merge")
+            name: threading.Lock()
+            for name in ("files", "probe", "misses", "jobs", "credentials", "merge", "standing")
         }
+        self._standing: Standing | None = None
         self._credentials: list[Credential] = []
         self._credentials_kept: list[Credential] | None = None
         self._ending_credentials: set[str] = set()
@@ -153,8 +158,9 @@ class Daemon:
         parts, report = self._parts, self._report
         board = parts.board if parts else None
         ready = None if report or self._state.ads else "the first cycle has not ended yet"
+        ready = self._stands_by or ready
         return View(
-            ads=board.ads() if board else {},
+            ads=board.ads() if board and not self._stands_by else {},
             snapshot=report.thought.snapshot if report else None,
             demand=report.demand if report else None,
             ready=ready,
@@ -166,6 +172,11 @@ class Daemon:
             bound=self._settings.daemon.bound,
             changes=self._changes,
         )
+
+    @property
+    def _stands_by(self) -> str | None:
+        """Why we publish nothing, where another daemon does."""
+        return self._standing.why if self._standing else None
 
     def _url(self) -> str | None:
         return self._server.url if self._server else None
@@ -271,6 +282,7 @@ class Daemon:
             every = self._settings.publish.merge.interval_seconds
             given = (self._parts.merger, self._parts.rules)
             scheduler.add_job(self._merge, "interval", given, seconds=every, id="merge", executor="merge")
+        self._schedule_standing(scheduler)
         with self._waking:
             self._scheduler, self._cycle, self._woken = scheduler, cycle, False
         scheduler.start()
@@ -300,6 +312,45 @@ class Daemon:
                 return
             self._event_metrics.early.inc()
             self._careful("cycle", lambda: self._cycled(cycle))
+
+    def _schedule_standing(self, scheduler: BackgroundScheduler) -> None:
+        """Three signs of life while one is waited for; in its own thread, since a cycle may take long."""
+        settings, parts = self._settings.standby, self._parts
+        if not (parts and parts.peers):
+            self._standing = None
+            self._metrics.leads(yes=True)
+            return
+        name, after = settings.name or socket.gethostname(), timedelta(seconds=settings.after_seconds)
+        before = self._standing
+        if before is None or (before.name, before.after) != (name, after):
+            self._standing = before = Standing(name, after, time.monotonic, lambda: unix(system_clock()))
+        self._metrics.leads(yes=before.leads)
+        scheduler.add_job(
+            self._beat,
+            "interval",
+            [before, parts.peers, scheduler],
+            seconds=settings.after_seconds / 3,
+            id="standing",
+            executor="standing",
+            next_run_time=system_clock(),
+        )
+
+    def _beat(self, standing: Standing, peers: Peers, scheduler: BackgroundScheduler) -> None:
+        """Say that we live, unless we hang, and hear whether it is our turn to publish, or no longer."""
+        if self._progress.stuck():
+            return
+        try:
+            with self._asking["standing"]:
+                changed = standing.hear(peers.beat(standing.name, standing.told))
+        except PoolError as error:
+            _log.debug("no sign of life", why=str(error))
+            return
+        if changed:
+            self._metrics.leads(yes=standing.leads)
+            _log.warning("publishes from now on" if standing.leads else "stands by", why=standing.why)
+            if standing.leads and not self._ending.is_set():
+                with contextlib.suppress(JobLookupError):
+                    scheduler.modify_job("poll", next_run_time=system_clock())
 
     def _schedule_audit(self, scheduler: BackgroundScheduler) -> None:
         """One question to a catalogue at a time, and one look at the storage, each in its own thread."""
@@ -393,6 +444,8 @@ class Daemon:
 
     def _merge(self, merger: Merger, rules: Rules) -> None:
         """Have slots without a hook say what their sites' ads say; a failure never ends the daemon."""
+        if self._stands_by:
+            return
         ads = {site: ad for site, ad in self._state.ads.items() if not rules.retires(site)}
         try:
             with self._asking["merge"]:
@@ -483,6 +536,7 @@ class Daemon:
         if due:
             _log.debug("a poll that events asked for", datasets=len(due.dids), why=due.why)
         begun = time.monotonic()
+        cycle.publishes = self._stands_by is None
         try:
             report = cycle.run()
         finally:
@@ -509,7 +563,7 @@ class Daemon:
         line = cycle_line(report, seconds)
         quiet = _log.info if line["changed"] else _log.debug
         (quiet if report.whole and not report.held else _log.warning)("cycle", **line)
-        self._supervisor.status(status_line(line))
+        self._supervisor.status(self._stands_by or status_line(line))
         return True
 
     def _careful(self, what: str, work: Callable[[], bool]) -> bool:

@@ -221,3 +221,25 @@ class History(Protocol):
 
     def close(self) -> None:
         """Let go of connections, also under a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A daemon on the same pool: since when it leads (Unix s, 0: it does not), and how many seconds
+    before us the collector last heard it.
+    """
+
+    name: str
+    leads_since: int
+    age: float
+
+
+class Peers(Protocol):
+    """The daemons of one pool, as they know each other."""
+
+    def beat(self, name: str, leads_since: int) -> Sequence[Peer]:
+        """Tell that we live, and since when we lead; hear of all, ourselves among them.
+
+        Raises:
+            PoolError: we could not tell it, or not hear ourselves: nothing may be concluded.
+        """

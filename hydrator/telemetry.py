@@ -247,6 +247,10 @@ class Metrics:
             buckets=_WAITS,
             registry=registry,
         )
+        self._leads = Gauge(
+            "hydrator_leads", "1 when this daemon publishes, 0 when it stands by.", registry=registry
+        )
+        self._leads.set(1)
         self._credentials = Gauge(
             "hydrator_credential_expiry_timestamp_seconds",
             "When a token or certificate ends, by who renews it: daemon or somebody.",
@@ -336,6 +340,10 @@ class Metrics:
         verdicts = {"true": asked.true, "false": asked.false, "none": int(asked.error is not None)}
         for verdict, count in verdicts.items():
             self._audited.labels(asked.catalogue, asked.by, verdict).inc(count)
+
+    def leads(self, *, yes: bool) -> None:
+        """Does this daemon publish?"""
+        self._leads.set(yes)
 
     def credentials(self, found: Iterable[Credential]) -> None:
         """What we show to others now."""

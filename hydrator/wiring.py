@@ -17,6 +17,7 @@ from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
 from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.file import FileCatalogue
+from adapters.peers import CollectorPeers
 from adapters.probe import CommandProbe, ProbeSettings
 from adapters.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from adapters.site_capabilities import SiteCapabilities
@@ -49,7 +50,7 @@ from .paths import local_paths
 from .places import PlacedAuditor, PlacedCatalogue, Places
 from .plan import Policy
 from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
-from .ports import Auditor, Catalogue, Clock, Door, History, Login, Merger, Misses, Probe, Queues
+from .ports import Auditor, Catalogue, Clock, Door, History, Login, Merger, Misses, Peers, Probe, Queues
 from .private import Privacy, Veil
 from .redact import Redactor
 from .register import FILE_NAME, Register, read_key
@@ -90,6 +91,7 @@ class Parts:
     history: History | None = None
     logins: Mapping[str, Callable[[], Login | None]] = field(default_factory=dict)
     merger: Merger | None = None
+    peers: Peers | None = None
 
     def cycle(self, state: State, store: Store | None, clock: Clock, orders: Orders | None = None) -> Cycle:
         if not self.catalogues:  # such a configuration is for hosts that only submit
@@ -196,6 +198,9 @@ def assemble(
         if patient and audited and settings.audit.misses_seconds
         else None,
         logins=logins,
+        peers=CollectorPeers(client, 2 * timedelta(seconds=max(60, settings.standby.after_seconds)))
+        if client and settings.standby.enabled
+        else None,
         history=_history(settings, patient, clock) if patient and settings.report.count_seconds else None,
         merger=slot_merger(settings, clock) if settings.publish.merge.enabled else None,
     )

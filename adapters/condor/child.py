@@ -39,6 +39,8 @@ SITE_AD_ATTRIBUTES = (
     "LastHeardFrom",
     "AuthenticatedIdentity",
 )
+DAEMON_AD_TYPE = "DataLocalityDaemon"
+DAEMON_AD_ATTRIBUTES = ("Name", "DataLocalityLeadsSince", "DataLocalityBeat", "LastHeardFrom")
 SETTLE_SECONDS = 3.0
 """How long an advertisement may take to show: the collector answers queries from forked copies of itself."""
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
@@ -154,6 +156,28 @@ class Pool:
     def invalidate(self, names: Sequence[str]) -> None:
         self._send([self._farewell(name) for name in names], "INVALIDATE_ADS_GENERIC")
         self._settle(lambda ads: not {ad["Name"] for ad in ads} & set(names))
+
+    def beat(self, name: str, leads_since: int, lifetime: int) -> list[Ad]:
+        """Tell the collector that a daemon of this name lives; the ads of all, once ours shows."""
+        mark = time.time_ns()
+        ad = self._classad.ClassAd()
+        ad["MyType"] = DAEMON_AD_TYPE
+        ad["Name"] = name
+        ad["DataLocalityLeadsSince"] = leads_since
+        ad["DataLocalityBeat"] = mark
+        ad["ClassAdLifetime"] = lifetime
+        self._send([ad], "UPDATE_AD_GENERIC")
+
+        def read() -> list[Ad]:
+            return self._query("Any", DAEMON_AD_ATTRIBUTES, f'MyType == "{DAEMON_AD_TYPE}"')
+
+        def shown(ads: list[Ad]) -> bool:
+            return any(ad["Name"] == name and ad["DataLocalityBeat"] == mark for ad in ads)
+
+        ads = self._settle(shown, read)
+        if not shown(ads):
+            raise Failed("pool", "it took our sign of life and does not show it")
+        return ads
 
     def slots(self, attributes: Sequence[str], constraint: str) -> list[Ad]:
         return self._query("Slot", attributes, constraint)
@@ -522,12 +546,14 @@ class Pool:
             kind, reason = explain(read_log()) or ("pool", str(exc))
             raise Failed(kind, reason, f"collector {address}") from exc
 
-    def _settle(self, done: Callable[[list[Ad]], bool]) -> list[Ad]:
+    def _settle(
+        self, done: Callable[[list[Ad]], bool], read: Callable[[], list[Ad]] | None = None
+    ) -> list[Ad]:
         """Ask until *done* or for SETTLE_SECONDS: an update is acknowledged by nobody."""
         deadline = time.monotonic() + SETTLE_SECONDS
         pause = 0.01
         while True:
-            ads = self.site_ads()
+            ads = (read or self.site_ads)()
             if done(ads) or time.monotonic() > deadline:
                 return ads
             time.sleep(pause)

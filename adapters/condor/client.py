@@ -311,6 +311,13 @@ class CondorClient:
         if names:
             self._call("invalidate", self.where, ADVERTISE, names=list(names))
 
+    def beat(self, name: str, leads_since: int, lifetime: timedelta) -> list[Ad]:
+        """Tell that the daemon *name* lives, and since when it leads; ``Name``, ``DataLocalityLeadsSince``
+        and ``LastHeardFrom`` of all daemons that told so.
+        """
+        seconds = int(lifetime.total_seconds())
+        return self._list("beat", self.where, ADVERTISE, name=name, leads_since=leads_since, lifetime=seconds)
+
     def slots(self, attributes: Sequence[str], constraint: str = "true") -> list[Ad]:
         """Slot ads with *attributes*, under these spellings: literals, None, or an expression's text.
 

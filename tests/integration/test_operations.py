@@ -1,12 +1,15 @@
 """What keeps an installation funded and safe, on a real pool: the report, and a daemon that stands by."""
 
 import json
+import signal
+import socket
+import subprocess
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from testbed.installation import Installation, ListedCatalogue
+from testbed.installation import HYDRATOR, Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -19,6 +22,8 @@ settle_seconds = 1
 count_seconds = 1
 """
 LIFETIME = 864_000
+AFTER = 12
+"""Seconds that a daemon may be silent here: far more than a busy machine makes it."""
 HERE = {"site:uk": {"UK": "available"}, "site:au": {"AU": "available", "NL": "staging"}}
 
 
@@ -105,3 +110,110 @@ def test_the_end_of_our_token_is_in_status_check_and_metrics(installed):
     labels = f'{{by="somebody",credential="IDTOKEN of {DOMAIN}"}}'
     assert counted(installed, f"hydrator_credential_expiry_timestamp_seconds{labels}") == one["until"]
     assert counted(installed, f"hydrator_credential_lifetime_seconds{labels}") == LIFETIME
+
+
+class Twin:
+    """One of two daemons on the pool, with a state and an address of its own."""
+
+    def __init__(self, installed: Installation, name: str) -> None:
+        self.name = name
+        self._pool = installed.pool
+        self._home = installed.home / name
+        self._home.mkdir()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        (self._home / "config.toml").write_text(
+            f"""
+            [daemon]
+            state_dir = "state"
+            poll_seconds = 1
+            [htcondor]
+            config_file = "{installed.pool.client("hydrator")}"
+            {installed.catalogue.section()}
+            [demand]
+            pins = ["site:uk", "site:au", "site:new"]
+            ask_schedds = false
+            [publish.file]
+            directory = "ads"
+            [publish.http]
+            port = {self._port}
+            [standby]
+            enabled = true
+            name = "{name}"
+            after_seconds = {AFTER}
+            """
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self._home / "log").open("ab") as log:
+            command = [*HYDRATOR, "run", "--config", str(self._home / "config.toml")]
+            self._process = subprocess.Popen(command, stderr=log)
+
+    def end(self, how: signal.Signals) -> None:
+        if self._process:
+            self._process.send_signal(how)
+            self._process.wait(60)
+            self._process = None
+
+    def part(self) -> str:
+        """``publishes``, whom it stands by for, or why it is neither."""
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{self._port}/readyz", trust_env=False, timeout=60)
+        except httpx.TransportError:
+            return "does not answer"
+        return "publishes" if answer.status_code == 200 else answer.json()["detail"]
+
+    def ad(self) -> httpx.Response:
+        return httpx.get(f"http://127.0.0.1:{self._port}/v1/sites/UK/ad", trust_env=False, timeout=60)
+
+
+def test_a_daemon_takes_over_from_one_that_was_killed_and_no_site_or_generation_goes(installed):
+    """kill -9 the one that publishes: the other does, and the first, back again, stands by for it."""
+    installed.stop_daemon()
+    pool, generations = installed.pool, {}
+    first, second = Twin(installed, "first"), Twin(installed, "second")
+
+    def watch() -> None:
+        """Every site is there, and none goes back, whoever publishes."""
+        ads = pool.ads('MyType == "DataLocality"', "Name", "DataLocalityGeneration")
+        there = {ad["Name"]: ad["DataLocalityGeneration"] for ad in ads}
+        assert there.keys() >= {"UK", "AU", "NL"}
+        for site, generation in there.items():
+            assert generation >= generations.get(site, 0), site
+        generations.update(there)
+
+    def parts(*wanted: str) -> bool:
+        watch()
+        return (first.part(), second.part()) == wanted
+
+    try:
+        first.start()
+        pool.wait(lambda: first.part() == "publishes", 120, "the first to publish")
+        second.start()
+        pool.wait(
+            lambda: parts("publishes", "standing by for first, which publishes"), 120, "one to stand by"
+        )
+        before = dict(generations)
+        assert second.ad().status_code == 503, "what it knows is not for hooks"
+        assert not (installed.home / "second" / "ads").exists()
+
+        first.end(signal.SIGKILL)
+        installed.catalogue.hold({**HERE, "site:new": {"UK": "available"}})
+        pool.wait(lambda: parts("does not answer", "publishes"), 180, "the second to take over")
+        pool.wait(lambda: "site:new" in second.ad().text, 120, "news of the second")
+        watch()
+        assert generations["UK"] > before["UK"]
+
+        first.start()
+        pool.wait(
+            lambda: parts("standing by for second, which publishes", "publishes"), 180, "the first back"
+        )
+        second.end(signal.SIGTERM)
+        pool.wait(lambda: parts("publishes", "does not answer"), 180, "the first to take over again")
+        pool.wait(lambda: "site:new" in first.ad().text, 120, "what the second had published")
+        watch()
+    finally:
+        for twin in (first, second):
+            twin.end(signal.SIGKILL)
