@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -272,7 +273,8 @@ def _read_side_by_side(
     if not catalogues:
         return {}
     with ThreadPoolExecutor(len(catalogues), thread_name_prefix="catalogue") as pool:
-        return dict(pool.map(lambda catalogue: (catalogue.name, read(catalogue)), catalogues))
+        answers = {one.name: pool.submit(copy_context().run, read, one) for one in catalogues}
+        return {name: answer.result() for name, answer in answers.items()}
 
 
 def apply(todo: Plan, publisher: Publisher) -> Outcome:
@@ -468,7 +470,8 @@ class Cycle:
             return apply(part, outlet.publisher)
 
         with ThreadPoolExecutor(len(self._outlets), thread_name_prefix="publisher") as pool:
-            return tuple(pool.map(one, self._outlets))
+            sent = [pool.submit(copy_context().run, one, outlet) for outlet in self._outlets]
+            return tuple(outcome.result() for outcome in sent)
 
 
 def _read(catalogue: Catalogue, dids: AbstractSet[Did]) -> Survey | Unseen:

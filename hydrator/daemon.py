@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -90,6 +90,7 @@ class Daemon:
         self._state = store.load()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._turn = threading.Lock()
+        self._turns = 0
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry, __version__)
         self._report: Report | None = None
@@ -300,7 +301,7 @@ class Daemon:
 
     def _early(self, scheduler: BackgroundScheduler, cycle: Cycle) -> None:
         """A poll that events brought forward, unless another poll has looked at everything since."""
-        with self._turn:
+        with self._turn, self._numbered():
             with self._waking:
                 if self._scheduler is not scheduler:  # a reload started another, which polled at once
                     return
@@ -496,14 +497,21 @@ class Daemon:
             _log.info("audit gets answers again", catalogue=asked.catalogue, by=asked.by)
             self._unaudited.discard(key)
 
+    @contextlib.contextmanager
+    def _numbered(self) -> Iterator[None]:
+        """What is logged meanwhile has the number of this turn, from 1 on since the start."""
+        self._turns += 1
+        with structlog.contextvars.bound_contextvars(cycle=self._turns):
+            yield
+
     def _ask(self, cycle: Cycle) -> None:
         """Ask for demand; what nobody wanted before is looked up at once, since a job waits for it."""
-        with self._turn:
+        with self._turn, self._numbered():
             if self._careful("demand", lambda: self._asked(cycle)):
                 self._careful("cycle", lambda: self._cycled(cycle))
 
     def _poll(self, cycle: Cycle) -> None:
-        with self._turn:
+        with self._turn, self._numbered():
             if self._report is None:
                 self._careful("demand", lambda: self._asked(cycle))
                 if cycle.demand_error and not cycle.state.demand.wants and not cycle.demand.wants:

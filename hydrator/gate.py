@@ -1,11 +1,15 @@
 """Around every request: limits, tokens, security headers, count and time."""
 
+import logging
 import math
+import re
+import secrets
 import time
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
+import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,10 +17,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .access import Access, Grant, Refused, Role
 from .markup import STYLE_HASH
 from .rate import Buckets
-from .reply import Refusal, refused
+from .reply import Refusal, failed, refused
 from .traffic import Traffic
 
 MAX_URL_BYTES: Final = 8192
+ID_HEADER: Final = "X-Request-Id"
+_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+_log = structlog.get_logger("hydrator")
 
 _CONTENT_POLICY: Final = "; ".join(
     (
@@ -65,13 +72,16 @@ class Gate:
             await self._inner(scope, receive, send)
             return
         began = time.perf_counter()
-        status = 500
+        status: int | None = None
+        request_id = _request_id(scope, behind_proxy=self._behind_proxy)
+        # every request has a context of its own, which what uvicorn logs of it has too
+        structlog.contextvars.bind_contextvars(request=request_id)
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).update(_SECURITY_HEADERS)
+                MutableHeaders(scope=message).update({**_SECURITY_HEADERS, ID_HEADER: request_id})
             await send(message)
 
         refusal = _beyond_limits(scope, self._takes) or self._too_often(scope)
@@ -81,12 +91,30 @@ class Gate:
             else:
                 answer = await refused(Request(scope), refusal)
                 await answer(scope, receive, sending)
+        except Exception as bug:
+            if status is None:
+                answer = await failed(Request(scope), bug)
+                await answer(scope, receive, sending)
+            raise  # uvicorn logs it
         finally:
-            self._traffic.count(scope, status, time.perf_counter() - began)
+            self._count(scope, status or 500, time.perf_counter() - began)
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        self._traffic.count(scope, status, seconds)
+        if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):  # cheap, for thousands a second
+            route = self._traffic.route(scope)  # not the path: it may name what is private
+            told = {"method": scope["method"], "route": route, "status": status}
+            _log.debug("request", **told, seconds=round(seconds, 4))
 
     def _too_often(self, scope: Scope) -> Refusal | None:
         asker = _address(scope, behind_proxy=self._behind_proxy)
         return too_often(self._buckets, ("address", asker), f"from {asker}")
+
+
+def _request_id(scope: Scope, *, behind_proxy: bool) -> str:
+    """What this request is called in logs: the proxy's word for it, or one of our own."""
+    given = Headers(scope=scope).get(ID_HEADER, "") if behind_proxy else ""
+    return given if _ID.match(given) else secrets.token_hex(8)
 
 
 def too_often(buckets: Buckets | None, asker: tuple[str, str], who: str) -> Refusal | None:

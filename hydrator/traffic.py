@@ -58,6 +58,10 @@ class Traffic:
             self._seconds.labels(route)
 
     def count(self, scope: Scope, status: int, seconds: float) -> None:
-        route = self._routes.get(scope.get("endpoint"), "other")
+        route = self.route(scope)
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
+
+    def route(self, scope: Scope) -> str:
+        """Which of our routes a request took; one for all paths that are none."""
+        return self._routes.get(scope.get("endpoint"), "other")

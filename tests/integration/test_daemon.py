@@ -121,7 +121,12 @@ def test_it_follows_the_file_and_ends_cleanly_on_sigterm(daemon):
     wait_for(lambda: "'lofar:L2'=\"STAGING\"" in daemon.ad(), 10, "the second dataset")
     assert daemon.generation() > first
     assert daemon.end() == 0
-    assert "stopped" in daemon.log.read_text()
+    lines = [json.loads(line) for line in daemon.log.read_text().splitlines()]
+    assert [line["event"] for line in (lines[0], lines[-1])] == ["running", "stopped"]
+    changed = [line for line in lines if line["event"] == "cycle"]
+    assert len(changed) == 2  # of many cycles, those that changed something say so, and why
+    assert changed[0]["cycle"] < changed[1]["cycle"]
+    assert all("CAM in file" in line["changed"] for line in changed)
 
 
 def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
