@@ -595,6 +595,9 @@ class ReportSettings(_Section):
     count_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
         300, description="how often ended jobs are counted for the metrics; 0: never"
     )
+    slots_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
+        60, description="how often slots are asked whether they carry our attributes; 0: never"
+    )
 
 
 class EventsSettings(_Section):

@@ -24,6 +24,7 @@ from .audit import By
 from .auditing import Asked, Auditing
 from .config import HttpOutlet, Settings, load
 from .counting import count
+from .coverage import coverage
 from .credentials import Credential, credential_rows
 from .cycle import Cycle, Report, Rules
 from .errors import ConfigError, HydratorError, PoolError, StateError
@@ -37,7 +38,7 @@ from .misses import MISSES_ATTRIBUTE, misses
 from .model import Did, Unseen, unix
 from .orders import Orders
 from .page import MOST_CHANGES
-from .ports import Door, History, Merged, Merger, Misses, Peers
+from .ports import Door, History, Merged, Merger, Misses, Peers, Slots
 from .server import Server
 from .snapshot import sizes_of
 from .standing import Standing
@@ -51,6 +52,8 @@ from .wiring import Parts, assemble, called, credentials, redactor, register_of,
 _log = structlog.get_logger("hydrator")
 _PATIENCE = timedelta(seconds=15)
 _CREDENTIALS_SECONDS = 60
+_FIRST_LOOK = timedelta(seconds=10)
+"""After the start, slots are looked at once a first cycle may have ended."""
 _AUDIT_PATIENCE = 2.0
 """Seconds that a question of the audit may still take when we are told to stop."""
 
@@ -106,7 +109,7 @@ class Daemon:
         self._rested = 0.0
         self._asking = {
             name: threading.Lock()
-            for name in ("files", "probe", "misses", "jobs", "credentials", "merge", "standing")
+            for name in ("files", "probe", "misses", "jobs", "slots", "credentials", "merge", "standing")
         }
         self._standing: Standing | None = None
         self._credentials: list[Credential] = []
@@ -286,6 +289,13 @@ class Daemon:
         self._schedule_standing(scheduler)
         with self._waking:
             self._scheduler, self._cycle, self._woken = scheduler, cycle, False
+        if self._parts and self._parts.slots:
+            every = self._settings.report.slots_seconds
+            look = (self._parts.slots,)
+            scheduler.add_job(
+                self._look_at_slots, "interval", look, seconds=every, id="slots", executor="slots",
+                next_run_time=now + min(_FIRST_LOOK, timedelta(seconds=every)),
+            )  # fmt: skip
         scheduler.start()
 
     def _wake(self) -> None:
@@ -423,6 +433,19 @@ class Daemon:
             if one.name in ending - self._ending_credentials:
                 _log.warning("credential", name=one.name, why=one.told(now), todo=one.todo)
         self._ending_credentials = ending
+
+    def _look_at_slots(self, slots: Slots) -> None:
+        """Count which slots carry what we publish; what cannot be asked keeps what was counted last."""
+        report = self._report
+        if report is None:
+            return
+        try:
+            with self._asking["slots"]:
+                counted = coverage(slots.carried(), report.thought.ads)
+        except PoolError as error:
+            _log.debug("slots not counted", why=str(error))
+            return
+        self._metrics.covered(counted)
 
     def _count_jobs(self, history: History, cycle: Cycle) -> None:
         """Count what became of jobs since the last time; who does not answer is asked again."""

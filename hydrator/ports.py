@@ -174,6 +174,28 @@ class Queues(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What one slot carries: the *site* it says it is at, and the generation of that site's ad, if any."""
+
+    site: str | None
+    generation: int | None
+
+
+class Slots(Protocol):
+    """The slots of a pool, as far as we ask: whether our attributes arrived."""
+
+    def carried(self) -> Sequence[Carried]:
+        """One for every slot that is not cut off another for a job.
+
+        Raises:
+            PoolError: the collector could not say which slots there are.
+        """
+
+    def close(self) -> None:
+        """Let go of connections, also under a question."""
+
+
 class Misses(Protocol):
     """What jobs did not find where they were sent."""
 

@@ -15,6 +15,7 @@ from .audit import Lie
 from .auditing import Asked
 from .breaker import Cause
 from .counting import Counted
+from .coverage import Coverage
 from .credentials import Credential
 from .cycle import Report
 from .misses import Miss
@@ -267,6 +268,12 @@ class Metrics:
             ["credential", "by"],
             registry=registry,
         )
+        self._slots = Gauge(
+            "hydrator_slots",
+            "Slots of the pool, by site and what they carry: our current ad, another (behind), none (bare).",
+            ["site", "carries"],
+            registry=registry,
+        )
         for found in Found:
             self._jobs_local.labels(found.value)
         for at in ("site", "elsewhere"):
@@ -358,6 +365,13 @@ class Metrics:
             if one.life:
                 self._lives.labels(one.name, one.by.value).set(one.life.total_seconds())
 
+    def covered(self, slots: Mapping[Site, Mapping[Coverage, int]]) -> None:
+        """What the pool's slots carry; from any thread."""
+        self._slots.clear()
+        for site, kinds in slots.items():
+            for kind, count in kinds.items():
+                self._slots.labels(site, kind.value).set(count)
+
     def ended(self, counted: Counted) -> None:
         """What became of jobs; from any thread."""
         for one in counted.outcomes:
@@ -395,6 +409,9 @@ class Metrics:
             tally = audit.tallies.get(site)
             if tally and tally.last:
                 self._audit_last.labels(site).set(unix(tally.last))
+        for site in report.thought.ads:  # from 0 on, or the first of them would be no increase
+            self._lies.labels(site)
+            self._missed.labels(site)
         for lie in report.thought.lies:
             self._lies.labels(lie.claim.site).inc()
 
@@ -414,6 +431,7 @@ class Metrics:
 
     def _record_outcomes(self, report: Report) -> None:
         for outcome in report.outcomes:
+            self._publish_errors.labels(outcome.publisher)
             if outcome.error:
                 self._publish_errors.labels(outcome.publisher).inc()
                 continue

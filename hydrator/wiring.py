@@ -23,6 +23,7 @@ from adapters.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from adapters.site_capabilities import SiteCapabilities
 from adapters.sitesfile import SitesFilePublisher
 from adapters.slotmerge import SlotMerger
+from adapters.slots import PoolSlots
 from adapters.web import Board, WebPublisher
 
 from . import plugins
@@ -50,7 +51,20 @@ from .paths import local_paths
 from .places import PlacedAuditor, PlacedCatalogue, Places
 from .plan import Policy
 from .poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, PoolPolicy
-from .ports import Auditor, Catalogue, Clock, Door, History, Login, Merger, Misses, Peers, Probe, Queues
+from .ports import (
+    Auditor,
+    Catalogue,
+    Clock,
+    Door,
+    History,
+    Login,
+    Merger,
+    Misses,
+    Peers,
+    Probe,
+    Queues,
+    Slots,
+)
 from .private import Privacy, Veil
 from .redact import Redactor
 from .register import FILE_NAME, Register, read_key
@@ -92,6 +106,7 @@ class Parts:
     logins: Mapping[str, Callable[[], Login | None]] = field(default_factory=dict)
     merger: Merger | None = None
     peers: Peers | None = None
+    slots: Slots | None = None
 
     def cycle(self, state: State, store: Store | None, clock: Clock, orders: Orders | None = None) -> Cycle:
         if not self.catalogues:  # such a configuration is for hosts that only submit
@@ -119,6 +134,8 @@ class Parts:
             self.history.close()
         if self.merger:
             self.merger.close()
+        if self.slots:
+            self.slots.close()
         if self.client:
             self.client.close()
 
@@ -203,6 +220,9 @@ def assemble(
         else None,
         history=_history(settings, patient, clock) if patient and settings.report.count_seconds else None,
         merger=slot_merger(settings, clock) if settings.publish.merge.enabled else None,
+        slots=PoolSlots(patient or condor_client(settings), settings.sites.slot_attributes)
+        if needs_pool and settings.report.slots_seconds
+        else None,
     )
 
 

@@ -22,7 +22,7 @@ DONE = "testbed.done"
 """A file in the root of a complete tree; it holds HTCondor's version."""
 
 _PACKAGES = "python3,procps,ca-certificates"  # the hook and condor's scripts need all of Python's library
-_ENTER = [
+ENTER = [
     *("setpriv", "--pdeathsig", "KILL"),
     *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"),
 ]
@@ -126,7 +126,7 @@ def _os_release(file: Path) -> dict[str, str]:
 
 def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
     """Build *suite* beside its place and move it there when it is complete."""
-    _ensure_debootstrap(say)
+    ensure_debootstrap(say)
     for left in home.glob(f".building-{suite}-*"):
         shutil.rmtree(left)
     new, log = home / f".building-{suite}-{os.getpid()}", home / f"{suite}.log"
@@ -134,7 +134,7 @@ def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
     say(f"building a private Debian {suite} with HTCondor in {home / suite} (once, about a minute)")
     source = mirror()
     _logged(
-        [*_ENTER, "debootstrap", "--variant=minbase", f"--include={_PACKAGES}", suite, str(new)]
+        [*ENTER, "debootstrap", "--variant=minbase", f"--include={_PACKAGES}", suite, str(new)]
         + ([source] if source else []),
         log,
         f"debootstrap of {suite}",
@@ -144,7 +144,7 @@ def _build(suite: str, home: Path, say: Callable[[str], None]) -> None:
     policy.chmod(0o755)
     install = "apt-get install -y --no-install-recommends condor && apt-get clean"
     inside = 'mount -t proc proc "$1/proc" && exec chroot "$1" env DEBIAN_FRONTEND=noninteractive sh -c "$2"'
-    _logged([*_ENTER, "sh", "-c", inside, "sh", str(new), install], log, f"apt-get install condor in {suite}")
+    _logged([*ENTER, "sh", "-c", inside, "sh", str(new), install], log, f"apt-get install condor in {suite}")
     said = subprocess.run(
         ["chroot", str(new), "/usr/bin/env", "CONDOR_CONFIG=ONLY_ENV", "condor_version"],
         capture_output=True,
@@ -166,7 +166,8 @@ def parse_version(said: str) -> str:
     return found[1]
 
 
-def _ensure_debootstrap(say: Callable[[str], None]) -> None:
+def ensure_debootstrap(say: Callable[[str], None]) -> None:
+    """Install debootstrap where it is missing."""
     if shutil.which("debootstrap"):
         return
     if not shutil.which("apt-get"):

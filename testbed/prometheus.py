@@ -1,13 +1,21 @@
-"""promtool, out of Debian's ``prometheus`` package: unpacked into the cache folder, not installed."""
+"""Prometheus and promtool, out of Debian's package: unpacked into the cache folder, not installed."""
 
+import contextlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from .cached import built
+from .lone import free_port
+from .patience import wait_for
 
-RECIPE = b"apt-get download prometheus; usr/bin/promtool"
+RECIPE = b"apt-get download prometheus; usr/bin/promtool usr/bin/prometheus"
 
 
 class PromtoolUnavailable(Exception):
@@ -21,6 +29,67 @@ def promtool() -> str:
         PromtoolUnavailable: see there.
     """
     return shutil.which("promtool") or str(built("prometheus", RECIPE, _unpack) / "promtool")
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A server that scrapes one daemon, every second."""
+
+    url: str
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The series that *expression* gives now.
+
+        Raises:
+            AssertionError: it is no expression.
+        """
+        answer = httpx.get(
+            f"{self.url}/api/v1/query", params={"query": expression}, trust_env=False, timeout=30
+        )
+        said = answer.json()
+        assert said["status"] == "success", said.get("error")
+        series: list[dict[str, Any]] = said["data"]["result"]
+        return series
+
+
+@contextlib.contextmanager
+def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
+    """A real Prometheus that scrapes *target* (host:port) as the alerts have it; its data are in *folder*.
+
+    Raises:
+        PromtoolUnavailable: see there.
+    """
+    program = shutil.which("prometheus") or str(built("prometheus", RECIPE, _unpack) / "prometheus")
+    config = folder / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 1s}\n"
+        f"scrape_configs: [{{job_name: classad-hydrator, static_configs: [{{targets: ['{target}']}}]}}]\n"
+    )
+    address = f"127.0.0.1:{free_port()}"
+    command = [program, f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
+    with (folder / "log").open("ab") as log:
+        server = subprocess.Popen([*command, f"--web.listen-address={address}"], stdout=log, stderr=log)
+
+    def ready() -> bool:
+        if server.poll() is not None:
+            raise AssertionError(
+                f"Prometheus ended with {server.returncode}: {(folder / 'log').read_text()[-2000:]}"
+            )
+        try:
+            return httpx.get(f"http://{address}/-/ready", trust_env=False, timeout=30).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    try:
+        wait_for(ready, 30, "Prometheus to be ready")
+        yield Prometheus(f"http://{address}")
+    finally:
+        server.terminate()
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
 
 
 def _unpack(home: Path) -> None:
@@ -37,7 +106,8 @@ def _unpack(home: Path) -> None:
         if failure := _run(["dpkg-deb", "-x", str(package), "tree"], scratch):
             raise PromtoolUnavailable(f"dpkg-deb cannot unpack {package.name}: {failure}")
         home.mkdir()
-        shutil.copy2(Path(scratch) / "tree" / "usr" / "bin" / "promtool", home)
+        for program in ("promtool", "prometheus"):
+            shutil.copy2(Path(scratch) / "tree" / "usr" / "bin" / program, home)
 
 
 def _run(command: list[str], folder: str) -> str:

@@ -15,9 +15,12 @@ def example(name: str) -> dict:
 
 
 def objects(values: dict, **more) -> dict[str, dict]:
-    """What the chart becomes, by kind: one of each."""
+    """What the chart becomes, by kind: one of each, but for the dashboard's ConfigMap."""
     rendered, _ = helm.render(CHART, MINIMAL | values, **more)
-    found = {item["kind"]: item for item in rendered}
+    found = {
+        "Dashboard" if item["metadata"]["name"].endswith("-dashboard") else item["kind"]: item
+        for item in rendered
+    }
     assert len(found) == len(rendered)
     return found
 

@@ -1,5 +1,7 @@
 """Metrics and alerts, judged by promtool."""
 
+import importlib.util
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +14,7 @@ from hydrator.hearing import EventMetrics
 from hydrator.telemetry import Metrics
 from hydrator.traffic import Traffic
 from testbed.prometheus import promtool
+from tests.deploy.panels import DASHBOARD, panels
 from tests.factories import CAM
 from tests.unit.test_cycle import World
 
@@ -86,6 +89,54 @@ def test_labels_name_no_dataset():
     assert labels - {"le"} <= {
         *("version", "outcome", "catalogue", "site", "state", "origin", "cause", "publisher"),
         *("action", "by", "verdict", "route", "status", "why", "source", "told"),
-        *("found", "at", "datasets", "credential"),
+        *("found", "at", "datasets", "credential", "carries"),
     }
     assert CAM in generate_latest(registry()).decode()
+
+
+def test_every_metric_is_in_an_alert_or_on_the_dashboard():
+    shown = "\n".join(panels().values()) + ALERTS.read_text()
+    assert {name for name in names() if not re.search(rf"\b{name}(_bucket)?\b", shown)} == set()
+
+
+def test_the_dashboard_asks_only_for_what_is_exported():
+    asked = {
+        name.removesuffix("_bucket")
+        for text in panels().values()
+        for name in re.findall(r"\bhydrator_\w+", text)
+    }
+    assert len(asked) > 20
+    assert asked <= names()
+
+
+def test_every_expression_of_the_dashboard_is_one(tmp_path):
+    rules = [{"record": "x", "expr": text, "labels": {"panel": title}} for title, text in panels().items()]
+    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    status, said = checked("check", "rules", tmp_path / "rules.yml")
+    assert f"{len(rules)} rules found" in said
+    assert status == 0, said
+
+
+def test_promtool_would_say_so_if_an_expression_were_none(tmp_path):
+    rules = [{"record": "x", "expr": "sum by (site (hydrator_slots)"}]
+    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    assert checked("check", "rules", tmp_path / "rules.yml")[0] == 1
+
+
+def test_the_dashboard_is_the_one_that_the_script_writes():
+    # else: python scripts/dashboard.py
+    spec = importlib.util.spec_from_file_location("dashboard", ROOT / "scripts" / "dashboard.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for place in module.PLACES:
+        assert place.read_text() == module.text()
+
+
+def test_panels_do_not_lie_on_one_another():
+    taken = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken
+        assert max(x for x, _ in cells) < 24
+        taken |= cells

@@ -1,0 +1,43 @@
+"""How much of the pool carries our attributes: the share of slots that a job can be matched by."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from .model import Site, SiteAd
+from .ports import Carried
+
+
+class Coverage(StrEnum):
+    """What a slot carries of its site's ad."""
+
+    CURRENT = "current"  # the generation that we publish
+    BEHIND = "behind"  # another one: the hook's next turn brings ours
+    BARE = "bare"  # nothing: no hook, or no merge, has reached it
+
+
+UNKNOWN = Site("unknown")
+"""Where slots are counted that say no site, or one that no catalogue speaks for."""
+
+
+def coverage(slots: Iterable[Carried], ads: Mapping[Site, SiteAd]) -> Mapping[Site, Mapping[Coverage, int]]:
+    """Slots by site and by what they carry.
+
+    Args:
+        slots: the pool's, as the collector has them.
+        ads: what we publish, by site.
+
+    Returns:
+        Every site of *ads*, and :data:`UNKNOWN`, each with every kind, also those of no slot.
+    """
+    counted: dict[Site, Counter[Coverage]] = {site: Counter() for site in (*ads, UNKNOWN)}
+    for slot in slots:
+        site = Site(slot.site or "")
+        counted[site if site in ads else UNKNOWN][_kind(slot, ads.get(site))] += 1
+    return {site: {kind: kinds[kind] for kind in Coverage} for site, kinds in counted.items()}
+
+
+def _kind(slot: Carried, ad: SiteAd | None) -> Coverage:
+    if slot.generation is None:
+        return Coverage.BARE
+    return Coverage.CURRENT if ad and slot.generation == ad.generation else Coverage.BEHIND

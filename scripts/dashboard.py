@@ -1,0 +1,212 @@
+"""Write the Grafana dashboard: ``python scripts/dashboard.py``.
+
+A dashboard is much JSON around few decisions; these are the decisions.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PLACES = (
+    ROOT / "deploy" / "grafana" / "classad-hydrator.json",
+    ROOT / "deploy" / "helm" / "classad-hydrator" / "files" / "dashboard.json",
+)
+SITE = 'site=~"$site"'
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+Panel = tuple[str, str, str, Sequence[tuple[str, str]]]
+"""Title, unit, kind of panel, and expressions with the legend of each."""
+
+
+def _rate(metric: str, by: str) -> str:
+    return f"sum by ({by}) (rate({metric}[$__rate_interval]))"
+
+
+def _quantile(metric: str, by: str) -> str:
+    return f"histogram_quantile(0.95, sum by (le, {by}) (rate({metric}_bucket[$__rate_interval])))"
+
+
+ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
+    ("Does it help?", (
+        ("Slots with our current ad", "percentunit", "stat",
+         [('sum(hydrator_slots{carries="current", site!="unknown"}) / (sum(hydrator_slots{site!="unknown"}) > 0)', "")]),
+        ("Jobs that found all their data", "percentunit", "stat",
+         [(('sum(increase(hydrator_jobs_local_total{found="all"}[$__range]))'
+           ' / (sum(increase(hydrator_jobs_local_total{found!="unknown"}[$__range])) > 0)'), "")]),
+        ("Bytes that were at the job's site", "percentunit", "stat",
+         [(('sum(increase(hydrator_jobs_data_bytes_total{at="site"}[$__range]))'
+           " / (sum(increase(hydrator_jobs_data_bytes_total[$__range])) > 0)"), "")]),
+        ("Since the last cycle", "s", "stat", [("time() - hydrator_last_cycle_timestamp_seconds", "")]),
+        ("Sites with a held change", "short", "stat", [("sum(hydrator_held_sites)", "")]),
+        ("Version", "string", "stat", [("hydrator_build_info", "{{version}}")]),
+        ("Wait for the first start, 95 %", "s", "timeseries",
+         [(_quantile("hydrator_job_wait_seconds", "datasets"), "{{datasets}}")]),
+        ("Datasets that jobs did not find", "short", "timeseries",
+         [('sum by (site) (increase(hydrator_missed_datasets_total{site=~"$site|unknown"}[$__rate_interval]))',
+           "{{site}}")]),
+    )),
+    ("Freshness", (
+        ("Age of what we say", "s", "timeseries",
+         [(f"time() - hydrator_site_as_of_timestamp_seconds{{{SITE}}}", "{{site}}")]),
+        ("Polls by outcome", "ops", "timeseries",
+         [(_rate("hydrator_catalogue_reads_total", "catalogue, outcome"), "{{catalogue}} {{outcome}}")]),
+        ("Time of a poll, 95 %", "s", "timeseries",
+         [(_quantile("hydrator_catalogue_read_seconds", "catalogue"), "{{catalogue}}")]),
+        ("Cycles by outcome", "ops", "timeseries", [(_rate("hydrator_cycles_total", "outcome"), "{{outcome}}")]),
+        ("Time of a cycle, 95 %", "s", "timeseries", [
+            ("histogram_quantile(0.95, sum by (le) (rate(hydrator_cycle_seconds_bucket[$__rate_interval])))", "cycle"),
+        ]),
+        ("Not asked, or told apart by letter case", "short", "timeseries",
+         [("hydrator_unseen_datasets", "unseen"), ("hydrator_clashing_datasets", "clashing")]),
+    )),
+    ("What is said", (
+        ("Datasets by state", "short", "timeseries",
+         [(f"sum by (state) (hydrator_site_datasets{{{SITE}}})", "{{state}}")]),
+        ("Datasets wanted", "short", "timeseries", [("hydrator_demanded_datasets", "{{origin}}")]),
+        ("Slots by what they carry", "short", "timeseries",
+         [('sum by (carries) (hydrator_slots{site=~"$site|unknown"})', "{{carries}}")]),
+        ("Changes of content", "short", "timeseries",
+         [(f"changes(hydrator_site_generation{{{SITE}}}[$__rate_interval])", "{{site}}")]),
+        ("Size of an ad", "bytes", "timeseries", [(f"hydrator_site_ad_bytes{{{SITE}}}", "{{site}}")]),
+        ("Jobs that the size budget left out", "short", "timeseries",
+         [(f"hydrator_site_left_out_jobs{{{SITE}}}", "{{site}}")]),
+        ("Held or rolled back", "short", "timeseries", [
+            ("hydrator_held_sites", "sites held: {{cause}}"),
+            (f"hydrator_held_datasets{{{SITE}}}", "datasets held: {{site}}"),
+            ("hydrator_rolled_back_sites", "sites rolled back"),
+        ]),
+    )),
+    ("Does it arrive?", (
+        ("Ads sent", "ops", "timeseries",
+         [(_rate("hydrator_ads_sent_total", "publisher, action"), "{{publisher}} {{action}}")]),
+        ("Sent, and not read back", "short", "timeseries", [("hydrator_unconfirmed_ads", "{{publisher}}")]),
+        ("Slots without a hook", "short", "timeseries", [("hydrator_merge_slots", "{{collector}}")]),
+        ("Merges, and failures", "ops", "timeseries", [
+            (_rate("hydrator_merged_slots_total", "collector"), "sent: {{collector}}"),
+            (_rate("hydrator_merge_errors_total", "collector"), "failed: {{collector}}"),
+        ]),
+        ("Share of their time that merges covered", "percentunit", "timeseries", [
+            (('sum by (collector) (rate(hydrator_merge_slot_seconds_total{covered="yes"}[$__rate_interval]))'
+             " / (sum by (collector) (rate(hydrator_merge_slot_seconds_total[$__rate_interval])) > 0)"), "{{collector}}"),
+        ]),
+        ("Who publishes", "short", "timeseries", [("hydrator_leads", "{{instance}}")]),
+        ("Failures to publish", "ops", "timeseries",
+         [(_rate("hydrator_publish_errors_total", "publisher"), "{{publisher}}")]),
+        ("Requests by status", "reqps", "timeseries",
+         [(_rate("hydrator_http_requests_total", "route, status"), "{{route}} {{status}}")]),
+        ("Time to answer, 95 %", "s", "timeseries",
+         [(_quantile("hydrator_http_request_duration_seconds", "route"), "{{route}}")]),
+        ("Connections cut", "ops", "timeseries",
+         [(_rate("hydrator_http_connections_cut_total", "why"), "{{why}}")]),
+    )),
+    ("Events", (
+        ("Events by what became of them", "ops", "timeseries",
+         [(_rate("hydrator_events_total", "source, outcome"), "{{source}} {{outcome}}")]),
+        ("Since an event came", "s", "timeseries",
+         [("time() - hydrator_event_last_timestamp_seconds", "{{source}}")]),
+        ("Connected, and gaps", "short", "timeseries", [
+            ("hydrator_event_connected", "connected: {{source}}"),
+            ("sum by (why) (increase(hydrator_event_gaps_total[$__rate_interval]))", "gap: {{why}}"),
+        ]),
+        ("Changes that events told of", "ops", "timeseries",
+         [(_rate("hydrator_event_changes_total", "told"), "{{told}}")]),
+        ("Polls brought forward", "ops", "timeseries", [("rate(hydrator_early_polls_total[$__rate_interval])", "polls")]),
+    )),
+    ("Is it true, and is it well?", (
+        ("Trust", "percentunit", "timeseries", [(f"hydrator_site_trust{{{SITE}}}", "{{site}}")]),
+        ("Facts audited", "ops", "timeseries",
+         [(_rate("hydrator_audited_facts_total", "by, verdict"), "{{by}}: {{verdict}}")]),
+        ("Corrected, and claimed again", "short", "timeseries", [
+            (f"hydrator_site_corrected_datasets{{{SITE}}}", "corrected: {{site}}"),
+            (f"sum by (site) (increase(hydrator_lies_total{{{SITE}}}[$__rate_interval]))", "again: {{site}}"),
+        ]),
+        ("Since a fact was audited", "s", "timeseries",
+         [(f"time() - hydrator_site_audit_timestamp_seconds{{{SITE}}}", "{{site}}")]),
+        ("Until credentials end", "s", "timeseries", [
+            ("hydrator_credential_expiry_timestamp_seconds - time()", "{{credential}}"),
+        ]),
+        ("HTCondor child replaced", "short", "timeseries", [("hydrator_condor_child_restarts", "times")]),
+        ("State on disk", "short", "timeseries", [("hydrator_state_saved", "saved")]),
+    )),
+)  # fmt: skip
+
+
+def dashboard() -> dict[str, Any]:
+    """The whole of it, as Grafana 9 and later import it."""
+    return {
+        "title": "classad-hydrator",
+        "uid": "classad-hydrator",
+        "description": "Where data is, said to an HTCondor pool: does it help, is it fresh, does it arrive?",
+        "tags": ["htcondor", "data-locality"],
+        "schemaVersion": 37,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "1m",
+        "time": {"from": "now-24h", "to": "now"},
+        "timezone": "",
+        "templating": {"list": [
+            {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
+            {
+                "name": "site", "label": "Site", "type": "query", "datasource": _SOURCE, "multi": True,
+                "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}, "refresh": 2,
+                "query": {"query": "label_values(hydrator_site_generation, site)", "refId": "site"},
+            },
+        ]},
+        "panels": list(_panels()),
+    }  # fmt: skip
+
+
+def _panels() -> Iterator[dict[str, Any]]:
+    number, y = 0, 0
+    for title, panels in ROWS:
+        number += 1
+        yield {"id": number, "type": "row", "title": title, "collapsed": False, "panels": [],
+               "gridPos": {"x": 0, "y": y, "w": 24, "h": 1}}  # fmt: skip
+        x, y, height = 0, y + 1, 0
+        for name, unit, kind, targets in panels:
+            wide, tall = (4, 4) if kind == "stat" else (8, 8)
+            if x + wide > 24 or (height and height != tall):
+                x, y = 0, y + height
+            number += 1
+            yield _panel(number, name, unit, kind, targets) | {
+                "gridPos": {"x": x, "y": y, "w": wide, "h": tall}
+            }
+            x, height = x + wide, tall
+        y += height
+
+
+def _panel(
+    number: int, title: str, unit: str, kind: str, targets: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
+    return {
+        "id": number,
+        "type": kind,
+        "title": title,
+        "datasource": _SOURCE,
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "options": {"textMode": "name"} if unit == "string" else {},
+        "targets": [
+            {"refId": chr(ord("A") + n), "datasource": _SOURCE, "expr": text, "legendFormat": legend}
+            for n, (text, legend) in enumerate(targets)
+        ],
+    }
+
+
+def text() -> str:
+    """The dashboard as it is kept in files."""
+    return json.dumps(dashboard(), indent=1, ensure_ascii=False) + "\n"
+
+
+def main() -> int:
+    """Write every copy."""
+    for place in PLACES:
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(text(), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

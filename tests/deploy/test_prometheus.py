@@ -1,0 +1,59 @@
+"""A real Prometheus scrapes a real daemon over a real pool; the dashboard's expressions give data."""
+
+from pathlib import Path
+
+import pytest
+
+from testbed.installation import Installation, ListedCatalogue, wait_for
+from testbed.pool import Pool
+from testbed.prometheus import scraping
+from tests.deploy.panels import panels
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
+
+QUIET = {
+    "Held or rolled back B": "no change is held",
+    "Events by what became of them A": "no events are configured",
+    "Since an event came A": "no events are configured",
+    "Connected, and gaps A": "no events are configured",
+    "Slots without a hook A": "no merge is configured",
+    "Merges, and failures A": "no merge is configured",
+    "Merges, and failures B": "no merge is configured",
+    "Share of their time that merges covered A": "no merge is configured",
+    "Until credentials end A": "the test pool's token does not end",
+    "Bytes that were at the job's site A": "the catalogue knows no sizes",
+}
+"""Expressions without data while all is well."""
+
+SETTINGS = """
+[report]
+slots_seconds = 1
+count_seconds = 1
+"""
+
+
+def value(series: list[dict]) -> float | None:
+    return float(series[0]["value"][1]) if series else None
+
+
+def test_the_dashboard_shows_a_pool_that_runs_jobs(pool: Pool, tmp_path: Path):
+    catalogue = ListedCatalogue(tmp_path)
+    catalogue.hold({"lofar:L1": {"UK": "available"}})
+    with (
+        Installation(pool, catalogue, settings=SETTINGS) as installed,
+        scraping(installed.url.removeprefix("http://"), tmp_path) as prometheus,
+    ):
+        wait_for(lambda: prometheus.query('up{job="classad-hydrator"} == 1'), 30, "a scrape")
+        coverage = panels()["Slots with our current ad A"]
+        wait_for(lambda: value(prometheus.query(coverage)) == 1, 60, "every slot to carry our current ad")
+        cluster = installed.submit(["lofar:L1"], count=2)
+        assert set(installed.ran_at(cluster, jobs=2)) == {"UK"}
+        found = panels()["Jobs that found all their data A"]
+        wait_for(lambda: value(prometheus.query(found)) == 1, 60, "ended jobs to be counted")
+        for title, expression in panels().items():
+            if title not in QUIET:
+                wait_for(
+                    lambda text=expression: prometheus.query(text), 30, f"data for {title}: {expression}"
+                )
+        assert [title for title in QUIET if prometheus.query(panels()[title])] == []
+        assert prometheus.query("ALERTS") == []

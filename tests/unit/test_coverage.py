@@ -1,0 +1,35 @@
+"""What the pool's slots carry of what we publish."""
+
+from prometheus_client import CollectorRegistry
+
+from hydrator.coverage import UNKNOWN, Coverage, coverage
+from hydrator.ports import Carried
+from hydrator.telemetry import Metrics
+from tests.factories import CAM, ad
+
+OURS = ad(generation=7)
+
+
+def kinds(**counts: int) -> dict[Coverage, int]:
+    return {kind: counts.get(kind.value, 0) for kind in Coverage}
+
+
+def test_slots_are_counted_by_what_they_carry():
+    slots = [Carried(CAM, OURS.generation), Carried(CAM, OURS.generation - 1), Carried(CAM, None)]
+    counted = coverage(slots * 2, {CAM: OURS})
+    assert counted[CAM] == kinds(current=2, behind=2, bare=2)
+    assert counted[UNKNOWN] == kinds()
+
+
+def test_slots_of_sites_that_we_do_not_speak_for_make_no_series_of_their_own():
+    slots = [Carried("elsewhere", None), Carried(None, None), Carried("elsewhere", OURS.generation)]
+    assert coverage(slots, {CAM: OURS}) == {CAM: kinds(), UNKNOWN: kinds(bare=2, behind=1)}
+
+
+def test_a_site_that_is_gone_is_shown_no_longer():
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, "0")
+    metrics.covered(coverage([Carried(CAM, OURS.generation)], {CAM: OURS}))
+    assert registry.get_sample_value("hydrator_slots", {"site": CAM, "carries": "current"}) == 1
+    metrics.covered(coverage([], {}))
+    assert registry.get_sample_value("hydrator_slots", {"site": CAM, "carries": "current"}) is None
