@@ -320,7 +320,7 @@ def test_a_dry_run_shows_what_would_match_now(installed, folder):
         "NL": (False, 0),
     }
     assert shown["AU"]["missing"] == {"lofar:dry_2.ms": "absent"}
-    assert 0 <= shown["UK"]["facts_age_seconds"] < 60
+    assert 0 <= shown["UK"]["facts_age_seconds"] < 600
 
 
 def test_a_host_that_knows_only_where_the_daemon_answers_gets_the_same_dry_run(installed, folder):
@@ -343,7 +343,7 @@ def test_a_host_that_knows_only_where_the_daemon_answers_gets_the_same_dry_run(i
     shown = {site["site"]: (site["matches"], site["bytes_local"]) for site in said["sites"]}
     assert shown == {"UK": (True, 400), "AU": (False, 100), "NL": (False, 0)}
     assert said["sites"][1]["missing"] == {"lofar:web_2.ms": "absent"}
-    assert 0 <= said["sites"][0]["facts_age_seconds"] < 120
+    assert 0 <= said["sites"][0]["facts_age_seconds"] < 600
     new = refused(installed, folder, "never_asked.ms", "--config", str(config), "--as", "ad")
     assert new[0] == 1
     assert "could not be looked up" in new[1]

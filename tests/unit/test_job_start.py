@@ -231,7 +231,7 @@ def test_signals_reach_the_command_and_its_end_by_signal_shows(node, number):
     node.holds("L1.ms")
     ready = node.scratch / "ready"
     with subprocess.Popen(
-        [node.wrapper(), "sh", "-c", f"touch {ready}; exec sleep 60"], cwd=node.scratch, env=node.environment
+        [node.wrapper(), "sh", "-c", f": > {ready}; exec sleep 600"], cwd=node.scratch, env=node.environment
     ) as running:
         wait_for(ready.exists, 30, "the command to run")
         running.send_signal(number)

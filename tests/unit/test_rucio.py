@@ -620,7 +620,7 @@ def test_a_stand_in_that_drips_for_ever_is_left_at_the_deadline(asking, stand_in
     began = time.monotonic()
     with fails_as(CatalogueUnreachable, "no complete answer within 0.5 s"):
         asking(deadline=timedelta(seconds=0.5)).read({L1})
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
 
 
 def test_after_a_deadline_the_next_poll_is_a_new_one(asking, stand_in):

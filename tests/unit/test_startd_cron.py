@@ -1077,7 +1077,7 @@ def test_a_slow_drip_ends_at_the_time_limit(run, pieces):
     with dripping(pieces) as url:
         started = time.monotonic()
         failed(run("--site", "UK", "--url", url, "--timeout", "0.5"), 1, "within 0.5 s", url)
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 60
 
 
 def test_something_that_is_no_http_server_is_said_so(run):
