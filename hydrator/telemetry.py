@@ -154,6 +154,12 @@ class Metrics:
             "Datasets that some catalogue could not be asked about.",
             registry=registry,
         )
+        self._unmapped = Gauge(
+            "hydrator_unmapped_storage_elements",
+            "Storage elements for which no site is known; what they hold is nowhere.",
+            ["catalogue"],
+            registry=registry,
+        )
         self._held = Gauge(
             "hydrator_held_sites",
             "Sites where a change is held because too much would vanish, by cause.",
@@ -335,6 +341,8 @@ class Metrics:
             self._demanded.labels(origin.name.lower()).set(len(dids))
         self._saved.set(0 if report.unsaved else 1)
         self._unseen.set(len(report.thought.snapshot.unseen))
+        for catalogue, memory in report.thought.state.memories.items():
+            self._unmapped.labels(catalogue).set(len(memory.unmapped))
         self._clashes.set(sum(len(clash) for clash in report.thought.snapshot.clashes))
 
     def _record_held(self, report: Report) -> None:

@@ -573,6 +573,36 @@ def test_what_is_held_is_in_the_summary_the_log_and_the_metrics():
     assert registry.get_sample_value("hydrator_held_datasets", {"site": CAM}) is None
 
 
+class Unplaced(MemoryCatalogue):
+    """One that knows storage elements without a site."""
+
+    unmapped = frozenset({"SOMEWHERE-DISK", "SOMEWHERE-TAPE"})
+
+    def read(self, dids):
+        return replace(super().read(dids), unmapped=self.unmapped)
+
+
+def test_storage_elements_without_a_site_are_counted_by_catalogue_also_while_it_fails():
+    world = World(replica(L1, CAM))
+    unplaced = Unplaced("unplaced", clock=world.clock)
+    world.cycle = world.restarted(catalogues=[world.catalogue, unplaced])
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, "1")
+
+    def counted(catalogue: str) -> float | None:
+        name = "hydrator_unmapped_storage_elements"
+        return registry.get_sample_value(name, {"catalogue": catalogue})
+
+    metrics.record(world.run(), 1)
+    assert (counted("unplaced"), counted("rucio")) == (2, 0)
+    unplaced.broken = True
+    metrics.record(world.run(MINUTE), 1)
+    assert counted("unplaced") == 2
+    unplaced.broken, unplaced.unmapped = False, frozenset()
+    metrics.record(world.run(MINUTE), 1)
+    assert counted("unplaced") == 0
+
+
 def test_what_jobs_missed_before_the_first_cycle_is_counted_at_their_sites_after_it():
     world = World(replica(L1, CAM), rules=Rules(pins=frozenset({L1})))
     registry = CollectorRegistry()
