@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
-from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
+from hydrator.errors import CatalogueDenied, CatalogueError
 from hydrator.model import Did
 
 from ._rucio_client import Client, Connection, Refused, RucioSettings, Stumbled
-from ._rucio_rows import BadRow
 
 T = TypeVar("T")
 _HALVINGS = 60  # finds five bad names in a thousand; a server that fails over everything is let alone soon
@@ -26,19 +25,18 @@ class Asker:
         return self.settings.name
 
     def ask(self, call: Callable[[Client], object], read: Callable[..., T]) -> T:
-        """Ask, and *read* the answer; a row that is not what it should be is CatalogueGarbled."""
-        answer = self.connection.ask(call)
-        try:
-            return read(answer)
-        except BadRow as exc:
-            raise CatalogueGarbled(self.name, str(exc)) from exc
+        """Ask, and *read* the answer; a row that is not what it should be is CatalogueGarbled.
+
+        *call* may give rows as they come: of a long answer only what is read of it is kept.
+        """
+        return self.connection.ask(lambda client: read(call(client)))
 
     def in_batches(
         self,
         dids: AbstractSet[Did],
         lost: dict[Did, CatalogueError],
         call: Callable[[Client, list[dict[str, str]]], Iterable[object]],
-        read: Callable[[list[object]], Iterable[T]],
+        read: Callable[[Iterable[object]], Iterable[T]],
         size: int | None = None,
     ) -> list[T]:
         """Ask for *dids* in batches; those of a batch that fails are *lost*.
@@ -74,10 +72,10 @@ class Asker:
         self,
         dids: Sequence[Did],
         call: Callable[[Client, list[dict[str, str]]], Iterable[object]],
-        read: Callable[[list[object]], Iterable[T]],
+        read: Callable[[Iterable[object]], Iterable[T]],
     ) -> Iterable[T]:
         asked = [dict(zip(("scope", "name"), split(did), strict=True)) for did in dids]
-        return self.ask(lambda client: list(call(client, asked)), read)
+        return self.ask(lambda client: call(client, asked), read)
 
 
 def _batches(dids: Sequence[Did], size: int) -> list[Sequence[Did]]:

@@ -50,6 +50,7 @@ from hydrator.ports import Login
 
 from ._rucio_bearer import Bearer, Provided
 from ._rucio_pace import Pace
+from ._rucio_rows import BadRow
 from ._rucio_settings import RucioSettings as RucioSettings  # noqa: PLC0414 - others have it from here
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ _QUIET.propagate = False
 
 _MOST_PATIENCE = 10.0  # seconds a poll waits when it is told to; beyond, the next poll asks
 _CHUNK = 65536
+_JSON = json.JSONDecoder()
 _EMPTY_CONFIG = "[client]\n"
 _STARTING = threading.Lock()
 
@@ -331,7 +333,7 @@ class Client(*_CLIENTS):  # type: ignore[misc]
             return
         for line in response.iter_lines(chunk_size=_CHUNK):
             if line:
-                yield json.loads(line)
+                yield _JSON.decode(line.decode())
 
     def _get_auth_tokens(self) -> tuple[None, str, str, str]:
         file = self._private_token_file
@@ -390,6 +392,8 @@ class Connection:
         except CatalogueDenied:
             self._bearer.forget()
             raise
+        except BadRow as exc:
+            raise CatalogueGarbled(self._settings.name, str(exc)) from exc
         except _FAILURES as exc:
             raise self._named(exc) from None
         if self.deadline.passed():

@@ -19,6 +19,7 @@ from ._rucio_rules import PENDING, Lock, Rule, rules
 _OVERLAP = timedelta(minutes=2)  # transactions that were open when we asked last
 _A_SCOPE_FROM = 20  # so many unknown rules of one scope are asked for together
 _MOST_OF_A_SCOPE = 20_000
+_MOST_FOR_ONE = 20  # a rule asked for alone costs as much as some fifty in a list
 _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
 
@@ -87,7 +88,8 @@ class RuleBook:
                 unknown.setdefault(split(lock.did)[0], set()).add(lock.rule)
         for scope, ids in sorted(unknown.items()):
             if len(ids) >= _A_SCOPE_FROM:
-                listed = self._listed({"scope": scope}, most=_MOST_OF_A_SCOPE)
+                most = max(_MOST_OF_A_SCOPE, _MOST_FOR_ONE * len(ids))
+                listed = self._listed({"scope": scope}, most=most)
                 page.rules.update((key, rule) for key, rule in listed.items() if key in ids)
         left = sorted({each for ids in unknown.values() for each in ids} - page.rules.keys())
         reserve = 0.3 * self._asker.settings.deadline.total_seconds()
@@ -128,7 +130,7 @@ class RuleBook:
 
     def _listed(self, filters: Mapping[str, str], most: int | None = None) -> dict[str, Rule]:
         found = self._asker.ask(
-            lambda client: list(islice(client.list_replication_rules(dict(filters)), most)),
+            lambda client: islice(client.list_replication_rules(dict(filters)), most),
             lambda rows: rules(rows, "list_replication_rules"),
         )
         return {rule.id: rule for rule in found}

@@ -16,6 +16,7 @@ from ._rucio_rules import STILL, Movement
 _COUNTED = "list_dataset_replicas(deep=True)"
 _LOCKED = "get_locks_for_dids"
 _OF_FILES = "list_replicas"
+_UNTOLD_BY: dict[str, Told] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def _whole(storage: Storage, movement: Movement, held_until: datetime) -> State:
     if movement.ends_at is not None and movement.ends_at <= held_until:
         reason = "whole, but no rule holds it for long enough"
         return State(ReplicaState.PARTIAL, 1.0, replace(told, reason=reason))
-    return State(ReplicaState.COMPLETE, 1.0, replace(told, reason=""))
+    return State(ReplicaState.COMPLETE, 1.0, replace(told, reason="") if told.reason else told)
 
 
 def dataset_replicas(
@@ -88,11 +89,16 @@ def dataset_replicas(
             raise BadRow(f"{did} is at {name}, which list_rses did not list")
         at = state_at(storage, counts.get(name, NOTHING), moves.get(name, STILL), held_until)
         if at:
-            told = replace(at.told, call=call if name in counts else _LOCKED)
+            told = _by(at.told, call if name in counts else _LOCKED)
             found += [
                 Replica(did, site, at.state, at.fraction, storage=name, told=told) for site in storage.sites
             ]
     return tuple(sorted(found, key=lambda replica: (replica.site, replica.storage)))
+
+
+def _by(told: Told, call: str) -> Told:
+    """*told*, as learned by *call*."""
+    return _UNTOLD_BY.setdefault(call, Told(call=call)) if told is UNTOLD else replace(told, call=call)
 
 
 def file_replicas(

@@ -162,7 +162,7 @@ class RucioServer:
         """
         headers = {"X-Testbed-Key": self.key}
         sent = httpx.post(
-            f"{self.url}/testbed/seed", json=commands, headers=headers, timeout=300, trust_env=False
+            f"{self.url}/testbed/seed", json=commands, headers=headers, timeout=1200, trust_env=False
         ).raise_for_status()
         answer: dict[str, Any] = sent.json()
         if "error" in answer:
