@@ -600,6 +600,41 @@ class ReportSettings(_Section):
     )
 
 
+class StompSettings(_Section):
+    """A broker that speaks STOMP and gets a catalogue's events, as Rucio's daemon hermes sends them."""
+
+    name: Name
+    host: Annotated[str, Field(pattern=r"^[^\s/:]+$|^[0-9a-fA-F:]+$")]
+    port: Annotated[int, Field(ge=1, le=65535)] = 61614
+    destination: Annotated[str, Field(min_length=1, max_length=500)] = Field(
+        description="what is subscribed to, in the broker's own words: /topic/rucio.events"
+    )
+    virtual_host: str | None = Field(None, description="of the broker; default: host")
+    username: str | None = None
+    password_file: Path | None = None
+    tls: bool = True
+    ca_cert: Path | None = Field(None, description="who signed its certificate")
+    client_cert: Path | None = Field(None, description="ours, where it asks for one")
+    client_key: Path | None = Field(None, description="its key, where that is in another file")
+    timeout_seconds: Seconds = Field(10, description="for a connection and each answer while it is made")
+    heartbeat_seconds: Annotated[float, Field(ge=0.1, le=3600)] = Field(
+        10, description="between signs of life; a broker silent for two and a half of them is gone"
+    )
+
+    @model_validator(mode="after")
+    def _secrets(self) -> Self:
+        if (self.username is None) != (self.password_file is None):
+            raise ValueError("username and password_file belong together: give both")
+        if not self.tls and self.client_cert:
+            raise ValueError("client_cert needs tls = true")
+        if not self.tls and self.password_file and not is_loopback(self.host):
+            raise ValueError(f"our password would travel in clear to {self.host}: set tls = true")
+        for key in ("destination", "virtual_host", "username"):
+            if not (getattr(self, key) or "").isprintable():
+                raise ValueError(f"{key} must be of printable characters")
+        return self
+
+
 class EventsSettings(_Section):
     """What may tell us that a dataset changed, so that it is looked at before its time: docs/events.md."""
 
@@ -614,6 +649,14 @@ class EventsSettings(_Section):
     per_second: Annotated[float, Field(gt=0, le=1e6)] = Field(
         1000, description="events of one source that are read in the long run; others are dropped"
     )
+    stomp: list[StompSettings] = Field(default_factory=list, description="brokers that are listened to")
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        names = [broker.name for broker in self.stomp] + ["webhook"]
+        if len(set(names)) < len(names):
+            raise ValueError("each of events.stomp needs a name of its own, and none is called webhook")
+        return self
 
 
 class LogSettings(_Section):

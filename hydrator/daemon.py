@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -38,7 +38,7 @@ from .misses import MISSES_ATTRIBUTE, misses
 from .model import Did, Unseen, unix
 from .orders import Orders
 from .page import MOST_CHANGES
-from .ports import Door, History, Merged, Merger, Misses, Peers, Slots
+from .ports import Door, EventSource, History, Merged, Merger, Misses, Peers, Slots
 from .server import Server
 from .snapshot import sizes_of
 from .standing import Standing
@@ -47,7 +47,7 @@ from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
 from .veiled import veiled_state
 from .view import View
-from .wiring import Parts, assemble, called, credentials, redactor, register_of, system_clock
+from .wiring import Parts, assemble, brokers, called, credentials, redactor, register_of, system_clock
 
 _log = structlog.get_logger("hydrator")
 _PATIENCE = timedelta(seconds=15)
@@ -104,6 +104,7 @@ class Daemon:
         self._ending = threading.Event()
         self._event_metrics = EventMetrics(self._registry)
         self._hearing: Hearing | None = None
+        self._brokers: Sequence[EventSource] = ()
         self._waking = threading.Lock()
         self._woken = False
         self._rested = 0.0
@@ -205,11 +206,15 @@ class Daemon:
             kept = [ad for ad in self._state.ads.values() if not self._parts.rules.retires(ad.site)]
             self._parts.board.put(kept, system_clock())
         self._hearing = self._hearing_of(self._settings)
+        sources = brokers(self._settings, self._hearing) if self._hearing else ()
         if http.enabled and self._server is None:
             self._server = self._listening(http)
         orders = Orders(self._settings.daemon.state_dir)
         orders.prepare()
         self._schedule(self._parts.cycle(self._state, self._store, system_clock, orders))
+        self._brokers = sources
+        for source in sources:
+            source.start()
 
     def _listening(self, http: HttpOutlet) -> Server:
         events = self._posted if self._settings.events.webhook else None
@@ -222,7 +227,7 @@ class Daemon:
     def _hearing_of(self, settings: Settings) -> Hearing | None:
         """What hears events, where some are configured."""
         events = settings.events
-        if not events.webhook:
+        if not (events.webhook or events.stomp):
             return None
         register = self._parts.register if self._parts else None
         return Hearing(
@@ -578,6 +583,8 @@ class Daemon:
         self._changes = (*self._changes, *report.entries)[-MOST_CHANGES:]
         if self._hearing:
             self._hearing.polled(report.demand.dids, before, cycle.state.memories, report.at)
+            if self._hearing.waiting:  # an event came meanwhile
+                self._wake()
         self._metrics.record(report, seconds)
         if (found := self._credentials) != self._credentials_kept:
             with contextlib.suppress(StateError):  # told with the state, which cannot be saved either
@@ -641,6 +648,9 @@ class Daemon:
 
     def _quiesce(self) -> bool:
         """Start no more cycles and wait for the one under way; False when it does not end."""
+        for broker in self._brokers:
+            broker.stop()
+        self._brokers = ()
         if self._scheduler:
             self._scheduler.shutdown(wait=False)
         ended = self._turn.acquire(timeout=_PATIENCE.total_seconds())

@@ -107,18 +107,21 @@ class Hearing:
         self._wanted: AbstractSet[Did] = frozenset()
         self._silent = False
         self._flooded = False
+        self._lost: dict[str, datetime] = {}
 
     @property
     def waiting(self) -> bool:
         """Is a poll due before its time?"""
         return bool(self._front)
 
-    def hear(self, source: str, body: bytes) -> Drop | None:
+    def hear(self, source: str, body: bytes | None) -> Drop | None:
         """Take in one event that *source* sent: None when it is heeded, or why it was dropped."""
         now = self._clock()
         with self._lock:
             too_many = self._rate.wait(source) > 0
-        heard = Drop.TOO_MANY if too_many else self._front.event(body, self._wanted)
+        heard: frozenset[Did] | Drop = Drop.TOO_MANY
+        if not too_many:
+            heard = Drop.TOO_LARGE if body is None else self._front.event(body, self._wanted)
         drop = heard if isinstance(heard, Drop) else None
         self._metrics.events.labels(source, drop.value if drop else "heeded").inc()
         self._metrics.last.labels(source).set(now.timestamp())
@@ -141,16 +144,23 @@ class Hearing:
             _log.warning("events missed", why=f"{source} sends more of them than are read")
 
     def connected(self, source: str) -> None:
-        """A broker sends its events from now on."""
+        """A broker sends its events from now on; after a loss, what came in between is missed."""
         self._metrics.connected.labels(source).set(1)
+        with self._lock:
+            lost = self._lost.pop(source, None)
+        _log.info("events", source=source, connected=True)
+        if lost is not None:
+            away = (self._clock() - lost).total_seconds()
+            self._missed(Gap.CONNECTION, f"{source} was not connected for {max(away, 0.0):.0f} s")
 
-    def unconnected(self, source: str) -> None:
-        """A broker does not, and did not before."""
+    def unconnected(self, source: str, why: str) -> None:
+        """A broker cannot, or no longer; told in the log once, and counted as a gap when it can again."""
         self._metrics.connected.labels(source).set(0)
-
-    def missed(self, source: str, why: str) -> None:
-        """A broker sends again what it could not send for a while: what came meanwhile is lost."""
-        self._missed(Gap.CONNECTION, f"{source}: {why}")
+        with self._lock:
+            new = source not in self._lost
+            if new:
+                self._lost[source] = self._clock()
+        (_log.warning if new else _log.debug)("events", source=source, connected=False, why=why)
 
     def begin(self) -> Due:
         """A poll begins, which looks at everything: what it was brought forward for, if it was."""

@@ -23,6 +23,9 @@ def secret_files(settings: Settings) -> dict[str, Path]:
     for source in settings.catalogue:
         for name in ("password_file", "token_file", "client_secret_file"):
             named[f"catalogue {source.name}: {name}"] = getattr(source, name, None)
+    for broker in settings.events.stomp:
+        for name in ("password_file", "client_key"):
+            named[f"events.stomp {broker.name}: {name}"] = getattr(broker, name)
     return {key: file for key, file in named.items() if file is not None}
 
 

@@ -38,6 +38,29 @@ class Login:
     until: datetime
 
 
+class Ears(Protocol):
+    """Who is told of events, from any thread; what is called must not wait and must not fail."""
+
+    def hear(self, source: str, body: bytes | None) -> object:
+        """*source* sent one event; None is one that was too large to be read."""
+
+    def connected(self, source: str) -> None:
+        """*source* sends its events from now on."""
+
+    def unconnected(self, source: str, why: str) -> None:
+        """*source* cannot be reached, or no longer; said again each time that this was tried."""
+
+
+class EventSource(Protocol):
+    """Listens to somebody who sends events, from a thread of its own, and tells its :class:`Ears`."""
+
+    def start(self) -> None:
+        """Begin; never waits and never fails."""
+
+    def stop(self) -> None:
+        """End, within a few seconds."""
+
+
 class Catalogue(Protocol):
     """An answerer of "what is at this site?"."""
 

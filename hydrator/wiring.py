@@ -24,6 +24,7 @@ from adapters.site_capabilities import SiteCapabilities
 from adapters.sitesfile import SitesFilePublisher
 from adapters.slotmerge import SlotMerger
 from adapters.slots import PoolSlots
+from adapters.stomp import StompSettings, StompSource, tls_context
 from adapters.web import Board, WebPublisher
 
 from . import plugins
@@ -43,6 +44,7 @@ from .config import (
 from .credentials import Credential, of_certificates, of_idtokens, of_login, of_token
 from .cycle import Cycle, Outlet, Rules
 from .errors import ConfigError, PoolError, StateError
+from .events import MAX_EVENT_BYTES
 from .exchange import Exchanging
 from .keeping import examine_credentials, examine_secrets
 from .model import Did, ReplicaState, Site, parse_did, unix
@@ -56,6 +58,8 @@ from .ports import (
     Catalogue,
     Clock,
     Door,
+    Ears,
+    EventSource,
     History,
     Login,
     Merger,
@@ -249,6 +253,9 @@ def credentials(settings: Settings, parts: Parts) -> list[Credential]:
             found.append(of_certificates(f"{key}client_cert", "x509", _text(source.client_cert)))
     token = settings.site_capabilities.token_file
     found.append(of_token("site_capabilities.token_file", "token-files", _text(token)))
+    for broker in settings.events.stomp:
+        key = f"events.stomp {broker.name}: client_cert"
+        found.append(of_certificates(key, "x509", _text(broker.client_cert)))
     tls = settings.publish.http.tls_certificate
     found.append(of_certificates("publish.http.tls_certificate", "tls", _text(tls)))
     found += [of_login(f"{name}: login", login()) for name, login in parts.logins.items()]
@@ -328,6 +335,36 @@ def _probe(settings: Settings) -> Probe | None:
     return CommandProbe(probes, path_at)
 
 
+def brokers(settings: Settings, ears: Ears) -> Sequence[EventSource]:
+    """Those that send us events, not listened to yet.
+
+    Raises:
+        ConfigError: a certificate cannot be used.
+    """
+    chosen = [
+        StompSettings(
+            name=one.name,
+            host=one.host,
+            port=one.port,
+            destination=one.destination,
+            virtual_host=one.virtual_host,
+            username=one.username,
+            password_file=one.password_file,
+            tls=one.tls,
+            ca_cert=one.ca_cert,
+            client_cert=one.client_cert,
+            client_key=one.client_key,
+            timeout=timedelta(seconds=one.timeout_seconds),
+            heartbeat=timedelta(seconds=one.heartbeat_seconds),
+            max_bytes=MAX_EVENT_BYTES,
+        )
+        for one in settings.events.stomp
+    ]
+    for one in chosen:
+        tls_context(one)  # told now rather than at every connection
+    return [StompSource(one, ears) for one in chosen]
+
+
 def called(veil: Veil | None) -> Callable[[Did], Collection[Did]]:
     """What jobs may call a dataset: itself, or where it is private its opaque names alone."""
 
@@ -381,6 +418,7 @@ def redactor(settings: Settings) -> Redactor:
     for source in settings.catalogue:
         names = ("password_file", "token_file", "client_secret_file")
         files += [getattr(source, name, None) for name in names]
+    files += [broker.password_file for broker in settings.events.stomp]
     files += [settings.site_capabilities.token_file, settings.site_capabilities.client_secret_file]
     secrets = []
     for file in filter(None, files):

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from testbed.installation import wait_for
+from testbed.stomp import FakeBroker
 from tests.integration.test_daemon import Running
 
 HOURLY = 3600
@@ -146,3 +147,24 @@ def test_a_change_of_which_no_event_told_is_noticed_by_polls(daemon):
     assert [line["why"] for line in lines if line["event"] == "events missed"] == [
         "no event told that 1 datasets changed, lofar:L1 first"
     ]
+
+
+def test_a_broker_that_goes_and_comes_back_is_a_gap_that_a_poll_closes(daemon):
+    with FakeBroker() as broker:
+        daemon.begin(
+            f'tokens_file = "tokens"\n[events]\nspacing_seconds = 0.1\n[[events.stomp]]\nname = "rucio"\n'
+            f'host = "127.0.0.1"\nport = {broker.port}\ntls = false\ndestination = "/topic/rucio"\n'
+        )
+        up = 'hydrator_event_connected{source="rucio"}'
+        wait_for(lambda: daemon.metric(up) == 1, 60, "the connection")
+        daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "staging"}})
+        broker.send(b'{"event_type": "rule_ok", "payload": {"scope": "lofar", "name": "L1"}}')
+        wait_for(lambda: "STAGING" in daemon.ad("RAL"), 60, "what the event told of")
+        daemon.catalogue({"lofar:L1": {"CAM": "available", "RAL": "available"}})
+        broker.drop()
+        wait_for(lambda: "AVAILABLE" in daemon.ad("RAL"), 60, "what no event told of")
+        assert daemon.metric('hydrator_event_gaps_total{why="connection"}') == 1
+        assert daemon.end() == 0
+    lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]
+    (lost,) = [line for line in lines if line["event"] == "events" and line["level"] == "warning"]
+    assert (lost["source"], lost["why"]) == ("rucio", "it closed the connection")

@@ -494,3 +494,31 @@ def test_with_https_or_a_socket_tokens_are_safe_at_any_address(loaded):
     http = '[publish.http]\ntokens_file = "t"\nhost = "0.0.0.0"\n'
     assert loaded(http + 'tls_certificate = "c"\ntls_key = "k"\n' + FILE)
     assert loaded(http + 'socket = "s"\n' + FILE)
+
+
+# brokers of events
+
+BROKER = '[[events.stomp]]\nname = "rucio"\nhost = "broker.example.org"\ndestination = "/topic/rucio"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ('username = "u"\n', "username and password_file belong together"),
+        ('username = "u"\npassword_file = "p"\ntls = false\n', "our password would travel in clear"),
+        ('client_cert = "c"\ntls = false\n', "client_cert needs tls = true"),
+        ('password = "geheim"\n', "a secret never stands here"),
+        ("port = 0\n", "port"),
+        ('virtual_host = "a\\nb"\n', "virtual_host must be of printable characters"),
+        (BROKER, "each of events.stomp needs a name of its own"),
+    ],
+)
+def test_a_broker_that_cannot_be_meant_is_told_by_its_key(tmp_path, more, told):
+    file = tmp_path / "config.toml"
+    file.write_text(f'[[catalogue]]\ntype = "file"\npath = "c.toml"\n{BROKER}{more}')
+    with pytest.raises(ConfigError) as refused:
+        load(file)
+    (problem,) = refused.value.problems
+    assert "events" in problem
+    assert told in problem
+    assert "geheim" not in problem

@@ -110,6 +110,7 @@ def test_events_that_come_too_fast_are_dropped_told_once_a_poll_and_bring_no_pol
     assert heard.hearing.hear("other", event()) is None  # a flood of one source costs no other
     heard.poll(STAGING, STAGING, 30)
     assert heard.hearing.hear("rucio", event()) is None
+    assert heard.hearing.hear("rucio", None) is Drop.TOO_LARGE
     assert told(logged) == ["rucio sends more of them than are read"]
 
 
@@ -153,12 +154,16 @@ def test_a_connection_that_was_lost_is_a_gap_answered_by_an_early_poll(logged):
     heard = Heard()
     heard.hearing.connected("rucio")
     assert heard.count("hydrator_event_connected", source="rucio") == 1
-    heard.hearing.unconnected("rucio")
-    assert heard.count("hydrator_event_connected", source="rucio") == 0
-    heard.hearing.missed("rucio", "not connected for 5 s")
+    for why in ("it closed the connection", "connection refused"):
+        heard.hearing.unconnected("rucio", why)
+    assert (heard.count("hydrator_event_connected", source="rucio"), heard.woken) == (0, 0)
+    heard.after = 5
+    heard.hearing.connected("rucio")
     assert (heard.woken, heard.gaps("connection")) == (1, 1)
-    assert heard.poll(STAGING, STAGING, 1) == Due(why="rucio: not connected for 5 s")
-    assert told(logged) == ["rucio: not connected for 5 s"]
+    assert heard.poll(STAGING, STAGING, 6) == Due(why="rucio was not connected for 5 s")
+    assert told(logged) == ["rucio was not connected for 5 s"]
+    warned = [line for line in logged if line["log_level"] == "warning" and line["event"] == "events"]
+    assert [line["why"] for line in warned] == ["it closed the connection"]
 
 
 def test_events_from_many_threads_are_all_counted():

@@ -1,0 +1,279 @@
+"""STOMP: frames whatever the pieces, and a listener that comes back whatever the broker does."""
+
+import contextlib
+import random
+import socket
+import ssl
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters._stomp_frames import MAX_HEAD_BYTES, Frame, Frames, NotStomp, encoded
+from adapters.stomp import StompSettings, StompSource, tls_context
+from hydrator.errors import ConfigError
+from testbed.patience import wait_for
+from testbed.stomp import FakeBroker
+
+MOST = 100
+values = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=20)
+names = values.filter(bool)
+bodies = st.binary(max_size=MOST)
+
+
+def cut(data: bytes, seed: int) -> list[bytes]:
+    dice, pieces = random.Random(seed), []
+    while data:
+        size = dice.randint(1, 40)
+        pieces.append(data[:size])
+        data = data[size:]
+    return pieces
+
+
+def fed(data: bytes, seed: int = 0) -> list[Frame]:
+    frames = Frames(MOST)
+    return [frame for piece in cut(data, seed) for frame in frames.fed(piece)]
+
+
+# frames
+
+
+@given(st.lists(st.tuples(st.dictionaries(names, values, max_size=3), bodies), max_size=4), st.integers())
+def test_frames_come_back_as_they_were_however_they_are_cut(sent, seed):
+    made = [Frame("MESSAGE", {**headers, "content-length": str(len(body))}, body) for headers, body in sent]
+    assert fed(b"\n\r\n".join(map(encoded, made)) + b"\n", seed) == made
+
+
+@given(bodies.filter(lambda body: b"\0" not in body), st.integers())
+def test_a_body_without_its_size_ends_at_the_nul(body, seed):
+    assert fed(encoded(Frame("MESSAGE", {}, body)), seed) == [Frame("MESSAGE", {}, body)]
+
+
+@given(st.integers(MOST + 1, 50 * MOST), st.booleans(), st.integers())
+def test_a_body_that_is_too_large_is_passed_over_and_the_next_frame_is_read(size, whole, seed):
+    headers = {"content-length": str(size)} if whole else {}
+    large, small = Frame("MESSAGE", headers, b"x" * size), Frame("MESSAGE", {}, b"small")
+    frames = Frames(MOST)
+    got = []
+    for piece in cut(encoded(large) + encoded(small), seed):
+        got += frames.fed(piece)
+        assert len(frames._buffer) <= 2 * MOST
+    assert got == [replace(large, body=None), small]
+
+
+@given(st.binary(max_size=400), st.integers())
+def test_whatever_comes_is_a_frame_or_refused(data, seed):
+    with contextlib.suppress(NotStomp):
+        assert all(isinstance(frame, Frame) for frame in fed(data, seed))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"MESSAGE\nno colon\n\n\0",
+        b"MESSAGE\na:\\x\n\n\0",
+        b"MESSAGE\na:\\\n\n\0",
+        b"MESSAGE\ncontent-length:-1\n\n\0",
+        b"MESSAGE\ncontent-length:1\n\nab\0",
+        b"MESSAGE\na:\xff\n\n\0",
+        b"x" * MAX_HEAD_BYTES,
+    ],
+)
+def test_what_is_no_frame_is_refused(data):
+    with pytest.raises(NotStomp):
+        fed(data)
+
+
+def test_of_a_repeated_header_the_first_counts_and_carriage_returns_are_no_part_of_it():
+    assert fed(b"MESSAGE\r\na:1\r\na:2\r\n\r\n\0") == [Frame("MESSAGE", {"a": "1"})]
+
+
+def test_a_login_of_two_lines_is_never_sent():
+    with pytest.raises(ValueError, match="passcode has more than one line"):
+        encoded(Frame("CONNECT", {"passcode": "a\nb"}))
+
+
+# the listener
+
+
+class Ears:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes | None] = []
+        self.states: list[str] = []
+
+    def hear(self, source, body) -> None:
+        assert source == "rucio"
+        self.bodies.append(body)
+
+    def connected(self, source) -> None:
+        self.states.append("connected")
+
+    def unconnected(self, source, why) -> None:
+        self.states.append(why)
+
+    def up(self, times: int = 1):
+        return wait_for(lambda: self.states.count("connected") >= times, 60, f"connection {times}")
+
+
+@pytest.fixture
+def broker():
+    with FakeBroker() as made:
+        yield made
+
+
+@pytest.fixture
+def listen(broker):
+    started = []
+
+    def begin(**changes) -> Ears:
+        beat = timedelta(seconds=changes.pop("beat", 30))
+        settings = StompSettings("rucio", "127.0.0.1", broker.port, "/topic/rucio", tls=False, heartbeat=beat)
+        ears = Ears()
+        started.append(StompSource(replace(settings, **changes), ears))
+        started[-1].start()
+        return ears
+
+    yield begin
+    for source in started:
+        source.stop()
+
+
+def test_what_the_broker_sends_is_heard_as_it_came(broker, listen, tmp_path):
+    (tmp_path / "secret").write_text("geheim\n")
+    ears = listen(username="hydrator", password_file=tmp_path / "secret", virtual_host="/")
+    ears.up()
+    broker.send(b'{"a": "\0"}')
+    broker.send(b"plain", whole=False)
+    broker.send(b"x" * 200_000)
+    broker.send(b"last")
+    wait_for(lambda: len(ears.bodies) == 4, 60, "four events")
+    assert ears.bodies == [b'{"a": "\0"}', b"plain", None, b"last"]
+    (login,) = broker.logins
+    assert (login["login"], login["passcode"], login["host"]) == ("hydrator", "geheim", "/")
+    assert broker.subscriptions[0]["destination"] == "/topic/rucio"
+
+
+def test_it_connects_again_when_the_broker_goes_and_reads_the_password_anew(broker, listen, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("one")
+    ears = listen(username="hydrator", password_file=secret)
+    ears.up()
+    secret.write_text("two")
+    broker.drop()
+    ears.up(2)
+    broker.send(b"after")
+    wait_for(lambda: ears.bodies == [b"after"], 60, "an event")
+    assert [login["passcode"] for login in broker.logins] == ["one", "two"]
+    assert ears.states[0] == ears.states[-1] == "connected"
+    assert len(ears.states) >= 3
+
+
+@pytest.mark.parametrize(
+    "nonsense", [b"HTTP/1.1 200 OK\r\n\r\n", encoded(Frame("ERROR", {"message": "no such queue"}))]
+)
+def test_nonsense_and_errors_end_the_connection_and_the_next_one_is_heard(broker, listen, nonsense):
+    ears = listen()
+    ears.up()
+    broker.raw(nonsense)
+    ears.up(2)
+    assert ears.states[1] in {"what it sends is no frame", "it says: no such queue"}
+
+
+def test_a_broker_that_falls_silent_though_it_promised_signs_of_life_is_gone(broker, listen):
+    broker.beats = "100,0"
+    ears = listen(beat=0.1)
+    ears.up(2)
+    assert ears.states[1].startswith("no sign of life")
+
+
+def test_signs_of_life_keep_a_connection_on_which_nothing_happens(broker, listen):
+    broker.beats = "0,100"
+    ears = listen(beat=0.1)
+    ears.up()
+    before = broker.heard
+    wait_for(lambda: broker.heard >= before + 3, 60, "signs of life")
+    assert ears.states == ["connected"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [
+        ({"refuses": "Bad CONNECT\nAccess refused"}, "it says: Bad CONNECT Access refused"),
+        ({"mute": True}, "it sent no CONNECTED within"),
+        ({"beats": "soon"}, "its heart-beat is not two numbers"),
+    ],
+)
+def test_a_broker_that_does_not_let_us_in_is_told_by_why_and_tried_again(broker, listen, trouble, why):
+    for name, value in trouble.items():
+        setattr(broker, name, value)
+    ears = listen(timeout=timedelta(seconds=1))
+    wait_for(lambda: len(ears.states) >= 2, 60, "two failures")
+    assert all(state.startswith(why) for state in ears.states)
+    broker.refuses, broker.mute, broker.beats = "", False, "0,0"
+    ears.up()
+
+
+def test_a_broker_that_is_not_there_or_a_secret_that_is_not_is_told_by_why(broker, listen, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    gone = listen(port=port)
+    unread = listen(username="hydrator", password_file=tmp_path / "nowhere")
+    wait_for(lambda: gone.states and unread.states, 60, "two failures")
+    assert "refused" in gone.states[0]
+    assert "nowhere cannot be read" in unread.states[0]
+    assert not broker.logins
+
+
+def test_it_stops_soon_though_the_broker_says_nothing(broker):
+    broker.mute = True
+    ears = Ears()
+    settings = StompSettings("rucio", "127.0.0.1", broker.port, "/topic/rucio", tls=False)
+    source = StompSource(settings, ears)
+    source.start()
+    wait_for(lambda: broker.heard, 60, "a login")
+    source.stop(timedelta(seconds=60))
+    assert not [one for one in threading.enumerate() if one.name == "events-rucio"]
+    assert ears.states == []
+
+
+def test_over_tls_it_looks_at_whose_certificate_it_is(tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    settings = StompSettings("rucio", "127.0.0.1", 0, "/topic/rucio", timeout=timedelta(seconds=10))
+    for trusted, expected in (
+        (tmp_path / "ca.pem", "it closed the connection"),
+        (None, "CERTIFICATE_VERIFY"),
+    ):
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            authority.issue_cert("127.0.0.1").configure_cert(context)
+
+            def once(listening=listening, context=context) -> None:
+                client, _ = listening.accept()
+                with client, contextlib.suppress(OSError):
+                    context.wrap_socket(client, server_side=True).close()
+
+            server = threading.Thread(target=once)
+            server.start()
+            ears = Ears()
+            port = listening.getsockname()[1]
+            source = StompSource(replace(settings, port=port, ca_cert=trusted), ears)
+            source.start()
+            wait_for(lambda ears=ears: ears.states, 60, "a failure")
+            server.join()
+            source.stop()
+            assert expected in ears.states[0]
+
+
+def test_a_certificate_that_is_none_is_one_sentence(tmp_path):
+    (tmp_path / "ca.pem").write_text("none")
+    settings = StompSettings("rucio", "127.0.0.1", 1, "/topic/rucio", ca_cert=tmp_path / "ca.pem")
+    with pytest.raises(ConfigError, match=r"events\.stomp rucio: its certificates"):
+        tls_context(settings)
