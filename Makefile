@@ -11,11 +11,12 @@ UV ?= uv
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS := .venv-docs
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy demo bench lock clean
+.PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy docs demo bench lock clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -50,6 +51,15 @@ test-faults: $(READY) ## every fault at length, and kill -9 some hundreds of tim
 test-deploy: $(READY) ## the systemd unit, metrics and alerts, and the Helm chart
 	$(PYTEST) tests/deploy $(PYTEST_ARGS)
 
+docs: $(READY) $(DOCS)/.ready ## build/docs/html, warnings are errors; the reference is made from the code
+	$(BIN)/python scripts/docs.py build/docs/source
+	$(DOCS)/bin/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet -b html build/docs/source build/docs/html
+
+$(DOCS)/.ready: docs/docs.lock | $(READY)
+	$(BIN)/python -m venv --clear $(DOCS)
+	$(DOCS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r docs/docs.lock
+	@touch $@
+
 demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default) or rucio
 	$(BIN)/python -m testbed.demo --catalogue $(CATALOGUE)
 
@@ -60,6 +70,9 @@ lock: ## requirements.lock made anew from pyproject.toml (needs uv)
 	{ head -n 2 requirements.lock; $(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
 	    --generate-hashes --no-emit-index-url --no-header --quiet $(LOCK_ARGS); } > requirements.lock.new
 	mv requirements.lock.new requirements.lock
+	{ head -n 1 docs/docs.lock; $(UV) pip compile docs/docs.in --universal --python-version 3.11 \
+	    --generate-hashes --no-emit-index-url --no-header --quiet $(LOCK_ARGS); } > docs/docs.lock.new
+	mv docs/docs.lock.new docs/docs.lock
 
 clean: ## what was built here; the cache folder stays
-	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) $(DOCS) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov

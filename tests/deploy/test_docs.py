@@ -1,0 +1,40 @@
+"""The documentation, as ``make docs`` builds it: without a warning, and with nothing from outside."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HTML = ROOT / "build" / "docs" / "html"
+
+pytestmark = pytest.mark.timeout(600)  # the first run installs Sphinx
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    done = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return HTML
+
+
+def test_it_builds_without_a_warning_and_has_all_pages(built):
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")}
+    assert {page.stem for page in built.glob("*.html")} >= pages
+    reference = {page.stem for page in (built / "reference").glob("*.html")}
+    assert reference == {"attributes", "configuration", "metrics", "commands", "http"}
+    assert "hydrator_cycles_total" in (built / "reference" / "metrics.html").read_text("utf-8")
+
+
+def test_nothing_is_loaded_from_outside(built):
+    asked = [
+        (page.name, url)
+        for page in built.rglob("*.html")
+        for url in re.findall(
+            r"<(?:script|img|link|iframe)[^>]+(?:src|href)=\"((?:https?:)?//[^\"]+)", page.read_text("utf-8")
+        )
+    ]
+    assert asked == []
+    sheets = [sheet.read_text("utf-8") for sheet in built.rglob("*.css")]
+    assert [url for sheet in sheets for url in re.findall(r"url\([\"']?(?:https?:)?//[^)]+", sheet)] == []

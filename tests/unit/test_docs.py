@@ -1,0 +1,118 @@
+"""The pages of docs/: links lead somewhere, commands that need nothing else run, the reference has it all."""
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from hydrator import openapi, poolconfig
+from hydrator.config import Settings
+from scripts import docs
+from tests.factories import ad
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+_FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n.*?^\1```$", re.DOTALL | re.MULTILINE)
+_RUNNABLE = re.compile(r"^( *)```sh runnable\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks and its code."""
+    return re.sub(r"`[^`\n]*`", "", _FENCE.sub("", page.read_text("utf-8")))
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of *page* may say, as GitHub and Sphinx make it."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {each.strip().replace(" ", "-") for each in words}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page):
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def blocks() -> list[tuple[str, str]]:
+    return [(page.name, text) for page in PAGES for _, text in _RUNNABLE.findall(page.read_text("utf-8"))]
+
+
+def test_there_are_commands_to_run():
+    assert {name for name, _ in blocks()} >= {"tutorial.md", "upgrade.md", "remove.md"}
+
+
+@pytest.mark.parametrize("number", range(len(blocks())))
+def test_commands_that_need_nothing_outside_this_project_run_as_they_stand(number, tmp_path):
+    """Fenced blocks marked ``sh runnable``; in a list they stand indented."""
+    name, text = blocks()[number]
+    script = "\n".join(
+        line.removeprefix("   ") if line.startswith("   ") else line for line in text.splitlines()
+    )
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{name}: {done.stderr}"
+
+
+def test_the_reference_has_every_key_of_the_configuration():
+    text = docs.configuration()
+    example = re.findall(
+        r"^#? ?([a-z_]+) = ", (ROOT / "config.example.toml").read_text("utf-8"), re.MULTILINE
+    )
+    plugins_own = {"pattern", "folders", "site_names"}
+    assert {key for key in example if f"| `{key}` |" not in text} <= plugins_own | {"type"}
+    for section, field in Settings.model_fields.items():
+        assert f"[{section}" in text or docs.section_of(field.annotation) is None
+
+
+def test_the_reference_has_every_attribute_and_no_other():
+    made = {name for name, _ in ad("lofar:L1").lines}
+    optional = {"DatasetFractions", "DatasetAsOf", "DataLocalityTruncated", "DataLocalityTrust"}
+    assert made <= docs.ON_SLOTS.keys() <= made | optional
+    fixed = {*poolconfig.IMMUTABLE, *poolconfig.PROTECTED}
+    assert docs.ON_JOBS.keys() == fixed
+
+
+def test_the_reference_has_every_metric_route_and_command():
+    told = docs.metrics()
+    for family in docs.registry().collect():
+        assert f"`{family.name}" in told
+    assert [path for path in openapi.document()["paths"] if f" {path}`" not in docs.http()] == []
+    commands = docs.command_line()
+    for words in ("run", "once", "check", "report", "submit rapthor", "token new", "rollback"):
+        assert f"## `hydrator {words}`" in commands
+    assert "`--since`" in commands
+
+
+def test_a_cell_of_a_table_breaks_no_table():
+    assert docs.table(("a",), [("x|y\nz",)]) == "| a |\n|---|\n| x\\|y z |\n"
+
+
+def test_the_source_is_whole_and_every_page_is_in_the_tree(tmp_path):
+    docs.prepare(tmp_path / "source")
+    index = (tmp_path / "source" / "index.md").read_text("utf-8")
+    tree = index.rpartition("```{toctree}")[2].splitlines()
+    pages = {
+        page.relative_to(tmp_path / "source").with_suffix("") for page in (tmp_path / "source").rglob("*.md")
+    }
+    assert {str(page) for page in pages} - set(tree) == {"index"}
+    assert not re.search(r"\]\(\.\./", (tmp_path / "source" / "trust.md").read_text("utf-8"))
