@@ -1,0 +1,312 @@
+"""Two pools, a tree of collectors and a JobRouter, all real daemons under one master.
+
+The second pool has a collector, a negotiator and a startd of its own; the schedd flocks to it. What stands
+for a second site's administration is that nobody here hydrates it until a test does.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import classad2
+import htcondor2  # noqa: F401 - classad2 knows all functions only after this
+import pytest
+
+from adapters.condor import CondorClient, CondorSettings
+from adapters.slotmerge import SlotMerger
+from hydrator.model import Site
+from hydrator.poolconfig import PoolPolicy, schedd_config
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import DOMAIN, Pool, SiteSpec, free_port
+from tests.contracts.publisher import site_ad
+
+pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
+
+CE = Path(__file__).parents[2] / "deploy" / "htcondor-ce"
+ROUTER = "50-datalocality-router.conf"
+SUMMARY = "60-datalocality-summary.conf"
+JOB = """executable = /bin/sleep
+arguments = 1
+request_cpus = 1
+request_memory = 10
+request_disk = 1
++RequiredDatasets = {"lofar:L1"}
+"""
+DAEMONS = """
+UPDATE_INTERVAL = 3
+FLOCK_TO = {far}
+
+COLLECTOR_FAR = $(COLLECTOR)
+COLLECTOR_FAR_ARGS = -f -p {far_port} -local-name COLLECTOR_FAR
+COLLECTOR_FAR.COLLECTOR_HOST = {far}
+COLLECTOR_FAR.COLLECTOR_LOG = $(LOG)/CollectorLog.FAR
+COLLECTOR_FAR.COLLECTOR_ADDRESS_FILE = $(LOG)/.collector_address.FAR
+
+NEGOTIATOR_FAR = $(NEGOTIATOR)
+NEGOTIATOR_FAR_ARGS = -f -local-name NEGOTIATOR_FAR
+NEGOTIATOR_FAR.COLLECTOR_HOST = {far}
+NEGOTIATOR_FAR.NEGOTIATOR_LOG = $(LOG)/NegotiatorLog.FAR
+NEGOTIATOR_FAR.NEGOTIATOR_MATCH_LOG = $(LOG)/MatchLog.FAR
+NEGOTIATOR_FAR.NEGOTIATOR_ADDRESS_FILE = $(LOG)/.negotiator_address.FAR
+NEGOTIATOR_FAR.ACCOUNTANT_DATABASE_FILE = $(SPOOL)/Accountant.FAR
+
+STARTD_FAR = $(STARTD)
+STARTD_FAR_ARGS = -f -local-name FAR
+FAR.COLLECTOR_HOST = {far}
+FAR.STARTD_NAME = FAR
+FAR.STARTD_LOG = $(LOG)/StartdLog.FAR
+FAR.STARTER_LOG = $(LOG)/StarterLog.FAR
+FAR.STARTD_ADDRESS_FILE = $(LOG)/.startd_address.FAR
+FAR.STARTD_CLAIM_ID_FILE = $(LOG)/.startd_claim_id.FAR
+FAR.NUM_CPUS = 1
+FAR.MEMORY = 1024
+FAR.GLIDEIN_Site = "FAR"
+
+COLLECTOR_LEAF = $(COLLECTOR)
+COLLECTOR_LEAF_ARGS = -f -p {leaf_port} -local-name COLLECTOR_LEAF
+COLLECTOR_LEAF.COLLECTOR_LOG = $(LOG)/CollectorLog.LEAF
+COLLECTOR_LEAF.COLLECTOR_ADDRESS_FILE = $(LOG)/.collector_address.LEAF
+COLLECTOR_LEAF.CONDOR_VIEW_HOST = $(COLLECTOR_HOST)
+COLLECTOR_LEAF.COLLECTOR_FORWARD_FILTERING = True
+COLLECTOR_LEAF.COLLECTOR_FORWARD_INTERVAL = 86400
+COLLECTOR_LEAF.COLLECTOR_FORWARD_WATCH_LIST = State,Cpus,Memory,DataLocalityGeneration
+
+JOB_ROUTER = $(LIBEXEC)/condor_job_router
+JOB_ROUTER_LOG = $(LOG)/JobRouterLog
+JOB_ROUTER_POLLING_PERIOD = 2
+JOB_ROUTER_SOURCE_JOB_CONSTRAINT = WantCopy isnt undefined
+JOB_ROUTER_ROUTE_NAMES = Copy OfItsOwn
+JOB_ROUTER_ROUTE_Copy @=end
+   REQUIREMENTS WantCopy == "as it is"
+   UNIVERSE VANILLA
+   DELETE WantCopy
+@end
+JOB_ROUTER_ROUTE_OfItsOwn @=end
+   REQUIREMENTS WantCopy == "with its own requirements"
+   UNIVERSE VANILLA
+   SET Requirements TARGET.Cpus > 0
+   DELETE WantCopy
+@end
+
+DAEMON_LIST = $(DAEMON_LIST) COLLECTOR_FAR NEGOTIATOR_FAR STARTD_FAR COLLECTOR_LEAF JOB_ROUTER
+DC_DAEMON_LIST = + COLLECTOR_FAR NEGOTIATOR_FAR STARTD_FAR COLLECTOR_LEAF
+"""
+LEAF = SiteSpec(
+    "LEAF",
+    cpus=1,
+    extra={
+        "COLLECTOR_HOST": "{leaf}",
+        "STARTD_ATTRS": "GLIDEIN_Site DataLocalityGeneration Marker",
+        "DataLocalityGeneration": "1",
+        "Marker": "1",
+    },
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """The home pool, and the addresses of the other collectors."""
+
+    home: Pool
+    far: str
+    leaf: str
+
+    def slot(self, collector: str, site: str) -> dict:
+        """The partitionable slot of *site*, as one collector has it; empty where it does not."""
+        chosen = f'PartitionableSlot && GLIDEIN_Site == "{site}"'
+        said = self.home.run(
+            "condor_status", "-pool", collector, "-constraint", chosen, "-json"
+        ).stdout.strip()
+        return json.loads(said)[0] if said else {}
+
+    def rejected(self, cluster: int) -> bool:
+        """Has the second pool's negotiator looked at this job and found nothing for it?"""
+        return f"Rejected {cluster}.0" in self.home.logs("NegotiatorLog.FAR")
+
+    def ended_at(self, cluster: int) -> str:
+        """The slot where a job ran, once it has ended."""
+
+        def ended() -> str:
+            found = self.home.history(f"ClusterId == {cluster} && JobStatus == 4", "LastRemoteHost")
+            return str(found[0]["LastRemoteHost"]) if found else ""
+
+        return self.home.wait(ended, 120, f"job {cluster} to end")
+
+    def copy_of(self, cluster: int) -> classad2.ClassAd:
+        """The JobRouter's copy of a job."""
+        which = f'RoutedFromJobId == "{cluster}.0"'
+        said = self.home.wait(
+            self.home.run("condor_q", "-allusers", "-constraint", which, "-long").stdout.strip,
+            60,
+            f"the copy of job {cluster}",
+        )
+        return classad2.parseOne(said)
+
+
+@pytest.fixture(scope="module")
+def world(htcondor_release: str) -> Iterator[World]:
+    far, leaf = free_port(), free_port()
+    ports = {"far_port": far, "leaf_port": leaf, "far": f"127.0.0.1:{far}", "leaf": f"127.0.0.1:{leaf}"}
+    extra = {name: value.format(**ports) for name, value in LEAF.extra.items()}
+    sites = (SiteSpec("UK", cpus=1), SiteSpec("LEAF", cpus=1, extra=extra))
+    config = {
+        "all": DAEMONS.format(**ports) + (CE / ROUTER).read_text("utf-8"),
+        "collector": f"COLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} hydrator@{DOMAIN}",
+        "schedd": schedd_config(PoolPolicy(rounding_floor=timedelta(seconds=5)), {}),
+    }
+    with Pool.start(htcondor_release, sites, config) as pool:
+        made = World(pool, ports["far"], ports["leaf"])
+        pool.wait(lambda: made.slot(made.far, "FAR"), 60, "the second pool's slot")
+        yield made
+        pool.empty_queue()
+
+
+@pytest.fixture
+def clear(world: World) -> Iterator[None]:
+    yield
+    world.home.empty_queue()
+
+
+# --- flocking
+
+
+@pytest.mark.usefixtures("clear")
+def test_in_a_pool_that_nobody_hydrates_no_expression_of_ours_errs_or_matches_falsely(world):
+    held = world.home.submit(JOB + '+DataLocality = "require"\nqueue')
+    free = world.home.submit(
+        JOB + '+DataLocality = "wait"\n+DataLocalityMaxWait = 0\nrequirements = GLIDEIN_Site == "FAR"\nqueue'
+    )
+    assert "@FAR@" in world.ended_at(free)
+    world.home.wait(lambda: world.rejected(held), 60, "the other negotiator to have looked at the job")
+    (job,) = world.home.jobs(f"ClusterId == {held}", "JobStatus", "NumJobStarts")
+    assert (job["JobStatus"], job.get("NumJobStarts", 0)) == (1, 0)
+    ad = classad2.parseOne(world.home.run("condor_q", f"{held}.0", "-long").stdout)
+    said = world.home.run("condor_status", "-pool", world.far, "-long", "-constraint", "PartitionableSlot")
+    slot = classad2.parseOne(said.stdout)
+    values = {
+        name: classad2.ExprTree(str(ad.lookup(name))).eval(ad, slot)
+        for name in ("Requirements", "DataLocalityHere", "DataLocalityRank", "Rank")
+    }
+    assert values == {"Requirements": False, "DataLocalityHere": False, "DataLocalityRank": 0, "Rank": 0}
+
+
+@pytest.mark.usefixtures("clear")
+def test_one_daemon_hydrates_both_pools_and_a_job_flocks_to_its_data(world):
+    pool = world.home
+    catalogue = ListedCatalogue(pool.home, ("UK", "FAR"))
+    catalogue.hold({"lofar:L1": {"FAR": "available"}})
+    settings = "[publish.merge]\nenabled = true\ninterval_seconds = 1\n"
+    installation = Installation(pool, catalogue, settings=settings)
+    installation.install()
+    text = installation.config.read_text().replace(
+        "[htcondor]\n", f'[htcondor]\ncollector = "{pool.collector}, {world.far}"\n'
+    )
+    installation.config.write_text(text)
+    try:
+        installation.start_daemon()
+        job = pool.submit(JOB + '+DataLocality = "require"\nqueue')
+        assert "@FAR@" in world.ended_at(job)
+
+        def site_ads(collector: str) -> list[str]:
+            chosen = 'MyType == "DataLocality"'
+            words = ["-any", "-pool", collector, "-constraint", chosen, "-af", "Name"]
+            return sorted(pool.run("condor_status", *words).stdout.split())
+
+        for collector in (pool.collector, world.far):
+            pool.wait(lambda c=collector: site_ads(c) == ["FAR", "UK"], 60, f"the site ads at {collector}")
+    finally:
+        installation.stop_daemon()
+
+
+# --- a tree of collectors
+
+
+def leaf_says(world: World, generation: int, marker: int) -> None:
+    text = f"LEAF.DataLocalityGeneration = {generation}\nLEAF.Marker = {marker}\n"
+    world.home.reconfig(startd=text)
+    world.home.wait(lambda: said_at(world, world.leaf) == (generation, marker), 60, "the child to know")
+
+
+def said_at(world: World, collector: str) -> tuple:
+    slot = world.slot(collector, "LEAF")
+    return slot.get("DataLocalityGeneration"), slot.get("Marker")
+
+
+def test_a_child_collector_forwards_a_new_generation_at_once_and_nothing_that_it_does_not_watch(world):
+    """Why docs/between-pools.md has DataLocalityGeneration in COLLECTOR_FORWARD_WATCH_LIST."""
+    top = world.home.collector
+    world.home.wait(lambda: said_at(world, top) == (1, 1), 60, "the child to have forwarded its slot")
+    leaf_says(world, 1, 2)
+    heard = world.slot(world.leaf, "LEAF")["LastHeardFrom"]
+    world.home.wait(
+        lambda: world.slot(world.leaf, "LEAF")["LastHeardFrom"] > heard + 3,
+        60,
+        "two more updates of the child",
+    )
+    assert said_at(world, top) == (1, 1)
+    leaf_says(world, 2, 2)
+    world.home.wait(lambda: said_at(world, top) == (2, 2), 60, "the new generation at the top")
+
+
+def test_what_is_merged_into_a_child_collector_stays_there(world):
+    """Why docs/slot-merge.md says to name the collector that the negotiator asks."""
+    settings = CondorSettings(world.leaf, token_directory=world.home.token("hydrator"))
+    with CondorClient(settings) as client:
+        merger = SlotMerger(
+            client,
+            ["GLIDEIN_Site"],
+            pace=100,
+            interval=timedelta(seconds=10),
+            clock=lambda: datetime.now(UTC),  # noqa: TID251  (real startds keep real time)
+        )
+
+        def merged() -> bool:
+            merger.turn({Site("LEAF"): site_ad("LEAF", 9)}, lambda _: False)
+            return world.slot(world.leaf, "LEAF").get("DataLocalityVia") == "merge"
+
+        world.home.wait(merged, 30, "the child to show the merge")
+        assert "DataLocalityVia" not in world.slot(world.home.collector, "LEAF")
+
+
+# --- copies
+
+
+@pytest.mark.usefixtures("clear")
+def test_a_routed_copy_keeps_our_attributes_and_is_not_transformed_twice(world):
+    cluster = world.home.submit(JOB + '+DataLocality = "require"\n+WantCopy = "as it is"\nqueue')
+    copy = world.copy_of(cluster)
+    original = classad2.parseOne(world.home.run("condor_q", f"{cluster}.0", "-long").stdout)
+    names = [name for name in original if name.startswith(("DataLocality", "Required"))]
+    assert {"RequiredDatasets", "RequiredDatasetsCSV", "DataLocalityHere"} <= set(names)
+    for name in [*names, "Requirements", "Rank"]:
+        assert str(copy.lookup(name)) == str(original.lookup(name)), name
+    assert str(copy.lookup("Requirements")).count("DataLocalityHere") == 1
+
+
+@pytest.mark.usefixtures("clear")
+def test_a_routed_copy_with_requirements_of_the_routes_is_tied_to_its_data_anew(world):
+    own = '+WantCopy = "with its own requirements"\n'
+    copy = world.copy_of(world.home.submit(JOB + f'+DataLocality = "require"\n{own}queue'))
+    assert str(copy.lookup("Requirements")) == "(TARGET.Cpus > 0) && MY.DataLocalityHere"
+    assert 'DatasetStates["lofar:L1"]' in str(copy.lookup("DataLocalityHere"))
+    assert copy["DataLocalityTransformed"] is True
+
+
+def test_a_schedds_ad_says_what_its_site_holds(world):
+    ad = world.home.shared / "UK.ad"
+    ad.write_text(site_ad("UK", 5).text, "utf-8")
+    ad.chmod(0o644)
+    text = (CE / SUMMARY).read_text("utf-8")
+    assert text.count("/var/lib/classad-hydrator/ads/SITE.ad") == 1
+    config = schedd_config(PoolPolicy(), {}) + text.replace("/var/lib/classad-hydrator/ads/SITE.ad", str(ad))
+    world.home.reconfig(schedd=config)
+
+    def summary() -> list[dict]:
+        return world.home.ads('MyType == "Scheduler" && DataLocalityGeneration == 5')
+
+    (said,) = world.home.wait(summary, 60, "the schedd's ad to say so")
+    assert said["DataLocalitySite"] == "UK"
+    assert said["AvailableDatasets"] == ["ska:observation_00000", "ska:observation_00001"]
+    assert dict(said["DatasetStates"]) == dict.fromkeys(said["AvailableDatasets"], "AVAILABLE")
