@@ -17,10 +17,12 @@ from .commands.rapthor import command as submit_rapthor
 from .commands.report import report
 from .commands.toil import toil_shim
 from .commands.token import token
+from .commands.top import top
 from .commands.why import why
 from .commands.wrap import filter_file, wrap
 from .commands.wrapper import wrapper
 from .errors import ConfigError, HydratorError
+from .examples import epilog
 
 if TYPE_CHECKING:
     from .private import Veil
@@ -58,7 +60,7 @@ class Role(StrEnum):
 def main() -> None:
     """Run one command: exit 0 done, 1 failed, 2 wrong usage or configuration; no traceback."""
     try:
-        app()
+        app(prog_name="hydrator")
     except ConfigError as error:
         for problem in error.problems:
             print(f"hydrator: {problem}", file=sys.stderr)
@@ -75,6 +77,15 @@ def main() -> None:
 def version() -> None:
     """Print the version."""
     print(__version__)
+
+
+@app.command()
+def man() -> None:
+    """Print the man page: hydrator man > /usr/local/share/man/man1/hydrator.1."""
+    from .manual import manual
+    from .wiring import system_clock
+
+    print(manual(typer.main.get_command(app), __version__, f"{system_clock():%Y-%m-%d}"), end="")
 
 
 @app.command()
@@ -293,12 +304,26 @@ app.command()(why)
 app.command()(approve)
 app.command()(history)
 app.command()(rollback)
+app.command()(top)
 app.command()(report)
 submit.command("rapthor")(submit_rapthor)
 submit.command("wrap")(wrap)
 submit.command("filter")(filter_file)
 submit.command("wrapper")(wrapper)
 submit.command("toil-shim")(toil_shim)
+
+
+def _teach(commands: typer.Typer, before: str = "") -> None:
+    """Let the help of every command end with its examples."""
+    for command in commands.registered_commands:
+        name = command.name or (command.callback.__name__ if command.callback else "")
+        command.epilog = epilog(f"{before}{name}")
+    for group in commands.registered_groups:
+        if group.typer_instance:
+            _teach(group.typer_instance, f"{before}{group.name} ")
+
+
+_teach(app)
 
 
 def _known(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late

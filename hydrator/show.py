@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from .audit import Audit, corrected
@@ -425,10 +425,20 @@ def _note(row: Mapping[str, Any]) -> str:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print *rows* below the names of their *columns*."""
+    _console().print(table(columns, rows))
+
+
+def print_part(part: RenderableType) -> None:
+    """Print what Rich can draw."""
+    _console().print(part)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """*rows* below the names of their *columns*."""
     shown = _table(*columns)
     for row in rows:
         shown.add_row(*row)
-    _console().print(shown)
+    return shown
 
 
 def _table(*columns: str) -> Table:
@@ -439,6 +449,7 @@ def _table(*columns: str) -> Table:
 
 
 def _console() -> Console:
+    """As wide as the terminal, and 200 characters wide where there is none."""
     width = None if sys.stdout.isatty() else 200
     return Console(width=width, soft_wrap=False, highlight=False, markup=False)
 

@@ -1,0 +1,200 @@
+"""``hydrator top``: what the daemon serves, again and again, on a terminal; once where there is none."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from ..errors import ConfigError, HydratorError
+from ..words import count, span
+
+if TYPE_CHECKING:
+    import httpx
+    from rich.console import RenderableType
+
+_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+_HEADERS = ("site", "read", "generation", "known", "available", "staging", "other")
+
+
+class DaemonSilent(HydratorError):
+    """The daemon did not answer, or refused; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where the daemon answers, with what to show and whom to trust."""
+
+    url: str
+    token: str | None = None
+    ca_cert: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the daemon said at one moment: rows of /v1/sites and /v1/datasets, and its own time."""
+
+    now: int
+    sites: Sequence[Mapping[str, Any]]
+    datasets: Sequence[Mapping[str, Any]]
+
+
+def top(
+    url: Annotated[
+        str | None, typer.Option(help="Where the daemon answers; default: as the configuration says.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A token with role read; default: submit.token_file.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=1, max=3600, help="Seconds between two looks.")] = 5,
+    once: Annotated[bool, typer.Option("--once", help="Look once; so it does without a terminal.")] = False,
+    config: Annotated[
+        Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
+    ] = _DEFAULT_CONFIG,
+) -> None:
+    """Watch sites and datasets as the daemon serves them; Ctrl-C ends it.
+
+    Asks over HTTP only, so it needs neither the state nor HTCondor: --url does on any host.
+    """
+    from .. import show
+    from ..config import is_loopback
+
+    door = _door(url, token_file, config)
+    if door.token and door.url.startswith("http://") and not is_loopback(urlsplit(door.url).hostname or ""):
+        raise ConfigError([f"top: the token would travel in clear to {door.url}: give --url https://..."])
+    with _client(door) as client:
+        if once or not sys.stdout.isatty():
+            show.print_part(frame(look(client, door)))
+            return
+        _watch(client, door, every)
+
+
+def _watch(client: "httpx.Client", door: Door, every: float) -> None:
+    """Draw anew until Ctrl-C; a daemon that is silent meanwhile is told, and what was seen stays."""
+    from rich.console import Group
+    from rich.live import Live
+
+    last: RenderableType = ""
+    with Live(screen=True, auto_refresh=False) as live:
+        while True:
+            try:
+                last = frame(look(client, door))
+                live.update(last, refresh=True)
+            except DaemonSilent as silent:
+                live.update(Group(f"hydrator: {silent}", last), refresh=True)
+            try:
+                time.sleep(every)
+            except KeyboardInterrupt:
+                return
+
+
+def look(client: "httpx.Client", door: Door) -> Seen:
+    """Ask once.
+
+    Raises:
+        DaemonSilent: it did not answer, or not with what was asked for.
+    """
+    import httpx
+
+    answers = {}
+    for what in ("sites", "datasets"):
+        try:
+            answer = client.get(f"/v1/{what}")
+            body = answer.json()
+        except httpx.HTTPError as error:
+            raise DaemonSilent(f"the daemon at {door.url} does not answer: {error}") from error
+        except ValueError as error:
+            raise DaemonSilent(f"what answers at {door.url} is no hydrator") from error
+        if answer.status_code != 200 or what not in body:
+            why = body.get("detail", "") if isinstance(body, dict) else ""
+            raise DaemonSilent(f"the daemon at {door.url} refuses ({answer.status_code}): {why}")
+        answers[what] = body
+    return Seen(answers["sites"]["now"], answers["sites"]["sites"], answers["datasets"]["datasets"])
+
+
+def rows(seen: Seen) -> list[tuple[str, ...]]:
+    """A row for every site, under the names of its columns."""
+    states: dict[str, Counter[str]] = {}
+    for dataset in seen.datasets:
+        for fact in dataset["sites"]:
+            states.setdefault(fact["site"], Counter())[fact["state"]] += 1
+    read = {site["site"]: site for site in seen.sites}
+    return [
+        _row(site, read.get(site), states.get(site, Counter()))
+        for site in sorted(read.keys() | states.keys())
+    ]
+
+
+def _row(site: str, served: Mapping[str, Any] | None, states: Mapping[str, int]) -> tuple[str, ...]:
+    available, staging = states.get("AVAILABLE", 0), states.get("STAGING", 0)
+    other = sum(states.values()) - available - staging
+    if served is None:
+        return (site, "?", "not served", "?", str(available), str(staging), str(other))
+    known = "?" if served["known_datasets"] is None else str(served["known_datasets"])
+    age = f"{span(served['age_seconds'])} ago"
+    return (site, age, str(served["generation"]), known, str(available), str(staging), str(other))
+
+
+def summary(seen: Seen) -> str:
+    """One line: when, and how many of the wanted datasets have a place."""
+    whole = sum(any(fact["state"] == "AVAILABLE" for fact in each["sites"]) for each in seen.datasets)
+    jobs = sum(each["jobs"] for each in seen.datasets)
+    unseen = sum(each["unseen"] is not None for each in seen.datasets)
+    when = f"{datetime.fromtimestamp(seen.now, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    trouble = f"; {count(unseen, 'dataset')} could not be asked about" if unseen else ""
+    wanted = f"{whole} of {count(len(seen.datasets), 'wanted dataset')} available somewhere"
+    return f"{when}   {wanted}, wanted {count(jobs, 'time')}{trouble}"
+
+
+def frame(seen: Seen) -> "RenderableType":
+    """What is shown of one look."""
+    from rich.console import Group
+
+    from .. import show
+
+    return Group(summary(seen), "", show.table(_HEADERS, rows(seen)))
+
+
+def _door(url: str | None, token_file: Path | None, config: Path) -> Door:
+    """Where to ask; the configuration is read for what the options leave open."""
+    from ..config import load
+
+    if url is not None:
+        return Door(url.rstrip("/"), _token(token_file))
+    settings = load(config)
+    http, submit = settings.publish.http, settings.submit
+    token = _token(token_file or submit.token_file)
+    if submit.daemon_url:
+        return Door(submit.daemon_url.rstrip("/"), token, submit.ca_cert)
+    if not http.enabled or http.socket or http.tls_certificate or not http.port:
+        raise ConfigError(["top: the configuration does not say where the daemon answers: give --url"])
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - read
+    return Door(f"http://[{host}]:{http.port}" if ":" in host else f"http://{host}:{http.port}", token)
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"--token-file {file}: {error}"]) from error
+
+
+def _client(door: Door) -> "httpx.Client":
+    import ssl
+
+    import httpx
+
+    headers = {"Authorization": f"Bearer {door.token}"} if door.token else {}
+    context = ssl.create_default_context(cafile=str(door.ca_cert) if door.ca_cert else None)
+    try:
+        return httpx.Client(base_url=door.url, headers=headers, timeout=20, verify=context, trust_env=False)
+    except httpx.InvalidURL as error:
+        raise ConfigError([f"--url {door.url}: {error}"]) from error

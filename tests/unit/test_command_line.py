@@ -1,0 +1,251 @@
+"""The command line as people meet it: help, man page, completion, exit statuses, `top`."""
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import httpx
+import pytest
+import typer
+from prometheus_client import CollectorRegistry
+
+from hydrator.cli import app, main
+from hydrator.commands.top import DaemonSilent, Door, Seen, look, rows, summary
+from hydrator.examples import EXAMPLES, EXITS
+from hydrator.manual import commands, manual
+from hydrator.model import DatasetState, Fact, SiteFacts, Snapshot
+from hydrator.serve import app as http_app
+from hydrator.server import Server
+from hydrator.view import View
+from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, want
+
+TREE = typer.main.get_command(app)
+COMMANDS = dict(commands(TREE))
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs one command in this process, as the script does, without a terminal."""
+    monkeypatch.delenv("HYDRATOR_CONFIG", raising=False)
+
+    def running(*words: str, **environment: str) -> Done:
+        out, err, status = io.StringIO(), io.StringIO(), 0
+        with monkeypatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr(sys, "argv", ["hydrator", *words])
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            try:
+                main()
+            except SystemExit as end:
+                status = end.code or 0
+        return Done(status, out.getvalue(), err.getvalue())
+
+    return running
+
+
+# help that teaches
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_an_example_uses_a_command_and_options_that_there_are(path):
+    command = COMMANDS[path]
+    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    for typed, why in EXAMPLES[path]:
+        assert typed.startswith(f"hydrator {path}")
+        ours = re.split(r" [|>] ", typed)[0]
+        assert {word for word in ours.split() if re.match(r"--?[a-z]", word)} <= known
+        assert why
+        assert f"{typed}   # {why}" in command.epilog
+
+
+def test_every_command_says_what_it_does_and_every_option_what_it_is():
+    for path, command in COMMANDS.items():
+        assert command.help, path
+        for each in command.params:
+            assert each.help or each.param_type_name == "argument", (path, each.name)
+
+
+def test_the_help_fits_a_terminal_of_80_columns_and_has_no_colours_when_none_are_wanted(run):
+    said = run("why", "--help", COLUMNS="80", NO_COLOR="1", FORCE_COLOR="1").stdout
+    assert "hydrator why 123.4   # why this job is idle" in said
+    assert not re.search(r"\x1b\[(3[0-7]|9[0-7])", said)  # bold is no colour
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in said.splitlines()) <= 80
+
+
+# the man page
+
+
+PAGE = manual(TREE, "1.0", "2026-11-21")
+
+
+def test_the_man_page_has_every_command_option_example_and_exit_status():
+    plain = PAGE.replace("\\-", "-")
+    for path, command in COMMANDS.items():
+        assert f"\n.SS {path}" in plain
+        for each in command.params:
+            assert all(name in plain for name in each.opts if name.startswith("--"))
+    for status, _ in EXITS:
+        assert f"\n.TP\n.B {status}\n" in plain
+
+
+def test_what_is_no_roff_is_taken_for_text():
+    first = typer.Typer(help="of . and ' and \\ and…")
+
+    @first.command()
+    def odd() -> None:
+        """.TH is no request, and \\fB no font."""
+
+    @first.command()
+    def other() -> None:
+        """'also."""
+
+    page = manual(typer.main.get_command(first), "1", "2026-11-21")
+    assert "\n\\&.TH is no request, and \\efB no font." in page
+    assert "\n\\(aqalso." in page
+    assert page.isascii()
+
+
+@pytest.mark.skipif(not shutil.which("groff"), reason="NO GROFF, SO THE MAN PAGE IS NOT FORMATTED")
+def test_groff_finds_nothing_wrong_with_the_man_page(run):
+    groff = ["groff", "-man", "-Tutf8", "-ww"]
+    done = subprocess.run(groff, input=PAGE, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
+    assert "hydrator datasets lofar:L123 --why" in shown.replace("\u2212", "-")
+
+
+def test_the_man_page_is_printed(run):
+    printed = run("man")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert printed.stdout.startswith('.TH HYDRATOR 1 "20')
+
+
+# completion
+
+
+def completed(run, line: str) -> list[str]:
+    """What bash offers after *line*, asked as its script asks."""
+    words = line.split(" ")
+    said = run(_HYDRATOR_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1)).stdout
+    return said.split()
+
+
+def test_bash_completes_commands_subcommands_and_options(run):
+    assert {"status", "sites"} <= set(completed(run, "hydrator s"))
+    assert "pool-config" in completed(run, "hydrator submit p")
+    assert completed(run, "hydrator why --sch") == ["--schedd"]
+
+
+def test_the_script_for_bash_can_be_shown(run):
+    script = run(_HYDRATOR_COMPLETE="source_bash").stdout
+    assert "complete -o default -F" in script
+
+
+# exit statuses
+
+
+def test_a_wrong_word_and_a_missing_configuration_are_2_and_no_traceback(tmp_path, run):
+    for words in (("nonsense",), ("status", "--nonsense"), ("status", "-c", str(tmp_path / "none.toml"))):
+        done = run(*words)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+    assert "name the configuration with --config" in done.stderr
+
+
+def test_done_is_0(run):
+    assert [run(*words).returncode for words in (("version",), ("--help",), ("hook",))] == [0, 0, 0]
+
+
+# top
+
+
+def view() -> View:
+    facts = {
+        CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
+        RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON), L2: Fact(DatasetState.STUCK, NOON)}),
+    }
+    wanted = demand(want(L1, jobs=3), want(L2))
+    return View({CAM: ad(L1, at=NOON - HOUR, generation=42)}, Snapshot(facts), wanted, None, NOON)
+
+
+class Daemon:
+    def __init__(self) -> None:
+        self.view = view()
+        asgi = http_app(lambda: self.view, CollectorRegistry(), max_age=timedelta(seconds=9))
+        self.server = Server(asgi)
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    made = Daemon()
+    with made.server:
+        yield made
+
+
+def test_top_shows_every_site_with_its_age_and_states_once_where_there_is_no_terminal(daemon, run):
+    done = run("top", "--url", daemon.server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("2026-11-21 12:00:00 UTC   1 of 2 wanted datasets available somewhere")
+    assert lines[-2].split() == [CAM, "1", "h", "ago", "42", "1", "1", "0", "0"]
+    assert lines[-1].split() == [RAL, "?", "not", "served", "?", "0", "1", "1"]
+    assert "\x1b" not in done.stdout
+
+
+def test_top_says_why_nothing_is_seen_and_exits_1(daemon, run):
+    daemon.view = replace(daemon.view, snapshot=None, ready="no catalogue has been read yet")
+    refused = run("top", "--url", daemon.server.url)
+    daemon.view = view()
+    assert (refused.returncode, "refuses (503): no catalogue has been read yet" in refused.stderr) == (
+        1,
+        True,
+    )
+    away = run("top", "--url", "http://127.0.0.1:1")
+    assert (away.returncode, "does not answer" in away.stderr, "Traceback" in away.stderr) == (1, True, False)
+
+
+def test_top_looks_where_the_configuration_says(daemon, tmp_path, run):
+    port = daemon.server.url.rpartition(":")[2]
+    config = tmp_path / "config.toml"
+    catalogue = '[[catalogue]]\ntype = "file"\npath = "c.toml"\n'
+    config.write_text(f"{catalogue}[publish.http]\nport = {port}\n")
+    assert run("top", "--once", "-c", str(config)).returncode == 0
+    config.write_text(f"{catalogue}[publish.http]\nenabled = false\n")
+    refused = run("top", "-c", str(config))
+    assert (refused.returncode, "give --url" in refused.stderr) == (2, True)
+
+
+def test_a_token_never_travels_in_clear_to_another_host(tmp_path, run):
+    (tmp_path / "token").write_text("secret-token")
+    refused = run("top", "--url", "http://203.0.113.7", "--token-file", str(tmp_path / "token"))
+    assert (refused.returncode, "in clear" in refused.stderr) == (2, True)
+    assert "secret-token" not in refused.stderr
+
+
+def test_what_is_no_hydrator_is_told():
+    client = httpx.Client(
+        base_url="http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, text="<html>"))
+    )
+    with pytest.raises(DaemonSilent, match="is no hydrator"), client:
+        look(client, Door("http://x"))
+
+
+def test_what_could_not_be_asked_about_is_counted_and_a_site_without_facts_is_shown():
+    dataset = {"did": L1, "jobs": 2, "unseen": "timeout", "sites": []}
+    site = {"site": CAM, "age_seconds": 61, "generation": 1, "known_datasets": None}
+    seen = Seen(0, [site], [dataset])
+    assert rows(seen) == [(CAM, "1 min 1 s ago", "1", "?", "0", "0", "0")]
+    assert summary(seen).endswith("0 of 1 wanted dataset available somewhere, wanted 2 times; "
+                                  "1 dataset could not be asked about")  # fmt: skip
