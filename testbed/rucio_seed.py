@@ -40,16 +40,32 @@ def bootstrap():
             connection.execute(text("PRAGMA journal_mode=WAL"))
 
 
+_VO = ["def"]
+
+
+@command
+def in_vo(session, vo):
+    """What follows happens in the virtual organisation *vo*, which is made first where it is missing.
+
+    Only on a server for several. Who may log in as the server's root may as that of each.
+    """
+    from rucio.core.vo import add_vo, vo_exists
+
+    if not vo_exists(vo=vo, session=session):
+        add_vo(vo=vo, description=vo, email=f"{vo}@localhost", session=session)
+    _VO[0] = vo
+
+
 def _root():
     from rucio.common.types import InternalAccount
 
-    return InternalAccount("root")
+    return InternalAccount("root", vo=_VO[0])
 
 
 def _scope(name):
     from rucio.common.types import InternalScope
 
-    return InternalScope(name)
+    return InternalScope(name, vo=_VO[0])
 
 
 def _split(did):
@@ -60,7 +76,7 @@ def _split(did):
 def _rse_id(session, rse):
     from rucio.core.rse import get_rse_id
 
-    return get_rse_id(rse=rse, session=session)
+    return get_rse_id(rse=rse, vo=_VO[0], session=session)
 
 
 def _files(session, did):
@@ -95,7 +111,7 @@ def add_rse(session, rse, rse_type="DISK", staging_area=False, volatile=False, a
     from rucio.db.sqla.constants import RSEType
 
     kind = {"rse_type": RSEType[rse_type], "staging_area": staging_area, "volatile": volatile}
-    rse_id = rses.add_rse(rse, **kind, session=session)
+    rse_id = rses.add_rse(rse, vo=_VO[0], **kind, session=session)
     for key, value in (attributes or {}).items():
         rses.add_rse_attribute(rse_id=rse_id, key=key, value=value, session=session)
     one = {"read": 1, "write": 1, "delete": 1}
@@ -106,7 +122,7 @@ def add_rse(session, rse, rse_type="DISK", staging_area=False, volatile=False, a
     }  # fmt: skip
     rses.add_protocol(rse_id=rse_id, parameter=parameter, session=session)
     set_local_account_limit(account=_root(), rse_id=rse_id, bytes_=10**18, session=session)
-    for other in rses.list_rses(session=session):
+    for other in rses.list_rses(filters={"vo": _VO[0]}, session=session):
         if other["id"] != rse_id:
             distance.add_distance(rse_id, other["id"], distance=1, bidirectional=True, session=session)
 
