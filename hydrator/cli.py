@@ -13,6 +13,7 @@ import typer
 from . import __version__
 from .commands.history import history, rollback
 from .commands.holds import approve
+from .commands.init import init
 from .commands.rapthor import command as submit_rapthor
 from .commands.report import report
 from .commands.toil import toil_shim
@@ -305,6 +306,7 @@ app.command()(approve)
 app.command()(history)
 app.command()(rollback)
 app.command()(top)
+app.command()(init)
 app.command()(report)
 submit.command("rapthor")(submit_rapthor)
 submit.command("wrap")(wrap)

@@ -4,6 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
+    "init": [
+        ("hydrator init", "asks what it cannot see, and looks at the pool and the catalogue"),
+        ("hydrator init --yes --catalogue file --path /etc/classad-hydrator/list.json", "asks nothing"),
+    ],
     "run": [("hydrator run -c config.toml", "as the service does; SIGHUP reads the file again")],
     "once": [("hydrator once --json | jq .whole", "for cron: read, publish, read back, end")],
     "plan": [("hydrator plan", "before a changed configuration is put to work")],

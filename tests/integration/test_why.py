@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hydrator.config import load
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 
@@ -311,3 +312,15 @@ def test_a_pool_that_denies_is_told(installed: Installation):
     assert done.returncode == 1
     assert "READ" in done.stderr or "token" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_first_configuration_is_made_by_looking_at_the_pool_and_passes_check(installed: Installation):
+    ours, new = load(installed.config), installed.home / "first.toml"
+    catalogue = ["--catalogue", "file", "--path", str(ours.catalogue[0].path)]
+    pool = ["--condor-config", str(ours.htcondor.config_file), "--state-dir", str(installed.home / "first")]
+    made = installed.run("init", "--config", str(new), "--yes", *catalogue, *pool)
+    assert "slots at 5 sites: AU, BB, NL, UK, XX" in made.stderr
+    assert "the catalogue file speaks for" in made.stderr
+    checked = installed.run("check", "--config", str(new), "--json", check=False)
+    assert [row for row in json.loads(checked.stdout) if row["level"] == "fail"] == []
+    assert checked.returncode == 0

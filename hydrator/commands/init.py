@@ -1,0 +1,195 @@
+"""``hydrator init``: a first configuration, from a look at the pool and the catalogue and few questions.
+
+Every question has an option; without a terminal, or with --yes, none is asked.
+What is written was tried, unless --untried says that it cannot be from here.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import ConfigError
+from ..words import count
+
+_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+
+
+class Kind(StrEnum):
+    """What says where data is; others have their pages in docs/."""
+
+    FILE = "file"
+    RUCIO = "rucio"
+
+
+_NEEDS: Mapping[Kind, Mapping[str, str]] = {
+    Kind.FILE: {"path": "The list of datasets, TOML or JSON"},
+    Kind.RUCIO: {
+        "url": "The server's URL",
+        "account": "The account",
+        "username": "The user name",
+        "password_file": "The file with the password",
+    },
+}
+"""By kind, what must be known of it, and how it is asked for."""
+
+
+def init(
+    config: Annotated[
+        Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The file to write.")
+    ] = _DEFAULT_CONFIG,
+    collector: Annotated[
+        str | None, typer.Option(help="host or host:port; default: as HTCondor's configuration says.")
+    ] = None,
+    condor_config: Annotated[
+        Path | None, typer.Option(help="An HTCondor configuration of the daemon's own.")
+    ] = None,
+    token_directory: Annotated[
+        Path | None, typer.Option(help="A folder with the daemon's IDTOKEN, and nothing else.")
+    ] = None,
+    site_attribute: Annotated[
+        str | None, typer.Option(help="Where slots say their site; default: GLIDEIN_Site and the like.")
+    ] = None,
+    catalogue: Annotated[Kind | None, typer.Option(help="What says where data is.")] = None,
+    path: Annotated[str | None, typer.Option(help="For file: the list of datasets, TOML or JSON.")] = None,
+    url: Annotated[str | None, typer.Option(help="For rucio: the server.")] = None,
+    account: Annotated[str | None, typer.Option(help="For rucio: the account.")] = None,
+    username: Annotated[str | None, typer.Option(help="For rucio: the user name.")] = None,
+    password_file: Annotated[
+        str | None, typer.Option(help="For rucio: the file with the password; never the password.")
+    ] = None,
+    state_dir: Annotated[
+        str, typer.Option(help="What must survive a restart.")
+    ] = "/var/lib/classad-hydrator",
+    untried: Annotated[bool, typer.Option("--untried", help="Ask neither pool nor catalogue.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions.")] = False,
+) -> None:
+    """Write a first configuration: looks at the pool and the catalogue, and asks for what it cannot see.
+
+    Overwrites nothing. `hydrator check` says what else an installation needs.
+    """
+    from ..config import parse
+
+    if config.exists():
+        raise ConfigError(
+            [f"init: {config} is there already, and nothing is overwritten: name another with -c"]
+        )
+    ask = _asker(quiet=yes or not sys.stdin.isatty())
+    pool = {"collector": collector, "config_file": condor_config, "token_directory": token_directory}
+    given = {
+        "path": path, "url": url, "account": account,
+        "username": username, "password_file": password_file,
+    }  # fmt: skip
+    source = _source(catalogue, given, ask)
+    data: dict[str, Any] = {
+        "daemon": {"state_dir": state_dir},
+        "htcondor": {key: str(value) for key, value in pool.items() if value is not None},
+        "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
+        "catalogue": [source],
+    }
+    settings = parse(data, folder=config.parent.absolute(), origin="init")
+    if not untried:
+        _tell(_looked_at(settings))
+    _write(config, text(data))
+    print(f"wrote {config}")
+    _tell([f"next: hydrator check -c {config}, then hydrator plan -c {config}"])
+
+
+def _source(
+    kind: Kind | None, given: Mapping[str, str | None], ask: Callable[[str, str], str]
+) -> dict[str, str]:
+    """The catalogue's section.
+
+    Raises:
+        ConfigError: something of it is not known, and nobody may be asked.
+    """
+    chosen = kind or (Kind.RUCIO if given["url"] else None)
+    if chosen is None:
+        word = ask("--catalogue", f"The catalogue ({', '.join(Kind)})")
+        if word not in list(Kind):
+            raise ConfigError([f"init: --catalogue {word!r}: it is one of {', '.join(Kind)}"])
+        chosen = Kind(word)
+    needs = _NEEDS[chosen]
+    foreign = [f"--{key.replace('_', '-')}" for key, value in given.items() if value and key not in needs]
+    if foreign:
+        raise ConfigError([f"init: {', '.join(foreign)}: a catalogue {chosen} has no such thing"])
+    found = {key: given[key] or ask(f"--{key.replace('_', '-')}", words) for key, words in needs.items()}
+    return {"type": chosen.value, "name": chosen.value, **found}
+
+
+def _asker(*, quiet: bool) -> Callable[[str, str], str]:
+    """Asks at the terminal; when *quiet* it names the option that would have answered."""
+
+    def ask(option: str, words: str) -> str:
+        if quiet:
+            raise ConfigError([f"init: {option} is needed: {words[0].lower()}{words[1:]}"])
+        return str(typer.prompt(words)).strip()
+
+    return ask
+
+
+def _looked_at(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, imported late
+    """What pool and catalogue say, a sentence each.
+
+    Raises:
+        PoolError, CatalogueError: one of them does not answer; nothing is written then.
+    """
+    from ..wiring import assemble, system_clock
+
+    parts = assemble(settings, system_clock)
+    try:
+        slots = parts.client.slots_by_site(settings.sites.slot_attributes) if parts.client else {}
+        surveys = [each.read(frozenset()) for each in parts.catalogues]
+    finally:
+        parts.close()
+    here = {name for name in slots if name}
+    told = [f"the pool has {count(sum(slots.values()), 'slot')} at {_named(here)}"]
+    if nowhere := slots.get("", 0):
+        names = ", ".join(settings.sites.slot_attributes)
+        told.append(
+            f"{count(nowhere, 'slot')} of them say no site in {names}: --site-attribute names another"
+        )
+    for survey in surveys:
+        told.append(f"the catalogue {survey.catalogue} speaks for {_named(survey.sites)}")
+        if here and survey.sites and not here & survey.sites:
+            told.append("none of these sites is one of the pool's: [sites.aliases], docs/sites.md")
+    return told
+
+
+def _named(sites: Any) -> str:  # noqa: ANN401 - a set of names
+    shown = sorted(sites)[:5]
+    more = f" and {len(sites) - 5} more" if len(sites) > 5 else ""
+    return f"{count(len(sites), 'site')}{': ' if shown else ''}{', '.join(shown)}{more}"
+
+
+def text(data: Mapping[str, Any]) -> str:
+    """*data* as TOML, empty sections left out, with a word on where the rest stands."""
+    lines = [
+        "# classad-hydrator, written by hydrator init. Everything that can be set stands, with its",
+        "# default, in config.example.toml; every value can be overridden by HYDRATOR_SECTION__KEY.",
+    ]
+    for name, section in data.items():
+        for table in section if isinstance(section, list) else [section]:
+            if table:
+                lines += ["", f"[[{name}]]" if isinstance(section, list) else f"[{name}]"]
+                # a JSON string or list of strings is one in TOML, too, unless it is escaped to surrogates
+                lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _write(file: Path, content: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("x", encoding="utf-8") as new:
+            new.write(content)
+    except OSError as error:
+        raise ConfigError([f"init: {file}: {error.strerror}; name another file with -c"]) from error
+
+
+def _tell(lines: list[str]) -> None:
+    for line in lines:
+        print(f"hydrator: {line}", file=sys.stderr)

@@ -1,0 +1,98 @@
+"""`hydrator init`: what it writes can be loaded, was tried, and overwrites nothing."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hydrator.commands.init import text
+from hydrator.config import load
+from tests.unit.test_command_line import run  # noqa: F401 - a fixture
+
+LIST = {"sites": ["CAM", "RAL"], "datasets": {"lofar:L1": {"sites": {"CAM": "available"}}}}
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    (tmp_path / "list.json").write_text(json.dumps(LIST))
+    return tmp_path
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    file = ["--catalogue", "file", "--path", str(folder / "list.json")]
+    return ["init", "-c", str(folder / "new" / "config.toml"), *file, "--untried", "--yes", *more]
+
+
+def test_what_it_writes_is_a_configuration_with_what_was_said(run, folder):  # noqa: F811
+    done = run(*words(folder, "--collector", "cm.example.org", "--site-attribute", "Where"))
+    config = folder / "new" / "config.toml"
+    assert (done.returncode, done.stdout) == (0, f"wrote {config}\n")
+    assert "next: hydrator check" in done.stderr
+    settings = load(config)
+    assert settings.htcondor.collector == "cm.example.org"
+    assert settings.sites.slot_attributes == ["Where"]
+    assert [(each.type, each.path) for each in settings.catalogue] == [("file", folder / "list.json")]
+
+
+def test_it_overwrites_nothing(run, folder):  # noqa: F811
+    assert run(*words(folder)).returncode == 0
+    before = (folder / "new" / "config.toml").read_text()
+    again = run(*words(folder, "--collector", "another"))
+    assert (again.returncode, "nothing is overwritten" in again.stderr) == (2, True)
+    assert (folder / "new" / "config.toml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "--catalogue is needed"),
+        (["--catalogue", "file"], "--path is needed"),
+        (["--url", "https://rucio.example.org"], "--account is needed"),
+        (["--catalogue", "file", "--path", "x", "--account", "y"], "--account: a catalogue file has no such"),
+        (["--url", "rucio.example.org", "--account", "a", "--username", "u", "--password-file", "p"], "url"),
+    ],
+)
+def test_without_a_terminal_it_asks_nothing_and_names_the_option(run, tmp_path, given, said):  # noqa: F811
+    config = tmp_path / "config.toml"
+    done = run("init", "-c", str(config), *given)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert not config.exists()
+
+
+def test_what_does_not_answer_is_told_and_nothing_is_written(run, folder):  # noqa: F811
+    given = [word for word in words(folder, "--collector", "127.0.0.1:1") if word != "--untried"]
+    done = run(*given)
+    assert (done.returncode, "127.0.0.1:1" in done.stderr) == (1, True), done.stderr
+    assert not (folder / "new" / "config.toml").exists()
+
+
+def test_odd_texts_come_back_as_they_were(tmp_path):
+    odd = 'a "quoted" \\ path\twith ž and 🙂'
+    (tmp_path / "c.toml").write_text(
+        text({"daemon": {"state_dir": odd}, "catalogue": [{"type": "file", "name": "file", "path": odd}]}),
+        "utf-8",
+    )
+    assert load(tmp_path / "c.toml").catalogue[0].path == tmp_path / odd
+
+
+def test_at_a_terminal_it_asks_for_what_it_was_not_told(folder):
+    config = folder / "asked.toml"
+    main, terminal = pty.openpty()
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "hydrator.cli", "init", "-c", config, "--untried"],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(terminal)
+    os.write(main, f"file\n{folder / 'list.json'}\n".encode())
+    said, complaints = asking.communicate(timeout=120)
+    os.close(main)
+    assert asking.returncode == 0, complaints
+    assert "The catalogue (file, rucio)" in said
+    assert load(config).catalogue[0].path == folder / "list.json"
