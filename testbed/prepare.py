@@ -8,7 +8,20 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from . import apache, debian, debs, helm, kubernetes, nodejs, postgres, prometheus, rapthor, rucio, toil
+from . import (
+    apache,
+    debian,
+    debs,
+    helm,
+    kubernetes,
+    nodejs,
+    postgres,
+    prometheus,
+    rabbitmq,
+    rapthor,
+    rucio,
+    toil,
+)
 
 UNAVAILABLE = (
     debian.PoolUnavailable,
@@ -32,6 +45,7 @@ def main() -> int:
     parts["Rucio"] = rucio.server_python
     parts["Rucio on PostgreSQL"] = lambda: rucio.server_python(postgresql=True)
     parts["PostgreSQL"] = lambda: postgres.initdb()[0]
+    parts["RabbitMQ"] = lambda: rabbitmq.server()[0]
     parts["Apache"] = lambda: apache.apache2()[0]
     parts["Rapthor"] = rapthor.python
     parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"

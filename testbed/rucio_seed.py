@@ -308,6 +308,26 @@ def convey(session, rse, most=1000):
 
 
 @command
+def tell(session, port, username, password, destination):
+    """Let Rucio's own hermes send what it has to tell to a broker without TLS on this machine, which speaks STOMP."""
+    from rucio.common.config import get_config
+    from rucio.daemons.hermes import hermes
+
+    session.rollback()  # the daemon has a session of its own
+    config = get_config()
+    broker = {
+        "brokers": "127.0.0.1", "use_ssl": "False", "port": port, "nonssl_port": port, "username": username,
+        "password": password, "destination": destination, "broker_virtual_host": "/",
+    }  # fmt: skip
+    for section, options in (("hermes", {"services_list": "activemq"}), ("messaging-hermes", broker)):
+        if not config.has_section(section):
+            config.add_section(section)
+        for option, value in options.items():
+            config.set(section, option, str(value))
+    hermes.hermes(once=True)
+
+
+@command
 def fail(session, did, rse, error="testbed"):
     """Let the transfers to *rse* that are still to come fail with *error*: the rule becomes STUCK."""
     from rucio.db.sqla.constants import ReplicaState

@@ -18,6 +18,8 @@ HOOK = 'tokens_file = "tokens"\n[events]\nwebhook = true\nspacing_seconds = 0.1\
 class Told(Running):
     """A daemon with a webhook."""
 
+    reader = ""
+
     def begin(self, extra: str = HOOK) -> None:
         (self.folder / "tokens").touch(0o600)
         self.configure(extra, poll=HOURLY)
@@ -30,7 +32,7 @@ class Told(Running):
         return self.command("token", "new", "--role", role).stdout.strip()
 
     def get(self, path: str) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {getattr(self, 'reader', '')}"}
+        headers = {"Authorization": f"Bearer {self.reader}"} if self.reader else {}
         url = f"http://127.0.0.1:{self.port}{path}"
         return httpx.get(url, headers=headers, trust_env=False, timeout=120)
 
