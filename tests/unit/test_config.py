@@ -414,7 +414,7 @@ def test_the_example_shows_defaults_and_nothing_else(loaded):
 def test_every_commented_out_option_of_the_example_is_a_real_one(loaded):
     text = _uncommented(EXAMPLE.read_text())
     settings = loaded(text)
-    assert [source.name for source in settings.catalogue] == ["embedded", "rucio", "dmapi"]
+    assert [source.name for source in settings.catalogue] == ["embedded", "rucio", "dmapi", "directory"]
     rucio = settings.catalogue[1]
     assert isinstance(rucio, RucioSource)
     assert rucio.rse_sites == {"UKSRC_RAL_XRD": "UKSRC"}

@@ -190,6 +190,42 @@ def test_every_module_of_the_installed_wheel_can_be_imported(installed, tmp_path
     assert _said(installed, program, tmp_path) == "all"
 
 
+THEIRS = """
+from adapters.memory import MemoryCatalogue
+from hydrator.contract import CatalogueContract
+from hydrator.scenarios import RECORDS_STATES_ONLY
+
+class TestTheirs(CatalogueContract):
+    cannot_happen = RECORDS_STATES_ONLY
+
+    def holding(self, *replicas):
+        return MemoryCatalogue("theirs", replicas)
+
+    def broken(self):
+        return MemoryCatalogue("theirs", broken=%s)
+"""
+
+
+@pytest.mark.parametrize(("broken", "failed"), [(True, ""), (False, "2 failed")])
+def test_a_catalogue_of_somebody_else_joins_the_contract_of_the_installed_wheel(
+    installed, tmp_path, broken, failed
+):
+    theirs = tmp_path / "test_theirs.py"
+    theirs.write_text(THEIRS % broken)
+    program = (
+        "import pathlib, sys, pytest, hydrator.contract as contract\n"
+        "assert pathlib.Path(contract.__file__).is_relative_to(sys.prefix)\n"
+        "sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', sys.argv[1]]))"
+    )
+    done = subprocess.run(
+        [str(installed), "-I", "-B", "-c", program, str(theirs)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == int(bool(failed)), done.stdout + done.stderr
+    assert failed in done.stdout
+    assert " passed" in done.stdout
+
+
 def test_nobody_else_owns_our_package_names(installed, tmp_path):
     # `adapters` and `hydrator` are also the names of other people's packages; pip overwrites without a word
     program = (
