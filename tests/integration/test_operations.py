@@ -1,10 +1,14 @@
 """What keeps an installation funded and safe, on a real pool: the report, and a daemon that stands by."""
 
 import json
+import os
+import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,6 +18,7 @@ from testbed.pool import DOMAIN, Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 
+ROOT = Path(__file__).parents[2]
 SETTINGS = """
 [jobs]
 rounding_seconds = 1
@@ -217,3 +222,32 @@ def test_a_daemon_takes_over_from_one_that_was_killed_and_no_site_or_generation_
     finally:
         for twin in (first, second):
             twin.end(signal.SIGKILL)
+
+
+def test_the_commands_of_the_pages_on_upgrading_and_removing_do_what_they_say(installed):
+    """As they stand on the page, but for the configuration's path and the service manager."""
+    installed.stop_daemon()
+    pages = [ROOT / "docs" / f"{name}.md" for name in ("upgrade", "remove")]
+    lines = [line.strip() for page in pages for line in page.read_text("utf-8").splitlines()]
+    asked = [line for line in lines if re.match(r"(HYDRATOR_\w+=\S+ )?hydrator \S.* -c /etc/", line)]
+    assert len(asked) == 5
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for line in asked:
+        command = line.replace("/etc/classad-hydrator/config.toml", str(installed.config))
+        done = subprocess.run(
+            command,
+            shell=True,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        failed = "hydrator check" in line and "fail" in done.stdout  # no daemon runs, and it says so
+        assert done.returncode == 0 or failed, f"{line}: {done.stderr}"
+        if "--remove" in line:
+            values = [text for text in done.stdout.splitlines() if text and not text.startswith("#")]
+            assert values
+            assert [text for text in values if "DataLocality" in text] == []
+    assert installed.pool.ads('MyType == "DataLocality"', "Name") == []
+    assert list(installed.ads.iterdir()) == []
