@@ -51,9 +51,9 @@ test-faults: $(READY) ## every fault at length, and kill -9 some hundreds of tim
 test-deploy: $(READY) ## the systemd unit, metrics and alerts, and the Helm chart
 	$(PYTEST) tests/deploy $(PYTEST_ARGS)
 
-docs: $(READY) $(DOCS)/.ready ## build/docs/html, warnings are errors; the reference is made from the code
-	$(BIN)/python scripts/docs.py build/docs/source
-	$(DOCS)/bin/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet -b html build/docs/source build/docs/html
+docs: $(READY) $(DOCS)/.ready ## dist/docs/html, warnings are errors; the reference is made from the code
+	$(BIN)/python scripts/docs.py dist/docs/source
+	$(DOCS)/bin/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet -b html dist/docs/source dist/docs/html
 
 $(DOCS)/.ready: docs/docs.lock | $(READY)
 	$(BIN)/python -m venv --clear $(DOCS)
@@ -75,4 +75,4 @@ lock: ## requirements.lock made anew from pyproject.toml (needs uv)
 	mv docs/docs.lock.new docs/docs.lock
 
 clean: ## what was built here; the cache folder stays
-	rm -rf $(VENV) $(DOCS) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) $(DOCS) dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HTML = ROOT / "build" / "docs" / "html"
+HTML = ROOT / "dist" / "docs" / "html"
 
 pytestmark = pytest.mark.timeout(600)  # the first run installs Sphinx
 
