@@ -48,8 +48,8 @@ test-slow: $(READY) ## tests that take minutes
 test-faults: $(READY) ## every fault at length, and kill -9 some hundreds of times (half an hour)
 	HYDRATOR_FAULTS=long $(PYTEST) tests/faults tests/properties/test_laws.py $(PYTEST_ARGS)
 
-test-deploy: $(READY) ## the systemd unit, metrics and alerts, and the Helm chart
-	$(PYTEST) tests/deploy $(PYTEST_ARGS)
+test-deploy: $(READY) ## the systemd unit (booted), metrics, alerts, dashboard, and the Helm chart
+	$(PYTEST) -n 2 --dist loadfile tests/deploy $(PYTEST_ARGS)
 
 docs: $(READY) $(DOCS)/.ready ## dist/docs/html, warnings are errors; the reference is made from the code
 	$(BIN)/python scripts/docs.py dist/docs/source

@@ -14,6 +14,7 @@ from . import (
     debs,
     helm,
     kubernetes,
+    machine,
     nodejs,
     postgres,
     prometheus,
@@ -21,6 +22,7 @@ from . import (
     rapthor,
     rucio,
     toil,
+    wheelhouse,
 )
 
 UNAVAILABLE = (
@@ -33,6 +35,8 @@ UNAVAILABLE = (
     kubernetes.SchemasUnavailable,
     nodejs.NodeUnavailable,
     prometheus.PromtoolUnavailable,
+    machine.MachineUnavailable,
+    wheelhouse.WheelsUnavailable,
 )
 
 
@@ -55,6 +59,7 @@ def main() -> int:
     parts["Helm 3 and models"] = nodejs.modules
     parts["Kubernetes' schemas"] = kubernetes.schemas
     parts["Prometheus"] = prometheus.promtool
+    parts["Debian 12 under systemd"] = machine.base
     failed = 0
     with ThreadPoolExecutor() as pool:
         for name, done in {name: pool.submit(get) for name, get in parts.items()}.items():

@@ -1,4 +1,4 @@
-"""The systemd unit, judged by systemd itself; issue 6 boots one."""
+"""The systemd unit, judged by systemd itself; test_booted.py boots one."""
 
 import re
 import shutil

@@ -1,0 +1,194 @@
+"""A machine for the shipped unit: Debian 12 under its real systemd, as PID 1 of namespaces of ours.
+
+It shares this machine's kernel and network (so that a pool on loopback is
+within reach) and nothing else; what it writes goes to a folder of the test.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .cached import built
+from .debian import ENTER, PoolUnavailable, ensure_debootstrap, mirror
+from .patience import wait_for
+from .wheelhouse import dependencies
+
+SUITE = "bookworm"
+PREFIX = "/opt/classad-hydrator"
+"""Where docs/install-with-systemd.md puts the daemon."""
+WHEELS = "/wheels"
+"""Where the machine has the wheels of what we depend on: it has no package index."""
+_PACKAGES = "systemd,dbus,libnss-systemd,python3,python3-venv,procps,ca-certificates"
+_RECIPE = f"1 {SUITE} {_PACKAGES} console-getty masked; venv {PREFIX}"
+_BOOT = """
+set -eu
+root=$1 base=$2 upper=$3 work=$4
+mount -t overlay overlay -o "lowerdir=$base,upperdir=$upper,workdir=$work" "$root"
+cd "$root"
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+umount -l sys/fs/cgroup 2>/dev/null || true
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount -t tmpfs tmpfs dev -o mode=755
+for name in null zero full random urandom tty; do
+    touch "dev/$name"
+    mount --bind "/dev/$name" "dev/$name"
+done
+touch dev/console
+mkdir -p dev/pts dev/shm old
+mount -t devpts devpts dev/pts -o newinstance,ptmxmode=0666
+ln -sf pts/ptmx dev/ptmx
+mount -t tmpfs tmpfs dev/shm
+mount -t tmpfs tmpfs run -o mode=755
+mount -t tmpfs tmpfs tmp
+pivot_root . old
+umount -l /old
+mount --make-rshared /  # or credentials are handed over to nobody
+exec env -i container=testbed PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
+    /lib/systemd/systemd --system --log-target=journal --unit=multi-user.target
+"""
+
+
+class MachineUnavailable(Exception):
+    """No systemd can be booted here; the text is one sentence that says why."""
+
+
+def base() -> Path:
+    """The folder with Debian 12, its systemd, and an environment with all that we depend on (a minute, once).
+
+    Raises:
+        MachineUnavailable: see there.
+        WheelsUnavailable: our dependencies cannot be fetched.
+    """
+    if os.geteuid() != 0:
+        raise MachineUnavailable("only root can boot a systemd")
+    wheels = dependencies()
+    recipe = f"{_RECIPE} {(wheels / 'runtime.lock').read_text()}".encode()
+    return built(f"debian-{SUITE}", recipe, lambda home: _build(home, wheels))
+
+
+def _build(home: Path, wheels: Path) -> None:
+    try:
+        ensure_debootstrap(print)
+    except PoolUnavailable as reason:
+        raise MachineUnavailable(str(reason)) from reason
+    source = mirror()
+    bootstrap = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", SUITE, str(home)]
+    _step([*ENTER, *bootstrap, *([source] if source else [])])
+    shutil.copytree(wheels, home / WHEELS[1:])
+    (home / "etc/systemd/system/console-getty.service").symlink_to("/dev/null")  # there is no console
+    _step(["chroot", str(home), "python3", "-m", "venv", PREFIX])
+    lock = f"{WHEELS}/runtime.lock"
+    pip = [f"{PREFIX}/bin/pip", "install", "--quiet", "--no-index", "--find-links", WHEELS, "--no-deps"]
+    _step(["chroot", str(home), *pip, "-r", lock])
+
+
+def _step(command: list[str]) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise MachineUnavailable(f"{command[-1]}: {(done.stderr or done.stdout).strip()[-400:]}")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine that is up: *root* is what it has written, *pid* its PID 1 as we see it."""
+
+    root: Path
+    pid: int
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """What *command* prints there, without the last newline.
+
+        Raises:
+            AssertionError: it failed, and *check* is set.
+        """
+        enter = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--uts", "--ipc", "--cgroup"]
+        path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+        done = subprocess.run(
+            [*enter, "env", "-i", path, *command], check=False, capture_output=True, text=True, timeout=300,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        if check and done.returncode != 0:
+            raise AssertionError(f"{' '.join(command)}: {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout.rstrip("\n")
+
+    def show(self, unit: str, name: str) -> str:
+        """One property of *unit*, as systemctl tells it."""
+        return self.run("systemctl", "show", "--property", name, "--value", unit)
+
+
+@contextlib.contextmanager
+def booted(folder: Path, furnish: Path) -> Iterator[Machine]:
+    """Boot a machine whose writing goes to *folder*, with what *furnish* holds laid over its root.
+
+    Raises:
+        MachineUnavailable: it did not come up; the text ends with what systemd said.
+    """
+    parts = {name: folder / name for name in ("root", "upper", "work")}
+    for part in parts.values():
+        part.mkdir()
+    shutil.copytree(furnish, parts["upper"], symlinks=True, dirs_exist_ok=True)
+    parts["upper"].chmod(0o755)  # it is the machine's root: its services pass through it
+    said = folder / "console"
+    arguments = [str(path) for path in (parts["root"], base(), parts["upper"], parts["work"])]
+    namespaces = ["--mount", "--pid", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child"]
+    with _cgroup(f"hydrator-boot-{os.getpid()}") as cgroup, said.open("wb") as console:
+        # into a cgroup of its own first: the machine sees no other
+        entered = f'echo $$ > "{cgroup}/cgroup.procs" && exec "$@"'
+        command = ["unshare", *namespaces, "--propagation", "private", "sh", "-c", _BOOT, "boot", *arguments]
+        outer = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "sh", "-c", entered, "sh", *command],
+            stdout=console, stderr=console, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            pid = wait_for(lambda: _up(outer, said), 60, "systemd to be up")
+            assert pid is not None
+            yield Machine(parts["upper"], pid)
+        finally:
+            outer.kill()
+            outer.wait()
+
+
+def _up(outer: subprocess.Popen[bytes], said: Path) -> int | None:
+    """PID 1 of the machine, once it has reached its target."""
+    if outer.poll() is not None:
+        raise MachineUnavailable(f"systemd did not start: {said.read_text('utf-8', 'replace')[-800:]}")
+    children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+    if not children or b"systemd" not in Path(f"/proc/{children[0]}/cmdline").read_bytes().split(b"\0")[0]:
+        return None
+    machine = Machine(said.parent, int(children[0]))
+    state = machine.run("systemctl", "is-system-running", check=False)
+    return machine.pid if state in {"running", "degraded"} else None
+
+
+@contextlib.contextmanager
+def _cgroup(name: str) -> Iterator[Path]:
+    """A cgroup of the unified hierarchy, below our own; removed with all that was made in it."""
+    mounts = (line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    places = [Path(fields[4]) for fields in mounts if fields[fields.index("-") + 1] == "cgroup2"]
+    own = next(
+        (line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")),
+        None,
+    )
+    if not places or own is None:
+        raise MachineUnavailable("there is no unified cgroup hierarchy here, which systemd needs")
+    made = places[0] / own.lstrip("/") / name
+    try:
+        made.mkdir()
+    except OSError as error:
+        raise MachineUnavailable(f"cannot make the cgroup {made}, which systemd needs: {error}") from error
+    try:
+        yield made
+    finally:
+        wait_for(lambda: _removed(made), 10, f"{made} to be empty")
+
+
+def _removed(cgroup: Path) -> bool:
+    for folder, _, _ in os.walk(cgroup, topdown=False):
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
+    return not cgroup.exists()

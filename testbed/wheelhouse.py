@@ -1,0 +1,102 @@
+"""The wheels that an installation needs: ours, and what it depends on, as requirements.lock pins them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+from build import ProjectBuilder
+from packaging.requirements import Requirement
+
+from .cached import built
+
+ROOT = Path(__file__).parents[1]
+PYTHON = "3.11"
+"""That of Debian 12, where the wheels are installed."""
+PACKAGES = ("hydrator", "adapters", "toil_batch_system_classad_hydrator")
+_LOCK = ROOT / "requirements.lock"
+
+
+class WheelsUnavailable(Exception):
+    """The wheels cannot be fetched here; the text ends with pip's own words."""
+
+
+def dependencies() -> Path:
+    """A folder with the wheel of everything that we depend on at run time (60 MB), fetched once.
+
+    Raises:
+        WheelsUnavailable: see there.
+    """
+    return built("wheelhouse", runtime_lock().encode(), _fetch)
+
+
+def our_wheel(folder: Path, version: str | None = None) -> Path:
+    """Our own wheel, built from this checkout into *folder*, as if *version* were its version."""
+
+    def quietly(
+        cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None
+    ) -> None:
+        environment = os.environ | dict(extra_environ or {})
+        subprocess.run(cmd, cwd=cwd, env=environment, check=True, capture_output=True)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        source = ROOT
+        if version:
+            source = Path(scratch) / "source"
+            ignored = shutil.ignore_patterns("__pycache__")
+            for name in PACKAGES:
+                shutil.copytree(ROOT / name, source / name, ignore=ignored)
+            for name in ("pyproject.toml", "README.md", "LICENSE"):
+                shutil.copy(ROOT / name, source)
+            text = (source / "pyproject.toml").read_text("utf-8")
+            (source / "pyproject.toml").write_text(
+                re.sub(r'^version = ".*"$', f'version = "{version}"', text, count=1, flags=re.MULTILINE)
+            )
+        return Path(ProjectBuilder(source, runner=quietly).build("wheel", folder))
+
+
+def runtime_lock() -> str:
+    """The entries of requirements.lock that an installation without extras needs."""
+    entries = re.findall(r"^([A-Za-z0-9._-]+)==.*\n(?: .*\n?)*", _LOCK.read_text("utf-8"), re.MULTILINE)
+    texts = re.findall(r"^[A-Za-z0-9._-]+==.*\n(?: .*\n?)*", _LOCK.read_text("utf-8"), re.MULTILINE)
+    wanted = _needed("classad-hydrator")
+    return "".join(text for name, text in zip(entries, texts, strict=True) if _plain(name) in wanted)
+
+
+def _needed(name: str) -> set[str]:
+    """*name* and everything it requires, directly or not, by the metadata of what is installed here."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        one = _plain(waiting.pop())
+        if one in found:
+            continue
+        found.add(one)
+        try:
+            told = [Requirement(line) for line in requires(one) or []]
+        except PackageNotFoundError:  # not for this Python
+            continue
+        waiting += [r.name for r in told if not r.marker or r.marker.evaluate({"extra": ""})]
+    return found
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _fetch(home: Path) -> None:
+    home.mkdir()
+    lock = home / "runtime.lock"
+    lock.write_text(runtime_lock(), "utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    options = ["--only-binary=:all:", "--python-version", PYTHON, "--require-hashes", "-r", str(lock)]
+    done = subprocess.run(
+        [*command, *options, "--dest", str(home)], check=False, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise WheelsUnavailable(f"cannot fetch our dependencies: {done.stderr.strip()[-600:]}")

@@ -1,0 +1,212 @@
+"""The shipped unit under a real systemd that is booted for it, with the wheel installed as the docs say."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from testbed.lone import free_port
+from testbed.machine import PREFIX, Machine, MachineUnavailable, base, booted
+from testbed.patience import wait_for
+from testbed.pool import DOMAIN, Pool
+from testbed.wheelhouse import ROOT, WheelsUnavailable, our_wheel
+
+pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+UNIT = "hydrator.service"
+SYSTEMD = ROOT / "deploy" / "systemd"
+CATALOGUE = 'sites = ["UK", "AU"]\n[datasets."lofar:L1"]\nsites.UK = "available"\n'
+LATER = "9.9.9"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The daemon on a machine beside a real pool."""
+
+    machine: Machine
+    pool: Pool
+    port: int
+
+    def ready(self) -> bool:
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.port}/readyz", trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def ads(self) -> dict[str, tuple[list[str], int]]:
+        """What the pool's collector shows: by site the datasets, and the generation."""
+        names = ("DataLocalitySite", "AvailableDatasets", "DataLocalityGeneration")
+        found = self.pool.ads('MyType == "DataLocality"', *names)
+        return {ad[names[0]]: (ad[names[1]], ad[names[2]]) for ad in found}
+
+    def log(self) -> str:
+        return self.machine.run("journalctl", "--no-pager", "--output=cat", f"--unit={UNIT}")
+
+    def show(self, name: str) -> str:
+        return self.machine.show(UNIT, name)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory) -> Path:
+    """Our wheel, and a later one of the same."""
+    folder = tmp_path_factory.mktemp("wheels")
+    our_wheel(folder)
+    our_wheel(folder, version=LATER)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(pool: Pool, wheels: Path, tmp_path_factory) -> Iterator[Installed]:
+    """The daemon as docs/install-with-systemd.md installs it; CI must have it."""
+    try:
+        base()
+    except (MachineUnavailable, WheelsUnavailable) as reason:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no systemd was booted, and this is CI: {reason}", pytrace=False)
+        pytest.skip(f"NO SYSTEMD WAS BOOTED, the unit was judged on paper only: {reason}")
+    port = free_port()
+    furniture = tmp_path_factory.mktemp("furniture")
+    _furnish(furniture, pool, wheels, port)
+    with booted(tmp_path_factory.mktemp("machine"), furniture) as machine:
+        [ours] = wheels.glob("classad_hydrator-0*.whl")
+        _pip(machine, ours.name)
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "enable", "--now", "hydrator")
+        yield Installed(machine, pool, port)
+
+
+def _pip(machine: Machine, wheel: str) -> None:
+    machine.run(f"{PREFIX}/bin/pip", "install", "--quiet", "--no-index", "--no-deps", f"/srv/{wheel}")
+
+
+def _furnish(root: Path, pool: Pool, wheels: Path, port: int) -> None:
+    """What an operator puts on the machine before the first start."""
+    (root / "srv").mkdir()
+    for wheel in wheels.glob("*.whl"):
+        shutil.copy(wheel, root / "srv")
+    units, etc = root / "etc/systemd/system", root / "etc/classad-hydrator"
+    etc.mkdir(parents=True)
+    shutil.copytree(SYSTEMD, units)
+    tokens = root / "etc/condor/tokens.d"
+    tokens.mkdir(parents=True, mode=0o700)
+    shutil.copy(pool.token("hydrator", ("READ", "DAEMON")) / "token", tokens / "hydrator")
+    (etc / "rucio-password").touch(0o600)  # the example drop-in hands it over
+    (etc / "condor_config").write_text(
+        f"COLLECTOR_HOST = {pool.collector}\nUID_DOMAIN = {DOMAIN}\nTRUST_DOMAIN = {DOMAIN}\n"
+        "SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS\nNETWORK_INTERFACE = 127.0.0.1\nENABLE_IPV6 = False\n"
+    )
+    (etc / "catalogue.toml").write_text(CATALOGUE)
+    (etc / "config.toml").write_text(
+        f"""\
+[daemon]
+poll_seconds = 1
+[htcondor]
+config_file = "condor_config"
+token_directory = "/run/classad-hydrator/tokens.d"
+[[catalogue]]
+type = "file"
+path = "catalogue.toml"
+[demand]
+pins = ["lofar:L1"]
+[publish.http]
+port = {port}
+"""
+    )
+
+
+def test_it_starts_says_so_and_publishes_to_a_real_pool(installed):
+    assert installed.show("ActiveState") == "active"
+    wait_for(installed.ready, 30, "the daemon to be ready")
+    wait_for(lambda: installed.ads().keys() == {"UK", "AU"}, 60, "two site ads in the collector")
+    assert installed.ads()["UK"][0] == ["lofar:L1"]
+    wait_for(lambda: installed.show("StatusText") == "2 sites, 1 datasets; all is well", 30, "a status")
+
+
+def test_it_runs_as_nobody_in_particular_and_keeps_its_state_to_itself(installed):
+    status = installed.machine.run("cat", f"/proc/{installed.show('MainPID')}/status")
+    [uid] = re.findall(r"^Uid:\t(\d+)", status, re.MULTILINE)
+    assert 61184 <= int(uid) <= 65519  # systemd's range of dynamic users
+    assert re.findall(r"^Cap(?:Eff|Bnd|Amb):\t(\w+)", status, re.MULTILINE) == [16 * "0"] * 3
+    assert re.findall(r"^(?:NoNewPrivs|Seccomp):\t(\d)", status, re.MULTILINE) == ["1", "2"]
+    state = installed.machine.run("stat", "--format=%u %a", "/var/lib/private/classad-hydrator/state.sqlite")
+    assert state.split()[0] == uid
+    assert state.split()[1].endswith("00")
+
+
+def test_a_reload_takes_up_the_configuration_and_keeps_the_process(installed):
+    before = installed.show("MainPID")
+    config = "/etc/classad-hydrator/config.toml"
+    installed.machine.run("sed", "-i", 's/pins = .*/pins = ["lofar:L1", "lofar:L2"]/', config)
+    installed.machine.run("systemctl", "reload", "hydrator")
+    wait_for(lambda: installed.show("StatusText").startswith("2 sites, 2 datasets"), 30, "another pin")
+    assert installed.show("MainPID") == before
+    installed.machine.run("sed", "-i", "s/^pins/pinz/", config)
+    installed.machine.run("systemctl", "reload", "hydrator")
+    wait_for(lambda: "reload refused" in installed.log(), 30, "a reload to be refused")
+    assert installed.show("MainPID") == before
+    assert installed.show("ActiveState") == "active"
+    installed.machine.run("sed", "-i", "s/^pinz/pins/", config)
+
+
+def test_one_that_hangs_is_killed_by_the_watchdog_and_comes_back_with_its_state(installed):
+    before, ads = installed.show("MainPID"), installed.ads()
+    assert installed.show("WatchdogUSec") == "1min 30s"
+    dropin = "/run/systemd/system/hydrator.service.d"  # no test waits for ninety seconds
+    installed.machine.run("mkdir", "-p", dropin)
+    installed.machine.run("sh", "-c", f"printf '[Service]\\nWatchdogSec=20\\n' > {dropin}/50-test.conf")
+    installed.machine.run("systemctl", "daemon-reload")
+    installed.machine.run("systemctl", "restart", "hydrator")
+    before = installed.show("MainPID")
+    installed.machine.run("kill", "-STOP", before)
+    wait_for(lambda: installed.show("MainPID") not in {before, "0"}, 60, "systemd to kill and restart it")
+    wait_for(lambda: installed.show("ActiveState") == "active", 60, "the daemon to be back")
+    assert installed.show("NRestarts") == "1"
+    assert "watchdog" in installed.log().lower()
+    wait_for(installed.ready, 30, "the daemon to be ready")
+    assert installed.ads() == ads  # the same content, so the same generations
+
+
+def test_an_upgrade_keeps_the_state(installed, wheels):
+    ads = installed.ads()
+    [later] = wheels.glob(f"classad_hydrator-{LATER}-*.whl")
+    _pip(installed.machine, later.name)
+    installed.machine.run("systemctl", "restart", "hydrator")
+    wait_for(installed.ready, 30, "the daemon to be ready")
+    metrics = httpx.get(f"http://127.0.0.1:{installed.port}/metrics", trust_env=False).text
+    assert f'hydrator_build_info{{version="{LATER}"}} 1.0' in metrics
+    wait_for(lambda: "2 sites, 2 datasets" in installed.show("StatusText"), 30, "a cycle")
+    assert installed.ads() == ads
+
+
+def test_a_configuration_that_cannot_be_used_is_one_sentence_and_no_restart(installed):
+    restarts = installed.show("NRestarts")
+    config = "/etc/classad-hydrator/config.toml"
+    installed.machine.run("sed", "-i", "s/^pins/pinz/", config)
+    installed.machine.run("systemctl", "restart", "hydrator", check=False)
+    wait_for(lambda: installed.show("ActiveState") == "failed", 30, "the start to fail")
+    assert installed.show("ExecMainStatus") == "2"
+    assert installed.show("NRestarts") in {restarts, "0"}
+    assert "demand.pinz" in installed.log()
+    assert "Traceback" not in installed.log()
+    installed.machine.run("sed", "-i", "s/^pinz/pins/", config)
+    installed.machine.run("systemctl", "reset-failed", "hydrator")
+    installed.machine.run("systemctl", "start", "hydrator")
+
+
+def test_it_stops_when_told_to_and_leaves_nothing(installed):
+    installed.machine.run("systemctl", "stop", "hydrator")
+    assert installed.show("ActiveState") == "inactive"
+    assert (installed.show("Result"), installed.show("ExecMainStatus")) == ("success", "0")
+    assert installed.machine.run("pgrep", "-f", "hydrator", check=False) == ""
+    assert installed.machine.run("ls", "/run/classad-hydrator", check=False) == ""
+
+
+def test_systemd_itself_finds_it_confined(installed):
+    said = installed.machine.run("systemd-analyze", "security", "--no-pager", "hydrator")
+    [exposure] = re.findall(r"Overall exposure level for hydrator.service: ([0-9.]+)", said)
+    assert float(exposure) <= 1.2
