@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy docs demo bench lock clean
+.PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy wheels docs demo bench lock clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -48,7 +48,7 @@ test-slow: $(READY) ## tests that take minutes
 test-faults: $(READY) ## every fault at length, and kill -9 some hundreds of times (half an hour)
 	HYDRATOR_FAULTS=long $(PYTEST) tests/faults tests/properties/test_laws.py $(PYTEST_ARGS)
 
-test-deploy: $(READY) ## the systemd unit (booted), metrics, alerts, dashboard, and the Helm chart
+test-deploy: $(READY) ## the systemd unit (booted), metrics, alerts, dashboard, the Helm chart, the image
 	$(PYTEST) -n 2 --dist loadfile tests/deploy $(PYTEST_ARGS)
 
 docs: $(READY) $(DOCS)/.ready ## dist/docs/html, warnings are errors; the reference is made from the code
@@ -59,6 +59,9 @@ $(DOCS)/.ready: docs/docs.lock | $(READY)
 	$(BIN)/python -m venv --clear $(DOCS)
 	$(DOCS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r docs/docs.lock
 	@touch $@
+
+wheels: $(READY) ## dist/ with our wheel and those it needs, for deploy/container/Containerfile
+	$(BIN)/python -m testbed.wheelhouse dist
 
 demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default) or rucio
 	$(BIN)/python -m testbed.demo --catalogue $(CATALOGUE)

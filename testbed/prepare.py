@@ -60,6 +60,8 @@ def main() -> int:
     parts["Kubernetes' schemas"] = kubernetes.schemas
     parts["Prometheus"] = prometheus.promtool
     parts["Debian 12 under systemd"] = machine.base
+    parts["buildah"] = lambda: debs.program("buildah", "buildah", "usr/bin")[0]
+    parts["crun"] = lambda: debs.program("crun", "crun", "usr/bin")[0]
     failed = 0
     with ThreadPoolExecutor() as pool:
         for name, done in {name: pool.submit(get) for name, get in parts.items()}.items():

@@ -100,3 +100,15 @@ def _fetch(home: Path) -> None:
     )
     if done.returncode != 0:
         raise WheelsUnavailable(f"cannot fetch our dependencies: {done.stderr.strip()[-600:]}")
+
+
+def main(folder: Path) -> int:
+    """Put our wheel and those of our dependencies into *folder*, anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(dependencies(), folder, ignore=shutil.ignore_patterns("runtime.lock", "lock.sha256"))
+    print(our_wheel(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,102 @@
+"""The image, built and run without a registry: a Debian of our own stands in for the base it names."""
+
+import os
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from testbed import container
+from testbed.debs import DebUnavailable
+from testbed.lone import free_port
+from testbed.machine import MachineUnavailable
+from testbed.patience import wait_for
+from testbed.wheelhouse import WheelsUnavailable
+from tests.deploy.chart import container as of_the_chart
+from tests.deploy.chart import example, objects
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory) -> tuple[Path, dict]:
+    """The folder of the image and what it says of itself; CI must have it."""
+    store = tmp_path_factory.mktemp("image")
+    store.chmod(0o755)
+    try:
+        return store, container.build(store)
+    except (MachineUnavailable, DebUnavailable, WheelsUnavailable) as reason:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no image was built, and this is CI: {reason}", pytrace=False)
+        pytest.skip(f"NO IMAGE WAS BUILT, the Containerfile was not tried: {reason}")
+
+
+def test_the_stand_in_has_the_name_of_the_base():
+    assert re.findall(r"^ARG BASE=(.*)$", container.CONTAINERFILE.read_text(), re.MULTILINE) == [
+        container.BASE
+    ]
+
+
+def test_the_image_runs_what_the_chart_runs(image):
+    _, config = image
+    assert config["User"] == "10001:10001"
+    chart = of_the_chart(objects(example("glideins")))
+    assert (config["Entrypoint"], config["Cmd"]) == (chart["command"], chart["args"])
+
+
+def test_it_serves_from_a_read_only_root_as_nobody_without_capabilities(image, tmp_path):
+    store, config = image
+    port = free_port()
+    etc, state = tmp_path / "etc", tmp_path / "state"
+    etc.mkdir()
+    state.mkdir()
+    for name, text in objects(example("glideins"))["ConfigMap"]["data"].items():
+        (etc / name).write_text(text)
+    (state / "tokens").touch(0o600)
+    for path in (state, state / "tokens"):
+        os.chown(path, 10001, 10001)
+    chart = of_the_chart(objects(example("glideins")))
+    given = {item["name"]: item["value"] for item in chart["env"]}
+    given |= {"HYDRATOR_PUBLISH__HTTP__HOST": "127.0.0.1", "HYDRATOR_PUBLISH__HTTP__PORT": str(port)}
+    mounts = {"/etc/classad-hydrator": etc, "/var/lib/classad-hydrator": state}
+    with container.running(store, config, mounts, given) as process:
+
+        def ready() -> bool:
+            assert process.poll() is None, (store / "log").read_text()[-2000:]
+            try:
+                return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        wait_for(ready, 60, "the daemon in the container to be ready")
+        status = _status_of(state)
+        assert set(re.findall(r"^Uid:\t(.*)$", status, re.MULTILINE)) == {"\t".join(4 * ["10001"])}
+        assert set(re.findall(r"^Cap\w+:\t(\w+)", status, re.MULTILINE)) == {16 * "0"}
+        assert re.findall(r"^NoNewPrivs:\t(\d)", status, re.MULTILINE) == ["1"]
+        assert "ro" in _root_of(state)
+    assert 'AvailableDatasets = {"lofar:L1"}' in (state / "ads" / "UK.ad").read_text()
+
+
+def _daemon(state: Path) -> Path:
+    """The /proc of the process that has the state of this container open."""
+    wanted = (state / "state.sqlite").stat()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            files = [handle.stat() for handle in (process / "fd").iterdir()]
+        except OSError:
+            continue
+        if any((one.st_dev, one.st_ino) == (wanted.st_dev, wanted.st_ino) for one in files):
+            return process
+    raise AssertionError("no process has the state open")
+
+
+def _status_of(state: Path) -> str:
+    return (_daemon(state) / "status").read_text()
+
+
+def _root_of(state: Path) -> list[str]:
+    """The options of the daemon's root, as it is mounted."""
+    mounts = (line.split() for line in (_daemon(state) / "mountinfo").read_text().splitlines())
+    [options] = [fields[5].split(",") for fields in mounts if fields[4] == "/"]
+    return options
