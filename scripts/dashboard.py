@@ -68,6 +68,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Datasets wanted", "short", "timeseries", [("hydrator_demanded_datasets", "{{origin}}")]),
         ("Slots by what they carry", "short", "timeseries",
          [('sum by (carries) (hydrator_slots{site=~"$site|unknown"})', "{{carries}}")]),
+        ("Storage without a site", "short", "timeseries", [("hydrator_unmapped_storage_elements", "{{catalogue}}")]),
         ("Changes of content", "short", "timeseries",
          [(f"changes(hydrator_site_generation{{{SITE}}}[$__rate_interval])", "{{site}}")]),
         ("Size of an ad", "bytes", "timeseries", [(f"hydrator_site_ad_bytes{{{SITE}}}", "{{site}}")]),
