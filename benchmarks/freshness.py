@@ -1,18 +1,21 @@
 """How long a change of a catalogue takes to show in the slot's ad in the collector, and in the site ad."""
 
+import json
 import os
 import random
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from testbed.installation import Installation, ListedCatalogue, Road
 from testbed.pool import Pool, SiteSpec
+from testbed.stomp import FakeBroker
 
 from .record import Figure, Result, Spread, rounded
 
 GOALS = {"p50": 20.0, "p99": 90.0}
+GOALS_WITH_EVENTS = {"p50": 5.0, "p99": 90.0}
 """Seconds, for a hook every 5 s and a catalogue that is asked every 30 s."""
 
 Key = tuple[str, str]
@@ -37,10 +40,11 @@ class Plan:
     blocks: int
     patience: float
     look: float = 0.5
+    events: bool = False
 
     @property
     def title(self) -> str:
-        return f"hook every {self.period} s by {self.road}"
+        return f"hook every {self.period} s by {self.road}" + (", with events" if self.events else "")
 
 
 @dataclass(slots=True)
@@ -62,7 +66,15 @@ class Jittered(Installation):
 class Watch:
     """Changes one dataset at one site at a time and looks when it shows."""
 
-    def __init__(self, plan: Plan, pool: Pool, installed: Installation, listed: ListedCatalogue) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        pool: Pool,
+        installed: Installation,
+        listed: ListedCatalogue,
+        broker: FakeBroker,
+    ) -> None:
+        self._broker = broker
         self.samples = Samples()
         self._plan = plan
         self._pool = pool
@@ -107,6 +119,9 @@ class Watch:
         key = self._random.choice(free)
         self._here[key] = not self._here[key]
         self._changed[key] = self._list()
+        scope, _, name = key[1].partition(":")
+        told = {"event_type": "rule_ok", "payload": {"scope": scope, "name": name}}
+        self._broker.send(json.dumps(told).encode())
         for keys in self._unseen.values():
             keys.add(key)
 
@@ -142,6 +157,16 @@ class Watch:
                 (self.samples.slot if where == "slot" else self.samples.site).append(seconds)
 
 
+_EVENTS = """
+[[events.stomp]]
+name = "bench"
+host = "127.0.0.1"
+port = {port}
+tls = false
+destination = "/topic/bench"
+"""
+
+
 def dataset_names(plan: Plan) -> list[str]:
     return [f"bench:set{number:02}" for number in range(plan.datasets)]
 
@@ -149,13 +174,21 @@ def dataset_names(plan: Plan) -> list[str]:
 def series(plan: Plan, release: str | None = None) -> tuple[Samples, str]:
     """Measure what *plan* says on a pool of its own; also the pool's version."""
     sites = [SiteSpec(f"SITE{number}", cpus=1) for number in range(plan.sites)]
-    with Pool.start(release, sites) as pool:
+    with Pool.start(release, sites) as pool, FakeBroker() as broker:
+        events = _EVENTS.format(port=broker.port) if plan.events else ""
         listed = ListedCatalogue(pool.home, [site.name for site in sites])
-        installed = Jittered(pool, listed, road=plan.road, period_seconds=plan.period, poll_seconds=plan.poll)
+        installed = Jittered(
+            pool,
+            listed,
+            road=plan.road,
+            period_seconds=plan.period,
+            poll_seconds=plan.poll,
+            settings=events,
+        )
         with installed:
             # what is demanded is what idle jobs name; this one matches nothing
             installed.submit(dataset_names(plan), mode="require", more="requirements = false\n")
-            watch = Watch(plan, pool, installed, listed)
+            watch = Watch(plan, pool, installed, listed, broker)
             pool.wait(lambda: watch.ready("site"), 90, "the first site ads")
             shift(pool, plan)
             pool.wait(lambda: watch.ready("slot"), plan.patience, "the first slot ads")
@@ -183,13 +216,14 @@ def plans(*, quick: bool) -> list[Plan]:
         Plan(road, 5, 30, sites=6, datasets=12, every=1.5, block=60, blocks=4, patience=120)
         for road in ("url", "file")
     ]
+    five.append(replace(five[0], events=True))
     slow = Plan("url", 300, 30, sites=6, datasets=40, every=2.4, block=600, blocks=1, patience=700, look=1.5)
     return [*five, slow]
 
 
 def figures(plan: Plan, samples: Samples) -> list[Figure]:
     """p50 and p99 in the slots' ads and in the site ads, and what was never seen."""
-    goals = GOALS if (plan.period, plan.poll) == (5, 30) else {}
+    goals = (GOALS_WITH_EVENTS if plan.events else GOALS) if (plan.period, plan.poll) == (5, 30) else {}
     found = []
     for where, seconds in (("slot ad", samples.slot), ("site ad", samples.site)):
         spread = Spread.of(seconds)
@@ -228,6 +262,7 @@ its default jitter (2 s, none for --file). Changes come at random times, one eve
 meet polls and hooks in every phase; the startds were started anew at random times, and the daemon after
 each minute of changes. The 300 s hook: changes for 600 s, two whole periods, at random times: many
 changes, but only some three runs of each hook. The site ad needs no hook, so its figures do not depend
-on the period. The series run side by side, each on a pool of its own."""
+on the period. With events a broker tells of each change at once. The series run side by side, each on a
+pool of its own."""
 
 __all__ = ["run"]

@@ -44,8 +44,11 @@ class FakeBroker:
         self.raw(encoded(Frame("MESSAGE", {"subscription": "0", **size, **headers}, body)))
 
     def raw(self, data: bytes) -> None:
-        for client in self._clients:
-            client.sendall(data)
+        for client in list(self._clients):
+            try:
+                client.sendall(data)
+            except OSError:  # it went
+                self._clients.remove(client)
 
     def drop(self) -> None:
         """End all connections."""
