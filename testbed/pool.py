@@ -438,7 +438,8 @@ class Pool:
         Raises:
             PoolUnavailable: condor_master has ended; with the last line of its log.
         """
-        wanted = {"Collector": 1, "Negotiator": 1, "Scheduler": 1, "Machine": len(self.sites)}
+        here = [site for site in self.sites if "COLLECTOR_HOST" not in site.extra]  # not of another pool
+        wanted = {"Collector": 1, "Negotiator": 1, "Scheduler": 1, "Machine": len(here)}
 
         def there() -> bool:
             if not self.pids("master"):

@@ -52,18 +52,6 @@ NEGOTIATOR_FAR.NEGOTIATOR_MATCH_LOG = $(LOG)/MatchLog.FAR
 NEGOTIATOR_FAR.NEGOTIATOR_ADDRESS_FILE = $(LOG)/.negotiator_address.FAR
 NEGOTIATOR_FAR.ACCOUNTANT_DATABASE_FILE = $(SPOOL)/Accountant.FAR
 
-STARTD_FAR = $(STARTD)
-STARTD_FAR_ARGS = -f -local-name FAR
-FAR.COLLECTOR_HOST = {far}
-FAR.STARTD_NAME = FAR
-FAR.STARTD_LOG = $(LOG)/StartdLog.FAR
-FAR.STARTER_LOG = $(LOG)/StarterLog.FAR
-FAR.STARTD_ADDRESS_FILE = $(LOG)/.startd_address.FAR
-FAR.STARTD_CLAIM_ID_FILE = $(LOG)/.startd_claim_id.FAR
-FAR.NUM_CPUS = 1
-FAR.MEMORY = 1024
-FAR.GLIDEIN_Site = "FAR"
-
 COLLECTOR_LEAF = $(COLLECTOR)
 COLLECTOR_LEAF_ARGS = -f -p {leaf_port} -local-name COLLECTOR_LEAF
 COLLECTOR_LEAF.COLLECTOR_LOG = $(LOG)/CollectorLog.LEAF
@@ -90,19 +78,14 @@ JOB_ROUTER_ROUTE_OfItsOwn @=end
    DELETE WantCopy
 @end
 
-DAEMON_LIST = $(DAEMON_LIST) COLLECTOR_FAR NEGOTIATOR_FAR STARTD_FAR COLLECTOR_LEAF JOB_ROUTER
-DC_DAEMON_LIST = + COLLECTOR_FAR NEGOTIATOR_FAR STARTD_FAR COLLECTOR_LEAF
+DAEMON_LIST = $(DAEMON_LIST) COLLECTOR_FAR NEGOTIATOR_FAR COLLECTOR_LEAF JOB_ROUTER
+DC_DAEMON_LIST = + COLLECTOR_FAR NEGOTIATOR_FAR COLLECTOR_LEAF
 """
-LEAF = SiteSpec(
-    "LEAF",
-    cpus=1,
-    extra={
-        "COLLECTOR_HOST": "{leaf}",
-        "STARTD_ATTRS": "GLIDEIN_Site DataLocalityGeneration Marker",
-        "DataLocalityGeneration": "1",
-        "Marker": "1",
-    },
-)
+LEAF = {
+    "STARTD_ATTRS": "GLIDEIN_Site DataLocalityGeneration Marker",
+    "DataLocalityGeneration": "1",
+    "Marker": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -137,20 +120,27 @@ class World:
     def copy_of(self, cluster: int) -> classad2.ClassAd:
         """The JobRouter's copy of a job."""
         which = f'RoutedFromJobId == "{cluster}.0"'
-        said = self.home.wait(
-            self.home.run("condor_q", "-allusers", "-constraint", which, "-long").stdout.strip,
-            60,
-            f"the copy of job {cluster}",
-        )
-        return classad2.parseOne(said)
+
+        def asked() -> str:
+            return self.home.run("condor_q", "-allusers", "-constraint", which, "-long").stdout.strip()
+
+        return classad2.parseOne(self.home.wait(asked, 60, f"the copy of job {cluster}"))
 
 
 @pytest.fixture(scope="module")
 def world(htcondor_release: str) -> Iterator[World]:
     far, leaf = free_port(), free_port()
-    ports = {"far_port": far, "leaf_port": leaf, "far": f"127.0.0.1:{far}", "leaf": f"127.0.0.1:{leaf}"}
-    extra = {name: value.format(**ports) for name, value in LEAF.extra.items()}
-    sites = (SiteSpec("UK", cpus=1), SiteSpec("LEAF", cpus=1, extra=extra))
+    ports: dict[str, str] = {
+        "far_port": str(far),
+        "leaf_port": str(leaf),
+        "far": f"127.0.0.1:{far}",
+        "leaf": f"127.0.0.1:{leaf}",
+    }
+    sites = (
+        SiteSpec("UK", cpus=1),
+        SiteSpec("FAR", cpus=1, extra={"COLLECTOR_HOST": ports["far"]}),
+        SiteSpec("LEAF", cpus=1, extra={**LEAF, "COLLECTOR_HOST": ports["leaf"]}),
+    )
     config = {
         "all": DAEMONS.format(**ports) + (CE / ROUTER).read_text("utf-8"),
         "collector": f"COLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} hydrator@{DOMAIN}",
@@ -159,6 +149,7 @@ def world(htcondor_release: str) -> Iterator[World]:
     with Pool.start(htcondor_release, sites, config) as pool:
         made = World(pool, ports["far"], ports["leaf"])
         pool.wait(lambda: made.slot(made.far, "FAR"), 60, "the second pool's slot")
+        pool.wait(lambda: made.slot(made.leaf, "LEAF"), 60, "the slot below the child collector")
         yield made
         pool.empty_queue()
 
