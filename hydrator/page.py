@@ -157,9 +157,7 @@ def _datasets(view: View, snapshot: Snapshot, selected: Selection) -> str:
     heading = '<h2 id="datasets">Datasets</h2>'
     if not dids:
         return f"{heading}<p>No dataset is wanted yet: no queued job names one, and none is pinned.</p>"
-    chosen = sorted(
-        (did for did in dids if selected.takes(did, snapshot)), key=lambda did: (-jobs.get(did, 0), did)
-    )
+    chosen = sorted(selected.among(dids, snapshot), key=lambda did: (-jobs.get(did, 0), did))
     pages = max(1, -(-len(chosen) // PER_PAGE))
     page = min(selected.page, pages)
     shown = chosen[(page - 1) * PER_PAGE : page * PER_PAGE]

@@ -1,10 +1,11 @@
 """Which datasets a reader of the page wants to see: the query of its address, without any script."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, urlencode
 
-from .model import DatasetState, Did, Site, Snapshot
+from .model import DatasetState, Did, Snapshot
 
 PER_PAGE: Final = 100
 NOWHERE: Final = "nowhere"
@@ -33,19 +34,22 @@ class Selection:
         fields = {"find": self.find, "site": self.site, "state": self.state, "page": str(page)}
         return urlencode({key: value for key, value in fields.items() if value})
 
-    def takes(self, did: Did, snapshot: Snapshot) -> bool:
-        """Is *did* one of those?"""
-        if self.find.lower() not in did.lower():
-            return False
+    def among(self, dids: Iterable[Did], snapshot: Snapshot) -> list[Did]:
+        """Those of *dids*."""
+        find, takes = self.find.lower(), self._state(snapshot)
+        return [did for did in dids if find in did.lower() and takes(did)]
+
+    def _state(self, snapshot: Snapshot) -> Callable[[Did], bool]:
+        """Whether a dataset is in the state, looked up once for all of them."""
         if not self.state:
-            return True
+            return lambda _: True
         if self.state == NOT_ASKED:
-            return did in snapshot.unseen
-        sites = [Site(self.site)] if self.site else list(snapshot.sites)
-        facts = [snapshot.sites[site].facts.get(did) for site in sites if site in snapshot.sites]
+            return lambda did: did in snapshot.unseen
+        there = [facts.facts for site, facts in snapshot.sites.items() if self.site in {"", site}]
         if self.state == NOWHERE:
-            return did not in snapshot.unseen and not any(facts)
-        return any(fact.state.value.lower() == self.state for fact in facts if fact)
+            return lambda did: did not in snapshot.unseen and not any(did in facts for facts in there)
+        state = next((each for each in DatasetState if each.value.lower() == self.state), None)
+        return lambda did: any(did in facts and facts[did].state is state for facts in there)
 
 
 def selection(query: bytes) -> Selection:

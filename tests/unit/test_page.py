@@ -15,7 +15,7 @@ from hydrator.breaker import Cause, Held
 from hydrator.freshness import COLUMNS, ages
 from hydrator.history import Change, Entry
 from hydrator.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
-from hydrator.page import MOST_CHANGES, render
+from hydrator.page import MOST_CHANGES, MOST_NAMED, render
 from hydrator.selection import PER_PAGE, Selection, selection
 from hydrator.serve import app
 from hydrator.server import Server
@@ -118,6 +118,13 @@ def test_a_change_that_is_held_has_its_numbers_its_datasets_and_the_command():
     assert "2 of 3 datasets would leave at once; 2 of 20 further polls confirm it" in text
     assert "<code>hydrator approve &#x27;CAM X&#x27;</code> lets them go" in text
     assert f"<li>{L1}</li><li>{L2}</li>" in text
+
+
+def test_of_many_datasets_that_are_held_the_first_are_named_and_the_rest_counted():
+    held = Held(NOON, NOON, {Did(f"a:{n:02}"): 1 for n in range(MOST_NAMED + 3)}, 30, Cause.SITE)
+    text = render(view(held={CAM: "they would leave"}, waiting={CAM: held}))
+    assert text.count("<li>a:") == MOST_NAMED
+    assert "<li>and 3 more</li>" in text
 
 
 def test_a_site_that_is_rolled_back_says_what_ends_that():
