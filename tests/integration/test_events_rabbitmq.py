@@ -11,6 +11,7 @@ from testbed.demo import RucioHoldings
 from testbed.installation import wait_for
 from testbed.rabbitmq import USER, RabbitMq
 from tests.integration.test_events import HOURLY, Told
+from tests.rucio_fixtures import without
 
 pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -23,7 +24,7 @@ def rabbitmq():
     try:
         started = RabbitMq.start()
     except DebUnavailable as reason:
-        pytest.skip(str(reason))
+        without("no RabbitMQ", reason)
     with started:
         yield started
 
