@@ -5,6 +5,7 @@ from xml.sax.saxutils import quoteattr
 import pytest
 
 from testbed import what_ran
+from tests.rucio_fixtures import NO_APACHE, without
 
 REAL = (
     "tests.integration.test_pool.test_x[25.14]",
@@ -64,3 +65,10 @@ def test_a_suite_without_a_report_fails(report, tmp_path, capsys):
     report("test", REAL)
     assert what_ran.main(tmp_path, ["test", "deploy"]) == 1
     assert "ci: the suite deploy ran no test" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_what_cannot_be_had_fails_in_ci_and_is_skipped_elsewhere(monkeypatch, ci, outcome):
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match=NO_APACHE):
+        without(NO_APACHE, "no index")
