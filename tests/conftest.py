@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +15,12 @@ __all__ = ["rucio_on_postgres", "rucio_server"]
 
 _NO_POOL = "no HTCondor pool"
 _MISSING = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_configure() -> None:
+    """What a shell runs in the background ignores SIGINT, and so would all that tests start and interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
