@@ -20,6 +20,7 @@ from .commands.toil import toil_shim
 from .commands.token import token
 from .commands.top import top
 from .commands.why import why
+from .commands.working import working
 from .commands.wrap import filter_file, wrap
 from .commands.wrapper import wrapper
 from .errors import ConfigError, HydratorError
@@ -119,8 +120,9 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
             orders = Orders(settings.daemon.state_dir)
             orders.prepare()
             cycle = parts.cycle(state, store, system_clock, orders)
-            cycle.ask_demand()
-            report = cycle.run()
+            with working("asking schedds and catalogues, then publishing"):
+                cycle.ask_demand()
+                report = cycle.run()
         finally:
             parts.close()
         _complain(store.lost)
@@ -151,8 +153,9 @@ def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     parts = assemble(settings, system_clock, register=register)
     try:
         cycle = parts.cycle(state, None, system_clock, Orders(settings.daemon.state_dir))
-        cycle.ask_demand()
-        report = cycle.plan()
+        with working("asking schedds and catalogues"):
+            cycle.ask_demand()
+            report = cycle.plan()
     finally:
         parts.close()
     _print(as_json, show.plan_rows(report), lambda: show.plan(report))
@@ -228,12 +231,14 @@ def check(
     from .wiring import assemble, described, examined, system_clock
 
     if dmapi is not None:
-        findings = list(dmapi_findings(*described(dmapi, load(config) if config.exists() else None)))
+        with working(f"asking {dmapi}"):
+            findings = list(dmapi_findings(*described(dmapi, load(config) if config.exists() else None)))
     else:
         settings = load(config)
         parts = assemble(settings, system_clock)
         try:
-            findings = examine(examined(settings, parts))
+            with working("asking the pool and the catalogues"):
+                findings = examine(examined(settings, parts))
         finally:
             parts.close()
     _print(as_json, show.finding_rows(findings), lambda: show.findings(findings))

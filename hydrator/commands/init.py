@@ -15,6 +15,7 @@ import typer
 
 from ..errors import ConfigError
 from ..words import count
+from .working import working
 
 _DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 
@@ -93,7 +94,9 @@ def init(
     }
     settings = parse(data, folder=config.parent.absolute(), origin="init")
     if not untried:
-        _tell(_looked_at(settings))
+        with working("asking the pool and the catalogue"):
+            found = _looked_at(settings)
+        _tell(found)
     _write(config, text(data))
     print(f"wrote {config}")
     _tell([f"next: hydrator check -c {config}, then hydrator plan -c {config}"])

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .working import working
+
 if TYPE_CHECKING:
     from ..config import Settings
     from ..gpus import GpuChoice
@@ -310,7 +312,8 @@ def _known(
             _refuse([*away, *nothing], status=1 if away else 2)
         _refuse([text for s in read.searches if not _local(s) and (text := read.not_a_list(s))])
         _judge_absent(away, allow_unknown=allow_unknown)
-        resolution = resolve(found.names, settings, parts.catalogues, daemon)
+        with working("asking where the datasets are"):
+            resolution = resolve(found.names, settings, parts.catalogues, daemon)
         now = system_clock()
     finally:
         parts.close()

@@ -13,6 +13,7 @@ from ..outcomes import Found, Shown, Tallied, Tally, ended_job, median, quantile
 from ..ports import Ended
 from ..words import span
 from .history import DEFAULT_CONFIG, Config, Json, moment
+from .working import working
 
 WAIT = (
     "Wait is from submission to the first start. What data adds is the median of jobs that name datasets\n"
@@ -42,7 +43,8 @@ def report(
         shown, sizes = Shown(store.history()), sizes_of(store.load().memories)
     history = history_of(settings, system_clock)
     try:
-        answers = history.ended(oldest)
+        with working("asking the schedds for their histories"):
+            answers = history.ended(oldest)
     finally:
         history.close()
     rows = [row for answer in answers.values() if isinstance(answer, Ended) for row in answer.jobs]

@@ -22,6 +22,7 @@ from ..missing import Beliefs
 from ..model import Did, Site, SiteFacts, Snapshot, Survey, Unseen, parse_did
 from ..ports import Catalogue
 from ..why import Answer, foresee
+from .working import working
 
 NOT_NOW = 3
 
@@ -68,10 +69,11 @@ def why(
             privacy(settings),
             lambda dids: _from_the_daemon(settings, dids, now),
         )
-        if job:
-            found = ask_job(asked, int(job[1]), None if job[2] is None else int(job[2]), schedd)
-        else:
-            found = Found((_before_submitting(settings, asked, names, Site(site) if site else None),))
+        with working("asking the pool"):
+            if job:
+                found = ask_job(asked, int(job[1]), None if job[2] is None else int(job[2]), schedd)
+            else:
+                found = Found((_before_submitting(settings, asked, names, Site(site) if site else None),))
     finally:
         client.close()
     _say(found, asked, as_json=as_json)

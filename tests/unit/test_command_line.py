@@ -1,6 +1,9 @@
 """The command line as people meet it: help, man page, completion, exit statuses, `top`."""
 
+import contextlib
 import io
+import os
+import pty
 import re
 import shutil
 import subprocess
@@ -249,3 +252,48 @@ def test_what_could_not_be_asked_about_is_counted_and_a_site_without_facts_is_sh
     assert rows(seen) == [(CAM, "1 min 1 s ago", "1", "?", "0", "0", "0")]
     assert summary(seen).endswith("0 of 1 wanted dataset available somewhere, wanted 2 times; "
                                   "1 dataset could not be asked about")  # fmt: skip
+
+
+# a sign of work
+
+
+def spoken(file, tmp_path, *, term: str) -> str:
+    """What `plan` leaves on a terminal of the kind *term*, as stderr."""
+    main_end, terminal = pty.openpty()
+    planning = subprocess.Popen(
+        [sys.executable, "-m", "hydrator.cli", "plan", "-c", file],
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+        env={**os.environ, "TERM": term},
+    )
+    os.close(terminal)
+    seen = b""
+    with contextlib.suppress(OSError):  # EIO: nobody has it open any more
+        while more := os.read(main_end, 4096):
+            seen += more
+    os.close(main_end)
+    assert planning.wait(120) == 0
+    return seen.decode()
+
+
+@pytest.fixture
+def planned(tmp_path):
+    (tmp_path / "list.json").write_text('{"sites": ["CAM"], "datasets": {}}')
+    file = tmp_path / "config.toml"
+    file.write_text(
+        f'[daemon]\nstate_dir = "{tmp_path}"\n[demand]\nask_schedds = false\n[publish.collector]\n'
+        'enabled = false\n[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
+    )
+    return file
+
+
+def test_at_a_terminal_a_command_shows_that_it_works_and_takes_it_away_again(planned, tmp_path):
+    seen = spoken(planned, tmp_path, term="xterm")
+    assert "asking schedds and catalogues" in seen
+    assert "\x1b[2K" in seen[seen.rindex("asking") :]  # the line is erased
+
+
+def test_without_a_terminal_or_on_a_dumb_one_there_is_no_sign_of_it(planned, tmp_path, run):
+    assert "asking" not in spoken(planned, tmp_path, term="dumb")
+    done = run("plan", "-c", str(planned))
+    assert (done.returncode, done.stderr) == (0, "")
