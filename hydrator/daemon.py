@@ -33,7 +33,7 @@ from .explaining import explained
 from .hearing import EventMetrics, Hearing
 from .history import Entry
 from .listener import listener
-from .memory import share_arenas
+from .memory import give_back, share_arenas
 from .misses import MISSES_ATTRIBUTE, misses
 from .model import Did, Unseen, unix
 from .orders import Orders
@@ -602,6 +602,7 @@ class Daemon:
         quiet = _log.info if line["changed"] else _log.debug
         (quiet if report.whole and not report.held else _log.warning)("cycle", **line)
         self._supervisor.status(self._stands_by or status_line(line))
+        give_back()
         return True
 
     def _careful(self, what: str, work: Callable[[], bool]) -> bool:

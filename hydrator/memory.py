@@ -1,4 +1,4 @@
-"""Memory of a process with many threads that come and go."""
+"""Memory of a process that lives for months, with threads that come and go."""
 
 import contextlib
 import ctypes
@@ -17,3 +17,14 @@ def share_arenas(most: int = 2) -> None:
     """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, most)
+
+
+def give_back() -> None:
+    """Return to the system what is free, also between what is in use.
+
+    The C library returns only what is free at the end of a pool of memory. What a cycle needs for a
+    moment lies between what is kept, a little elsewhere each time, so the daemon grew by 2 MiB an hour
+    although it held no more. It takes about as long as reading all that is free: see malloc_trim(3).
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""How many pools of memory a process with many threads has."""
+"""How many pools of memory a process with many threads has, and what becomes of free memory."""
 
 import platform
 import subprocess
@@ -32,7 +32,32 @@ print(Path(sys.argv[2]).read_text().count("<heap "))
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has pools for threads")
+HOLES = """
+import sys
+from pathlib import Path
+from hydrator.memory import give_back
+
+def resident_kib():
+    return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmRSS:")))
+
+blocks = [bytes(2000) for _ in range(20_000)]  # too large for Python's own pools
+full = resident_kib()
+blocks = blocks[::50]  # what is kept lies all over
+if sys.argv[1] == "given back":
+    give_back()
+print(full - resident_kib())
+"""
+glibc_only = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps it so")
+
+
+@glibc_only
+@pytest.mark.parametrize(("how", "much"), [("given back", True), ("as it comes", False)])
+def test_what_is_free_between_what_is_kept_goes_back_to_the_system(how, much):
+    done = subprocess.run([sys.executable, "-c", HOLES, how], capture_output=True, text=True, check=True)
+    assert (int(done.stdout) > 20_000) is much
+
+
+@glibc_only
 @pytest.mark.parametrize(("how", "few"), [("shared", True), ("as it comes", False)])
 def test_threads_share_two_pools_of_memory(tmp_path, how, few):
     words = [sys.executable, "-c", POOLS, how, tmp_path / "pools"]
