@@ -8,9 +8,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import typer
 
 from hydrator import openapi, poolconfig
+from hydrator.cli import app
 from hydrator.config import Settings
+from hydrator.manual import commands
 from scripts import docs
 from tests.factories import ad
 
@@ -44,6 +47,34 @@ def test_every_link_of_a_page_leads_somewhere(page):
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+GROUPS = {path.split()[0] for path in COMMANDS if " " in path}
+
+
+def typed(page: Path) -> list[str]:
+    """Every command of ours on *page*, in running text and in code."""
+    text = page.read_text("utf-8")
+    found = re.findall(r"^[ $]*hydrator ([a-z].*)$", text, re.MULTILINE)
+    found += re.findall(r"`hydrator ([a-z][^`\n]*)`", text)
+    return [re.split(r" #| \\?[|>&] |;| -- ", each)[0].strip() for each in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_on_a_page_is_one_and_has_its_options(page):
+    for line in typed(page):
+        words = line.split()
+        path = " ".join(words[: 2 if words[0] in GROUPS and len(words) > 1 else 1])
+        assert path in COMMANDS.keys() | GROUPS, line
+        if path in COMMANDS:
+            known = {name for each in COMMANDS[path].params for name in (*each.opts, *each.secondary_opts)}
+            used = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+            assert used <= known | {"--help"}, line
+
+
+def test_pages_do_have_commands():
+    assert sum(len(typed(page)) for page in PAGES) > 50
 
 
 def blocks() -> list[tuple[str, str]]:
