@@ -400,6 +400,10 @@ class Connection:
             raise self._transport.late()
         return answer
 
+    def late(self) -> CatalogueUnreachable:
+        """What to say of a question that this poll had no time for."""
+        return self._transport.late()
+
     def close(self) -> None:
         """Close the connections and forget the token."""
         self._client = None

@@ -90,6 +90,12 @@ class Counts:
         share = settings.deep_calls // 10
         return [*due[:share], *suspects, *due[share:]], standing
 
+    def _uncounted(self, asked: int) -> CatalogueUnreachable:
+        """Why a dataset was not counted in this poll, in which *asked* others were."""
+        if self._asker.settings.deep_calls and not asked:
+            return self._asker.connection.late()
+        return CatalogueUnreachable(self._asker.name, f"not counted: {asked} others were due first")
+
     def _count(self, poll: Poll, cheap: Mapping[Did, list[DatasetRow]]) -> None:
         """Count who must be, until the budget or the time is spent."""
         settings = self._asker.settings
@@ -101,9 +107,7 @@ class Counts:
                 poll.lost[did] = denied
             elif asked >= settings.deep_calls or self._asker.connection.deadline.left < reserve:
                 if did not in standing:
-                    poll.lost[did] = CatalogueUnreachable(
-                        self._asker.name, f"not counted: {asked} others were due first"
-                    )
+                    poll.lost[did] = self._uncounted(asked)
             else:
                 try:
                     self._counted[did] = self._count_one(did, cheap[did], poll.at)

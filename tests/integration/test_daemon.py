@@ -238,7 +238,7 @@ def test_sighup_reads_the_configuration_again_and_keeps_the_old_one_when_it_is_b
     daemon.configure("[sites]\nretired = ['RAL']")
     daemon.process.send_signal(signal.SIGHUP)
     wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the site to be retired")
-    assert not (daemon.folder / "ads" / "RAL.ad").exists()
+    wait_for(lambda: not (daemon.folder / "ads" / "RAL.ad").exists(), 10, "its file to go, too")
     daemon.configure("[sites]\nretired = 7")
     daemon.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "reload refused" in daemon.log.read_text(), 10, "the refusal")
