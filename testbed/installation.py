@@ -127,8 +127,10 @@ class Installation:
     def install(self) -> None:
         """Write the hook and the daemon's configuration."""
         self.home.mkdir(exist_ok=True)
-        self.hook.write_text(self.run("hook").stdout, "utf-8")
-        self.hook.chmod(0o755)
+        fresh = self.hook.with_suffix(".new")  # a startd may be running the one that is there
+        fresh.write_text(self.run("hook").stdout, "utf-8")
+        fresh.chmod(0o755)
+        fresh.rename(self.hook)
         self.config.write_text(
             f"""\
 [daemon]
