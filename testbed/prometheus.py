@@ -31,6 +31,15 @@ def promtool() -> str:
     return shutil.which("promtool") or str(built("prometheus", RECIPE, _unpack) / "promtool")
 
 
+def server() -> str:
+    """The path of Prometheus itself, from the same places.
+
+    Raises:
+        PromtoolUnavailable: see there.
+    """
+    return shutil.which("prometheus") or str(built("prometheus", RECIPE, _unpack) / "prometheus")
+
+
 @dataclass(frozen=True)
 class Prometheus:
     """A server that scrapes one daemon, every second."""
@@ -59,7 +68,7 @@ def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
     Raises:
         PromtoolUnavailable: see there.
     """
-    program = shutil.which("prometheus") or str(built("prometheus", RECIPE, _unpack) / "prometheus")
+    program = server()
     config = folder / "prometheus.yml"
     config.write_text(
         "global: {scrape_interval: 1s}\n"
@@ -68,12 +77,12 @@ def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
     address = f"127.0.0.1:{free_port()}"
     command = [program, f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
     with (folder / "log").open("ab") as log:
-        server = subprocess.Popen([*command, f"--web.listen-address={address}"], stdout=log, stderr=log)
+        running = subprocess.Popen([*command, f"--web.listen-address={address}"], stdout=log, stderr=log)
 
     def ready() -> bool:
-        if server.poll() is not None:
+        if running.poll() is not None:
             raise AssertionError(
-                f"Prometheus ended with {server.returncode}: {(folder / 'log').read_text()[-2000:]}"
+                f"Prometheus ended with {running.returncode}: {(folder / 'log').read_text()[-2000:]}"
             )
         try:
             return httpx.get(f"http://{address}/-/ready", trust_env=False, timeout=30).status_code == 200
@@ -84,12 +93,12 @@ def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
         wait_for(ready, 30, "Prometheus to be ready")
         yield Prometheus(f"http://{address}")
     finally:
-        server.terminate()
+        running.terminate()
         try:
-            server.wait(30)
+            running.wait(30)
         except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+            running.kill()
+            running.wait()
 
 
 def _unpack(home: Path) -> None:

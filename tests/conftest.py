@@ -9,11 +9,12 @@ import pytest
 
 from testbed import debian
 from testbed.pool import Pool, PoolUnavailable
-from tests.rucio_fixtures import NO_APACHE, NO_POSTGRES, NO_RUCIO, rucio_on_postgres, rucio_server, without
+from tests.order import seconds
+from tests.parts import MISSED, NO_POOL, without
+from tests.rucio_fixtures import rucio_on_postgres, rucio_server
 
 __all__ = ["rucio_on_postgres", "rucio_server"]
 
-_NO_POOL = "no HTCondor pool"
 _MISSING = pytest.StashKey[dict[str, str]]()
 
 
@@ -46,6 +47,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("htcondor_release", releases, indirect=True, scope="session")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several workers long files begin first; alone, tests stay grouped by the pool they share."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: -seconds(item.nodeid))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build missing Debian trees before the tests, so that it is not one test's time that they take."""
     missing = session.config.stash[_MISSING] = {}
@@ -69,14 +77,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in red what could not be tested on real parts; told by the skips, which workers report too."""
     skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
-    for what, mark in (
-        ("A REAL POOL", _NO_POOL),
-        ("A REAL RUCIO SERVER", NO_RUCIO),
-        ("AN APACHE BEFORE RUCIO", NO_APACHE),
-        ("A POSTGRESQL UNDER RUCIO", NO_POSTGRES),
-    ):
-        if without := sum(mark in reason for reason in skipped):
-            line = f"{without} TESTS DID NOT RUN, BECAUSE THERE IS NOT {what} HERE; their skips say why"
+    for mark, what in MISSED.items():
+        if missed := sum(f"{mark}: " in reason for reason in skipped):
+            line = f"{missed} TESTS DID NOT RUN, BECAUSE THERE IS NOT {what} HERE; their skips say why"
             terminalreporter.write_line(line, red=True, bold=True)
 
 
@@ -85,7 +88,7 @@ def htcondor_release(request: pytest.FixtureRequest) -> str:
     """The release to test on; tests that need it are skipped, and in CI fail, where it cannot be had."""
     reason = request.config.stash[_MISSING].get(request.param)
     if reason:
-        without(_NO_POOL, reason)
+        without(NO_POOL, reason)
     return request.param
 
 

@@ -1,26 +1,14 @@
 """The real Rucio server of a test session, for whichever conftest wants it, and what stands around one."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
 import pytest
 
 from testbed.debs import DebUnavailable
 from testbed.postgres import Postgres
 from testbed.rucio import RucioServer, RucioUnavailable, server_python
-
-NO_RUCIO = "no real Rucio server"
-NO_APACHE = "no Apache before Rucio"
-NO_POSTGRES = "no PostgreSQL under Rucio"
-
-
-def without(what: str, reason: object) -> NoReturn:
-    """Skip a test for lack of *what*; in CI, which must have everything, fail it."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{what}, and this is CI: {reason}", pytrace=False)
-    pytest.skip(f"{what}: {reason}")
+from tests.parts import NO_POSTGRES, NO_RUCIO, needs, without
 
 
 @contextmanager
@@ -37,10 +25,8 @@ def needs_postgres() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def rucio_server(tmp_path_factory):
     """A running server, shared; tests keep apart by scopes. The first build takes half a minute."""
-    try:
+    with needs(NO_RUCIO):
         server_python()
-    except RucioUnavailable as reason:
-        without(NO_RUCIO, reason)
     with RucioServer.start(tmp_path_factory.mktemp("rucio") / "server") as server:
         yield server
 

@@ -8,15 +8,13 @@ import httpx
 import pytest
 
 from testbed import container
-from testbed.debs import DebUnavailable
 from testbed.lone import free_port
-from testbed.machine import MachineUnavailable
 from testbed.patience import wait_for
-from testbed.wheelhouse import WheelsUnavailable
 from tests.deploy.chart import container as of_the_chart
 from tests.deploy.chart import example, objects
+from tests.parts import NO_IMAGE, needs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +22,8 @@ def image(tmp_path_factory) -> tuple[Path, dict]:
     """The folder of the image and what it says of itself; CI must have it."""
     store = tmp_path_factory.mktemp("image")
     store.chmod(0o755)
-    try:
+    with needs(NO_IMAGE):
         return store, container.build(store)
-    except (MachineUnavailable, DebUnavailable, WheelsUnavailable) as reason:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"no image was built, and this is CI: {reason}", pytrace=False)
-        pytest.skip(f"NO IMAGE WAS BUILT, the Containerfile was not tried: {reason}")
 
 
 def test_the_stand_in_has_the_name_of_the_base():

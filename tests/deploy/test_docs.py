@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HTML = ROOT / "dist" / "docs" / "html"
 
-pytestmark = pytest.mark.timeout(600)  # the first run installs Sphinx
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first run installs Sphinx
 
 
 @pytest.fixture(scope="module")

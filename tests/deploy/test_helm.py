@@ -14,10 +14,17 @@ import pytest
 from adapters.file import FileCatalogue
 from testbed import helm
 from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, example, objects, pod
+from tests.parts import NO_HELM, needs
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 pytestmark = pytest.mark.timeout(900)  # the first run fetches the engine
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    with needs(NO_HELM):
+        helm.engine()
 
 
 def test_it_becomes_five_objects():

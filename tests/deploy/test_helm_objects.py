@@ -3,7 +3,6 @@
 import copy
 import importlib.util
 import json
-import os
 import re
 import tomllib
 from functools import reduce
@@ -14,8 +13,9 @@ import pytest
 
 from testbed import helm, kubernetes
 from testbed.lone import daemon, free_port
-from testbed.nodejs import NodeUnavailable, modules
+from testbed.nodejs import modules
 from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, example, objects, pod
+from tests.parts import NO_HELM, needs
 
 pytestmark = pytest.mark.timeout(900)  # the first run fetches the engines and the schemas
 
@@ -23,15 +23,19 @@ each_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.s
 CUSTOM = "monitoring.coreos.com"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def helm_and_schemas() -> None:
+    """Helm 4, and the schemas of Kubernetes."""
+    with needs(NO_HELM):
+        helm.engine()
+        kubernetes.schemas()
+
+
 @pytest.fixture(scope="module")
 def npm() -> None:
-    """What npm brings; CI must have it."""
-    try:
+    """What npm brings: Helm 3, and models of the kinds."""
+    with needs(NO_HELM):
         modules()
-    except NodeUnavailable as reason:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(reason), pytrace=False)
-        pytest.skip(str(reason))
 
 
 def rendered(path: Path) -> list[dict]:

@@ -17,10 +17,11 @@ from hydrator.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.view import View
-from testbed.browser import BrowserUnavailable, chromium, driver
+from testbed.browser import chromium, driver
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
+from tests.parts import NO_BROWSER, needs
 
-pytestmark = pytest.mark.timeout(300)  # the first run downloads Chromium
+pytestmark = pytest.mark.timeout(900)  # the first run downloads Chromium
 
 OSO = Site("OSO")
 SCHEMES = ("light", "dark")
@@ -64,11 +65,9 @@ def url():
 
 @pytest.fixture(scope="module")
 def browser():
-    try:
+    with needs(NO_BROWSER):
         program, environment = chromium()
         folder = str(driver())
-    except BrowserUnavailable as why:
-        pytest.skip(f"NO BROWSER, SO THE PAGE IS NOT LOOKED AT: {why}")
     sys.path.append(folder)
     from playwright.sync_api import sync_playwright
 

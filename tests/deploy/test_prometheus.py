@@ -6,8 +6,9 @@ import pytest
 
 from testbed.installation import Installation, ListedCatalogue, wait_for
 from testbed.pool import Pool
-from testbed.prometheus import scraping
+from testbed.prometheus import scraping, server
 from tests.deploy.panels import panels
+from tests.parts import NO_PROMETHEUS, needs
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -34,6 +35,12 @@ count_seconds = 1
 
 def value(series: list[dict]) -> float | None:
     return float(series[0]["value"][1]) if series else None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prometheus_itself() -> None:
+    with needs(NO_PROMETHEUS):
+        server()
 
 
 def test_the_dashboard_shows_a_pool_that_runs_jobs(pool: Pool, tmp_path: Path):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.parts import NO_SYSTEMD, without
+
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy" / "systemd" / "hydrator.service"
 DROP_IN = UNIT.with_name("hydrator.service.d") / "10-secrets.conf"
@@ -16,10 +18,13 @@ PROGRAM = "/opt/classad-hydrator/bin/hydrator"
 EXPOSURE = 12
 """The most that `systemd-analyze security` may say, in tenths."""
 
-needs_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None,
-    reason="systemd-analyze is not installed: the unit was NOT judged by systemd (apt-get install systemd)",
-)
+needs_systemd = pytest.mark.usefixtures("analyzer")
+
+
+@pytest.fixture
+def analyzer() -> None:
+    if shutil.which("systemd-analyze") is None:
+        without(NO_SYSTEMD, "systemd-analyze is not installed (apt-get install systemd)")
 
 
 @pytest.fixture

@@ -6,12 +6,11 @@ import subprocess
 
 import pytest
 
-from testbed.debs import DebUnavailable
 from testbed.demo import RucioHoldings
 from testbed.installation import wait_for
 from testbed.rabbitmq import USER, RabbitMq
 from tests.integration.test_events import HOURLY, Told
-from tests.rucio_fixtures import without
+from tests.parts import NO_RABBITMQ, needs
 
 pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -21,10 +20,8 @@ SCOPES = (f"told-{n}" for n in itertools.count())
 
 @pytest.fixture(scope="module")
 def rabbitmq():
-    try:
+    with needs(NO_RABBITMQ):
         started = RabbitMq.start()
-    except DebUnavailable as reason:
-        without("no RabbitMQ", reason)
     with started:
         yield started
 

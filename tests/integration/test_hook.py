@@ -18,7 +18,8 @@ import pytest
 
 from hydrator import startd_cron as hook
 from testbed.glidein_standin import Glidein
-from testbed.pool import Pool, PoolUnavailable, SiteSpec
+from testbed.pool import Pool, SiteSpec
+from tests.parts import NO_POOL, needs
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -29,10 +30,8 @@ OURS = [*hook.READERS, "DataLocalityVia"]
 
 @pytest.fixture(scope="module", params=os.environ.get("HYDRATOR_TEST_HTCONDOR", "25.14,23.9").split(","))
 def pool(request) -> Iterator[Pool]:
-    try:
+    with needs(NO_POOL):
         started = Pool.start(request.param, [SiteSpec("UK", cpus=2)], {"all": "UPDATE_INTERVAL = 4"})
-    except PoolUnavailable as reason:
-        pytest.skip(str(reason))
     with started:
         yield started
 

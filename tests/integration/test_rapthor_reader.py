@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hydrator.errors import ConfigError
 from hydrator.rapthor import job_parset, parse
-from testbed.rapthor import RapthorReader, RapthorUnavailable, Refused
+from testbed.rapthor import RapthorReader, Refused
+from tests.parts import NO_RAPTHOR, needs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -87,12 +88,8 @@ WHOLE = (
 
 @pytest.fixture(scope="module")
 def rapthor() -> Iterator[RapthorReader]:
-    try:
+    with needs(NO_RAPTHOR):
         reader = RapthorReader.start()
-    except RapthorUnavailable as reason:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(reason))
-        pytest.skip(f"NO REAL RAPTHOR, so our reader of parsets is not compared with it: {reason}")
     with reader:
         yield reader
 

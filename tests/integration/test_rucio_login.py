@@ -16,8 +16,7 @@ from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.errors import CatalogueDenied
 from hydrator.model import Site
 from testbed.apache import Apache
-from testbed.debs import DebUnavailable
-from tests.rucio_fixtures import NO_APACHE, without
+from tests.parts import NO_APACHE, needs
 
 pytestmark = [pytest.mark.rucio, pytest.mark.timeout(300)]
 
@@ -65,10 +64,8 @@ def certificates(tmp_path_factory):
 @pytest.fixture(scope="module")
 def apache(rucio, certificates, tmp_path_factory):
     files = (certificates / name for name in ("ca.pem", "server.pem", "server.key"))
-    try:
+    with needs(NO_APACHE):
         server = Apache.start(tmp_path_factory.mktemp("apache") / "run", rucio, *files)
-    except DebUnavailable as reason:
-        without(NO_APACHE, reason)
     with server:
         yield server
 

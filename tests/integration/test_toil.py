@@ -13,9 +13,9 @@ import pytest
 
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
-from testbed.rapthor import RapthorUnavailable
 from testbed.rapthor import python as rapthor_python
-from testbed.toil import Toil, ToilUnavailable, as_user, own
+from testbed.toil import Toil, as_user, own
+from tests.parts import NO_RAPTHOR, NO_TOIL, needs
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 CANARY = "canary-4f1c0"
@@ -57,12 +57,8 @@ def installed(htcondor_release) -> Iterator[Installation]:
 
 
 def toil_of(installed: Installation, which: str) -> Toil:
-    try:
+    with needs(NO_TOIL):
         return Toil.place(installed.pool, which)
-    except ToilUnavailable as reason:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(reason), pytrace=False)
-        pytest.skip(str(reason))
 
 
 @pytest.fixture
@@ -436,12 +432,8 @@ def rapthor_runs(installed: Installation, toil: Toil, folder: Path, front: Path)
         PATH=f"{front}:{front.parent}/shim:{toil.bin}:/usr/bin:/bin", SECRET=CANARY,
         _CONDOR_RequiredDatasets=BOTH, _CONDOR_SUBMIT_ATTRS="RequiredDatasets",
     )  # fmt: skip
-    try:
+    with needs(NO_RAPTHOR):
         python = rapthor_python()
-    except RapthorUnavailable as reason:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(reason), pytrace=False)
-        pytest.skip(str(reason))
     with (folder / "stderr").open("wb") as err:
         return subprocess.Popen(
             [str(python), str(RAPTHOR), str(folder)], env=environment, cwd=folder, stderr=err, text=True,
@@ -488,12 +480,8 @@ def test_rapthors_own_runner_sends_stand_in_operations_to_the_site_of_the_first(
 
 
 def test_the_upstream_change_applies_to_rapthors_own_file_and_lets_it_take_htcondor(tmp_path):
-    try:
+    with needs(NO_RAPTHOR):
         python = rapthor_python()
-    except RapthorUnavailable as reason:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(reason), pytrace=False)
-        pytest.skip(str(reason))
     source = next((python.parents[1] / "lib").glob("python3*/site-packages/rapthor"))
     shutil.copytree(source, tmp_path / "rapthor")
     patch = Path(__file__).parents[2] / "docs" / "rapthor-htcondor.patch"

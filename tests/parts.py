@@ -1,0 +1,72 @@
+"""Real parts that tests need: where one cannot be had they skip and it is told in red; in CI they fail."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import pytest
+
+from testbed.browser import BrowserUnavailable
+from testbed.debs import DebUnavailable
+from testbed.helm import HelmUnavailable
+from testbed.kubernetes import SchemasUnavailable
+from testbed.machine import MachineUnavailable
+from testbed.nodejs import NodeUnavailable
+from testbed.pool import PoolUnavailable
+from testbed.prometheus import PromtoolUnavailable
+from testbed.rapthor import RapthorUnavailable
+from testbed.rucio import RucioUnavailable
+from testbed.toil import ToilUnavailable
+from testbed.wheelhouse import WheelsUnavailable
+
+NO_POOL = "no HTCondor pool"
+NO_RUCIO = "no real Rucio server"
+NO_APACHE = "no Apache before Rucio"
+NO_POSTGRES = "no PostgreSQL under Rucio"
+NO_RABBITMQ = "no RabbitMQ"
+NO_RAPTHOR = "no Rapthor"
+NO_TOIL = "no Toil"
+NO_SYSTEMD = "no systemd"
+NO_IMAGE = "no container image"
+NO_HELM = "no Helm"
+NO_PROMETHEUS = "no Prometheus"
+NO_BROWSER = "no browser"
+
+MISSED = {
+    NO_POOL: "A REAL POOL",
+    NO_RUCIO: "A REAL RUCIO SERVER",
+    NO_APACHE: "AN APACHE BEFORE RUCIO",
+    NO_POSTGRES: "A POSTGRESQL UNDER RUCIO",
+    NO_RABBITMQ: "A RABBITMQ",
+    NO_RAPTHOR: "A REAL RAPTHOR",
+    NO_TOIL: "A REAL TOIL",
+    NO_SYSTEMD: "A REAL SYSTEMD",
+    NO_IMAGE: "A CONTAINER IMAGE",
+    NO_HELM: "A REAL HELM AND KUBERNETES' SCHEMAS",
+    NO_PROMETHEUS: "A REAL PROMETHEUS",
+    NO_BROWSER: "A REAL BROWSER",
+}
+"""What the summary calls each."""
+
+UNAVAILABLE = (
+    BrowserUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable, NodeUnavailable,
+    PoolUnavailable, PromtoolUnavailable, RapthorUnavailable, RucioUnavailable, SchemasUnavailable,
+    ToilUnavailable, WheelsUnavailable,
+)  # fmt: skip
+
+
+def without(what: str, reason: object) -> NoReturn:
+    """Skip a test for lack of *what*; in CI, which must have everything, fail it."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what}, and this is CI: {reason}", pytrace=False)
+    pytest.skip(f"{what}: {reason}")
+
+
+@contextmanager
+def needs(what: str) -> Iterator[None]:
+    """What runs inside fetches or starts *what*."""
+    try:
+        yield
+    except UNAVAILABLE as reason:
+        without(what, reason)
