@@ -13,7 +13,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS := .venv-docs
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n $(WORKERS) --dist loadfile
+# tests/order.py says which files begin first
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup prepare lint test test-fast test-slow test-faults test-deploy wheels docs demo bench lock clean
@@ -27,7 +28,7 @@ $(READY): requirements.lock pyproject.toml scripts/setup
 	@PYTHON="$(PYTHON)" scripts/setup $(VENV)
 	@touch $@
 
-prepare: $(READY) ## what tests on real parts download, once: HTCondor 25.14 and 23.9, Rucio, Rapthor, Toil
+prepare: $(READY) ## what tests on real parts download, once: HTCondor, Rucio, a Debian with systemd, Helm, a browser…
 	$(BIN)/python -m testbed.prepare
 
 lint: $(READY) ## ruff, mypy (strict) and the import contracts
@@ -36,20 +37,20 @@ lint: $(READY) ## ruff, mypy (strict) and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## all but the slow and the deploy suites, with a real HTCondor pool and a real Rucio server
-	$(PYTEST) $(PARALLEL) -m "not slow" --ignore=tests/deploy $(PYTEST_ARGS)
+test: lint ## all but the slow ones, with a real HTCondor pool, Rucio, systemd, Helm, Prometheus and Chromium
+	$(PYTEST) $(PARALLEL) -m "not slow" $(PYTEST_ARGS)
 
 test-fast: $(READY) ## unit, property and contract tests that start no server (a minute)
 	$(PYTEST) -n 2 --dist loadfile -m "not slow and not pool and not rucio" tests/unit tests/properties tests/contracts $(PYTEST_ARGS)
 
 test-slow: $(READY) ## tests that take minutes
-	$(PYTEST) $(PARALLEL) -m slow --ignore=tests/deploy $(PYTEST_ARGS)
+	$(PYTEST) $(PARALLEL) -m slow $(PYTEST_ARGS)
 
 test-faults: $(READY) ## every fault at length, and kill -9 some hundreds of times (half an hour)
 	HYDRATOR_FAULTS=long $(PYTEST) tests/faults tests/properties/test_laws.py $(PYTEST_ARGS)
 
-test-deploy: $(READY) ## the systemd unit (booted), metrics, alerts, dashboard, the Helm chart, the image
-	$(PYTEST) -n 2 --dist loadfile tests/deploy $(PYTEST_ARGS)
+test-deploy: $(READY) ## only what is deployed: the systemd unit (booted), metrics, alerts, dashboard, chart, image, page
+	$(PYTEST) $(PARALLEL) tests/deploy $(PYTEST_ARGS)
 
 docs: $(READY) $(DOCS)/.ready ## dist/docs/html, warnings are errors; the reference is made from the code
 	$(BIN)/python scripts/docs.py dist/docs/source

@@ -22,6 +22,7 @@ _NAMESPACES = ("pid", "ipc", "uts", "mount")
 _BUILD = """
 set -eu
 libraries=usr/lib/x86_64-linux-gnu
+for unwanted in wheels opt var/cache; do mount -t tmpfs none "$TREE/$unwanted"; done  # half of the tree
 mount -t overlay overlay -o "lowerdir=$BUILDAH_HOME/$libraries:/$libraries" "/$libraries"
 buildah() { "$BUILDAH" --root "$STORE/root" --runroot "$STORE/run" --storage-driver overlay "$@"; }
 buildah from --name base scratch

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from . import (
     apache,
+    browser,
     debian,
     debs,
     helm,
@@ -26,6 +27,7 @@ from . import (
 )
 
 UNAVAILABLE = (
+    browser.BrowserUnavailable,
     debian.PoolUnavailable,
     debs.DebUnavailable,
     rucio.RucioUnavailable,
@@ -41,7 +43,7 @@ UNAVAILABLE = (
 
 
 def main() -> int:
-    """Fetch HTCondor, Rucio and what stands around it, Rapthor and Toil; 1 when one of them cannot be had."""
+    """Fetch all of it, what ``make test`` wants first; 1 when one of the parts cannot be had."""
     parts: dict[str, Callable[[], object]] = {
         f"HTCondor {release}": lambda suite=suite: debian.tree(suite, _say)  # type: ignore[misc]
         for release, suite in debian.SUITES.items()
@@ -49,19 +51,21 @@ def main() -> int:
     parts["Rucio"] = rucio.server_python
     parts["Rucio on PostgreSQL"] = lambda: rucio.server_python(postgresql=True)
     parts["PostgreSQL"] = lambda: postgres.initdb()[0]
-    parts["RabbitMQ"] = lambda: rabbitmq.server()[0]
     parts["Apache"] = lambda: apache.apache2()[0]
     parts["Rapthor"] = rapthor.python
-    parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
-    for which in toil.BINDINGS:
-        parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepared(which)  # type: ignore[misc]
-    parts["Helm 4"] = helm.engine
-    parts["Helm 3 and models"] = nodejs.modules
-    parts["Kubernetes' schemas"] = kubernetes.schemas
-    parts["Prometheus"] = prometheus.promtool
     parts["Debian 12 under systemd"] = machine.base
     parts["buildah"] = lambda: debs.program("buildah", "buildah", "usr/bin")[0]
     parts["crun"] = lambda: debs.program("crun", "crun", "usr/bin")[0]
+    parts["Prometheus"] = prometheus.promtool
+    parts["Chromium"] = lambda: browser.chromium()[0]
+    parts["Chromium's driver"] = browser.driver
+    parts["Helm 4"] = helm.engine
+    parts["Helm 3 and models"] = nodejs.modules
+    parts["Kubernetes' schemas"] = kubernetes.schemas
+    parts["RabbitMQ"] = lambda: rabbitmq.server()[0]  # from here on for slow tests
+    parts["Rapthor's example"] = lambda: f"{len(rapthor.example())} characters"
+    for which in toil.BINDINGS:
+        parts[f"Toil, {which} bindings"] = lambda which=which: toil.prepared(which)  # type: ignore[misc]
     failed = 0
     with ThreadPoolExecutor() as pool:
         for name, done in {name: pool.submit(get) for name, get in parts.items()}.items():

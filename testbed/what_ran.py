@@ -17,7 +17,12 @@ MUST_RUN = {
     "Toil on the current bindings": "test_our_batch_system_runs",
     "Toil's own batch system": "test_toils_own_batch_system_runs",
     "Rapthor's own reader": "test_rapthor_reader",
+    "the booted systemd": "deploy.test_booted.",
+    "the container image": "deploy.test_container.test_it_serves",
+    "both Helms": "deploy.test_helm_objects.test_helm_3_makes_the_same_objects",
+    "a real Prometheus": "deploy.test_prometheus.",
     "a real browser": "deploy.test_page.",
+    "the documentation, built": "deploy.test_docs.",
 }
 """What the suites must have used, and the text that the name of a test with it contains."""
 
