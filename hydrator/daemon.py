@@ -427,8 +427,7 @@ class Daemon:
             with self._asking["credentials"]:
                 found = credentials(self._settings, parts)
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            _log.exception("looking at credentials failed: this is a bug, please report it")
-            self._metrics.failed()
+            self._bug("looking at credentials")
             return
         self._credentials = found
         self._metrics.credentials(found)
@@ -462,8 +461,7 @@ class Daemon:
             _log.debug("ended jobs not counted", why=str(error))
             return
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            _log.exception("counting ended jobs failed: this is a bug, please report it")
-            self._metrics.failed()
+            self._bug("counting ended jobs")
             return
         if counted.unasked:
             _log.debug("ended jobs not counted", unasked=counted.unasked)
@@ -480,8 +478,7 @@ class Daemon:
             with self._asking["merge"]:
                 done = merger.turn(ads, rules.retires)
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            _log.exception("merge failed: this is a bug, please report it")
-            self._metrics.failed()
+            self._bug("merge")
             return
         self._metrics.merged(done)
         for collector, merged in done.items():
@@ -504,8 +501,7 @@ class Daemon:
             try:
                 asked = question()
             except Exception:  # noqa: BLE001 - a bug must not end the daemon
-                _log.exception("audit failed: this is a bug, please report it")
-                self._metrics.failed()
+                self._bug("audit")
                 return
             if asked is None:
                 return
@@ -612,12 +608,17 @@ class Daemon:
             return work()
         except HydratorError as error:
             _log.error(f"{what} failed", why=str(error))
+            self._metrics.failed()
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            _log.exception(f"{what} failed: this is a bug, please report it")
+            self._bug(what)
         finally:
             self._progress.step(f"a {what} ended")
-        self._metrics.failed()
         return False
+
+    def _bug(self, what: str) -> None:
+        """Log and count the exception at hand, which nobody foresaw."""
+        _log.exception(f"{what} failed: this is a bug, please report it")
+        self._metrics.failed()
 
     def _reload(self) -> None:
         try:
