@@ -8,7 +8,6 @@ the server puts it where mod_wsgi would have (``SSL_CLIENT_S_DN``).
 """
 
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -22,6 +21,8 @@ import httpx
 
 from ._death import dies_with_parent
 from .debs import program
+from .ports import free_port
+from .processes import end
 from .rucio import RucioServer
 
 _MODULES = ("mpm_event", "authn_core", "authz_core", "ssl", "headers", "proxy", "proxy_http")
@@ -80,8 +81,7 @@ class Apache:
         apache, environment = apache2()
         modules = apache.parents[2] / "usr/lib/apache2/modules"
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         loaded = "".join(f"LoadModule {name}_module {modules}/mod_{name}.so\n" for name in _MODULES)
         config = folder / "apache.conf"
         config.touch(mode=0o600)
@@ -122,12 +122,7 @@ class Apache:
 
     def stop(self) -> None:
         """End the server and remove its folder."""
-        self.process.terminate()
-        try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process, 15)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Self:

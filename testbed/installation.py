@@ -19,6 +19,8 @@ from typing import Any, Literal, Protocol, Self
 
 from .patience import wait_for
 from .pool import DOMAIN, Pool
+from .ports import free_port
+from .processes import end
 
 HYDRATOR = (sys.executable, "-m", "hydrator.cli")
 Road = Literal["file", "url", "collector"]
@@ -91,7 +93,7 @@ class Installation:
         self._extra = dict(extra or {})
         self._settings = settings
         self._client_config = pool.client(identity)
-        self._port = _free_port()
+        self._port = free_port()
         self._daemon: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -173,14 +175,8 @@ port = {self._port}
         """End the daemon; its exit status, or None when none ran."""
         if self._daemon is None:
             return None
-        self._daemon.send_signal(how)
-        try:
-            status = self._daemon.wait(60)
-        except subprocess.TimeoutExpired:
-            self._daemon.kill()
-            status = self._daemon.wait()
-        self._daemon = None
-        return status
+        ended, self._daemon = self._daemon, None
+        return end(ended, 60, how)
 
     def configure_pool(self) -> None:
         """Install what ``hydrator submit pool-config`` prints, and the hook in every startd."""
@@ -266,13 +262,6 @@ port = {self._port}
 def _mortal() -> tuple[str, ...]:
     """A prefix by which a process ends with the thread that started it, where there is such a tool."""
     return ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 __all__ = ["DOMAIN", "Installation", "ListedCatalogue", "wait_for"]

@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +11,7 @@ from pathlib import Path
 import httpx
 
 from .patience import wait_for
+from .processes import end
 
 
 @dataclass(frozen=True)
@@ -53,17 +52,4 @@ def daemon(arguments: Sequence[str], environment: Mapping[str, str], port: int, 
         wait_for(running.ready, 30, "the daemon to be ready")
         yield running
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def free_port() -> int:
-    """A port of loopback that nobody has at this moment."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+        end(process, 60)

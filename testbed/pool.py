@@ -37,8 +37,9 @@ from . import debian, keeper, processes
 from .cached import cache_folder
 from .debian import PoolUnavailable
 from .patience import PATIENCE
+from .ports import free_port
 
-__all__ = ["DOMAIN", "Pool", "PoolUnavailable", "SiteSpec", "ToolFailed", "free_port"]
+__all__ = ["DOMAIN", "Pool", "PoolUnavailable", "SiteSpec", "ToolFailed"]
 
 DOMAIN = "pool.test"
 """UID_DOMAIN and TRUST_DOMAIN: whoever submits as ``alice@pool.test`` runs as alice."""
@@ -666,21 +667,6 @@ def _sweep(base: Path) -> None:
         with file.open("a", encoding="utf-8") as alive, contextlib.suppress(BlockingIOError):
             fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(file.parent, ignore_errors=True)
-
-
-def free_port() -> int:
-    """A loopback port free for TCP and UDP, outside the range from which the kernel hands out others:
-    a collector that was stopped must get it back.
-    """
-    for port in random.sample(range(20000, 32000), 200):
-        try:
-            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-                with socket.socket(socket.AF_INET, kind) as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return port
-    raise PoolUnavailable("no free port between 20000 and 32000 on 127.0.0.1")
 
 
 def _furnish(pool: Pool, spec: _Place) -> None:

@@ -4,7 +4,6 @@ import os
 import pwd
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,8 @@ from typing import Any, Self
 
 from ._death import dies_with_parent
 from .debs import program
+from .ports import free_port
+from .processes import end
 
 _USER = "rucio"
 _FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "jit=off", "autovacuum=off")
@@ -82,8 +83,7 @@ class Postgres:
         if done.returncode:
             shutil.rmtree(folder)
             raise RuntimeError(f"initdb failed: {done.stderr[-2000:]}")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         options = ("listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={port}", *_FAST)
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
@@ -108,12 +108,7 @@ class Postgres:
 
     def stop(self) -> None:
         """End the server and remove its folder."""
-        self.process.terminate()
-        try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process, 15)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Self:

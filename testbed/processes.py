@@ -1,5 +1,7 @@
 """The processes of this machine, any of which may end while it is being looked at."""
 
+import signal
+import subprocess
 from pathlib import Path
 
 
@@ -35,3 +37,13 @@ def below(top: int) -> dict[int, str]:
             if pid in commands:
                 found[pid] = commands[pid]
     return found
+
+
+def end(process: subprocess.Popen[bytes], seconds: float, how: signal.Signals = signal.SIGTERM) -> int:
+    """The exit status of *process* after *how*, and after SIGKILL where it goes on for *seconds*."""
+    process.send_signal(how)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

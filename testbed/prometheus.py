@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 
 from .cached import built
-from .lone import free_port
 from .patience import wait_for
+from .ports import free_port
+from .processes import end
 
 RECIPE = b"apt-get download prometheus; usr/bin/promtool usr/bin/prometheus"
 
@@ -93,12 +94,7 @@ def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
         wait_for(ready, 30, "Prometheus to be ready")
         yield Prometheus(f"http://{address}")
     finally:
-        running.terminate()
-        try:
-            running.wait(30)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
+        end(running, 30)
 
 
 def _unpack(home: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Self
 
 from ._death import dies_with_parent
 from .debs import program
+from .ports import free_ports
 
 USER = "rucio"
 _ERL = """\
@@ -68,7 +69,7 @@ class RabbitMq:
         script, libraries = server()
         erlang = script.parents[4] / "erlang"
         folder = Path(tempfile.mkdtemp(prefix="rabbitmq-"))
-        amqp, stomp, distribution, epmd = _free_ports(4)
+        amqp, stomp, distribution, epmd = free_ports(4)
         password = secrets.token_hex(16)
         (binaries,) = erlang.glob("erts-*/bin")
         (folder / "bin").mkdir()
@@ -153,11 +154,3 @@ class RabbitMq:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports

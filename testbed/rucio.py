@@ -28,6 +28,7 @@ import httpx
 
 from ._death import dies_with_parent
 from .cached import PipFailed, venv_python
+from .processes import end
 
 VERSION = "41.5.1"
 LOCK = Path(__file__).with_name("rucio-server.lock")
@@ -180,13 +181,7 @@ class RucioServer:
 
     def stop(self) -> None:
         """End the server and remove its folder."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(15)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        end(self.process, 15)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Self:

@@ -1,6 +1,5 @@
 """The collector of a real pool keeps the publishers' promises."""
 
-import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ import pytest
 from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
 from hydrator.model import Site
+from testbed.ports import free_port
 from tests.contracts.publisher import PublisherContract, site_ad
 
 if TYPE_CHECKING:
@@ -22,12 +22,6 @@ LIFETIME = timedelta(minutes=15)
 
 def now() -> datetime:
     return datetime.now(UTC)  # noqa: TID251  (the real collector keeps real time)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 class TestCollectorPublisher(PublisherContract):

@@ -11,7 +11,8 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.slotmerge import SlotMerger
-from testbed.pool import DOMAIN, Pool, free_port
+from testbed.pool import DOMAIN, Pool
+from testbed.ports import free_port
 from tests.contracts.publisher import ODD_SITES, PublisherContract
 
 pytestmark = pytest.mark.pool

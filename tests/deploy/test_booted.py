@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from testbed.lone import free_port
 from testbed.machine import PREFIX, Machine, booted
 from testbed.patience import wait_for
 from testbed.pool import DOMAIN, Pool
+from testbed.ports import free_port
 from testbed.wheelhouse import ROOT, our_wheel
 from tests.parts import NO_SYSTEMD, needs
 

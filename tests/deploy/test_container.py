@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from testbed import container
-from testbed.lone import free_port
 from testbed.patience import wait_for
+from testbed.ports import free_port
 from tests.deploy.chart import container as of_the_chart
 from tests.deploy.chart import example, objects
 from tests.parts import NO_IMAGE, needs

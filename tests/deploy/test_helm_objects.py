@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from testbed import helm, kubernetes
-from testbed.lone import daemon, free_port
+from testbed.lone import daemon
 from testbed.nodejs import modules
+from testbed.ports import free_port
 from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, example, objects, pod
 from tests.parts import NO_HELM, needs
 

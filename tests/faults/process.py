@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import httpx
 
 from testbed.installation import HYDRATOR, wait_for
+from testbed.ports import free_port
 
 SITES = ("CAM", "RAL", "OSO")
 CONFIG = """
@@ -52,9 +52,7 @@ class Daemon:
         self.log_file = folder / "log"
         self._before = tuple(before)
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         text = CONFIG.format(state=state, poll=poll, port=port, more=more)
         (folder / "config.toml").write_text(text)

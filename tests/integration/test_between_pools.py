@@ -19,7 +19,8 @@ from adapters.slotmerge import SlotMerger
 from hydrator.model import Site
 from hydrator.poolconfig import PoolPolicy, schedd_config
 from testbed.installation import Installation, ListedCatalogue
-from testbed.pool import DOMAIN, Pool, SiteSpec, free_port
+from testbed.pool import DOMAIN, Pool, SiteSpec
+from testbed.ports import free_port
 from tests.contracts.publisher import site_ad
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]

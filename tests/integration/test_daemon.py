@@ -16,6 +16,7 @@ import pytest
 import trustme
 
 from testbed.installation import wait_for
+from testbed.ports import free_port
 
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 
@@ -25,9 +26,7 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.process: subprocess.Popen | None = None
         self.scheme = "http"
         self.log = folder / "log"

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 
 from testbed.installation import HYDRATOR, Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool
+from testbed.ports import free_port
 
 pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -125,9 +125,7 @@ class Twin:
         self._pool = installed.pool
         self._home = installed.home / name
         self._home.mkdir()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         (self._home / "config.toml").write_text(
             f"""
             [daemon]

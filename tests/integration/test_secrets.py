@@ -5,7 +5,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 import trustme
 
 from testbed.installation import wait_for
+from testbed.ports import free_port
 
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 CANARY = "embargo:canary-observation"
@@ -28,9 +28,7 @@ class Running:
         self.folder = folder
         self.credentials = folder / "credentials"
         self.credentials.mkdir(mode=0o700)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.known: dict[str, str] = {}
         self.authority = trustme.CA()
         self.keep("private-key", "canary-" + secrets.token_hex(32))
