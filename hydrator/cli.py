@@ -14,6 +14,7 @@ from . import __version__
 from .commands.history import history, rollback
 from .commands.holds import approve
 from .commands.init import init
+from .commands.options import DEFAULT_CONFIG, Config, Json
 from .commands.rapthor import command as submit_rapthor
 from .commands.report import report
 from .commands.toil import toil_shim
@@ -39,15 +40,6 @@ app = typer.Typer(
 submit = typer.Typer(help="What jobs and pools need to use the data's place.", no_args_is_help=True)
 app.add_typer(submit, name="submit")
 app.add_typer(token, name="token")
-
-Config = Annotated[
-    Path,
-    typer.Option(
-        "--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.", show_default=True
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
-DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 
 
 class Role(StrEnum):

@@ -3,18 +3,13 @@
 import json
 import re
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..errors import ConfigError
+from .options import DEFAULT_CONFIG, Config, Json
 
-Config = Annotated[
-    Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
-DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 _UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
 
 

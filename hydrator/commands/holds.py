@@ -2,23 +2,19 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..errors import ConfigError
+from .options import DEFAULT_CONFIG, Config
 
-Config = Annotated[
-    Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")]
-_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 
 
 def approve(
     site: Annotated[str | None, typer.Argument(help="Only this site; default: all that are held.")] = None,
-    config: Config = _DEFAULT_CONFIG,
+    config: Config = DEFAULT_CONFIG,
     as_json: Json = False,
 ) -> None:
     """Let what is held leave, as `hydrator status` shows it now: the daemon follows at its next cycle."""

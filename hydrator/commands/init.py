@@ -15,9 +15,8 @@ import typer
 
 from ..errors import ConfigError
 from ..words import count
+from .options import DEFAULT_CONFIG
 from .working import working
-
-_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 
 
 class Kind(StrEnum):
@@ -42,7 +41,7 @@ _NEEDS: Mapping[Kind, Mapping[str, str]] = {
 def init(
     config: Annotated[
         Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The file to write.")
-    ] = _DEFAULT_CONFIG,
+    ] = DEFAULT_CONFIG,
     collector: Annotated[
         str | None, typer.Option(help="host or host:port; default: as HTCondor's configuration says.")
     ] = None,

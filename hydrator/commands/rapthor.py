@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import DEFAULT_CONFIG, Config
 from .working import working
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ..rapthor import Outlook, Parset, Run, Wish
     from ..resolve import Resolution
 
-DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 _SHOWN = 3
 
 
@@ -56,9 +56,7 @@ class LocalityMode(StrEnum):
 
 def command(
     parset: Annotated[Path, typer.Argument(help="The parset, as you would give it to rapthor.")],
-    config: Annotated[
-        Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
-    ] = DEFAULT_CONFIG,
+    config: Config = DEFAULT_CONFIG,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write job, parset and wrapper into this folder.")
     ] = None,

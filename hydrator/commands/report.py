@@ -12,7 +12,8 @@ from ..model import Unseen, unix
 from ..outcomes import Found, Shown, Tallied, Tally, ended_job, median, quantile, tally
 from ..ports import Ended
 from ..words import span
-from .history import DEFAULT_CONFIG, Config, Json, moment
+from .history import moment
+from .options import DEFAULT_CONFIG, Config, Json
 from .working import working
 
 WAIT = (

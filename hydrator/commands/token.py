@@ -12,19 +12,16 @@ from typing import Annotated
 import typer
 
 from ..errors import ConfigError
+from .options import DEFAULT_CONFIG, Config
 
 token = typer.Typer(help="Tokens for the HTTP answers: who may read what.", no_args_is_help=True)
 
-Config = Annotated[
-    Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")]
-_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 
 
 @token.command()
 def new(
-    config: Config = _DEFAULT_CONFIG,
+    config: Config = DEFAULT_CONFIG,
     site: Annotated[str | None, typer.Option(help="For the ad of this site, and nothing else.")] = None,
     role: Annotated[
         str | None,
@@ -56,7 +53,7 @@ def new(
 
 
 @token.command("list")
-def list_(config: Config = _DEFAULT_CONFIG, as_json: Json = False) -> None:
+def list_(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Print whom tokens were made for; the tokens themselves are on no disk."""
     import json
 
@@ -75,7 +72,7 @@ def list_(config: Config = _DEFAULT_CONFIG, as_json: Json = False) -> None:
 @token.command()
 def revoke(
     key: Annotated[str, typer.Argument(help="The first column of `hydrator token list`.")],
-    config: Config = _DEFAULT_CONFIG,
+    config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Let a token open nothing any more; the daemon needs no restart."""
     from ..access import without

@@ -14,12 +14,12 @@ import typer
 
 from ..errors import ConfigError, HydratorError
 from ..words import count, span
+from .options import DEFAULT_CONFIG, Config
 
 if TYPE_CHECKING:
     import httpx
     from rich.console import RenderableType
 
-_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 _HEADERS = ("site", "read", "generation", "known", "available", "staging", "other")
 
 
@@ -54,9 +54,7 @@ def top(
     ] = None,
     every: Annotated[float, typer.Option(min=1, max=3600, help="Seconds between two looks.")] = 5,
     once: Annotated[bool, typer.Option("--once", help="Look once; so it does without a terminal.")] = False,
-    config: Annotated[
-        Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
-    ] = _DEFAULT_CONFIG,
+    config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Watch sites and datasets as the daemon serves them; Ctrl-C ends it.
 

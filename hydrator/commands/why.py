@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from enum import IntEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +21,7 @@ from ..missing import Beliefs
 from ..model import Did, Site, SiteFacts, Snapshot, Survey, Unseen, parse_did
 from ..ports import Catalogue
 from ..why import Answer, foresee
+from .options import DEFAULT_CONFIG, Config
 from .working import working
 
 NOT_NOW = 3
@@ -32,9 +32,7 @@ def why(
         list[str],
         typer.Argument(help="A job, as 123 or 123.4; or datasets, as scope:name.", metavar="JOB|DID…"),
     ],
-    config: Annotated[
-        Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
-    ] = Path("/etc/classad-hydrator/config.toml"),
+    config: Config = DEFAULT_CONFIG,
     site: Annotated[
         str | None, typer.Option(help="For datasets: this site alone; default: every site.")
     ] = None,

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .options import DEFAULT_CONFIG, Config
+
 if TYPE_CHECKING:
     from ..config import Settings
     from ..dagfile import Dag
     from ..model import Did
     from ..submitfile import Filtered
 
-_DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
 _MOST_ARGUMENT = 100_000
 """Bytes of one argument; Linux takes 131,072."""
 _SUBMIT_VALUES = ("append", "name", "remote", "addr", "pool", "batch-name", "dry-run", "password", "dump")
@@ -48,10 +49,6 @@ Gpus = Annotated[
         " In a DAG also NODE=prefer. May stand several times.",
     ),
 ]
-Config = Annotated[
-    Path,
-    typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The configuration.", show_default=True),
-]
 
 
 def filter_file(
@@ -60,7 +57,7 @@ def filter_file(
     datasets_file: DatasetsFile = None,
     from_inputs: FromInputs = False,
     gpu: Gpus = None,
-    config: Config = _DEFAULT_CONFIG,
+    config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Print a submit file or a DAG file with RequiredDatasets added, every other byte as it is."""
     wanted = Wanted(datasets or (), datasets_file, from_inputs, config, gpu or ())
@@ -77,7 +74,7 @@ def wrap(
     datasets_file: DatasetsFile = None,
     from_inputs: FromInputs = False,
     gpu: Gpus = None,
-    config: Config = _DEFAULT_CONFIG,
+    config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Run condor_submit or condor_submit_dag with RequiredDatasets added; its exit status is ours.
 
@@ -131,7 +128,7 @@ class Wanted:
         """The configuration; None where there is none at the usual place."""
         from ..config import load
 
-        if self._loaded is None and (self._config != _DEFAULT_CONFIG or self._config.exists()):
+        if self._loaded is None and (self._config != DEFAULT_CONFIG or self._config.exists()):
             self._loaded = load(self._config)
         return self._loaded
 

@@ -1,0 +1,13 @@
+"""The options that many commands have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+
+Config = Annotated[
+    Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
