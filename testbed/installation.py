@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
+from .metrics import total
 from .patience import wait_for
 from .pool import DOMAIN, Pool
 from .ports import free_port
@@ -245,6 +246,12 @@ port = {self._port}
 
     def status(self) -> Any:  # noqa: ANN401 - JSON
         return json.loads(self.run("status", "--json").stdout)
+
+    def metric(self, series: str) -> float:
+        """See :func:`testbed.metrics.total`."""
+        import httpx
+
+        return total(httpx.get(f"{self.url}/metrics", trust_env=False, timeout=120).text, series)
 
     def _ready(self) -> bool:
         assert self._daemon is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 
 from testbed.installation import HYDRATOR, wait_for
+from testbed.metrics import total
 from testbed.ports import free_port
 
 SITES = ("CAM", "RAL", "OSO")
@@ -118,8 +119,7 @@ class Daemon:
         return answer.text if answer.status_code == 200 else None
 
     def metric(self, name: str) -> float:
-        text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=120).text
-        return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+        return total(httpx.get(f"{self.url}/metrics", trust_env=False, timeout=120).text, name)
 
     def lists(self, site: str, did: str) -> bool:
         """Do the file and HTTP list this dataset?"""

@@ -16,6 +16,7 @@ import pytest
 import trustme
 
 from testbed.installation import wait_for
+from testbed.metrics import total
 from testbed.ports import free_port
 
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
@@ -142,8 +143,7 @@ def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
     as_of = daemon.get("/v1/sites/CAM/ad").headers["X-DataLocality-AsOf"]
 
     def cycles():
-        lines = daemon.get("/metrics").text.splitlines()
-        return float(next(line for line in lines if 'cycles_total{outcome="partial"}' in line).split()[1])
+        return total(daemon.get("/metrics").text, 'hydrator_cycles_total{outcome="partial"}')
 
     before = cycles()
     wait_for(lambda: cycles() >= before + 2, 10, "two more cycles")
@@ -339,8 +339,7 @@ def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_any
     daemon.start()
 
     def metric(line):
-        text = daemon.get("/metrics").text
-        return float(next((row.split()[-1] for row in text.splitlines() if row.startswith(line)), 0))
+        return total(daemon.get("/metrics").text, line)
 
     def listed():
         return re.search("AvailableDatasets = {(.*)}", daemon.ad())[1]

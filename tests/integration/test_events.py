@@ -1,12 +1,12 @@
 """`hydrator run` with events: a poll before its time, and nothing that an event says is believed."""
 
 import json
-import re
 
 import httpx
 import pytest
 
 from testbed.installation import wait_for
+from testbed.metrics import total
 from testbed.stomp import FakeBroker
 from tests.integration.test_daemon import Running
 
@@ -50,8 +50,7 @@ class Told(Running):
             return False
 
     def metric(self, series: str) -> float:
-        found = re.search(rf"^{re.escape(series)} (\S+)$", self.get("/metrics").text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        return total(self.get("/metrics").text, series)
 
     def polls(self) -> float:
         return self.metric('hydrator_cycles_total{outcome="whole"}')

@@ -44,11 +44,6 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
             yield installation
 
 
-def counted(installed: Installation, sample: str) -> float:
-    text = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=60).text
-    return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{sample} "))
-
-
 def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
     pool = installed.pool
     before = json.loads(installed.run("report", "--json").stdout)
@@ -83,21 +78,17 @@ def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
     assert "2 (66 %)" in table
 
     def metrics():
-        counts = [
-            counted(installed, f'hydrator_jobs_local_total{{found="{one}"}}') for one in ("all", "none")
-        ]
+        counts = [installed.metric(f'hydrator_jobs_local_total{{found="{one}"}}') for one in ("all", "none")]
         waits = [
-            counted(installed, f'hydrator_job_wait_seconds_count{{datasets="{one}"}}')
+            installed.metric(f'hydrator_job_wait_seconds_count{{datasets="{one}"}}')
             for one in ("named", "none")
         ]
         return counts + waits
 
     pool.wait(lambda: metrics() == [2, 1, 3, 2], 60, "the metrics to count all jobs once")
-    assert counted(installed, 'hydrator_jobs_data_bytes_total{at="site"}') == 3000
-    again = counted(installed, 'hydrator_cycles_total{outcome="whole"}') + 5
-    pool.wait(
-        lambda: counted(installed, 'hydrator_cycles_total{outcome="whole"}') >= again, 60, "five cycles"
-    )
+    assert installed.metric('hydrator_jobs_data_bytes_total{at="site"}') == 3000
+    again = installed.metric('hydrator_cycles_total{outcome="whole"}') + 5
+    pool.wait(lambda: installed.metric('hydrator_cycles_total{outcome="whole"}') >= again, 60, "five cycles")
     assert metrics() == [2, 1, 3, 2], "each job is counted once"
 
 
@@ -113,8 +104,8 @@ def test_the_end_of_our_token_is_in_status_check_and_metrics(installed):
     (found,) = [each for each in findings if each["subject"] == f"IDTOKEN of {DOMAIN}"]
     assert found["level"] == "ok"
     labels = f'{{by="somebody",credential="IDTOKEN of {DOMAIN}"}}'
-    assert counted(installed, f"hydrator_credential_expiry_timestamp_seconds{labels}") == one["until"]
-    assert counted(installed, f"hydrator_credential_lifetime_seconds{labels}") == LIFETIME
+    assert installed.metric(f"hydrator_credential_expiry_timestamp_seconds{labels}") == one["until"]
+    assert installed.metric(f"hydrator_credential_lifetime_seconds{labels}") == LIFETIME
 
 
 class Twin:

@@ -359,23 +359,17 @@ def test_the_daemon_leaves_a_slot_with_a_hook_and_one_of_an_unknown_site_as_they
     assert shown(pool, "ELSEWHERE") == (None, None, None)
 
 
-def metrics(installed: Installation, name: str) -> float:
-    """The sum of a metric's samples."""
-    text = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=60).text
-    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
-
-
 def test_the_share_of_slot_time_that_was_covered_is_a_metric(pool, installed):
-    time_of = "hydrator_merge_slot_seconds_total{collector="
-    pool.wait(lambda: metrics(installed, time_of) > 5, 60, "some slot-seconds")
+    time_of = "hydrator_merge_slot_seconds_total"
+    pool.wait(lambda: installed.metric(time_of) > 5, 60, "some slot-seconds")
     text = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=60).text
     covered = sum(
         float(line.split()[-1])
         for line in text.splitlines()
         if line.startswith(time_of) and 'covered="yes"' in line
     )
-    assert 0 < covered <= metrics(installed, time_of)
-    assert metrics(installed, "hydrator_merge_slots{") >= 2
+    assert 0 < covered <= installed.metric(time_of)
+    assert installed.metric("hydrator_merge_slots") >= 2
 
 
 def checked(installed: Installation) -> list[dict]:
@@ -393,9 +387,9 @@ def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_l
     try:
         pool.reconfig(collector="")
         pool.wait(lambda: "slots not merged" in installed.log, 60, "the log to say so")
-        failed = metrics(installed, "hydrator_merge_errors_total")
+        failed = installed.metric("hydrator_merge_errors_total")
         pool.wait(
-            lambda: metrics(installed, "hydrator_merge_errors_total") >= failed + 3, 60, "three more turns"
+            lambda: installed.metric("hydrator_merge_errors_total") >= failed + 3, 60, "three more turns"
         )
         assert installed.log.count("slots not merged") == 1, installed.log
         said = next(line for line in installed.log.splitlines() if "slots not merged" in line)

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import re
 import secrets
 from collections.abc import Iterator, Mapping
 
@@ -86,12 +85,6 @@ def trust_at(installed: Installation, site: str) -> float | None:
     return slots[0].get("DataLocalityTrust") if slots else None
 
 
-def metric(installed: Installation, line: str) -> float:
-    text = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=120).text
-    found = re.search(rf"^{re.escape(line)} (\S+)$", text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
-
-
 def logged(installed: Installation, event: str, **what: object) -> list[dict]:
     """The lines of the daemon's log about *event* that say *what*."""
     whole = [line for line in installed.log.splitlines(keepends=True) if line.endswith("\n")]
@@ -125,8 +118,8 @@ def test_a_lie_of_the_catalogue_is_found_corrected_and_told_and_a_repair_is_noti
     assert "UK: trust 0." in installed.run("status").stdout
     findings = json.loads(installed.run("check", "--json", check=False).stdout)
     assert any(f["subject"] == "site UK" and f["seen"].startswith("trust 0.") for f in findings)
-    assert metric(installed, 'hydrator_site_trust{site="UK"}') < 1
-    assert metric(installed, 'hydrator_lies_total{site="UK"}') == 1
+    assert installed.metric('hydrator_site_trust{site="UK"}') < 1
+    assert installed.metric('hydrator_lies_total{site="UK"}') == 1
 
     uk.repair(lied_about, "UK")
     installed.pool.wait(
@@ -139,13 +132,13 @@ def test_a_lie_of_the_catalogue_is_found_corrected_and_told_and_a_repair_is_noti
 
 
 def test_what_jobs_missed_is_heard_of_from_the_queue_and_from_the_history(installed, dids):
-    before = metric(installed, 'hydrator_missed_datasets_total{site="UK"}')
+    before = installed.metric('hydrator_missed_datasets_total{site="UK"}')
     nowhere = f"{installed.catalogue.scope}:nowhere"
     waits = installed.submit([nowhere], mode="require", more=missing(dids[1]))
     ends = installed.submit([dids[2]], more=missing(dids[2]))
     assert installed.ran_at(ends) != []
     installed.pool.wait(
-        lambda: metric(installed, 'hydrator_missed_datasets_total{site="UK"}') >= before + 2,
+        lambda: installed.metric('hydrator_missed_datasets_total{site="UK"}') >= before + 2,
         180,
         "both misses to be heard of",
     )
@@ -163,7 +156,7 @@ def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_
     uk, plain = installed.catalogue, f"{installed.catalogue.scope}:canary-1"
     name = str(Veil(Privacy(("*:canary-*",)), (KEY.encode(),)).opaque(Did(plain)))
     uk.put(plain, {"UK": "available", "AU": "available"})
-    before = metric(installed, 'hydrator_lies_total{site="UK"}')
+    before = installed.metric('hydrator_lies_total{site="UK"}')
     wants = installed.submit([name], mode="require", seconds=600)
     for site in ("UK", "AU"):
         installed.pool.wait(
@@ -179,7 +172,7 @@ def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_
         "what was missed to be looked at, and not found in the UK",
     )
     installed.pool.wait(
-        lambda: metric(installed, 'hydrator_lies_total{site="UK"}') > before, 180, "the lie to be told"
+        lambda: installed.metric('hydrator_lies_total{site="UK"}') > before, 180, "the lie to be told"
     )
     installed.pool.wait(lambda: installed.states_at("UK").get(name) == "PARTIAL", 180, "the correction")
     assert installed.states_at("AU")[name] == "AVAILABLE"

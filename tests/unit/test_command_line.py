@@ -17,18 +17,16 @@ import pytest
 import typer
 from prometheus_client import CollectorRegistry
 
-from hydrator.cli import app, main
+from hydrator.cli import main
 from hydrator.commands.top import DaemonSilent, Door, Seen, look, rows, summary
 from hydrator.examples import EXAMPLES, EXITS
-from hydrator.manual import commands, manual
+from hydrator.manual import manual
 from hydrator.model import DatasetState, Fact, SiteFacts, Snapshot
 from hydrator.serve import app as http_app
 from hydrator.server import Server
 from hydrator.view import View
+from tests.command_tree import COMMANDS, TREE, options
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, want
-
-TREE = typer.main.get_command(app)
-COMMANDS = dict(commands(TREE))
 
 
 @dataclass
@@ -64,11 +62,10 @@ def run(monkeypatch):
 @pytest.mark.parametrize("path", EXAMPLES)
 def test_an_example_uses_a_command_and_options_that_there_are(path):
     command = COMMANDS[path]
-    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
     for typed, why in EXAMPLES[path]:
         assert typed.startswith(f"hydrator {path}")
         ours = re.split(r" [|>] ", typed)[0]
-        assert {word for word in ours.split() if re.match(r"--?[a-z]", word)} <= known
+        assert {word for word in ours.split() if re.match(r"--?[a-z]", word)} <= options(path)
         assert why
         assert f"{typed}   # {why}" in command.epilog
 

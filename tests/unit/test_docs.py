@@ -8,13 +8,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import typer
 
 from hydrator import openapi, poolconfig
-from hydrator.cli import app
 from hydrator.config import Settings
-from hydrator.manual import commands
 from scripts import docs
+from tests.command_tree import COMMANDS, options
 from tests.factories import ad
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +47,6 @@ def test_every_link_of_a_page_leads_somewhere(page):
     assert broken == []
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
 GROUPS = {path.split()[0] for path in COMMANDS if " " in path}
 
 
@@ -68,9 +65,8 @@ def test_every_command_on_a_page_is_one_and_has_its_options(page):
         path = " ".join(words[: 2 if words[0] in GROUPS and len(words) > 1 else 1])
         assert path in COMMANDS.keys() | GROUPS, line
         if path in COMMANDS:
-            known = {name for each in COMMANDS[path].params for name in (*each.opts, *each.secondary_opts)}
             used = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
-            assert used <= known | {"--help"}, line
+            assert used <= options(path) | {"--help"}, line
 
 
 def test_pages_do_have_commands():

@@ -1,0 +1,16 @@
+"""Every command of ours, for tests that look at all of them."""
+
+from typing import Any
+
+import typer
+
+from hydrator.cli import app
+from hydrator.manual import commands
+
+TREE = typer.main.get_command(app)
+COMMANDS: dict[str, Any] = dict(commands(TREE))
+
+
+def options(path: str) -> set[str]:
+    """How the options and arguments of the command at *path* may be written."""
+    return {name for each in COMMANDS[path].params for name in (*each.opts, *each.secondary_opts)}
