@@ -32,6 +32,7 @@ NO_IMAGE = "no container image"
 NO_HELM = "no Helm"
 NO_PROMETHEUS = "no Prometheus"
 NO_BROWSER = "no browser"
+NO_READER = "no reader of shell scripts"
 
 MISSED = {
     NO_POOL: "A REAL POOL",
@@ -46,6 +47,7 @@ MISSED = {
     NO_HELM: "A REAL HELM AND KUBERNETES' SCHEMAS",
     NO_PROMETHEUS: "A REAL PROMETHEUS",
     NO_BROWSER: "A REAL BROWSER",
+    NO_READER: "BUSYBOX OR SHELLCHECK",
 }
 """What the summary calls each."""
 

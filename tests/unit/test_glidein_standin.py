@@ -12,9 +12,9 @@ import pytest
 
 from hydrator import startd_cron
 from hydrator.poolconfig import START_CLAUSE
-from testbed.debs import DebUnavailable, program
+from testbed.debs import program
 from testbed.glidein_standin import PATH, Ended, Glidein, Ran
-from tests.rucio_fixtures import without
+from tests.parts import NO_READER, needs
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRIPT = DEPLOY / "pilots" / "locality_hook.sh"
@@ -279,10 +279,8 @@ def test_the_container_has_what_its_configuration_names():
 
 def reader(name: str, package: str, places: str) -> str:
     """The program that is to read the script: the machine's own, else the one of Debian's package."""
-    try:
+    with needs(NO_READER):
         return shutil.which(name) or str(program(name, package, places)[0])
-    except DebUnavailable as reason:
-        without(f"no {name} to read the script", reason)
 
 
 @pytest.mark.parametrize("shell", ["sh", "dash", "bash", "busybox"])
