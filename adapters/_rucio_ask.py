@@ -1,6 +1,6 @@
 """Asking Rucio: one question, or one about many DIDs in batches that single out whom it refuses."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
@@ -8,17 +8,23 @@ from hydrator.errors import CatalogueDenied, CatalogueError
 from hydrator.model import Did
 
 from ._rucio_client import Client, Connection, Refused, RucioSettings, Stumbled
+from ._rucio_lines import Lines
 
 T = TypeVar("T")
+J = TypeVar("J")
 _HALVINGS = 60  # finds five bad names in a thousand; a server that fails over everything is let alone soon
 
 
 class Asker:
-    """Asks over one *connection*; every failure is a CatalogueError that names the catalogue."""
+    """Asks over *connection*, and beside it over as many more as *settings* allow.
+
+    Every failure is a CatalogueError that names the catalogue.
+    """
 
     def __init__(self, settings: RucioSettings, connection: Connection) -> None:
         self.settings = settings
         self.connection = connection
+        self._lines = Lines(connection, settings.concurrent_calls)
 
     @property
     def name(self) -> str:
@@ -29,7 +35,17 @@ class Asker:
 
         *call* may give rows as they come: of a long answer only what is read of it is kept.
         """
-        return self.connection.ask(lambda client: read(call(client)))
+        return self._lines.line.ask(lambda client: read(call(client)))
+
+    def side_by_side(
+        self, jobs: MutableSequence[J], do: Callable[[J], T]
+    ) -> Iterator[tuple[J, T | CatalogueError]]:
+        """Each of *jobs* with what *do* made of it, or its error; see :meth:`Lines.side_by_side`."""
+        return self._lines.side_by_side(jobs, do)
+
+    def close(self) -> None:
+        """Let go of connections and of tokens."""
+        self._lines.close()
 
     def in_batches(
         self,
@@ -48,24 +64,19 @@ class Asker:
         found: list[T] = []
         denied: CatalogueDenied | None = None
         halvings = _HALVINGS
-        while todo:
-            batch = todo.pop()
-            if denied:
-                lost.update(dict.fromkeys(batch, denied))
+        for batch, answer in self.side_by_side(todo, lambda each: self._ask_about(each, call, read)):
+            if not isinstance(answer, CatalogueError):
+                found += answer
                 continue
-            try:
-                found += self._ask_about(batch, call, read)
-            except (Refused, Stumbled) as exc:
-                half, halvings = len(batch) // 2, halvings - 1
-                if half and halvings > 0:
-                    todo += [batch[:half], batch[half:]]
-                else:
-                    lost.update(dict.fromkeys(batch, exc))
-            except CatalogueDenied as exc:
-                denied = exc
-                lost.update(dict.fromkeys(batch, exc))
-            except CatalogueError as exc:
-                lost.update(dict.fromkeys(batch, exc))
+            half, halvings = len(batch) // 2, halvings - isinstance(answer, Refused | Stumbled)
+            if isinstance(answer, Refused | Stumbled) and half and halvings > 0 and not denied:
+                todo += [batch[:half], batch[half:]]
+                continue
+            lost.update(dict.fromkeys(batch, answer))
+            if isinstance(answer, CatalogueDenied):
+                denied = denied or answer
+                lost.update((did, denied) for left in todo for did in left)
+                todo.clear()
         return found
 
     def _ask_about(

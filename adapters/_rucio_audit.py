@@ -35,7 +35,7 @@ class RucioAuditor:
     def __init__(
         self, settings: RucioSettings, clock: Clock, capabilities: SiteCapabilities | None = None
     ) -> None:
-        self._settings = replace(settings, token_dir=settings.token_dir / "audit")
+        self._settings = replace(settings, token_dir=settings.token_dir / "audit", concurrent_calls=1)
         self._clock = clock
         self._asker = Asker(self._settings, Connection(self._settings))
         self._storages = StorageElements(self._asker, capabilities)
@@ -49,7 +49,7 @@ class RucioAuditor:
 
     def close(self) -> None:
         """Let go of connections and of the token."""
-        self._asker.connection.close()
+        self._asker.close()
         if self._capabilities:
             self._capabilities.close()
 

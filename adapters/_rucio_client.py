@@ -24,6 +24,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
@@ -109,6 +110,7 @@ class Deadline:
 
     def __init__(self) -> None:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._counting = threading.Lock()
         self._ends = float("inf")
         self._passed = False
 
@@ -137,13 +139,16 @@ class Deadline:
     def watch(self, connected: socket.socket | None) -> None:
         """Shut *connected* when the time is up."""
         if connected is not None:
-            self._sockets.add(connected)
+            with self._counting:
+                self._sockets.add(connected)
         if self.passed():
             self._cut()
 
     def _cut(self) -> None:
         self._passed = True
-        for each in list(self._sockets):
+        with self._counting:
+            sockets = list(self._sockets)
+        for each in sockets:
             try:
                 # not SSLSocket.shutdown: it takes the TLS state from under the thread that reads
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
@@ -173,20 +178,41 @@ def _watched_pools(deadline: Deadline) -> dict[str, type[urllib3.connectionpool.
     return {"http": PlainPool, "https": TlsPool}
 
 
+@dataclass
+class Common:
+    """What all lines to one server share: how often it is asked, until when, and a *token* made elsewhere."""
+
+    pace: Pace
+    bearer: Bearer | Provided
+    deadline: Deadline = field(default_factory=Deadline)
+    token: str | None = field(default=None, repr=False)
+
+
 class Transport(requests.adapters.HTTPAdapter):
     """Carries rucio-clients' requests; refuses answers that must not be taken for answers."""
 
-    def __init__(self, settings: RucioSettings, pace: Pace) -> None:
-        self.deadline = Deadline()
+    def __init__(self, settings: RucioSettings, common: Common) -> None:
         self.status = 0
         self.trouble = ""
-        self.token: str | None = None
         self.date: datetime | None = None
         self.login: Login | None = None
         self._settings = settings
-        self._pace = pace
-        self._pools = _watched_pools(self.deadline)
+        self._common = common
+        self._pools = _watched_pools(common.deadline)
         super().__init__()
+
+    @property
+    def deadline(self) -> Deadline:
+        return self._common.deadline
+
+    @property
+    def token(self) -> str | None:
+        """The token that was made elsewhere; None where rucio-clients logs in."""
+        return self._common.token
+
+    @property
+    def _pace(self) -> Pace:
+        return self._common.pace
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (requests' own)
         super().init_poolmanager(*args, **kwargs)
@@ -346,11 +372,30 @@ class Connection:
     Its *pace* is by default one of its own, on the machine's clock.
     """
 
-    def __init__(self, settings: RucioSettings, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        settings: RucioSettings,
+        pace: Pace | None = None,
+        *,
+        common: Common | None = None,
+        number: int = 0,
+    ) -> None:
         self._settings = settings
-        self._transport = Transport(settings, pace or Pace(settings.calls_per_second))
-        self._bearer = Provided(settings.name, settings.oidc) if settings.oidc else Bearer(settings)
+        self._common = common or Common(
+            pace or Pace(settings.calls_per_second),
+            Provided(settings.name, settings.oidc) if settings.oidc else Bearer(settings),
+        )
+        self._number = number
+        self._transport = Transport(settings, self._common)
         self._client: Client | None = None
+
+    def beside(self, number: int) -> "Connection":
+        """A further line to the same server, for a thread of its own, with our pace, deadline and token.
+
+        Args:
+            number: from 1, another for each. Where we log in, each line does, and keeps a token of its own.
+        """
+        return Connection(self._settings, common=self._common, number=number)
 
     @property
     def deadline(self) -> Deadline:
@@ -369,13 +414,13 @@ class Connection:
     @property
     def login(self) -> Login | None:
         """How long the token is good that we were given; None for one in a file."""
-        return self._bearer.login if self._bears else self._transport.login
+        return self._common.bearer.login if self._bears else self._transport.login
 
     @contextmanager
     def poll(self, seconds: float) -> Iterator[None]:
         """One poll: at most *seconds* for all that is asked inside."""
         if self._bears:
-            self._transport.token = self._bearer.token()
+            self._common.token = self._common.bearer.token()
         with self.deadline.within(seconds):
             yield
 
@@ -390,7 +435,7 @@ class Connection:
                 self._client = self._connect()
             answer = call(self._client)
         except CatalogueDenied:
-            self._bearer.forget()
+            self._common.bearer.forget()
             raise
         except BadRow as exc:
             raise CatalogueGarbled(self._settings.name, str(exc)) from exc
@@ -407,7 +452,7 @@ class Connection:
     def close(self) -> None:
         """Close the connections and forget the token."""
         self._client = None
-        self._bearer.close()
+        self._common.bearer.close()
         self._transport.close()
         try:
             self._token_file().unlink(missing_ok=True)
@@ -447,7 +492,8 @@ class Connection:
     def _token_file(self) -> Path:
         settings = self._settings
         key = "\0".join([settings.url, settings.account, settings.vo or "", settings.name])
-        return settings.token_dir / f"rucio-{sha256(key.encode()).hexdigest()[:16]}"
+        which = f"-{self._number}" if self._number else ""
+        return settings.token_dir / f"rucio-{sha256(key.encode()).hexdigest()[:16]}{which}"
 
     def _connect(self) -> Client:
         settings = self._settings

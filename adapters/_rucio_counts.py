@@ -101,19 +101,29 @@ class Counts:
         settings = self._asker.settings
         todo, standing = self._in_turn(cheap, poll.at)
         reserve = 0.2 * settings.deadline.total_seconds()
-        denied: CatalogueError | None = None
-        for asked, did in enumerate(todo):
-            if denied:
-                poll.lost[did] = denied
-            elif asked >= settings.deep_calls or self._asker.connection.deadline.left < reserve:
-                if did not in standing:
-                    poll.lost[did] = self._uncounted(asked)
+        waiting = todo[settings.deep_calls :]
+        jobs = todo[: settings.deep_calls][::-1]
+        asked = 0
+        if self._asker.connection.deadline.left < reserve:
+            waiting, jobs = todo, []
+        for did, counted_now in self._asker.side_by_side(
+            jobs, lambda each: self._count_one(each, cheap[each], poll.at)
+        ):
+            asked += 1
+            if not isinstance(counted_now, CatalogueError):
+                self._counted[did] = counted_now
             else:
-                try:
-                    self._counted[did] = self._count_one(did, cheap[did], poll.at)
-                except CatalogueError as exc:
-                    poll.lost[did] = exc
-                    denied = exc if isinstance(exc, CatalogueDenied) else None
+                poll.lost[did] = counted_now
+                if isinstance(counted_now, CatalogueDenied):
+                    poll.lost.update(dict.fromkeys([*jobs, *waiting], counted_now))
+                    waiting = []
+                    jobs.clear()
+            if self._asker.connection.deadline.left < reserve:
+                waiting += jobs
+                jobs.clear()
+        for did in waiting:
+            if did not in standing:
+                poll.lost[did] = self._uncounted(asked)
 
     def _count_one(self, did: Did, cheap: Sequence[DatasetRow], at: datetime) -> Counted:
         scope, name = split(did)

@@ -95,10 +95,11 @@ class Moves:
             if age == never or poll.at - age >= settings.verify_every or changed & {did, *poll.parents(did)}
         )
         missed: dict[Did, CatalogueError] = {}
-        for start in range(0, len(due), settings.batch):
+        at_once = settings.batch * settings.concurrent_calls
+        for start in range(0, len(due), at_once):
             if self._asker.connection.deadline.left < 0.5 * settings.deadline.total_seconds():
                 return
-            self._ask_locks(poll, {did for _, did in due[start : start + settings.batch]}, missed)
+            self._ask_locks(poll, {did for _, did in due[start : start + at_once]}, missed)
 
     # -- locks of single files
 

@@ -1,5 +1,6 @@
 """How often Rucio is asked: so many calls a second, and none while it asked us to wait."""
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -11,7 +12,7 @@ _SHORTEST = 0.25
 
 
 class Pace:
-    """Spaces calls; all times in seconds of a monotonic clock.
+    """Spaces the calls of all threads; all times in seconds of a monotonic clock.
 
     Args:
         per_second: at most so many calls a second.
@@ -29,6 +30,7 @@ class Pace:
         self._next = 0.0
         self._not_before = 0.0
         self._refusals = 0
+        self._changing = threading.Lock()
 
     @property
     def pause(self) -> float:
@@ -36,12 +38,15 @@ class Pace:
         return max(0.0, self._not_before - self._monotonic())
 
     def turn(self) -> None:
-        """Wait for the next call's turn."""
-        now = self._monotonic()
-        begin = max(now, self._next, self._not_before)
-        self._next = begin + self._gap
-        if begin > now:
-            self._sleep(begin - now)
+        """Wait for the next call's turn, and again where it asked for a pause meanwhile."""
+        begin = -1.0
+        while begin < self._not_before:
+            with self._changing:
+                now = self._monotonic()
+                begin = max(now, self._next, self._not_before)
+                self._next = begin + self._gap
+            if begin > now:
+                self._sleep(begin - now)
 
     def refused(self, retry_after: str | None, now: datetime | None) -> None:
         """It said 429 or 503: let it alone for as long as it asks, and twice as long as last time at least.
@@ -51,14 +56,18 @@ class Pace:
             now: its own time, where it told.
         """
         asked = seconds_of(retry_after, now)
-        least = (_FIRST_PAUSE if asked is None else _SHORTEST) * 2 ** min(self._refusals, 10)
-        self._refusals += 1
-        pause = min(_LONGEST, max(asked or 0.0, least))
-        self._not_before = max(self._not_before, self._monotonic() + pause)
+        with self._changing:
+            if not self.pause:  # else this one was under way already, and is no further sign
+                self._refusals += 1
+            least = (_FIRST_PAUSE if asked is None else _SHORTEST) * 2 ** min(self._refusals - 1, 10)
+            pause = min(_LONGEST, max(asked or 0.0, least))
+            self._not_before = max(self._not_before, self._monotonic() + pause)
 
     def answered(self) -> None:
         """It answered otherwise."""
-        self._refusals = 0
+        with self._changing:
+            if not self.pause:
+                self._refusals = 0
 
 
 def seconds_of(retry_after: str | None, now: datetime | None) -> float | None:

@@ -29,7 +29,8 @@ class RucioSettings:
     where its cheap rows are whole.
     ``expiry_margin``: data that no rule holds for so long is not to start a job on. ``trust_caches``:
     whether what is whole in a volatile storage element counts as whole.
-    ``calls_per_second`` is the most it is asked; it waits besides when Rucio says so (429, 503).
+    ``calls_per_second`` is the most it is asked, ``concurrent_calls`` how many calls at a time; it waits
+    besides when Rucio says so (429, 503).
     ``recall_samples``: of how many recalls from tape one poll may ask what they wait for.
     ``twins_every``: how often to look for DIDs that differ in letter case only (None: never).
     """
@@ -62,6 +63,7 @@ class RucioSettings:
     count_first: bool = True
     recall_samples: int = 20
     calls_per_second: float = 50
+    concurrent_calls: int = 1
     batch: int = 1000
     max_parts: int = 10_000
 

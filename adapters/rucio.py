@@ -80,7 +80,7 @@ class RucioCatalogue:
 
     def close(self) -> None:
         """Let go of connections and of the token."""
-        self._asker.connection.close()
+        self._asker.close()
         if self._capabilities:
             self._capabilities.close()
 

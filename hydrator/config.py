@@ -141,6 +141,9 @@ class RucioSource(_Section):
     calls_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
         50, description="the most it is asked; less when it answers 429 or 503"
     )
+    concurrent_calls: Annotated[int, Field(ge=1, le=16)] = Field(
+        2, description="calls at a time, each on a connection of its own"
+    )
     expiry_margin_hours: Annotated[float, Field(ge=0, le=8760)] = Field(
         6, description="data that no rule holds for so long is not AVAILABLE"
     )

@@ -695,6 +695,7 @@ def _rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
         "deep_calls": source.deep_calls,
         "count_first": source.count_first,
         "calls_per_second": source.calls_per_second,
+        "concurrent_calls": source.concurrent_calls,
         "expiry_margin": timedelta(hours=source.expiry_margin_hours),
         "trust_caches": source.trust_caches,
         "vo": source.vo,

@@ -1,4 +1,4 @@
-"""The same on PostgreSQL, which counts bytes in floating point and takes several writers."""
+"""The same on PostgreSQL, which counts bytes in floating point, with several questions at a time."""
 
 import pytest
 
@@ -13,4 +13,5 @@ def seeded(rucio_on_postgres):
 
 
 class TestRucioCatalogueOnPostgres(common.TestRucioCatalogue):
-    pass
+    def catalogue(self, **changes):
+        return super().catalogue(**{"concurrent_calls": 3, "batch": 1, **changes})

@@ -403,6 +403,7 @@ def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
         "timeout": timedelta(seconds=1),
         "deadline": timedelta(seconds=4),
         "verify_every": timedelta(0),
+        "concurrent_calls": 2,
         **more,
     }
     return RucioSettings(**told)

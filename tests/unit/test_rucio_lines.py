@@ -1,0 +1,179 @@
+"""Several questions to Rucio at a time: what that keeps of the promises of one (a stand-in answers)."""
+
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from adapters._rucio_pace import Pace
+from adapters.rucio import RucioCatalogue, RucioSettings
+from hydrator.model import Did, Seen, Unseen
+from testbed.rucio_standin import RucioStandIn
+
+DIDS = [Did(f"lofar:L{n}") for n in range(8)]
+PATIENCE = 60  # seconds, for what must happen
+
+
+class Crowded(RucioStandIn):
+    """A stand-in that notes how many questions it has at a time; *expected* wait for each other."""
+
+    def __init__(self) -> None:
+        super().__init__({"UK-DISK": "UK"})
+        self.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
+        self.expected = 1
+        self.now = self.most = 0
+        self.changed = threading.Condition()
+        self.failing: dict[str, tuple[int, str]] = {}
+        self.counted: list[str] = []
+
+    def answer(self, path, query, body):
+        with self.changed:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            self.changed.notify_all()
+            if path.endswith("/datasets"):
+                self.counted.append(path.split("/")[3])
+                assert self.changed.wait_for(lambda: self.most >= self.expected, PATIENCE)
+            self.now -= 1
+        for part, (status, error) in self.failing.items():
+            if part in f"{path} {body}":
+                return status, {"ExceptionClass": error, "ExceptionMessage": "no"}
+        return super().answer(path, query, body)
+
+
+@pytest.fixture
+def server() -> Iterator[Crowded]:
+    with Crowded() as started:
+        yield started
+
+
+@pytest.fixture
+def asking(server, tmp_path):
+    """Makes a catalogue on the stand-in, closed at the end."""
+    made = []
+
+    def make(**changes) -> RucioCatalogue:
+        settings = {
+            "name": "rucio",
+            "url": server.url,
+            "account": "hydrator",
+            "username": "somebody",
+            "password": "a-secret-word",
+            "token_dir": tmp_path / "tokens",
+            "twins_every": None,
+            "calls_per_second": 10_000,
+            **changes,
+        }
+        made.append(
+            RucioCatalogue(RucioSettings(**settings), lambda: datetime.fromtimestamp(time.time(), UTC))
+        )
+        return made[-1]
+
+    yield make
+    for catalogue in made:
+        catalogue.close()
+
+
+def seen(catalogue: RucioCatalogue) -> set[Did]:
+    readings = catalogue.read(frozenset(DIDS)).readings
+    assert readings.keys() == set(DIDS)
+    return {did for did, reading in readings.items() if isinstance(reading, Seen)}
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_as_many_questions_are_asked_at_a_time_as_are_allowed_and_no_more(asking, server, number):
+    server.expected = number
+    assert seen(asking(concurrent_calls=number)) == set(DIDS)
+    assert server.most == number
+    assert sorted(server.counted) == sorted(did.split(":")[1] for did in DIDS)
+
+
+def test_a_failure_beside_others_is_an_unknown_for_what_it_was_about_and_for_nothing_else(asking, server):
+    server.failing = {"/replicas/lofar/L3/datasets": (500, "DatabaseException")}
+    assert seen(asking(concurrent_calls=3)) == set(DIDS) - {"lofar:L3"}
+    server.failing = {"'name': 'L5'": (503, "ServiceUnavailable")}
+    assert seen(asking(concurrent_calls=3, batch=1)) == set(DIDS) - {"lofar:L5"}
+
+
+def test_a_name_that_spoils_a_batch_is_singled_out_beside_others(asking, server):
+    server.failing = {"'name': 'L5', 'type'": (400, "InvalidObject")}
+    assert seen(asking(concurrent_calls=3, batch=4)) == set(DIDS) - {"lofar:L5"}
+
+
+def test_who_is_denied_asks_no_more_than_was_under_way(asking, server):
+    server.failing = {"/replicas/lofar/": (403, "AccessDenied")}
+    server.expected = 2
+    catalogue = asking(concurrent_calls=2)
+    readings = catalogue.read(frozenset({*DIDS, Did("lofar:nothing")})).readings
+    assert {did for did, reading in readings.items() if isinstance(reading, Unseen)} == set(DIDS)
+    assert len(server.counted) == 2
+
+
+def test_a_spent_budget_is_one_for_all_lines(asking, server):
+    assert len(seen(asking(concurrent_calls=3, deep_calls=4))) == 4
+    assert len(server.counted) == 4
+
+
+def test_each_line_keeps_a_token_of_its_own_and_all_are_gone_at_the_end(asking, server, tmp_path):
+    server.expected = 2
+    catalogue = asking(concurrent_calls=2)
+    seen(catalogue)
+    files = [file for file in (tmp_path / "tokens").iterdir() if file.suffix != ".exp"]
+    assert len(files) == 2
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    catalogue.close()
+    assert not any(file.exists() for file in files)
+
+
+def test_a_stand_in_that_hangs_on_every_line_is_left_at_the_deadline(asking, server):
+    server.expected = 99
+    catalogue = asking(concurrent_calls=2, deadline=timedelta(seconds=1), timeout=timedelta(seconds=PATIENCE))
+    try:
+        readings = catalogue.read(frozenset({*DIDS, Did("lofar:nothing")})).readings
+    finally:
+        with server.changed:
+            server.expected = 0
+            server.changed.notify_all()
+    counted = [Did(f"lofar:{name}") for name in server.counted]
+    assert len(counted) == 2
+    assert all("no complete answer within 1 s" in readings[did].reason for did in counted)
+    assert not any(isinstance(readings[did], Seen) for did in DIDS)
+
+
+# -- one pace for all
+
+
+def test_who_waits_for_a_turn_waits_on_when_another_line_is_told_to_pause():
+    now, slept = [1000.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 1:
+            pace.refused("40", None)  # on another line, meanwhile
+        now[0] += seconds
+
+    pace = Pace(10, lambda: now[0], sleep)
+    pace.turn()
+    pace.turn()
+    assert now[0] == pytest.approx(1040)
+    assert pace.pause == 0
+
+
+def test_refusals_of_what_was_under_way_together_count_once_and_an_answer_ends_no_pause():
+    now = [1000.0]
+    pace = Pace(10, lambda: now[0], lambda _: None)
+    for _ in range(5):
+        pace.refused(None, None)
+    assert pace.pause == 2
+    pace.answered()
+    assert pace.pause == 2
+    now[0] += 3
+    pace.refused(None, None)
+    assert pace.pause == 4, "the answer was to a question from before the pause"
+    now[0] += 5
+    pace.answered()
+    pace.refused(None, None)
+    assert pace.pause == 2
