@@ -101,6 +101,7 @@ class Examined:
     warn_below: float = 1.0
     sites_file: Path | None = None
     merges: bool = False
+    daemon: Sequence[Finding] = ()
 
 
 def examine(what: Examined) -> list[Finding]:
@@ -109,7 +110,7 @@ def examine(what: Examined) -> list[Finding]:
     sites: set[Site] = set()
     for catalogue in what.catalogues:
         findings += _careful(catalogue.name, lambda c=catalogue: _catalogue(c, sites))  # type: ignore[misc]
-    findings += _trust(what)
+    findings += [*what.daemon, *_trust(what)]
     if what.ad_folder:
         findings += _folder(what.ad_folder, "file", "publish.file.directory")
     if what.sites_file:
@@ -196,7 +197,7 @@ def _trust(what: Examined) -> Iterator[Finding]:
 
 
 def _folder(folder: Path, outlet: str, key: str) -> Iterator[Finding]:
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    existing = next(parent for parent in (folder, *folder.parents) if os.access(parent, os.F_OK))
     if os.access(existing, os.W_OK | os.X_OK):
         yield Finding(Level.OK, outlet, f"{folder} can be written")
     else:
@@ -206,7 +207,14 @@ def _folder(folder: Path, outlet: str, key: str) -> Iterator[Finding]:
 def _reading(pool: Pool) -> Iterator[Finding]:
     """Nothing where the collector answers our questions."""
     answer = pool.ping("collector", "READ")
-    if not answer.allowed:
+    if not answer.allowed and answer.identity is None:
+        yield Finding(
+            Level.FAIL,
+            "collector",
+            f"nothing of the pool can be looked at: {answer.reason}",
+            "docs/install-on-a-pool.md makes a token, docs/install-with-systemd.md hands it over",
+        )
+    elif not answer.allowed:
         yield Finding(
             Level.FAIL,
             "collector",

@@ -24,7 +24,7 @@ from .commands.why import why
 from .commands.working import working
 from .commands.wrap import filter_file, wrap
 from .commands.wrapper import wrapper
-from .errors import ConfigError, HydratorError
+from .errors import ConfigError, HydratorError, StateMissing
 from .examples import epilog
 
 if TYPE_CHECKING:
@@ -61,6 +61,12 @@ def main() -> None:
         sys.exit(2)
     except HydratorError as error:
         print(f"hydrator: {error}", file=sys.stderr)
+        sys.exit(1)
+    except PermissionError as error:
+        print(
+            f"hydrator: {error.filename}: {error.strerror}; run this as the daemon's user or as root",
+            file=sys.stderr,
+        )
         sys.exit(1)
     except BrokenPipeError:
         sys.stderr.close()
@@ -136,9 +142,8 @@ def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
 
     settings = load(config)
     state = State()
-    if (settings.daemon.state_dir / "state.sqlite").exists():
-        with Store.open_to_read(settings.daemon.state_dir) as store:
-            state = store.load()
+    with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
+        state = store.load()
     register = register_of(settings, owned=False)
     if register:
         state = veiled_state(state, register.veil)

@@ -11,6 +11,7 @@ HydratorError                   carries facts as attributes, so logs need no par
 │   └── PoolDenied              it refused our credentials or our authorization
 ├── PublishError                this publisher, this cycle: the action is due again next time
 └── StateError                  the state directory is in use, or cannot be read or written
+    └── StateMissing            no daemon has run with it yet
 """
 
 from collections.abc import Sequence
@@ -82,3 +83,7 @@ class PublishError(HydratorError):
 
 class StateError(HydratorError):
     """The state directory is in use by another daemon, or cannot be read or written."""
+
+
+class StateMissing(StateError):
+    """There is no state yet: no daemon has run with this directory."""

@@ -124,8 +124,8 @@ class Orders:
 
     def waiting(self) -> Waiting:
         """The orders, as they were given one after the other; nothing is changed by looking."""
-        if not self._folder.exists():
-            return Waiting()
+        if not os.access(self._folder, os.F_OK, effective_ids=True):
+            return Waiting()  # none was made, or it is not ours to see
         if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
             return Waiting(problem=f"{self._folder} cannot be written: orders are not followed")
         orders: list[tuple[Path, Order]] = []

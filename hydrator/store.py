@@ -5,6 +5,7 @@ look into it while the daemon runs (write-ahead log).
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -22,7 +23,7 @@ from .audit import Audit
 from .audit_rows import audit_from, audit_rows
 from .breaker import Held
 from .demand import DemandMemory
-from .errors import StateError
+from .errors import StateError, StateMissing
 from .history import Entry, Rollback
 from .model import Did, PublishedAd, Site, SiteAd
 from .records import UNREADABLE, Row, held_from, held_row, known_row
@@ -112,14 +113,21 @@ class Store:
         """Look into the state in *folder*, also while a daemon owns it.
 
         Raises:
-            StateError: there is none yet, it cannot be read, or a newer version wrote it.
+            StateMissing: there is none yet.
+            StateError: it cannot be read, or a newer version wrote it.
         """
         path = folder / "state.sqlite"
-        if not path.exists():
-            raise StateError(f"{path} does not exist: no daemon has run with this state_dir yet")
         try:
+            path.stat()
             # without a log nobody writes; SQLite would want to create one, which not everybody may
             still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
+            if not os.access(path, os.R_OK, effective_ids=True):  # SQLite would not say why it cannot
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except FileNotFoundError as error:
+            raise StateMissing(f"{path} does not exist: no daemon has run with this state_dir yet") from error
+        except OSError as error:
+            raise StateError(f"{path}: {error.strerror}; ask as the daemon's user or as root") from error
+        try:
             db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
             try:
                 db.text_factory = _text

@@ -31,7 +31,7 @@ from . import plugins
 from .ads import Budget
 from .auditing import Auditing
 from .breaker import Limits
-from .check import Examined
+from .check import Examined, Finding, Level
 from .config import (
     DmapiSource,
     FileSource,
@@ -43,10 +43,11 @@ from .config import (
 )
 from .credentials import Credential, of_certificates, of_idtokens, of_login, of_token
 from .cycle import Cycle, Outlet, Rules
-from .errors import ConfigError, PoolError, StateError
+from .errors import ConfigError, PoolError, StateError, StateMissing
 from .events import MAX_EVENT_BYTES
 from .exchange import Exchanging
 from .keeping import examine_credentials, examine_secrets
+from .lastcycle import last_cycle
 from .model import Did, ReplicaState, Site, parse_did, unix
 from .orders import Orders
 from .paths import local_paths
@@ -433,7 +434,7 @@ def redactor(settings: Settings) -> Redactor:
 
 def examined(settings: Settings, parts: Parts) -> Examined:
     """The parts as ``hydrator check`` looks at them, and what a daemon that ran here left in its state."""
-    state = _state_left(settings)
+    state, daemon = _left(settings)
     return Examined(
         catalogues=parts.catalogues,
         pool=parts.client,
@@ -452,16 +453,20 @@ def examined(settings: Settings, parts: Parts) -> Examined:
         | {site: one.text for site, one in state.rollbacks.items()},
         audit=state.audit,
         warn_below=settings.audit.warn_below,
+        daemon=daemon,
     )
 
 
-def _state_left(settings: Settings) -> State:
-    """The daemon's state, as far as it can be read; an empty one where no daemon has run."""
+def _left(settings: Settings) -> tuple[State, list[Finding]]:
+    """The daemon's state, an empty one where none can be read, and what there is to say of the daemon."""
     try:
         with Store.open_to_read(settings.daemon.state_dir) as store:
-            return store.load()
-    except StateError:
-        return State()
+            silent = settings.daemon.poll_seconds + settings.daemon.hang_seconds
+            return store.load(), list(last_cycle(store.report("cycle"), system_clock(), silent))
+    except StateMissing:
+        return State(), []
+    except StateError as error:
+        return State(), [Finding(Level.WARN, "daemon", str(error), "run this check as it")]
 
 
 def pool_policy(settings: Settings) -> PoolPolicy:

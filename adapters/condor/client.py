@@ -22,6 +22,8 @@ from typing import IO, Any, Literal, Self
 
 from hydrator.errors import ConfigError, PoolDenied, PoolError
 
+from . import tokens
+
 DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
 
 CHILD = (sys.executable, "-P", "-m", "adapters.condor.child")
@@ -570,14 +572,16 @@ class CondorClient:
             self._raise(error, who, advice)
         return answer["ok"]
 
-    @staticmethod
-    def _raise(error: Mapping[str, Any], daemon: str, advice: str) -> None:
+    def _raise(self, error: Mapping[str, Any], daemon: str, advice: str) -> None:
         who, reason = error["daemon"] or daemon, str(error["reason"]).rstrip(".")
         if error["kind"] == "usage":
             raise ConfigError([reason])
         if error["kind"] == "denied":
-            todo = CREDENTIALS if advice and "none of our credentials" in reason else advice
-            raise PoolDenied(who, f"{reason}; {todo}" if todo else reason)
+            if "none of our credentials" in reason:
+                advice = tokens.advice(self._settings.token_directory, os.geteuid())
+            raise PoolDenied(who, f"{reason}; {advice}" if advice else reason)
+        if "determine collector host" in reason:
+            reason += "; name it: htcondor.collector (or have htcondor.config_file name it)"
         raise PoolError(who, reason)
 
     def _alive(self) -> _Child:
@@ -613,7 +617,6 @@ class CondorClient:
             child.end()
 
 
-CREDENTIALS = "give us a token of this pool (condor_token_create; its file must be ours and private)"
 READ = "it needs READ there, see ALLOW_READ"
 MERGE = "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/slot-merge.md"
 ADVERTISE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON"

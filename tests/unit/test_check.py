@@ -36,6 +36,7 @@ class Pool:
     depth_first: str | None = "True"
     too_much: frozenset = frozenset()
     reads: bool = True
+    unknown: str = ""
     merging: frozenset = frozenset({"cm1:9618", "cm2:9618"})
     ping_answer: Answer | Exception = field(default_factory=Answer)
 
@@ -54,6 +55,8 @@ class Pool:
     def ping(self, daemon, level, name=None):
         if isinstance(self.ping_answer, Exception):
             raise self.ping_answer
+        if self.unknown:
+            return Answer(allowed=False, identity=None, method=None, reason=self.unknown)
         if level == "READ":
             return Answer(allowed=self.reads)
         if level == "NEGOTIATOR" and name in self.merging:
@@ -136,6 +139,12 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
         ),
         (Pool(too_much=frozenset({"WRITE"})), Level.WARN, "submit jobs (WRITE)", "DENY_WRITE"),
         (Pool(reads=False), Level.FAIL, "refuses questions (READ)", "COLLECTOR.ALLOW_READ"),
+        (
+            Pool(unknown="no token, we are uid 7"),
+            Level.FAIL,
+            "no token, we are uid 7",
+            "install-with-systemd",
+        ),
         (Pool(slots_there=[]), Level.WARN, "knows none", ""),
         (Pool(slots_there=[slot(GLIDEIN_Site=None)]), Level.WARN, "1 say no site", "GLIDEIN_Site"),
         (

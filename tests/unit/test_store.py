@@ -329,6 +329,18 @@ def test_a_state_that_does_not_exist_yet_is_told_in_a_sentence(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_state_that_we_may_not_read_is_told_in_a_sentence_that_says_who_may(open_folder):
+    state = open_folder / "state"
+    Store.open_to_write(state).close()
+    for folder, mode in ((state, 0o700), (state / "state.sqlite", 0o600)):
+        state.chmod(0o755)
+        folder.chmod(mode if os.geteuid() == 0 else 0)
+        done = as_nobody("Store.open_to_read(Path(sys.argv[1]))", state)
+        state.chmod(0o755)
+        assert "StateError" in done.stderr
+        assert "Permission denied; ask as the daemon's user or as root" in done.stderr
+
+
 def test_a_folder_is_made_where_it_is_missing(tmp_path):
     Store.open_to_write(tmp_path / "a" / "b").close()
     assert (tmp_path / "a" / "b" / "state.sqlite").exists()
@@ -521,11 +533,14 @@ def test_anybody_who_may_read_can_look_after_a_clean_stop(open_folder):
         store.save(big("old"))
     open_folder.chmod(0o555)
     (open_folder / "state.sqlite").chmod(0o444)
-    look = (
-        "import os, sys; from pathlib import Path; from hydrator.store import Store\n"
-        "if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
-        "Store.open_to_read(Path(sys.argv[1])).load()"
-    )
-    words = [sys.executable, "-c", look, open_folder]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = as_nobody("Store.open_to_read(Path(sys.argv[1])).load()", open_folder)
     assert done.returncode == 0, done.stderr
+
+
+def as_nobody(look: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run *look* as somebody who owns nothing, when we are root."""
+    words = (
+        "import os, sys; from pathlib import Path; from hydrator.store import Store\n"
+        f"if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n{look}"
+    )
+    return subprocess.run([sys.executable, "-c", words, folder], capture_output=True, text=True, check=False)

@@ -1,0 +1,40 @@
+"""What the daemon's own last cycle says of an installation, beside what ``hydrator check`` sees for itself.
+
+Who checks is seldom who serves: root may read a list of datasets, or a token,
+that the daemon's user may not. So what failed for the daemon is told too.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from .check import Finding, Level
+from .model import unix
+from .words import span
+
+_SILENT = "is it running? systemctl status hydrator, or kubectl get pods; its log says why it stopped"
+
+
+def last_cycle(told: Mapping[str, Any], now: datetime, silent_after: float) -> Iterator[Finding]:
+    """Findings from *told*, a cycle as :func:`hydrator.cycle.summary` left it; none where no cycle ended.
+
+    Args:
+        told: the report that the daemon saved last.
+        now: the moment of the check.
+        silent_after: s; a daemon whose last cycle is older does not run, and what it said counts no more.
+    """
+    if not told:
+        return
+    age = unix(now) - told["at"]
+    if age > silent_after:
+        yield Finding(Level.WARN, "daemon", f"its last cycle was {span(age)} ago", _SILENT)
+        return
+    failed = [f"catalogue {name}: {failure}" for name, failure in told["catalogues"].items() if failure]
+    failed += [
+        f"publisher {name}: {one['error']}" for name, one in told["publishers"].items() if one["error"]
+    ]
+    for failure in failed:
+        todo = "look at it as the daemon's user, where this check sees nothing wrong"
+        yield Finding(Level.FAIL, "daemon", f"in its last cycle, {span(age)} ago, {failure}", todo)
+    if not failed:
+        yield Finding(Level.OK, "daemon", f"its last cycle was {span(age)} ago")

@@ -1,0 +1,47 @@
+"""What the daemon's own last cycle adds to `hydrator check`."""
+
+from datetime import timedelta
+
+import pytest
+
+from hydrator.check import Level
+from hydrator.lastcycle import last_cycle
+from hydrator.model import unix
+from tests.factories import NOON
+
+WELL = {
+    "at": unix(NOON),
+    "catalogues": {"rucio": None},
+    "publishers": {"http": {"error": None, "not_read_back": [], "ads": 2}},
+}
+SOON = NOON + timedelta(seconds=12)
+
+
+def said(told, at=SOON):
+    return [(one.level, one.subject, one.seen) for one in last_cycle(told, at, silent_after=630)]
+
+
+def test_a_cycle_that_went_well_is_told_with_its_age():
+    assert said(WELL) == [(Level.OK, "daemon", "its last cycle was 12 s ago")]
+
+
+def test_nothing_is_said_of_a_daemon_that_never_ended_a_cycle():
+    assert said({}) == []
+
+
+@pytest.mark.parametrize(
+    ("ill", "seen"),
+    [
+        ({"catalogues": {"list": "/srv/l.json: Permission denied"}}, "catalogue list: /srv/l.json: Perm"),
+        ({"publishers": {"collector": {"error": "no token"}}}, "publisher collector: no token"),
+    ],
+)
+def test_what_failed_for_the_daemon_is_told_although_the_check_can_do_it(ill, seen):
+    [(level, subject, words)] = said(WELL | ill)
+    assert (level, subject) == (Level.FAIL, "daemon")
+    assert words.startswith(f"in its last cycle, 12 s ago, {seen}")
+
+
+def test_a_daemon_that_is_silent_may_be_down_and_what_it_said_counts_no_more():
+    [(level, _, words)] = said(WELL | {"catalogues": {"rucio": "down"}}, NOON + timedelta(hours=3))
+    assert (level, words) == (Level.WARN, "its last cycle was 3 h ago")
