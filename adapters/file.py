@@ -175,7 +175,9 @@ class FileCatalogue:
                 return kept.contents
             signature, data = self._steady()
         except PermissionError as exc:
-            raise CatalogueDenied(self.name, f"{self._path}: {exc.strerror}; let this user read it") from exc
+            raise CatalogueDenied(
+                self.name, f"{self._path}: {exc.strerror}; let uid {os.geteuid()} read it"
+            ) from exc
         except OSError as exc:
             raise CatalogueUnreachable(self.name, f"{self._path}: {exc.strerror}") from exc
         digest = hashlib.blake2b(data).digest()

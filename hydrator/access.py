@@ -151,7 +151,8 @@ class Access:
         try:
             access._read()
         except OSError as error:
-            raise ConfigError([f"publish.http.tokens_file: {_told(file, error)}"]) from error
+            make = "; `hydrator token new` makes it" if isinstance(error, FileNotFoundError) else ""
+            raise ConfigError([f"publish.http.tokens_file: {_told(file, error)}{make}"]) from error
         return access
 
     def check(self, authorization: str | None, need: Role, site: Site | None = None) -> Grant:

@@ -11,7 +11,7 @@ import typer
 from ..model import Unseen, unix
 from ..outcomes import Found, Shown, Tallied, Tally, ended_job, median, quantile, tally
 from ..ports import Ended
-from ..words import span
+from ..words import count, span
 from .history import moment
 from .options import DEFAULT_CONFIG, Config, Json
 from .working import working
@@ -139,7 +139,9 @@ def _sentences(found: Tallied, started: int, oldest: datetime, now: datetime) ->
     total = found.total
     within = span((now - oldest).total_seconds())
     never = found.never_started
-    told = [f"{started} jobs that named datasets ran and ended in {within}; {never} more never started."]
+    told = [
+        f"{count(started, 'job')} that named datasets ran and ended in {within}; {never} more never started."
+    ]
     if unknown := total.found[Found.UNKNOWN]:
         told.append(
             f"Of {unknown} it is not known: their schedd did not record the site (hydrator submit\n"

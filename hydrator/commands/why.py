@@ -93,7 +93,7 @@ def _dids(texts: Sequence[str], default_scope: str | None) -> list[Did]:
         try:
             found.add(parse_did(text, default_scope))
         except BadDid as bad:
-            problems.append(str(bad))
+            problems.append(f"{bad.text[:300]!r} is neither a job (123 or 123.4) nor a dataset: {bad.reason}")
     if problems:
         raise ConfigError(problems)
     return sorted(found)

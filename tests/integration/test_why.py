@@ -271,7 +271,7 @@ def test_an_unknown_job_an_unknown_schedd_and_a_bad_name_get_one_sentence_each(i
     for words, status, sentence in (
         (["4711.0"], 1, "no schedd has it"),
         (["1", "--schedd", "nobody@here"], 1, "does not know it"),
-        (["no_scope"], 2, "is not a DID"),
+        (["no_scope"], 2, "is neither a job (123 or 123.4) nor a dataset: it has no scope"),
         (["why:uk", "--schedd", "x"], 2, "goes with a job"),
     ):
         done = installed.run("why", *words, check=False)
