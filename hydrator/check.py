@@ -102,6 +102,16 @@ class Examined:
     sites_file: Path | None = None
     merges: bool = False
     daemon: Sequence[Finding] = ()
+    editor: "Editor | None" = None
+    edits: bool = False
+    """Whether our own identity is the one that edits jobs."""
+
+
+class Editor(Pool, Protocol):
+    """The pool for who edits queued jobs, maybe as somebody else."""
+
+    def schedds(self) -> list[dict[str, Any]]: ...
+    def user_record(self, schedd: str, user: str) -> bool: ...
 
 
 def examine(what: Examined) -> list[Finding]:
@@ -127,7 +137,10 @@ def examine(what: Examined) -> list[Finding]:
             findings += _merges(pool)
         if what.queues:
             queues = what.queues
-            findings += _careful("schedds", lambda: _schedds(pool, queues))
+            findings += _careful("schedds", lambda: _schedds(pool, queues, edits=what.edits))
+        if what.editor:
+            editor = what.editor
+            findings += _careful("schedds", lambda: _edits(editor))
         findings += _careful("negotiator", lambda: _negotiator(pool))
         findings += _careful("slots", lambda: _slots(pool, what, sites))
     return findings
@@ -282,7 +295,7 @@ def _authorization(pool: Pool, *, merges: bool = False) -> Iterator[Finding]:
         )
 
 
-def _schedds(pool: Pool, queues: Queues) -> Iterator[Finding]:
+def _schedds(pool: Pool, queues: Queues, *, edits: bool = False) -> Iterator[Finding]:
     answers = queues.wanted()
     for schedd, answer in sorted(answers.items()):
         if isinstance(answer, Unseen):
@@ -293,7 +306,7 @@ def _schedds(pool: Pool, queues: Queues) -> Iterator[Finding]:
                 "give our identity READ at the schedd: SCHEDD.ALLOW_READ (docs/security.md)",
             )
             continue
-        if pool.ping("schedd", "WRITE", schedd).allowed:
+        if not edits and pool.ping("schedd", "WRITE", schedd).allowed:
             yield Finding(
                 Level.WARN,
                 f"schedd {schedd}",
@@ -305,6 +318,55 @@ def _schedds(pool: Pool, queues: Queues) -> Iterator[Finding]:
         yield from _careful(f"schedd {schedd}", lambda name=schedd: _transform(pool, name))  # type: ignore[misc]
     if not answers:
         yield Finding(Level.WARN, "schedds", "the collector knows none", "see that it is the right collector")
+
+
+def _edits(editor: Editor) -> Iterator[Finding]:
+    """Whether every schedd lets us write DESIRED_Sites into queued jobs, and what else that lets us do."""
+    for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
+        yield from _careful(f"schedd {schedd}", lambda name=schedd: _edits_at(editor, name))  # type: ignore[misc]
+
+
+def _edits_at(editor: Editor, schedd: str) -> Iterator[Finding]:
+    answer = editor.ping("schedd", "WRITE", schedd)
+    subject, who, todo = (
+        f"schedd {schedd}",
+        _who(answer),
+        "or switch publish.desired_sites off: docs/desired-sites.md",
+    )
+    if not answer.allowed:
+        yield Finding(
+            Level.FAIL,
+            subject,
+            f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays as it is",
+            f"add that identity to SCHEDD.ALLOW_WRITE there, and -authz WRITE to its token, {todo}",
+        )
+        return
+    identity = str(answer.identity)
+    config = editor.config_of("schedd", ["QUEUE_SUPER_USERS", "IMMUTABLE_JOB_ATTRS"], schedd)
+    if not {identity, identity.partition("@")[0]} & _words(config.get("QUEUE_SUPER_USERS")):
+        seen = f"does not count {who} among its queue super users: DESIRED_Sites stays as it is"
+        yield Finding(Level.FAIL, subject, seen, f"add {identity} to QUEUE_SUPER_USERS there, {todo}")
+    elif not editor.user_record(schedd, identity):
+        seen = (
+            f"has no record of {who}, so that QUEUE_SUPER_USERS does not help: DESIRED_Sites stays as it is"
+        )
+        yield Finding(Level.FAIL, subject, seen, f"condor_qusers -add {identity}, {todo}")
+    elif "desired_sites" in {word.lower() for word in _words(config.get("IMMUTABLE_JOB_ATTRS"))}:
+        seen = "lets nobody change DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
+        yield Finding(Level.FAIL, subject, seen, f"take it out of IMMUTABLE_JOB_ATTRS there, {todo}")
+    else:
+        yield Finding(
+            Level.ADVICE,
+            subject,
+            f"lets {who} edit every queued job, and so have anybody's jobs run anything:"
+            " that cannot be had apart",
+            "keep its token as you keep that host's root password, apart from the daemon's"
+            " (publish.desired_sites.token_directory): docs/desired-sites.md",
+        )
+
+
+def _words(listed: str | None) -> set[str]:
+    return set((listed or "").replace(",", " ").split())
 
 
 def _transform(pool: Pool, schedd: str) -> Iterator[Finding]:

@@ -248,22 +248,27 @@ def release(
     constraint: Annotated[str, typer.Argument(help="Which jobs: a ClassAd expression.")] = "true",
     config: Config = DEFAULT_CONFIG,
     schedd: Annotated[str | None, typer.Option(help="Only this schedd; default: all.")] = None,
+    lists: Annotated[
+        bool, typer.Option("--desired-sites", help="Only give back the DESIRED_Sites that jobs had.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Let queued jobs go anywhere: their locality requirement becomes true. Needs a queue super user."""
     from .config import load
-    from .wiring import condor_client
+    from .wiring import editing_client
 
-    client = condor_client(load(config))
+    client = editing_client(load(config))
     try:
         schedds = [schedd] if schedd else [str(ad["Name"]) for ad in client.schedds()]
-        released = {name: client.release(name, constraint) for name in schedds}
+        released = {name: 0 if lists else client.release(name, constraint) for name in schedds}
+        restored = {name: client.restore_jobs(name, constraint, asking=not lists) for name in schedds}
     finally:
         client.close()
+    done, what = (restored, "given back their DESIRED_Sites") if lists else (released, "released")
     _print(
         as_json,
-        released,
-        lambda: print("\n".join(f"{jobs} jobs released at {name}" for name, jobs in released.items())),
+        done,
+        lambda: print("\n".join(f"{jobs} jobs {what} at {name}" for name, jobs in done.items())),
     )
 
 

@@ -515,6 +515,21 @@ class MergeOutlet(_Section):
     )
 
 
+class DesiredSites(_Section):
+    """``DESIRED_Sites`` on queued jobs that ask for it: docs/desired-sites.md."""
+
+    enabled: bool = False
+    interval_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
+        60, description="how often queues are looked at"
+    )
+    jobs_per_second: Annotated[float, Field(ge=1, le=10_000)] = Field(
+        100, description="edited at most, at one schedd"
+    )
+    token_directory: Path | None = Field(
+        None, description="the IDTOKEN that may edit, where it is another one; default: the daemon's"
+    )
+
+
 class PublishSettings(_Section):
     """Where site ads go."""
 
@@ -523,6 +538,7 @@ class PublishSettings(_Section):
     http: HttpOutlet = HttpOutlet()
     sites: SitesOutlet = SitesOutlet()
     merge: MergeOutlet = MergeOutlet()
+    desired_sites: DesiredSites = DesiredSites()
 
 
 class BudgetSettings(_Section):

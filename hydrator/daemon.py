@@ -27,6 +27,7 @@ from .counting import count
 from .coverage import coverage
 from .credentials import Credential, credential_rows
 from .cycle import Cycle, Report, Rules
+from .desiring import DesiredTelling, Desiring
 from .errors import ConfigError, HydratorError, PoolError, StateError
 from .events import Drop
 from .explaining import explained
@@ -101,6 +102,7 @@ class Daemon:
         self._unasked: dict[str, str] = {}
         self._unaudited: set[tuple[str, By]] = set()
         self._unmerged: set[str] = set()
+        self._desired_telling = DesiredTelling(self._registry)
         self._ending = threading.Event()
         self._event_metrics = EventMetrics(self._registry)
         self._hearing: Hearing | None = None
@@ -110,7 +112,17 @@ class Daemon:
         self._rested = 0.0
         self._asking = {
             name: threading.Lock()
-            for name in ("files", "probe", "misses", "jobs", "slots", "credentials", "merge", "standing")
+            for name in (
+                "files",
+                "probe",
+                "misses",
+                "jobs",
+                "slots",
+                "credentials",
+                "merge",
+                "standing",
+                "desired",
+            )
         }
         self._standing: Standing | None = None
         self._credentials: list[Credential] = []
@@ -291,6 +303,10 @@ class Daemon:
             every = self._settings.publish.merge.interval_seconds
             given = (self._parts.merger, self._parts.rules)
             scheduler.add_job(self._merge, "interval", given, seconds=every, id="merge", executor="merge")
+        if self._parts and self._parts.desiring:
+            every = self._settings.publish.desired_sites.interval_seconds
+            told = (self._parts.desiring, self._parts.rules)
+            scheduler.add_job(self._desire, "interval", told, seconds=every, id="desired", executor="desired")
         self._schedule_standing(scheduler)
         with self._waking:
             self._scheduler, self._cycle, self._woken = scheduler, cycle, False
@@ -483,6 +499,20 @@ class Daemon:
         self._metrics.merged(done)
         for collector, merged in done.items():
             self._tell_unmerged(collector, merged)
+
+    def _desire(self, desiring: Desiring, rules: Rules) -> None:
+        """Keep DESIRED_Sites of queued jobs that ask for it; a failure never ends the daemon."""
+        ads = {site: ad for site, ad in self._state.ads.items() if not rules.retires(site)}
+        if self._stands_by or not (ads or self._report):  # of a lost state nothing follows
+            return
+        try:
+            with self._asking["desired"]:
+                done = desiring.turn(ads)
+        except Exception:  # noqa: BLE001 - a bug must not end the daemon
+            _log.exception("keeping desired sites failed: this is a bug, please report it")
+            self._metrics.failed()
+            return
+        self._desired_telling.tell(done)
 
     def _tell_unmerged(self, collector: str, merged: Merged) -> None:
         """Log why slots stay without their attributes, once until some show them again."""

@@ -24,7 +24,10 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ("hydrator check", "after installing, and whenever something is odd"),
         ("hydrator check --dmapi https://dm.example.org/api/v1", "before that service is configured"),
     ],
-    "release": [("hydrator release 'Owner == \"alice\"'", "alice's queued jobs go anywhere from now on")],
+    "release": [
+        ("hydrator release 'Owner == \"alice\"'", "alice's queued jobs go anywhere from now on"),
+        ("hydrator release --desired-sites", "after publish.desired_sites was switched off"),
+    ],
     "hook": [("hydrator hook > /etc/condor/hydrator_hook", "the file for worker nodes")],
     "why": [
         ("hydrator why 123.4", "why this job is idle, and the soonest way out"),

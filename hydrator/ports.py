@@ -198,6 +198,68 @@ class Queues(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What a job's ``DataLocalityDesiredSitesKept`` says: what we wrote, and what stood there before us.
+
+    While an edit is *pending*, what stands there is either ``was`` or ``value``.
+    """
+
+    value: str | None
+    own: str | None
+    was: str | None = None
+    pending: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeJobs:
+    """Queued jobs of one schedd that are alike in all that their ``DESIRED_Sites`` depends on.
+
+    ``datasets`` is empty where the job's are no list of texts. ``mode``,
+    ``any_after`` (Unix s) and ``max_age`` (s) are None where it has none.
+    ``odd`` says that ``DESIRED_Sites`` is no text, or what we keep beside it
+    is none that we wrote. ``example`` is the id of one of them.
+    """
+
+    datasets: tuple[str, ...]
+    asks: bool
+    jobs: int
+    example: str
+    desired: str | None = None
+    kept: Kept | None = None
+    mode: str | None = None
+    any_after: int | None = None
+    max_age: int | None = None
+    odd: bool = False
+
+
+class JobSites(Protocol):
+    """``DESIRED_Sites`` of idle jobs in a pool's queues."""
+
+    def alike(self) -> Mapping[str, Sequence[AlikeJobs] | Unseen]:
+        """By schedd, its idle jobs that ask for a list of sites, or have one of ours; or why that is unknown.
+
+        Raises:
+            PoolError: the collector could not say which schedds there are.
+        """
+
+    def place(
+        self, schedd: str, jobs: AlikeJobs, value: str | None, own: str | None, *, keep: bool, at_most: int
+    ) -> int:
+        """Have some of *jobs*, so many at most, say *value*; answers how many.
+
+        A job that changed since, by whomever, is left as it is. With *keep*
+        it is marked as ours, beside what it had, *own*; else the mark is taken off.
+
+        Raises:
+            PoolDenied: the schedd does not let us, or keeps what it has.
+            PoolError: it could not be asked.
+        """
+
+    def close(self) -> None:
+        """Let go of connections, also under a call."""
+
+
+@dataclass(frozen=True, slots=True)
 class Carried:
     """What one slot carries: the *site* it says it is at, and the generation of that site's ad, if any."""
 

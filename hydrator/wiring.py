@@ -17,6 +17,7 @@ from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
 from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.file import FileCatalogue
+from adapters.jobsites import ScheddJobSites
 from adapters.peers import CollectorPeers
 from adapters.probe import CommandProbe, ProbeSettings
 from adapters.schedds import ScheddHistory, ScheddMisses, ScheddQueues
@@ -43,6 +44,7 @@ from .config import (
 )
 from .credentials import Credential, of_certificates, of_idtokens, of_login, of_token
 from .cycle import Cycle, Outlet, Rules
+from .desiring import Desiring
 from .errors import ConfigError, PoolError, StateError, StateMissing
 from .events import MAX_EVENT_BYTES
 from .exchange import Exchanging
@@ -112,6 +114,8 @@ class Parts:
     merger: Merger | None = None
     peers: Peers | None = None
     slots: Slots | None = None
+    desiring: Desiring | None = None
+    editor: CondorClient | None = None
 
     def cycle(self, state: State, store: Store | None, clock: Clock, orders: Orders | None = None) -> Cycle:
         if not self.catalogues:  # such a configuration is for hosts that only submit
@@ -141,6 +145,10 @@ class Parts:
             self.merger.close()
         if self.slots:
             self.slots.close()
+        if self.desiring:
+            self.desiring.close()
+        if self.editor:
+            self.editor.close()
         if self.client:
             self.client.close()
 
@@ -163,14 +171,19 @@ def witnesses(settings: Settings) -> tuple[Catalogue, ...]:
     return (Exchanging(daemon, settings),) if settings.private.patterns else (daemon,)
 
 
-def condor_client(settings: Settings) -> CondorClient:
-    """The supervised child that holds the HTCondor bindings; it starts at the first question."""
+def condor_client(settings: Settings, tokens: Path | None = None) -> CondorClient:
+    """The supervised child that holds the HTCondor bindings; it starts at the first question.
+
+    With *tokens* it has the credentials of that folder, and no others.
+    """
     pool = settings.htcondor
+    only = {"SEC_TOKEN_SYSTEM_DIRECTORY": str(tokens)} if tokens else {}
     return CondorClient(
         CondorSettings(
             collector=pool.collector,
             config_file=pool.config_file,
-            token_directory=pool.token_directory,
+            token_directory=tokens or pool.token_directory,
+            params=only,
             timeout=timedelta(seconds=pool.timeout_seconds),
         )
     )
@@ -207,6 +220,7 @@ def assemble(
         queues = queues and VeiledQueues(queues, register.veil, settings.daemon.default_scope)
     audited = _auditing(settings, clock, register) if settings.audit.enabled else None
     patient = condor_client(settings) if settings.demand.ask_schedds else None  # that no cycle waits for
+    editor = editing_client(settings) if publish.desired_sites.enabled else None
     return Parts(
         catalogues=catalogues,
         client=client,
@@ -225,6 +239,8 @@ def assemble(
         else None,
         history=_history(settings, patient, clock) if patient and settings.report.count_seconds else None,
         merger=slot_merger(settings, clock) if settings.publish.merge.enabled else None,
+        desiring=_desiring(settings, editor, clock) if editor else None,
+        editor=editor,
         slots=PoolSlots(patient or condor_client(settings), settings.sites.slot_attributes)
         if needs_pool and settings.report.slots_seconds
         else None,
@@ -240,6 +256,23 @@ def slot_merger(settings: Settings, clock: Clock) -> SlotMerger:
         pace=merge.slots_per_second,
         interval=timedelta(seconds=merge.interval_seconds),
         clock=clock,
+    )
+
+
+def editing_client(settings: Settings) -> CondorClient:
+    """A child process of its own for edits of queued jobs, as whoever may."""
+    return condor_client(settings, settings.publish.desired_sites.token_directory)
+
+
+def _desiring(settings: Settings, client: CondorClient, clock: Clock) -> Desiring:
+    chosen = settings.publish.desired_sites
+    return Desiring(
+        ScheddJobSites(client),
+        clock,
+        max_age=settings.daemon.bound - _MARGIN,
+        default_scope=settings.daemon.default_scope,
+        pace=chosen.jobs_per_second,
+        interval=timedelta(seconds=chosen.interval_seconds),
     )
 
 
@@ -445,6 +478,9 @@ def examined(settings: Settings, parts: Parts) -> Examined:
         sites_file=settings.publish.sites.path if settings.publish.sites.enabled else None,
         advertises=settings.publish.collector.enabled,
         merges=settings.publish.merge.enabled,
+        editor=parts.editor,
+        edits=settings.publish.desired_sites.enabled
+        and settings.publish.desired_sites.token_directory is None,
         secrets=[
             *examine_secrets(settings, lambda given: register_of(given, owned=False)),
             *examine_credentials(credentials(settings, parts), system_clock()),

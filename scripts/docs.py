@@ -23,6 +23,8 @@ from starlette.routing import Route
 from hydrator import __version__, openapi, poolconfig
 from hydrator.cli import app
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
+from hydrator.desiring import DesiredTelling
+from hydrator.hearing import EventMetrics
 from hydrator.telemetry import Metrics
 from hydrator.traffic import Traffic, cut_counter
 
@@ -62,6 +64,11 @@ ON_JOBS = {
     ),
     "DataLocalityRank": ("expression, 0 to 1", "the share of required bytes at the slot's site"),
     "DataLocalityTransformed": ("boolean", "the schedd's transform has been here"),
+    "DataLocalityDesiredSites": ("boolean", "asks for `DESIRED_Sites`, where the pool has that on"),
+    "DataLocalityDesiredSitesKept": (
+        "nested ad",
+        "the daemon's mark: what it wrote, and what stood there before",
+    ),
 }
 
 
@@ -180,6 +187,8 @@ def registry() -> CollectorRegistry:
     Metrics(made, __version__)
     Traffic(made, [Route("/", lambda _: None)])
     cut_counter(made)
+    EventMetrics(made)
+    DesiredTelling(made)
     return made
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
+from . import jobsites
 from .clauses import clauses, names
 
 PR_SET_PDEATHSIG = 1
@@ -304,6 +305,42 @@ class Pool:
                 "denied", f"it did not let us edit {len(refused)} of {len(jobs)} jobs ({refused[0]} first)"
             )
         return len(jobs)
+
+    # lists of sites on jobs
+
+    def alike_jobs(self, schedd: str) -> list[Ad]:
+        """See :meth:`jobsites.QueuedSites.alike`."""
+        return self._sites_of(schedd).alike()
+
+    def place_jobs(
+        self, schedd: str, row: Ad, value: str | None, own: str | None, keep: bool, at_most: int
+    ) -> int:
+        """See :meth:`jobsites.QueuedSites.place`."""
+        with self._refusals():
+            return self._sites_of(schedd).place(row, value, own, keep, at_most)
+
+    def restore_jobs(self, schedd: str, constraint: str, asking: bool) -> int:
+        """See :meth:`jobsites.QueuedSites.restore`."""
+        self._expression(constraint, "the constraint")
+        with self._refusals():
+            return self._sites_of(schedd).restore(constraint, asking)
+
+    def user_record(self, schedd: str, user: str) -> bool:
+        """Whether the schedd has a record of *user*: without one it counts nobody a queue super user."""
+        which = f"User =?= {self._classad.quote(user)}"
+        return bool(self._schedd(schedd).queryUserAds(which, ["User"]))
+
+    def _sites_of(self, schedd: str) -> jobsites.QueuedSites:
+        failure, group_by = self._htcondor.HTCondorException, self._htcondor.QueryOpt.GroupBy
+        return jobsites.QueuedSites(self._classad, failure, self._schedd(schedd), group_by, self._strings)
+
+    @staticmethod
+    @contextmanager
+    def _refusals() -> Iterator[None]:
+        try:
+            yield
+        except jobsites.Refused as refused:
+            raise Failed("denied", str(refused)) from refused
 
     def reported_misses(self, schedd: str, since: int) -> list[list[str]]:
         """MISSES of jobs in the queue, and of those that ended after *since* (Unix s), the history's end."""

@@ -37,7 +37,7 @@ CALLS_OF_ONE_CHILD = 10_000
 COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
 """Calls in which only a collector can hang: the next child asks another one first, where there is one."""
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
-PATIENCE = {"judge": 6, "outcomes": 6}
+PATIENCE = {"judge": 6, "outcomes": 6, "alike_jobs": 6, "place_jobs": 3, "restore_jobs": 6}
 """How many timeouts a call may take; 2,000 slots beside 244 datasets are 4 s, and the queries come on top."""
 FATAL_STATUS = 4  # EXCEPT() in HTCondor's C++ code ends the process with it
 SITE_WIDE = {"availabledatasets", "datasetstates", "datasetfractions", "datasetasof"}
@@ -454,6 +454,43 @@ class CondorClient:
     def _release(self, schedd: str, constraint: str) -> int:
         return int(self._call("release", f"schedd {schedd}", RELEASE, schedd=schedd, constraint=constraint))
 
+    def alike_jobs(self, schedd: str) -> list[Ad]:
+        """Idle jobs of *schedd* that ask for a list of sites, or have one of ours; alike jobs in one row.
+
+        Each with the fields of :class:`hydrator.ports.AlikeJobs`, ``kept`` with those of ``Kept``.
+        """
+        return self._list("alike_jobs", f"schedd {schedd}", READ, schedd=schedd)
+
+    def place_jobs(
+        self,
+        schedd: str,
+        row: Mapping[str, Any],
+        value: str | None,
+        own: str | None,
+        *,
+        keep: bool,
+        at_most: int,
+    ) -> int:
+        """Have the jobs of a *row* of :meth:`alike_jobs` say *value*; see ``hydrator.ports.JobSites``."""
+        who = f"schedd {schedd}"
+        asked = {"row": dict(row), "value": value, "own": own, "keep": keep, "at_most": at_most}
+        return int(self._call("place_jobs", who, PLACE, schedd=schedd, **asked))
+
+    def restore_jobs(self, schedd: str | None, constraint: str = "true", *, asking: bool) -> int:
+        """Give back to queued jobs the DESIRED_Sites that they had, and take our marks off; answers how many.
+
+        With *asking* they ask for none from now on. None means every schedd. Raises PoolDenied when a job was
+        left as it was.
+        """
+        names = [str(ad["Name"]) for ad in self.schedds()] if schedd is None else [schedd]
+        asked = {"constraint": constraint, "asking": asking}
+        done = [self._call("restore_jobs", f"schedd {name}", PLACE, schedd=name, **asked) for name in names]
+        return sum(int(one) for one in done)
+
+    def user_record(self, schedd: str, user: str) -> bool:
+        """Whether *schedd* has a record of *user* (``name@domain``), as a queue super user needs it."""
+        return bool(self._call("user_record", f"schedd {schedd}", READ, schedd=schedd, user=user))
+
     # why a job does not match
 
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[Ad]:
@@ -623,4 +660,9 @@ ADVERTISE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON"
 RELEASE = (
     "only a queue super user that the schedd has a user record of (QUEUE_SUPER_USERS, condor_qusers -add) "
     "may edit what PROTECTED_JOB_ATTRS lists, and nobody what IMMUTABLE_JOB_ATTRS lists"
+)
+PLACE = (
+    "only a queue super user that the schedd has a user record of may edit other people's jobs "
+    "(QUEUE_SUPER_USERS, condor_qusers -add), and nobody what IMMUTABLE_JOB_ATTRS lists: "
+    "docs/desired-sites.md"
 )

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.routing import Route
 
+from hydrator.desiring import DesiredTelling
 from hydrator.hearing import EventMetrics
 from hydrator.telemetry import Metrics
 from hydrator.traffic import Traffic
@@ -31,6 +32,7 @@ def registry() -> CollectorRegistry:
     made = CollectorRegistry()
     metrics = Metrics(made, "0")
     Traffic(made, [Route("/", lambda request: None)])
+    DesiredTelling(made)
     EventMetrics(made).events.labels("webhook", "heeded")
     metrics.record(World().run(), 0.5)
     return made
@@ -92,7 +94,7 @@ def test_labels_name_no_dataset():
     assert labels - {"le"} <= {
         *("version", "outcome", "catalogue", "site", "state", "origin", "cause", "publisher"),
         *("action", "by", "verdict", "route", "status", "why", "source", "told"),
-        *("found", "at", "datasets", "credential", "carries"),
+        *("found", "at", "datasets", "credential", "carries", "schedd", "stand"),
     }
     assert CAM in generate_latest(registry()).decode()
 

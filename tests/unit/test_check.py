@@ -87,7 +87,7 @@ def slot(name="slot1@a", site=CAM, **more):
 
 
 def findings(
-    pool=None, *, queues=None, catalogue=None, folder=None, sites_file=None, merges=False
+    pool=None, *, queues=None, catalogue=None, folder=None, sites_file=None, merges=False, **more
 ) -> list[Finding]:
     catalogue = catalogue or MemoryCatalogue("rucio", [replica()], sites=[CAM, RAL], clock=lambda: NOON)
     return examine(
@@ -101,6 +101,7 @@ def findings(
             advertises=True,
             sites_file=sites_file,
             merges=merges,
+            **more,
         )
     )
 
@@ -253,3 +254,63 @@ def test_a_slot_without_a_hook_whose_start_has_the_clause_refuses_all_and_is_nam
     (found,) = ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge")])))
     assert "refuse every job that needs some: slot1@a" in found.seen
     assert ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge", Start="true")]))) == []
+
+
+class Editor(Pool):
+    """A pool for who edits jobs; each of its three obstacles can be there."""
+
+    def __init__(self, *, write=True, supers="root, condor, editor", recorded=True, immutable=""):
+        super().__init__()
+        self.write = Answer(allowed=write, identity="editor@pool")
+        self.known = {"QUEUE_SUPER_USERS": supers, "IMMUTABLE_JOB_ATTRS": immutable}
+        self.recorded = recorded
+
+    def schedds(self):
+        return [{"Name": "ap1"}]
+
+    def ping(self, daemon, level, name=None):
+        return self.write
+
+    def config_of(self, daemon, names, name=None):
+        return {wanted: self.known[wanted] for wanted in names}
+
+    def user_record(self, schedd, user):
+        return self.recorded and user == "editor@pool"
+
+
+def editing(editor) -> Finding:
+    (found,) = ill(findings(Pool(), editor=editor))
+    assert found.subject == "schedd ap1"
+    assert "docs/desired-sites.md" in found.todo
+    return found
+
+
+@pytest.mark.parametrize(
+    ("editor", "seen", "todo"),
+    [
+        (Editor(write=False), "refuses edits (WRITE) from editor@pool", "SCHEDD.ALLOW_WRITE"),
+        (Editor(supers="root, condor"), "not count editor@pool", "QUEUE_SUPER_USERS"),
+        (Editor(supers=""), "not count editor@pool", "QUEUE_SUPER_USERS"),
+        (Editor(recorded=False), "has no record of editor@pool", "condor_qusers -add editor@pool"),
+        (Editor(immutable="Owner, Desired_sites"), "lets nobody change", "IMMUTABLE_JOB_ATTRS"),
+    ],
+)
+def test_what_keeps_us_from_editing_jobs_is_told_with_what_to_do(editor, seen, todo):
+    found = editing(editor)
+    assert found.level is Level.FAIL
+    assert seen in found.seen
+    assert todo in found.todo
+
+
+@pytest.mark.parametrize("supers", ["root editor", "editor@pool"])
+def test_where_nothing_keeps_us_from_editing_jobs_what_it_opens_is_said(supers):
+    found = editing(Editor(supers=supers))
+    assert found.level is Level.ADVICE
+    assert "edit every queued job" in found.seen
+
+
+def test_our_own_right_to_write_is_no_surprise_where_we_edit_jobs_ourselves():
+    too_much = Pool(too_much=frozenset({"WRITE"}))
+    assert [found.seen for found in ill(findings(too_much, edits=True))] == []
+    (found,) = ill(findings(too_much))
+    assert "submit jobs (WRITE)" in found.seen

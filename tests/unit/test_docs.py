@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrator import openapi, poolconfig
+from hydrator import desired, openapi, poolconfig
 from hydrator.config import Settings
 from scripts import docs
 from tests.command_tree import COMMANDS, options
@@ -116,7 +116,7 @@ def test_the_reference_has_every_attribute_and_no_other():
     optional = {"DatasetFractions", "DatasetAsOf", "DataLocalityTruncated", "DataLocalityTrust"}
     assert made <= docs.ON_SLOTS.keys() <= made | optional
     fixed = {*poolconfig.IMMUTABLE, *poolconfig.PROTECTED}
-    assert docs.ON_JOBS.keys() == fixed
+    assert docs.ON_JOBS.keys() == {*fixed, desired.ASKS, desired.KEPT}
 
 
 def test_the_reference_has_every_metric_route_and_command():

@@ -1,0 +1,369 @@
+"""DESIRED_Sites on queued jobs that ask for it, at real schedds.
+
+``bob`` edits: a queue super user whom the schedd knows, and no more than that. ``alice`` submits.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+
+from adapters.condor import CondorClient, CondorSettings
+from adapters.jobsites import ScheddJobSites
+from hydrator.desired import Stand
+from hydrator.desiring import Desiring, Placed
+from hydrator.errors import PoolDenied
+from hydrator.model import Site, SiteAd
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import Pool, SiteSpec
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(600)]
+
+SUPER = "QUEUE_SUPER_USERS = $(QUEUE_SUPER_USERS), bob\n"
+PARIS = "Île-de-France (T2)"
+ASKS = "+DataLocalityDesiredSites = true\n"
+NEVER = "executable = /bin/sleep\narguments = 1\nrequirements = false\n"
+SAID = ("DESIRED_Sites", "DataLocalityDesiredSitesKept", "ProcId", "JobStatus")
+
+
+def now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251  (a real schedd keeps real time)
+
+
+@pytest.fixture(scope="module")
+def pool(htcondor_release: str) -> Iterator[Pool]:
+    with Pool.start(htcondor_release, (SiteSpec("UK", cpus=1),), {"schedd": SUPER}) as running:
+        running.submit(f"{NEVER}queue", user="bob")  # gives bob a user record
+        yield running
+
+
+@pytest.fixture
+def queue(pool: Pool) -> Iterator[Pool]:
+    yield pool
+    pool.run("condor_rm", "-constraint", 'Owner == "alice"', check=False)
+    pool.wait(lambda: not pool.jobs('Owner == "alice"', "ProcId"), 60, "alice's jobs to be gone")
+
+
+def client(pool: Pool, who: str = "bob") -> CondorClient:
+    return CondorClient(CondorSettings(pool.collector, token_directory=pool.token(who)))
+
+
+@pytest.fixture
+def editor(pool: Pool) -> Iterator[CondorClient]:
+    with client(pool) as made:
+        yield made
+
+
+@pytest.fixture
+def desiring(editor: CondorClient) -> Desiring:
+    return desiring_by(editor)
+
+
+def desiring_by(who: CondorClient, pace: float = 1000) -> Desiring:
+    return Desiring(
+        ScheddJobSites(who),
+        now,
+        max_age=timedelta(hours=5),
+        default_scope="lofar",
+        pace=pace,
+        interval=timedelta(seconds=1),
+    )
+
+
+def ads(age: timedelta = timedelta(0), **sites: str) -> dict[Site, SiteAd]:
+    """The ads of sites that have these datasets, read *age* ago; ``PARIS`` is one with an odd name."""
+    found = {}
+    for name, listed in sites.items():
+        site = Site(PARIS if name == "PARIS" else name)
+        states = ";".join(f"'{did}'=\"AVAILABLE\"" for did in listed.split())
+        content = (("DatasetStates", f"[{states}]"), ("DataLocalityVersion", "1"))
+        found[site] = SiteAd(site, now() - age, 1, content)
+    return found
+
+
+def submit(pool: Pool, *lines: str, datasets: str = '"lofar:L1"', count: int = 1) -> int:
+    more = "".join(f"{line}\n" for line in lines)
+    return pool.submit(f"{NEVER}+RequiredDatasets = {{{datasets}}}\n{ASKS}{more}queue {count}")
+
+
+def said(pool: Pool, cluster: int) -> list[str | None]:
+    """DESIRED_Sites of each job of *cluster*."""
+    jobs = pool.jobs(f"ClusterId == {cluster}", *SAID)
+    return [job.get("DESIRED_Sites") for job in sorted(jobs, key=lambda job: job["ProcId"])]
+
+
+def marks(pool: Pool, cluster: int) -> list[object]:
+    return [job.get("DataLocalityDesiredSitesKept") for job in pool.jobs(f"ClusterId == {cluster}", *SAID)]
+
+
+def turn(desiring: Desiring, known: dict[Site, SiteAd]) -> Placed:
+    (placed,) = desiring.turn(known).values()
+    return placed
+
+
+def qedit(pool: Pool, cluster: int, attribute: str, value: str, user: str = "alice") -> None:
+    pool.run("condor_qedit", str(cluster), attribute, value, user=user)
+
+
+def test_a_job_that_asks_names_the_sites_of_its_data_and_one_that_does_not_is_left_alone(queue, desiring):
+    asks = submit(queue, datasets='"lofar:L1", "L2"', count=2)
+    silent = queue.submit(f'{NEVER}+RequiredDatasets = {{"lofar:L1"}}\n+DESIRED_Sites = "NL"\nqueue')
+    both = "lofar:L1 lofar:L2"
+    placed = turn(desiring, ads(UK=both, PARIS=both, AU="lofar:L1"))
+    assert (placed.error, placed.edited, placed.stands) == (None, 2, {Stand.SET: 2})
+    assert said(queue, asks) == [f"UK,{PARIS}"] * 2
+    assert (said(queue, silent), marks(queue, silent)) == (["NL"], [None])
+
+
+def test_what_is_right_is_not_edited_again_and_only_what_changed_is(queue, desiring):
+    first, other = submit(queue), submit(queue, datasets='"lofar:L2"')
+    turn(desiring, ads(UK="lofar:L1 lofar:L2"))
+    assert turn(desiring, ads(UK="lofar:L1 lofar:L2")).edited == 0
+    assert turn(desiring, ads(UK="lofar:L1 lofar:L2", NL="lofar:L2")).edited == 1
+    assert (said(queue, first), said(queue, other)) == (["UK"], ["NL,UK"])
+
+
+def test_a_list_of_the_users_own_is_cut_down_and_given_back_when_the_job_asks_no_longer(queue, desiring):
+    job = submit(queue, '+DESIRED_Sites = "AU, UK,NL"')
+    turn(desiring, ads(UK="lofar:L1", NL="lofar:L1", PARIS="lofar:L1"))
+    assert said(queue, job) == ["NL,UK"]
+    qedit(queue, job, "DataLocalityDesiredSites", "false")
+    turn(desiring, ads(UK="lofar:L1"))
+    assert (said(queue, job), marks(queue, job)) == (["AU, UK,NL"], [None])
+
+
+def test_where_none_of_the_users_sites_has_the_data_its_list_stands_and_that_is_said(queue, desiring):
+    job = submit(queue, '+DESIRED_Sites = "AU"')
+    placed = turn(desiring, ads(UK="lofar:L1"))
+    assert (placed.stands, placed.edited, placed.apart) == ({Stand.APART: 1}, 0, f"{job}.0")
+    assert (said(queue, job), marks(queue, job)) == (["AU"], [None])
+
+
+def test_no_job_is_confined_by_an_answer_that_is_old_or_missing(queue, desiring):
+    with_own, without = submit(queue, '+DESIRED_Sites = "UK,NL"'), submit(queue)
+    for known in (ads(timedelta(hours=6), UK="lofar:L1"), ads(UK="lofar:L9"), {}):
+        turn(desiring, ads(UK="lofar:L1"))
+        assert (said(queue, with_own), said(queue, without)) == (["UK"], ["UK"])
+        turn(desiring, known)
+        assert (said(queue, with_own), said(queue, without)) == (["UK,NL"], [None])
+
+
+def test_a_jobs_own_age_of_facts_counts(queue, desiring):
+    strict, lax = submit(queue, "+DataLocalityMaxAge = 600"), submit(queue)
+    turn(desiring, ads(timedelta(hours=1), UK="lofar:L1"))
+    assert (said(queue, strict), said(queue, lax)) == ([None], ["UK"])
+
+
+def test_a_job_that_may_run_anywhere_by_now_gets_back_what_it_had(queue, desiring):
+    job = submit(queue, f"+DataLocalityAnyAfter = {int(now().timestamp()) + 3600}", '+DataLocality = "wait"')
+    turn(desiring, ads(UK="lofar:L1"))
+    assert said(queue, job) == ["UK"]
+    qedit(queue, job, "DataLocalityAnyAfter", "1")
+    placed = turn(desiring, ads(UK="lofar:L1"))
+    assert (said(queue, job), placed.stands) == ([None], {Stand.FREE: 1})
+
+
+def test_a_users_later_edit_is_never_overwritten_also_when_it_takes_the_list_out(queue, desiring):
+    edited, emptied = submit(queue, '+DESIRED_Sites = "UK,NL"'), submit(queue)
+    turn(desiring, ads(UK="lofar:L1"))
+    qedit(queue, edited, "DESIRED_Sites", '"UK,NL"')  # what it had at first is an edit, too
+    qedit(queue, emptied, "DESIRED_Sites", "undefined")
+    for known in (ads(UK="lofar:L1"), ads(NL="lofar:L1"), {}):
+        placed = turn(desiring, known)
+        assert (placed.edited, placed.stands) == (0, {Stand.THEIRS: 2})
+    assert (said(queue, edited), said(queue, emptied)) == (["UK,NL"], [None])
+
+
+def test_a_desired_sites_that_is_no_list_of_names_is_left_alone_and_hinders_no_other_job(queue, desiring):
+    odd = ("strcat(GLIDEIN_Site, MachineAttrX)", '{"UK"}', '""', "5")
+    jobs = [submit(queue, f"+DESIRED_Sites = {own}") for own in odd]
+    well = submit(queue)
+    placed = turn(desiring, ads(UK="lofar:L1"))
+    assert (placed.edited, placed.error) == (1, None)
+    assert [marks(queue, job) for job in jobs] == [[None]] * len(odd)
+    assert said(queue, well) == ["UK"]
+
+
+def test_a_malformed_list_of_datasets_confines_no_job(queue, desiring):
+    wrong = ("nonsense", '"a,b", "c"', '"Ä:ö"', '5, "lofar:L1"')
+    jobs = [submit(queue, datasets=text, count=2) for text in wrong]
+    assert turn(desiring, ads(UK="lofar:L1")).edited == 0
+    assert [said(queue, job) for job in jobs] == [[None, None]] * len(wrong)
+
+
+def test_only_idle_jobs_are_edited(queue, desiring):
+    job = submit(queue, "hold = true")
+    placed = turn(desiring, ads(UK="lofar:L1"))
+    assert (placed.edited, said(queue, job)) == (0, [None])
+
+
+def test_jobs_of_a_late_materialization_are_edited_one_by_one(queue, desiring):
+    text = f'{NEVER}+RequiredDatasets = {{"lofar:L1"}}\n{ASKS}+DESIRED_Sites = "UK,NL"\n'
+    job = queue.submit(f"{text}max_materialize = 2\nqueue 4")
+    queue.wait(lambda: len(said(queue, job)) == 2, 60, "two jobs to be there")
+    assert turn(desiring, ads(UK="lofar:L1")).edited == 2
+    assert said(queue, job) == ["UK", "UK"]
+
+
+def test_a_turn_edits_no_more_jobs_than_the_pace_allows(queue, editor):
+    job = submit(queue, count=5)
+    slow = desiring_by(editor, pace=2)
+    assert turn(slow, ads(UK="lofar:L1")).edited == 2
+    assert sorted(said(queue, job), key=str) == [None, None, None, "UK", "UK"]
+    assert [turn(slow, ads(UK="lofar:L1")).edited for _ in range(3)] == [2, 1, 0]
+
+
+@pytest.mark.parametrize("broken_off", ["before", "after"])
+def test_an_edit_that_was_broken_off_is_finished_not_taken_for_a_users(queue, desiring, broken_off):
+    job = submit(queue, '+DESIRED_Sites = "UK,NL"')
+    mark = '[ Value = "UK"; Own = "UK,NL"; Was = "UK,NL"; Pending = "somebody" ]'
+    qedit(queue, job, "DataLocalityDesiredSitesKept", mark)
+    if broken_off == "after":
+        qedit(queue, job, "DESIRED_Sites", '"UK"')
+    assert turn(desiring, ads(UK="lofar:L1")).edited == 1
+    assert turn(desiring, ads(UK="lofar:L1")).edited == 0
+    turn(desiring, {})
+    assert (said(queue, job), marks(queue, job)) == (["UK,NL"], [None])
+
+
+# --- who may not
+
+
+def refused(pool: Pool, who: str, known: dict[Site, SiteAd]) -> str:
+    with client(pool, who) as other:
+        return str(turn(desiring_by(other), known).error)
+
+
+@pytest.mark.parametrize(
+    ("who", "why"), [("hydrator", "hydrator@pool.test"), ("admin", "QUEUE_SUPER_USERS, condor_qusers -add")]
+)
+def test_who_may_not_edit_is_told_in_one_sentence_and_no_job_has_changed(queue, who, why):
+    job = submit(queue, count=2)
+    said_why = refused(queue, who, ads(UK="lofar:L1"))
+    assert why in said_why
+    assert "\n" not in said_why
+    assert (said(queue, job), marks(queue, job)) == ([None, None], [None, None])
+
+
+def test_where_nobody_may_change_the_list_no_mark_is_left_behind(queue, pool, desiring):
+    job = submit(queue, '+DESIRED_Sites = "UK,NL"', count=3)
+    pool.reconfig(schedd=f"{SUPER}IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) DESIRED_Sites\n")
+    try:
+        pool.wait(lambda: "DESIRED_Sites" in knob(pool, "IMMUTABLE_JOB_ATTRS"), 30, "the schedd to know")
+        for _ in range(2):
+            placed = turn(desiring, ads(UK="lofar:L1"))
+            assert placed.edited == 0
+            assert "IMMUTABLE_JOB_ATTRS" in str(placed.error)
+            assert (said(queue, job), marks(queue, job)) == (["UK,NL"] * 3, [None] * 3)
+    finally:
+        pool.reconfig(schedd=SUPER)
+    pool.wait(lambda: "DESIRED_Sites" not in knob(pool, "IMMUTABLE_JOB_ATTRS"), 30, "the schedd to know")
+    edited = [turn(desiring, ads(UK="lofar:L1")).edited for _ in range(2)]
+    assert (edited, said(queue, job)) == ([1, 2], ["UK"] * 3)
+
+
+def knob(pool: Pool, name: str) -> str:
+    with client(pool) as asked:
+        return asked.config_of("schedd", [name])[name] or ""
+
+
+def test_a_queue_super_user_changes_what_is_protected(queue, pool, desiring):
+    job = submit(queue)
+    pool.reconfig(schedd=f"{SUPER}PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) DESIRED_Sites\n")
+    try:
+        pool.wait(lambda: "DESIRED_Sites" in knob(pool, "PROTECTED_JOB_ATTRS"), 30, "the schedd to know")
+        assert turn(desiring, ads(UK="lofar:L1")).edited == 1
+    finally:
+        pool.reconfig(schedd=SUPER)
+    assert said(queue, job) == ["UK"]
+
+
+# --- taking it out
+
+
+def test_all_lists_are_given_back_but_those_that_users_edited_and_no_mark_is_left(queue, desiring, editor):
+    own, none, edited = submit(queue, '+DESIRED_Sites = "UK,NL"'), submit(queue, count=2), submit(queue)
+    held = submit(queue)
+    turn(desiring, ads(UK="lofar:L1"))
+    qedit(queue, edited, "DESIRED_Sites", '"AU"')
+    queue.run("condor_hold", str(held), user="alice")
+    assert editor.restore_jobs(None, asking=False) == 5
+    assert [said(queue, job) for job in (own, none, edited, held)] == [["UK,NL"], [None] * 2, ["AU"], [None]]
+    assert [marks(queue, job) for job in (own, none, edited, held)] == [[None], [None] * 2, [None], [None]]
+    assert editor.restore_jobs(None, asking=False) == 0
+
+
+def test_a_released_job_gets_no_list_any_more(queue, desiring, editor):
+    job, other = submit(queue), submit(queue)
+    turn(desiring, ads(UK="lofar:L1"))
+    editor.restore_jobs(None, f"ClusterId == {job}", asking=True)
+    assert turn(desiring, ads(UK="lofar:L1")).edited == 0
+    assert (said(queue, job), said(queue, other)) == ([None], ["UK"])
+
+
+def test_who_may_not_edit_gives_nothing_back_and_is_told_so(queue, desiring):
+    job = submit(queue)
+    turn(desiring, ads(UK="lofar:L1"))
+    with client(queue, "hydrator") as other, pytest.raises(PoolDenied):
+        other.restore_jobs(None, asking=False)
+    assert said(queue, job) == ["UK"]
+
+
+# --- the daemon
+
+
+@pytest.fixture(scope="module")
+def installed(pool: Pool) -> Iterator[Installation]:
+    key = pool.home / "private-key"
+    key.touch(mode=0o600)
+    key.write_text("0123456789abcdef" * 4)
+    settings = (
+        "[publish.desired_sites]\nenabled = true\ninterval_seconds = 1\n"
+        f'token_directory = "{pool.token("bob")}"\n'
+        f'[private]\npatterns = ["embargo:*"]\nkey_file = "{key}"\n'
+    )
+    catalogue = ListedCatalogue(pool.home, ("UK", "NL"))
+    catalogue.hold({"lofar:L1": {"UK": "available"}, "embargo:secret": {"UK": "available"}})
+    installation = Installation(pool, catalogue, settings=settings)
+    installation.install()
+    try:
+        installation.start_daemon()
+        yield installation
+    finally:
+        installation.stop_daemon()
+
+
+def test_the_daemon_keeps_the_list_as_the_data_moves_and_release_takes_it_out(queue, installed):
+    job = submit(queue, '+DESIRED_Sites = "UK,NL,AU"')
+    queue.wait(lambda: said(queue, job) == ["UK"], 60, "the list to be there")
+    installed.catalogue.hold({"lofar:L1": {"UK": "available", "NL": "available"}})
+    queue.wait(lambda: said(queue, job) == ["NL,UK"], 60, "the list to follow")
+    lines = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=60).text.splitlines()
+    assert any(line.startswith("hydrator_desired_sites_jobs{") and 'stand="set"} 1' in line for line in lines)
+    installed.stop_daemon()
+    (given_back,) = json.loads(installed.run("release", "--desired-sites", "--json").stdout).values()
+    assert (given_back, said(queue, job), marks(queue, job)) == (1, ["UK,NL,AU"], [None])
+    installed.start_daemon()
+    queue.wait(lambda: said(queue, job) == ["NL,UK"], 60, "the list to be there again")
+    installed.run("release", f"ClusterId == {job}")
+    asked = queue.jobs(f"ClusterId == {job}", "DataLocalityDesiredSites")
+    assert (said(queue, job), asked) == (["UK,NL,AU"], [{"DataLocalityDesiredSites": False}])
+
+
+def test_check_says_what_the_edits_open_and_the_daemons_own_identity_stays_small(installed):
+    found = json.loads(installed.run("check", "--json", check=False).stdout)
+    (finding,) = [one for one in found if "every queued job" in one["seen"]]
+    assert finding["level"] == "advice"
+    assert "bob@pool.test" in finding["seen"]
+    assert not [one for one in found if "would also let" in one["seen"]]
+
+
+def test_no_name_of_a_private_dataset_is_told_by_any_of_it(queue, installed):
+    plain = submit(queue, datasets='"embargo:secret"')
+    other = submit(queue)
+    queue.wait(lambda: said(queue, other) != [None], 60, "the other job's list")
+    assert said(queue, plain) == [None], "a plain private name is known nowhere"
+    metrics = httpx.get(f"{installed.url}/metrics", trust_env=False, timeout=60).text
+    assert "secret" not in installed.log + metrics
