@@ -42,12 +42,15 @@ class Moves:
         self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = {}
         self._ended: dict[Did, frozenset[str]] = {}
 
-    def read(self, poll: Poll, settled: Mapping[Did, bool]) -> Movements:
+    def read(
+        self, poll: Poll, settled: Mapping[Did, bool], held: Mapping[Did, AbstractSet[str]]
+    ) -> Movements:
         """By dataset and storage element, what rules do; what could not be learned of unsettled ones is lost.
 
         Args:
             poll: where lost ones are noted.
             settled: every dataset that was counted, and whether nothing can be moving.
+            held: the storage elements where rules hold it, by the cheap rows.
         """
         for memory in (self._held, self._parents, self._ended):
             for gone in memory.keys() - settled.keys():
@@ -60,7 +63,7 @@ class Moves:
             poll.lost.update(dict.fromkeys(unsettled, exc))
         self._ask_locks(poll, unsettled, poll.lost)
         self._ask_file_locks(poll, {did for did in unsettled - poll.lost.keys() if not self._locks_of(did)})
-        self._ask_locks_of_settled(poll, {did for did in settled if settled[did]}, changed)
+        self._ask_locks_of_settled(poll, {did: held[did] for did in settled if settled[did]}, changed)
         self._learn_rules(poll, settled)
         pending = self._book.pending()
         return {did: self._moves(poll, did, pending) for did in sorted(settled) if did not in poll.lost}
@@ -84,22 +87,36 @@ class Moves:
                 found[lock.did].append(lock)
         self._held.update((did, _Held(poll.at, found[did])) for did in asked - lost.keys())
 
-    def _ask_locks_of_settled(self, poll: Poll, dids: AbstractSet[Did], changed: AbstractSet[Did]) -> None:
-        """Those never asked about first, then those asked longest ago, until half of the time is spent."""
+    def _ask_locks_of_settled(
+        self, poll: Poll, held: Mapping[Did, AbstractSet[str]], changed: AbstractSet[Did]
+    ) -> None:
+        """Those never asked about first, then those asked longest ago, until half of the time is spent.
+
+        Where rules that tell enough can be listed they are, which costs Rucio a tenth of the same locks.
+        """
         settings = self._asker.settings
         never = datetime.min.replace(tzinfo=poll.at.tzinfo)
-        ages = {did: self._held[did].at if did in self._held else never for did in dids}
+        ages = {did: self._held[did].at if did in self._held else never for did in held}
         due = sorted(
             (age, did)
             for did, age in ages.items()
             if age == never or poll.at - age >= settings.verify_every or changed & {did, *poll.parents(did)}
         )
+        listed = self._listed({did: held[did] for _, did in due})
+        self._held.update((did, _Held(poll.at, found)) for did, found in listed.items())
+        due = [(age, did) for age, did in due if did not in listed]
         missed: dict[Did, CatalogueError] = {}
         at_once = settings.batch * settings.concurrent_calls
         for start in range(0, len(due), at_once):
             if self._asker.connection.deadline.left < 0.5 * settings.deadline.total_seconds():
                 return
             self._ask_locks(poll, {did for _, did in due[start : start + at_once]}, missed)
+
+    def _listed(self, held: Mapping[Did, AbstractSet[str]]) -> Mapping[Did, Sequence[Lock]]:
+        try:
+            return self._book.lasting(held)
+        except CatalogueError:
+            return {}  # their locks are asked for
 
     # -- locks of single files
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from datetime import datetime
 from re import sub
 
 from hydrator.errors import CatalogueError, CatalogueGarbled
@@ -29,8 +30,26 @@ class Names:
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
+        self._datasets: dict[Did, tuple[datetime, Entry]] = {}
 
-    def entries(self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> Mapping[Did, Entry]:
+    def remembered(
+        self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError], now: datetime
+    ) -> dict[Did, Entry]:
+        """What each name is, as :meth:`entries`; of datasets as learned at most ``verify_every`` ago."""
+        oldest = now - self._asker.settings.verify_every
+        known = {did: kept for did, kept in self._datasets.items() if did in dids and kept[0] > oldest}
+        found = self.entries(dids - known.keys(), lost)
+        known.update((did, (now, entry)) for did, entry in found.items() if entry.kind == "DATASET")
+        self._datasets = known
+        found.update((did, entry) for did, (_, entry) in known.items())
+        return found
+
+    def forget(self, dids: Iterable[Did]) -> None:
+        """Ask anew what *dids* are."""
+        for did in dids:
+            self._datasets.pop(did, None)
+
+    def entries(self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> dict[Did, Entry]:
         """What each name is; one the bulk call leaves out is asked for alone: only a 404 makes it ABSENT."""
         found: dict[Did, Entry] = defaultdict(lambda: Entry("LOST", None))
         refused: dict[Did, CatalogueError] = {}

@@ -4,7 +4,8 @@ A deletion shows in no delta, so what is remembered is dropped every ``verify_ev
 Rules without locks yet (to be approved, to be injected) are kept whoever they are for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -19,6 +20,7 @@ from ._rucio_rules import PENDING, Lock, Rule, rules
 _OVERLAP = timedelta(minutes=2)  # transactions that were open when we asked last
 _A_SCOPE_FROM = 20  # so many unknown rules of one scope are asked for together
 _MOST_OF_A_SCOPE = 20_000
+_RULES_A_DATASET = 5  # more in a list than that cost more than the locks they stand for
 _MOST_FOR_ONE = 20  # a rule asked for alone costs as much as some fifty in a list
 _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
@@ -101,6 +103,33 @@ class RuleBook:
             except NotFound:
                 page.gone.add(each)
         return frozenset()
+
+    def lasting(self, held: Mapping[Did, AbstractSet[str]]) -> Mapping[Did, Sequence[Lock]]:
+        """The locks of those datasets that rules of their own hold for good wherever they are *held*.
+
+        A rule without an end on the dataset itself, at one storage element by its name, tells all
+        that its lock would. Of others nothing is said: a container's rule may hold them, or an expression.
+
+        Raises:
+            CatalogueError: the rules of a scope could not be listed.
+        """
+        by_scope: dict[str, list[Did]] = {}
+        for did in sorted(held):
+            by_scope.setdefault(split(did)[0], []).append(did)
+        found: dict[Did, Sequence[Lock]] = {}
+        for scope, dids in by_scope.items():
+            if self._page is None or len(dids) < _A_SCOPE_FROM:
+                continue
+            own: dict[Did, dict[str, Rule]] = {did: {} for did in dids}
+            for rule in self._listed({"scope": scope}, most=_RULES_A_DATASET * len(dids)).values():
+                if rule.did in own and rule.state == "OK" and rule.expires_at is None:
+                    own[rule.did][rule.expression] = rule
+            for did in dids:
+                if held[did] and held[did] <= own[did].keys():
+                    mine = [(name, own[did][name]) for name in sorted(held[did])]
+                    self._page.rules.update((rule.id, rule) for _, rule in mine)
+                    found[did] = [Lock(did, name, "OK", rule.id) for name, rule in mine]
+        return found
 
     def pending(self) -> Mapping[Did, list[Rule]]:
         """By DID, the rules on it that have no locks yet."""

@@ -21,7 +21,7 @@ from hydrator.model import Did, Reading, Replica, Survey
 from hydrator.ports import Clock, Login
 
 from ._rucio_ask import Asker
-from ._rucio_client import Connection, RucioSettings
+from ._rucio_client import Connection, NotFound, RucioSettings
 from ._rucio_counts import Counted, Counts
 from ._rucio_moves import Moves
 from ._rucio_names import Entry, Names
@@ -118,7 +118,7 @@ class RucioCatalogue:
             return self._names.find(patterns)
 
     def _readings(self, poll: Poll, dids: AbstractSet[Did]) -> dict[Did, Reading]:
-        entries = self._names.entries(dids, poll.lost)
+        entries = self._names.remembered(dids, poll.lost, poll.at)
         poll.members = members = {
             did: self._names.members(did, poll.lost)
             for did in sorted(dids)
@@ -127,15 +127,29 @@ class RucioCatalogue:
         datasets = {did for did in dids if entries[did].kind == "DATASET"}
         datasets |= {part for parts in members.values() for part in parts}
         self._read_datasets(poll, datasets, entries)
+        self._look_again(poll, dids, entries)
         self._read_files(poll, {did for did in dids if entries[did].kind == "FILE"}, entries)
         for did, parts in members.items():
             self._fold_container(poll, did, parts)
         return {did: poll.reading(did, entries[did].kind) for did in sorted(dids)}
 
+    def _look_again(self, poll: Poll, dids: AbstractSet[Did], entries: dict[Did, Entry]) -> None:
+        """Those of *dids* that Rucio does not know any more are ABSENT, whatever we remember."""
+        gone = {did for did in dids if isinstance(poll.lost.get(did), NotFound)}
+        self._names.forget(gone)
+        for did, entry in self._names.entries(gone, {}).items():
+            if entry.kind == "ABSENT":
+                entries[did] = entry
+                del poll.lost[did]
+
     def _read_datasets(self, poll: Poll, dids: AbstractSet[Did], entries: Mapping[Did, Entry]) -> None:
         """Count what must be counted, ask what moves, and put the replicas of *dids* into *poll*."""
         known = self._counts.read(poll, dids)
-        moves = self._moves.read(poll, {did: counted.settled(rows) for did, (counted, rows) in known.items()})
+        moves = self._moves.read(
+            poll,
+            {did: counted.settled(rows) for did, (counted, rows) in known.items()},
+            {did: {row.storage for row in rows} for did, (_, rows) in known.items()},
+        )
         self._recalls.begin(known)
         self._progress.keep(dids)
         for did in sorted(known.keys() - poll.lost.keys()):

@@ -379,6 +379,16 @@ def remove(session, did, rse):
 
 
 @command
+def erase(session, did):
+    """Delete the dataset itself, with its rules, as the undertaker does."""
+    from rucio.core.did import delete_dids
+    from rucio.db.sqla.constants import DIDType
+
+    gone = {**_split(did), "did_type": DIDType.DATASET, "purge_replicas": True}
+    delete_dids([gone], account=_root(), session=session)
+
+
+@command
 def abacus(session):
     """Recount the collection replicas, as the abacus daemon does: what the shallow calls answer."""
     from rucio.core.replica import get_cleaned_updated_collection_replicas, update_collection_replica

@@ -405,6 +405,35 @@ class TestOnlyRucio(RucioTests):
         assert self.read(did, catalogue).replicas[0].state == COMPLETE
         catalogue.close()
 
+    def test_a_dataset_that_was_erased_is_gone_at_once_whatever_is_remembered_of_it(self):
+        catalogue = self.catalogue(verify_every=timedelta(hours=1))
+        did = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        assert self.read(did, catalogue).replicas
+        self.server.do("erase", did=did)
+        assert self.read(did, catalogue).replicas == ()
+        catalogue.close()
+
+    def test_rules_that_are_listed_tell_what_locks_would(self):
+        many = {self.dataset(f"L{n:02}", (CAM, COMPLETE, 1.0)) for n in range(20)}
+        ending, spread, inside, cut = (self.dataset(name) for name in ("ending", "spread", "inside", "cut"))
+        box = Did(f"{self.scope}:box")
+        disk = {"rse": "CAM-DISK"}
+        self.server.seed(
+            *(("place", {"did": did, **disk}) for did in (ending, spread, inside, cut)),
+            ("replicate", {"did": ending, **disk, "lifetime": 3600}),
+            ("replicate", {"did": spread, "rse": "CAM-DISK|RAL-TAPE"}),
+            ("add_container", {"did": box, "children": [inside]}),
+            ("replicate", {"did": box, **disk}),
+            ("replicate", {"did": cut, "rse": "CAM-DISK|CAM-DISK2", "lifetime": 3600}),
+            ("replicate", {"did": cut, **disk}),
+            ("abacus", {}),
+        )
+        together = self.open.read(many | {ending, spread, inside, cut}).readings
+        for did in (min(many), ending, spread, inside, cut):
+            assert together[did].replicas == self.read(did, self.catalogue()).replicas
+        assert together[ending].replicas[0].state == PARTIAL
+        assert together[cut].replicas[0].state == together[inside].replicas[0].state == COMPLETE
+
     def test_of_two_rules_the_longer_one_holds(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         self.server.do("replicate", did=did, rse="CAM-DISK|CAM-DISK2", lifetime=3600)
