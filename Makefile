@@ -64,7 +64,7 @@ $(DOCS)/.ready: docs/docs.lock | $(READY)
 wheels: $(READY) ## dist/ with our wheel and those it needs, for deploy/container/Containerfile
 	$(BIN)/python -m testbed.wheelhouse dist
 
-demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default) or rucio
+demo: $(READY) ## three sites, jobs that follow their data; CATALOGUE=file (default), rucio or dmapi (a stand-in)
 	$(BIN)/python -m testbed.demo --catalogue $(CATALOGUE)
 
 bench: $(READY) ## the measurements in benchmarks/

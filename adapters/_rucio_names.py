@@ -36,8 +36,10 @@ class Names:
         self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError], now: datetime
     ) -> dict[Did, Entry]:
         """What each name is, as :meth:`entries`; of datasets as learned at most ``verify_every`` ago."""
-        oldest = now - self._asker.settings.verify_every
-        known = {did: kept for did, kept in self._datasets.items() if did in dids and kept[0] > oldest}
+        believed = self._asker.settings.verify_every
+        known = {
+            did: kept for did, kept in self._datasets.items() if did in dids and now - kept[0] < believed
+        }
         found = self.entries(dids - known.keys(), lost)
         known.update((did, (now, entry)) for did, entry in found.items() if entry.kind == "DATASET")
         self._datasets = known

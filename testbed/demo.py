@@ -1,6 +1,6 @@
 """Jobs that say nothing but ``+RequiredDatasets``, and run where their data is: ``make demo``.
 
-    python -m testbed.demo [--catalogue file|rucio] [--release 25.14|23.9|path] [--without-transform]
+    python -m testbed.demo [--catalogue file|rucio|dmapi] [--release 25.14|23.9|path] [--without-transform]
 
 Sets up a pool of three sites and the daemon, submits jobs, and judges each by what the
 catalogue itself said when the job started; then lets a dataset arrive at one site and another
@@ -31,6 +31,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from .dmapi_holdings import DmapiHoldings
+from .dmapi_standin import DmapiStandIn
 from .installation import Installation, ListedCatalogue
 from .pool import THREE_SITES, Pool, PoolUnavailable, SiteSpec, ToolFailed
 from .rucio import RucioServer, RucioUnavailable, server_python
@@ -63,7 +65,12 @@ class Tellable(Protocol):
 
 
 class Holdings(Tellable, Protocol):
-    """A catalogue for the daemon that we change as the world would."""
+    """A catalogue for the daemon that we change as the world would.
+
+    ``on_its_way`` is the state in which what was sent is, as far as the catalogue tells.
+    """
+
+    on_its_way: str
 
     def section(self) -> str:
         """Its part of the daemon's configuration, in TOML."""
@@ -83,6 +90,8 @@ class Holdings(Tellable, Protocol):
 
 class ListedHoldings(ListedCatalogue):
     """:class:`Holdings` in the embedded ``file`` catalogue."""
+
+    on_its_way = "STAGING"
 
     def __init__(self, folder: Path, sites: Sequence[str]) -> None:
         self._held: dict[str, dict[str, str]] = {}
@@ -129,6 +138,8 @@ class RucioHoldings:
         scope: the scope of all datasets here, new to the server; capitals of it begin the elements' names.
         files: how many files a dataset has.
     """
+
+    on_its_way = "STAGING"
 
     def __init__(
         self, server: RucioServer, folder: Path, sites: Sequence[str], scope: str = "lofar", files: int = 4
@@ -449,8 +460,8 @@ class Demo:
 
         self.tell.step(f"{TWO} is on its way to UK")
         self.timeline.change(lambda: self.holdings.send(TWO, "UK"))
-        self.until_slots("UK", TWO, "STAGING")
-        self.tell.step(f"UK's slots say STAGING; {self.mood(waiting)}")
+        self.until_slots("UK", TWO, self.holdings.on_its_way)
+        self.tell.step(f"UK's slots say {self.holdings.on_its_way}; {self.mood(waiting)}")
         self.tell.step(f"{TWO} arrives at UK, and {FOUR} leaves NL")
         self.timeline.change(lambda: self.holdings.arrive(TWO, "UK"), lambda: self.holdings.leave(FOUR, "NL"))
         self.until_slots("UK", TWO, "AVAILABLE")
@@ -576,6 +587,11 @@ def _holdings(kind: str, folder: Path, sites: Sequence[str], tell: Teller) -> It
     if kind == "file":
         yield ListedHoldings(folder, sites)
         return
+    if kind == "dmapi":
+        with DmapiStandIn() as standin:
+            tell.step(f"a stand-in for SKA's DMAPI and Site Capabilities at {standin.root}")
+            yield DmapiHoldings(standin, folder, sites)
+        return
     with RucioServer.start(folder / "rucio") as server:
         tell.step(f"a real Rucio server at {server.url}")
         yield RucioHoldings(server, folder, sites)
@@ -642,7 +658,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m testbed.demo", description="Jobs follow their data on a real HTCondor pool."
     )
-    parser.add_argument("--catalogue", choices=["file", "rucio"], default="file", help="(%(default)s)")
+    parser.add_argument(
+        "--catalogue", choices=["file", "rucio", "dmapi"], default="file", help="(%(default)s)"
+    )
     parser.add_argument("--release", help="25.14, 23.9 or path; without it HTCondor from PATH, else 25.14")
     parser.add_argument(
         "--without-transform",

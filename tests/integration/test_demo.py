@@ -46,7 +46,10 @@ def rows(output: str) -> dict[str, list[str]]:
 
 
 @on_a_pool
-@pytest.mark.parametrize("catalogue", ["file", pytest.param("rucio", marks=pytest.mark.rucio)])
+@pytest.mark.parametrize(
+    "catalogue",
+    ["file", pytest.param("rucio", marks=pytest.mark.rucio), pytest.param("dmapi", id="dmapi-stand-in")],
+)
 def test_every_job_runs_where_its_data_is(htcondor_release, catalogue, request):
     if catalogue == "rucio":
         request.getfixturevalue("rucio_server")  # says why where there can be none
