@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
-from hydrator import __version__, openapi, poolconfig
+from hydrator import __version__, openapi, poolconfig, shapes
 from hydrator.cli import app
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.desiring import DesiredTelling
@@ -271,11 +271,28 @@ def _answer(document: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
     return str(answer.get("description", ""))
 
 
+def json_shapes() -> str:
+    """What every command prints with --json, key by key."""
+    parts = [
+        "# JSON\n",
+        MADE
+        + " What `--json` prints. Keys are a contract: they are added, never renamed or removed, without a"
+        " word in the CHANGELOG. `a[].b` is a key of each object of a list, `a.SITE.b` one below a site's"
+        " name.\n",
+    ]
+    for name, shape in shapes.SHAPES.items():
+        rows = [(code(key), kind, meaning) for key, kind, meaning in shapes.keys(shape)]
+        parts += [f"## `hydrator {name}`\n", f"{shapes.kind(shape).capitalize()}.\n"]
+        parts += [table(("key", "type", "meaning"), rows)] if rows else []
+    return "\n".join(parts)
+
+
 REFERENCE = {
     "attributes": attributes,
     "configuration": configuration,
     "metrics": metrics,
     "commands": command_line,
+    "json": json_shapes,
     "http": http,
 }
 """By page of the reference, what makes it."""

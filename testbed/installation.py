@@ -22,6 +22,7 @@ from .patience import wait_for
 from .pool import DOMAIN, Pool
 from .ports import free_port
 from .processes import end
+from .shaped import conforms
 
 HYDRATOR = (sys.executable, "-m", "hydrator.cli")
 Road = Literal["file", "url", "collector"]
@@ -163,6 +164,8 @@ port = {self._port}
             raise AssertionError(
                 f"hydrator {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()}"
             )
+        if "--json" in words:
+            conforms(words, done.stdout)
         return done
 
     def start_daemon(self) -> None:

@@ -216,16 +216,7 @@ def _beliefs(settings: Any, now: datetime) -> tuple[Beliefs | None, str | None]:
 
 def _say(found: Found, asked: Asked, *, as_json: bool) -> None:
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "answers": [row(answer) for answer in found.answers],
-                    "more": _plain(asdict(found.crowd)),
-                    "unasked": dict(found.unasked),
-                },
-                indent=2,
-            )
-        )
+        print(json.dumps(rows(found), indent=2))
     else:
         for number, answer in enumerate(found.answers):
             if number:
@@ -237,6 +228,15 @@ def _say(found: Found, asked: Asked, *, as_json: bool) -> None:
         print(f"hydrator: schedd {name} could not be asked: {reason}", file=sys.stderr)
     if asked.unread:
         print(f"hydrator: {asked.unread}", file=sys.stderr)
+
+
+def rows(found: Found) -> dict[str, Any]:
+    """All that was found, for programs."""
+    return {
+        "answers": [row(answer) for answer in found.answers],
+        "more": _plain(asdict(found.crowd)),
+        "unasked": dict(found.unasked),
+    }
 
 
 def row(answer: Answer) -> dict[str, Any]:

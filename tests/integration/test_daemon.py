@@ -18,6 +18,7 @@ import trustme
 from testbed.installation import wait_for
 from testbed.metrics import total
 from testbed.ports import free_port
+from testbed.shaped import conforms
 
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 
@@ -97,7 +98,10 @@ class Running:
 
     def command(self, *words: str) -> subprocess.CompletedProcess:
         config = str(self.folder / "config.toml")
-        return subprocess.run([*HYDRATOR, *words, "-c", config], text=True, capture_output=True, check=False)
+        done = subprocess.run([*HYDRATOR, *words, "-c", config], text=True, capture_output=True, check=False)
+        if "--json" in words:
+            conforms(words, done.stdout)
+        return done
 
     def end(self, how: int = signal.SIGTERM) -> int:
         self.process.send_signal(how)

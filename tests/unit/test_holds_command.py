@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed.shaped import conforms
+
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 DIDS = [f"lofar:L{n}" for n in range(6)]
 
@@ -57,7 +59,7 @@ class Place:
         return done.stdout + done.stderr
 
     def json(self, *words: str):
-        return json.loads(self.run(*words, "--json"))
+        return conforms(words, self.run(*words, "--json"))
 
     def ad(self, site: str = "CAM") -> str:
         return (self.folder / "ads" / f"{site}.ad").read_text()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.cli import main
+from testbed.shaped import conforms
 
 CATALOGUE = """
 sites = ["UK", "AU"]
@@ -70,6 +71,8 @@ class Host:
         with pytest.raises(SystemExit) as end:
             main()
         said = self._capsys.readouterr()
+        if "--json" in options:
+            conforms(["submit", "rapthor", *options], said.out)
         return Done(int(end.value.code or 0), said.out, said.err)
 
     def refusal(self, input_ms: str, *options: str, status: int = 2, more: str = "") -> list[str]:

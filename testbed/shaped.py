@@ -1,0 +1,33 @@
+"""What a command printed with ``--json``, held against the shape that is promised of it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jsonschema
+
+from hydrator.shapes import SHAPES, Shape, shape_of
+
+COMMANDS = {name.split(" -")[0] for name in SHAPES}
+
+
+def conforms(words: Sequence[str], printed: str) -> Any:  # noqa: ANN401 - JSON
+    """*printed* as values, where *words* are what was typed; nothing where it printed nothing.
+
+    Raises:
+        AssertionError: it is of another shape; the text says where.
+    """
+    if not printed:
+        return None
+    typed = [str(word) for word in words]
+    command = next(name for name in (" ".join(typed[:2]), typed[0]) if name in COMMANDS)
+    value = json.loads(printed)
+    if wrong := list(problems(shape_of(command, typed), value)):
+        raise AssertionError(f"hydrator {command} --json: {'; '.join(wrong)}")
+    return value
+
+
+def problems(shape: Shape, value: object) -> Iterator[str]:
+    """What is wrong with *value*, each with its place."""
+    for error in jsonschema.Draft202012Validator(shape).iter_errors(value):
+        yield f"{error.json_path}: {error.message}"[:300]

@@ -1,0 +1,210 @@
+"""`--json`: every command that has it prints what hydrator/shapes.py promises, no key less and none more.
+
+Each command's example is made of values that show every key; beside this, all tests that run a command
+with `--json`, on real pools too, hold what it prints against the same shapes (testbed/shaped.py).
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+import jsonschema
+import pytest
+import typer
+
+from hydrator import show
+from hydrator.ads import Budget
+from hydrator.asking import Found
+from hydrator.audit import Audit, By, Claim, Correction, Tally
+from hydrator.breaker import Cause as Why
+from hydrator.breaker import Held
+from hydrator.check import Finding, Level
+from hydrator.cli import app
+from hydrator.commands.rapthor import _rows as outlook_rows
+from hydrator.commands.report import as_rows
+from hydrator.commands.why import rows as why_rows
+from hydrator.credentials import By as Renewer
+from hydrator.credentials import Credential
+from hydrator.crowd import Crowd
+from hydrator.cycle import Rules, summary
+from hydrator.history import Change, Entry, Rollback
+from hydrator.judged import Job, JobStatus
+from hydrator.manual import commands
+from hydrator.missing import Lack, Missing
+from hydrator.model import (
+    DatasetState,
+    Fact,
+    PublishedAd,
+    Queue,
+    QueuedJobs,
+    SiteFacts,
+    Snapshot,
+    Told,
+    Unseen,
+)
+from hydrator.ports import Ended
+from hydrator.rapthor import Outlook
+from hydrator.shapes import SHAPES, Shape, keys, shape_of
+from hydrator.snapshot import Known, Memory
+from hydrator.told import provenance
+from hydrator.why import Answer, AtSite, Cause, Reason, WayOut
+from testbed.shaped import COMMANDS, conforms, problems
+from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want
+from tests.unit.test_cycle import World
+from tests.unit.test_outcomes import found as tallied
+from tests.unit.test_outcomes import row as ended
+
+TOLD = Told("list_locks", "CAM-DISK", "stuck", "5f3a", "ops", NOON + HOUR, NOON + HOUR, timedelta(minutes=5))
+HELD = Held(NOON, NOON, {L1: 1, L2: 1}, 6, Why.SITE)
+LISTED = {"datasets": 3, "first": L1, "jobs": 4}
+
+
+def known() -> show.Known:
+    """A state in which there is some of everything."""
+    half = Fact(DatasetState.PARTIAL, NOON, 0.5, TOLD)
+    last = {
+        "at": 1_700_000_000, "whole": False, "left_out": {CAM: [LISTED]},
+        "publishers": {"file": {"error": "disk full", "not_read_back": [CAM], "ads": 1}},
+    }  # fmt: skip
+    wrong = {(Claim("rucio", L1, CAM), By.PROBE): Correction(NOON, NOON)}
+    return show.Known(
+        now=NOON,
+        default_scope=None,
+        memories={
+            "rucio": Memory(NOON, frozenset({CAM}), {L1: Known(NOON, {CAM: half}), L3: Known(NOON, {})},
+                            {L2: "timeout"}, frozenset({"X-DISK"}), "it failed"),
+        },
+        demand=replace(demand(want(L1, jobs=3), want(L2)), refused={"no scope": "no colon"}),
+        snapshot=Snapshot(
+            {CAM: SiteFacts(NOON, {L1: half})},
+            unseen={L2: "timeout"},
+            bytes_total={L1: 10**9},
+            clashes=((L2, L3),),
+        ),
+        ads={CAM: ad(L1), RAL: ad(site=RAL)},
+        readback={"file": {CAM: PublishedAd(CAM, 1, NOON, NOON)}},
+        report=last,
+        held={CAM: HELD},
+        rollbacks={RAL: Rollback(NOON, ad(site=RAL))},
+        rules=Rules(),
+        audit=Audit({CAM: Tally({0: (9, 1)}, 0.9, NOON)}, wrong),
+        credentials=[Credential("tls", "tls", Renewer.SOMEBODY, NOON + HOUR, NOON)],
+    )  # fmt: skip
+
+
+def cycle() -> dict:
+    """What `once` prints after a cycle in which much went wrong."""
+    world = World(replica(L1, CAM), replica(L2, CAM), replica("lofar:X", CAM), replica("lofar:x", CAM))
+    pins = frozenset({L1, "lofar:X", "lofar:x"})
+    running = world.restarted(rules=Rules(pins=pins, budget=Budget(line_bytes=45)))
+    world.queues.queues = {"ap1": Queue(NOON, (QueuedJobs(("no scope",), 1), QueuedJobs((L2,), 4)))}
+    running.ask_demand()
+    world.other.broken = True
+    report = replace(running.run(), held={CAM: HELD.text(20)})
+    return summary(report) | {"plan": show.plan_rows(report)}
+
+
+def answers() -> dict:
+    lacks = Missing(L1, Lack.STATE, "it is PARTIAL", "PARTIAL", 0.5, 1_700_000_000, "5f3a", "a rule is stuck")
+    reason = Reason(Cause.DATA, True, 3, "its data is not there", ("TARGET.x",), (lacks,))
+    job = Job(
+        "7.0", "ap1", 2, JobStatus.IDLE, (L1,), {"x": "no colon"}, (L2,), "wait", 1_800_000_000, 20_700, True,
+        requests={"cpus": 1.0}, words={"HoldReason": None},
+    )  # fmt: skip
+    where = AtSite(CAM, 3, 0, (reason,), WayOut(1, "wait"))
+    answer = Answer(job, "it waits", (RAL,), False, ("a note",), "until noon", "3 of 3", "wait", (where,))
+    crowd = Crowd(2, 9, {"idle": 9}, {CAM: 4}, 5, 0, "7.9")
+    return why_rows(Found((answer,), {"ap2": "timeout"}, crowd))
+
+
+def report() -> dict:
+    told = {"s1": Ended((ended(L1), ended()), whole=False), "s2": Unseen("no answer")}
+    return as_rows(tallied(ended(L1, L2), ended(waits=HOUR)), told, NOON - HOUR, NOON)
+
+
+CHANGE = Change(L1, None, "AVAILABLE", "its catalogue says so")
+EXAMPLES = {
+    "once": cycle,
+    "plan": lambda: cycle()["plan"],
+    "status": lambda: show.status_rows(known()),
+    "sites": lambda: show.site_rows(known()),
+    "datasets": lambda: show.dataset_rows(known(), None),
+    "datasets --why": lambda: provenance(known().memories, [L1, L2, L3], now=NOON),
+    "history": lambda: show.history_rows([Entry(NOON, ad(L1), (CHANGE,), {"file": NOON})]),
+    "rollback": lambda: {"site": CAM, "generation": 7},
+    "approve": lambda: {CAM: 2},
+    "check": lambda: show.finding_rows([Finding(Level.WARN, "slots", "none", "see why")]),
+    "why": answers,
+    "report": report,
+    "release": lambda: {"ap1": 3},
+    "submit rapthor --dry-run": lambda: {
+        "run": "run1", "datasets": 2, "asked": {"list": "answered"},
+        "sites": outlook_rows([Outlook(CAM, 1, {L2: "PARTIAL"}, 100, 60, True)]),
+    },
+    "submit rapthor --as ad": lambda: {
+        "RequiredDatasets": [L1], "RequiredBytes": {L1: 5}, "DataLocality": "wait", "DataLocalityMaxWait": 60,
+        "RapthorRun": "run1",
+    },
+    "token list": lambda: [{"key": "ab12", "made": "2026-11-21", "role": "site:CAM"}],
+}  # fmt: skip
+
+
+def shown(shape: Shape, value: object, path: str = "") -> Iterator[str]:
+    """Every key of *shape* that *value* shows, called as :func:`hydrator.shapes.keys` calls them."""
+    inner = next((one for one in shape.get("anyOf", [shape]) if one.get("type") != "null"), shape)
+    if isinstance(value, list):
+        for one in value:
+            yield from shown(inner["items"], one, f"{path}[]")
+    elif isinstance(value, Mapping) and "properties" in inner:
+        for key, one in value.items():
+            here = f"{path}.{key}" if path else key
+            yield here
+            yield from shown(inner["properties"][key], one, here)
+    elif isinstance(value, Mapping) and "additionalProperties" in inner:
+        named = f"{path}.{inner['title']}" if path else inner["title"]
+        for one in value.values():
+            yield from shown(inner["additionalProperties"], one, named)
+
+
+def test_every_command_with_json_has_its_shape_and_no_other():
+    tree = dict(commands(typer.main.get_command(app)))
+    options = {
+        path: {name for each in command.params for name in each.opts} for path, command in tree.items()
+    }
+    printing = {path for path, names in options.items() if "--json" in names}
+    assert printing == COMMANDS
+    for name in SHAPES:
+        path, _, option = name.partition(" --")
+        assert not option or f"--{option.split()[0]}" in options[path]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_a_command_prints_is_as_promised_and_shows_every_key(name):
+    value = json.loads(json.dumps(EXAMPLES[name]()))
+    assert list(problems(SHAPES[name], value)) == []
+    promised = {path for path, _, _ in keys(SHAPES[name])}
+    assert promised - set(shown(SHAPES[name], value)) == set()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_shape_is_a_schema_that_says_what_every_key_means(name):
+    jsonschema.Draft202012Validator.check_schema(SHAPES[name])
+    assert [path for path, kind, meaning in keys(SHAPES[name]) if not (kind and meaning)] == []
+
+
+def test_a_key_less_and_a_key_more_are_both_told():
+    rows = EXAMPLES["check"]()
+    less, more = [{**rows[0]}], [{**rows[0], "new": 1}]
+    del less[0]["todo"]
+    assert "'todo' is a required property" in next(problems(SHAPES["check"], less))
+    assert "'new' was unexpected" in next(problems(SHAPES["check"], more))
+    with pytest.raises(AssertionError, match="hydrator check --json"):
+        conforms(["check", "--json"], json.dumps(less))
+
+
+def test_options_choose_the_shape():
+    assert shape_of("datasets", ["datasets", L1, "--why", "--json"]) is SHAPES["datasets --why"]
+    assert shape_of("datasets", ["datasets", "--json"]) is SHAPES["datasets"]
+    assert shape_of("submit rapthor", ["--as", "ad", "--json"]) is SHAPES["submit rapthor --as ad"]
+    assert conforms(["check", "--json"], "") is None
