@@ -33,6 +33,7 @@ from .events import Drop
 from .explaining import explained
 from .hearing import EventMetrics, Hearing
 from .history import Entry
+from .lasting import Lasting
 from .listener import listener
 from .memory import give_back, share_arenas
 from .misses import MISSES_ATTRIBUTE, misses
@@ -100,6 +101,7 @@ class Daemon:
         self._report: Report | None = None
         self._changes: tuple[Entry, ...] = ()
         self._unasked: dict[str, str] = {}
+        self._lasting = Lasting()
         self._unaudited: set[tuple[str, By]] = set()
         self._unmerged: set[str] = set()
         self._desired_telling = DesiredTelling(self._registry)
@@ -625,8 +627,9 @@ class Daemon:
         if self._parts and self._parts.client:
             self._metrics.child_restarts(self._parts.client.restarts)
         line = cycle_line(report, seconds)
-        quiet = _log.info if line["changed"] else _log.debug
-        (quiet if report.whole and not report.held else _log.warning)("cycle", **line)
+        new, ended = self._lasting.heard(line)
+        quiet = _log.info if line["changed"] or ended else _log.debug
+        (_log.warning if new else quiet)("cycle", **line, **({"ended": ended} if ended else {}))
         self._supervisor.status(self._stands_by or status_line(line))
         give_back()
         return True
@@ -670,6 +673,7 @@ class Daemon:
             self._start()
             return
         configure_logs(fresh.log.level, fresh.log.format, redact=redactor(fresh))
+        self._lasting = Lasting()  # what lasts is told anew
         _log.info("reloaded", http=self._url())
 
     def _fresh_settings(self) -> Settings:

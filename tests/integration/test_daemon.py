@@ -155,6 +155,11 @@ def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
     assert daemon.get("/v1/sites/CAM/ad").headers["X-DataLocality-AsOf"] == as_of
     daemon.catalogue({"lofar:L1": {"RAL": "available"}})
     wait_for(lambda: "AvailableDatasets = {}" in daemon.ad(), 10, "the healed file to be read")
+    assert daemon.end() == 0
+    told = [json.loads(line) for line in daemon.log.read_text().splitlines() if '"cycle"' in line]
+    warned = [line["catalogues"]["file"] for line in told if line["level"] == "warning"]
+    assert 1 <= len(warned) == len(set(warned))  # once, however long it lasts; the file may be seen half torn
+    assert [line["ended"] for line in told if "ended" in line] == [["catalogues: file"]]
 
 
 def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_progress_only(daemon):

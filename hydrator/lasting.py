@@ -1,0 +1,40 @@
+"""Trouble that lasts is told when it begins, changes or ends, not at every cycle. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_KINDS = ("catalogues", "publishers", "not_read_back", "unsaved", "held")
+"""What of a cycle's line somebody has to act on, if it lasts."""
+
+
+class Lasting:
+    """The trouble that was told last."""
+
+    def __init__(self) -> None:
+        self._told: Mapping[str, str] = {}
+
+    def heard(self, line: Mapping[str, Any]) -> tuple[bool, list[str]]:
+        """Whether *line*, a cycle's for the log, has trouble not told yet, and what of the old ended.
+
+        The same reason with other numbers, of seconds or of polls, is the same.
+        """
+        now = dict(_named(line))
+        new = bool(now.items() - self._told.items())
+        ended = sorted(self._told.keys() - now.keys())
+        self._told = now
+        return new, ended
+
+
+def _named(line: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Each part that fails, such as ``catalogues: rucio``, with its reason."""
+    named = []
+    for kind in _KINDS:
+        found = line.get(kind)
+        parts = found.items() if isinstance(found, Mapping) else [("", found)] if found else []
+        named += [(f"{kind}: {name}" if name else kind, _steady(reason)) for name, reason in parts]
+    return named
+
+
+def _steady(reason: object) -> str:
+    return re.sub(r"\d+([.,]\d+)*", "#", str(reason))
