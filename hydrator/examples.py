@@ -7,6 +7,7 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "init": [
         ("hydrator init", "asks what it cannot see, and looks at the pool and the catalogue"),
         ("hydrator init --yes --catalogue file --path /etc/classad-hydrator/list.json", "asks nothing"),
+        ("hydrator init --url https://rucio.example.org --auth oidc", "a Rucio, by client credentials"),
     ],
     "run": [("hydrator run -c config.toml", "as the service does; SIGHUP reads the file again")],
     "once": [("hydrator once --json | jq .whole", "for cron: read, publish, read back, end")],

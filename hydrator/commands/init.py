@@ -7,7 +7,6 @@ What is written was tried, unless --untried says that it cannot be from here.
 import json
 import sys
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,26 +15,8 @@ import typer
 from ..errors import ConfigError
 from ..words import count
 from .options import DEFAULT_CONFIG
+from .sources import Kind, Login, sections
 from .working import working
-
-
-class Kind(StrEnum):
-    """What says where data is; others have their pages in docs/."""
-
-    FILE = "file"
-    RUCIO = "rucio"
-
-
-_NEEDS: Mapping[Kind, Mapping[str, str]] = {
-    Kind.FILE: {"path": "The list of datasets, TOML or JSON"},
-    Kind.RUCIO: {
-        "url": "The server's URL",
-        "account": "The account",
-        "username": "The user name",
-        "password_file": "The file with the password",
-    },
-}
-"""By kind, what must be known of it, and how it is asked for."""
 
 
 def init(
@@ -56,11 +37,34 @@ def init(
     ] = None,
     catalogue: Annotated[Kind | None, typer.Option(help="What says where data is.")] = None,
     path: Annotated[str | None, typer.Option(help="For file: the list of datasets, TOML or JSON.")] = None,
-    url: Annotated[str | None, typer.Option(help="For rucio: the server.")] = None,
+    url: Annotated[str | None, typer.Option(help="For rucio and dmapi: the server.")] = None,
     account: Annotated[str | None, typer.Option(help="For rucio: the account.")] = None,
-    username: Annotated[str | None, typer.Option(help="For rucio: the user name.")] = None,
+    auth: Annotated[
+        Login | None, typer.Option(help="How the daemon logs in there; default: as what is given says.")
+    ] = None,
+    username: Annotated[str | None, typer.Option(help="For userpass: the user name.")] = None,
     password_file: Annotated[
-        str | None, typer.Option(help="For rucio: the file with the password; never the password.")
+        str | None, typer.Option(help="For userpass: the file with the password; never the password.")
+    ] = None,
+    token_file: Annotated[
+        str | None, typer.Option(help="For token: a file with the token, which somebody renews.")
+    ] = None,
+    token_url: Annotated[str | None, typer.Option(help="For oidc: where tokens are had.")] = None,
+    client_id: Annotated[str | None, typer.Option(help="For oidc: the client.")] = None,
+    client_secret_file: Annotated[
+        str | None, typer.Option(help="For oidc: the file with the client's secret.")
+    ] = None,
+    client_cert: Annotated[
+        str | None, typer.Option(help="For x509: the file with the certificate or proxy.")
+    ] = None,
+    client_key: Annotated[
+        str | None, typer.Option(help="For x509: the file with its key, where that is another.")
+    ] = None,
+    ca_cert: Annotated[
+        str | None, typer.Option(help="For rucio and dmapi: who signed its certificate, as a file.")
+    ] = None,
+    site_capabilities: Annotated[
+        str | None, typer.Option(help="For dmapi: SKA's service that knows which storage is where, its URL.")
     ] = None,
     state_dir: Annotated[
         str, typer.Option(help="What must survive a restart.")
@@ -81,15 +85,17 @@ def init(
     ask = _asker(quiet=yes or not sys.stdin.isatty())
     pool = {"collector": collector, "config_file": condor_config, "token_directory": token_directory}
     given = {
-        "path": path, "url": url, "account": account,
-        "username": username, "password_file": password_file,
+        "path": path, "url": url, "account": account, "username": username, "password_file": password_file,
+        "token_file": token_file, "token_url": token_url, "client_id": client_id,
+        "client_secret_file": client_secret_file, "client_cert": client_cert, "client_key": client_key,
+        "ca_cert": ca_cert, "site_capabilities": site_capabilities,
     }  # fmt: skip
-    source = _source(catalogue, given, ask)
+    told = sections(catalogue, auth, given, ask)
     data: dict[str, Any] = {
         "daemon": {"state_dir": state_dir},
         "htcondor": {key: str(value) for key, value in pool.items() if value is not None},
         "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
-        "catalogue": [source],
+        **told,
     }
     settings = parse(data, folder=config.parent.absolute(), origin="init")
     if not untried:
@@ -99,28 +105,6 @@ def init(
     _write(config, text(data))
     print(f"wrote {config}")
     _tell([f"next: hydrator check -c {config}, then hydrator plan -c {config}"])
-
-
-def _source(
-    kind: Kind | None, given: Mapping[str, str | None], ask: Callable[[str, str], str]
-) -> dict[str, str]:
-    """The catalogue's section.
-
-    Raises:
-        ConfigError: something of it is not known, and nobody may be asked.
-    """
-    chosen = kind or (Kind.RUCIO if given["url"] else None)
-    if chosen is None:
-        word = ask("--catalogue", f"The catalogue ({', '.join(Kind)})")
-        if word not in list(Kind):
-            raise ConfigError([f"init: --catalogue {word!r}: it is one of {', '.join(Kind)}"])
-        chosen = Kind(word)
-    needs = _NEEDS[chosen]
-    foreign = [f"--{key.replace('_', '-')}" for key, value in given.items() if value and key not in needs]
-    if foreign:
-        raise ConfigError([f"init: {', '.join(foreign)}: a catalogue {chosen} has no such thing"])
-    found = {key: given[key] or ask(f"--{key.replace('_', '-')}", words) for key, words in needs.items()}
-    return {"type": chosen.value, "name": chosen.value, **found}
 
 
 def _asker(*, quiet: bool) -> Callable[[str, str], str]:
@@ -157,6 +141,10 @@ def _looked_at(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, i
         )
     for survey in surveys:
         told.append(f"the catalogue {survey.catalogue} speaks for {_named(survey.sites)}")
+        if survey.unmapped:
+            told.append(
+                f"no site is known for {count(len(survey.unmapped), 'storage element')}: docs/sites.md"
+            )
         if here and survey.sites and not here & survey.sites:
             told.append("none of these sites is one of the pool's: [sites.aliases], docs/sites.md")
     return told

@@ -53,6 +53,16 @@ def test_it_overwrites_nothing(run, folder):  # noqa: F811
         (["--catalogue", "file"], "--path is needed"),
         (["--url", "https://rucio.example.org"], "--account is needed"),
         (["--catalogue", "file", "--path", "x", "--account", "y"], "--account: a catalogue file has no such"),
+        (
+            ["--url", "https://rucio.example.org", "--account", "a"],
+            "--auth is needed: how the daemon logs in",
+        ),
+        (["--catalogue", "dmapi", "--url", "https://x", "--auth", "x509"], "dmapi takes token, oidc, none"),
+        (["--catalogue", "dmapi", "--url", "https://x", "--auth", "oidc"], "--token-url is needed"),
+        (
+            ["--url", "https://x", "--account", "a", "--token-file", "t", "--client-key", "k"],
+            "--client-key: a catalogue rucio by token has no such thing",
+        ),
         (["--url", "rucio.example.org", "--account", "a", "--username", "u", "--password-file", "p"], "url"),
     ],
 )
@@ -68,6 +78,50 @@ def test_what_does_not_answer_is_told_and_nothing_is_written(run, folder):  # no
     done = run(*given)
     assert (done.returncode, "127.0.0.1:1" in done.stderr) == (1, True), done.stderr
     assert not (folder / "new" / "config.toml").exists()
+
+
+RUCIO = ["--url", "https://rucio.example.org", "--account", "hydrator"]
+CLIENT = [
+    "--token-url",
+    "https://iam.example.org/token",
+    "--client-id",
+    "us",
+    "--client-secret-file",
+    "secret",
+]
+DMAPI = ["--catalogue", "dmapi", "--url", "https://data.example.org/api/v1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        ([*RUCIO, "--username", "u", "--password-file", "p"], {"auth": "userpass", "username": "u"}),
+        ([*RUCIO, "--token-file", "t", "--ca-cert", "ca"], {"auth": "token"}),
+        ([*RUCIO, *CLIENT], {"auth": "oidc", "client_id": "us"}),
+        ([*RUCIO, "--auth", "x509", "--client-cert", "c", "--client-key", "k"], {"auth": "x509"}),
+        ([*DMAPI, "--token-file", "t"], {"type": "dmapi", "url": DMAPI[-1]}),
+        ([*DMAPI, *CLIENT], {"client_id": "us"}),
+        ([*DMAPI, "--auth", "none"], {"type": "dmapi", "token_file": None}),
+    ],
+)
+def test_every_way_to_log_in_is_written_as_the_configuration_has_it(run, tmp_path, given, keys):  # noqa: F811
+    config = tmp_path / "config.toml"
+    done = run("init", "-c", str(config), "--yes", "--untried", *given)
+    assert done.returncode == 0, done.stderr
+    (source,) = load(config).catalogue
+    assert {key: getattr(source, key) for key in keys} == keys
+    files = {"token_file": "t", "client_secret_file": "secret", "client_cert": "c", "client_key": "k"}
+    for key, name in {**files, "ca_cert": "ca", "password_file": "p"}.items():
+        if name in given:
+            assert getattr(source, key) == tmp_path / name
+
+
+def test_the_same_identity_asks_site_capabilities(run, tmp_path):  # noqa: F811
+    config = tmp_path / "config.toml"
+    where = ["--site-capabilities", "https://sites.example.org/api/v1"]
+    assert run("init", "-c", str(config), "--yes", "--untried", *DMAPI, *CLIENT, *where).returncode == 0
+    told = load(config).site_capabilities
+    assert (told.url, told.client_id, told.token_url) == (where[1], "us", CLIENT[1])
 
 
 def test_odd_texts_come_back_as_they_were(tmp_path):
@@ -94,5 +148,21 @@ def test_at_a_terminal_it_asks_for_what_it_was_not_told(folder):
     said, complaints = asking.communicate(timeout=120)
     os.close(main)
     assert asking.returncode == 0, complaints
-    assert "The catalogue (file, rucio)" in said
+    assert "The catalogue (file, rucio, dmapi)" in said
     assert load(config).catalogue[0].path == folder / "list.json"
+
+
+def test_at_a_terminal_how_to_log_in_decides_what_else_is_asked(folder):
+    config = folder / "asked.toml"
+    main, terminal = pty.openpty()
+    command = [sys.executable, "-m", "hydrator.cli", "init", "-c", config, "--untried", *RUCIO]
+    asking = subprocess.Popen(
+        command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    os.close(terminal)
+    os.write(main, b"x509\nproxy.pem\n")
+    said, complaints = asking.communicate(timeout=120)
+    os.close(main)
+    assert asking.returncode == 0, complaints
+    assert "How the daemon logs in there (userpass, token, oidc, x509)" in said
+    assert load(config).catalogue[0].client_cert == folder / "proxy.pem"
