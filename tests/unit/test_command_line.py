@@ -16,6 +16,7 @@ import httpx
 import pytest
 import typer
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from hydrator.cli import main
 from hydrator.commands.top import DaemonSilent, Door, Seen, look, rows, summary
@@ -190,7 +191,7 @@ class Daemon:
 @pytest.fixture(scope="module")
 def daemon():
     made = Daemon()
-    with made.server:
+    with capture_logs(), made.server:  # else its log is in what the command prints, if it is late
         yield made
 
 
