@@ -23,7 +23,7 @@ from testbed.pool import DOMAIN, Pool, SiteSpec
 from testbed.ports import free_port
 from tests.contracts.publisher import site_ad
 
-pytestmark = [pytest.mark.pool, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 CE = Path(__file__).parents[2] / "deploy" / "htcondor-ce"
 ROUTER = "50-datalocality-router.conf"
