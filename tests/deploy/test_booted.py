@@ -1,5 +1,6 @@
 """The shipped unit under a real systemd that is booted for it, with the wheel installed as the docs say."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -90,10 +91,12 @@ def _furnish(root: Path, pool: Pool, wheels: Path, port: int) -> None:
     units, etc = root / "etc/systemd/system", root / "etc/classad-hydrator"
     etc.mkdir(parents=True)
     shutil.copytree(SYSTEMD, units)
-    tokens = root / "etc/condor/tokens.d"
-    tokens.mkdir(parents=True, mode=0o700)
+    tokens = etc / "tokens.d"
+    tokens.mkdir(mode=0o700)
     shutil.copy(pool.token("hydrator", ("READ", "DAEMON")) / "token", tokens / "hydrator")
-    (etc / "rucio-password").touch(0o600)  # the example drop-in hands it over
+    programs = root / "usr/local/bin"
+    programs.mkdir(parents=True)
+    shutil.move(units / "hydrator", programs)
     (etc / "condor_config").write_text(
         f"COLLECTOR_HOST = {pool.collector}\nUID_DOMAIN = {DOMAIN}\nTRUST_DOMAIN = {DOMAIN}\n"
         "SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS\nNETWORK_INTERFACE = 127.0.0.1\nENABLE_IPV6 = False\n"
@@ -105,7 +108,7 @@ def _furnish(root: Path, pool: Pool, wheels: Path, port: int) -> None:
 poll_seconds = 1
 [htcondor]
 config_file = "condor_config"
-token_directory = "/run/classad-hydrator/tokens.d"
+token_directory = "tokens.d"
 [[catalogue]]
 type = "file"
 path = "catalogue.toml"
@@ -134,6 +137,36 @@ def test_it_runs_as_nobody_in_particular_and_keeps_its_state_to_itself(installed
     state = installed.machine.run("stat", "--format=%u %a", "/var/lib/private/classad-hydrator/state.sqlite")
     assert state.split()[0] == uid
     assert state.split()[1].endswith("00")
+
+
+def test_a_check_as_root_is_made_as_the_service(installed):
+    wait_for(installed.ready, 30, "the daemon to be ready")
+    found = json.loads(installed.machine.run("/usr/local/bin/hydrator", "check", "--json"))
+    assert not [one for one in found if one["level"] == "fail"]
+    assert [one for one in found if "takes site ads (DAEMON) from hydrator@" in one["seen"]]
+    installed.machine.run("/usr/local/bin/hydrator", "history")
+
+
+def test_without_the_wrapper_a_check_says_whose_the_token_is(installed):
+    tokens = "HYDRATOR_HTCONDOR__TOKEN_DIRECTORY=/run/classad-hydrator/tokens.d"
+    said = installed.machine.run("env", tokens, f"{PREFIX}/bin/hydrator", "check", check=False)
+    assert "belongs to uid" in said
+
+
+def test_what_the_daemon_may_not_read_is_told_by_a_check_of_root_who_may(installed):
+    wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
+    installed.machine.run("chmod", "600", "/etc/classad-hydrator/catalogue.toml")
+    try:
+        installed.machine.run("touch", "/etc/classad-hydrator/catalogue.toml")
+        wait_for(lambda: "all is well" not in installed.show("StatusText"), 30, "a cycle that fails")
+        said = installed.machine.run(f"{PREFIX}/bin/hydrator", "check", "--json", check=False)
+    finally:
+        installed.machine.run("chmod", "644", "/etc/classad-hydrator/catalogue.toml")
+    [failed] = [one["seen"] for one in json.loads(said) if one["level"] == "fail"]
+    assert re.fullmatch(
+        r"in its last cycle, .*/catalogue\.toml: Permission denied; let uid \d+ read it", failed
+    )
+    wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
 
 
 def test_a_reload_takes_up_the_configuration_and_keeps_the_process(installed):

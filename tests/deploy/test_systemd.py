@@ -55,10 +55,11 @@ def test_systemd_finds_nothing_to_say(unit):
 
 
 @needs_systemd
-def test_systemd_finds_nothing_to_say_with_every_hint_in_force(unit):
-    before = unit.read_text()
-    unit.write_text(uncommented(before))
-    assert unit.read_text().count("\nLoadCredential=") == 2
+def test_systemd_finds_nothing_to_say_with_every_hint_of_the_drop_in_in_force(unit):
+    folder = unit.with_name("hydrator.service.d")
+    folder.mkdir()
+    (folder / DROP_IN.name).write_text(uncommented(DROP_IN.read_text()))
+    assert (folder / DROP_IN.name).read_text().count("\nLoadCredential=") == 2
     done = analyze("verify", unit)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -290,7 +290,8 @@ def test_the_script_is_posix_shell(shell):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_shellcheck_finds_nothing_to_say():
+@pytest.mark.parametrize("script", [SCRIPT, DEPLOY / "systemd" / "hydrator"], ids=["pilots", "systemd"])
+def test_shellcheck_finds_nothing_to_say(script):
     found = reader("shellcheck", "shellcheck", "usr/bin")
-    done = subprocess.run([found, "-s", "sh", SCRIPT], capture_output=True, text=True, check=False)
+    done = subprocess.run([found, "-s", "sh", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
