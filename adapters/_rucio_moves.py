@@ -21,6 +21,15 @@ _ENDED = Told(reason="whole, but its last rule has ended")
 
 
 @dataclass(frozen=True, slots=True)
+class _Lasting:
+    """What locks and their rules came to; no rule among them ends, so only a change of these changes it."""
+
+    locks: Sequence[Lock]
+    rules: Sequence[Rule | None]
+    found: Mapping[str, Movement]
+
+
+@dataclass(frozen=True, slots=True)
 class _Held:
     """The locks of a dataset as read at *at*."""
 
@@ -41,6 +50,7 @@ class Moves:
         self._held: dict[Did, _Held] = {}
         self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = {}
         self._ended: dict[Did, frozenset[str]] = {}
+        self._lasting: dict[Did, _Lasting] = {}
 
     def read(
         self, poll: Poll, settled: Mapping[Did, bool], held: Mapping[Did, AbstractSet[str]]
@@ -52,7 +62,7 @@ class Moves:
             settled: every dataset that was counted, and whether nothing can be moving.
             held: the storage elements where rules hold it, by the cheap rows.
         """
-        for memory in (self._held, self._parents, self._ended):
+        for memory in (self._held, self._parents, self._ended, self._lasting):
             for gone in memory.keys() - settled.keys():
                 del memory[gone]
         unsettled = {did for did, still in settled.items() if not still}
@@ -197,13 +207,28 @@ class Moves:
 
     def _moves(self, poll: Poll, did: Did, pending: Mapping[Did, list[Rule]]) -> Mapping[str, Movement]:
         held_until = poll.at + self._asker.settings.expiry_margin
-        found = movements(self._locks_of(did), self._book.known, held_until=held_until)
+        lasting = self._of_locks(did, held_until)
+        found = dict(lasting)
         for storage, rule in self._pending(poll, did, pending):
             found.setdefault(storage, promised(rule, held_until=held_until))
         ending = {storage for storage, move in found.items() if move.ends_at and move.ends_at <= held_until}
         ended = self._ended.get(did, frozenset()) - found.keys()
         found.update((storage, Movement(ends_at=poll.at, told=_ENDED)) for storage in ended)
-        self._ended[did] = frozenset(ending | ended)
+        if ending or ended or did in self._ended:
+            self._ended[did] = frozenset(ending | ended)
+        return lasting if found == lasting else found
+
+    def _of_locks(self, did: Did, held_until: datetime) -> Mapping[str, Movement]:
+        """What its locks come to: the same object as in the last poll where nothing of it changed or can."""
+        held, known = self._locks_of(did), self._book.known
+        rules_now = [known.get(lock.rule) for lock in held]
+        before = self._lasting.get(did)
+        if before and before.locks is held and before.rules == rules_now:
+            return before.found
+        found = movements(held, known, held_until=held_until)
+        self._lasting.pop(did, None)
+        if all(rule is None or rule.expires_at is None for rule in rules_now):
+            self._lasting[did] = _Lasting(held, rules_now, found)
         return found
 
     def _pending(self, poll: Poll, did: Did, pending: Mapping[Did, list[Rule]]) -> Iterable[tuple[str, Rule]]:

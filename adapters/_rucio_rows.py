@@ -145,11 +145,20 @@ def dataset_rows(rows: Iterable[object], what: str) -> list[DatasetRow]:
     Raises:
         BadRow: one is not such a row.
     """
-    return [row for row in (_dataset_row(record(each, what), what) for each in rows) if row]
+    found = []
+    did: Did | None = None
+    before: tuple[object, object] | None = None
+    for each in rows:
+        row = record(each, what)
+        if (named := (row.get("scope"), row.get("name"))) != before:  # often several rows of one dataset
+            did, before = did_of(row, what), named
+        made = _dataset_row(row, did, what)
+        if made:
+            found.append(made)
+    return found
 
 
-def _dataset_row(row: Mapping[str, Any], what: str) -> DatasetRow | None:
-    did = did_of(row, what)
+def _dataset_row(row: Mapping[str, Any], did: Did | None, what: str) -> DatasetRow | None:
     count = Count(
         length=int(amount(row, "length", what)),
         available_length=int(amount(row, "available_length", what)),

@@ -13,11 +13,12 @@ empty dataset, so names are looked up first, and containers are taken apart.
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
 from hydrator.errors import CatalogueError
-from hydrator.model import Did, Reading, Replica, Survey
+from hydrator.model import Did, Reading, Replica, ReplicaState, Survey
 from hydrator.ports import Clock, Login
 
 from ._rucio_ask import Asker
@@ -29,7 +30,7 @@ from ._rucio_pace import Pace
 from ._rucio_poll import Poll
 from ._rucio_progress import Progress
 from ._rucio_recalls import Recalls
-from ._rucio_rows import did_of, record
+from ._rucio_rows import Storage, did_of, record
 from ._rucio_rules import Movement
 from ._rucio_states import Part, container_replicas, dataset_replicas, file_replicas
 from ._rucio_storages import StorageElements
@@ -39,6 +40,24 @@ from .site_capabilities import SiteCapabilities
 __all__ = ["RucioCatalogue", "RucioSettings"]
 
 _FILES_A_CALL = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Still:
+    """What was concluded of a dataset of which nothing moves, and from what: these very objects.
+
+    What the time alone can change, a rule that ends, comes as a new object in every poll.
+    """
+
+    counted: Counted
+    moves: Mapping[str, Movement]
+    storages: Mapping[str, Storage]
+    replicas: tuple[Replica, ...]
+
+    def follows_from(
+        self, counted: Counted, moves: Mapping[str, Movement], storages: Mapping[str, Storage]
+    ) -> bool:
+        return self.counted is counted and self.moves is moves and self.storages is storages
 
 
 class RucioCatalogue:
@@ -67,6 +86,8 @@ class RucioCatalogue:
         self._moves = Moves(self._asker)
         self._recalls = Recalls(self._asker)
         self._progress = Progress()
+        self._last_storages: Mapping[str, Storage] = {}
+        self._still: dict[Did, _Still] = {}
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -93,7 +114,7 @@ class RucioCatalogue:
         with self._one_at_a_time:
             at = self._clock()
             with self._asker.connection.poll(self._settings.deadline.total_seconds()):
-                poll = Poll(self.name, at, self._storages.read(at))
+                poll = Poll(self.name, at, self._storages_at(at))
                 readings = self._readings(poll, dids)
             if dids and dids <= poll.lost.keys():
                 raise poll.lost[min(dids)]
@@ -152,6 +173,7 @@ class RucioCatalogue:
         )
         self._recalls.begin(known)
         self._progress.keep(dids)
+        self._still = {did: still for did, still in self._still.items() if did in known}
         for did in sorted(known.keys() - poll.lost.keys()):
             counted, rows = known[did]
             counts = [*counted.counts.values(), *(row.count for row in rows if row.count.length > 0)]
@@ -164,8 +186,21 @@ class RucioCatalogue:
     def _replicas(
         self, poll: Poll, did: Did, counted: Counted, moves: Mapping[str, Movement]
     ) -> tuple[Replica, ...]:
+        still = self._still.get(did)
+        if still and still.follows_from(counted, moves, poll.storages):
+            return still.replicas
         found = dataset_replicas(did, counted.counts, moves, poll.storages, held_until=self._margin(poll))
-        return self._progress.timed(self._recalls.explained(found, poll.at), poll.at)
+        found = self._progress.timed(self._recalls.explained(found, poll.at), poll.at)
+        if all(replica.state is not ReplicaState.INCOMING for replica in found):
+            self._still[did] = _Still(counted, moves, poll.storages, found)
+        return found
+
+    def _storages_at(self, now: datetime) -> Mapping[str, Storage]:
+        """All storage elements; the same object as in the last poll where they are as they were."""
+        found = self._storages.read(now)
+        if found != self._last_storages:
+            self._last_storages = found
+        return self._last_storages
 
     def _read_files(self, poll: Poll, dids: AbstractSet[Did], entries: Mapping[Did, Entry]) -> None:
         states: dict[Did, Mapping[str, object]] = {did: {} for did in dids}

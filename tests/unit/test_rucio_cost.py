@@ -147,3 +147,20 @@ def test_a_rule_that_is_cut_short_later_is_noticed(catalogue, server, now):
         (200, [server.rules[FIRST]]) if "updated_after" in query else good(path, query, body)
     )
     assert states(catalogue)[FIRST] is ReplicaState.PARTIAL
+
+
+def test_what_is_concluded_once_is_concluded_anew_when_its_storage_closes_and_opens(catalogue, server):
+    good = server.answer
+    for readable, state in [(True, "COMPLETE"), (False, "STUCK"), (True, "COMPLETE")]:
+        row = {"rse": "UK-DISK", "rse_type": "DISK", "deleted": False, "availability_read": readable}
+        server.answer = lambda path, query, body, row=row: (
+            (200, [row]) if path.rstrip("/") == "/rses" else good(path, query, body)
+        )
+        assert {each.name for each in states(catalogue).values()} == {state}
+
+
+def test_an_end_that_comes_nearer_is_noticed_although_nothing_else_changed(catalogue, server, now):
+    server.rules[FIRST] = rule_on(FIRST, expires_at="Sat, 21 Nov 2026 18:02:00 UTC")
+    for minutes, state in [(0, ReplicaState.COMPLETE), (1, ReplicaState.COMPLETE), (3, ReplicaState.PARTIAL)]:
+        now[0] = NOON + timedelta(minutes=minutes)
+        assert states(catalogue)[FIRST] is state
