@@ -1,6 +1,8 @@
 """`hydrator run` with events: a poll before its time, and nothing that an event says is believed."""
 
 import json
+import re
+import secrets
 
 import httpx
 import pytest
@@ -99,6 +101,48 @@ def test_no_event_changes_what_is_published_whoever_sends_it_and_whatever_it_say
         )
     wait_for(lambda: daemon.polls() > polls, 60, "a poll that the events asked for")
     assert shown() == before
+
+
+NAME = "canary-observation.ms"
+"""Of a private dataset: it must show nowhere."""
+
+
+def test_a_private_dataset_is_told_of_by_its_name_which_shows_nowhere(daemon):
+    key = daemon.folder / "key"
+    key.touch(0o600)
+    key.write_text("canary-key-" + secrets.token_hex(32))
+    private = f'[private]\npatterns = ["embargo:*"]\nkey_file = "{key}"\n[log]\nlevel = "debug"\n'
+    hidden = f"embargo:{NAME}"
+    daemon.catalogue({"lofar:L1": {"CAM": "available"}, hidden: {"CAM": "available"}})
+    daemon.begin(f"{HOOK}late_seconds = 0.1\n{private}")
+    (opaque,) = re.findall(r"private:\w+", daemon.ad().partition("DatasetStates")[0])
+    assert opaque not in daemon.ad("RAL")
+
+    both = {"CAM": "available", "RAL": "available"}
+    daemon.catalogue({"lofar:L1": {"CAM": "available"}, hidden: both})
+    assert daemon.tell(NAME, scope="embargo", token=daemon.reader) == 403
+    assert daemon.tell(f"other-{NAME}", scope="embargo") == 202
+    assert daemon.tell(opaque.partition(":")[2], scope="private") == 202
+    assert daemon.early() == 0, "nobody wants the one, and who knows the other's opaque name knows nothing"
+    assert daemon.tell(NAME, scope="embargo") == 202
+    wait_for(lambda: opaque in daemon.ad("RAL"), 60, "what the event told of")
+
+    daemon.catalogue({"lofar:L1": both, hidden: {"CAM": "available", "RAL": "staging"}})
+
+    def missed() -> bool:
+        assert daemon.tell("L1") == 202  # brings the polls that see what no event told of
+        return "events missed" in daemon.log.read_text()
+
+    wait_for(missed, 60, "the gap")
+    paths = ["/", "/metrics", "/v1/sites", "/v1/datasets", f"/v1/datasets?did={opaque}"]
+    answers = [daemon.ad("CAM"), daemon.ad("RAL"), *(daemon.get(path).text for path in paths)]
+    assert opaque in answers[0]
+    assert opaque in daemon.log.read_text(), "the gap names it so"
+    ads = [file.read_text() for file in (daemon.folder / "ads").iterdir()]
+    for shown in (*answers, *ads, daemon.log.read_text()):
+        assert "canary" not in shown.lower()
+    assert daemon.end() == 0
+    assert "canary" not in daemon.log.read_text().lower()
 
 
 def test_a_storm_of_events_brings_no_poll_sooner_than_the_spacing_allows(daemon):
