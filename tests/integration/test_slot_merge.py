@@ -29,6 +29,7 @@ HOOKED = {
     "AvailableDatasets": '{"by:hook"}',
 }
 """What a startd says whose hook has run."""
+ODD = "Observatoire de la Côte d'Azur (T2)"
 SITES = (
     SiteSpec("UK", cpus=1),
     SiteSpec("AU", cpus=1),
@@ -111,28 +112,34 @@ def renewed(pool: Pool, site: str) -> dict:
     return slot(pool, site)
 
 
-def shown(pool: Pool, site: str) -> tuple:
-    found = slot(pool, site)
+def told(found: Mapping) -> tuple:
     return found.get("DataLocalityVia"), found.get("DataLocalitySite"), found.get("DataLocalityGeneration")
 
 
-def merged(pool: Pool, merger: SlotMerger, ads: Mapping[Site, SiteAd], site: str, *retired: str) -> None:
-    """Turns until the slot of *site* shows its ad, or nothing where there is none; updates come between."""
+def shown(pool: Pool, site: str) -> tuple:
+    return told(slot(pool, site))
+
+
+def merged(pool: Pool, merger: SlotMerger, ads: Mapping[Site, SiteAd], site: str, *retired: str) -> dict:
+    """Turns until the slot of *site* shows its ad, or nothing where there is none; updates come between.
+
+    Answers the slot as it was then: its next update may be there before it is asked for again.
+    """
     ad = ads.get(Site(site))
     wanted = ("merge", site, ad.generation) if ad else (None, None, None)
 
-    def there() -> bool:
+    def there() -> dict | None:
         turn(merger, ads, *retired)
-        return shown(pool, site) == wanted
+        found = slot(pool, site)
+        return found if told(found) == wanted else None
 
-    pool.wait(there, 30, f"{site} to show {wanted}")
+    return pool.wait(there, 30, f"{site} to show {wanted}")
 
 
 def test_a_slot_without_a_hook_carries_its_sites_ad_until_its_startds_update_and_then_again(pool, merger):
     ads = ads_of("UK", "AU")
     renewed(pool, "UK")
-    merged(pool, merger, ads, "UK")
-    carried = slot(pool, "UK")
+    carried = merged(pool, merger, ads, "UK")
     assert carried["AvailableDatasets"] == ["ska:observation_00000", "ska:observation_00001"]
     assert carried["MyAddress"] == carried["StartdIpAddr"]
     wiped = renewed(pool, "UK")
@@ -187,8 +194,7 @@ def test_new_content_replaces_the_old_before_any_update(pool, merger):
 
 def test_what_was_merged_for_a_retired_site_is_taken_back(pool, merger):
     merged(pool, merger, ads_of("UK"), "UK")
-    merged(pool, merger, {}, "UK", "UK")
-    assert slot(pool, "UK").get("AvailableDatasets") is None
+    assert merged(pool, merger, {}, "UK", "UK").get("AvailableDatasets") is None
 
 
 def test_a_site_without_an_ad_keeps_what_was_merged_unless_it_is_retired(pool, merger):
@@ -202,14 +208,15 @@ def test_a_site_without_an_ad_keeps_what_was_merged_unless_it_is_retired(pool, m
 
 
 def test_a_slot_that_changes_its_site_carries_the_other_ones_ad(pool, merger):
-    ads = ads_of("UK", "AU", "MOVER")
+    """Whatever characters that one's name has."""
+    ads = ads_of("UK", ODD, "MOVER")
     merged(pool, merger, ads, "MOVER")
-    pool.reconfig(startd='MOVER.GLIDEIN_Site = "AU"')
-    pool.wait(lambda: slot(pool, "MOVER")["GLIDEIN_Site"] == "AU", 60, "the slot to say the other site")
+    pool.reconfig(startd=f'MOVER.GLIDEIN_Site = "{ODD}"')
+    pool.wait(lambda: slot(pool, "MOVER")["GLIDEIN_Site"] == ODD, 60, "the slot to say the other site")
 
     def moved() -> bool:
         turn(merger, ads)
-        return shown(pool, "MOVER") == ("merge", "AU", 7)
+        return shown(pool, "MOVER") == ("merge", ODD, 7)
 
     pool.wait(moved, 30, "the other site's ad")
 
@@ -229,11 +236,11 @@ def test_a_slot_name_that_two_sites_claim_carries_the_ad_of_the_one_that_spoke_l
     for site, port in (("UK", 9001), ("AU", 9002), ("UK", 9001)):
         claim(pool, site, port)
 
-        def told(site: str = site) -> bool:
+        def says(site: str = site) -> bool:
             turn(merger, ads)
             return shown(pool, "twins") == ("merge", site, 7)
 
-        pool.wait(told, 30, f"the ad of {site}")
+        pool.wait(says, 30, f"the ad of {site}")
         assert slot(pool, "twins")["MyAddress"] == f"<127.0.0.1:{port}>"
 
 
@@ -253,7 +260,13 @@ def test_a_slot_whose_startd_was_heard_since_we_looked_is_left_alone(pool, clien
 def test_a_turn_takes_no_more_slots_than_the_pace_allows(pool, client):
     slow = SlotMerger(client, ["GLIDEIN_Site"], pace=1, interval=timedelta(seconds=1), clock=now)
     ads = {site: replace(ad, generation=99) for site, ad in ads_of("UK", "AU").items()}
-    assert turn(slow, ads)[0] == 1
+
+    def one() -> bool:
+        count, _ = turn(slow, ads)  # none, where just that startd was heard since we looked
+        assert count <= 1
+        return count == 1
+
+    pool.wait(one, 30, "one slot to be merged")
 
 
 # --- several collectors
@@ -278,7 +291,6 @@ def at(pool: Pool, collector: str) -> list[dict]:
     return json.loads(said) if said.strip() else []
 
 
-@pytest.mark.slow
 def test_each_collector_gets_its_own_merges_and_one_that_is_down_hinders_no_other(doubled):
     pool, second = doubled
     nowhere = f"127.0.0.1:{free_port()}"
@@ -372,6 +384,11 @@ def test_the_share_of_slot_time_that_was_covered_is_a_metric(pool, installed):
     assert installed.metric("hydrator_merge_slots") >= 2
 
 
+def failing(log: str) -> int:
+    """How many collectors do not take merges now, as the log has it."""
+    return log.count("slots not merged") - log.count("slots are merged again")
+
+
 def checked(installed: Installation) -> list[dict]:
     found = json.loads(installed.run("check", "--json", check=False).stdout)
     return [finding for finding in found if "slot merges" in finding["seen"]]
@@ -381,20 +398,26 @@ def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_l
     pool, installed
 ):
     (finding,) = checked(installed)
+    # on a machine that is busy enough merges may have been late for once
+    pool.wait(lambda: failing(installed.log) == 0, 60, "all slots to be merged")
+    before = len(installed.log)
+
+    def said(words: str) -> list[str]:
+        return [line for line in installed.log[before:].splitlines() if words in line]
+
     assert finding["level"] == "advice"
     assert f"takes slot merges (NEGOTIATOR) from {US}" in finding["seen"]
     assert "use any slot" in finding["seen"]
     try:
         pool.reconfig(collector="")
-        pool.wait(lambda: "slots not merged" in installed.log, 60, "the log to say so")
+        pool.wait(lambda: said("slots not merged"), 60, "the log to say so")
         failed = installed.metric("hydrator_merge_errors_total")
         pool.wait(
             lambda: installed.metric("hydrator_merge_errors_total") >= failed + 3, 60, "three more turns"
         )
-        assert installed.log.count("slots not merged") == 1, installed.log
-        said = next(line for line in installed.log.splitlines() if "slots not merged" in line)
-        assert "COLLECTOR.ALLOW_NEGOTIATOR" in said
-        assert US in said
+        (line,) = said("slots not merged")
+        assert "COLLECTOR.ALLOW_NEGOTIATOR" in line
+        assert US in line
         assert "Traceback" not in installed.log
         (finding,) = checked(installed)
         assert finding["level"] == "fail"
@@ -407,4 +430,4 @@ def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_l
         )  # fmt: skip
     finally:
         pool.reconfig(collector=MAY_MERGE)
-    pool.wait(lambda: "slots are merged again" in installed.log, 60, "the log to say that it is well again")
+    pool.wait(lambda: said("slots are merged again"), 60, "the log to say that it is well again")
