@@ -434,9 +434,9 @@ def glidein_at(place: Path, **settings: str) -> Glidein:
     return glidein
 
 
-def scheduled(glidein: Glidein) -> str:
+def scheduled(glidein: Glidein, prefix: str = "NOPREFIX") -> str:
     """A period that a run on a busy machine does not reach: the startd would end it."""
-    return glidein.cron("locality_hook.sh", "5", "NOPREFIX") + "STARTD_CRON_MAX_JOB_LOAD = 1.0\n"
+    return glidein.cron("locality_hook.sh", "5", prefix) + "STARTD_CRON_MAX_JOB_LOAD = 1.0\n"
 
 
 def test_as_a_periodic_script_in_a_stand_in_for_glideinwms_our_block_and_the_wrappers_both_stay(pool, place):
@@ -455,7 +455,26 @@ def test_a_pilot_of_the_stand_in_without_the_hook_runs_on_and_says_nothing_of_da
     pool.wait(lambda: here(pool) == (None, True), 120, "the script to have run")
 
 
-@pytest.mark.parametrize("file", ["glideinwms/locality.condor", "ospool/60-locality.config"])
+def test_with_a_prefix_the_attributes_have_other_names_so_no_job_takes_them_for_ours(pool, place):
+    """Why docs/pilots.md says that NOPREFIX is a must."""
+    now = int(time.time())
+    put(place / "UK.ad", ad_text(now, now, many=5))
+    pool.reconfig(startd=scheduled(glidein_at(place), "GLIDEIN_PS_"))
+    wanted = dict.fromkeys(datasets(now, 5), "AVAILABLE")
+    prefixed = "GLIDEIN_PS_DatasetStates"
+    pool.wait(lambda: slot(pool, prefixed).get(prefixed) == wanted, 120, "the ad under other names")
+    assert here(pool)[0] is None
+
+
+def lines_of(file: str) -> str:
+    """The configuration for pilots in *file*; what pyglidein has in the startd's environment is the same."""
+    text = (DEPLOY / file).read_text()
+    return "\n".join(re.findall(r"^_condor_(.*)", text, re.MULTILINE)) if file.endswith(".cfg") else text
+
+
+@pytest.mark.parametrize(
+    "file", ["glideinwms/locality.condor", "ospool/60-locality.config", "pyglidein/client.cfg"]
+)
 def test_the_lines_for_pilots_are_understood_by_a_startd(pool, place, file):
     shutil.copy(SCRIPT, place / "locality_hook.sh")
     (place / "locality_hook.sh").chmod(0o755)
@@ -468,7 +487,7 @@ def test_the_lines_for_pilots_are_understood_by_a_startd(pool, place, file):
         "HYDRATOR_CACHE_DIR": place / "cache",
     }
     told = " ".join(f"{name}={value}" for name, value in environ.items())
-    lines = re.sub(r"(_EXECUTABLE = ).*", rf"\g<1>{place}/locality_hook.sh", (DEPLOY / file).read_text())
+    lines = re.sub(r"(_EXECUTABLE = ).*", rf"\g<1>{place}/locality_hook.sh", lines_of(file))
     pool.reconfig(startd=f'{lines}\nSTARTD_CRON_LOCALITY_ENV = "{told}"\n')
     wanted = dict.fromkeys(datasets(now, 5), "AVAILABLE")
     pool.wait(lambda: here(pool)[0] == wanted, 120, "the ad to arrive")
