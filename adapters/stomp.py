@@ -12,12 +12,13 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from hydrator.errors import ConfigError
+from hydrator.errors import ConfigError, EventsError
 from hydrator.ports import Ears
 
 from ._stomp_frames import Frame, Frames, NotStomp, encoded
@@ -101,22 +102,50 @@ class StompSource:
 
     def _listen(self) -> None:
         """Connect, subscribe and pass on what comes; returns when we are to stop."""
+        with self._greeted() as line:
+            early = self._subscribe(line)
+            self._ears.connected(self._settings.name)
+            for frame in early:
+                self._take(frame)
+            for frame in line.frames():
+                self._take(frame)
+
+    @contextmanager
+    def _greeted(self) -> "Iterator[_Line]":
+        """A connection on which the broker knows us, left in peace."""
         settings = self._settings
         with self._connected() as connection:
             line = _Line(connection, settings.max_bytes, self._stopping.is_set)
             line.send(Frame("CONNECT", self._greeting()))
             beats = line.expect("CONNECTED", settings.timeout).headers.get("heart-beat", "0,0")
             line.beat(settings.heartbeat, beats)
-            wanted = {"id": "0", "destination": settings.destination, "ack": "auto", "receipt": "0"}
-            line.send(Frame("SUBSCRIBE", wanted))
-            early: list[Frame] = []
-            line.expect("RECEIPT", settings.timeout, early)
-            self._ears.connected(settings.name)
-            for frame in early:
-                self._take(frame)
-            for frame in line.frames():
-                self._take(frame)
+            yield line
             line.send(Frame("DISCONNECT"))
+
+    def _subscribe(self, line: "_Line") -> list[Frame]:
+        """Ask for the events; what came before the answer."""
+        wanted = {"id": "0", "destination": self._settings.destination, "ack": "auto", "receipt": "0"}
+        line.send(Frame("SUBSCRIBE", wanted))
+        early: list[Frame] = []
+        line.expect("RECEIPT", self._settings.timeout, early)
+        return early
+
+    @property
+    def name(self) -> str:
+        return self._settings.name
+
+    def tried(self) -> str:
+        """See the port. Only topics are subscribed to: of a queue we would take the daemon's events."""
+        try:
+            with self._greeted() as line:
+                if not self._settings.destination.startswith("/topic/"):
+                    return "lets us in"
+                self._subscribe(line)
+                return f"lets us in, and to {self._settings.destination}"
+        except (_Lost, NotStomp, ConfigError) as error:
+            raise EventsError(self.name, str(error)) from error
+        except OSError as error:
+            raise EventsError(self.name, error.strerror or str(error) or type(error).__name__) from error
 
     def _take(self, frame: Frame) -> None:
         if frame.command == "ERROR":

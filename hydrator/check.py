@@ -15,9 +15,9 @@ from typing import Any, Literal, Protocol
 
 from .audit import Audit
 from .cycle import Rules
-from .errors import CatalogueError, HydratorError, PoolDenied, PoolError
+from .errors import CatalogueError, EventsError, HydratorError, PoolDenied, PoolError
 from .model import Site, Unseen
-from .ports import Catalogue, Queues
+from .ports import Catalogue, EventSource, Queues
 from .trust import distrust
 
 SLOT_ATTRIBUTES = (
@@ -105,6 +105,7 @@ class Examined:
     editor: "Editor | None" = None
     edits: bool = False
     """Whether our own identity is the one that edits jobs."""
+    brokers: Sequence[EventSource] = ()
 
 
 class Editor(Pool, Protocol):
@@ -120,6 +121,7 @@ def examine(what: Examined) -> list[Finding]:
     sites: set[Site] = set()
     for catalogue in what.catalogues:
         findings += _careful(catalogue.name, lambda c=catalogue: _catalogue(c, sites))  # type: ignore[misc]
+    findings += [finding for broker in what.brokers for finding in _broker(broker)]
     findings += [*what.daemon, *_trust(what)]
     if what.ad_folder:
         findings += _folder(what.ad_folder, "file", "publish.file.directory")
@@ -194,6 +196,20 @@ def _catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]:
             catalogue.name,
             f"{len(survey.unmapped)} storage elements have no site: {_some(survey.unmapped)}",
             "give each RSE its site attribute, or name its site under [catalogue.rse_sites]",
+        )
+
+
+def _broker(broker: EventSource) -> Iterator[Finding]:
+    """Polls go on without events, so one that cannot be had is no failure."""
+    subject = f"events {broker.name}"
+    try:
+        yield Finding(Level.OK, subject, broker.tried())
+    except EventsError as error:
+        yield Finding(
+            Level.WARN,
+            subject,
+            f"{error.reason}: until it lets us in, changes are seen by polls only",
+            f"see that the broker runs, and what [[events.stomp]] {broker.name} says of it: docs/events.md",
         )
 
 

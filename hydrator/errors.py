@@ -9,6 +9,7 @@ HydratorError                   carries facts as attributes, so logs need no par
 │   └── CatalogueGarbled        an answer we cannot read: our bug or theirs, keep the evidence
 ├── PoolError                   this collector or schedd, this cycle: what it said before is kept
 │   └── PoolDenied              it refused our credentials or our authorization
+├── EventsError                 nobody tells us of events: polls go on without
 ├── PublishError                this publisher, this cycle: the action is due again next time
 └── StateError                  the state directory is in use, or cannot be read or written
     └── StateMissing            no daemon has run with it yet
@@ -70,6 +71,15 @@ class PoolError(HydratorError):
 
 class PoolDenied(PoolError):
     """The daemon refused our credentials, or they lack the authorization it asks for."""
+
+
+class EventsError(HydratorError):
+    """A sender of events that does not let us listen; *source* names it."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(f"events of {source}: {reason}")
+        self.source = source
+        self.reason = reason
 
 
 class PublishError(HydratorError):

@@ -60,6 +60,17 @@ class EventSource(Protocol):
     def stop(self) -> None:
         """End, within a few seconds."""
 
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+
+    def tried(self) -> str:
+        """Reach it once, without taking an event from anybody; what that went as far as, in words.
+
+        Raises:
+            EventsError: it cannot be reached, refused us, or does not speak as it should.
+        """
+
 
 class Catalogue(Protocol):
     """An answerer of "what is at this site?"."""

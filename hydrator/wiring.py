@@ -465,6 +465,19 @@ def redactor(settings: Settings) -> Redactor:
     return Redactor(secrets, register.veil.scrubbed if register else privacy(settings).scrubbed)
 
 
+class _Deaf:
+    """Ears of somebody who only tries whether there is something to hear."""
+
+    def hear(self, source: str, body: bytes | None) -> None:
+        pass
+
+    def connected(self, source: str) -> None:
+        pass
+
+    def unconnected(self, source: str, why: str) -> None:
+        pass
+
+
 def examined(settings: Settings, parts: Parts) -> Examined:
     """The parts as ``hydrator check`` looks at them, and what a daemon that ran here left in its state."""
     state, daemon = _left(settings)
@@ -490,6 +503,7 @@ def examined(settings: Settings, parts: Parts) -> Examined:
         audit=state.audit,
         warn_below=settings.audit.warn_below,
         daemon=daemon,
+        brokers=brokers(settings, _Deaf()),
     )
 
 

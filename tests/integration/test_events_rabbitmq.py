@@ -1,6 +1,7 @@
 """All real: Rucio's own events, sent by its own hermes to RabbitMQ of Debian, bring the daemon's poll."""
 
 import itertools
+import json
 import secrets
 import subprocess
 
@@ -70,6 +71,11 @@ class Site(Told):
         where = {"port": self.broker.port, "username": USER, "password": self.broker.password}
         self.server.seed(("tell", {**where, "destination": TOPIC}))
 
+    def checked(self) -> dict[str, str]:
+        """What `hydrator check` says of the broker."""
+        told = json.loads(self.command("check", "--json").stdout)
+        return next(finding for finding in told if finding["subject"] == "events rucio")
+
     def connected(self) -> bool:
         return self.metric('hydrator_event_connected{source="rucio"}') == 1
 
@@ -97,6 +103,7 @@ def test_real_events_of_a_real_transfer_show_it_in_the_ad_long_before_the_next_p
     heeded = site.metric('hydrator_events_total{outcome="heeded",source="rucio"}')
     assert heeded >= 4
     assert site.early() >= 2
+    assert site.checked()["seen"] == f"lets us in, and to {TOPIC}"
     assert site.end() == 0
 
 
@@ -124,6 +131,12 @@ def test_a_real_broker_that_refuses_our_password_is_told_by_why(site):
     log = site.log.read_text()
     assert "Bad CONNECT" in log
     assert wrong not in log
+    checked = site.checked()
+    assert (checked["level"], "Bad CONNECT" in checked["seen"], wrong in str(checked)) == (
+        "warn",
+        True,
+        False,
+    )
 
 
 def test_nothing_is_left_of_the_broker(rabbitmq):

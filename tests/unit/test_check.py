@@ -10,9 +10,23 @@ import pytest
 from adapters.memory import MemoryCatalogue
 from hydrator.check import PACKAGES, Examined, Finding, Level, examine, packages, site_of
 from hydrator.cycle import Rules
-from hydrator.errors import PoolDenied, PoolError
+from hydrator.errors import EventsError, PoolDenied, PoolError
 from hydrator.model import Queue, QueuedJobs, Survey, Unseen
 from tests.factories import CAM, NOON, RAL, replica
+
+
+@dataclass
+class Broker:
+    """Who sends events, or does not let us in."""
+
+    refuses: str = ""
+    name: str = "rucio-events"
+
+    def tried(self) -> str:
+        if self.refuses:
+            raise EventsError(self.name, self.refuses)
+        return "lets us in"
+
 
 SLOT_ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
 
@@ -314,3 +328,13 @@ def test_our_own_right_to_write_is_no_surprise_where_we_edit_jobs_ourselves():
     assert [found.seen for found in ill(findings(too_much, edits=True))] == []
     (found,) = ill(findings(too_much))
     assert "submit jobs (WRITE)" in found.seen
+
+
+def test_a_broker_that_lets_us_in_is_well_and_another_is_a_warning_that_says_where_to_look():
+    found = [
+        one for one in findings(brokers=[Broker(), Broker("it says: bad login")]) if "events" in one.subject
+    ]
+    assert [one.level for one in found] == [Level.OK, Level.WARN]
+    assert "bad login" in found[1].seen
+    assert "by polls only" in found[1].seen
+    assert "[[events.stomp]] rucio-events" in found[1].todo

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from adapters._stomp_frames import MAX_HEAD_BYTES, Frame, Frames, NotStomp, encoded
 from adapters.stomp import StompSettings, StompSource, tls_context
-from hydrator.errors import ConfigError
+from hydrator.errors import ConfigError, EventsError
 from testbed.patience import wait_for
 from testbed.stomp import FakeBroker
 
@@ -277,3 +277,40 @@ def test_a_certificate_that_is_none_is_one_sentence(tmp_path):
     settings = StompSettings("rucio", "127.0.0.1", 1, "/topic/rucio", ca_cert=tmp_path / "ca.pem")
     with pytest.raises(ConfigError, match=r"events\.stomp rucio: its certificates"):
         tls_context(settings)
+
+
+# trying it, as hydrator check does
+
+
+def a_source(port: int, destination: str = "/topic/rucio", **changes) -> StompSource:
+    settings = StompSettings("rucio", "127.0.0.1", port, destination, tls=False)
+    return StompSource(replace(settings, **changes), Ears())
+
+
+def test_a_broker_is_tried_once_and_left(broker, tmp_path):
+    (tmp_path / "secret").write_text("geheim")
+    source = a_source(broker.port, username="hydrator", password_file=tmp_path / "secret")
+    assert source.tried() == "lets us in, and to /topic/rucio"
+    assert [login["login"] for login in broker.logins] == ["hydrator"]
+    assert len(broker.subscriptions) == 1
+
+
+def test_no_event_of_a_queue_is_taken_from_the_daemon_by_trying(broker):
+    assert a_source(broker.port, "/queue/rucio").tried() == "lets us in"
+    assert broker.subscriptions == []
+
+
+def test_why_a_broker_cannot_be_had_is_told(broker, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(EventsError, match=r"events of rucio: .*refused"):
+        a_source(port).tried()
+    with pytest.raises(EventsError, match="nowhere cannot be read"):
+        a_source(broker.port, username="hydrator", password_file=tmp_path / "nowhere").tried()
+    broker.refuses = "Bad CONNECT"
+    with pytest.raises(EventsError, match="it says: Bad CONNECT"):
+        a_source(broker.port).tried()
+    broker.refuses, broker.mute = "", True
+    with pytest.raises(EventsError, match="it sent no CONNECTED"):
+        a_source(broker.port, timeout=timedelta(seconds=1)).tried()
