@@ -47,6 +47,11 @@ class Prometheus:
 
     url: str
 
+    def rules(self) -> dict[str, str]:
+        """Every rule that it was given, and how it fares: ok, unknown until it was evaluated, or err."""
+        groups = httpx.get(f"{self.url}/api/v1/rules", trust_env=False, timeout=30).json()["data"]["groups"]
+        return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
+
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The series that *expression* gives now.
 
@@ -63,8 +68,8 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
-    """A real Prometheus that scrapes *target* (host:port) as the alerts have it; its data are in *folder*.
+def scraping(target: str, folder: Path, alerts: Path) -> Iterator[Prometheus]:
+    """A real Prometheus that scrapes *target* (host:port) as *alerts* have it; its data are in *folder*.
 
     Raises:
         PromtoolUnavailable: see there.
@@ -72,7 +77,8 @@ def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
     program = server()
     config = folder / "prometheus.yml"
     config.write_text(
-        "global: {scrape_interval: 1s}\n"
+        "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
+        f"rule_files: ['{alerts}']\n"
         f"scrape_configs: [{{job_name: classad-hydrator, static_configs: [{{targets: ['{target}']}}]}}]\n"
     )
     address = f"127.0.0.1:{free_port()}"

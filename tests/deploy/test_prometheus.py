@@ -1,5 +1,6 @@
 """A real Prometheus scrapes a real daemon over a real pool; the dashboard's expressions give data."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.parts import NO_PROMETHEUS, needs
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
+ALERTS = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml"
 QUIET = {
     "Held or rolled back B": "no change is held",
     "Events by what became of them A": "no events are configured",
@@ -21,6 +23,9 @@ QUIET = {
     "Merges, and failures A": "no merge is configured",
     "Merges, and failures B": "no merge is configured",
     "Share of their time that merges covered A": "no merge is configured",
+    "Jobs that ask for DESIRED_Sites A": "none are configured",
+    "Edits of DESIRED_Sites, and failures A": "none are configured",
+    "Edits of DESIRED_Sites, and failures B": "none are configured",
     "Until credentials end A": "the test pool's token does not end",
     "Bytes that were at the job's site A": "the catalogue knows no sizes",
 }
@@ -48,7 +53,7 @@ def test_the_dashboard_shows_a_pool_that_runs_jobs(pool: Pool, tmp_path: Path):
     catalogue.hold({"lofar:L1": {"UK": "available"}})
     with (
         Installation(pool, catalogue, settings=SETTINGS) as installed,
-        scraping(installed.url.removeprefix("http://"), tmp_path) as prometheus,
+        scraping(installed.url.removeprefix("http://"), tmp_path, ALERTS) as prometheus,
     ):
         wait_for(lambda: prometheus.query('up{job="classad-hydrator"} == 1'), 30, "a scrape")
         coverage = panels()["Slots with our current ad A"]
@@ -63,4 +68,6 @@ def test_the_dashboard_shows_a_pool_that_runs_jobs(pool: Pool, tmp_path: Path):
                     lambda text=expression: prometheus.query(text), 30, f"data for {title}: {expression}"
                 )
         assert [title for title in QUIET if prometheus.query(panels()[title])] == []
-        assert prometheus.query("ALERTS") == []
+        alerts = re.findall(r"- alert: (\w+)", ALERTS.read_text("utf-8"))
+        wait_for(lambda: prometheus.rules() == dict.fromkeys(alerts, "ok"), 30, "every alert to be evaluated")
+        assert prometheus.query('ALERTS{alertstate="firing"}') == []
