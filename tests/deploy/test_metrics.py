@@ -10,13 +10,15 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.routing import Route
 
+from hydrator.cycle import Rules
 from hydrator.desiring import DesiredTelling
 from hydrator.hearing import EventMetrics
+from hydrator.model import Site
 from hydrator.telemetry import Metrics
 from hydrator.traffic import Traffic
 from testbed.prometheus import promtool
 from tests.deploy.panels import DASHBOARD, panels
-from tests.factories import CAM
+from tests.factories import CAM, replica
 from tests.parts import NO_PROMETHEUS, needs
 from tests.unit.test_cycle import World
 
@@ -97,6 +99,21 @@ def test_labels_name_no_dataset():
         *("found", "at", "datasets", "credential", "carries", "schedd", "stand"),
     }
     assert CAM in generate_latest(registry()).decode()
+
+
+def series(sites: int, datasets: int) -> int:
+    """How many are exported for so many sites, with so many datasets at each."""
+    made = CollectorRegistry()
+    names = [Site(f"S{n}") for n in range(sites)]
+    held = [replica(f"lofar:M{n}", site) for n in range(datasets) for site in names]
+    pins = frozenset(one.did for one in held)
+    Metrics(made, "0").record(World(*held, sites=names, rules=Rules(pins=pins)).run(), 0.5)
+    return sum(len(family.samples) for family in made.collect())
+
+
+def test_a_site_costs_some_twenty_series_and_a_dataset_none():
+    assert (series(12, 3) - series(2, 3)) / 10 <= 25
+    assert series(2, 50) == series(2, 3)
 
 
 def test_every_metric_is_in_an_alert_or_on_the_dashboard():

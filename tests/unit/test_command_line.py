@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import termios
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -252,6 +253,44 @@ def test_what_could_not_be_asked_about_is_counted_and_a_site_without_facts_is_sh
                                   "1 dataset could not be asked about")  # fmt: skip
 
 
+# tables
+
+
+def read_all(main_end: int) -> str:
+    """What was written to a terminal until nobody had it open any more; closes it."""
+    seen = b""
+    with contextlib.suppress(OSError):  # EIO
+        while more := os.read(main_end, 4096):
+            seen += more
+    os.close(main_end)
+    return seen.decode()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 132])
+def test_a_table_is_no_wider_than_the_terminal_and_loses_nothing(planned, tmp_path, columns):
+    site = "A-SITE-OF-A-LONG-NAME-" * 3
+    (tmp_path / "list.json").write_text(f'{{"sites": ["{site}"], "datasets": {{}}}}')
+    with planned.open("a") as config:
+        config.write('[publish.file]\ndirectory = "ads"\n')
+    main_end, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (50, columns))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    planning = subprocess.Popen(
+        [sys.executable, "-m", "hydrator.cli", "plan", "-c", planned],
+        stdout=terminal,
+        stderr=subprocess.DEVNULL,
+        env={**environment, "TERM": "xterm", "NO_COLOR": "1"},
+    )
+    os.close(terminal)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", read_all(main_end)).splitlines()
+    assert planning.wait(120) == 0
+    assert max(len(line.rstrip()) for line in lines) <= columns
+    head = next(line for line in lines if "publisher" in line)
+    begin, end = head.index("site"), head.index("action")
+    shown = "".join(line[begin:end].strip() for line in lines[lines.index(head) + 1 :])
+    assert shown == site
+
+
 # a sign of work
 
 
@@ -265,13 +304,9 @@ def spoken(file, tmp_path, *, term: str) -> str:
         env={**os.environ, "TERM": term},
     )
     os.close(terminal)
-    seen = b""
-    with contextlib.suppress(OSError):  # EIO: nobody has it open any more
-        while more := os.read(main_end, 4096):
-            seen += more
-    os.close(main_end)
+    seen = read_all(main_end)
     assert planning.wait(120) == 0
-    return seen.decode()
+    return seen
 
 
 @pytest.fixture
