@@ -8,25 +8,25 @@ never match.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from .datasets import THEN
+from .folding import Facts
 from .model import DatasetState, Demand, Did, Fact, Site, SiteAd, SiteFacts, Snapshot, Want, from_unix, unix
+from .room import FRACTION_DIGITS, Budget, LeftOut, Wanted, between, choose, floored
+
+__all__ = [
+    "Budget", "Draft", "Drafting", "drafting", "drafts", "facts_of", "forgotten", "number", "quoted",
+    "restored",
+]  # fmt: skip
 
 CONTRACT_VERSION = 1
-FRACTION_DIGITS = 2
 _ENTRY = re.compile(r"'([^']+)'=([^;\]]+)")
 """One entry of a record as :func:`_record` writes it: a quote stands in no DID."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The most bytes in one attribute's line, and in all three records and the list together."""
-
-    line_bytes: int = 60_000
-    ad_bytes: int = 240_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,34 @@ class Draft:
     site: Site
     as_of: datetime
     content: tuple[tuple[str, str], ...]
-    left_out: tuple[Want, ...] = ()
+    left_out: Sequence[Want] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """The drafts of one cycle, by site, and what the next cycle can start from."""
+
+    drafts: Mapping[Site, Draft]
+    wanted: Wanted
+    budget: Budget
+    clashing: frozenset[Did]
+    sites: Mapping[Site, "_Drafted"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Drafted:
+    """What one draft was made of: with the same it is the same."""
+
+    here: Mapping[Did, Fact]
+    places: Sequence[int]
+    inside: AbstractSet[int]
+    age: datetime | None
+    trust: float
 
 
 def drafts(
     snapshot: Snapshot, demand: Demand, *, budget: Budget, trust: Mapping[Site, float] | None = None
-) -> dict[Site, Draft]:
+) -> Mapping[Site, Draft]:
     """What every site of *snapshot* should advertise for this *demand*.
 
     Args:
@@ -53,13 +75,45 @@ def drafts(
     Returns:
         By site, sorted; datasets that clash by letter case are in no ad.
     """
+    return drafting(snapshot, demand, budget=budget, trust=trust or {}).drafts
+
+
+def drafting(
+    snapshot: Snapshot,
+    demand: Demand,
+    *,
+    budget: Budget,
+    trust: Mapping[Site, float],
+    last: Drafting | None = None,
+    altered: Mapping[Site, AbstractSet[Did]] | None = None,
+) -> Drafting:
+    """The same, starting from the *last* drafts.
+
+    Args:
+        snapshot: what we hold true.
+        demand: what is wanted, most wanted first.
+        budget: how large a line and an ad may grow, in bytes.
+        trust: by site, the share (0 to 1) of audited facts that were true.
+        last: the drafts that the snapshot before led to.
+        altered: by site, the datasets whose fact may be another one than then; None: that is not known.
+    """
     clashing = frozenset(did for clash in snapshot.clashes for did in clash)
-    trust = trust or {}
-    naming = _naming(demand.wants)
-    return {
-        site: _draft(site, facts, demand.wants, naming, clashing, budget, trust.get(site, 1.0))
-        for site, facts in sorted(snapshot.sites.items())
-    }
+    if last is None or altered is None or (clashing, budget) != (last.clashing, last.budget):
+        last = None
+    wanted = _wanted(demand, last)
+    same_order = last is not None and wanted.naming is last.wanted.naming
+    made, sites = {}, {}
+    for site, facts in sorted(snapshot.sites.items()):
+        before = last.sites.get(site) if last and same_order else None
+        changed = altered.get(site, frozenset()) if altered is not None and before else None
+        one = _look(facts, before, changed, clashing, wanted, trust.get(site, 1.0))
+        if last and before and not changed and (one.age, one.trust) == (before.age, before.trust):
+            content, inside = last.drafts[site].content, before.inside
+        else:
+            content, inside = _written(site, facts, one, wanted, budget)
+        sites[site] = replace(one, inside=inside)
+        made[site] = Draft(site, facts.as_of, content, LeftOut(demand.wants, one.places, inside))
+    return Drafting(made, wanted, budget, clashing, sites)
 
 
 def number(
@@ -96,31 +150,65 @@ def quoted(text: str) -> str:
     return '"' + "".join(c if c.isprintable() else " " for c in escaped) + '"'
 
 
-def _naming(wants: Sequence[Want]) -> dict[Did, list[int]]:
-    """By dataset, the places in *wants* that name it, so that a site looks only at those of its own."""
-    naming: dict[Did, list[int]] = {}
-    for place, want in enumerate(wants):
-        for did in want.dids:
-            naming.setdefault(did, []).append(place)
-    return naming
+def _wanted(demand: Demand, last: Drafting | None) -> Wanted:
+    """The wants; in the order of the *last* ones, who names what need not be found again."""
+    wants = demand.wants
+    if last and [want.dids for want in wants] == [want.dids for want in last.wanted.wants]:
+        return replace(last.wanted, wants=wants)
+    return Wanted.of(wants)
 
 
-def _draft(
-    site: Site,
+def _look(
     facts: SiteFacts,
-    wants: Sequence[Want],
-    naming: Mapping[Did, Sequence[int]],
+    before: _Drafted | None,
+    changed: AbstractSet[Did] | None,
     clashing: AbstractSet[Did],
-    budget: Budget,
+    wanted: Wanted,
     trust: float,
-) -> Draft:
-    here = {did: fact for did, fact in facts.facts.items() if did not in clashing}
-    places = sorted({place for did in here for place in naming.get(did, ())})
-    chosen, left_out, with_list = _chosen(here, [wants[place] for place in places], budget, facts.as_of)
-    states = {did: here[did] for did in sorted(chosen)}
-    truncated = bool(left_out) or not with_list
-    content = _content(site, states, facts.as_of, with_list=with_list, truncated=truncated, trust=trust)
-    return Draft(site, facts.as_of, content, left_out)
+) -> _Drafted:
+    rows = facts.facts
+    age: datetime | None = facts.as_of
+    if isinstance(rows, Facts):
+        age = None if age == rows.now else age
+        rows = rows.rows
+    here = {did: fact for did, fact in rows.items() if did not in clashing} if clashing else rows
+    if before is None or changed is None:
+        places: Sequence[int] = wanted.places(here)
+    else:
+        places = _moved(
+            before.places, [d for d in changed if (d in here) != (d in before.here)], here, wanted
+        )
+    return _Drafted(here, places, frozenset(), age, trust)
+
+
+def _moved(
+    places: Sequence[int], dids: Sequence[Did], here: Mapping[Did, Fact], wanted: Wanted
+) -> Sequence[int]:
+    """The *places* after these *dids* came or left."""
+    if not dids:
+        return places
+    moved = list(places)
+    for place in {place for did in dids for place in wanted.naming.get(did, ())}:
+        at = bisect_left(moved, place)
+        listed = at < len(moved) and moved[at] == place
+        names_some = any(did in here for did in wanted.wants[place].dids)
+        if names_some and not listed:
+            moved.insert(at, place)
+        elif listed and not names_some:
+            del moved[at]
+    return moved
+
+
+def _written(
+    site: Site, facts: SiteFacts, one: _Drafted, wanted: Wanted, budget: Budget
+) -> tuple[tuple[tuple[str, str], ...], AbstractSet[int]]:
+    choice = choose(one.here, wanted, one.places, budget, facts.as_of)
+    states = {did: one.here[did] for did in sorted(choice.taken)}
+    truncated = len(choice.inside) < len(one.places) or not choice.with_list
+    content = _content(
+        site, states, facts.as_of, with_list=choice.with_list, truncated=truncated, trust=one.trust
+    )
+    return content, choice.inside
 
 
 def forgotten(ad: SiteAd, trust: float = 1.0) -> Draft:
@@ -188,84 +276,21 @@ def _content(
     )
 
 
-def _chosen(
-    here: Mapping[Did, Fact], wants: Sequence[Want], budget: Budget, as_of: datetime
-) -> tuple[set[Did], tuple[Want, ...], bool]:
-    """The datasets that fit, the jobs that do not, and whether there was room for the plain list too.
-
-    The plain list goes first: expressions look states up in the record.
-    """
-    for with_list in (True, False):
-        room = _Room(budget, as_of, with_list=with_list)
-        left_out = tuple(want for want in wants if not room.take(want, here))
-        if not left_out or not with_list:
-            return room.taken, left_out, with_list
-        if not room.list_to_blame:
-            return room.taken, left_out, with_list
-    raise AssertionError("unreachable")
-
-
-class _Room:
-    """Counts the bytes of the four long lines while jobs are let in."""
-
-    def __init__(self, budget: Budget, as_of: datetime, *, with_list: bool) -> None:
-        self.taken: set[Did] = set()
-        self.list_to_blame = False
-        self._budget = budget
-        self._as_of = unix(as_of)
-        self._with_list = with_list
-        self._lines = [len("AvailableDatasets = {}"), len("DatasetStates = []"), 0, 0]
-        self._lines[2:] = [len("DatasetFractions = []"), len("DatasetAsOf = []")]
-
-    def take(self, want: Want, here: Mapping[Did, Fact]) -> bool:
-        new = [did for did in want.dids if did in here and did not in self.taken]
-        if not new:
-            return True
-        lines = list(self._lines)
-        for did in new:
-            for line, size in enumerate(self._sizes(did, here[did])):
-                lines[line] += size
-        total = sum(lines)
-        if max(lines) > self._budget.line_bytes or total > self._budget.ad_bytes:
-            without_list = total - lines[0]
-            self.list_to_blame |= (
-                max(lines[1:]) <= self._budget.line_bytes and without_list <= self._budget.ad_bytes
-            )
-            return False
-        self._lines = lines
-        self.taken.update(new)
-        return True
-
-    def _sizes(self, did: Did, fact: Fact) -> tuple[int, int, int, int]:
-        key = len(did) + 4  # two quotes, = or nothing, and the separator
-        listed = len(did) + 3 if self._with_list and fact.state is DatasetState.AVAILABLE else 0
-        fraction = key + 2 + FRACTION_DIGITS if _between(fact) else 0
-        age = key + 10 if unix(fact.as_of) < self._as_of else 0
-        return listed, key + len(fact.state) + 2, fraction, age
-
-
 def _record(entries: Iterable[tuple[Did, str]]) -> str:
     """A nested ad; its keys stand in single quotes, which any character of a DID survives."""
     return "[" + ";".join(f"'{did}'={literal}" for did, literal in entries) + "]"
 
 
-def _between(fact: Fact) -> bool:
-    return fact.fraction is not None and 0.0 < _floored(fact.fraction) < 1.0
-
-
-def _floored(fraction: float) -> float:
-    """Rounded down, so that it never says more than is there, and small steps change no ad."""
-    scale: int = 10**FRACTION_DIGITS
-    return int(fraction * scale) / scale
-
-
 def _fractions(states: Mapping[Did, Fact]) -> Iterable[tuple[Did, str]]:
     return (
-        (did, f"{_floored(fact.fraction):.{FRACTION_DIGITS}f}")
+        (did, f"{floored(fact.fraction):.{FRACTION_DIGITS}f}")
         for did, fact in states.items()
-        if fact.fraction is not None and _between(fact)
+        if fact.fraction is not None and between(fact)
     )
 
 
 def _ages(states: Mapping[Did, Fact], as_of: datetime) -> Iterable[tuple[Did, str]]:
-    return ((did, str(unix(fact.as_of))) for did, fact in states.items() if unix(fact.as_of) < unix(as_of))
+    of_site = unix(as_of)
+    for did, fact in states.items():
+        if fact.as_of is not THEN and (at := unix(fact.as_of)) < of_site:
+            yield did, str(at)

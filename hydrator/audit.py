@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from .datasets import Datasets, Known, Memory
 from .model import DatasetState, Did, Fact, Site, unix
-from .snapshot import Memory
 
 WINDOW = timedelta(hours=24)
 """What the audit found longer ago than this counts no more: trust heals."""
@@ -211,21 +211,24 @@ def settle(
 
 def corrected(memories: Mapping[str, Memory], audit: Audit) -> Mapping[str, Memory]:
     """*memories* with what was found instead of each claim that proved false; the given ones stay."""
-    changed = {name: dict(memory.known) for name, memory in memories.items()}
+    changed: dict[str, dict[Did, Known]] = {}
     for (claim, by), correction in sorted(audit.corrections.items(), key=lambda item: item[0]):
-        known = changed.get(claim.catalogue, {}).get(claim.did)
+        if claim.catalogue not in memories:
+            continue
+        mine = changed.setdefault(claim.catalogue, {})
+        known = mine.get(claim.did) or memories[claim.catalogue].known.get(claim.did)
         if known is None or claim.site not in known.here:
             continue
         here = {site: fact for site, fact in known.here.items() if site != claim.site}
         # of two corrections the probe's, which sorts last, decides
         if correction.found and (by is By.PROBE or (claim, By.PROBE) not in audit.corrections):
             here[claim.site] = correction.found
-        changed[claim.catalogue][claim.did] = replace(known, here=here)
-    touched = {claim.catalogue for claim, _ in audit.corrections}
-    return {
-        name: replace(memory, known=changed[name]) if name in touched else memory
-        for name, memory in memories.items()
+        mine[claim.did] = replace(known, here=here)
+    right = {
+        name: replace(memories[name], known=Datasets.of(memories[name].known).also(mine))
+        for name, mine in changed.items()
     }
+    return {**memories, **right}
 
 
 def _said(memories: Mapping[str, Memory], claim: Claim) -> Fact | None:

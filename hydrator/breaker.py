@@ -13,16 +13,20 @@ lost its site look just so. What jobs no longer want, sites the operator
 retired and catalogues taken out of the configuration are no losses.
 """
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from .datasets import Datasets, Known, Memory
 from .model import DatasetState, Did, Fact, Site
-from .snapshot import Known, Memory
 from .words import count
 
+_Places = Mapping[Site, Fact]
+"""Where a dataset is listed; AVAILABLE where any catalogue says so."""
+_NOWHERE: _Places = {}
 _FEW = 2
 """Of so many datasets, the loss of all, everywhere, is one too many for a coincidence."""
 
@@ -85,26 +89,58 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """How many of the wanted datasets are listed at each site, and how many of them are AVAILABLE."""
+
+    listed: Mapping[Site, int] = field(default_factory=dict)
+    available: Mapping[Site, int] = field(default_factory=dict)
+
+    def changed(self, places: Iterable[_Places], sign: int) -> "Listed":
+        """With what datasets at these *places* add, or take away."""
+        listed, available = Counter(self.listed), Counter(self.available)
+        for here in places:
+            for site, fact in here.items():
+                listed[site] += sign
+                if fact.state is DatasetState.AVAILABLE:
+                    available[site] += sign
+        return Listed(+listed, +available)
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
-    """What to remember, what is held, and what was let go though it was held, each with its reason."""
+    """What to remember, what is held, and what was let go though it was held, each with its reason.
+
+    ``listed`` counts what is to be remembered; None where nobody looked.
+    """
 
     memories: Mapping[str, Memory]
     held: Mapping[Site, Held] = field(default_factory=dict)
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
+    listed: Listed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What the last judgement left: its counts, and the datasets that something else is said of since."""
+
+    listed: Listed
+    changed: AbstractSet[Did]
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One site: what it *listed*, what is now *lost*, what was held and nobody was asked about.
+    """One site: how much it *listed*, what is *lost*, what was held and nobody was asked about.
 
+    ``available`` are those of the datasets in question that were AVAILABLE, of so many in all.
     ``fresh``: something else there was read.
     """
 
-    listed: frozenset[Did]
-    available: frozenset[Did]
-    lost: frozenset[Did]
-    silent: frozenset[Did]
-    approved: frozenset[Did]
+    listed: int
+    all_available: int
+    available: AbstractSet[Did]
+    lost: AbstractSet[Did]
+    silent: AbstractSet[Did]
+    approved: AbstractSet[Did]
     fresh: bool
     last: Held | None
 
@@ -123,11 +159,16 @@ class _Case:
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """What of one site is in question, and what of it would still be listed before that."""
+    """What of one site is in question, and how much of it would still be listed before that."""
 
     gone: Mapping[Did, int]
-    listed: frozenset[Did]
-    available: frozenset[Did]
+    gone_available: int
+    listed: int
+    available: int
+
+    @property
+    def all_gone(self) -> bool:
+        return len(self.gone) == self.listed
 
 
 def judge(
@@ -140,6 +181,7 @@ def judge(
     retired: AbstractSet[Site],
     limits: Limits,
     now: datetime,
+    since: Since | None = None,
 ) -> Judged:
     """Compare what was held true *before* with what the answers make of it *after*; hold what shrinks.
 
@@ -152,6 +194,7 @@ def judge(
         retired: sites the operator took out.
         limits: how much may vanish.
         now: aware UTC time of this cycle.
+        since: what judging *before* left, and what of it changed *after*; None: that is not known.
 
     Returns:
         What to remember: *after*, but what is held as it was *before*.
@@ -159,7 +202,8 @@ def judge(
     if not limits.polls:
         return Judged(after)
     before = {name: before.get(name, Memory()) for name in after}
-    cases = _cases(before, after, wanted, held, approved, retired)
+    question = _question(before, after, wanted, held, approved, retired, since)
+    cases = _cases(before, after, held, approved, question)
     polls = {site: case.polls(now, limits) for site, case in cases.items()}
     sure = {site: {did for did, n in told.items() if n >= limits.polls} for site, told in polls.items()}
     doubts = {site: _doubt(case, polls[site], sure[site]) for site, case in cases.items()}
@@ -173,62 +217,123 @@ def judge(
             since=_since(cases[site].last, doubts[site].gone, now),
             told=now if cases[site].tells(now, limits) else _told(cases[site].last, now),
             gone=doubts[site].gone,
-            of=len(cases[site].listed),
+            of=cases[site].listed,
             cause=cause,
         )
         for site, cause in causes.items()
     }
-    for site, gone in _unnamed(memories, wanted, retired).items():
+    listed = question.now_listed(after, memories, retired)
+    for site, gone in _unnamed(memories, wanted, listed.listed.keys()).items():
         last = held.get(site)
-        since = last.since if last and last.cause is Cause.UNNAMED else now
-        told = Held(since, since, dict.fromkeys(sorted(gone), 0), len(cases[site].listed), Cause.UNNAMED)
+        begun = last.since if last and last.cause is Cause.UNNAMED else now
+        told = Held(begun, begun, dict.fromkeys(sorted(gone), 0), cases[site].listed, Cause.UNNAMED)
         now_held.setdefault(site, told)
-    return Judged(memories, dict(sorted(now_held.items())), _released(cases, sure, limits))
+    return Judged(memories, dict(sorted(now_held.items())), _released(cases, sure, limits), listed)
 
 
-def _cases(
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The datasets that may have left, where each *was* and where it *is*, and the counts before."""
+
+    was: Mapping[Did, _Places]
+    now: Mapping[Did, _Places]
+    listed: Listed
+
+    def now_listed(
+        self, after: Mapping[str, Memory], memories: Mapping[str, Memory], retired: AbstractSet[Site]
+    ) -> Listed:
+        """The counts of the *memories* to keep: those *after* the answers, but for what is held."""
+        held = [
+            did
+            for name, memory in memories.items()
+            if memory is not after[name]
+            for did in {**self.was, **self.now}
+            if Datasets.of(memory.known).rows.get(did) is not Datasets.of(after[name].known).rows.get(did)
+        ]
+        kept = {**self.now, **_places(memories, held, retired)}
+        return self.listed.changed(self.was.values(), -1).changed(kept.values(), 1)
+
+
+def _question(
     before: Mapping[str, Memory],
     after: Mapping[str, Memory],
     wanted: AbstractSet[Did],
     held: Mapping[Site, Held],
     approved: Mapping[Site, AbstractSet[Did]],
     retired: AbstractSet[Site],
+    since: Since | None,
+) -> _Question:
+    if since is None:
+        was, now = _places(before, wanted, retired), _places(after, wanted, retired)
+        return _Question(was, now, Listed().changed(was.values(), 1))
+    asked = [one.gone for one in held.values()]
+    dids = frozenset(since.changed).union(*asked, *approved.values())
+    unwanted = _places(before, dids - wanted, retired)
+    was, now = _places(before, dids & wanted, retired), _places(after, dids & wanted, retired)
+    return _Question(was, now, since.listed.changed(unwanted.values(), -1))
+
+
+def _places(
+    memories: Mapping[str, Memory], dids: Collection[Did], retired: AbstractSet[Site]
+) -> dict[Did, _Places]:
+    """Where those of *dids* are listed that are listed anywhere."""
+    found: dict[Did, _Places] = {}
+    for memory in memories.values():
+        rows = Datasets.of(memory.known).rows
+        for did in dids if rows else ():
+            if (known := rows.get(did)) is not None and known.here:
+                here = known.here
+                if retired:
+                    here = {site: fact for site, fact in here.items() if site not in retired}
+                found[did] = _either(found[did], here) if did in found else here
+    return found
+
+
+def _either(one: _Places, other: _Places) -> _Places:
+    return {
+        **one,
+        **{s: f for s, f in other.items() if s not in one or f.state is DatasetState.AVAILABLE},
+    }
+
+
+def _cases(
+    before: Mapping[str, Memory],
+    after: Mapping[str, Memory],
+    held: Mapping[Site, Held],
+    approved: Mapping[Site, AbstractSet[Did]],
+    question: _Question,
 ) -> dict[Site, _Case]:
-    there, available = _listed(before, wanted, retired)
-    here, _ = _listed(after, wanted, retired)
+    lost: dict[Site, set[Did]] = {}
+    available: dict[Site, set[Did]] = {}
+    came: Counter[Site] = Counter()
+    for did, was in question.was.items():
+        is_now = question.now.get(did, _NOWHERE)
+        for site, fact in was.items():
+            if site not in is_now:
+                lost.setdefault(site, set()).add(did)
+            if fact.state is DatasetState.AVAILABLE:
+                available.setdefault(site, set()).add(did)
+    for did, is_now in question.now.items() if question.was else ():
+        came.update(is_now.keys() - question.was.get(did, _NOWHERE).keys())
     cases = {}
-    for site, listed in sorted(there.items()):
+    for site, listed in sorted(question.listed.listed.items()):
         last = held.get(site)
         asked = last.gone.keys() if last else frozenset[Did]()
-        lost = listed - here.get(site, set())
-        stands = {did for did in asked & here.get(site, set()) if _not_read(before, after, site, did)}
+        here = {did for did in asked if site in question.now.get(did, _NOWHERE)}
+        stands = {did for did in here if _not_read(before, after, site, did)}
         silent = stands if last and last.cause is not Cause.UNNAMED else set()
+        gone = lost.get(site, set())
         cases[site] = _Case(
-            listed=frozenset(listed),
-            available=frozenset(available.get(site, ())),
-            lost=frozenset(lost),
-            silent=frozenset(silent),
-            approved=frozenset(approved.get(site, frozenset()) & asked & (lost | stands)),
-            fresh=bool(here.get(site, set()) - silent),
+            listed=listed,
+            all_available=question.listed.available.get(site, 0),
+            available=available.get(site, set()),
+            lost=gone,
+            silent=silent,
+            approved=approved.get(site, frozenset()) & asked & (gone | stands),
+            fresh=listed - len(gone) + came[site] > len(silent),
             last=last if last and last.cause is not Cause.UNNAMED else None,
         )
     return cases
-
-
-def _listed(
-    memories: Mapping[str, Memory], wanted: AbstractSet[Did], retired: AbstractSet[Site]
-) -> tuple[dict[Site, set[Did]], dict[Site, set[Did]]]:
-    """By site, what is listed there, and what of it is AVAILABLE."""
-    listed: dict[Site, set[Did]] = {}
-    available: dict[Site, set[Did]] = {}
-    for memory in memories.values():
-        for did, known in memory.known.items():
-            for site, fact in known.here.items() if did in wanted else ():
-                if site not in retired:
-                    listed.setdefault(site, set()).add(did)
-                    if fact.state is DatasetState.AVAILABLE:
-                        available.setdefault(site, set()).add(did)
-    return listed, available
 
 
 def _not_read(before: Mapping[str, Memory], after: Mapping[str, Memory], site: Site, did: Did) -> bool:
@@ -244,29 +349,34 @@ def _at(memory: Memory, site: Site, did: Did) -> Fact | None:
 def _doubt(case: _Case, polls: Mapping[Did, int], sure: AbstractSet[Did]) -> _Doubt:
     settled = sure | case.approved
     gone = {did: n for did, n in polls.items() if did not in sure}
-    return _Doubt(gone, case.listed - settled, case.available - settled)
+    return _Doubt(
+        gone,
+        len(gone.keys() & case.available),
+        case.listed - len(settled),
+        case.all_available - len(settled & case.available),
+    )
 
 
 def _causes(doubts: Mapping[Site, _Doubt], limits: Limits) -> dict[Site, Cause]:
     """The sites that are held, and why; a site that is held by itself says nothing of the others."""
     losing = {site for site, doubt in doubts.items() if doubt.gone}
-    nothing_left = all(doubt.gone.keys() == doubt.listed for doubt in doubts.values())
+    nothing_left = all(doubt.all_gone for doubt in doubts.values())
     datasets = {did for doubt in doubts.values() for did in doubt.gone}
     alone = {site for site in losing if _shrinks([doubts[site]], limits.site_share, limits.least)}
     rest = [doubt for site, doubt in doubts.items() if site not in alone]
     together = (nothing_left and len(datasets) >= _FEW) or _shrinks(rest, limits.all_share, limits.least)
     causes = {site: Cause.SITE if site in alone else Cause.ALL for site in sorted(losing)}
     # few datasets are no shrink, but all of a site's few, when another site is held, are no coincidence
-    emptied = {site for site in losing if alone and doubts[site].gone.keys() == doubts[site].listed}
+    emptied = {site for site in losing if alone and doubts[site].all_gone}
     return causes if together else {s: cause for s, cause in causes.items() if s in alone | emptied}
 
 
 def _shrinks(doubts: Collection[_Doubt], share: float, least: int) -> bool:
     """Is too much in question, of all that is listed or of what is AVAILABLE?"""
     gone = sum(len(doubt.gone) for doubt in doubts)
-    of = sum(len(doubt.listed) for doubt in doubts)
-    available_gone = sum(len(doubt.gone.keys() & doubt.available) for doubt in doubts)
-    available = sum(len(doubt.available) for doubt in doubts)
+    of = sum(doubt.listed for doubt in doubts)
+    available_gone = sum(doubt.gone_available for doubt in doubts)
+    available = sum(doubt.available for doubt in doubts)
     return _much(gone, of, share, least) or _much(available_gone, available, share, least)
 
 
@@ -299,7 +409,8 @@ def _settled(
     ages = {s: age for s in sorted(unread & memory.sites) if (age := before.age(s)) is not None}
     if not changed and not ages:
         return memory
-    return replace(memory, known={**memory.known, **changed}, ages={**memory.ages, **ages})
+    known = Datasets.of(memory.known).also(changed)
+    return replace(memory, known=known, ages={**memory.ages, **ages})
 
 
 def _without(facts: Mapping[Site, Fact], site: Site) -> dict[Site, Fact]:
@@ -307,15 +418,17 @@ def _without(facts: Mapping[Site, Fact], site: Site) -> dict[Site, Fact]:
 
 
 def _unnamed(
-    memories: Mapping[str, Memory], wanted: AbstractSet[Did], retired: AbstractSet[Site]
+    memories: Mapping[str, Memory], wanted: AbstractSet[Did], listed: AbstractSet[Site]
 ) -> dict[Site, set[Did]]:
-    """The sites that no catalogue names any more, with what stands there from before."""
-    named = frozenset[Site]().union(*(memory.sites for memory in memories.values()))
+    """The sites that no catalogue names any more, of those *listed*, with what stands there from before."""
+    lost = listed - frozenset[Site]().union(*(memory.sites for memory in memories.values()))
     unnamed: dict[Site, set[Did]] = {}
-    for memory in memories.values():
-        for did, known in memory.known.items():
-            for site in (known.here.keys() - named) - retired if did in wanted else ():
-                if known.here[site].as_of < known.at:
+    for memory in memories.values() if lost else ():
+        known = Datasets.of(memory.known)
+        for did in known.apart & wanted:  # what was read with the rest is at a site that is named
+            row = known.rows[did]
+            for site in row.here.keys() & lost:
+                if row.here[site].as_of < row.at:
                     unnamed.setdefault(site, set()).add(did)
     return dict(sorted(unnamed.items()))
 

@@ -15,12 +15,14 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .ads import Budget, Draft, drafts, forgotten, number, restored
+from .ads import Budget, Draft, Drafting, drafting, forgotten, number, restored
 from .audit import WINDOW, Audit, By, Lie, Verdict, corrected, fold, settle
-from .breaker import Held, Judged, Limits, judge
+from .breaker import Held, Limits, Listed, Since, judge
+from .datasets import Datasets, Memory
 from .demand import demand
 from .demand import remember as remember_demand
 from .errors import CatalogueError, PoolError, PublishError, StateError
+from .folding import Folded, fold_memories
 from .history import Entry, Grounds, entry
 from .model import (
     Demand,
@@ -42,7 +44,7 @@ from .model import (
 from .orders import Orders, Waiting
 from .plan import Policy, plan
 from .ports import Catalogue, Clock, Publisher, Queues
-from .snapshot import Memory, remember, snapshot
+from .snapshot import remember
 from .store import State, Store
 
 
@@ -68,6 +70,21 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What one cycle worked out that the next can start from, if that continues the same memories.
+
+    ``marks`` says which: they are those of the memories that the cycle left.
+    """
+
+    marks: Mapping[str, object]
+    rules: Rules
+    retired: frozenset[Site]
+    listed: Listed | None
+    folded: Folded
+    drafting: Drafting
+
+
+@dataclass(frozen=True, slots=True)
 class Thought:
     """What follows from a state, the answers of one cycle and the time: everything but the sending.
 
@@ -80,6 +97,7 @@ class Thought:
     ads: Mapping[Site, SiteAd]
     lies: tuple[Lie, ...] = ()
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
+    basis: Basis | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +158,7 @@ def think(
     rules: Rules,
     now: datetime,
     approved: Mapping[Site, AbstractSet[Did]] | None = None,
+    last: Thought | None = None,
 ) -> Thought:
     """Conclude from what is remembered and what was answered which ad every site should have.
 
@@ -152,6 +171,8 @@ def think(
         now: when this cycle began; what was read since counts from then, so
             that one poll has one age.
         approved: by site, the held datasets that the operator lets go.
+        last: what the last cycle thought. It changes no answer: what it worked out, and what is still
+            so, is not worked out again, so that a cycle costs by what changed.
 
     Returns:
         The state to remember, and the ads, also of sites that were not seen
@@ -163,19 +184,49 @@ def think(
         name: remember(state.memories.get(name, Memory()), answer, dids, now=now)
         for name, answer in answers.items()
     }
-    judged = _judged(state, memories, dids, approved or {}, rules, now)
+    basis = last.basis if last and last.basis and _continues(last.basis, state, answers, rules) else None
+    changed = frozenset[Did]().union(*(Datasets.of(one.known).touched for one in memories.values()))
+    retired = _retired(state, memories, rules)
+    counted = basis.listed if basis and basis.retired == retired else None
+    judged = judge(
+        state.memories,
+        memories,
+        dids,
+        held=state.held,
+        approved=approved or {},
+        retired=retired,
+        limits=rules.limits,
+        now=now,
+        since=Since(counted, changed) if counted else None,
+    )
     held = judged.memories
     audit, lies = settle(state.audit, held, now=now, window=rules.audit_window, bound=rules.bound)
-    view = snapshot(
-        corrected(held, _sure(audit, judged.held, rules.limits)), dids, now=now, bound=rules.bound
+    right = corrected(held, _sure(audit, judged.held, rules.limits))
+    changed = changed.union(*(Datasets.of(one.known).touched for one in right.values()))
+    folded = fold_memories(
+        right,
+        dids,
+        now=now,
+        bound=rules.bound,
+        last=basis.folded if basis else None,
+        changed=changed if basis else None,
     )
+    view = folded.snapshot
     kept = {site: facts for site, facts in view.sites.items() if not rules.retires(site)}
     returned = {
         site: restored(one.ad, audit.trust.get(site, 1.0), now=now, bound=rules.bound)
         for site, one in state.rollbacks.items()
         if not rules.retires(site)
     }
-    drafted = drafts(replace(view, sites=kept), demanded, budget=rules.budget, trust=audit.trust)
+    made = drafting(
+        replace(view, sites=kept),
+        demanded,
+        budget=rules.budget,
+        trust=audit.trust,
+        last=basis.drafting if basis else None,
+        altered=folded.altered,
+    )
+    drafted = made.drafts
     left = {s: ad for s, ad in state.ads.items() if s not in drafted and not rules.retires(s)}
     standing = {
         site: forgotten(ad, audit.trust.get(site, 1.0))
@@ -185,7 +236,18 @@ def think(
     }
     ads = number({**drafted, **standing, **returned}, state.ads, published=published, now=now)
     after = replace(state, memories=held, held=judged.held, ads=ads, audit=audit)
-    return Thought(after, view, drafted, ads, lies, judged.released)
+    left_over = Basis(_marks(held), rules, retired, judged.listed, folded, made)
+    return Thought(after, view, drafted, ads, lies, judged.released, left_over)
+
+
+def _marks(memories: Mapping[str, Memory]) -> dict[str, object]:
+    return {name: Datasets.of(memory.known).mark for name, memory in memories.items()}
+
+
+def _continues(basis: Basis, state: State, answers: Collection[str], rules: Rules) -> bool:
+    """Is *state* what was left with *basis*, and are the same catalogues asked under the same rules?"""
+    same = basis.marks == _marks(state.memories) and basis.marks.keys() == set(answers)
+    return same and (basis.rules is rules or basis.rules == rules)
 
 
 def _sure(audit: Audit, held: Mapping[Site, Held], limits: Limits) -> Audit:
@@ -213,25 +275,9 @@ def _sure(audit: Audit, held: Mapping[Site, Held], limits: Limits) -> Audit:
     return replace(audit, corrections=standing)
 
 
-def _judged(
-    state: State,
-    memories: Mapping[str, Memory],
-    dids: AbstractSet[Did],
-    approved: Mapping[Site, AbstractSet[Did]],
-    rules: Rules,
-    now: datetime,
-) -> Judged:
+def _retired(state: State, memories: Mapping[str, Memory], rules: Rules) -> frozenset[Site]:
     sites = state.ads.keys() | {site for memory in memories.values() for site in memory.sites}
-    return judge(
-        state.memories,
-        memories,
-        dids,
-        held=state.held,
-        approved=approved,
-        retired=frozenset(site for site in sites if rules.retires(site)),
-        limits=rules.limits,
-        now=now,
-    )
+    return frozenset(site for site in sites if rules.retires(site))
 
 
 def look_for(
@@ -256,10 +302,16 @@ def still_found(found: Mapping[str, frozenset[Did]], state: State) -> dict[str, 
     """
     doubtful = {did for held in state.held.values() for did in held.gone}
     doubtful |= {did for memory in state.memories.values() for did in memory.unseen}
-    known = {did for memory in state.memories.values() for did, one in memory.known.items() if one.here}
+    before = {name: state.found.get(name, frozenset()) & doubtful for name in found}
     return {
-        name: dids | (state.found.get(name, frozenset()) & doubtful & known) for name, dids in found.items()
+        name: dids | {did for did in before[name] if _is_somewhere(did, state)}
+        for name, dids in found.items()
     }
+
+
+def _is_somewhere(did: Did, state: State) -> bool:
+    known = [memory.known[did] for memory in state.memories.values() if did in memory.known]
+    return any(one.here for one in known)
 
 
 def read_all(catalogues: Sequence[Catalogue], dids: AbstractSet[Did]) -> dict[str, Survey | Unseen]:
@@ -327,6 +379,7 @@ class Cycle:
         self._verdicts = verdicts
         self._orders = orders
         self.state = state
+        self._last: Thought | None = None
         self.publishes = True
         """False where another daemon does: then all is read, concluded and kept, and nothing is sent."""
         self.schedds: Mapping[str, Queue | Unseen] = {}
@@ -433,7 +486,9 @@ class Cycle:
             rules=self._rules,
             now=now,
             approved=orders.approved,
+            last=self._last,
         )
+        self._last = thought
         todo: dict[str, Plan | PublishError] = {}
         for outlet in self._outlets:
             published = there[outlet.name]

@@ -20,9 +20,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from .datasets import Known, Memory
 from .errors import BadDid
 from .model import DatasetState, Did, Site, parse_did
-from .snapshot import Known, Memory
 
 MAX_EVENT_BYTES: Final = 64 * 1024
 """Rucio's largest, a transfer that failed with a long reason, has some 4 kB."""

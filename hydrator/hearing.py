@@ -10,11 +10,11 @@ from fnmatch import fnmatchcase
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from .datasets import Memory
 from .events import Changes, Drop, Due, Front, Ledger, changed
 from .model import Did
 from .ports import Clock
 from .rate import Buckets
-from .snapshot import Memory
 
 _log = structlog.get_logger("hydrator")
 _BURST_SECONDS = 10

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
+from functools import cached_property
 from typing import NewType
 
 from .errors import BadDid
@@ -179,14 +180,14 @@ class Want:
     last_wanted: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Demand:
     """What jobs, pins and patterns want, most wanted first; ``refused`` are texts that are no DIDs."""
 
     wants: tuple[Want, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def dids(self) -> frozenset[Did]:
         return frozenset(did for want in self.wants for did in want.dids)
 

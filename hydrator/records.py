@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from .ads import facts_of
 from .breaker import Cause, Held
+from .datasets import Known, Memory
 from .demand import Remembered
 from .history import Rollback
 from .model import DatasetState, Did, Fact, PublishedAd, Site, SiteAd, from_unix
-from .snapshot import Known, Memory
 from .told import told_from, told_row
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)

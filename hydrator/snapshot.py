@@ -8,10 +8,14 @@ one dataset that cannot be asked never ages its site.
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
+from .datasets import THEN, Datasets, Known, Memory
+from .folding import better, fold_memories, sizes_of
 from .model import (
+    UNTOLD,
     DatasetState,
     Did,
     Fact,
@@ -19,11 +23,13 @@ from .model import (
     ReplicaState,
     Seen,
     Site,
-    SiteFacts,
     Snapshot,
     Survey,
+    Told,
     Unseen,
 )
+
+__all__ = ["Known", "Memory", "remember", "sizes_of", "snapshot"]
 
 _CONCLUDED = {
     ReplicaState.COMPLETE: DatasetState.AVAILABLE,
@@ -32,44 +38,7 @@ _CONCLUDED = {
     ReplicaState.ON_TAPE: DatasetState.NEARLINE,
     ReplicaState.STUCK: DatasetState.STUCK,
 }
-_GOODNESS = {state: -place for place, state in enumerate(DatasetState)}
 _LEFT_OUT = Unseen("the catalogue left it out of its answer")
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The last thing one catalogue said of one dataset: its state at each site that has it.
-
-    ``before`` is the last whole reading at sites that since were looked at in
-    part only, where that part says something too: both stand, each with its age.
-    """
-
-    at: datetime
-    here: Mapping[Site, Fact]
-    bytes_total: int | None = None
-    twins: frozenset[Did] = frozenset()
-    before: Mapping[Site, Fact] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What one catalogue said last: ``at`` of its last whole answer, ``unseen`` since then and why.
-
-    ``ages`` are the sites that this answer named and did not speak of, with
-    when they were last read.
-    """
-
-    at: datetime | None = None
-    sites: frozenset[Site] = frozenset()
-    known: Mapping[Did, Known] = field(default_factory=dict)
-    unseen: Mapping[Did, str] = field(default_factory=dict)
-    unmapped: frozenset[str] = frozenset()
-    failure: str | None = None
-    ages: Mapping[Site, datetime] = field(default_factory=dict)
-
-    def age(self, site: Site) -> datetime | None:
-        """When *site* was last read as a whole; None when it never was."""
-        return self.ages.get(site, self.at if site in self.sites else None)
 
 
 def remember(memory: Memory, answer: Survey | Unseen, wanted: AbstractSet[Did], *, now: datetime) -> Memory:
@@ -81,21 +50,31 @@ def remember(memory: Memory, answer: Survey | Unseen, wanted: AbstractSet[Did], 
     at which it was blind for every dataset; one that it never looked at is
     not among its sites.
     """
-    kept = {did: known for did, known in memory.known.items() if did in wanted}
+    old = Datasets.of(memory.known)
+    gone = [] if old.keys() <= wanted else [did for did in old.rows if did not in wanted]
     if isinstance(answer, Unseen):
         unseen = dict.fromkeys(wanted, answer.reason)
-        return replace(memory, known=kept, unseen=unseen, failure=answer.reason)
+        return replace(memory, known=old.after(old.at, {}, gone), unseen=unseen, failure=answer.reason)
+    at = min(answer.at, now)
+    repeats = answer.sites == memory.sites and not memory.ages
+    fresh: dict[Did, Known] = {}
     unseen = {}
     for did in wanted:
-        reading = answer.readings.get(did, _LEFT_OUT)
-        if isinstance(reading, Seen):
-            kept[did] = _known(reading, kept.get(did), answer.sites, now)
-        else:
+        reading, row = answer.readings.get(did, _LEFT_OUT), old.rows.get(did)
+        together = row is not None and row.at is THEN
+        if isinstance(reading, Unseen):
             unseen[did] = reading.reason
+            if row is not None and together:  # it is as old as the answer that it came with
+                fresh[did] = old.dated(row)
+            continue
+        read = min(now, reading.at)
+        if repeats and row is not None and together and read == at and _repeats(reading, row.said):
+            continue
+        fresh[did] = _known(reading, old.dated(row) if row else None, answer.sites, read, at)
     blind = _unread(answer, wanted)
     ages = {site: age for site in sorted(blind) if (age := memory.age(site)) is not None}
-    sites = answer.sites - (blind - ages.keys())
-    return Memory(min(answer.at, now), sites, kept, unseen, answer.unmapped, ages=ages)
+    sites = answer.sites - (blind - ages.keys()) if blind else answer.sites
+    return Memory(at, sites, old.after(at, fresh, gone), unseen, answer.unmapped, ages=ages)
 
 
 def snapshot(
@@ -113,100 +92,69 @@ def snapshot(
         Every site that some catalogue speaks for, also those that hold nothing
         wanted; its ``as_of`` is the newest whole answer about it.
     """
-    ages: dict[Site, datetime] = {}
-    facts: dict[Site, dict[Did, Fact]] = {}
-    for memory in memories.values():
-        if memory.at is None:
-            continue
-        for site in memory.sites:
-            read = memory.ages.get(site, memory.at)
-            ages[site] = max(ages.get(site, read), read)
-        for did, known in memory.known.items():
-            if did in wanted:
-                for site, fact in (*known.here.items(), *known.before.items()):
-                    _fold(facts.setdefault(site, {}), did, _judged(fact, now, bound))
-    for site in facts.keys() - ages.keys():  # a site its catalogue no longer names keeps its facts, and ages
-        ages[site] = max(fact.as_of for fact in facts[site].values())
-    return Snapshot(
-        sites={site: SiteFacts(ages[site], facts.get(site, {})) for site in sorted(ages)},
-        unseen=_unseen(memories),
-        clashes=_clashes(memories, wanted),
-        bytes_total=sizes_of(memories),
+    return fold_memories(memories, wanted, now=now, bound=bound).snapshot
+
+
+def _repeats(reading: Seen, last: Seen | None) -> bool:
+    """Does *reading* say what was said *last*, but for the time?"""
+    return last is not None and (
+        (reading.replicas is last.replicas or reading.replicas == last.replicas)
+        and reading.bytes_total == last.bytes_total
+        and reading.blind == last.blind
+        and reading.twins == last.twins
     )
 
 
-def _known(seen: Seen, last: Known | None, named: AbstractSet[Site], now: datetime) -> Known:
-    at = min(seen.at, now)
+def _known(seen: Seen, last: Known | None, named: AbstractSet[Site], read: datetime, at: datetime) -> Known:
+    """What follows from a reading, which was *read* then, of an answer *at* that time."""
+    stands = _standing(seen, last, named) if last and last.here else {}
+    plain = read == at and not stands
+    moment = THEN if plain else read
     here: dict[Site, Fact] = {}
     for replica in seen.replicas:
-        here[replica.site] = _better(here.get(replica.site), _fact(replica, at))
-    if last is None:
-        return Known(at, here, seen.bytes_total, seen.twins)
-    stands = {
-        s: last.before.get(s, fact) for s, fact in last.here.items() if s in seen.blind or s not in named
-    }
+        site, fact = replica.site, _fact(replica, moment)
+        here[site] = better(here[site], fact) if site in here else fact
+    if plain and here.keys() <= named:
+        return Known(moment, here, seen.bytes_total, seen.twins, said=seen)
+    here = {site: replace(fact, as_of=read) if plain else fact for site, fact in here.items()}
     before = {site: fact for site, fact in stands.items() if site in here}
-    return Known(at, {**stands, **here}, seen.bytes_total, seen.twins, before)
+    return Known(read, {**stands, **here}, seen.bytes_total, seen.twins, before, seen)
+
+
+def _standing(seen: Seen, last: Known, named: AbstractSet[Site]) -> dict[Site, Fact]:
+    """What was known *last* of sites that were not looked at now."""
+    return {
+        site: last.before.get(site, fact)
+        for site, fact in last.here.items()
+        if site in seen.blind or site not in named
+    }
 
 
 def _unread(answer: Survey, wanted: AbstractSet[Did]) -> AbstractSet[Site]:
     """The sites at which *answer* was blind for all that it speaks of."""
-    seen = [reading.blind for did in wanted if isinstance(reading := answer.readings.get(did), Seen)]
-    return frozenset[Site]().union(*seen[:1]).intersection(*seen)
+    blind: AbstractSet[Site] | None = None
+    for did in wanted:
+        reading = answer.readings.get(did)
+        if isinstance(reading, Seen):
+            if not reading.blind:
+                return frozenset()
+            blind = reading.blind if blind is None else blind & reading.blind
+    return blind or frozenset()
+
+
+_PLAIN = {state: Fact(concluded, THEN) for state, concluded in _CONCLUDED.items()}
+"""Most facts are alike, and are kept once."""
 
 
 def _fact(replica: Replica, at: datetime) -> Fact:
-    told = replace(replica.told, storage=replica.storage) if replica.storage else replica.told
+    told = replica.told
+    if replica.storage:
+        told = _at_storage(replica.storage) if told is UNTOLD else replace(told, storage=replica.storage)
+    elif at is THEN and told is UNTOLD and replica.fraction is None:
+        return _PLAIN[replica.state]
     return Fact(_CONCLUDED[replica.state], at, replica.fraction, told)
 
 
-def _better(one: Fact | None, other: Fact) -> Fact:
-    """The better state, of equals the newer; the larger fraction goes with it unless it is complete."""
-    if one is None:
-        return other
-    best = max(one, other, key=lambda fact: (_GOODNESS[fact.state], fact.as_of))
-    if best.state is DatasetState.AVAILABLE:
-        return best
-    fractions = [fact.fraction for fact in (one, other) if fact.fraction is not None]
-    return replace(best, fraction=max(fractions, default=None))
-
-
-def _fold(here: dict[Did, Fact], did: Did, fact: Fact) -> None:
-    here[did] = _better(here.get(did), fact)
-
-
-def _judged(fact: Fact, now: datetime, bound: timedelta) -> Fact:
-    return fact if now - fact.as_of <= bound else Fact(DatasetState.UNKNOWN, fact.as_of, told=fact.told)
-
-
-def _unseen(memories: Mapping[str, Memory]) -> dict[Did, str]:
-    reasons: dict[Did, list[str]] = {}
-    for catalogue, memory in sorted(memories.items()):
-        for did, reason in memory.unseen.items():
-            reasons.setdefault(did, []).append(f"{catalogue}: {reason}")
-    return {did: "; ".join(texts) for did, texts in sorted(reasons.items())}
-
-
-def _clashes(memories: Mapping[str, Memory], wanted: AbstractSet[Did]) -> tuple[tuple[Did, ...], ...]:
-    """DIDs that exist and that only letter case tells apart."""
-    there: set[Did] = set()
-    for memory in memories.values():
-        for did, known in memory.known.items():
-            if known.here and did in wanted:
-                there.add(did)
-                there |= known.twins
-    alike: dict[str, list[Did]] = {}
-    if len({did.lower() for did in there}) < len(there):  # rarely so
-        for did in sorted(there):
-            alike.setdefault(did.lower(), []).append(did)
-    return tuple(tuple(dids) for _, dids in sorted(alike.items()) if len(dids) > 1)
-
-
-def sizes_of(memories: Mapping[str, Memory]) -> dict[Did, int]:
-    """Bytes of each dataset, where a catalogue told them: the most that one did."""
-    sizes: dict[Did, int] = {}
-    for memory in memories.values():
-        for did, known in memory.known.items():
-            if known.bytes_total is not None:
-                sizes[did] = max(sizes.get(did, 0), known.bytes_total)
-    return sizes
+@lru_cache(maxsize=4096)
+def _at_storage(storage: str) -> Told:
+    return Told(storage=storage)

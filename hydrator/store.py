@@ -22,12 +22,12 @@ from .ads import facts_of
 from .audit import Audit
 from .audit_rows import audit_from, audit_rows
 from .breaker import Held
+from .datasets import Known, Memory
 from .demand import DemandMemory
 from .errors import StateError, StateMissing
 from .history import Entry, Rollback
 from .model import Did, PublishedAd, Site, SiteAd
 from .records import UNREADABLE, Row, held_from, held_row, known_row
-from .snapshot import Known, Memory
 
 SCHEMA_VERSION = 1
 _SCHEMA = """

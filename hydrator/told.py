@@ -5,8 +5,8 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
+from .datasets import Memory
 from .model import UNTOLD, Did, Fact, Told, from_unix, unix
-from .snapshot import Memory
 from .words import span
 
 _TIMES = ("expires_at", "ready_at")
