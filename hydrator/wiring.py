@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -293,7 +293,10 @@ def credentials(settings: Settings, parts: Parts) -> list[Credential]:
     tls = settings.publish.http.tls_certificate
     found.append(of_certificates("publish.http.tls_certificate", "tls", _text(tls)))
     found += [of_login(f"{name}: login", login()) for name, login in parts.logins.items()]
-    return [one for one in found if one] + (_idtokens(parts.client) if parts.client else [])
+    found += _idtokens(parts.client) if parts.client else []
+    if parts.editor and settings.publish.desired_sites.token_directory:
+        found += [replace(one, name=f"{one.name}, for edits") for one in _idtokens(parts.editor)]
+    return [one for one in found if one]
 
 
 def _idtokens(client: CondorClient) -> list[Credential]:

@@ -9,6 +9,7 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from hydrator.check import Level
+from hydrator.config import load
 from hydrator.credentials import (
     By,
     Credential,
@@ -24,6 +25,7 @@ from hydrator.keeping import examine_credentials
 from hydrator.model import unix
 from hydrator.ports import Login
 from hydrator.telemetry import Metrics
+from hydrator.wiring import assemble, credentials
 from tests.factories import HOUR, MINUTE, NOON
 
 DAY = timedelta(days=1)
@@ -146,3 +148,25 @@ def test_metrics_forget_what_is_no_longer_there():
     assert registry.get_sample_value(life, labels) == 3600
     metrics.credentials([])
     assert registry.get_sample_value(expiry, labels) is None
+
+
+def test_the_token_that_edits_jobs_is_listed_apart_from_the_daemons_own(tmp_path):
+    folders = {"own": 30 * DAY, "editor": DAY}
+    for name, lasts in folders.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "token").write_text(lasting(NOON, NOON + lasts, iss="pool.a"))
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f'[daemon]\nstate_dir = "{tmp_path}"\n[htcondor]\ncollector = "127.0.0.1:1"\n'
+        f'token_directory = "{tmp_path}/own"\n[demand]\nask_schedds = false\n'
+        f'[[catalogue]]\ntype = "file"\nname = "list"\npath = "{tmp_path}/list.json"\n'
+        f'[publish.desired_sites]\nenabled = true\ntoken_directory = "{tmp_path}/editor"\n'
+    )
+    settings = load(config)
+    parts = assemble(settings, lambda: NOON)
+    try:
+        found = {one.name: one.until - NOON for one in credentials(settings, parts)}
+    finally:
+        parts.close()
+    assert found["IDTOKEN of pool.a, for edits"] == DAY
+    assert found.get("IDTOKEN of pool.a", 30 * DAY) == 30 * DAY
