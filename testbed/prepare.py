@@ -16,6 +16,7 @@ from . import (
     helm,
     kubernetes,
     machine,
+    nginx,
     nodejs,
     postgres,
     prometheus,
@@ -52,6 +53,7 @@ def main() -> int:
     parts["Rucio on PostgreSQL"] = lambda: rucio.server_python(postgresql=True)
     parts["PostgreSQL"] = lambda: postgres.initdb()[0]
     parts["Apache"] = lambda: apache.apache2()[0]
+    parts["nginx"] = lambda: nginx.nginx_program()[0]
     parts["Rapthor"] = rapthor.python
     parts["Debian 12 under systemd"] = machine.base
     parts["buildah"] = lambda: debs.program("buildah", "buildah", "usr/bin")[0]

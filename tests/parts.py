@@ -23,6 +23,7 @@ from testbed.wheelhouse import WheelsUnavailable
 NO_POOL = "no HTCondor pool"
 NO_RUCIO = "no real Rucio server"
 NO_APACHE = "no Apache before Rucio"
+NO_NGINX = "no nginx"
 NO_POSTGRES = "no PostgreSQL under Rucio"
 NO_RABBITMQ = "no RabbitMQ"
 NO_RAPTHOR = "no Rapthor"
@@ -38,6 +39,7 @@ MISSED = {
     NO_POOL: "A REAL POOL",
     NO_RUCIO: "A REAL RUCIO SERVER",
     NO_APACHE: "AN APACHE BEFORE RUCIO",
+    NO_NGINX: "AN NGINX BEFORE OUR SERVER",
     NO_POSTGRES: "A POSTGRESQL UNDER RUCIO",
     NO_RABBITMQ: "A RABBITMQ",
     NO_RAPTHOR: "A REAL RAPTHOR",

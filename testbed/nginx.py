@@ -1,0 +1,121 @@
+"""Debian's nginx with the configuration that we ship, in front of a daemon's HTTP server.
+
+    with Nginx.start(folder, "127.0.0.1:8471", certificate, key) as nginx:
+        nginx.url
+
+Only what is the operator's is changed, and for tests how long ads are kept.
+"""
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ._death import dies_with_parent
+from .debs import program
+from .ports import free_port
+from .processes import end
+
+SHIPPED = Path(__file__).parents[1] / "deploy" / "nginx" / "classad-hydrator.conf"
+_AROUND = """\
+user root root;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log warn;
+daemon off;
+worker_processes 1;
+worker_rlimit_nofile 65536;
+events {{ worker_connections 16384; }}
+http {{
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/classad-hydrator.conf;
+}}
+"""
+
+
+def nginx_program() -> tuple[Path, Mapping[str, str]]:
+    """The server's program, and the environment it needs.
+
+    Raises:
+        DebUnavailable: it is neither here nor to be had.
+    """
+    return program("nginx", "nginx", "usr/sbin")
+
+
+@dataclass
+class Nginx:
+    """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
+
+    folder: Path
+    url: str
+    process: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, folder: Path, upstream: str, certificate: Path, key: Path, *, keeps: int = 5) -> Self:
+        """Start one before *upstream*, ``host:port``; it shows *certificate* and *keeps* ads so many seconds.
+
+        Raises:
+            DebUnavailable: there is no nginx to start and none to download.
+            RuntimeError: it did not listen within 60 s; the text has its log.
+        """
+        nginx, environment = nginx_program()
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        port = free_port()
+        yours = {
+            "proxy_cache_path /run/nginx-classad-hydrator ": f"proxy_cache_path {folder}/cache ",
+            "server 127.0.0.1:8471;": f"server {upstream};",
+            "proxy_cache_valid 200 5s;": f"proxy_cache_valid 200 {keeps}s;",
+            "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
+            "/etc/nginx/classad-hydrator.pem": str(certificate),
+            "/etc/nginx/classad-hydrator.key": str(key),
+        }
+        text = SHIPPED.read_text("utf-8")
+        for shipped, here in yours.items():
+            if text.count(shipped) != 1:
+                raise RuntimeError(f"{SHIPPED.name} has no single {shipped!r}")
+            text = text.replace(shipped, here)
+        (folder / SHIPPED.name).write_text(text, "utf-8")
+        config = folder / "nginx.conf"
+        config.write_text(_AROUND.format(folder=folder), "utf-8")
+        with (folder / "output.log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(nginx), "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(config)],
+                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                preexec_fn=dies_with_parent(),  # noqa: PLW1509 (one thread here; nothing else asks the kernel)
+            )  # fmt: skip
+        server = cls(folder, f"https://127.0.0.1:{port}", process)
+        server._wait_until_it_listens(port)
+        return server
+
+    def _wait_until_it_listens(self, port: int) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.process.poll() is None:
+            with socket.socket() as asking:
+                if asking.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            time.sleep(0.05)
+        logs = [self.folder / name for name in ("output.log", "error.log")]
+        said = "".join(log.read_text(errors="replace")[-1500:] for log in logs if log.exists())
+        self.stop()
+        raise RuntimeError(f"nginx did not listen:\n{said}")
+
+    def stop(self) -> None:
+        """End the server and remove its folder."""
+        end(self.process, 15)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

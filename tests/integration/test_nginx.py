@@ -1,0 +1,174 @@
+"""The nginx configuration that we ship, in Debian's nginx, before a real server with tokens."""
+
+import ssl
+from collections import Counter
+from datetime import timedelta
+
+import httpx
+import pytest
+import trustme
+from prometheus_client import CollectorRegistry
+
+from hydrator.access import Access, Role, new_token
+from hydrator.model import SiteAd, Snapshot, unix
+from hydrator.serve import AS_OF_HEADER, app
+from hydrator.server import Server
+from hydrator.view import View
+from testbed.nginx import Nginx
+from testbed.patience import wait_for
+from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, ad, demand
+from tests.parts import NO_NGINX, needs
+
+
+class Behind:
+    """The daemon's server; ``ads`` may be changed, ``asked`` counts what came through by path."""
+
+    def __init__(self, tokens) -> None:
+        self.ads: dict[str, SiteAd] = {}
+        self.asked: Counter[str] = Counter()
+        self.tokens = tokens
+        self.access = Access.open(tokens)
+        self.asgi = app(
+            self.view,
+            CollectorRegistry(),
+            max_age=timedelta(seconds=10),
+            access=self.access,
+            behind_proxy=True,
+        )
+
+    def view(self) -> View:
+        return View(dict(self.ads), Snapshot({}), demand(), None, NOON)
+
+    async def __call__(self, scope, receive, send) -> None:
+        if scope["type"] == "http":
+            self.asked[scope["path"]] += 1
+        await self.asgi(scope, receive, send)
+
+
+@pytest.fixture(scope="module")
+def keys():
+    """A token for each site, one to read everything, one to be revoked: with its line."""
+    roles = {"CAM": (Role.SITE, CAM), "RAL": (Role.SITE, RAL), "read": (Role.READ, None)}
+    made = {name: new_token(*role, "2026-11-21") for name, role in roles.items()}
+    return {**made, "old": new_token(Role.SITE, CAM, "2026-11-21")}
+
+
+@pytest.fixture(scope="module")
+def behind(keys, tmp_path_factory):
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
+    tokens.touch(mode=0o600)
+    tokens.write_text("".join(grant.line for _, grant in keys.values()))
+    return Behind(tokens)
+
+
+@pytest.fixture(scope="module")
+def ask(behind, keys, tmp_path_factory):
+    """Ask nginx for the ad of a site with somebody's token."""
+    folder = tmp_path_factory.mktemp("nginx")
+    ca = trustme.CA()
+    issued = ca.issue_cert("127.0.0.1")
+    key, pem = folder / "key", folder / "pem"
+    issued.private_key_pem.write_to_path(str(key))
+    issued.cert_chain_pems[0].write_to_path(str(pem))
+    trust = ssl.create_default_context()
+    ca.configure_trust(trust)
+    with Server(behind) as server, needs(NO_NGINX):
+        nginx = Nginx.start(folder / "run", server.url.removeprefix("http://"), pem, key, keeps=1)
+        with nginx, httpx.Client(base_url=nginx.url, verify=trust, trust_env=False, timeout=30) as client:
+
+            def asking(site, who, path="/v1/sites/{}/ad", **headers):
+                if who:
+                    headers["Authorization"] = f"Bearer {keys[who][0]}"
+                return client.get(path.format(site), headers=headers)
+
+            asking.folder = nginx.folder
+            asking.client = client
+            yield asking
+
+
+@pytest.fixture(autouse=True)
+def fresh(behind):
+    """Every test has generations of its own, so that nothing kept for another one passes for its answer."""
+    first = max((one.generation for one in behind.ads.values()), default=0) + 1
+    behind.ads = {site: ad(L1, site=site, generation=first) for site in (CAM, RAL)}
+    behind.asked.clear()
+    return first
+
+
+def current(ask, site, who, generation):
+    """Ask until what was kept of an earlier test is no longer answered."""
+    wait_for(lambda: ask(site, who).headers.get("ETag") == f'"{generation}"', 30, "the ad of now")
+    return ask(site, who)
+
+
+def test_nobody_is_answered_what_was_kept_for_another_token(ask, fresh):
+    for site, who in ((CAM, "CAM"), (RAL, "RAL"), (CAM, "read"), (RAL, "read")):
+        answer = current(ask, site, who, fresh)
+        assert f'DataLocalitySite = "{site}"' in answer.text
+        # now it is kept for who may have it; all others are refused, by whichever token and without one
+        assert ask(RAL, "CAM").status_code == 403
+        assert ask(CAM, "RAL").status_code == 403
+        assert ask(site, None).status_code == 401
+        wrong = {"Authorization": "Bearer hydrator_wrong"}
+        assert ask.client.get(f"/v1/sites/{site}/ad", headers=wrong).status_code == 401
+        assert ask.client.get(f"/v1/sites/{site}/ad?x=1").status_code == 401
+
+
+def test_of_two_tokens_in_one_request_the_same_one_counts_here_and_there(ask, keys, fresh):
+    current(ask, CAM, "CAM", fresh)
+    both = [("Authorization", f"Bearer {keys[who][0]}") for who in ("RAL", "CAM")]
+    for headers in (both, both[::-1]):
+        answer = ask.client.get(f"/v1/sites/{CAM}/ad", headers=headers)
+        first_may = headers[0] == both[1]
+        assert answer.status_code in ({200, 400} if first_may else {400, 403})
+
+
+def test_what_is_kept_is_answered_without_asking_and_with_its_age(ask, behind, fresh):
+    current(ask, CAM, "CAM", fresh)
+    before = behind.asked.total()
+    many = [ask(CAM, "CAM", **{"If-None-Match": f'"{fresh}"'}) for _ in range(40)]
+    assert {one.status_code for one in many} == {304}
+    assert {one.headers[AS_OF_HEADER] for one in many} == {str(unix(NOON))}
+    assert all(one.content == b"" for one in many)
+    assert behind.asked.total() - before < 40, "some were answered by nginx alone"
+    assert len({one.headers["X-Request-Id"] for one in many}) == 40, "each request has a name of its own"
+
+
+def test_a_change_and_a_moved_age_are_seen_once_what_was_kept_is_old(ask, behind, fresh):
+    current(ask, CAM, "CAM", fresh)
+    behind.ads = {**behind.ads, CAM: ad(L1, L2, site=CAM, generation=fresh + 1)}
+    assert L2 in current(ask, CAM, "CAM", fresh + 1).text
+    moved = ad(L1, L2, site=CAM, generation=fresh + 1, at=NOON + MINUTE)
+    behind.ads = {**behind.ads, CAM: moved}
+    wait_for(lambda: ask(CAM, "CAM").headers[AS_OF_HEADER] == str(unix(NOON + MINUTE)), 30, "the new age")
+
+
+def test_a_refusal_is_not_kept(ask, behind, fresh):
+    withdrawn = behind.ads
+    behind.ads = {}
+    wait_for(lambda: ask(RAL, "RAL").status_code == 404, 30, "no ad")
+    behind.ads = withdrawn
+    assert ask(RAL, "RAL").status_code == 200
+
+
+def test_a_revoked_token_opens_nothing_for_long(ask, behind, keys, fresh):
+    current(ask, CAM, "old", fresh)
+    kept = [grant.line for name, (_, grant) in keys.items() if name != "old"]
+    behind.tokens.write_text("".join(kept))
+    wait_for(lambda: ask(CAM, "old").status_code == 401, 30, "a refusal")
+    assert ask(CAM, "CAM").status_code == 200
+
+
+def test_gzip_is_for_those_who_ask(ask, fresh):
+    for _ in range(2):
+        current(ask, CAM, "CAM", fresh)
+        assert ask(CAM, "CAM", **{"Accept-Encoding": "gzip"}).headers["Content-Encoding"] == "gzip"
+        assert "Content-Encoding" not in ask(CAM, "CAM", **{"Accept-Encoding": "identity"}).headers
+
+
+def test_all_else_is_passed_on_and_no_token_is_in_a_log(ask, keys):
+    assert ask("", "read", "/v1/sites").json()["version"] == 1
+    assert ask("", None, "/v1/sites").status_code == 401
+    said = b"".join(log.read_bytes() for log in ask.folder.glob("*.log"))
+    assert not any(token.encode() in said for token, _ in keys.values())
+    assert oct((ask.folder / "cache").stat().st_mode & 0o077) == "0o0", "keys have tokens: for nginx alone"
