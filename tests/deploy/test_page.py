@@ -20,11 +20,15 @@ from hydrator.view import View
 from testbed.browser import chromium, driver
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 from tests.parts import NO_BROWSER, needs
+from tests.unit.test_whypage import READ_TOKEN
+from tests.unit.test_whypage import Pool as Jobs
 
 pytestmark = pytest.mark.timeout(900)  # the first run downloads Chromium
 
 OSO = Site("OSO")
 SCHEMES = ("light", "dark")
+PATIENCE_MS = 180_000
+"""For each step of the browser: it may have little of the machine."""
 DATASETS = [Did(f"lofar:L{200_000 + n * 37}") for n in range(250)]
 
 
@@ -76,10 +80,22 @@ def browser():
             executable_path=str(program),
             env={**os.environ, **environment},
             args=["--no-sandbox"],  # root has none; what it shows is our own
+            timeout=PATIENCE_MS,
         )
         yield launched
         launched.close()
     sys.path.remove(folder)
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory):
+    """A server that says why a job is idle, and what a browser must send it."""
+    jobs = Jobs(tmp_path_factory.mktemp("tokens"))
+    asgi = app(
+        world, CollectorRegistry(), max_age=timedelta(seconds=9), access=jobs.access, question=jobs.question
+    )
+    with Server(asgi) as server:
+        yield server.url, {"Authorization": f"Bearer {jobs.tokens[READ_TOKEN]}"}
 
 
 @pytest.fixture
@@ -89,12 +105,13 @@ def opened(browser, url):
 
     def open_(path: str = "/", **options):
         context = browser.new_context(viewport={"width": 1200, "height": 900}, **options)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
         page.troubles = []
         page.on("console", lambda said: page.troubles.append(said.text))
         page.on("requestfailed", lambda request: page.troubles.append(request.url))
-        page.goto(url + path)
+        page.goto(path if "://" in path else url + path)
         return page
 
     yield open_
@@ -137,6 +154,18 @@ def test_it_is_for_everybody_in_light_and_dark(opened, scheme, path):
     dark, light = (ink, paper) if scheme == "light" else (paper, ink)
     assert dark < 60
     assert light > 200
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_why_a_job_is_idle_is_for_everybody_and_asked_by_keyboard(opened, asking, scheme):
+    url, headers = asking
+    page = opened(f"{url}/why", color_scheme=scheme, extra_http_headers=headers)
+    page.get_by_label("Job", exact=True).press_sequentially("7.1")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**job=7.1**")
+    assert page.get_by_role("row", name="CAM").count() == 1
+    assert found_wrong(page) == []
+    assert page.troubles == []
 
 
 def test_axe_would_object_to_a_table_that_nobody_can_read(opened):

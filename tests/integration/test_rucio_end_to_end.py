@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hydrator.config import load
 from testbed.demo import BRISK, RucioHoldings
 from testbed.installation import Installation
 from testbed.pool import Pool
@@ -125,3 +126,15 @@ def test_a_stuck_rule_says_why_and_data_about_to_go_is_no_place_for_a_job(instal
 
 def whys(installed: Installation, did: str) -> list[dict]:
     return json.loads(installed.run("datasets", "--why", "--json", did).stdout)
+
+
+def test_a_first_configuration_is_made_by_looking_at_rucio_and_passes_check(installed, rucio):
+    ours, new = load(installed.config), installed.home / "first.toml"
+    source = ours.catalogue[0]
+    login = ["--username", source.username, "--password-file", str(source.password_file)]
+    catalogue = ["--url", source.url, "--account", source.account, *login]
+    pool = ["--condor-config", str(ours.htcondor.config_file), "--state-dir", str(installed.home / "first")]
+    made = installed.run("init", "--config", str(new), "--yes", *catalogue, *pool)
+    assert "the catalogue rucio speaks for" in made.stderr
+    checked = installed.run("check", "--config", str(new), "--json")
+    assert [row for row in json.loads(checked.stdout) if row["level"] == "fail"] == []
