@@ -17,6 +17,7 @@ NAMES = (
     "negotiator",
     "freshness",
     "rucio_clients",
+    "rucio_sweeps",
     "rucio_polls",
 )
 """The shortest first."""

@@ -235,9 +235,20 @@ def figures(plan: Plan, samples: Samples) -> list[Figure]:
     return found
 
 
+def with_and_without_events() -> Result:
+    """The series of a hook every 5 s by url only, which takes five minutes."""
+    five = [plan for plan in plans(quick=False) if (plan.period, plan.road) == (5, "url")]
+    words = "from benchmarks.freshness import with_and_without_events as run; from benchmarks import record"
+    command = f"python -c '{words}; run().written(record.RESULTS, quick=False)'"
+    return replace(_measured(five), name="freshness_events", command=command)
+
+
 def run(quick: bool = False) -> Result:
     """Measure all series side by side: they mostly wait."""
-    todo = plans(quick=quick)
+    return _measured(plans(quick=quick))
+
+
+def _measured(todo: list[Plan]) -> Result:
     release = os.environ.get("HYDRATOR_TEST_HTCONDOR")
     with ThreadPoolExecutor(len(todo)) as pool:
         measured = list(pool.map(lambda plan: series(plan, release), todo))

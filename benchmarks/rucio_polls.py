@@ -57,7 +57,7 @@ def _of_size(size: int, folder: Path) -> tuple[list[Figure], dict[str, dict[str,
             password=server.password, token_dir=folder / "tokens", twins_every=None,
             deadline=timedelta(hours=2), deep_calls=10**6, count_first=size <= _COUNTED_UP_TO,
             verify_every=timedelta(days=1) if size <= _COUNTED_UP_TO else timedelta(days=10**6),
-            calls_per_second=10_000,
+            calls_per_second=10_000, concurrent_calls=2,
         )  # fmt: skip
         catalogue = RucioCatalogue(settings, lambda: datetime.fromtimestamp(time.time(), UTC))
         try:

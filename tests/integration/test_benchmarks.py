@@ -14,7 +14,7 @@ from tests.rucio_fixtures import needs_postgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.pool, pytest.mark.timeout(900)]
 
-RUCIO = ("rucio_clients", "rucio_polls")
+RUCIO = ("rucio_clients", "rucio_polls", "rucio_sweeps")
 FIELDS = {
     *("name", "date", "command", "quick", "machine", "versions", "load_average", "how", "figures", "raw"),
 }

@@ -1,0 +1,101 @@
+"""Asking Rucio about datasets in bulk against sweeping each storage element, and locks against rules.
+
+A sweep lists all that a storage element holds, wanted or not, and has no limit; bulk asks about a thousand
+datasets at a time. Here all there is is wanted: of less, bulk costs less, and a sweep the same.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from adapters._rucio_client import Client, Connection
+from adapters.rucio import RucioSettings
+from hydrator.model import Did
+from testbed.postgres import Postgres
+from testbed.rucio import VERSION, RucioServer
+
+from .record import Figure, Result, rounded
+from .rucio_polls import seeded
+
+_ELEMENTS = [f"RSE{n:02}" for n in range(20)]
+_BATCH = 1_000
+Rows = Sequence[Any]
+
+
+def run(*, quick: bool = False) -> Result:
+    """Ask in turns, some rounds, and compare."""
+    size, rounds = (200, 2) if quick else (2_000, 7)
+    seconds: dict[str, list[float]] = {}
+    counts: dict[str, tuple[int, int]] = {}
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        Postgres.start() as postgres,
+        RucioServer.start(Path(scratch) / "server", postgres.url) as server,
+    ):
+        ways = _ways(sorted(seeded(server, size)))
+        settings = RucioSettings(
+            name="rucio", url=server.url, account=server.account, username=server.username,
+            password=server.password, token_dir=Path(scratch) / "tokens", calls_per_second=10_000,
+        )  # fmt: skip
+        connection = Connection(settings)
+        try:
+            with connection.poll(timedelta(hours=1).total_seconds()):
+                for _ in range(rounds):
+                    for name, way in ways.items():
+                        server.seed(("meter", {}))
+                        begun = time.monotonic()
+                        rows = connection.ask(way)
+                        seconds.setdefault(name, []).append(time.monotonic() - begun)
+                        ((requests, _spent),) = server.seed(("meter", {}))
+                        counts[name] = (len(rows), requests)
+        finally:
+            connection.close()
+    if len({rows for rows, _ in counts.values()}) != 1:
+        raise AssertionError(f"not all ways gave as many rows: {counts}")
+    how = (
+        f"{size:,} datasets as in rucio_polls, all of them wanted. Each way in turn, {rounds} rounds; "
+        "medians, ratios of the same round. At a ratio r, sweeps cost less where more than r of it is wanted."
+    )
+    return Result("rucio_sweeps", _figures(seconds, counts), how, {k: rounded(v) for k, v in seconds.items()},
+                  {"Rucio": VERSION, "database": "PostgreSQL"})  # fmt: skip
+
+
+def _ways(dids: Sequence[Did]) -> dict[str, Callable[[Client], Rows]]:
+    asked = [dict(zip(("scope", "name"), did.split(":"), strict=True)) for did in dids]
+
+    def bulk(kind: str, call: Callable[[Client], Callable[[Any], Any]]) -> Callable[[Client], Rows]:
+        batches = [asked[start : start + _BATCH] for start in range(0, len(asked), _BATCH)]
+        return lambda client: [
+            row for batch in batches for row in call(client)([{**each, "type": kind} for each in batch])
+        ]
+
+    def sweep(call: Callable[[Client], Callable[[str], Any]]) -> Callable[[Client], Rows]:
+        return lambda client: [row for element in _ELEMENTS for row in call(client)(element)]
+
+    return {
+        "cheap rows in bulk": bulk("DATASET", lambda client: client.list_dataset_replicas_bulk),
+        "cheap rows by sweeps": sweep(lambda client: client.list_datasets_per_rse),
+        "locks in bulk": bulk("dataset", lambda client: client.get_locks_for_dids),
+        "locks by sweeps": sweep(lambda client: client.get_dataset_locks_by_rse),
+        "rules of the scope": lambda client: list(client.list_replication_rules({"scope": "bench"})),
+    }
+
+
+def _figures(seconds: dict[str, list[float]], counts: dict[str, tuple[int, int]]) -> tuple[Figure, ...]:
+    found = []
+    for name, times in seconds.items():
+        rows, requests = counts[name]
+        found.append(
+            Figure(
+                f"{name}: rows a second", rows / statistics.median(times), "", None, f"{requests} requests"
+            )
+        )
+    for one, other in (("cheap rows by sweeps", "cheap rows in bulk"), ("locks by sweeps", "locks in bulk"),
+                       ("rules of the scope", "locks in bulk")):  # fmt: skip
+        ratio = statistics.median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))
+        found.append(Figure(f"{one} / {other}, wall", ratio, "", None))
+    return tuple(found)
