@@ -23,6 +23,7 @@ from .trust import distrust
 SLOT_ATTRIBUTES = (
     "Name", "Machine", "PartitionableSlot", "DynamicSlot", "Start",
     "DataLocalityVia", "DataLocalitySite", "DataLocalityAsOf", "DataLocalityGeneration",
+    "DataLocalityTrouble",
 )  # fmt: skip
 START_CLAUSE = "DataLocalityHere"
 MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
@@ -462,7 +463,23 @@ def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
             "install the hook there: docs/install-on-a-glidein.md"
             + ("; or see why they are not merged: docs/slot-merge.md" if what.merges else ""),
         )
+    yield from _hooks(slots)
     yield from _start(slots)
+
+
+def _hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """What hooks say of themselves: no log of a startd has it."""
+    failing: dict[str, list[str]] = {}
+    for slot in slots:
+        if trouble := slot.get("DataLocalityTrouble"):
+            failing.setdefault(str(trouble), []).append(str(slot["Name"]))
+    for trouble, names in sorted(failing.items()):
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"the hook of {len(names)} fails, {_some(names)}: {trouble}",
+            "docs/install-on-a-glidein.md, When nothing arrives",
+        )
 
 
 def _start(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

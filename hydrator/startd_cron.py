@@ -20,17 +20,21 @@ it is copied to worker nodes and run by STARTD_CRON. ``--help`` lists the option
 What comes out, always whole or not at all::
 
     <empty line>                   a cut line of an earlier run must not eat our first one
+    DataLocalityTrouble = undefined    or why this run failed
+    - trouble
+    <empty line>
     DataLocalitySite = "UK"        the contract's attributes, written anew from the values that were read:
     ...                            no byte of the source is copied
     DataLocalityVia = "hook"
     - locality update:true         `update:true` when the generation is new to this startd
 
 Exit status: 0 printed what the source says now; 1 the source failed, and either its last answer was printed
-from the local copy (its ``DataLocalityAsOf`` stands still, so expressions see the age) or nothing was (the
-startd keeps what it has, with the age that has); 2 wrong usage or configuration, nothing printed. Every
-status but 0 comes with one line on stderr. The startd publishes what was printed whatever the status. Under
-GlideinWMS (its ``glidein_config`` is the first argument) the status is always 0: another one there ends the
-glidein at its start, and later marks all of it as failing.
+from the local copy (its ``DataLocalityAsOf`` stands still, so expressions see the age) or only the trouble
+(the startd keeps what else it has, with the age that has); 2 wrong usage or configuration, only that is
+printed. Every status but 0 comes with one line on stderr, which ends in no log of the startd, and with the
+same in ``DataLocalityTrouble``. The startd publishes what was printed whatever the status. Under GlideinWMS
+(its ``glidein_config`` is the first argument) the status is always 0: another one there ends the glidein at
+its start, and later marks all of it as failing.
 
 A source whose clock is up to MAX_SKEW ahead of ours is believed, and its AsOf is cut to our time, so no fact
 looks younger than it is; one further ahead is refused, or its facts would stay young forever.
@@ -48,13 +52,16 @@ if TYPE_CHECKING:
 
 VERSION = "0.1.0"
 CONTRACT = 1
-TAGS = ("locality",)
-"""All tags of the contract. A block stays in the startd until its tag comes again: each run prints all."""
+TAGS = ("trouble", "locality")
+"""All tags of the contract, as they are printed. A block stays in the startd until its tag comes again: each
+run prints all, but for the second where it knows nothing, so that what the startd has stays."""
 
 MAX_BODY = 1 << 20
 """Bytes of the longest answer that is read."""
 MAX_LINE = 65000
 """Bytes of the longest line: the startd cuts at 65,536 (HTCondor 9.0.2 and later) and loses the attribute."""
+MAX_TROUBLE = 300
+"""Characters of what the pool is told of a failure; stderr has a little more."""
 MAX_SKEW = 300
 """Seconds that the daemon's clock may be ahead of this node's."""
 WRITE_SECONDS = 30
@@ -114,6 +121,10 @@ class BadUsage(Trouble):
 
 class Away(Trouble):
     """The source did not answer this time: the local copy speaks for it."""
+
+
+class Unread(Away):
+    """The startd does not take our output: nothing more may be written, or it would end what was cut."""
 
 
 class Refused(Trouble):
@@ -395,8 +406,16 @@ def ad_text(ad: "dict[str, object]") -> str:
     return "".join([f"{name} = {literal(value)}\n" for name, value in ad.items()])
 
 
+def trouble_block(text: str) -> bytes:
+    """Why a run failed, as the pool may read it; an empty *text* takes back what an earlier run said."""
+    # what would end the string, or begin an escape, is exchanged
+    said = clean(text)[:MAX_TROUBLE].translate({34: "'", 92: "/"})
+    value = literal(said) if said else "undefined"
+    return ("\nDataLocalityTrouble = " + value + "\n- " + TAGS[0] + "\n").encode("ascii")
+
+
 def block(ad: "dict[str, object]", update: bool) -> bytes:
-    """All that one run prints: our attributes and the end of each of our TAGS.
+    """Our attributes of the site's data, and the end of their block.
 
     Lists and records stand in parentheses: HTCondor's ClassAd cache then keeps
     them once for all slots of a site, and copies bare ones for every slot.
@@ -409,8 +428,8 @@ def block(ad: "dict[str, object]", update: bool) -> bytes:
     for line in lines:
         if len(line) > MAX_LINE:
             raise Refused(f"its line {line.split()[0]} has {len(line)} bytes, {MAX_LINE} are allowed")
-    ends = ["- " + tag + (" update:true" if update else "") for tag in TAGS]
-    return ("\n" + "\n".join(lines + ends) + "\n").encode("ascii")
+    end = "- " + TAGS[1] + (" update:true" if update else "")
+    return ("\n" + "\n".join([*lines, end]) + "\n").encode("ascii")
 
 
 # ---------------------------------------------------------------- configuration
@@ -1095,13 +1114,13 @@ def write(out: int, text: bytes, seconds: float) -> None:
     while text:
         left = end - time.monotonic()
         if left <= 0 or not ready.poll(int(left * 1000) + 1):
-            raise Away(f"the startd does not read our output; {len(text)} bytes are left after {seconds} s")
+            raise Unread(f"the startd does not read our output; {len(text)} bytes are left after {seconds} s")
         try:
             text = text[os.write(out, text[:4096]) :]
         except BlockingIOError:
             time.sleep(0.01)
         except OSError as trouble:
-            raise Away(f"the startd closed our output: {trouble.strerror}") from trouble
+            raise Unread(f"the startd closed our output: {trouble.strerror}") from trouble
 
 
 def drain(out: int, seconds: float) -> None:
@@ -1135,11 +1154,15 @@ def finish_first() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
+def clean(text: str) -> str:
+    """*text* in one line of printable ASCII."""
+    return "".join([letter if " " <= letter <= "~" else "?" for letter in " ".join(text.split())])
+
+
 def complain(text: str) -> None:
     """One line on stderr, whatever is in *text*."""
-    line = "".join([letter if " " <= letter <= "~" else "?" for letter in " ".join(text.split())])
     try:
-        os.write(2, ("hydrator hook: " + line[:600] + "\n").encode("ascii"))
+        os.write(2, ("hydrator hook: " + clean(text)[:600] + "\n").encode("ascii"))
     except OSError:
         return
 
@@ -1196,7 +1219,7 @@ def answer(settings: Settings, site: str, shelf: "Shelf | None") -> "tuple[Kept,
     except (Away, Refused) as trouble:
         if kept is None:
             raise
-        return kept, f"{trouble}; printed its last answer, of {int(time.time()) - as_of(kept.ad)} s ago"
+        return kept, str(trouble)
     if kept is None or kept.etag != fresh.etag or kept.ad != fresh.ad:
         keep_copy(shelf, settings, site, fresh)
     return fresh, ""
@@ -1212,7 +1235,7 @@ def hook(settings: Settings, out: int) -> int:
     name = instance() if shelf else ""
     mark = f"{site} {kept.ad['DataLocalityGeneration']} {VERSION}\n".encode("ascii")
     last = shelf.read(name) if shelf and name else b""
-    text = block(kept.ad, update=last != mark)
+    text = trouble_block(wrong) + block(kept.ad, update=last != mark)
     finish_first()
     write(out, text, WRITE_SECONDS)
     drain(out, DRAIN_SECONDS)
@@ -1220,10 +1243,19 @@ def hook(settings: Settings, out: int) -> int:
         shelf.put(name, mark)
         shelf.sweep(int(time.time()))
     if wrong:
-        complain(wrong)
+        complain(f"{wrong}; printed its last answer, of {int(time.time()) - as_of(kept.ad)} s ago")
     elif shelf is None:
         complain("no safe directory to remember in, so each run asks for everything: set --cache-dir")
     return 1 if wrong else 0
+
+
+def tell(wrong: str, out: int) -> None:
+    """Have the pool read what is *wrong*, in one piece; the startd keeps what else it has."""
+    try:
+        write(out, trouble_block(wrong), WRITE_SECONDS)
+        drain(out, DRAIN_SECONDS)
+    except Unread:
+        return
 
 
 def main(argv: "list[str]", environ: "dict[str, str]", out: int = 1) -> int:
@@ -1235,12 +1267,11 @@ def main(argv: "list[str]", environ: "dict[str, str]", out: int = 1) -> int:
             write(out, text.encode("ascii"), WRITE_SECONDS)
             return 0
         status = hook(Settings(argv, environ), out)
-    except BadUsage as trouble:
-        complain(str(trouble))
-        status = 2
     except Trouble as trouble:
+        if not isinstance(trouble, Unread) and (not under_glidein or environ.get("GLIDEIN_PERIODIC_SCRIPT")):
+            tell(str(trouble), out)
         complain(str(trouble))
-        status = 1
+        status = 2 if isinstance(trouble, BadUsage) else 1
     except Exception as trouble:
         complain(
             f"{type(trouble).__name__}: {trouble}: this is a bug in the hook {VERSION}, please report it"

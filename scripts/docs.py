@@ -99,6 +99,7 @@ def attributes() -> str:
             MADE + " These names are a contract: a change of one moves `DataLocalityVersion`.\n",
             "## On slots, and on site ads\n",
             table(head, rows(ON_SLOTS)),
+            "`DataLocalityTrouble`, on slots: why the hook's last run failed; undefined where it did not.\n",
             '`DataLocalityVia`, on slots: `hook` or `merge`. `MyType` of site ads: "DataLocality".\n',
             "## On jobs\n",
             table(head, rows(ON_JOBS)),

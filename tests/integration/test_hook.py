@@ -399,17 +399,38 @@ def test_a_hostile_server_changes_nothing_in_the_slot(pool, place):
     assert "Can't insert" not in pool.logs("startd:UK")[-100_000:]
 
 
+def test_why_a_hook_fails_stands_in_the_slot_beside_what_it_had(pool, place):
+    put(place / "UK.ad", ad_text(101, int(time.time())))
+    pool.reconfig(startd=cron(place, "--site", "UK", "--file", str(place)))
+    pool.wait(lambda: slot(pool).get("DataLocalityGeneration") == 101, 30, "the first run")
+    (place / "UK.ad").unlink()
+    for copy in ("with its copy", "without"):
+        if copy == "without":
+            shutil.rmtree(place / "cache")
+        begun = runs(place)
+        pool.wait(lambda begun=begun: runs(place) > begun + 2, 30, f"runs {copy}")
+        ad = pool.wait(lambda: told(pool), 30, f"the trouble, {copy}")
+        assert str(place) in str(ad["DataLocalityTrouble"])
+        assert "No such file" in str(ad["DataLocalityTrouble"])
+        assert whole(ad), copy
+    put(place / "UK.ad", ad_text(102, int(time.time())))
+    pool.wait(lambda: slot(pool).get("DataLocalityGeneration") == 102, 30, "the next generation")
+    pool.wait(lambda: told(pool) is None, 30, "the trouble to be taken back")
+
+
+def told(pool: Pool) -> dict[str, object] | None:
+    """The slot, when it says that its hook fails."""
+    ad = slot(pool, *OURS, "DataLocalityTrouble")
+    return ad if ad.get("DataLocalityTrouble") else None
+
+
 def test_the_hook_runs_on_the_python_of_the_pool(pool, place):
     put(place / "UK.ad", ad_text(100, 1_763_690_400))
     environ = {"HYDRATOR_CACHE_DIR": str(place / "cache-by-hand")}
     done = pool.run(str(place / "hook"), "--site", "UK", "--file", str(place), env=environ)
     assert (done.returncode, done.stderr) == (0, "")
-    assert (
-        done.stdout
-        == hook.block(
-            hook.read_ad(ad_text(100, 1_763_690_400).encode(), "UK", 1_763_690_400), update=True
-        ).decode()
-    )
+    read = hook.read_ad(ad_text(100, 1_763_690_400).encode(), "UK", 1_763_690_400)
+    assert done.stdout == (hook.trouble_block("") + hook.block(read, update=True)).decode()
     version = pool.run("python3", "-c", "import json, sys; print(json.dumps(sys.version_info[:2]))").stdout
     print(f"HTCondor {pool.version}: Python {json.loads(version)}")
 

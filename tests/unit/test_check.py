@@ -169,6 +169,12 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
             "--site",
         ),
         (Pool(slots_there=[slot(DataLocalityAsOf=None)]), Level.WARN, "no DataLocality attributes", "hook"),
+        (
+            Pool(slots_there=[slot(DataLocalityTrouble="UK refuses us (401): check --token-file")]),
+            Level.WARN,
+            "the hook of 1 fails, slot1@a: UK refuses us (401): check --token-file",
+            "When nothing arrives",
+        ),
         (Pool(slots_there=[slot(Start="true")]), Level.WARN, "without DataLocalityHere", "--role startd"),
     ],
 )

@@ -66,7 +66,8 @@ def test_at_its_start_a_glidein_prints_nothing_and_goes_on(glidein):
 def test_later_our_block_has_a_tag_and_the_wrappers_block_takes_nothing_of_it(glidein):
     glidein.start(NAME)
     ran = glidein.periodic(NAME)
-    ours, theirs = blocks(ran.out)
+    trouble, ours, theirs = blocks(ran.out)
+    assert trouble.strip() == "DataLocalityTrouble = undefined\n- trouble"
     assert published(ran)
     assert ours.endswith("\n- locality update:true\n")
     assert "DatasetStates" in ours
@@ -90,7 +91,8 @@ def test_a_source_that_is_away_fails_no_run_and_publishes_nothing(glidein, setti
     ran = glidein.periodic(NAME)
     assert (ran.status, published(ran)) == (0, False)
     assert ran.err.startswith("hydrator hook: ")
-    (theirs,) = blocks(ran.out)
+    trouble, theirs = blocks(ran.out)
+    assert trouble.strip().startswith('DataLocalityTrouble = "cannot read ')
     assert "GLIDEIN_PS_OK = true" in theirs
 
 

@@ -404,7 +404,8 @@ def test_the_environment_wins_over_glidein_config(tmp_path):
 def test_wrong_usage_is_one_sentence_and_status_2(argv, message, capfd):
     assert hook.main(list(argv), {}) == 2
     out, err = capfd.readouterr()
-    assert out == ""
+    said = err.removeprefix("hydrator hook: ").rstrip("\n")
+    assert out == hook.trouble_block(said).decode()
     assert message in err
     assert err.count("\n") == 1
 
@@ -500,9 +501,14 @@ def run(tmp_path) -> Run:
 
 def printed(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     """The attributes that a run printed; it must be one whole block."""
-    assert done.stdout.startswith("\n"), done
+    empty, trouble, tag, between, *lines = done.stdout.split("\n")
+    assert (empty, tag, between) == ("", "- trouble", ""), done
+    assert trouble.startswith("DataLocalityTrouble = ")
+    assert (trouble == "DataLocalityTrouble = undefined") == (
+        done.returncode == 0 or "no safe" in done.stderr
+    )
     assert done.stdout.endswith(("\n- locality\n", "\n- locality update:true\n"))
-    return dict(bare(line).split(" = ", 1) for line in done.stdout.split("\n")[1:-2])
+    return dict(bare(line).split(" = ", 1) for line in lines[:-2])
 
 
 def bare(line: str) -> str:
@@ -511,8 +517,11 @@ def bare(line: str) -> str:
 
 
 def failed(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:
-    """Nothing was printed, and one line says why."""
-    assert (done.stdout, done.returncode) == ("", status), done
+    """Nothing was printed but why, for the pool; and one line says the same on stderr."""
+    said = done.stderr.removeprefix("hydrator hook: ").rstrip("\n")[: hook.MAX_TROUBLE]
+    said = said.replace('"', "'").replace("\\", "/")
+    assert done.stdout == f'\nDataLocalityTrouble = "{said}"\n- trouble\n', done
+    assert done.returncode == status
     assert done.stderr.startswith("hydrator hook: ")
     assert done.stderr.count("\n") == 1
     for word in words:
@@ -701,7 +710,8 @@ def test_a_glidein_is_never_ended_by_the_hook(run, tmp_path):
     at_start = run(path, "main")
     assert (at_start.returncode, at_start.stdout) == (0, "")
     later = run(path, "main", GLIDEIN_PERIODIC_SCRIPT="true")
-    assert (later.returncode, later.stdout) == (0, "")
+    assert later.returncode == 0
+    assert later.stdout.startswith('\nDataLocalityTrouble = "cannot read /nowhere')
     assert "/nowhere" in later.stderr
     wrong = run(glidein_config(tmp_path), "main")
     assert (wrong.returncode, wrong.stdout) == (0, "")
@@ -1193,7 +1203,8 @@ def test_a_slow_reader_gets_all_of_it(run, tmp_path):
         time.sleep(0.001)
     child.stdout.close()
     assert child.wait(120) == 0
-    assert got == hook.block(hook.read_ad(path.read_bytes(), "UK", int(time.time())), update=True)
+    read = hook.read_ad(path.read_bytes(), "UK", int(time.time()))
+    assert got == hook.trouble_block("") + hook.block(read, update=True)
 
 
 def test_a_startd_that_went_away_is_no_traceback(run, tmp_path):
