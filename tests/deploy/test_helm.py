@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -159,6 +160,23 @@ def test_the_notes_say_what_is_missing():
     assert "Hooks ask https://hydrator.example.org\n" in notes
     assert "\nNo " not in notes
     assert "persistence.enabled is false" not in notes
+
+
+def test_the_notes_say_that_an_image_nobody_pushed_cannot_be_pulled():
+    assert "ErrImagePull" in helm.render(CHART, MINIMAL)[1]
+    _, notes = helm.render(CHART, MINIMAL | {"image": {"registry": "registry.example.org"}})
+    assert "ErrImagePull" not in notes
+
+
+def test_the_values_of_the_readme_are_what_it_takes():
+    [values] = re.findall(
+        r"^   ```yaml\n(.*?)^   ```$", (CHART / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    found, notes = helm.render(CHART, helm.parse(textwrap.dedent(values)))
+    [deployment] = [one for one in found if one["kind"] == "Deployment"]
+    [daemon] = deployment["spec"]["template"]["spec"]["containers"]
+    assert daemon["image"] == "registry.example.org/classad-hydrator:0.1.0"
+    assert "No condorToken" not in notes
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
