@@ -305,7 +305,9 @@ class Daemon:
             every = self._settings.publish.merge.interval_seconds
             given = (self._parts.merger, self._parts.rules)
             scheduler.add_job(self._merge, "interval", given, seconds=every, id="merge", executor="merge")
-        if self._parts and self._parts.desiring:
+        if not (self._parts and self._parts.desiring):
+            self._desired_telling.forget()
+        else:
             every = self._settings.publish.desired_sites.interval_seconds
             told = (self._parts.desiring, self._parts.rules)
             scheduler.add_job(self._desire, "interval", told, seconds=every, id="desired", executor="desired")

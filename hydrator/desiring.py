@@ -168,6 +168,12 @@ class DesiredTelling:
             self._tell_error(schedd, placed)
             self._tell_apart(schedd, placed)
 
+    def forget(self) -> None:
+        """It was switched off: no job stands anyhow any more."""
+        self._jobs.clear()
+        self._failing.clear()
+        self._apart.clear()
+
     def _tell_error(self, schedd: str, placed: Placed) -> None:
         if placed.error and schedd not in self._failing:
             _log.error("desired sites not kept", schedd=schedd, why=placed.error)

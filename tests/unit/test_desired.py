@@ -3,10 +3,12 @@
 from datetime import timedelta
 
 import pytest
+import structlog
+from prometheus_client import CollectorRegistry
 
 from adapters.condor import jobsites
 from hydrator.desired import ASKS, KEPT, Change, Stand, wish
-from hydrator.desiring import Desiring
+from hydrator.desiring import DesiredTelling, Desiring, Placed
 from hydrator.errors import PoolDenied, PoolError
 from hydrator.model import DatasetState, Did, Fact, Site, SiteAd, Unseen, unix
 from hydrator.ports import AlikeJobs, Kept
@@ -235,3 +237,47 @@ def test_after_its_end_there_are_no_turns():
     desiring = turns(Queues(ap=[jobs()]))
     desiring.close()
     assert desiring.turn(ADS) == {}
+
+
+# --- what is told
+
+
+def told(*done, registry=None):
+    """What the metrics say after these turns at one schedd."""
+    registry = registry or CollectorRegistry()
+    telling = DesiredTelling(registry)
+    for one in done:
+        telling.tell({"ap": one})
+    return telling, registry
+
+
+def standing(registry, stand):
+    return registry.get_sample_value("hydrator_desired_sites_jobs", {"schedd": "ap", "stand": stand})
+
+
+def test_jobs_are_counted_by_how_they_stand_and_after_a_failure_as_they_stood_last():
+    _, registry = told(
+        Placed({Stand.SET: 3, Stand.APART: 1}, edited=2, apart="7.0"), Placed(error="it hangs")
+    )
+    assert [standing(registry, stand) for stand in ("set", "apart", "nowhere")] == [3, 1, 0]
+    assert registry.get_sample_value("hydrator_desired_sites_edits_total", {"schedd": "ap"}) == 2
+    assert registry.get_sample_value("hydrator_desired_sites_errors_total", {"schedd": "ap"}) == 1
+
+
+def test_once_it_is_switched_off_no_job_is_counted():
+    telling, registry = told(Placed({Stand.SET: 3}))
+    telling.forget()
+    assert standing(registry, "set") is None
+
+
+def test_what_lasts_is_logged_once_and_when_it_ends():
+    lasting = Placed({Stand.APART: 2}, error="it denies us", apart="7.0")
+    with structlog.testing.capture_logs() as lines:
+        told(lasting, lasting, Placed(), lasting)
+    assert [(line["log_level"], line["event"]) for line in lines] == [
+        ("error", "desired sites not kept"),
+        ("warning", "no site of a job's own DESIRED_Sites has its data: it keeps its list"),
+        ("info", "desired sites are kept again"),
+        ("error", "desired sites not kept"),
+        ("warning", "no site of a job's own DESIRED_Sites has its data: it keeps its list"),
+    ]
