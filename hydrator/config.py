@@ -733,7 +733,9 @@ def load(path: Path) -> Settings:
         text = path.read_bytes().decode("utf-8-sig")
         data = tomllib.loads(text)
     except OSError as error:
-        raise ConfigError([f"{path}: {error.strerror}; name the configuration with --config"]) from error
+        raise ConfigError(
+            [f"{path}: {error.strerror}; name it with --config, or `hydrator init` makes one"]
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
     except RecursionError as error:

@@ -182,7 +182,9 @@ def resolve(
         if any(isinstance(reading, Unseen) for reading in readings.get(did, [Unseen("")])):
             unchecked.add(did)
         else:
-            unknown[name] = f"{did} is in no catalogue"
+            unknown[name] = (
+                f"{did} is in no catalogue; another name goes into [submit].names or [submit].patterns"
+            )
     return Resolution(
         names=tuple(names),
         dids=tuple(chosen.get(name) for name in names),

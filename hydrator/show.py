@@ -213,8 +213,11 @@ def status_rows(known: Known) -> dict[str, Any]:
 def status(known: Known) -> None:
     rows = status_rows(known)
     console = _console()
-    when = "never" if rows["last_cycle"] is None else f"{span(unix(known.now) - rows['last_cycle'])} ago"
-    console.print(f"last cycle: {when}, {'whole' if rows['whole'] else 'with failures'}")
+    if rows["last_cycle"] is None:
+        console.print("last cycle: none has ended yet")
+    else:
+        ago = span(unix(known.now) - rows["last_cycle"])
+        console.print(f"last cycle: {ago} ago, {'whole' if rows['whole'] else 'with failures'}")
     table = _table("catalogue", "read", "sites", "datasets", "trouble")
     for row in rows["catalogues"]:
         read = "never" if row["read"] is None else f"{span(unix(known.now) - row['read'])} ago"

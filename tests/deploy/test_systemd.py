@@ -109,7 +109,8 @@ def test_the_command_of_the_unit_is_one_the_program_takes():
     )
     assert done.returncode == 2  # the configuration is missing, and that is all that is wrong
     assert done.stderr == (
-        f"hydrator: {config}.missing: No such file or directory; name the configuration with --config\n"
+        f"hydrator: {config}.missing: No such file or directory;"
+        " name it with --config, or `hydrator init` makes one\n"
     )
 
 

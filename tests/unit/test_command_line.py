@@ -26,6 +26,7 @@ from hydrator.manual import manual
 from hydrator.model import DatasetState, Fact, SiteFacts, Snapshot
 from hydrator.serve import app as http_app
 from hydrator.server import Server
+from hydrator.store import Store
 from hydrator.view import View
 from tests.command_tree import COMMANDS, TREE, options
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, want
@@ -56,6 +57,18 @@ def run(monkeypatch):
         return Done(status, out.getvalue(), err.getvalue())
 
     return running
+
+
+def test_before_the_first_cycle_has_ended_status_says_just_that(run, tmp_path):
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
+    )
+    Store.open_to_write(tmp_path / "state").close()
+    done = run("status", "-c", str(config))
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "last cycle: none has ended yet"), (
+        done.stderr
+    )
 
 
 # help that teaches
@@ -163,7 +176,7 @@ def test_a_wrong_word_and_a_missing_configuration_are_2_and_no_traceback(tmp_pat
         done = run(*words)
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
-    assert "name the configuration with --config" in done.stderr
+    assert "name it with --config, or `hydrator init` makes one" in done.stderr
 
 
 def test_done_is_0(run):

@@ -364,7 +364,7 @@ def test_a_file_that_cannot_be_read_is_one_problem_that_names_the_option(tmp_pat
         load(tmp_path / name)
     [problem] = caught.value.problems
     assert problem.startswith(str(tmp_path))
-    assert problem.endswith("; name the configuration with --config")
+    assert problem.endswith("; name it with --config, or `hydrator init` makes one")
 
 
 # config.example.toml
