@@ -13,6 +13,7 @@ NAMES = (
     "trust",
     "pilots",
     "core",
+    "scale",
     "hook_cpu",
     "negotiator",
     "freshness",

@@ -11,6 +11,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -22,7 +23,7 @@ from .ads import facts_of
 from .audit import Audit
 from .audit_rows import audit_from, audit_rows
 from .breaker import Held
-from .datasets import Known, Memory
+from .datasets import THEN, Datasets, Known, Memory
 from .demand import DemandMemory
 from .errors import StateError, StateMissing
 from .history import Entry, Rollback
@@ -66,6 +67,30 @@ class State:
 _Rows = dict[tuple[str, Did], Row]
 """By catalogue and dataset, a row of ``known``."""
 
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What is on disk of the table ``known``, and what is written anew or taken away."""
+
+    before: _Rows
+    changed: _Rows
+    gone: list[tuple[str, Did]]
+
+    def look(self, catalogue: str, did: Did, known: Datasets, at: datetime | None) -> None:
+        key, one = (catalogue, did), known.rows.get(did)
+        if one is None:
+            self.gone.extend([key] if key in self.before else [])
+        elif self.before.get(key) != (row := known_row(one, THEN if one.at is THEN else at)):
+            self.changed[key] = row
+
+    def written(self) -> _Rows:
+        """What is on disk once this is."""
+        self.before.update(self.changed)
+        for key in self.gone:
+            self.before.pop(key, None)
+        return self.before
+
+
 _T = TypeVar("_T")
 UNREADABLE_KEPT = 100
 
@@ -77,6 +102,8 @@ class Store:
         self._db = connection
         self._lock = lock
         self._written: _Rows | None = None
+        self._saved: dict[str, Datasets] = {}
+        self._demanded: DemandMemory | None = None
         self._unreadable: list[tuple[str, str]] = []
         self.lost = lost
 
@@ -184,16 +211,8 @@ class Store:
         """Write *state* in one transaction; rows that did not change are not written."""
         with _translated(), self._db:
             rows = self._save_memories(state.memories)
-            self._db.execute("delete from demand")
-            self._db.executemany(
-                "insert into demand values (?, ?, ?, ?)",
-                [
-                    (w.schedd, json.dumps(w.dids), w.jobs, w.last_wanted.timestamp())
-                    for w in state.demand.wants
-                ],
-            )
-            self._db.execute("delete from refused")
-            self._db.executemany("insert into refused values (?, ?)", state.demand.refused.items())
+            if self._demanded is not state.demand:
+                self._save_demand(state.demand)
             self._db.execute("delete from found")
             self._db.executemany(
                 "insert into found values (?, ?)",
@@ -218,7 +237,9 @@ class Store:
                 ],
             )
             self._save_audit(state.audit)
-        self._written = rows  # only now: after a save that failed, the next one writes all of it
+        # only now: after a save that failed, the next one looks at all of it
+        self._written, self._demanded = rows.written(), state.demand
+        self._saved = {name: Datasets.of(memory.known) for name, memory in state.memories.items()}
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
         """Keep what *publisher* showed when it was asked."""
@@ -352,17 +373,38 @@ class Store:
         )
         self._db.executemany("insert into audit values (?, ?, ?)", sorted(rows - written))
 
-    def _save_memories(self, memories: Mapping[str, Memory]) -> _Rows:
-        written = self._rows() if self._written is None else self._written
-        rows = {
-            (catalogue, did): known_row(known, memory.at)
-            for catalogue, memory in memories.items()
-            for did, known in memory.known.items()
-        }
-        gone = [key for key in written if key not in rows]
-        changed = [(*key, *row) for key, row in rows.items() if written.get(key) != row]
-        self._db.executemany("delete from known where catalogue = ? and did = ?", gone)
-        self._db.executemany("insert or replace into known values (?, ?, ?, ?)", changed)
+    def _save_demand(self, demand: DemandMemory) -> None:
+        self._db.execute("delete from demand")
+        self._db.executemany(
+            "insert into demand values (?, ?, ?, ?)",
+            [(w.schedd, json.dumps(w.dids), w.jobs, w.last_wanted.timestamp()) for w in demand.wants],
+        )
+        self._db.execute("delete from refused")
+        self._db.executemany("insert into refused values (?, ?)", demand.refused.items())
+
+    def _news(self, memories: Mapping[str, Memory]) -> _News:
+        """The rows of ``known`` that differ from those on disk; where it can, it looks at few."""
+        news = _News(self._rows() if self._written is None else self._written, {}, [])
+        for catalogue, memory in memories.items():
+            known = Datasets.of(memory.known)
+            last = None if self._written is None else self._saved.get(catalogue)
+            look = _may_differ(known, last) if last else None
+            if look is None:
+                look = known.keys()
+                news.gone.extend(key for key in news.before if key[0] == catalogue and key[1] not in known)
+            for did in look:
+                news.look(catalogue, did, known, memory.at)
+        if self._written is None or self._saved.keys() != memories.keys():
+            news.gone.extend(key for key in news.before if key[0] not in memories)
+        return news
+
+    def _save_memories(self, memories: Mapping[str, Memory]) -> _News:
+        news = self._news(memories)
+        self._db.executemany("delete from known where catalogue = ? and did = ?", news.gone)
+        self._db.executemany(
+            "insert or replace into known values (?, ?, ?, ?)",
+            [(*key, *row) for key, row in news.changed.items()],
+        )
         self._db.execute("delete from memory")
         self._db.executemany(
             "insert into memory values (?, ?, ?, ?, ?, ?)",
@@ -387,7 +429,15 @@ class Store:
                 for site, at in memory.ages.items()
             ],
         )
-        return rows
+        return news
+
+
+def _may_differ(known: Datasets, last: Datasets) -> AbstractSet[Did] | None:
+    """The datasets whose rows may be others than when *last* was saved; None: any."""
+    if known is not last and known.since is not last.mark:
+        return None
+    # what has a time of its own is stored without it while that is the time of all
+    return known.touched | known.apart | last.apart
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -1,0 +1,203 @@
+"""What a cycle's thinking costs at 1,000,000 replicas, and how that grows with the change."""
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hydrator.cycle import Rules, Thought, think
+from hydrator.model import Demand, Did, PublishedAd, Replica, ReplicaState, Seen, Site, Survey
+from hydrator.plan import Policy, plan
+from hydrator.store import State, Store
+
+from .material import NOW, SITES, dids, survey, wants
+from .record import Figure, Result
+
+POLL = timedelta(seconds=30)
+POLICY = Policy(refresh_after=timedelta(minutes=5), expires=True)
+FULL_GOAL, CHANGED_GOAL, MEMORY_GOAL = 10.0, 0.2, 1024.0
+STATES = (ReplicaState.INCOMING, ReplicaState.PARTIAL, ReplicaState.STUCK)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """*datasets* that are wanted, each with *copies* replicas at *sites* sites, of so many known ones."""
+
+    name: str
+    datasets: int
+    sites: int
+    storages: int
+
+    @property
+    def replicas(self) -> int:
+        return self.datasets * self.sites * self.storages
+
+
+SHAPES = (
+    Shape("10,000 wanted of 1,000,000 known, 1,000,000 replicas", 10_000, 20, 5),
+    Shape("10,000 wanted, 100,000 replicas", 10_000, 2, 5),
+    Shape("all 500,000 wanted, 1,000,000 replicas", 500_000, 2, 1),
+)
+CHANGES = (0, 100, 1_000, 10_000)
+
+
+def replicas(names: list[Did], shape: Shape) -> list[tuple[Did, list[Replica]]]:
+    """Each dataset complete at so many sites, at each in several storage elements."""
+    numbers = [f"_{number}" for number in range(shape.storages)] if shape.storages > 1 else [""]
+    found = []
+    for place, did in enumerate(names):
+        sites = [SITES[(place + 7 * copy) % len(SITES)] for copy in range(shape.sites)]
+        found.append((did, [complete(did, site, number) for site in sites for number in numbers]))
+    return found
+
+
+def complete(did: Did, site: Site, number: str) -> Replica:
+    storage = sys.intern(f"{site}{number}") if number else ""
+    return Replica(did, site, ReplicaState.COMPLETE, storage=storage)
+
+
+def repeated(last: Survey, changes: int, turn: int) -> Survey:
+    """The next answer: all of it read anew, and at the first site of *changes* datasets another state."""
+    at, readings = last.at + POLL, {}
+    step = max(1, len(last.readings) // max(1, changes))
+    chosen = {n * step + n % step for n in range(changes)}  # at all sites
+    for place, (did, seen) in enumerate(last.readings.items()):
+        assert isinstance(seen, Seen)
+        mine = seen.replicas
+        if place in chosen:
+            site, state = mine[0].site, STATES[turn % len(STATES)]
+            mine = tuple(Replica(did, r.site, state, 0.5, r.storage) if r.site == site else r for r in mine)
+        readings[did] = Seen(at, mine, seen.bytes_total)
+    return Survey(last.catalogue, at, last.sites, readings)
+
+
+def cycle(state: State, answer: Survey, demand: Demand, last: Thought | None) -> Thought:
+    """What one cycle of the daemon does between asking and sending."""
+    there = {
+        site: PublishedAd(site, ad.generation, ad.as_of, answer.at - POLL) for site, ad in state.ads.items()
+    }
+    shown = {site: ad.generation for site, ad in there.items()}
+    thought = think(
+        state, {"catalogue": answer}, demand, published=shown, rules=Rules(), now=answer.at, last=last
+    )
+    plan(there, thought.ads, retired=frozenset(), now=answer.at, policy=POLICY)
+    return thought
+
+
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    """CPU seconds of *work*, and what it gave."""
+    begun = time.process_time()
+    done = work()
+    return time.process_time() - begun, done
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(shape: Shape, repeats: int) -> dict[str, Any]:
+    """CPU seconds of a first cycle, of cycles after so many changes, and of saving after each; MiB."""
+    names = dids(shape.datasets)
+    demand = wants(names)
+    answer = survey(replicas(names, shape), NOW)
+    taken: dict[str, Any] = {"inputs": peak_mib(), "changed": {}, "saved": {}}
+    with tempfile.TemporaryDirectory() as folder, Store.open_to_write(Path(folder)) as store:
+        full, last = timed(partial(cycle, State(), answer, demand, None))
+        taken |= {"full": full, "peak": peak_mib()}
+        taken["saved"]["all"] = timed(partial(store.save, last.state))[0]
+        turn = 0
+        for changes in CHANGES:
+            seconds, saves = [], []
+            for _ in range(repeats):
+                turn += 1
+                answer = repeated(answer, min(changes, shape.datasets), turn)
+                spent, last = timed(partial(cycle, last.state, answer, demand, last))
+                seconds.append(spent)
+                saves.append(timed(partial(store.save, last.state))[0])
+            taken["changed"][str(changes)] = seconds
+            taken["saved"][str(changes)] = saves
+    whole, from_nothing = timed(partial(cycle, last.state, repeated(answer, 100, turn + 1), demand, None))
+    assert from_nothing.ads
+    taken["from nothing"] = whole
+    return taken
+
+
+def run(quick: bool = False) -> Result:
+    """Each shape in a process of its own."""
+    shapes = [Shape(s.name, s.datasets // 100, s.sites, s.storages) for s in SHAPES] if quick else SHAPES
+    taken = {shape.name: in_process(shape, 1 if quick else 3) for shape in shapes}
+    figures = [figure for shape in shapes for figure in figures_of(shape, taken[shape.name])]
+    large, small = (taken[SHAPES[number].name] for number in (0, 1))
+    grown = middle(large, "100") / middle(small, "100")
+    figures.append(Figure("100 changes: ten times the replicas cost", grown, "times", note="10,000 wanted"))
+    return Result("scale", tuple(figures), " ".join(HOW.split()), taken)
+
+
+def in_process(shape: Shape, repeats: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.scale", shape.name, str(shape.datasets), str(shape.sites)]
+    done = subprocess.run(
+        [*command, str(shape.storages), str(repeats)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    return dict(json.loads(done.stdout))
+
+
+def middle(taken: Mapping[str, Any], changes: str, what: str = "changed") -> float:
+    return float(statistics.median(taken[what][changes]))
+
+
+def figures_of(shape: Shape, taken: Mapping[str, Any]) -> list[Figure]:
+    of_goal = shape.replicas >= 100_000 * 10
+    name = shape.name
+    literal = shape is SHAPES[0]
+    return [
+        Figure(f"{name}: full cycle", taken["full"], "s", FULL_GOAL if of_goal else None),
+        Figure(
+            f"{name}: peak memory of the process",
+            taken["peak"],
+            "MiB",
+            MEMORY_GOAL if of_goal else None,
+            f"{taken['inputs']:.0f} of it the catalogue's answer",
+        ),
+        *(
+            Figure(
+                f"{name}: cycle with {int(changes):,} changes",
+                middle(taken, changes),
+                "s",
+                CHANGED_GOAL if literal and changes == "100" else None,
+                f"{middle(taken, changes) / taken['from nothing']:.3f} of the same from nothing",
+            )
+            for changes in taken["changed"]
+        ),
+        Figure(f"{name}: saving the first state", taken["saved"]["all"], "s"),
+        Figure(f"{name}: saving after 100 changes", middle(taken, "100", "saved"), "s"),
+    ]
+
+
+HOW = """\
+A cycle is `think` (memory, breaker, snapshot, drafts inside the default budget, generations) and `plan` for
+one publisher. Full: from an empty state. Then polls that read everything anew, in which so many datasets are
+in another state at one of their sites, each from what the cycle before worked out; "from nothing" is the same
+without that, in the same minute. Datasets that nobody wants never reach the core. A poll compares each
+reading with the last one, which grows with what is wanted; all else grows with the change and with the budget
+of the ads. Readings that did not change keep their replicas, as adapters keep them while a file or an answer
+is the same; the times are new. CPU seconds, median of 3, each shape in a process of its own. Saving is
+SQLite."""
+
+
+if __name__ == "__main__":
+    given = Shape(sys.argv[1], *map(int, sys.argv[2:5]))
+    json.dump(measure(given, int(sys.argv[5])), sys.stdout)
