@@ -139,17 +139,28 @@ def test_it_runs_as_nobody_in_particular_and_keeps_its_state_to_itself(installed
     assert state.split()[1].endswith("00")
 
 
+def findings(installed, program: str) -> list[dict[str, str]]:
+    """What a check by root says."""
+    found: list[dict[str, str]] = json.loads(installed.machine.run(program, "check", "--json", check=False))
+    return found
+
+
+def failed(installed, program: str) -> list[str]:
+    return [one["seen"] for one in findings(installed, program) if one["level"] == "fail"]
+
+
 def test_a_check_as_root_is_made_as_the_service(installed):
-    wait_for(installed.ready, 30, "the daemon to be ready")
-    found = json.loads(installed.machine.run("/usr/local/bin/hydrator", "check", "--json"))
-    assert not [one for one in found if one["level"] == "fail"]
-    assert [one for one in found if "takes site ads (DAEMON) from hydrator@" in one["seen"]]
-    installed.machine.run("/usr/local/bin/hydrator", "history")
+    hydrator = "/usr/local/bin/hydrator"
+    wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
+    wait_for(lambda: not failed(installed, hydrator), 60, "nothing to fail")
+    seen = [one["seen"] for one in findings(installed, hydrator)]
+    assert [one for one in seen if "takes site ads (DAEMON) from hydrator@" in one]
+    installed.machine.run(hydrator, "history")
 
 
 def test_without_the_wrapper_a_check_says_whose_the_token_is(installed):
     tokens = "HYDRATOR_HTCONDOR__TOKEN_DIRECTORY=/run/classad-hydrator/tokens.d"
-    said = installed.machine.run("env", tokens, f"{PREFIX}/bin/hydrator", "check", check=False)
+    said = installed.machine.run("env", tokens, f"{PREFIX}/bin/hydrator", "check", "--json", check=False)
     assert "belongs to uid" in said
 
 
@@ -158,13 +169,11 @@ def test_what_the_daemon_may_not_read_is_told_by_a_check_of_root_who_may(install
     installed.machine.run("chmod", "600", "/etc/classad-hydrator/catalogue.toml")
     try:
         installed.machine.run("touch", "/etc/classad-hydrator/catalogue.toml")
-        wait_for(lambda: "all is well" not in installed.show("StatusText"), 30, "a cycle that fails")
-        said = installed.machine.run(f"{PREFIX}/bin/hydrator", "check", "--json", check=False)
+        [said] = wait_for(lambda: failed(installed, f"{PREFIX}/bin/hydrator"), 60, "a cycle that fails")
     finally:
         installed.machine.run("chmod", "644", "/etc/classad-hydrator/catalogue.toml")
-    [failed] = [one["seen"] for one in json.loads(said) if one["level"] == "fail"]
     assert re.fullmatch(
-        r"in its last cycle, .*/catalogue\.toml: Permission denied; let uid \d+ read it", failed
+        r"in its last cycle, .*/catalogue\.toml: Permission denied; let uid \d+ read it", said
     )
     wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
 
