@@ -138,9 +138,13 @@ def fold_memories(
     return Folded(whole, now, frame, rows, names, restless, recent, {**uncertain, **altered})
 
 
-def better(one: Fact, other: Fact) -> Fact:
-    """The better state, of equals the newer; the larger fraction goes with it unless it is complete."""
-    goodness, others = (_GOODNESS[one.state], one.as_of), (_GOODNESS[other.state], other.as_of)
+def better(one: Fact, other: Fact, now: datetime = THEN) -> Fact:
+    """The better state, of equals the newer; the larger fraction goes with it unless it is complete.
+
+    What says THEN is of *now*: two that were read at one time are equals, however their rows say it.
+    """
+    ages = (now if fact.as_of is THEN else fact.as_of for fact in (one, other))
+    goodness, others = zip((_GOODNESS[one.state], _GOODNESS[other.state]), ages, strict=True)
     best = other if others > goodness else one
     if best.state is DatasetState.AVAILABLE:
         return best
@@ -197,7 +201,7 @@ def _folded(did: Did, sources: Collection[_Source], now: datetime, bound: timede
         both = dict(found or {})
         for site, fact in (*said.items(), *known.before.items()):
             judged = _judged(fact, source.at, now, bound) if fact is known.before.get(site) else fact
-            both[site] = better(both[site], judged) if site in both else judged
+            both[site] = better(both[site], judged, now) if site in both else judged
         found = both
     return found or {}
 

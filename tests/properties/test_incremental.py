@@ -247,3 +247,21 @@ def test_what_is_on_disk_is_the_state_also_where_only_what_changed_was_written(d
                 store.save(state)
                 with Store.open_to_read(Path(folder)) as looking:
                     assert looking.load() == state
+
+
+def test_of_two_that_say_the_same_at_one_time_the_first_is_believed_also_when_it_is_down_since():
+    site, wanted = SITES[0], Demand((Want((DIDS[0],), 1, Origin.JOB, NOON),))
+
+    def says(name, reason):
+        replica = Replica(DIDS[0], site, ReplicaState.COMPLETE, told=Told(reason=reason))
+        return Survey(name, NOON, frozenset({site}), {DIDS[0]: Seen(NOON, (replica,))})
+
+    def thinks(state, one, last=None):
+        answers = {"one": one, "two": says("two", "second")}
+        return think(state, answers, wanted, published={}, rules=Rules(), now=NOON, last=last)
+
+    first = thinks(State(), says("one", "first"))
+    step = thinks(first.state, Unseen("down"), last=first)
+    whole = thinks(as_loaded(first.state), Unseen("down"))
+    assert leaves(step, {}, NOON) == leaves(whole, {}, NOON)
+    assert step.snapshot.sites[site].facts[DIDS[0]].told.reason == "first"
