@@ -15,6 +15,7 @@ NAMES = (
     "core",
     "scale",
     "hook_cpu",
+    "hooks",
     "negotiator",
     "freshness",
     "rucio_clients",

@@ -1,0 +1,188 @@
+"""How many hooks one server answers over HTTPS: the daemon alone, and nginx in front of it."""
+
+import asyncio
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import trustme
+from prometheus_client import CollectorRegistry
+
+from hydrator.access import Access, Role, new_token
+from hydrator.certificate import Certificate
+from hydrator.model import from_unix
+from hydrator.serve import app
+from hydrator.server import Server
+from hydrator.view import View
+from testbed.nginx import Nginx
+
+from .material import SITES, busy_site_ads
+from .measure import cpu_with_children
+from .record import Figure, Result
+
+PERIOD, HOOKS = 300, 100_000
+GOAL = HOOKS / PERIOD
+DATASETS = 100
+TOGETHER = 16
+"""Connections at one time."""
+
+
+def material(folder: Path) -> dict[str, str]:
+    """A certificate, and a file of tokens; by site its token."""
+    made = {str(site): new_token(Role.SITE, site, "2026-11-21") for site in SITES}
+    tokens = folder / "tokens"
+    tokens.touch(mode=0o600)
+    tokens.write_text("".join(grant.line for _, grant in made.values()), "utf-8")
+    ca = trustme.CA()
+    issued = ca.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(str(folder / "key"))
+    issued.cert_chain_pems[0].write_to_path(str(folder / "pem"))
+    ca.cert_pem.write_to_path(str(folder / "ca"))
+    return {site: token for site, (token, _) in made.items()}
+
+
+def serve(folder: Path, *, tls: bool) -> None:
+    """The daemon's server in a process of its own; prints where it listens, ends with its input."""
+    now = from_unix(time.time())
+    view = View(busy_site_ads(DATASETS, now).ads, None, None, None, now)
+    asgi = app(
+        lambda: view,
+        CollectorRegistry(),
+        max_age=timedelta(seconds=10),
+        access=Access.open(folder / "tokens"),
+        behind_proxy=not tls,
+    )
+    pair = Certificate(folder / "pem", folder / "key") if tls else None
+    with Server(asgi, certificate=pair) as server:
+        print(server.url, flush=True)
+        sys.stdin.read()
+
+
+@contextmanager
+def serving(folder: Path, *, tls: bool) -> Iterator[tuple[str, int]]:
+    command = [sys.executable, "-m", "benchmarks.hooks", "serve", str(folder), "tls" if tls else "plain"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip(), process.pid
+        finally:
+            process.communicate("")
+
+
+async def hook(port: int, trust: ssl.SSLContext, site: str, token: str, etag: str | None) -> tuple[int, str]:
+    """One run of a hook: a connection of its own, one question; its status and ETag."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname="127.0.0.1")
+    known = f"If-None-Match: {etag}\r\n" if etag else ""
+    writer.write(
+        f"GET /v1/sites/{site}/ad HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+        f"{known}Accept-Encoding: gzip\r\nConnection: close\r\n\r\n".encode()
+    )
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    await reader.read()
+    writer.close()
+    lines = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
+    return int(head.split(" ", 2)[1]), lines["etag"]
+
+
+async def ask(port: int, folder: Path, tokens: dict[str, str], count: int, *, current: bool) -> list[int]:
+    """*count* hooks, so many at a time; *current* ones have the ad and say so."""
+    trust = ssl.create_default_context(cafile=str(folder / "ca"))
+    etags = {site: (await hook(port, trust, site, token, None))[1] for site, token in tokens.items()}
+    names = sorted(tokens)
+    statuses: list[int] = []
+    numbers = iter(range(count))
+
+    async def one_after_the_other() -> None:
+        for number in numbers:
+            site = names[number % len(names)]
+            etag = etags[site] if current else None
+            statuses.append((await hook(port, trust, site, tokens[site], etag))[0])
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(TOGETHER)))
+    return statuses
+
+
+def measured(url: str, pids: list[int], folder: Path, tokens: dict[str, str], count: int) -> dict[str, Any]:
+    """Answers a second, and CPU milliseconds of the servers for each, for hooks that are current and not."""
+    port, found = int(url.rpartition(":")[2]), {}
+    for current, status in ((True, 304), (False, 200)):
+        before, begun = sum(map(cpu_with_children, pids)), time.monotonic()
+        ours = time.process_time()
+        statuses = asyncio.run(ask(port, folder, tokens, count, current=current))
+        seconds = time.monotonic() - begun
+        assert set(statuses) == {status}, set(statuses)
+        spent = sum(map(cpu_with_children, pids)) - before
+        found[str(status)] = {
+            "hooks": len(statuses),
+            "per_second": len(statuses) / seconds,
+            "server_ms": spent / len(statuses) * 1000,
+            "asker_ms": (time.process_time() - ours) / len(statuses) * 1000,
+        }
+    return found
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8").split()]
+
+
+def run(quick: bool = False) -> Result:
+    """The daemon by itself, with HTTPS; and behind nginx with the shipped configuration."""
+    count = 200 if quick else 10_000
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tokens = material(folder)
+        with serving(folder, tls=True) as (url, pid):
+            alone = measured(url, [pid], folder, tokens, count)
+        with serving(folder, tls=False) as (url, pid):
+            upstream = url.removeprefix("http://")
+            with Nginx.start(folder / "nginx", upstream, folder / "pem", folder / "key") as nginx:
+                pids = [pid, nginx.process.pid, *children(nginx.process.pid)]
+                proxied = measured(nginx.url, pids, folder, tokens, count)
+    taken = {"the daemon alone": alone, "behind nginx": proxied}
+    figures = [figure for who, each in taken.items() for figure in figures_of(who, each)]
+    return Result("hooks", tuple(figures), HOW, taken)
+
+
+def figures_of(who: str, taken: dict[str, Any]) -> list[Figure]:
+    found = []
+    for status, one in taken.items():
+        cost = one["server_ms"]
+        note = (
+            f"{HOOKS:,} hooks ask {GOAL:.0f} times a second; the asker took {one['asker_ms']:.2f} ms a hook"
+        )
+        found += [
+            Figure(
+                f"{who}, {status}: CPU of the server, a hook",
+                cost,
+                "ms",
+                1000 / GOAL,
+                f"goal: {HOOKS:,} hooks on one core",
+            ),
+            Figure(f"{who}, {status}: hooks that one core answers each {PERIOD} s", 1000 / cost * PERIOD, ""),
+            Figure(f"{who}, {status}: answered, asker on the same cores", one["per_second"], "/s", note=note),
+        ]
+    return found
+
+
+HOW = " ".join(
+    f"""\
+{DATASETS} datasets in the ads of {len(SITES)} sites, a token for each. Every hook is a TLS connection
+of its own with one question, as a hook is, {TOGETHER} at a time; 304: it says that it has the current
+ad, as nearly all do; 200: it has none. The asker, in another process, takes a core as well: answers a
+second are of both together, CPU is of the servers (all processes of nginx, and the daemon behind it).
+nginx runs deploy/nginx/classad-hydrator.conf with one worker. 100,000 hooks are not asked at once: what
+one costs is measured over 10,000 connections, and multiplied.""".split()
+)
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[2]), tls=sys.argv[3] == "tls")
