@@ -16,6 +16,7 @@ NAMES = (
     "scale",
     "hook_cpu",
     "hooks",
+    "slots",
     "negotiator",
     "freshness",
     "rucio_clients",

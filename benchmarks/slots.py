@@ -1,0 +1,85 @@
+"""What 200,000 slots at 20 sites would cost a collector: measured of a real one, and a line through that."""
+
+import os
+import statistics
+import time
+from collections.abc import Sequence
+
+from hydrator.model import from_unix
+from hydrator.poolconfig import startd_config
+from testbed.pool import Pool, SiteSpec
+
+from .material import SITES, busy_site_ads
+from .measure import cpu_with_children, memory
+from .negotiator import DATASETS, OURS, PLAIN, Arm, slot_ads
+from .record import Figure, Result
+
+SLOTS = 200_000
+UPDATE_SECONDS = 300
+COUNTS = (1_000, 2_000, 4_000)
+LONG = "UPDATE_INTERVAL = 3600\n"
+
+
+def steps(arm: Arm, counts: Sequence[int]) -> tuple[list[dict[str, float]], str]:
+    """By number of slot ads: the collector's memory, and its CPU for taking each ad once more."""
+    started = Pool.start(
+        os.environ.get("HYDRATOR_TEST_HTCONDOR"),
+        [SiteSpec(SITES[0], cpus=1)],
+        {"all": LONG, "startd": startd_config({})},
+    )
+    found = []
+    with started as pool:
+        ads = busy_site_ads(DATASETS, from_unix(time.time())).ads
+        collector = pool.pids("collector")[0]
+        texts = slot_ads(pool, arm, counts[-1], ads).split("\n\n")
+        for count in counts:
+            text = "\n\n".join(texts[:count])
+            for _ in range(2):  # the second time each ad replaces one, as in a pool that runs
+                before = cpu_with_children(collector)
+                pool.run("condor_advertise", "-multiple", "UPDATE_STARTD_AD", input=text, timeout=300)
+                pool.wait(lambda: len(pool.slots("Name")) == count + 1, 120, "all slot ads")  # noqa: B023
+            spent = cpu_with_children(collector) - before
+            found.append({"slots": count, "mib": memory(collector), "cpu_seconds": spent, "bytes": len(text)})
+        return found, pool.version
+
+
+def line(found: Sequence[dict[str, float]], what: str) -> tuple[float, float, float]:
+    """What none and each slot cost, by least squares, and how far the worst is from the line (0 to 1)."""
+    slots, values = [one["slots"] for one in found], [one[what] for one in found]
+    slope, first = statistics.linear_regression(slots, values)
+    worst = max(abs(first + slope * n - v) / v for n, v in zip(slots, values, strict=True))
+    return first, slope, worst
+
+
+def run(quick: bool = False) -> Result:
+    """With us and without, each in a pool of its own."""
+    counts = (100, 200, 400) if quick else COUNTS
+    figures, raw = [], {}
+    for arm in (PLAIN, OURS):
+        found, version = steps(arm, counts)
+        raw[arm.name] = found
+        first, slope, worst = line(found, "mib")
+        fit = f"{first:.0f} MiB + {slope * 1024:.1f} KiB a slot; it misses no count by more than {worst:.0%}"
+        cpu = found[-1]["cpu_seconds"] / found[-1]["slots"]
+        figures += [
+            Figure(f"collector, {counts[-1]:,} slots, measured, {arm.name}", found[-1]["mib"], "MiB"),
+            Figure(
+                f"collector, {SLOTS:,} slots, by the line, {arm.name}", first + slope * SLOTS, "MiB", note=fit
+            ),
+            Figure(
+                f"collector's CPU, {SLOTS:,} slots that update each {UPDATE_SECONDS} s, {arm.name}",
+                cpu * SLOTS / UPDATE_SECONDS,
+                "cores",
+                note=f"{cpu * 1e6:.0f} µs an update, with the queries that counted them",
+            ),
+        ]
+    return Result("slots", tuple(figures), " ".join(HOW.split()), raw, {"HTCondor": version})
+
+
+HOW = f"""\
+Copies of a real startd's ad at 20 sites, with names and addresses of their own, sent to a real collector by
+condor_advertise, twice for each count; with us each carries what the hook prints for {DATASETS} datasets.
+Memory is the collector's PSS after the second time, CPU its own for taking all ads that time. The line is the
+least-squares one through all counts, and what it says of {SLOTS:,} slots is an extrapolation. No slot runs a
+job, and nobody negotiates."""
+"""What was done."""
