@@ -265,3 +265,35 @@ def test_of_two_that_say_the_same_at_one_time_the_first_is_believed_also_when_it
     whole = thinks(as_loaded(first.state), Unseen("down"))
     assert leaves(step, {}, NOON) == leaves(whole, {}, NOON)
     assert step.snapshot.sites[site].facts[DIDS[0]].told.reason == "first"
+
+
+def polled(state, number, here, wanted, *, last, rules):
+    """A poll in the given minute of a catalogue that has these datasets at one site."""
+    now = NOON + number * MINUTE
+    found = {
+        did: Seen(now, (Replica(did, SITES[0], ReplicaState.COMPLETE),) if did in here else ())
+        for did in wanted
+    }
+    answers = {"one": Survey("one", now, frozenset(SITES[:1]), found)}
+    demand = Demand(tuple(Want((did,), 1, Origin.JOB, NOON) for did in wanted))
+    return think(state, answers, demand, published={}, rules=rules, now=now, last=last)
+
+
+def test_what_is_no_longer_wanted_counts_no_more_when_something_shrinks():
+    rules = Rules(limits=Limits(polls=2, least=2))
+    first = polled(State(), 0, DIDS, DIDS, last=None, rules=rules)
+    for last in (None, first):
+        after = polled(first.state, 1, DIDS[:1], DIDS[:4], last=last, rules=rules)
+        assert after.state.held[SITES[0]].of == 4
+
+
+def test_a_correction_that_ended_is_seen_although_nothing_was_read_otherwise():
+    rules, wanted = Rules(), (DIDS[0], DIDS[3])
+    last = polled(State(), 0, wanted, wanted, last=None, rules=rules)
+    seen = []
+    for number, true in ((1, False), (2, True)):
+        verdict = Verdict(Claim("one", DIDS[0], SITES[0]), By.PROBE, NOON + number * MINUTE, true)
+        state = replace(last.state, audit=fold(last.state.audit, [verdict]))
+        last = polled(state, number, wanted, wanted, last=last, rules=rules)
+        seen.append(DIDS[0] in last.snapshot.sites[SITES[0]].facts)
+    assert seen == [False, True]
