@@ -687,10 +687,10 @@ class Pool:
             return None
         except Exception:  # noqa: BLE001  (bytes that are no UTF-8 raise SystemError here)
             return unparsed(ad, attribute)
-        if isinstance(value, (bool, int, float, str)):
-            return value
         if value is self._classad.Value.Undefined:
             return None
+        if isinstance(value, (bool, int, float, str)) and value is not self._classad.Value.Error:
+            return value  # (both values are integers to Python)
         return unparsed(ad, attribute)
 
     def _expression(self, text: str, what: str) -> Any:
@@ -828,7 +828,7 @@ class _Match:
             return "error"
         if value is self._classad.Value.Undefined:
             return "undefined"
-        if isinstance(value, (bool, int, float)):
+        if isinstance(value, (bool, int, float)) and value is not self._classad.Value.Error:
             return "true" if value else "false"
         return "error"
 

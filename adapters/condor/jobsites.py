@@ -156,6 +156,8 @@ class QueuedSites:
     def _value(self, ad: Any, text: str) -> str | int | float | bool | None:
         """A text, number or truth value, None for undefined, 0 for what is none of these."""
         value = self._evaluated(ad, text)
+        if value is self._classad.Value.Error:  # which is an integer to Python
+            return 0
         return value if value is None or isinstance(value, (str, int, float, bool)) else 0
 
     # whom an edit is for

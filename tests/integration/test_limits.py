@@ -90,6 +90,10 @@ def test_a_refused_token_is_told_with_what_to_do_and_the_other_roads_stay_open(o
     assert (installed.ads / "UK.ad").exists()
     check = installed.run("check", "--json", check=False)
     assert check.returncode == 1
-    (failed,) = [finding for finding in json.loads(check.stdout) if finding["level"] == "fail"]
-    assert failed["subject"] == "collector"
-    assert "ALLOW_DAEMON" in failed["todo"]
+    found = json.loads(check.stdout)
+    failed = {finding["subject"]: finding for finding in found if finding["level"] == "fail"}
+    assert failed.keys() == {"collector", "daemon"}, (
+        "what this command sees, and what the daemon's cycle told"
+    )
+    assert "ALLOW_DAEMON" in failed["collector"]["todo"]
+    assert "ALLOW_DAEMON" in failed["daemon"]["seen"]

@@ -60,6 +60,9 @@ CASES = {
     "a requirement of the user's is undefined": Case(
         ("why:uk",), (), {"UK": "requirement"}, requirements="(TARGET.NoSlotSaysThis > 1 && TARGET.Cpus > 0)"
     ),
+    "a requirement of the user's is an error": Case(
+        ("why:uk",), (), {"UK": "requirement"}, requirements="(TARGET.Machine + 1 > 0)"
+    ),
     "a requirement of the user's is an or": Case(
         ("why:uk",), ("UK",), {}, requirements='TARGET.Cpus >= 100 || strcat("&&", "a") == "&&a"'
     ),
