@@ -7,7 +7,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +75,7 @@ class Running:
         self._negotiator = pool.pids("negotiator")[0]
         self._collector = pool.pids("collector")[0]
         self.memory["collector, empty"] = memory(self._collector)
-        text = slot_ads(pool, arm, slots, ads)
+        text = slot_ads(real_slot_ad(pool), arm, range(slots), ads)
         self.ad_bytes = len(text) / slots
         for _ in range(3):  # as in a pool that has run for a while: every ad has been replaced
             pool.run("condor_advertise", "-multiple", "UPDATE_STARTD_AD", input=text, timeout=300)
@@ -141,18 +141,22 @@ def start(stack: ExitStack, arm: Arm, slots: int) -> Running:
     return running
 
 
-def slot_ads(pool: Pool, arm: Arm, slots: int, ads: Mapping[Site, SiteAd]) -> str:
-    """The ads of *slots* slots as text: copies of the real slot's, with names and addresses of their own."""
+def real_slot_ad(pool: Pool) -> str:
+    """The ad of the only slot in *pool*, without what a collector adds to it."""
     real = pool.run("condor_status", "-long").stdout.strip()
-    real = re.sub(
+    return re.sub(
         r"(?m)^(LastHeardFrom|Authenticat\w+|UpdatesHistory|UpdatesTotal|UpdatesLost) = .*\n", "", real
     )
+
+
+def slot_ads(real: str, arm: Arm, numbers: Iterable[int], ads: Mapping[Site, SiteAd]) -> str:
+    """An ad for each of *numbers* as text: copies of the *real* one with a name and an address of its own."""
     port = re.search(r"(?m)^MyAddress = .*?:(\d+)", real)
     assert port
     texts = []
-    for number in range(slots):
+    for number in numbers:
         site = SITES[number % len(SITES)]
-        text = real.replace(port[1], str(10_000 + number))
+        text = real.replace(port[1], str(10_000 + number % 50_000))
         text = re.sub(r"(?m)^Name = .*$", f'Name = "slot1@glidein_{number}@wn{number:04}.example.org"', text)
         text = re.sub(r"(?m)^Machine = .*$", f'Machine = "wn{number:04}.example.org"', text)
         text = re.sub(r"(?m)^GLIDEIN_Site = .*$", f'GLIDEIN_Site = "{site}"', text)

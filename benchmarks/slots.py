@@ -1,4 +1,4 @@
-"""What 200,000 slots at 20 sites would cost a collector: measured of a real one, and a line through that."""
+"""What 200,000 slots at 20 sites cost a collector: a real one with as many as this machine holds."""
 
 import os
 import statistics
@@ -11,12 +11,14 @@ from testbed.pool import Pool, SiteSpec
 
 from .material import SITES, busy_site_ads
 from .measure import cpu_with_children, memory
-from .negotiator import DATASETS, OURS, PLAIN, Arm, slot_ads
+from .negotiator import DATASETS, OURS, PLAIN, Arm, real_slot_ad, slot_ads
 from .record import Figure, Result
 
 SLOTS = 200_000
 UPDATE_SECONDS = 300
-COUNTS = (1_000, 2_000, 4_000)
+SLOT_BYTES = 40 * 1024
+"""Twice what a collector keeps of a slot."""
+BATCH = 2_000
 LONG = "UPDATE_INTERVAL = 3600\n"
 
 
@@ -31,16 +33,23 @@ def steps(arm: Arm, counts: Sequence[int]) -> tuple[list[dict[str, float]], str]
     with started as pool:
         ads = busy_site_ads(DATASETS, from_unix(time.time())).ads
         collector = pool.pids("collector")[0]
-        texts = slot_ads(pool, arm, counts[-1], ads).split("\n\n")
+        real = real_slot_ad(pool)
         for count in counts:
-            text = "\n\n".join(texts[:count])
             for _ in range(2):  # the second time each ad replaces one, as in a pool that runs
                 before = cpu_with_children(collector)
-                pool.run("condor_advertise", "-multiple", "UPDATE_STARTD_AD", input=text, timeout=300)
+                for first in range(0, count, BATCH):
+                    text = slot_ads(real, arm, range(first, min(first + BATCH, count)), ads)
+                    pool.run("condor_advertise", "-multiple", "UPDATE_STARTD_AD", input=text, timeout=300)
                 pool.wait(lambda: len(pool.slots("Name")) == count + 1, 120, "all slot ads")  # noqa: B023
             spent = cpu_with_children(collector) - before
-            found.append({"slots": count, "mib": memory(collector), "cpu_seconds": spent, "bytes": len(text)})
+            found.append({"slots": count, "mib": memory(collector), "cpu_seconds": spent})
         return found, pool.version
+
+
+def most() -> int:
+    """How many slots this machine's memory holds, half of what is free; SLOTS at most."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(SLOTS, free // 2 // SLOT_BYTES)
 
 
 def line(found: Sequence[dict[str, float]], what: str) -> tuple[float, float, float]:
@@ -53,7 +62,8 @@ def line(found: Sequence[dict[str, float]], what: str) -> tuple[float, float, fl
 
 def run(quick: bool = False) -> Result:
     """With us and without, each in a pool of its own."""
-    counts = (100, 200, 400) if quick else COUNTS
+    held = most()
+    counts = (100, 200, 400) if quick else (held // 8, held // 4, held // 2, held)
     figures, raw = [], {}
     for arm in (PLAIN, OURS):
         found, version = steps(arm, counts)
@@ -80,6 +90,7 @@ HOW = f"""\
 Copies of a real startd's ad at 20 sites, with names and addresses of their own, sent to a real collector by
 condor_advertise, twice for each count; with us each carries what the hook prints for {DATASETS} datasets.
 Memory is the collector's PSS after the second time, CPU its own for taking all ads that time. The line is the
-least-squares one through all counts, and what it says of {SLOTS:,} slots is an extrapolation. No slot runs a
+least-squares one through all counts, and what it says of {SLOTS:,} slots is an
+extrapolation where fewer were measured, as many as half of the free memory holds. No slot runs a
 job, and nobody negotiates."""
 """What was done."""
