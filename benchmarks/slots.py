@@ -42,7 +42,7 @@ def steps(arm: Arm, counts: Sequence[int]) -> tuple[list[dict[str, float]], str]
                     pool.run("condor_advertise", "-multiple", "UPDATE_STARTD_AD", input=text, timeout=300)
                 pool.wait(lambda: len(pool.slots("Name")) == count + 1, 120, "all slot ads")  # noqa: B023
             spent = cpu_with_children(collector) - before
-            found.append({"slots": count, "mib": memory(collector), "cpu_seconds": spent})
+            found.append({"slots": count, "mib": memory(collector, "Rss"), "cpu_seconds": spent})
         return found, pool.version
 
 
@@ -89,8 +89,7 @@ def run(quick: bool = False) -> Result:
 HOW = f"""\
 Copies of a real startd's ad at 20 sites, with names and addresses of their own, sent to a real collector by
 condor_advertise, twice for each count; with us each carries what the hook prints for {DATASETS} datasets.
-Memory is the collector's PSS after the second time, CPU its own for taking all ads that time. The line is the
-least-squares one through all counts, and what it says of {SLOTS:,} slots is an
-extrapolation where fewer were measured, as many as half of the free memory holds. No slot runs a
-job, and nobody negotiates."""
+Memory is what the collector has resident after the second time, CPU its own for taking all ads that time.
+The line is the least-squares one through all counts, as many as half of the free memory holds; what it says
+of {SLOTS:,} slots is an extrapolation where fewer were measured. No slot runs a job."""
 """What was done."""
