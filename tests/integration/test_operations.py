@@ -26,6 +26,7 @@ settle_seconds = 1
 [report]
 count_seconds = 1
 """
+INSTALLED = "/opt/classad-hydrator/bin/"
 LIFETIME = 864_000
 AFTER = 12
 """Seconds that a daemon may be silent here: far more than a busy machine makes it."""
@@ -214,15 +215,23 @@ def test_a_daemon_takes_over_from_one_that_was_killed_and_no_site_or_generation_
 
 
 def test_the_commands_of_the_pages_on_upgrading_and_removing_do_what_they_say(installed):
-    """As they stand on the page, but for the configuration's path and the service manager."""
+    """As they stand on the page, but for paths and the service manager."""
     installed.stop_daemon()
     pages = [ROOT / "docs" / f"{name}.md" for name in ("upgrade", "remove")]
     lines = [line.strip() for page in pages for line in page.read_text("utf-8").splitlines()]
-    asked = [line for line in lines if re.match(r"(HYDRATOR_\w+=\S+ )?hydrator \S.* -c /etc/", line)]
-    assert len(asked) == 5
+    ours = re.compile(rf"(HYDRATOR_\w+=\S+ )?({INSTALLED})?hydrator \S.* -c /etc/")
+    asked = [line for line in lines if ours.match(line)]
+    assert len(asked) == 4
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for line in asked:
-        command = line.replace("/etc/classad-hydrator/config.toml", str(installed.config))
+        here = {
+            "/etc/classad-hydrator/config.toml": installed.config,
+            INSTALLED: "",
+            "=DIR ": f"={installed.pool.token('condor')} ",
+        }
+        command = line
+        for there, instead in here.items():
+            command = command.replace(there, str(instead))
         done = subprocess.run(
             command,
             shell=True,
@@ -238,5 +247,16 @@ def test_the_commands_of_the_pages_on_upgrading_and_removing_do_what_they_say(in
             values = [text for text in done.stdout.splitlines() if text and not text.startswith("#")]
             assert values
             assert [text for text in values if "DataLocality" in text] == []
-    assert installed.pool.ads('MyType == "DataLocality"', "Name") == []
-    assert list(installed.ads.iterdir()) == []
+    text = installed.config.read_text()
+    assert "[sites]" not in text
+    installed.start_daemon()
+    try:
+        installed.config.write_text(text + "\n[sites]\ninclude = []\n")
+        os.kill(installed.pid, signal.SIGHUP)  # systemctl reload
+        installed.pool.wait(
+            lambda: not installed.pool.ads('MyType == "DataLocality"', "Name"), 60, "the site ads to leave"
+        )
+        installed.pool.wait(lambda: not list(installed.ads.iterdir()), 60, "the files to leave")
+    finally:
+        installed.stop_daemon()
+        installed.config.write_text(text)

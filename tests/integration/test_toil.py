@@ -97,9 +97,12 @@ class Run:
     def __post_init__(self) -> None:
         _LEADERS.append(self.leader)
 
+    @property
+    def _ours(self) -> str:
+        return 'IsToilJob && Iwd == "' + str(self.folder) + '"'
+
     def look(self) -> dict[int, dict]:
-        found = self.pool.jobs('IsToilJob && Iwd == "' + str(self.folder) + '"')
-        self.ads |= {ad["ClusterId"]: ad for ad in found}
+        self.ads |= {ad["ClusterId"]: ad for ad in self.pool.jobs(self._ours)}
         return self.ads
 
     def ended(self, seconds: float = 150) -> int:
@@ -110,6 +113,8 @@ class Run:
             return self.leader.poll() is not None
 
         self.pool.wait(over, seconds, f"Toil to end; see {self.folder}/stderr")
+        left = {ad["ClusterId"]: ad for ad in self.pool.history(self._ours)}  # also between two looks
+        self.ads = left | self.ads
         return self.leader.returncode
 
     @property
