@@ -7,14 +7,11 @@ It tells Rucio whom it saw in a header, together with the test server's key, so 
 the server puts it where mod_wsgi would have (``SSL_CLIENT_S_DN``).
 """
 
-import shutil
 import ssl
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import httpx
@@ -22,8 +19,8 @@ import httpx
 from ._death import dies_with_parent
 from .debs import program
 from .ports import free_port
-from .processes import end
 from .rucio import RucioServer
+from .served import Served
 
 _MODULES = ("mpm_event", "authn_core", "authz_core", "ssl", "headers", "proxy", "proxy_http")
 _CONFIG = """\
@@ -63,7 +60,7 @@ def apache2() -> tuple[Path, Mapping[str, str]]:
 
 
 @dataclass
-class Apache:
+class Apache(Served):
     """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
 
     folder: Path
@@ -108,27 +105,10 @@ class Apache:
         return server
 
     def _wait_until_it_answers(self, trust: ssl.SSLContext) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self.process.poll() is None:
+        def there() -> bool:
             try:
-                if httpx.get(f"{self.url}/ping", timeout=10, trust_env=False, verify=trust).is_success:
-                    return
+                return httpx.get(f"{self.url}/ping", timeout=10, trust_env=False, verify=trust).is_success
             except httpx.HTTPError:
-                time.sleep(0.05)
-        logs = [self.folder / name for name in ("output.log", "error.log")]
-        said = "".join(log.read_text(errors="replace")[-1500:] for log in logs if log.exists())
-        self.stop()
-        raise RuntimeError(f"Apache did not answer:\n{said}")
+                return False
 
-    def stop(self) -> None:
-        """End the server and remove its folder."""
-        end(self.process, 15)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        self._wait(there, "Apache did not answer", "output.log", "error.log")

@@ -6,20 +6,17 @@
 Only what is the operator's is changed, and for tests how long ads are kept.
 """
 
-import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ._death import dies_with_parent
 from .debs import program
 from .ports import free_port
-from .processes import end
+from .served import Served
 
 SHIPPED = Path(__file__).parents[1] / "deploy" / "nginx" / "classad-hydrator.conf"
 _AROUND = """\
@@ -51,7 +48,7 @@ def nginx_program() -> tuple[Path, Mapping[str, str]]:
 
 
 @dataclass
-class Nginx:
+class Nginx(Served):
     """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
 
     folder: Path
@@ -96,26 +93,8 @@ class Nginx:
         return server
 
     def _wait_until_it_listens(self, port: int) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self.process.poll() is None:
+        def there() -> bool:
             with socket.socket() as asking:
-                if asking.connect_ex(("127.0.0.1", port)) == 0:
-                    return
-            time.sleep(0.05)
-        logs = [self.folder / name for name in ("output.log", "error.log")]
-        said = "".join(log.read_text(errors="replace")[-1500:] for log in logs if log.exists())
-        self.stop()
-        raise RuntimeError(f"nginx did not listen:\n{said}")
+                return asking.connect_ex(("127.0.0.1", port)) == 0
 
-    def stop(self) -> None:
-        """End the server and remove its folder."""
-        end(self.process, 15)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        self._wait(there, "nginx did not listen", "output.log", "error.log")

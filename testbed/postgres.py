@@ -6,17 +6,15 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ._death import dies_with_parent
 from .debs import program
 from .ports import free_port
-from .processes import end
+from .served import Served
 
 _USER = "rucio"
 _FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "jit=off", "autovacuum=off")
@@ -34,7 +32,7 @@ def initdb(copy: Path | None = None) -> tuple[Path, Mapping[str, str]]:
 
 
 @dataclass
-class Postgres:
+class Postgres(Served):
     """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
 
     folder: Path
@@ -97,27 +95,10 @@ class Postgres:
         return server
 
     def _wait_until_it_listens(self) -> None:
-        log, deadline = self.folder / "log", time.monotonic() + 60
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if b"ready to accept connections" in log.read_bytes():
-                return
-            time.sleep(0.05)
-        said = log.read_text(errors="replace")[-2000:]
-        self.stop()
-        raise RuntimeError(f"PostgreSQL did not start:\n{said}")
-
-    def stop(self) -> None:
-        """End the server and remove its folder."""
-        end(self.process, 15)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        log = self.folder / "log"
+        self._wait(
+            lambda: b"ready to accept connections" in log.read_bytes(), "PostgreSQL did not start", "log"
+        )
 
 
 def _nobody(folder: Path) -> Mapping[str, Any]:

@@ -9,16 +9,15 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ._death import dies_with_parent
 from .debs import program
 from .ports import free_ports
+from .served import Served
 
 USER = "rucio"
 _ERL = """\
@@ -48,7 +47,7 @@ def server() -> tuple[Path, Mapping[str, str]]:
 
 
 @dataclass
-class RabbitMq:
+class RabbitMq(Served):
     """A running broker; everything it wrote is in *folder*, which ``stop`` removes."""
 
     folder: Path
@@ -127,18 +126,15 @@ class RabbitMq:
         self._processes.append(process)
 
     def _wait_until_it_listens(self) -> None:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and self._processes[-1].poll() is None:
+        def there() -> bool:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 5).close()
             except OSError:
-                time.sleep(0.1)
-            else:
-                return
-        logs = [self.folder / "output", *sorted((self.folder / "log").glob("*"))]
-        said = "".join(log.read_text(errors="replace")[-2000:] for log in logs if log.is_file())
-        self.stop()
-        raise RuntimeError(f"RabbitMQ did not start:\n{said}")
+                return False
+            return True
+
+        self.process = self._processes[-1]
+        self._wait(there, "RabbitMQ did not start", "output", "log/*", seconds=120)
 
     def stop(self) -> None:
         """End it and its name server, and remove its folder."""
@@ -146,11 +142,3 @@ class RabbitMq:
             process.kill()
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

@@ -21,14 +21,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
 from ._death import dies_with_parent
 from .cached import PipFailed, venv_python
-from .processes import end
+from .served import Served
 
 VERSION = "41.5.1"
 LOCK = Path(__file__).with_name("rucio-server.lock")
@@ -99,7 +98,7 @@ def _config(folder: Path, site_packages: Path, database: str, username: str, pas
 
 
 @dataclass
-class RucioServer:
+class RucioServer(Served):
     """A running server. Everything it wrote is in *folder*, which ``stop`` removes.
 
     Start it in a thread that lives as long as it: the server ends with that thread.
@@ -149,16 +148,13 @@ class RucioServer:
         return server
 
     def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self.process.poll() is None:
+        def there() -> bool:
             try:
-                if httpx.get(f"{self.url}/ping", timeout=60, trust_env=False).status_code == 200:
-                    return
+                return httpx.get(f"{self.url}/ping", timeout=60, trust_env=False).status_code == 200
             except httpx.HTTPError:
-                time.sleep(0.05)
-        log = (self.folder / "server.log").read_text(errors="replace")[-2000:]
-        self.stop()
-        raise RuntimeError(f"the Rucio server did not answer:\n{log}")
+                return False
+
+        self._wait(there, "the Rucio server did not answer", "server.log")
 
     def seed(self, *commands: tuple[str, Mapping[str, Any]]) -> list[Any]:
         """Run *commands* of ``rucio_seed.py`` inside the server, one transaction each.
@@ -178,19 +174,6 @@ class RucioServer:
     def do(self, command: str, **arguments: Any) -> Any:  # noqa: ANN401 (whatever the command answers)
         """Run one command, then recount (abacus), as a real server would within seconds."""
         return self.seed((command, arguments), ("abacus", {}))[0]
-
-    def stop(self) -> None:
-        """End the server and remove its folder."""
-        end(self.process, 15)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 def _environment(folder: Path, key: str) -> dict[str, str]:

@@ -1,0 +1,53 @@
+"""Servers that tests start: each in a folder of its own, ended and gone without a trace."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .processes import end
+
+
+class Served:
+    """A running server; everything it wrote is in *folder*, which ``stop`` removes."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        """End the server and remove its folder."""
+        end(self.process, 15)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _wait(self, there: Callable[[], bool], failed: str, *logs: str, seconds: float = 60) -> None:
+        """Wait until it is *there*.
+
+        Args:
+            there: is it?
+            failed: what to say if it is not in time, or has ended.
+            logs: the files in *folder* whose ends are told then, as globs.
+            seconds: how long to wait.
+
+        Raises:
+            RuntimeError: it did not come; it is stopped by then.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if there():
+                return
+            time.sleep(0.05)
+        files = [file for log in logs for file in sorted(self.folder.glob(log)) if file.is_file()]
+        said = "".join(file.read_text(errors="replace")[-2000:] for file in files)
+        self.stop()
+        raise RuntimeError(f"{failed}:\n{said}")
