@@ -15,6 +15,7 @@ from tests.rucio_fixtures import rucio_on_postgres, rucio_server
 
 __all__ = ["rucio_on_postgres", "rucio_server"]
 
+SITE_ADS = 'MyType == "DataLocality"'
 _MISSING = pytest.StashKey[dict[str, str]]()
 
 
@@ -93,10 +94,21 @@ def htcondor_release(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def pool(htcondor_release: str) -> Iterator[Pool]:
-    """A pool with sites UK, AU and NL of 8, 4 and 2 cores, shared by all tests that leave it as it was."""
+def shared_pool(htcondor_release: str) -> Iterator[Pool]:
+    """A pool with sites UK, AU and NL of 8, 4 and 2 cores, for `pool`."""
     with Pool.start(htcondor_release) as running:
         yield running
+
+
+@pytest.fixture
+def pool(shared_pool: Pool) -> Iterator[Pool]:
+    """The pool shared by all tests that leave it as it was; site ads that one leaves are withdrawn."""
+    yield shared_pool
+    if shared_pool.ads(SITE_ADS, "Name"):
+        farewell = shared_pool.shared / "farewell"
+        farewell.write_text(f'MyType = "Query"\nTargetType = "DataLocality"\nRequirements = {SITE_ADS}\n')
+        shared_pool.run("condor_advertise", "-tcp", "INVALIDATE_ADS_GENERIC", str(farewell))
+        shared_pool.wait(lambda: not shared_pool.ads(SITE_ADS, "Name"), 30, "site ads to leave")
 
 
 @pytest.fixture

@@ -63,6 +63,13 @@ def wheels(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def pool(htcondor_release: str) -> Iterator[Pool]:
+    """A pool of our own: the daemon lives as long as the module."""
+    with Pool.start(htcondor_release) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def installed(pool: Pool, wheels: Path, tmp_path_factory) -> Iterator[Installed]:
     """The daemon as docs/install-with-systemd.md installs it; CI must have it."""
     port = free_port()

@@ -1,6 +1,7 @@
 """A real Prometheus scrapes a real daemon over a real pool; the dashboard's expressions give data."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,13 @@ def value(series: list[dict]) -> float | None:
 def prometheus_itself() -> None:
     with needs(NO_PROMETHEUS):
         server()
+
+
+@pytest.fixture(scope="module")
+def pool(htcondor_release: str) -> Iterator[Pool]:
+    """A pool of our own: an installation configures it."""
+    with Pool.start(htcondor_release) as running:
+        yield running
 
 
 def test_the_dashboard_shows_a_pool_that_runs_jobs(pool: Pool, tmp_path: Path):
