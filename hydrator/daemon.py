@@ -513,8 +513,7 @@ class Daemon:
             with self._asking["desired"]:
                 done = desiring.turn(ads)
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            _log.exception("keeping desired sites failed: this is a bug, please report it")
-            self._metrics.failed()
+            self._bug("keeping desired sites")
             return
         self._desired_telling.tell(done)
 

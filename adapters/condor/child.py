@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from . import jobsites
 from .clauses import clauses, names
+from .values import plain
 
 PR_SET_PDEATHSIG = 1
 SITE_AD_TYPE = "DataLocality"
@@ -687,10 +688,10 @@ class Pool:
             return None
         except Exception:  # noqa: BLE001  (bytes that are no UTF-8 raise SystemError here)
             return unparsed(ad, attribute)
+        if plain(value):
+            return value
         if value is self._classad.Value.Undefined:
             return None
-        if isinstance(value, (bool, int, float, str)) and value is not self._classad.Value.Error:
-            return value  # (both values are integers to Python)
         return unparsed(ad, attribute)
 
     def _expression(self, text: str, what: str) -> Any:
@@ -828,7 +829,7 @@ class _Match:
             return "error"
         if value is self._classad.Value.Undefined:
             return "undefined"
-        if isinstance(value, (bool, int, float)) and value is not self._classad.Value.Error:
+        if plain(value) and not isinstance(value, str):
             return "true" if value else "false"
         return "error"
 
@@ -838,9 +839,7 @@ class _Match:
             value = self._evaluated(text, my, target)
         except Exception:  # noqa: BLE001
             return None
-        if value is self._classad.Value.Undefined or value is self._classad.Value.Error:
-            return None
-        return value if isinstance(value, (bool, int, float, str)) else None
+        return value if plain(value) else None
 
 
 def unparsed(ad: Any, attribute: str) -> str:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from .values import plain
+
 ID = ("ClusterId", "ProcId")
 ATTRIBUTE = "DESIRED_Sites"
 ASKS = "DataLocalityDesiredSites"
@@ -156,9 +158,7 @@ class QueuedSites:
     def _value(self, ad: Any, text: str) -> str | int | float | bool | None:
         """A text, number or truth value, None for undefined, 0 for what is none of these."""
         value = self._evaluated(ad, text)
-        if value is self._classad.Value.Error:  # which is an integer to Python
-            return 0
-        return value if value is None or isinstance(value, (str, int, float, bool)) else 0
+        return value if value is None or plain(value) else 0
 
     # whom an edit is for
 
