@@ -94,23 +94,11 @@ def choose(
 
     The plain list goes first: expressions look states up in the record.
     """
-    return _filled(here, wanted, places, budget, as_of, with_list=True) or _Room(
-        here, wanted, budget, as_of, with_list=False
-    ).filled(places)
-
-
-def _filled(
-    here: Mapping[Did, Fact],
-    wanted: Wanted,
-    places: Sequence[int],
-    budget: Budget,
-    as_of: datetime,
-    *,
-    with_list: bool,
-) -> Choice | None:
-    room = _Room(here, wanted, budget, as_of, with_list=with_list)
+    room = _Room(here, wanted, budget, as_of, with_list=True)
     choice = room.filled(places)
-    return None if room.list_to_blame else choice
+    if not room.list_to_blame:
+        return choice
+    return _Room(here, wanted, budget, as_of, with_list=False).filled(places)
 
 
 class _Room:
