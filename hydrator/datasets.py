@@ -6,11 +6,12 @@ says :data:`THEN`, and the time stands once beside all rows. Who looks a dataset
 up sees the time; only the cycle looks at rows.
 """
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from .model import Did, Fact, Seen, Site
 
@@ -35,40 +36,22 @@ class Known:
     said: Seen | None = field(default=None, compare=False, repr=False)
 
 
-class Datasets(Mapping[Did, Known]):
-    """By dataset, what is known of it; made anew for each answer, and never changed.
+_Row = TypeVar("_Row")
 
-    Args:
-        rows: by dataset; one whose ``at`` is THEN, which all its facts then share, was read at *at*.
-        at: the time of the last whole answer.
-        apart: the datasets whose rows have times of their own.
-        since: the ``mark`` of what this was made from.
-        touched: the datasets whose rows differ from what this was made from.
-    """
 
-    __slots__ = ("apart", "at", "mark", "rows", "since", "touched")
+class Rows(Mapping[Did, _Row]):
+    """Rows by dataset; :meth:`dated` puts in the time that a row stands for when it is looked up."""
 
-    def __init__(
-        self,
-        rows: Mapping[Did, Known],
-        at: datetime | None,
-        apart: AbstractSet[Did],
-        since: object = None,
-        touched: AbstractSet[Did] = frozenset(),
-    ) -> None:
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Mapping[Did, _Row]) -> None:
         self.rows = rows
-        self.at = at
-        self.apart = apart
-        self.since = since
-        self.touched = touched
-        self.mark = object()
 
-    @classmethod
-    def of(cls, known: Mapping[Did, Known]) -> "Datasets":
-        """*known*, which may be any mapping, as it came from a test or from disk."""
-        return known if isinstance(known, Datasets) else cls(known, None, known.keys())
+    @abstractmethod
+    def dated(self, row: _Row) -> _Row:
+        """*row* with the time that it stands for."""
 
-    def __getitem__(self, did: Did) -> Known:
+    def __getitem__(self, did: Did) -> _Row:
         return self.dated(self.rows[did])
 
     def __iter__(self) -> Iterator[Did]:
@@ -82,13 +65,46 @@ class Datasets(Mapping[Did, Known]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def dated(self, known: Known) -> Known:
-        """A row with the time that it stands for."""
-        if known.at is not THEN or self.at is None:
-            return known
+
+class Datasets(Rows[Known]):
+    """By dataset, what is known of it; made anew for each answer, and never changed.
+
+    Args:
+        rows: by dataset; one whose ``at`` is THEN, which all its facts then share, was read at *at*.
+        at: the time of the last whole answer.
+        apart: the datasets whose rows have times of their own.
+        since: the ``mark`` of what this was made from.
+        touched: the datasets whose rows differ from what this was made from.
+    """
+
+    __slots__ = ("apart", "at", "mark", "since", "touched")
+
+    def __init__(
+        self,
+        rows: Mapping[Did, Known],
+        at: datetime | None,
+        apart: AbstractSet[Did],
+        since: object = None,
+        touched: AbstractSet[Did] = frozenset(),
+    ) -> None:
+        super().__init__(rows)
+        self.at = at
+        self.apart = apart
+        self.since = since
+        self.touched = touched
+        self.mark = object()
+
+    @classmethod
+    def of(cls, known: Mapping[Did, Known]) -> "Datasets":
+        """*known*, which may be any mapping, as it came from a test or from disk."""
+        return known if isinstance(known, Datasets) else cls(known, None, known.keys())
+
+    def dated(self, row: Known) -> Known:
+        if row.at is not THEN or self.at is None:
+            return row
         at = self.at
-        here = {site: replace(fact, as_of=at) for site, fact in known.here.items()}
-        return replace(known, at=at, here=here)
+        here = {site: replace(fact, as_of=at) for site, fact in row.here.items()}
+        return replace(row, at=at, here=here)
 
     def after(self, at: datetime | None, fresh: Mapping[Did, Known], gone: Collection[Did]) -> "Datasets":
         """What an answer *at* that time leaves: *fresh* rows, none of what is *gone*, the rest as it was."""

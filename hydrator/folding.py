@@ -6,12 +6,12 @@ them: so long as the frame (the few values that every dataset depends on) is
 the same, what was folded of the others holds.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from .datasets import THEN, Datasets, Known, Memory
+from .datasets import THEN, Datasets, Known, Memory, Rows
 from .model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 
 _GOODNESS = {state: -place for place, state in enumerate(DatasetState)}
@@ -19,29 +19,17 @@ _RECENT = timedelta(seconds=2)
 """A time so near to the present may be the same second for one ad and an older one for the next."""
 
 
-class Facts(Mapping[Did, Fact]):
+class Facts(Rows[Fact]):
     """The facts of one site: a row that says THEN is of *now*."""
 
-    __slots__ = ("now", "rows")
+    __slots__ = ("now",)
 
     def __init__(self, rows: Mapping[Did, Fact], now: datetime) -> None:
-        self.rows = rows
+        super().__init__(rows)
         self.now = now
 
-    def __getitem__(self, did: Did) -> Fact:
-        fact = self.rows[did]
-        return replace(fact, as_of=self.now) if fact.as_of is THEN else fact
-
-    def __iter__(self) -> Iterator[Did]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __contains__(self, did: object) -> bool:
-        return did in self.rows
-
-    __hash__ = None  # type: ignore[assignment]
+    def dated(self, row: Fact) -> Fact:
+        return replace(row, as_of=self.now) if row.as_of is THEN else row
 
 
 @dataclass(frozen=True, slots=True)
