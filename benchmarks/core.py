@@ -1,18 +1,16 @@
 """What a cycle's thinking costs: 100,000 replicas at 20 sites, all of them wanted; full, and 100 changes."""
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hydrator.ads import Budget
 from hydrator.cycle import Rules, Thought, think
@@ -21,6 +19,7 @@ from hydrator.plan import Policy, plan
 from hydrator.store import State, Store
 
 from .material import NOW, SITES, dids, survey, wants
+from .measure import peak_mib, timed
 from .record import Figure, Result, rounded
 
 COPIES = 2
@@ -32,7 +31,6 @@ POLICY = Policy(refresh_after=timedelta(minutes=5), expires=True)
 
 
 CASES = {"default budget": Budget(), "no budget": Budget(line_bytes=10**9, ad_bytes=10**9)}
-T = TypeVar("T")
 
 
 def replicas(names: Sequence[Did], changed: int = 0) -> list[tuple[Did, list[Replica]]]:
@@ -80,18 +78,6 @@ def measure(case: str, count: int, repeats: int) -> dict[str, Any]:
     cycle(State(), first, demand, rules)
     taken["traced_peak_mib"] = tracemalloc.get_traced_memory()[1] / 2**20
     return taken
-
-
-def timed(work: Callable[[], T]) -> tuple[float, T]:
-    """CPU seconds of *work*, and what it gave."""
-    begun = time.process_time()
-    done = work()
-    return time.process_time() - begun, done
-
-
-def peak_mib() -> float:
-    """The most memory this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def run(quick: bool = False) -> Result:

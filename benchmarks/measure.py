@@ -2,10 +2,13 @@
 
 import os
 import re
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+_T = TypeVar("_T")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -13,6 +16,18 @@ def cpu_with_children(pid: int) -> float:
     """CPU seconds of a process and of its children that have ended, in steps of 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     return sum(int(field) for field in fields[11:15]) / _TICKS
+
+
+def timed(work: Callable[[], _T]) -> tuple[float, _T]:
+    """CPU seconds of *work*, and what it gave."""
+    begun = time.process_time()
+    done = work()
+    return time.process_time() - begun, done
+
+
+def peak_mib() -> float:
+    """The most memory this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def memory(pid: int, what: str = "Pss") -> float:

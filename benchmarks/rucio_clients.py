@@ -5,23 +5,18 @@ Both ways give the same records; httpx reads them with plain json, which is the 
 
 import json
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
 
 from adapters._rucio_client import Connection
-from adapters.rucio import RucioSettings
 from hydrator.model import Did
-from testbed.postgres import Postgres
 from testbed.rucio import VERSION, RucioServer
 
 from .record import Figure, Result, rounded
-from .rucio_polls import seeded
+from .rucio_seeded import connected
 
 _GOAL = 1.2
 Rows = Sequence[Any]
@@ -33,24 +28,10 @@ def run(*, quick: bool = False) -> Result:
     size, deep, rounds = (100, 10, 3) if quick else (1_000, 100, 15)
     figures: list[Figure] = []
     raw = {}
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        Postgres.start() as postgres,
-        RucioServer.start(Path(scratch) / "server", postgres.url) as server,
-    ):
-        dids = sorted(seeded(server, size))
-        settings = RucioSettings(
-            name="rucio", url=server.url, account=server.account, username=server.username,
-            password=server.password, token_dir=Path(scratch) / "tokens", calls_per_second=10_000,
-        )  # fmt: skip
-        connection = Connection(settings)
-        try:
-            with connection.poll(timedelta(hours=1).total_seconds()), _httpx(server) as client:
-                for name, ways in _questions(connection, client, server.url, dids, deep).items():
-                    found, raw[name] = _compared(name, ways, rounds)
-                    figures += found
-        finally:
-            connection.close()
+    with connected(size) as (server, dids, connection), _httpx(server) as client:
+        for name, ways in _questions(connection, client, server.url, dids, deep).items():
+            found, raw[name] = _compared(name, ways, rounds)
+            figures += found
     how = (
         f"{size:,} datasets as in rucio_polls. Each question is asked both ways in turns, {rounds} rounds; "
         f"medians, ratios of the same round. Above {_GOAL} httpx would be taken for that question."

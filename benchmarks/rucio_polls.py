@@ -22,8 +22,8 @@ from testbed.rucio import VERSION, RucioServer
 
 from .measure import memory
 from .record import Figure, Result
+from .rucio_seeded import EACH, ELEMENTS, seeded
 
-_ELEMENTS, _EACH = 20, 3
 _OVERHEAD_GOAL, _CHANGED_GOAL = 1.2, 0.1
 _COUNTED_UP_TO = 1_000
 _COUNTED_BESIDES_UP_TO = 10_000
@@ -39,8 +39,8 @@ def run(*, quick: bool = False, sizes: Sequence[int] = SIZES) -> Result:
             found, raw[str(size)] = _of_size(size, Path(scratch) / str(size))
             figures += found
     how = (
-        f"Every dataset has 4 files at {_EACH} of {_ELEMENTS} storage elements, with rules, made by SQL in "
-        f"PostgreSQL. Up to {_COUNTED_UP_TO:,}, the first poll counts every dataset; of more it believes "
+        f"Every dataset has 4 files at {EACH} of {len(ELEMENTS)} storage elements, with rules, made by SQL "
+        f"in PostgreSQL. Up to {_COUNTED_UP_TO:,}, the first poll counts every dataset; of more it believes "
         "what the cheap rows call whole (count_first = false); of 10,000 a further poll counts all. At rest "
         "nothing changed; then a file of each hundredth dataset goes bad, and those are counted. Server time "
         "is taken inside the server, around its application. Two calls at a time, no limit a second; one "
@@ -126,25 +126,6 @@ def _compared(
     ]
 
 
-def seeded(server: RucioServer, size: int) -> frozenset[Did]:
-    """*size* datasets, as copies of one for each storage element."""
-    rses = [f"RSE{n:02}" for n in range(_ELEMENTS)]
-    server.seed(("add_scope", {"scope": "bench"}))
-    server.seed(*(("add_rse", {"rse": rse, "attributes": {"site": f"SITE-{rse}"}}) for rse in rses))
-    for n, rse in enumerate(rses):
-        did = f"bench:t{n:02}-0"
-        others = [rses[(n + step) % _ELEMENTS] for step in range(1, _EACH)]
-        server.seed(
-            ("add_dataset", {"did": did, "rse": rse, "files": 4}),
-            *(("place", {"did": did, "rse": other}) for other in others),
-            *(("replicate", {"did": did, "rse": each}) for each in (rse, *others)),
-        )
-    server.seed(("abacus", {}), ("multiply", {"copies": size // _ELEMENTS}))
-    return frozenset(
-        Did(f"bench:t{n:02}-{copy}") for n in range(_ELEMENTS) for copy in range(size // _ELEMENTS)
-    )
-
-
 def _poll(
     server: RucioServer, catalogue: RucioCatalogue, dids: frozenset[Did], *, partial: int
 ) -> dict[str, float]:
@@ -155,7 +136,7 @@ def _poll(
     wall, cpu = time.monotonic() - begun, time.process_time() - used
     seen = [each for each in survey.readings.values() if isinstance(each, Seen)]
     spoilt = sum(any(r.state is ReplicaState.PARTIAL for r in each.replicas) for each in seen)
-    if len(seen) != len(dids) or spoilt != partial or any(len(each.replicas) != _EACH for each in seen):
+    if len(seen) != len(dids) or spoilt != partial or any(len(each.replicas) != EACH for each in seen):
         raise AssertionError(f"{len(seen)} of {len(dids)} seen, {spoilt} of {partial} partial")
     ((requests, seconds),) = server.seed(("meter", {}))
     return {"wall": round(wall, 3), "server": round(seconds, 3), "cpu": round(cpu, 3), "requests": requests}

@@ -5,23 +5,17 @@ datasets at a time. Here all there is is wanted: of less, bulk costs less, and a
 """
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-from adapters._rucio_client import Client, Connection
-from adapters.rucio import RucioSettings
+from adapters._rucio_client import Client
 from hydrator.model import Did
-from testbed.postgres import Postgres
-from testbed.rucio import VERSION, RucioServer
+from testbed.rucio import VERSION
 
 from .record import Figure, Result, rounded
-from .rucio_polls import seeded
+from .rucio_seeded import ELEMENTS, connected
 
-_ELEMENTS = [f"RSE{n:02}" for n in range(20)]
 _BATCH = 1_000
 Rows = Sequence[Any]
 
@@ -31,29 +25,16 @@ def run(*, quick: bool = False) -> Result:
     size, rounds = (200, 2) if quick else (2_000, 7)
     seconds: dict[str, list[float]] = {}
     counts: dict[str, tuple[int, int]] = {}
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        Postgres.start() as postgres,
-        RucioServer.start(Path(scratch) / "server", postgres.url) as server,
-    ):
-        ways = _ways(sorted(seeded(server, size)))
-        settings = RucioSettings(
-            name="rucio", url=server.url, account=server.account, username=server.username,
-            password=server.password, token_dir=Path(scratch) / "tokens", calls_per_second=10_000,
-        )  # fmt: skip
-        connection = Connection(settings)
-        try:
-            with connection.poll(timedelta(hours=1).total_seconds()):
-                for _ in range(rounds):
-                    for name, way in ways.items():
-                        server.seed(("meter", {}))
-                        begun = time.monotonic()
-                        rows = connection.ask(way)
-                        seconds.setdefault(name, []).append(time.monotonic() - begun)
-                        ((requests, _spent),) = server.seed(("meter", {}))
-                        counts[name] = (len(rows), requests)
-        finally:
-            connection.close()
+    with connected(size) as (server, dids, connection):
+        ways = _ways(dids)
+        for _ in range(rounds):
+            for name, way in ways.items():
+                server.seed(("meter", {}))
+                begun = time.monotonic()
+                rows = connection.ask(way)
+                seconds.setdefault(name, []).append(time.monotonic() - begun)
+                ((requests, _spent),) = server.seed(("meter", {}))
+                counts[name] = (len(rows), requests)
     if len({rows for rows, _ in counts.values()}) != 1:
         raise AssertionError(f"not all ways gave as many rows: {counts}")
     how = (
@@ -74,7 +55,7 @@ def _ways(dids: Sequence[Did]) -> dict[str, Callable[[Client], Rows]]:
         ]
 
     def sweep(call: Callable[[Client], Callable[[str], Any]]) -> Callable[[Client], Rows]:
-        return lambda client: [row for element in _ELEMENTS for row in call(client)(element)]
+        return lambda client: [row for element in ELEMENTS for row in call(client)(element)]
 
     return {
         "cheap rows in bulk": bulk("DATASET", lambda client: client.list_dataset_replicas_bulk),

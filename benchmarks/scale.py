@@ -1,18 +1,16 @@
 """What a cycle's thinking costs at 1,000,000 replicas, and how that grows with the change."""
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hydrator.cycle import Rules, Thought, think
 from hydrator.model import Demand, Did, PublishedAd, Replica, ReplicaState, Seen, Site, Survey
@@ -20,13 +18,13 @@ from hydrator.plan import Policy, plan
 from hydrator.store import State, Store
 
 from .material import NOW, SITES, dids, survey, wants
+from .measure import peak_mib, timed
 from .record import Figure, Result
 
 POLL = timedelta(seconds=30)
 POLICY = Policy(refresh_after=timedelta(minutes=5), expires=True)
 FULL_GOAL, CHANGED_GOAL, MEMORY_GOAL = 10.0, 0.2, 1024.0
 STATES = (ReplicaState.INCOMING, ReplicaState.PARTIAL, ReplicaState.STUCK)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +90,6 @@ def cycle(state: State, answer: Survey, demand: Demand, last: Thought | None) ->
     )
     plan(there, thought.ads, retired=frozenset(), now=answer.at, policy=POLICY)
     return thought
-
-
-def timed(work: Callable[[], T]) -> tuple[float, T]:
-    """CPU seconds of *work*, and what it gave."""
-    begun = time.process_time()
-    done = work()
-    return time.process_time() - begun, done
-
-
-def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure(shape: Shape, repeats: int) -> dict[str, Any]:
