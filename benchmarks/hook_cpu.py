@@ -17,9 +17,10 @@ from prometheus_client import CollectorRegistry
 from hydrator import startd_cron
 from hydrator.cycle import Rules, think
 from hydrator.model import Replica, ReplicaState, Site, SiteAd, from_unix
-from hydrator.serve import View, app
+from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.store import State
+from hydrator.view import View
 from testbed.pool import Pool, SiteSpec
 
 from . import _spawn
