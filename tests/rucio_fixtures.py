@@ -1,10 +1,13 @@
 """The real Rucio server of a test session, for whichever conftest wants it, and what stands around one."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
 
 import pytest
 
+from adapters.rucio import RucioCatalogue, RucioSettings
 from testbed.debs import DebUnavailable
 from testbed.postgres import Postgres
 from testbed.rucio import RucioServer, RucioUnavailable, server_python
@@ -20,6 +23,20 @@ def needs_postgres() -> Iterator[None]:
         without(NO_POSTGRES, reason)
     except RucioUnavailable as reason:
         without(NO_RUCIO, reason)
+
+
+@contextmanager
+def catalogues(**usual: object) -> Iterator[Callable[..., RucioCatalogue]]:
+    """Makes catalogues with these settings and what else a test wants, on the system's clock; closes them."""
+    account = {"name": "rucio", "account": "hydrator", "username": "somebody", "password": "a-secret-word"}
+    with ExitStack() as made:
+
+        def make(**changes: object) -> RucioCatalogue:
+            settings = RucioSettings(**{**account, **usual, **changes})
+            clock = lambda: datetime.fromtimestamp(time.time(), UTC)  # noqa: E731
+            return made.enter_context(closing(RucioCatalogue(settings, clock)))
+
+        yield make
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from adapters._rucio_states import Part, container_replicas, dataset_replicas, f
 from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.model import UNTOLD, Did, Replica, ReplicaState, Seen, Site, Unseen
+from tests.rucio_fixtures import catalogues
 
 L1, L2, BOTH = Did("lofar:L1"), Did("lofar:L2"), Did("lofar:both")
 UK, AU = Site("UK"), Site("AU")
@@ -439,28 +440,10 @@ def stand_in() -> Iterator[StandIn]:
 @pytest.fixture
 def asking(stand_in, tmp_path):
     """Makes a catalogue on the stand-in, closed at the end."""
-    made = []
-
-    def make(**changes) -> RucioCatalogue:
-        settings = {
-            "name": "rucio",
-            "url": f"http://127.0.0.1:{stand_in.server_port}",
-            "account": "hydrator",
-            "username": "somebody",
-            "password": "a-secret-word",
-            "token_dir": tmp_path,
-            "timeout": timedelta(seconds=5),
-            "deadline": timedelta(seconds=20),
-            **changes,
-        }
-        made.append(
-            RucioCatalogue(RucioSettings(**settings), lambda: datetime.fromtimestamp(time.time(), UTC))
-        )
-        return made[-1]
-
-    yield make
-    for catalogue in made:
-        catalogue.close()
+    url = f"http://127.0.0.1:{stand_in.server_port}"
+    limits = {"timeout": timedelta(seconds=5), "deadline": timedelta(seconds=20)}
+    with catalogues(url=url, token_dir=tmp_path, **limits) as make:
+        yield make
 
 
 @contextmanager

@@ -2,17 +2,17 @@
 
 import stat
 import threading
-import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from adapters._rucio_pace import Pace
-from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.rucio import RucioCatalogue
 from hydrator.errors import CatalogueUnreachable
 from hydrator.model import Did, Seen, Unseen
 from testbed.rucio_standin import RucioStandIn
+from tests.rucio_fixtures import catalogues
 
 DIDS = [Did(f"lofar:L{n}") for n in range(8)]
 PATIENCE = 60  # seconds, for what must happen
@@ -54,28 +54,9 @@ def server() -> Iterator[Crowded]:
 @pytest.fixture
 def asking(server, tmp_path):
     """Makes a catalogue on the stand-in, closed at the end."""
-    made = []
-
-    def make(**changes) -> RucioCatalogue:
-        settings = {
-            "name": "rucio",
-            "url": server.url,
-            "account": "hydrator",
-            "username": "somebody",
-            "password": "a-secret-word",
-            "token_dir": tmp_path / "tokens",
-            "twins_every": None,
-            "calls_per_second": 10_000,
-            **changes,
-        }
-        made.append(
-            RucioCatalogue(RucioSettings(**settings), lambda: datetime.fromtimestamp(time.time(), UTC))
-        )
-        return made[-1]
-
-    yield make
-    for catalogue in made:
-        catalogue.close()
+    folder = tmp_path / "tokens"
+    with catalogues(url=server.url, token_dir=folder, twins_every=None, calls_per_second=10_000) as make:
+        yield make
 
 
 def seen(catalogue: RucioCatalogue) -> set[Did]:
