@@ -2,7 +2,7 @@
 
 Nothing is verified here: who is shown a credential judges it. What has no end
 that can be read (a password, a token of Rucio's own in a file) is not listed.
-Pure: texts in, values out; ``wiring.py`` reads the files.
+Pure: texts in, values out; ``wiring`` reads the files.
 """
 
 import base64

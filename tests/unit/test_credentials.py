@@ -116,7 +116,7 @@ def test_check_tells_how_to_renew_what_ended_or_soon_does():
 
 def test_each_recipe_is_a_heading_of_the_page(request):
     page = (request.config.rootpath / "docs" / "credentials.md").read_text("utf-8")
-    wiring = (request.config.rootpath / "hydrator" / "wiring.py").read_text("utf-8")
+    wiring = (request.config.rootpath / "hydrator" / "wiring" / "credentials.py").read_text("utf-8")
     for recipe, heading in {
         "idtokens": "IDTOKENs",
         "token-files": "Token files",

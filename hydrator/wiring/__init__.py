@@ -1,0 +1,17 @@
+"""From names in the configuration to the adapters that keep the promises; nobody else imports adapters."""
+
+from .assembly import Parts, assemble, brokers
+from .catalogues import witnesses
+from .clock import system_clock
+from .core import called, places, pool_policy, privacy, rules
+from .credentials import credentials
+from .examined import examined
+from .pool import condor_client, editing_client, history_of, present_values
+from .private import redactor, register_of
+from .web import described
+
+__all__ = [
+    "Parts", "assemble", "brokers", "called", "condor_client", "credentials", "described", "editing_client",
+    "examined", "history_of", "places", "pool_policy", "present_values", "privacy", "redactor", "register_of",
+    "rules", "system_clock", "witnesses",
+]  # fmt: skip

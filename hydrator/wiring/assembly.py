@@ -1,0 +1,187 @@
+"""All that one configuration calls for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from adapters.condor import CondorClient
+from adapters.peers import CollectorPeers
+from adapters.schedds import ScheddMisses, ScheddQueues
+from adapters.slots import PoolSlots
+from adapters.stomp import StompSettings, StompSource, tls_context
+from adapters.web import Board
+
+from ..auditing import Auditing
+from ..config import Settings
+from ..cycle import Cycle, Outlet, Rules
+from ..desiring import Desiring
+from ..errors import ConfigError
+from ..events import MAX_EVENT_BYTES
+from ..orders import Orders
+from ..ports import (
+    Catalogue,
+    Clock,
+    Door,
+    Ears,
+    EventSource,
+    History,
+    Login,
+    Merger,
+    Misses,
+    Peers,
+    Queues,
+    Slots,
+)
+from ..register import Register
+from ..store import State, Store
+from ..veiled import VeiledCatalogue, VeiledQueues
+from .audits import auditing_of
+from .catalogues import catalogues_and_logins
+from .core import rules
+from .outlets import outlets_of
+from .pool import condor_client, desiring_by, editing_client, history_by, slot_merger
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that one configuration calls for."""
+
+    catalogues: tuple[Catalogue, ...]
+    client: CondorClient | None
+    outlets: tuple[Outlet, ...]
+    queues: Queues | None
+    rules: Rules
+    board: Board | None
+    register: Register | None = None
+    auditing: Auditing | None = None
+    misses: Misses | None = None
+    history: History | None = None
+    logins: Mapping[str, Callable[[], Login | None]] = field(default_factory=dict)
+    merger: Merger | None = None
+    peers: Peers | None = None
+    slots: Slots | None = None
+    desiring: Desiring | None = None
+    editor: CondorClient | None = None
+
+    def cycle(self, state: State, store: Store | None, clock: Clock, orders: Orders | None = None) -> Cycle:
+        if not self.catalogues:  # such a configuration is for hosts that only submit
+            raise ConfigError(['catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"'])
+        return Cycle(
+            catalogues=self.catalogues,
+            queues=self.queues,
+            outlets=self.outlets,
+            rules=self.rules,
+            clock=clock,
+            state=state,
+            store=store,
+            orders=orders,
+            verdicts=self.auditing.verdicts if self.auditing else tuple,
+        )
+
+    def close(self) -> None:
+        for catalogue in self.catalogues:
+            catalogue.close()
+        if self.auditing:
+            self.auditing.close()
+        if self.misses:
+            self.misses.close()
+        if self.history:
+            self.history.close()
+        if self.merger:
+            self.merger.close()
+        if self.slots:
+            self.slots.close()
+        if self.desiring:
+            self.desiring.close()
+        if self.editor:
+            self.editor.close()
+        if self.client:
+            self.client.close()
+
+
+def assemble(
+    settings: Settings,
+    clock: Clock,
+    *,
+    board: Board | None = None,
+    door: Callable[[], Door | None] | None = None,
+    register: Register | None = None,
+) -> Parts:
+    """Build all that *settings* name.
+
+    *door* tells how our HTTP server is reached; without it there is none, and
+    nothing is published to it. *board* is what it served before a reload.
+    With a *register* (see :func:`register_of`) the parts know private
+    datasets by opaque names; without one the catalogues answer in plain.
+
+    Raises:
+        ConfigError: with every problem of files that the configuration names.
+    """
+    publish = settings.publish
+    needs_pool = settings.demand.ask_schedds or publish.collector.enabled or publish.merge.enabled
+    client = condor_client(settings) if needs_pool else None
+    board = (board or Board()) if door and publish.http.enabled else None
+    catalogues, logins = catalogues_and_logins(settings, clock)
+    queues: Queues | None = None
+    if client and settings.demand.ask_schedds:
+        queues = ScheddQueues(client, clock)
+    if register:
+        catalogues = tuple(VeiledCatalogue(catalogue, register, clock) for catalogue in catalogues)
+        queues = queues and VeiledQueues(queues, register.veil, settings.daemon.default_scope)
+    audited = auditing_of(settings, clock, register) if settings.audit.enabled else None
+    patient = condor_client(settings) if settings.demand.ask_schedds else None  # that no cycle waits for
+    editor = editing_client(settings) if publish.desired_sites.enabled else None
+    return Parts(
+        catalogues=catalogues,
+        client=client,
+        outlets=tuple(outlets_of(settings, clock, client, board, door)),
+        queues=queues,
+        rules=rules(settings, register.veil if register else None),
+        board=board,
+        register=register,
+        auditing=audited,
+        misses=ScheddMisses(patient, clock)
+        if patient and audited and settings.audit.misses_seconds
+        else None,
+        logins=logins,
+        peers=CollectorPeers(client, 2 * timedelta(seconds=max(60, settings.standby.after_seconds)))
+        if client and settings.standby.enabled
+        else None,
+        history=history_by(settings, patient, clock) if patient and settings.report.count_seconds else None,
+        merger=slot_merger(settings, clock) if settings.publish.merge.enabled else None,
+        desiring=desiring_by(settings, editor, clock) if editor else None,
+        editor=editor,
+        slots=PoolSlots(patient or condor_client(settings), settings.sites.slot_attributes)
+        if needs_pool and settings.report.slots_seconds
+        else None,
+    )
+
+
+def brokers(settings: Settings, ears: Ears) -> Sequence[EventSource]:
+    """Those that send us events, not listened to yet.
+
+    Raises:
+        ConfigError: a certificate cannot be used.
+    """
+    chosen = [
+        StompSettings(
+            name=one.name,
+            host=one.host,
+            port=one.port,
+            destination=one.destination,
+            virtual_host=one.virtual_host,
+            username=one.username,
+            password_file=one.password_file,
+            tls=one.tls,
+            ca_cert=one.ca_cert,
+            client_cert=one.client_cert,
+            client_key=one.client_key,
+            timeout=timedelta(seconds=one.timeout_seconds),
+            heartbeat=timedelta(seconds=one.heartbeat_seconds),
+            max_bytes=MAX_EVENT_BYTES,
+        )
+        for one in settings.events.stomp
+    ]
+    for one in chosen:
+        tls_context(one)  # told now rather than at every connection
+    return [StompSource(one, ears) for one in chosen]

@@ -1,0 +1,61 @@
+"""Who is asked a second time, to find out who lies."""
+
+from datetime import timedelta
+
+from adapters.file import FileCatalogue
+from adapters.probe import CommandProbe, ProbeSettings
+
+from ..auditing import Auditing
+from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings
+from ..model import Did, Site, unix
+from ..paths import local_paths
+from ..places import PlacedAuditor
+from ..ports import Auditor, Clock, Probe
+from ..register import Register
+from ..veiled import VeiledAuditor, VeiledProbe
+from .catalogues import rucio_settings
+from .core import places
+from .web import site_capabilities
+
+
+def auditing_of(settings: Settings, clock: Clock, register: Register | None) -> Auditing:
+    """The audit, on connections of its own."""
+    plain: dict[str, Auditor] = {
+        source.name: _auditor(source, settings, clock)
+        for source in settings.catalogue
+        if not isinstance(source, DmapiSource | PluginSource)  # one answer, and no second way to it
+    }
+    if chosen := places(settings):
+        plain = {name: PlacedAuditor(one, chosen) for name, one in plain.items()}
+    auditors = {name: VeiledAuditor(one, register) if register else one for name, one in plain.items()}
+    probe = _probe(settings)
+    veiled = VeiledProbe(probe, register) if probe and register else probe
+    return Auditing(auditors, veiled, clock, seed=unix(clock()))
+
+
+def _auditor(source: FileSource | RucioSource, settings: Settings, clock: Clock) -> Auditor:
+    if isinstance(source, FileSource):
+        return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
+    from adapters._rucio_audit import RucioAuditor
+
+    capabilities = site_capabilities(source.name, settings, clock)
+    return RucioAuditor(rucio_settings(source, settings), clock, capabilities)
+
+
+def _probe(settings: Settings) -> Probe | None:
+    if not settings.audit.probe:
+        return None
+    probes = [
+        ProbeSettings(
+            tuple(probe.command),
+            tuple(probe.sites),
+            tuple(probe.catalogues),
+            timedelta(seconds=probe.timeout_seconds),
+        )
+        for probe in settings.audit.probe
+    ]
+
+    def path_at(site: Site, did: Did) -> str | None:
+        return local_paths(settings.storage, [did]).get(site, {}).get(did)
+
+    return CommandProbe(probes, path_at)

@@ -1,0 +1,162 @@
+"""From a name in the configuration to the catalogue."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adapters import directory
+from adapters._oidc import ClientSettings
+from adapters.dmapi import DmapiCatalogue, DmapiSettings
+from adapters.file import FileCatalogue
+
+from .. import plugins
+from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, Source
+from ..errors import ConfigError
+from ..exchange import Exchanging
+from ..model import ReplicaState
+from ..places import PlacedCatalogue
+from ..ports import Catalogue, Clock, Login
+from .core import places
+from .web import server_of, site_capabilities
+
+if TYPE_CHECKING:
+    from adapters.rucio import RucioSettings
+
+OUR_PLUGINS: Mapping[str, plugins.Factory] = {"directory": directory.catalogue}
+
+
+def witnesses(settings: Settings) -> tuple[Catalogue, ...]:
+    """The daemon, where [submit] says where it answers: it can be read like a catalogue, not searched.
+
+    Raises:
+        ConfigError: a secret would be sent in the clear, or a file of it cannot be read.
+    """
+    submit = settings.submit
+    if not submit.daemon_url:
+        return ()
+    from adapters.daemon import DaemonCatalogue
+
+    secret = bool(submit.token_file or settings.private.patterns)
+    daemon = DaemonCatalogue(
+        submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert, secret=secret
+    )
+    return (Exchanging(daemon, settings),) if settings.private.patterns else (daemon,)
+
+
+def catalogues_and_logins(
+    settings: Settings, clock: Clock
+) -> tuple[tuple[Catalogue, ...], dict[str, Callable[[], Login | None]]]:
+    """The catalogues, and how long their logins last."""
+    problems: list[str] = []
+    found: list[Catalogue] = []
+    logins: dict[str, Callable[[], Login | None]] = {}
+    for source in settings.catalogue:
+        try:
+            bare = _catalogue(source, settings, clock)
+            logins[f"catalogue {source.name}"] = lambda bare=bare: getattr(bare, "login", None)  # type: ignore[misc]
+            found.append(_placed(bare, settings))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return tuple(found), logins
+
+
+def _placed(catalogue: Catalogue, settings: Settings) -> Catalogue:
+    chosen = places(settings)
+    return PlacedCatalogue(catalogue, chosen) if chosen else catalogue
+
+
+def _catalogue(source: Source, settings: Settings, clock: Clock) -> Catalogue:
+    if isinstance(source, FileSource):
+        return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
+    if isinstance(source, DmapiSource):
+        return _dmapi(source, settings, clock)
+    if isinstance(source, PluginSource):
+        factory = OUR_PLUGINS.get(source.type) or plugins.factory_of(source.type)
+        return plugins.made(factory, source.type, source.name, source.options, clock)
+    return _rucio(source, settings, clock)
+
+
+def _dmapi(source: DmapiSource, settings: Settings, clock: Clock) -> Catalogue:
+    storage_sites = {
+        key: (sites,) if isinstance(sites, str) else tuple(sites)
+        for key, sites in source.storage_sites.items()
+    }
+    bare = {"partial": ReplicaState.PARTIAL, "complete": ReplicaState.COMPLETE, "unseen": None}
+    known = DmapiSettings(
+        source.name,
+        storage_sites=storage_sites,
+        bare_location=bare[source.bare_location],
+        count_files=source.count_files,
+        limit=source.limit,
+        parallel=source.parallel,
+        deadline=timedelta(seconds=source.deadline_seconds),
+        list_path=source.list_path,
+    )
+    server = server_of(source.name, source.url, source, clock)
+    return DmapiCatalogue(known, server, clock, capabilities=site_capabilities(source.name, settings, clock))
+
+
+def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
+    from adapters.rucio import RucioCatalogue  # rucio-clients is slow to import
+
+    capabilities = site_capabilities(source.name, settings, clock)
+    return RucioCatalogue(rucio_settings(source, settings), clock, capabilities=capabilities)
+
+
+def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
+    """What the catalogue and its audit know of one Rucio server.
+
+    Raises:
+        ConfigError: the password's file cannot be read.
+    """
+    from adapters.rucio import RucioSettings
+
+    oidc = None
+    if source.auth == "oidc" and source.token_url and source.client_id and source.client_secret_file:
+        oidc = ClientSettings(
+            source.token_url,
+            source.client_id,
+            source.client_secret_file,
+            source.audience,
+            source.scope,
+            source.ca_cert,
+        )
+    fields: dict[str, Any] = {
+        "name": source.name,
+        "url": source.url,
+        "auth_url": source.auth_url or source.url,
+        "account": source.account,
+        "auth_type": source.auth,
+        "username": source.username,
+        "password": _secret(source.name, source.password_file) if source.password_file else None,
+        "token_file": source.token_file,
+        "token_command": tuple(source.token_command),
+        "oidc": oidc,
+        "client_cert": source.client_cert,
+        "client_key": source.client_key,
+        "ca_cert": source.ca_cert,
+        "timeout": timedelta(seconds=source.timeout_seconds),
+        "deadline": timedelta(seconds=source.deadline_seconds),
+        "verify_every": timedelta(minutes=source.verify_minutes),
+        "deep_calls": source.deep_calls,
+        "count_first": source.count_first,
+        "calls_per_second": source.calls_per_second,
+        "concurrent_calls": source.concurrent_calls,
+        "expiry_margin": timedelta(hours=source.expiry_margin_hours),
+        "trust_caches": source.trust_caches,
+        "vo": source.vo,
+        "site_attribute": source.site_attribute,
+        "sites": source.rse_sites,
+        "token_dir": settings.daemon.state_dir / "rucio" / source.name,
+    }
+    return RucioSettings(**fields)
+
+
+def _secret(catalogue: str, path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError as error:
+        raise ConfigError([f"catalogue {catalogue}: password_file {path}: {error.strerror}"]) from error

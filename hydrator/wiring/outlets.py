@@ -1,0 +1,44 @@
+"""Where site ads go, and how often."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from adapters.adfile import AdFilePublisher
+from adapters.collector import CollectorPublisher
+from adapters.condor import CondorClient
+from adapters.sitesfile import SitesFilePublisher
+from adapters.web import Board, WebPublisher
+
+from ..config import Settings
+from ..cycle import Outlet
+from ..plan import Policy
+from ..ports import Clock, Door
+from .core import max_age_of
+
+
+def outlets_of(
+    settings: Settings,
+    clock: Clock,
+    client: CondorClient | None,
+    board: Board | None,
+    door: Callable[[], Door | None] | None,
+) -> Sequence[Outlet]:
+    """Every place that *settings* publish to; nothing is served without a *board* and a *door* to it."""
+    outlets = []
+    publish = settings.publish
+    always = Policy(refresh_after=timedelta(0), expires=False)
+    if publish.file.enabled:
+        outlets.append(Outlet(AdFilePublisher(publish.file.directory, clock), always))
+    if publish.sites.enabled:
+        valid = timedelta(minutes=publish.sites.valid_minutes)
+        policy = Policy(refresh_after=min(valid / 3, timedelta(minutes=5)), expires=True)
+        max_age = max_age_of(settings)
+        sites = SitesFilePublisher(publish.sites.path, valid=valid, max_age=max_age, clock=clock)
+        outlets.append(Outlet(sites, policy))
+    if board is not None and door is not None:
+        outlets.append(Outlet(WebPublisher(board, door, clock), always))
+    if publish.collector.enabled and client:
+        lifetime = timedelta(seconds=publish.collector.lifetime_seconds)
+        policy = Policy(refresh_after=min(lifetime / 3, timedelta(minutes=5)), expires=True)
+        outlets.append(Outlet(CollectorPublisher(client, lifetime=lifetime, clock=clock), policy))
+    return outlets
