@@ -4,7 +4,6 @@ import contextlib
 import os
 import queue
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,21 +13,16 @@ from typing import Literal
 
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from . import __version__
 from .asking import Telling
-from .audit import By
-from .auditing import Asked, Auditing
+from .beside import Beats, Chores, Now, Questions
 from .config import HttpOutlet, Settings, load
-from .counting import count
-from .coverage import coverage
 from .credentials import Credential, credential_rows
-from .cycle import Cycle, Report, Rules
-from .desiring import DesiredTelling, Desiring
-from .errors import ConfigError, HydratorError, PoolError, StateError
+from .cycle import Cycle, Report
+from .errors import ConfigError, HydratorError, StateError
 from .events import Drop
 from .explaining import explained
 from .hearing import EventMetrics, Hearing
@@ -36,28 +30,22 @@ from .history import Entry
 from .lasting import Lasting
 from .listener import listener
 from .memory import give_back, share_arenas
-from .misses import MISSES_ATTRIBUTE, misses
-from .model import Did, Unseen, unix
+from .model import Did, Unseen
 from .orders import Orders
 from .page import MOST_CHANGES
-from .ports import Door, EventSource, History, Merged, Merger, Misses, Peers, Slots
+from .ports import Door, EventSource
 from .server import Server
-from .snapshot import sizes_of
-from .standing import Standing
 from .store import Store
 from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
 from .veiled import veiled_state
 from .view import View
-from .wiring import Parts, assemble, brokers, called, credentials, redactor, register_of, system_clock
+from .wiring import Parts, assemble, brokers, called, redactor, register_of, system_clock
 
 _log = structlog.get_logger("hydrator")
 _PATIENCE = timedelta(seconds=15)
-_CREDENTIALS_SECONDS = 60
-_FIRST_LOOK = timedelta(seconds=10)
-"""After the start, slots are looked at once a first cycle may have ended."""
-_AUDIT_PATIENCE = 2.0
-"""Seconds that a question of the audit may still take when we are told to stop."""
+_BESIDE_PATIENCE = 2.0
+"""Seconds that a question beside the cycles may still take when we are told to stop."""
 
 Event = Literal["stop", "reload"]
 
@@ -102,9 +90,6 @@ class Daemon:
         self._changes: tuple[Entry, ...] = ()
         self._unasked: dict[str, str] = {}
         self._lasting = Lasting()
-        self._unaudited: set[tuple[str, By]] = set()
-        self._unmerged: set[str] = set()
-        self._desired_telling = DesiredTelling(self._registry)
         self._ending = threading.Event()
         self._event_metrics = EventMetrics(self._registry)
         self._hearing: Hearing | None = None
@@ -112,24 +97,10 @@ class Daemon:
         self._waking = threading.Lock()
         self._woken = False
         self._rested = 0.0
-        self._asking = {
-            name: threading.Lock()
-            for name in (
-                "files",
-                "probe",
-                "misses",
-                "jobs",
-                "slots",
-                "credentials",
-                "merge",
-                "standing",
-                "desired",
-            )
-        }
-        self._standing: Standing | None = None
-        self._credentials: list[Credential] = []
+        self._beats = Beats(self._metrics, self._bug, self._progress.stuck, self._ending)
+        self._questions = Questions(self._metrics, self._bug, self._ending)
+        self._chores = Chores(self._metrics, self._bug, self._registry, self._now)
         self._credentials_kept: list[Credential] | None = None
-        self._ending_credentials: set[str] = set()
         self._parts: Parts | None = None
         self._server: Server | None = None
         self._scheduler: BackgroundScheduler | None = None
@@ -195,7 +166,10 @@ class Daemon:
     @property
     def _stands_by(self) -> str | None:
         """Why we publish nothing, where another daemon does."""
-        return self._standing.why if self._standing else None
+        return self._beats.stands_by
+
+    def _now(self) -> Now:
+        return Now(self._report, self._state.ads, self._stands_by)
 
     def _url(self) -> str | None:
         return self._server.url if self._server else None
@@ -225,7 +199,7 @@ class Daemon:
             self._server = self._listening(http)
         orders = Orders(self._settings.daemon.state_dir)
         orders.prepare()
-        self._schedule(self._parts.cycle(self._state, self._store, system_clock, orders))
+        self._schedule(self._parts, self._parts.cycle(self._state, self._store, system_clock, orders))
         self._brokers = sources
         for source in sources:
             source.start()
@@ -274,53 +248,30 @@ class Daemon:
         """See :func:`hydrator.explaining.explained`; called by threads of the HTTP server."""
         return explained(self._settings, self._report, cluster, proc, schedd)
 
-    def _schedule(self, cycle: Cycle) -> None:
-        names = ("default", *self._asking)
+    def _schedule(self, parts: Parts, cycle: Cycle) -> None:
+        beside = (self._beats, self._questions, self._chores)
+        names = ("default", *(name for each in beside for name in each.NAMES))
         scheduler = BackgroundScheduler(
             executors={name: ThreadPoolExecutor(1) for name in names},  # no cycle waits for the audit
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone="UTC",
         )
-        daemon, demand = self._settings.daemon, self._settings.demand
+        settings = self._settings
         now = system_clock()
         scheduler.add_job(
-            self._poll, "interval", [cycle], seconds=daemon.poll_seconds, id="poll", next_run_time=now
-        )
-        scheduler.add_job(self._ask, "interval", [cycle], seconds=demand.ask_seconds, id="demand")
-        self._schedule_audit(scheduler)
-        if self._parts and self._parts.history:
-            every = self._settings.report.count_seconds
-            job = (self._parts.history, cycle)
-            scheduler.add_job(self._count_jobs, "interval", job, seconds=every, id="jobs", executor="jobs")
-        scheduler.add_job(
-            self._look_at_credentials,
+            self._poll,
             "interval",
-            [self._parts],
-            seconds=_CREDENTIALS_SECONDS,
-            id="credentials",
-            executor="credentials",
-            next_run_time=now + timedelta(seconds=min(daemon.poll_seconds, 5)),
+            [cycle],
+            seconds=settings.daemon.poll_seconds,
+            id="poll",
+            next_run_time=now,
         )
-        if self._parts and self._parts.merger:
-            every = self._settings.publish.merge.interval_seconds
-            given = (self._parts.merger, self._parts.rules)
-            scheduler.add_job(self._merge, "interval", given, seconds=every, id="merge", executor="merge")
-        if not (self._parts and self._parts.desiring):
-            self._desired_telling.forget()
-        else:
-            every = self._settings.publish.desired_sites.interval_seconds
-            told = (self._parts.desiring, self._parts.rules)
-            scheduler.add_job(self._desire, "interval", told, seconds=every, id="desired", executor="desired")
-        self._schedule_standing(scheduler)
+        scheduler.add_job(self._ask, "interval", [cycle], seconds=settings.demand.ask_seconds, id="demand")
+        self._questions.schedule(scheduler, settings.audit, parts.auditing, parts.misses)
+        self._chores.schedule(scheduler, settings, parts, cycle)
+        self._beats.schedule(scheduler, settings.standby, parts.peers)
         with self._waking:
             self._scheduler, self._cycle, self._woken = scheduler, cycle, False
-        if self._parts and self._parts.slots:
-            every = self._settings.report.slots_seconds
-            look = (self._parts.slots,)
-            scheduler.add_job(
-                self._look_at_slots, "interval", look, seconds=every, id="slots", executor="slots",
-                next_run_time=now + min(_FIRST_LOOK, timedelta(seconds=every)),
-            )  # fmt: skip
         scheduler.start()
 
     def _wake(self) -> None:
@@ -348,211 +299,6 @@ class Daemon:
                 return
             self._event_metrics.early.inc()
             self._careful("cycle", lambda: self._cycled(cycle))
-
-    def _schedule_standing(self, scheduler: BackgroundScheduler) -> None:
-        """Three signs of life while one is waited for; in its own thread, since a cycle may take long."""
-        settings, parts = self._settings.standby, self._parts
-        if not (parts and parts.peers):
-            self._standing = None
-            self._metrics.leads(yes=True)
-            return
-        name, after = settings.name or socket.gethostname(), timedelta(seconds=settings.after_seconds)
-        before = self._standing
-        if before is None or (before.name, before.after) != (name, after):
-            self._standing = before = Standing(name, after, time.monotonic, lambda: unix(system_clock()))
-        self._metrics.leads(yes=before.leads)
-        scheduler.add_job(
-            self._beat,
-            "interval",
-            [before, parts.peers, scheduler],
-            seconds=settings.after_seconds / 3,
-            id="standing",
-            executor="standing",
-            next_run_time=system_clock(),
-        )
-
-    def _beat(self, standing: Standing, peers: Peers, scheduler: BackgroundScheduler) -> None:
-        """Say that we live, unless we hang, and hear whether it is our turn to publish, or no longer."""
-        if self._progress.stuck():
-            return
-        try:
-            with self._asking["standing"]:
-                changed = standing.hear(peers.beat(standing.name, standing.told))
-        except PoolError as error:
-            _log.debug("no sign of life", why=str(error))
-            return
-        if changed:
-            self._metrics.leads(yes=standing.leads)
-            _log.warning("publishes from now on" if standing.leads else "stands by", why=standing.why)
-            if standing.leads and not self._ending.is_set():
-                with contextlib.suppress(JobLookupError):
-                    scheduler.modify_job("poll", next_run_time=system_clock())
-
-    def _schedule_audit(self, scheduler: BackgroundScheduler) -> None:
-        """One question to a catalogue at a time, and one look at the storage, each in its own thread."""
-        parts, settings = self._parts, self._settings.audit
-        if not parts or not parts.auditing:
-            return
-        audit = parts.auditing
-        pace = max(
-            1.0, settings.calls_per_second
-        )  # so many calls a tick, and not more than one tick a second
-        self._again(scheduler, "files", pace / settings.calls_per_second, audit.ask, round(pace))
-        if audit.probes:
-            self._again(scheduler, "probe", 60 / settings.probes_per_minute, audit.probe, 1)
-        if parts.misses:
-            every = settings.misses_seconds
-            job = (audit, parts.misses)
-            scheduler.add_job(self._hear, "interval", job, seconds=every, id="misses", executor="misses")
-
-    def _again(
-        self,
-        scheduler: BackgroundScheduler,
-        executor: str,
-        seconds: float,
-        question: Callable[[], Asked | None],
-        times: int,
-    ) -> None:
-        """Ask *question* every so many *seconds*, or when it was answered, if that takes longer."""
-        due = system_clock() + timedelta(seconds=seconds)
-
-        def ask() -> None:
-            nonlocal due
-            with self._asking[executor]:
-                self._audit(question, times)
-            ours = self._scheduler is scheduler  # a reload starts another
-            if ours and not self._ending.is_set():
-                due = max(due + timedelta(seconds=seconds), system_clock())
-                scheduler.add_job(ask, "date", run_date=due, executor=executor)
-
-        scheduler.add_job(ask, "date", run_date=due, executor=executor)
-
-    def _hear(self, audit: Auditing, reports: Misses) -> None:
-        """Ask what jobs did not find; it is looked into soon. Who does not answer is asked again."""
-        try:
-            with self._asking["misses"]:
-                answers = reports.reported()
-        except PoolError as error:
-            _log.debug("misses not heard", why=str(error))
-            return
-        jobs = [job for answer in answers.values() if not isinstance(answer, Unseen) for job in answer]
-        new = audit.suspect(miss for job in jobs for miss in misses({MISSES_ATTRIBUTE: job}))
-        for miss in new:
-            _log.info("a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.when.isoformat())
-        self._metrics.missed(new)
-
-    def _look_at_credentials(self, parts: Parts) -> None:
-        """When does what we show to others end? Whoever must renew it is told once that it is time."""
-        try:
-            with self._asking["credentials"]:
-                found = credentials(self._settings, parts)
-        except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._bug("looking at credentials")
-            return
-        self._credentials = found
-        self._metrics.credentials(found)
-        now = system_clock()
-        ending = {one.name for one in found if one.soon(now)}
-        for one in found:
-            if one.name in ending - self._ending_credentials:
-                _log.warning("credential", name=one.name, why=one.told(now), todo=one.todo)
-        self._ending_credentials = ending
-
-    def _look_at_slots(self, slots: Slots) -> None:
-        """Count which slots carry what we publish; what cannot be asked keeps what was counted last."""
-        report = self._report
-        if report is None:
-            return
-        try:
-            with self._asking["slots"]:
-                counted = coverage(slots.carried(), report.thought.ads)
-        except PoolError as error:
-            _log.debug("slots not counted", why=str(error))
-            return
-        self._metrics.covered(counted)
-
-    def _count_jobs(self, history: History, cycle: Cycle) -> None:
-        """Count what became of jobs since the last time; who does not answer is asked again."""
-        try:
-            with self._asking["jobs"], Store.open_to_read(self._settings.daemon.state_dir) as store:
-                sizes = sizes_of(cycle.state.memories)
-                counted = count(history, store.history, sizes, self._settings.daemon.default_scope)
-        except HydratorError as error:
-            _log.debug("ended jobs not counted", why=str(error))
-            return
-        except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._bug("counting ended jobs")
-            return
-        if counted.unasked:
-            _log.debug("ended jobs not counted", unasked=counted.unasked)
-        if counted.cut:
-            _log.warning("ended jobs counted in part: more ended than one answer may have", at=counted.cut)
-        self._metrics.ended(counted)
-
-    def _merge(self, merger: Merger, rules: Rules) -> None:
-        """Have slots without a hook say what their sites' ads say; a failure never ends the daemon."""
-        if self._stands_by:
-            return
-        ads = {site: ad for site, ad in self._state.ads.items() if not rules.retires(site)}
-        try:
-            with self._asking["merge"]:
-                done = merger.turn(ads, rules.retires)
-        except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._bug("merge")
-            return
-        self._metrics.merged(done)
-        for collector, merged in done.items():
-            self._tell_unmerged(collector, merged)
-
-    def _desire(self, desiring: Desiring, rules: Rules) -> None:
-        """Keep DESIRED_Sites of queued jobs that ask for it; a failure never ends the daemon."""
-        ads = {site: ad for site, ad in self._state.ads.items() if not rules.retires(site)}
-        if self._stands_by or not (ads or self._report):  # of a lost state nothing follows
-            return
-        try:
-            with self._asking["desired"]:
-                done = desiring.turn(ads)
-        except Exception:  # noqa: BLE001 - a bug must not end the daemon
-            self._bug("keeping desired sites")
-            return
-        self._desired_telling.tell(done)
-
-    def _tell_unmerged(self, collector: str, merged: Merged) -> None:
-        """Log why slots stay without their attributes, once until some show them again."""
-        if merged.error and collector not in self._unmerged:
-            _log.error("slots not merged", collector=collector, why=merged.error)
-            self._unmerged.add(collector)
-        elif collector in self._unmerged and merged.confirmed and not merged.error:
-            _log.info("slots are merged again", collector=collector)
-            self._unmerged.discard(collector)
-
-    def _audit(self, question: Callable[[], Asked | None], times: int) -> None:
-        """Ask *question* so often; nothing that goes wrong in it is a verdict, or ends the daemon."""
-        for _ in range(times):
-            if self._ending.is_set():
-                return
-            try:
-                asked = question()
-            except Exception:  # noqa: BLE001 - a bug must not end the daemon
-                self._bug("audit")
-                return
-            if asked is None:
-                return
-            self._metrics.audited(asked)
-            if asked.missed:
-                came = {"why": asked.error} if asked.error else {"true": asked.true, "false": asked.false}
-                _log.info("looked at what a job missed", dataset=asked.missed, by=asked.by, **came)
-            self._tell_unaudited(asked)
-
-    def _tell_unaudited(self, asked: Asked) -> None:
-        """Log that the audit gets no answers, once until it gets some."""
-        key = (asked.catalogue, asked.by)
-        if asked.error and key not in self._unaudited:
-            _log.warning("audit gets no answer", catalogue=asked.catalogue, by=asked.by, why=asked.error)
-            self._unaudited.add(key)
-        elif not asked.error and key in self._unaudited:
-            _log.info("audit gets answers again", catalogue=asked.catalogue, by=asked.by)
-            self._unaudited.discard(key)
 
     @contextlib.contextmanager
     def _numbered(self) -> Iterator[None]:
@@ -615,7 +361,7 @@ class Daemon:
             if self._hearing.waiting:  # an event came meanwhile
                 self._wake()
         self._metrics.record(report, seconds)
-        if (found := self._credentials) != self._credentials_kept:
+        if (found := self._chores.credentials) != self._credentials_kept:
             with contextlib.suppress(StateError):  # told with the state, which cannot be saved either
                 self._store.save_report("credentials", {"rows": credential_rows(found)})
                 self._credentials_kept = found
@@ -702,7 +448,8 @@ class Daemon:
         ended = self._quiesce()
         if self._server:
             self._server.stop()
-        ended = all(asking.acquire(timeout=_AUDIT_PATIENCE) for asking in self._asking.values()) and ended
+        beside = (self._beats, self._questions, self._chores)
+        ended = all(each.ended(_BESIDE_PATIENCE) for each in beside) and ended
         _log.info("stopped")
         if not ended:
             # a thread hangs in somebody's library; the state on disk is whole, so nothing is lost

@@ -1,0 +1,85 @@
+"""Signs of life, where several daemons share a pool and one of them publishes."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+from apscheduler.jobstores.base import JobLookupError
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from ..config import StandbySettings
+from ..errors import PoolError
+from ..model import unix
+from ..ports import Peers
+from ..standing import Standing
+from ..telemetry import Metrics
+from ..wiring import system_clock
+from .turns import Turns
+
+_log = structlog.get_logger("hydrator")
+
+
+class Beats(Turns):
+    """Tells the others that we live, and hears whether it is our turn to publish.
+
+    Args:
+        hangs: whether our own schedule does; nothing is told then.
+        ending: set once we were told to stop.
+    """
+
+    NAMES = ("standing",)
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        bug: Callable[[str], None],
+        hangs: Callable[[], object],
+        ending: threading.Event,
+    ) -> None:
+        super().__init__(metrics, bug)
+        self._hangs = hangs
+        self._ending = ending
+        self._standing: Standing | None = None
+
+    @property
+    def stands_by(self) -> str | None:
+        """Why we publish nothing, where another daemon does."""
+        return self._standing.why if self._standing else None
+
+    def schedule(
+        self, scheduler: BackgroundScheduler, settings: StandbySettings, peers: Peers | None
+    ) -> None:
+        """Three signs of life while one is waited for; *peers* is None where nobody else is."""
+        if peers is None:
+            self._standing = None
+            self._metrics.leads(yes=True)
+            return
+        name, after = settings.name or socket.gethostname(), timedelta(seconds=settings.after_seconds)
+        standing = self._standing
+        if standing is None or (standing.name, standing.after) != (name, after):
+            standing = Standing(name, after, time.monotonic, lambda: unix(system_clock()))
+        self._standing = standing
+        self._metrics.leads(yes=standing.leads)
+        every, now = settings.after_seconds / 3, system_clock()
+        self._every(scheduler, "standing", every, self._beat, standing, peers, scheduler, first=now)
+
+    def _beat(self, standing: Standing, peers: Peers, scheduler: BackgroundScheduler) -> None:
+        """Say that we live, unless we hang, and hear whether it is our turn to publish, or no longer."""
+        if self._hangs():
+            return
+        try:
+            with self._asking["standing"]:
+                changed = standing.hear(peers.beat(standing.name, standing.told))
+        except PoolError as error:
+            _log.debug("no sign of life", why=str(error))
+            return
+        if changed:
+            self._metrics.leads(yes=standing.leads)
+            _log.warning("publishes from now on" if standing.leads else "stands by", why=standing.why)
+            if standing.leads and not self._ending.is_set():
+                with contextlib.suppress(JobLookupError):
+                    scheduler.modify_job("poll", next_run_time=system_clock())

@@ -1,0 +1,55 @@
+"""Turns of one kind of work at a time, each kind in a thread of its own."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from ..cycle import Report
+from ..model import Site, SiteAd
+from ..telemetry import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What the cycles have come to: the last report, the site ads, and why we publish none of them, if so."""
+
+    report: Report | None
+    ads: Mapping[Site, SiteAd]
+    stands_by: str | None
+
+
+class Turns:
+    """Work of the kinds ``NAMES``, which the scheduler must have executors for.
+
+    Args:
+        metrics: where it is counted.
+        bug: logs and counts the exception at hand; what it is given is the work that failed.
+    """
+
+    NAMES: ClassVar[tuple[str, ...]]
+
+    def __init__(self, metrics: Metrics, bug: Callable[[str], None]) -> None:
+        self._metrics = metrics
+        self._bug = bug
+        self._asking = {name: threading.Lock() for name in self.NAMES}
+
+    def ended(self, seconds: float) -> bool:
+        """Is nothing under way that takes longer than *seconds*? Nothing begins afterwards."""
+        return all(lock.acquire(timeout=seconds) for lock in self._asking.values())
+
+    @staticmethod
+    def _every(
+        scheduler: BackgroundScheduler,
+        name: str,
+        seconds: float,
+        work: Callable[..., None],
+        *given: object,
+        first: datetime | None = None,
+    ) -> None:
+        """Have *work* done with what is *given* every so many *seconds*; *first* at that time."""
+        when = {"next_run_time": first} if first else {}
+        scheduler.add_job(work, "interval", given, seconds=seconds, id=name, executor=name, **when)
