@@ -50,6 +50,7 @@ from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, C
 from hydrator.ports import Login
 
 from ._rucio_bearer import Bearer, Provided
+from ._rucio_gulps import GulpedResponse
 from ._rucio_pace import Pace
 from ._rucio_rows import BadRow
 from ._rucio_settings import RucioSettings as RucioSettings  # noqa: PLC0414 - others have it from here
@@ -160,11 +161,15 @@ def _watched_pools(deadline: Deadline) -> dict[str, type[urllib3.connectionpool.
     """urllib3's connection pools, by scheme, with connections that *deadline* watches."""
 
     class Plain(urllib3.connection.HTTPConnection):
+        response_class = GulpedResponse
+
         def connect(self) -> None:
             super().connect()
             deadline.watch(self.sock)
 
     class Tls(urllib3.connection.HTTPSConnection):
+        response_class = GulpedResponse
+
         def connect(self) -> None:
             super().connect()
             deadline.watch(self.sock)

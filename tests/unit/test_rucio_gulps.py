@@ -1,0 +1,69 @@
+"""How long answers of Rucio are read: in gulps, and whole."""
+
+import io
+
+import pytest
+
+from adapters._rucio_gulps import Gulps
+
+
+class Dripping(io.RawIOBase):
+    """Has *there* bytes to give, and gets more while it is waited for."""
+
+    def __init__(self, content: bytes, each: int) -> None:
+        self.content, self.each = content, each
+        self.there = each
+        self.looks = self.waits = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into) -> int:
+        self.looks += 1
+        self.there = max(self.there, self.each)  # who looks waits for a row
+        found = self.content[: min(self.there, len(into))]
+        into[: len(found)] = found
+        self.content, self.there = self.content[len(found) :], self.there - len(found)
+        return len(found)
+
+    def ready(self) -> bool:
+        return self.there > 0 or not self.content
+
+    def wait(self) -> None:
+        self.waits += 1
+        self.there += 50 * self.each
+
+
+def gulped(source: Dripping) -> io.BufferedReader:
+    return io.BufferedReader(Gulps(source, source.ready, source.wait), 1 << 18)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_what_is_read_in_gulps_is_what_was_sent_and_ends_where_it_ends(rows):
+    content = b"".join(b"row %d\n" % n for n in range(rows))
+    assert gulped(Dripping(content, 5)).read() == content
+
+
+def test_a_long_answer_that_comes_row_by_row_is_looked_at_far_less_often_than_it_has_rows():
+    source = Dripping(b"0123456789" * 1000, 10)
+    assert len(gulped(source).read()) == 10_000
+    assert source.looks < 50
+
+
+def test_a_short_answer_waits_for_nothing():
+    source = Dripping(b"0123456789" * 3, 10)
+    gulped(source).read()
+    assert source.waits == 0
+
+
+def test_what_is_there_already_is_read_without_waiting():
+    source = Dripping(b"0123456789" * 100_000, 10)
+    source.there = 1_000_000
+    gulped(source).read()
+    assert source.waits == 0
+
+
+def test_closing_closes_what_is_read():
+    source = Dripping(b"0123456789", 10)
+    gulped(source).close()
+    assert source.closed
