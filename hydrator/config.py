@@ -662,7 +662,7 @@ class EventsSettings(_Section):
         default=["*"], description="whose changes events tell of, with * and ?; one that none tells is a gap"
     )
     spacing_seconds: Seconds = Field(
-        2, description="after a poll before events bring another; at least as long as that took"
+        1, description="after a poll before events bring another; at least as long as that took"
     )
     late_seconds: Seconds = Field(60, description="how long after a poll saw a change its event may come")
     per_second: Annotated[float, Field(gt=0, le=1e6)] = Field(

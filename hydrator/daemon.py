@@ -23,7 +23,7 @@ from .config import HttpOutlet, Settings, load
 from .credentials import Credential, credential_rows
 from .cycle import Cycle, Report
 from .errors import ConfigError, HydratorError, StateError
-from .events import Drop
+from .events import Drop, Pace
 from .explaining import explained
 from .hearing import EventMetrics, Hearing
 from .history import Entry
@@ -96,7 +96,7 @@ class Daemon:
         self._brokers: Sequence[EventSource] = ()
         self._waking = threading.Lock()
         self._woken = False
-        self._rested = 0.0
+        self._pace = Pace(settings.events.spacing_seconds)
         self._beats = Beats(self._metrics, self._bug, self._progress.stuck, self._ending)
         self._questions = Questions(self._metrics, self._bug, self._ending)
         self._chores = Chores(self._metrics, self._bug, self._registry, self._now)
@@ -194,6 +194,7 @@ class Daemon:
             kept = [ad for ad in self._state.ads.values() if not self._parts.rules.retires(ad.site)]
             self._parts.board.put(kept, system_clock())
         self._hearing = self._hearing_of(self._settings)
+        self._pace = Pace(self._settings.events.spacing_seconds)
         sources = brokers(self._settings, self._hearing) if self._hearing else ()
         if http.enabled and self._server is None:
             self._server = self._listening(http)
@@ -281,8 +282,7 @@ class Daemon:
             if self._woken or scheduler is None or self._ending.is_set():
                 return
             self._woken = True
-            wait = max(0.0, self._rested - time.monotonic())
-            due = system_clock() + timedelta(seconds=wait)
+            due = system_clock() + timedelta(seconds=self._pace.wait(time.monotonic()))
             scheduler.add_job(self._early, "date", [scheduler, cycle], run_date=due)
 
     def _early(self, scheduler: BackgroundScheduler, cycle: Cycle) -> None:
@@ -294,7 +294,7 @@ class Daemon:
                 self._woken = False
             if self._hearing is None or not self._hearing.waiting or self._report is None:
                 return
-            if self._rested > time.monotonic():  # an event came while a poll was under way
+            if self._pace.wait(time.monotonic()):  # an event came while a poll was under way
                 self._wake()
                 return
             self._event_metrics.early.inc()
@@ -352,8 +352,7 @@ class Daemon:
             report = cycle.run()
         finally:
             seconds = time.monotonic() - begun
-            # events never let us ask more than half of the time
-            self._rested = time.monotonic() + max(seconds, self._settings.events.spacing_seconds)
+            self._pace.polled(time.monotonic(), seconds)
         self._state, self._report = cycle.state, report
         self._changes = (*self._changes, *report.entries)[-MOST_CHANGES:]
         if self._hearing:

@@ -12,6 +12,7 @@ object with ``event_type``, in lower case, ``payload`` and ``created_at``.
 """
 
 import json
+import math
 import threading
 from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
@@ -153,6 +154,29 @@ class Front:
             self._dids.clear()
             self._why = None
             return due
+
+
+class Pace:
+    """When an event may bring a poll: the first one at once, others not before the last poll was digested.
+
+    So a burst costs one poll for what came before that began and one for the rest, however many events
+    it has, and a storm that never ends at most half of our time.
+
+    Args:
+        spacing: the least seconds between the end of a poll and one that an event brings.
+    """
+
+    def __init__(self, spacing: float) -> None:
+        self._spacing = spacing
+        self._rested = -math.inf
+
+    def polled(self, now: float, took: float) -> None:
+        """A poll ended *now*, in seconds that never go back, and *took* so many."""
+        self._rested = now + max(took, self._spacing)
+
+    def wait(self, now: float) -> float:
+        """How many seconds from *now* on no event brings a poll."""
+        return max(0.0, self._rested - now)
 
 
 @dataclass(frozen=True, slots=True)

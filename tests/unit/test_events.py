@@ -3,13 +3,14 @@
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.events import MAX_EVENT_BYTES, NAMES, Changes, Drop, Due, Front, Ledger, changed, hinted
+from hydrator.events import MAX_EVENT_BYTES, NAMES, Changes, Drop, Due, Front, Ledger, Pace, changed, hinted
 from hydrator.model import DatasetState, Did, Fact, Site
 from hydrator.snapshot import Known, Memory
 from tests.factories import CAM, NOON
@@ -226,3 +227,38 @@ def test_a_new_state_or_site_is_a_change_and_age_progress_and_first_sight_are_no
     ):
         after = Memory(known={ONE: older, TWO: new, three: known(CAM=DatasetState.AVAILABLE)})
         assert changed(before, after) == {TWO}
+
+
+def polls(events: list[float], took: float, spacing: float) -> list[float]:
+    """When polls begin that *events* (s) bring, if each poll takes *took* seconds: what the schedule does."""
+    pace, begun, ended = Pace(spacing), [], 0.0
+    for when in sorted(events):
+        if begun and when < begun[-1]:
+            continue  # one that is due already will see it
+        asked = max(when, ended)
+        begun.append(asked + pace.wait(asked))
+        ended = begun[-1] + took
+        pace.polled(ended, took)
+    return begun
+
+
+def test_the_first_event_after_a_rest_brings_a_poll_at_once():
+    assert polls([5.0, 60.0], took=0.5, spacing=1.0) == [5.0, 60.0]
+
+
+def test_a_burst_costs_two_polls_however_many_events_it_has():
+    burst = [7.0 + n / 10_000 for n in range(5_000)]
+    assert polls(burst, took=0.5, spacing=1.0) == [7.0, 8.5]
+    assert polls(burst, took=3.0, spacing=1.0) == [7.0, 13.0]
+
+
+@given(
+    events=st.lists(st.floats(0, 1_000), min_size=1, max_size=200),
+    took=st.floats(0.001, 50),
+    spacing=st.floats(0.01, 50),
+)
+def test_a_storm_takes_at_most_half_of_our_time_and_every_event_is_followed_by_a_poll(events, took, spacing):
+    begun = polls(events, took, spacing)
+    pauses = [after - (before + took) for before, after in pairwise(begun)]
+    assert all(pause >= max(took, spacing) - 1e-6 for pause in pauses)
+    assert begun[-1] >= max(events)
