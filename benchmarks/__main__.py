@@ -19,6 +19,7 @@ NAMES = (
     "slots",
     "negotiator",
     "freshness",
+    "freshness_rucio",
     "rucio_clients",
     "rucio_sweeps",
     "rucio_polls",

@@ -5,10 +5,14 @@ import os
 import random
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from testbed.installation import Installation, ListedCatalogue, Road
+from testbed.installation import CatalogueSection, Installation, ListedCatalogue, Road
 from testbed.pool import Pool, SiteSpec
 from testbed.stomp import FakeBroker
 
@@ -39,7 +43,7 @@ class Plan:
     block: float
     blocks: int
     patience: float
-    look: float = 0.5
+    look: float = 0.2
     events: bool = False
 
     @property
@@ -54,6 +58,33 @@ class Samples:
     slot: list[float] = field(default_factory=list)
     site: list[float] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    early: float = 0.0
+    """Polls that events brought."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From *when* on (``time.monotonic``) a dataset is complete at a site, or no longer."""
+
+    here: bool
+    when: float
+
+
+class Changes(Protocol):
+    """Who changes the world and knows when."""
+
+    @property
+    def here(self) -> Mapping[Key, bool]:
+        """What the catalogue says now; before the first change all ads are to show it."""
+
+    def going_on(self) -> AbstractContextManager[None]:
+        """Changes happen inside of it, at random times."""
+
+    def made(self, busy: AbstractSet[Key]) -> Mapping[Key, Change]:
+        """What changed since the last call; nothing of *busy*, whose last change is unseen yet."""
+
+    def seen(self, where: str, key: Key, when: float) -> None:
+        """The last change of *key* was first seen then in the ``slot`` or the ``site`` ad."""
 
 
 class Jittered(Installation):
@@ -63,78 +94,105 @@ class Jittered(Installation):
         return super().cron_config().replace(" --jitter 0", "")
 
 
-class Watch:
-    """Changes one dataset at one site at a time and looks when it shows."""
+class Listed:
+    """Changes of the list that the embedded catalogue reads, which a broker tells of at once."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        pool: Pool,
-        installed: Installation,
-        listed: ListedCatalogue,
-        broker: FakeBroker,
-    ) -> None:
-        self._broker = broker
-        self.samples = Samples()
+    def __init__(self, plan: Plan, sites: Sequence[str], listed: ListedCatalogue, broker: FakeBroker) -> None:
         self._plan = plan
-        self._pool = pool
-        self._installed = installed
         self._listed = listed
+        self._broker = broker
         self._random = random.Random(2)
         self._dids = dataset_names(plan)
-        sites = [site.name for site in pool.sites]
-        self._here: dict[Key, bool] = {(site, did): True for site in sites for did in self._dids}
-        self._changed: dict[Key, float] = {}
-        self._unseen: dict[str, set[Key]] = {"slot": set(), "site": set()}
+        self._due: float | None = None
+        self.here: dict[Key, bool] = {(site, did): True for site in sites for did in self._dids}
         self._list()
 
-    def ready(self, where: str) -> bool:
-        """Do all ads there (``slot`` or ``site``) carry every dataset?"""
-        self._look()
-        return all(self._shown[where].get(key) for key in self._here)
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        self._due = time.monotonic()
+        yield
+        self._due = None
 
-    def block(self) -> None:
-        """Change for a while, then wait until all of it was seen."""
-        end = time.monotonic() + self._plan.block
-        due = time.monotonic()
-        while time.monotonic() < end:
-            if time.monotonic() >= due:
-                self._change()
-                due += self._plan.every * self._random.uniform(0.5, 1.5)
-            self._look()
-            time.sleep(self._plan.look)
-        end = time.monotonic() + self._plan.patience
-        while any(self._unseen.values()) and time.monotonic() < end:
-            self._look()
-            time.sleep(self._plan.look)
-        for where, keys in self._unseen.items():
-            self.samples.lost += [f"{where} {site} {did}" for site, did in sorted(keys)]
-            keys.clear()
-
-    def _change(self) -> None:
-        """One dataset comes to a site or leaves it; a change under way is never overtaken by the next."""
-        busy = self._unseen["slot"] | self._unseen["site"]
-        if not (free := sorted(self._here.keys() - busy)):
-            return
+    def made(self, busy: AbstractSet[Key]) -> dict[Key, Change]:
+        """One dataset comes to a site or leaves it, when that is due."""
+        free = sorted(self.here.keys() - busy)
+        if self._due is None or time.monotonic() < self._due or not free:
+            return {}
+        self._due += self._plan.every * self._random.uniform(0.5, 1.5)
         key = self._random.choice(free)
-        self._here[key] = not self._here[key]
-        self._changed[key] = self._list()
+        self.here[key] = not self.here[key]
+        change = Change(self.here[key], self._list())
         scope, _, name = key[1].partition(":")
         told = {"event_type": "rule_ok", "payload": {"scope": scope, "name": name}}
         self._broker.send(json.dumps(told).encode())
-        for keys in self._unseen.values():
-            keys.add(key)
+        return {key: change}
+
+    def seen(self, where: str, key: Key, when: float) -> None:
+        """Nobody asks."""
 
     def _list(self) -> float:
         """Write the list anew; the time when it was in place."""
         held = {
-            did: {site: "available" for (site, name), here in self._here.items() if name == did and here}
+            did: {site: "available" for (site, name), here in self.here.items() if name == did and here}
             for did in self._dids
         }
         self._listed.hold(held)
         return time.monotonic()
 
+
+class Watch:
+    """Looks when changes show in the collector."""
+
+    def __init__(self, plan: Plan, pool: Pool, changes: Changes) -> None:
+        self.samples = Samples()
+        self._plan = plan
+        self._pool = pool
+        self._changes = changes
+        self._dids = dataset_names(plan)
+        self._changed: dict[Key, Change] = {}
+        self._unseen: dict[str, set[Key]] = {"slot": set(), "site": set()}
+        self._shown: dict[str, dict[Key, Change]] = {"slot": {}, "site": {}}
+
+    def ready(self, where: str) -> bool:
+        """Do all ads there (``slot`` or ``site``) show what is to be seen before the first change?"""
+        self._look()
+        shown = self._shown[where]
+        return all(key in shown and shown[key].here is here for key, here in self._changes.here.items())
+
+    def block(self) -> None:
+        """Watch changes for a while, then until all of them were seen."""
+        end = time.monotonic() + self._plan.block
+        with self._changes.going_on():
+            while time.monotonic() < end:
+                self._turn()
+        end = time.monotonic() + self._plan.patience
+        self._turn()
+        while any(self._unseen.values()) and time.monotonic() < end:
+            self._turn()
+        for where, keys in self._unseen.items():
+            self.samples.lost += [f"{where} {site} {did}" for site, did in sorted(keys)]
+            keys.clear()
+
+    def _turn(self) -> None:
+        """Take in what changed, look, and rest a moment."""
+        begun = time.monotonic()
+        made = self._changes.made(self._unseen["slot"] | self._unseen["site"])
+        self._changed.update(made)
+        for keys in self._unseen.values():
+            keys.update(made)
+        self._look()
+        for where, keys in self._unseen.items():
+            for key in sorted(keys):
+                change, shown = self._changed[key], self._shown[where].get(key)
+                if shown and shown.here is change.here:
+                    keys.discard(key)
+                    seconds = max(0.0, shown.when - change.when)
+                    (self.samples.slot if where == "slot" else self.samples.site).append(seconds)
+                    self._changes.seen(where, key, shown.when)
+        time.sleep(max(0.0, begun + self._plan.look - time.monotonic()))
+
     def _look(self) -> None:
+        """Ask the collector what it shows, and keep since when it does."""
         ads = self._pool.ads(
             'PartitionableSlot =?= true || MyType == "DataLocality"',
             "MyType",
@@ -143,18 +201,14 @@ class Watch:
             "DatasetStates",
         )
         now = time.monotonic()
-        self._shown: dict[str, dict[Key, bool]] = {"slot": {}, "site": {}}
         for ad in ads:
             where = "site" if ad["MyType"] == "DataLocality" else "slot"
             site = ad["DataLocalitySite"] if where == "site" else ad["GLIDEIN_Site"]
             states: dict[str, str] = ad.get("DatasetStates") or {}
             for did in self._dids if "DatasetStates" in ad else ():
-                self._shown[where][site, did] = states.get(did) == "AVAILABLE"
-        for where, keys in self._unseen.items():
-            for key in [key for key in keys if self._shown[where].get(key) is self._here[key]]:
-                keys.discard(key)
-                seconds = now - self._changed[key]
-                (self.samples.slot if where == "slot" else self.samples.site).append(seconds)
+                shown, here = self._shown[where], states.get(did) == "AVAILABLE"
+                if (site, did) not in shown or shown[site, did].here is not here:
+                    shown[site, did] = Change(here, now)
 
 
 _EVENTS = """
@@ -176,33 +230,45 @@ def dataset_names(plan: Plan) -> list[str]:
 
 def series(plan: Plan, release: str | None = None) -> tuple[Samples, str]:
     """Measure what *plan* says on a pool of its own; also the pool's version."""
-    sites = [SiteSpec(f"SITE{number}", cpus=1) for number in range(plan.sites)]
+    sites = site_specs(plan)
     with Pool.start(release, sites) as pool, FakeBroker() as broker:
+        names = [site.name for site in sites]
+        listed = ListedCatalogue(pool.home, names)
+        changes = Listed(plan, names, listed, broker)
         events = _EVENTS.format(port=broker.port) if plan.events else ""
-        listed = ListedCatalogue(pool.home, [site.name for site in sites])
-        installed = Jittered(
-            pool,
-            listed,
-            road=plan.road,
-            period_seconds=plan.period,
-            poll_seconds=plan.poll,
-            settings=events + _UNHELD,
-        )
-        with installed:
-            # what is demanded is what idle jobs name; this one matches nothing
-            installed.submit(dataset_names(plan), mode="require", more="requirements = false\n")
-            watch = Watch(plan, pool, installed, listed, broker)
-            pool.wait(lambda: watch.ready("site"), 90, "the first site ads")
-            shift(pool, plan)
-            pool.wait(lambda: watch.ready("slot"), plan.patience, "the first slot ads")
-            for number in range(plan.blocks):
-                if number:
-                    installed.stop_daemon()
-                    time.sleep(random.uniform(0, min(plan.period, 5)))
-                    installed.start_daemon()
-                watch.block()
-                print(f"   {plan.title}: {len(watch.samples.slot)} changes seen", file=sys.stderr)
-        return watch.samples, pool.version
+        return watched(plan, pool, listed, changes, events + _UNHELD), pool.version
+
+
+def site_specs(plan: Plan) -> list[SiteSpec]:
+    return [SiteSpec(f"SITE{number}", cpus=1) for number in range(plan.sites)]
+
+
+def watched(plan: Plan, pool: Pool, catalogue: CatalogueSection, changes: Changes, settings: str) -> Samples:
+    """See *changes* of *catalogue* in the ads of *pool* as *plan* says; *settings* are the daemon's."""
+    installed = Jittered(
+        pool,
+        catalogue,
+        road=plan.road,
+        period_seconds=plan.period,
+        poll_seconds=plan.poll,
+        settings=settings,
+    )
+    with installed:
+        # what is demanded is what idle jobs name; this one matches nothing
+        installed.submit(dataset_names(plan), mode="require", more="requirements = false\n")
+        watch = Watch(plan, pool, changes)
+        pool.wait(lambda: watch.ready("site"), 90, "the first site ads")
+        shift(pool, plan)
+        pool.wait(lambda: watch.ready("slot"), plan.patience, "the first slot ads")
+        for number in range(plan.blocks):
+            if number:
+                installed.stop_daemon()
+                time.sleep(random.uniform(0, min(plan.period, 5)))
+                installed.start_daemon()
+            watch.block()
+            watch.samples.early += installed.metric("hydrator_early_polls_total") if plan.events else 0
+            print(f"   {plan.title}: {len(watch.samples.slot)} changes seen", file=sys.stderr)
+    return watch.samples
 
 
 def shift(pool: Pool, plan: Plan) -> None:
@@ -270,8 +336,8 @@ def _measured(todo: list[Plan]) -> Result:
 
 HOW = """\
 A change is one dataset coming to or leaving one site in the list that the embedded catalogue reads
-(replaced by a rename); it counts as seen when the collector shows it, asked about every half second
-(every 1.5 s for the 300 s hook). The catalogue is asked every {poll:g} s, {sites} startds, the hook with
+(replaced by a rename); it counts as seen when the collector shows it, asked every 0.2 s (every 1.5 s for
+the 300 s hook). The catalogue is asked every {poll:g} s, {sites} startds, the hook with
 its default jitter (2 s, none for --file). Changes come at random times, one every 1.5 s (2.4 s), so they
 meet polls and hooks in every phase; the startds were started anew at random times, and the daemon after
 each minute of changes. The 300 s hook: changes for 600 s, two whole periods, at random times: many

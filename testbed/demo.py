@@ -165,6 +165,11 @@ class RucioHoldings:
             ),
         )
 
+    @property
+    def disks(self) -> Mapping[str, str]:
+        """The disk element of each site."""
+        return self._disks
+
     def section(self) -> str:
         return (
             f'[[catalogue]]\ntype = "rucio"\nname = "rucio"\nurl = "{self._server.url}"\n'

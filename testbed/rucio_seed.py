@@ -311,6 +311,7 @@ def convey(session, rse, most=1000):
 def tell(session, port, username, password, destination):
     """Let Rucio's own hermes send what it has to tell to a broker without TLS on this machine, which speaks STOMP."""
     from rucio.common.config import get_config
+    from rucio.daemons.common import HeartbeatHandler
     from rucio.daemons.hermes import hermes
 
     session.rollback()  # the daemon has a session of its own
@@ -324,7 +325,24 @@ def tell(session, port, username, password, destination):
             config.add_section(section)
         for option, value in options.items():
             config.set(section, option, str(value))
-    hermes.hermes(once=True)
+    with HeartbeatHandler(
+        hermes.DAEMON_NAME, renewal_interval=-1
+    ) as heartbeat:  # its loop begins with a rest
+        hermes.run_once(heartbeat, bulk=1000)
+
+
+@command
+def completed(session, scope):
+    """The datasets of *scope* whose rules are done: [name, storage element, when (Unix s)] of each rule."""
+    from datetime import UTC
+
+    from rucio.core.rule import list_rules
+
+    return [
+        [rule["name"], rule["rse_expression"], rule["updated_at"].replace(tzinfo=UTC).timestamp()]
+        for rule in list_rules(filters={"scope": _scope(scope)}, session=session)
+        if rule["state"].name == "OK"
+    ]
 
 
 @command

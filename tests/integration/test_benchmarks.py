@@ -10,17 +10,20 @@ import pytest
 from benchmarks import soak
 from benchmarks.__main__ import NAMES, main
 from benchmarks.record import update_readme
+from testbed.rucio import server_python
+from tests.parts import NO_RABBITMQ, NO_RUCIO, needs
 from tests.rucio_fixtures import needs_postgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.pool, pytest.mark.timeout(900)]
 
 RUCIO = ("rucio_clients", "rucio_polls", "rucio_sweeps")
+EVENTS = "freshness_rucio"
 FIELDS = {
     *("name", "date", "command", "quick", "machine", "versions", "load_average", "how", "figures", "raw"),
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - set(RUCIO)))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {*RUCIO, EVENTS}))
 def test_a_quick_run_leaves_figures_that_are_finite_and_a_table(
     name: str, htcondor_release: str, tmp_path, monkeypatch
 ):
@@ -33,6 +36,17 @@ def test_a_quick_run_leaves_figures_that_are_finite_and_a_table(
 def test_a_quick_run_against_rucio_leaves_figures_too(name, tmp_path):
     with needs_postgres():
         leaves_figures(name, tmp_path)
+
+
+@pytest.mark.rucio
+def test_a_quick_run_with_the_events_of_a_real_rucio_leaves_figures_too(
+    htcondor_release: str, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HYDRATOR_TEST_HTCONDOR", htcondor_release)
+    with needs(NO_RUCIO):
+        server_python()
+    with needs(NO_RABBITMQ):
+        leaves_figures(EVENTS, tmp_path)
 
 
 def leaves_figures(name: str, tmp_path: Path) -> None:

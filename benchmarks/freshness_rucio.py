@@ -1,0 +1,295 @@
+"""How long the end of a real Rucio's rule takes to show in the slot's ad, and what of it is Rucio's own."""
+
+import json
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from adapters.stomp import StompSettings, StompSource
+from testbed.demo import RucioHoldings
+from testbed.pool import Pool
+from testbed.rabbitmq import USER, RabbitMq
+from testbed.rucio import VERSION, RucioServer
+
+from .freshness import (
+    GOALS,
+    GOALS_WITH_EVENTS,
+    Change,
+    Key,
+    Plan,
+    Samples,
+    dataset_names,
+    site_specs,
+    watched,
+)
+from .record import Figure, Result, Spread, rounded
+
+Command = tuple[str, Mapping[str, Any]]
+"""One of ``testbed/rucio_seed.py`` with its arguments."""
+
+SCOPE = "bench"
+TOPIC = "/topic/rucio.events"
+FILES = 4
+DAEMONS_SECONDS = 10.0
+"""How long Rucio's daemons hermes and abacus rest between two turns, by their own default."""
+
+
+class Completions:
+    """Rules that Rucio carries out, one dataset at one site at a time; each site waits for another one then.
+
+    Inside of it abacus recounts every so often and, where there is a broker, hermes sends what it has.
+    """
+
+    def __init__(
+        self, plan: Plan, server: RucioServer, holdings: RucioHoldings, broker: RabbitMq | None, rest: float
+    ) -> None:
+        self._plan = plan
+        self._server = server
+        self._rest = rest
+        self._disks = dict(holdings.disks)
+        self._random = random.Random(2)
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._fresh: dict[Key, Change] = {}
+        self._to_come = {site: dataset_names(plan) for site in self._disks}
+        self.here: dict[Key, bool] = {
+            (site, did): False for site, dids in self._to_come.items() for did in dids
+        }
+        self.first: dict[str, dict[Key, float]] = {"slot": {}, "site": {}}
+        self.done: dict[Key, float] = {}
+        self._daemons: list[Command] = [("abacus", {})]
+        if broker:
+            where = {"port": broker.port, "username": USER, "password": broker.password}
+            self._daemons.append(("tell", {**where, "destination": TOPIC}))
+        for did in dataset_names(plan):
+            holdings.put(did, {})
+        server.seed(*(self._promise(site) for site in self._disks))
+
+    def __enter__(self) -> Self:
+        self._threads = ThreadPoolExecutor(2)
+        self._serving = self._threads.submit(self._serve)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._threads.shutdown()
+        self._serving.result()
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        enough = threading.Event()
+        conveying = self._threads.submit(self._convey, enough)
+        try:
+            yield
+        finally:
+            enough.set()
+        conveying.result()
+
+    def made(self, busy: AbstractSet[Key]) -> Mapping[Key, Change]:  # noqa: ARG002 - a rule is done once
+        with self._lock:
+            fresh, self._fresh = self._fresh, {}
+        return fresh
+
+    def seen(self, where: str, key: Key, when: float) -> None:
+        self.first[where][key] = when
+
+    def _serve(self) -> None:
+        while not self._ending.wait(self._rest):
+            self._server.seed(*self._daemons)
+
+    def _convey(self, enough: threading.Event) -> None:
+        """Have the conveyor bring what some site waits for, at random times."""
+        while not enough.wait(self._plan.every * self._random.uniform(0.5, 1.5)):
+            site = self._random.choice(sorted(self._disks))
+            self._take(
+                self._server.seed(
+                    ("convey", {"rse": self._disks[site], "most": FILES}), ("completed", {"scope": SCOPE})
+                )[1]
+            )
+            if self._to_come[site]:
+                self._server.seed(self._promise(site))
+
+    def _take(self, rules: Sequence[tuple[str, str, float]]) -> None:
+        """Note the rules that are done, and since when by Rucio's own word."""
+        sites = {disk: site for site, disk in self._disks.items()}
+        lag = time.time() - time.monotonic()
+        for name, disk, when in rules:
+            key = sites[disk], f"{SCOPE}:{name}"
+            if not self.here[key]:
+                self.here[key] = True
+                self.done[key] = when - lag
+                with self._lock:
+                    self._fresh[key] = Change(here=True, when=when - lag)
+
+    def _promise(self, site: str) -> Command:
+        """A rule for the next dataset there, which Rucio tells of when it is done."""
+        did = self._to_come[site].pop(0)
+        return "replicate", {"did": did, "rse": self._disks[site], "notify": "Y"}
+
+
+class Told:
+    """Listens to the broker beside the daemon: when Rucio's event of each completed dataset came."""
+
+    def __init__(self, holdings: RucioHoldings) -> None:
+        self.came: dict[Key, float] = {}
+        self._sites = {disk: site for site, disk in holdings.disks.items()}
+        self.ready = threading.Event()
+
+    def hear(self, source: str, body: bytes | None) -> None:  # noqa: ARG002 - there is one source
+        now = time.monotonic()
+        event = json.loads(body or b"{}")
+        if event.get("event_type") == "datasetlock_ok":
+            payload = event["payload"]
+            self.came.setdefault((self._sites[payload["rse"]], f"{payload['scope']}:{payload['name']}"), now)
+
+    def connected(self, source: str) -> None:  # noqa: ARG002
+        self.ready.set()
+
+    def unconnected(self, source: str, why: str) -> None:
+        """What was not told then is missing in the figures, which say of how many they are."""
+
+
+@contextmanager
+def listening(folder: Path, broker: RabbitMq, told: Told) -> Iterator[str]:
+    """*told* listens to *broker*; what the daemon needs in its configuration to do so too."""
+    password = folder / "broker-password"
+    password.touch(mode=0o600)
+    password.write_text(broker.password, "utf-8")
+    same: dict[str, str | int] = {
+        "name": "rucio", "host": "127.0.0.1", "port": broker.port, "virtual_host": "/",
+        "destination": TOPIC, "username": USER, "password_file": str(password),
+    }  # fmt: skip
+    settings = StompSettings(
+        "bench", "127.0.0.1", broker.port, TOPIC, virtual_host="/", username=USER, password_file=password,
+        tls=False,
+    )  # fmt: skip
+    source = StompSource(settings, told)
+    source.start()
+    try:
+        if not told.ready.wait(60):
+            raise AssertionError("RabbitMQ did not let us in within 60 s")
+        yield "[[events.stomp]]\ntls = false\n" + "".join(
+            f"{key} = {json.dumps(value)}\n" for key, value in same.items()
+        )
+    finally:
+        source.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What one series gave; ``told`` is None without events."""
+
+    plan: Plan
+    samples: Samples
+    completions: Completions
+    told: Told | None
+    version: str
+
+
+def series(plan: Plan, rest: float, release: str | None = None) -> Series:
+    """Measure what *plan* says on a pool and a Rucio of its own, whose daemons rest *rest* seconds."""
+    names = [site.name for site in site_specs(plan)]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(RucioServer.start(folder / "server"))
+        broker = stack.enter_context(RabbitMq.start()) if plan.events else None
+        pool = stack.enter_context(Pool.start(release, site_specs(plan)))
+        holdings = RucioHoldings(server, pool.home, names, scope=SCOPE, files=FILES)
+        told = Told(holdings) if broker else None
+        settings = ""
+        if broker and told:
+            settings = stack.enter_context(listening(pool.home, broker, told))
+        completions = stack.enter_context(Completions(plan, server, holdings, broker, rest))
+        samples = watched(plan, pool, holdings, completions, settings)
+        return Series(plan, samples, completions, told, pool.version)
+
+
+def plans(*, quick: bool) -> list[Plan]:
+    if quick:
+        return [Plan("url", 2, 4, 2, 4, every=1, block=6, blocks=1, patience=60, events=True)]
+    alone = Plan("url", 5, 30, sites=6, datasets=20, every=1.2, block=80, blocks=3, patience=120)
+    return [alone, replace(alone, events=True)]
+
+
+def figures(measured: Series) -> list[Figure]:
+    """p50 and p99 from the rule's completion and, with events, from Rucio's event of it."""
+    plan, samples, told = measured.plan, measured.samples, measured.told
+    whole = plan.poll == 30
+    goals = GOALS if whole and not plan.events else {"p99": GOALS["p99"]} if whole else {}
+    found = []
+    for where, seconds in (("slot ad", samples.slot), ("site ad", samples.site)):
+        found += _spread(f"{plan.title}, rule to {where}", seconds, goals if where == "slot ad" else {})
+    if told:
+        first, came = measured.completions.first, told.came
+        rucio = [came[key] - when for key, when in measured.completions.done.items() if key in came]
+        found += _spread(f"{plan.title}, of it rule to event (Rucio's hermes)", rucio, {})
+        # what a poll on time had shown before its event says nothing of events
+        late = [key for key, when in first["site"].items() if key in came and when > came[key]]
+        for where in ("slot", "site"):
+            ours = [first[where][key] - came[key] for key in late if key in first[where]]
+            goal = GOALS_WITH_EVENTS if whole and where == "slot" else {}
+            found += _spread(f"{plan.title}, event to {where} ad", ours, goal)
+        times = sorted(came.values())
+        heaps = sum(after - before > 0.5 for before, after in pairwise([0.0, *times]))
+        note = f"{samples.early:g} polls, {heaps} turns of hermes that told of rules"
+        found.append(
+            Figure(f"{plan.title}, polls for a turn of hermes", samples.early / heaps, "", None, note)
+        )
+    found.append(Figure(f"{plan.title}, rules never seen", len(samples.lost), "", 0))
+    return found
+
+
+def _spread(name: str, seconds: Sequence[float], goals: Mapping[str, float]) -> list[Figure]:
+    spread = Spread.of(seconds)
+    note = f"{spread.count} rules, {spread.least:.1f} to {spread.most:.1f} s"
+    return [
+        Figure(f"{name}, {which}", value, "s", goals.get(which), note)
+        for which, value in (("p50", spread.p50), ("p99", spread.p99))
+    ]
+
+
+def run(quick: bool = False) -> Result:
+    """Measure both series side by side: they mostly wait."""
+    todo, release = plans(quick=quick), os.environ.get("HYDRATOR_TEST_HTCONDOR")
+    rest = 1.0 if quick else DAEMONS_SECONDS
+    with ThreadPoolExecutor(len(todo)) as pool:
+        measured = list(pool.map(lambda plan: series(plan, rest, release), todo))
+    raw: dict[str, object] = {}
+    for each in measured:
+        raw[each.plan.title] = {
+            "slot": rounded(each.samples.slot, 2),
+            "site": rounded(each.samples.site, 2),
+            "lost": each.samples.lost,
+        }
+        if each.told:
+            done, came = each.completions.done, each.told.came
+            raw[f"{each.plan.title}, told"] = rounded([came[k] - done[k] for k in done if k in came], 2)
+    found = [figure for each in measured for figure in figures(each)]
+    how = " ".join(HOW.split()).format(poll=todo[0].poll, sites=todo[0].sites, rest=rest)
+    versions = {"HTCondor": measured[0].version, "Rucio": VERSION}
+    return Result("freshness_rucio", tuple(found), how, raw, versions)
+
+
+HOW = """\
+A rule of a real Rucio (SQLite, one thread; rules made with notify = Y) for a dataset of four files is
+carried out by Rucio's own conveyor with mock transfers, at random times. It is complete when Rucio's row of
+the rule says so, and seen when the collector, asked every 0.2 s, shows the dataset as AVAILABLE at that
+site. The catalogue is polled every {poll:g} s; {sites} startds with a hook by url and its default jitter
+were started anew at random times, and the daemon between blocks of 80 s. With events hermes sends
+what there is to tell every {rest:g} s to a real RabbitMQ, where the daemon and the benchmark listen by
+STOMP: so what Rucio needs to tell is told apart from what we need then, of rules that no poll on time had
+shown before. All daemons of Rucio run in the one thread of its server, which gives no answers meanwhile.
+The series run side by side, each on a pool and a Rucio of its own."""
