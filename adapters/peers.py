@@ -20,7 +20,12 @@ class CollectorPeers:
         ads = self._client.beat(name, leads_since, self._lifetime)
         heard = max((_number(ad["LastHeardFrom"]) for ad in ads if ad["Name"] == name), default=0)
         return [
-            Peer(str(ad["Name"]), _number(ad["DataLocalityLeadsSince"]), heard - _number(ad["LastHeardFrom"]))
+            Peer(
+                str(ad["Name"]),
+                _number(ad["DataLocalityLeadsSince"]),
+                heard - _number(ad["LastHeardFrom"]),
+                shared=ad["Shared"] is True,
+            )
             for ad in ads
             if ad["Name"]
         ]

@@ -344,12 +344,13 @@ class History(Protocol):
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A daemon on the same pool: since when it leads (Unix s, 0: it does not), and how many seconds
-    before us the collector last heard it.
+    before us the collector last heard it. ``shared``: another daemon has told of this name, which is ours.
     """
 
     name: str
     leads_since: int
     age: float
+    shared: bool = False
 
 
 class Peers(Protocol):

@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
@@ -48,6 +49,8 @@ SETTLE_SECONDS = 3.0
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
 """In the environment: which of several collectors, counted from 0, is asked first."""
 EDITS_AT_ONCE = 1000
+_BEATS = 100
+"""Signs of life of ours that are remembered: one of several collectors may have missed the last ones."""
 REMOVED, COMPLETED = 3, 4  # JobStatus
 SITE_WIDE = ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf")
 """Long attributes, the same on all slots of a site that have one generation."""
@@ -136,6 +139,7 @@ class Pool:
         self._classad = classad2
         self._htcondor = htcondor2
         htcondor2.enable_debug("D_SECURITY")
+        self._beats: dict[str, deque[int]] = {}
 
     # what the collector holds
 
@@ -160,8 +164,19 @@ class Pool:
         self._settle(lambda ads: not {ad["Name"] for ad in ads} & set(names))
 
     def beat(self, name: str, leads_since: int, lifetime: int) -> list[Ad]:
-        """Tell the collector that a daemon of this name lives; the ads of all, once ours shows."""
+        """Tell the collector that a daemon of this name lives; the ads of all, once ours shows.
+
+        Ours says ``Shared`` where another than us has told of this name since we last did.
+        """
+
+        def read() -> list[Ad]:
+            return self._query("Any", DAEMON_AD_ATTRIBUTES, f'MyType == "{DAEMON_AD_TYPE}"')
+
+        ours = self._beats.setdefault(name, deque(maxlen=_BEATS))
+        there = [ad["DataLocalityBeat"] for ad in read() if ad["Name"] == name]
+        shared = bool(ours) and any(beat not in ours for beat in there)
         mark = time.time_ns()
+        ours.append(mark)
         ad = self._classad.ClassAd()
         ad["MyType"] = DAEMON_AD_TYPE
         ad["Name"] = name
@@ -170,16 +185,13 @@ class Pool:
         ad["ClassAdLifetime"] = lifetime
         self._send([ad], "UPDATE_AD_GENERIC")
 
-        def read() -> list[Ad]:
-            return self._query("Any", DAEMON_AD_ATTRIBUTES, f'MyType == "{DAEMON_AD_TYPE}"')
-
         def shown(ads: list[Ad]) -> bool:
             return any(ad["Name"] == name and ad["DataLocalityBeat"] == mark for ad in ads)
 
         ads = self._settle(shown, read)
         if not shown(ads):
             raise Failed("pool", "it took our sign of life and does not show it")
-        return ads
+        return [{**ad, "Shared": shared and ad["Name"] == name} for ad in ads]
 
     def slots(self, attributes: Sequence[str], constraint: str) -> list[Ad]:
         return self._query("Slot", attributes, constraint)

@@ -315,7 +315,7 @@ class CondorClient:
 
     def beat(self, name: str, leads_since: int, lifetime: timedelta) -> list[Ad]:
         """Tell that the daemon *name* lives, and since when it leads; ``Name``, ``DataLocalityLeadsSince``
-        and ``LastHeardFrom`` of all daemons that told so.
+        and ``LastHeardFrom`` of all daemons that told so; ours is ``Shared`` where another has our name.
         """
         seconds = int(lifetime.total_seconds())
         return self._list("beat", self.where, ADVERTISE, name=name, leads_since=leads_since, lifetime=seconds)

@@ -44,6 +44,7 @@ class Beats(Turns):
         self._hangs = hangs
         self._ending = ending
         self._standing: Standing | None = None
+        self._shares = False
 
     @property
     def stands_by(self) -> str | None:
@@ -73,13 +74,23 @@ class Beats(Turns):
             return
         try:
             with self._asking["standing"]:
-                changed = standing.hear(peers.beat(standing.name, standing.told))
+                heard = peers.beat(standing.name, standing.told)
+                changed = standing.hear(heard)
         except PoolError as error:
             _log.debug("no sign of life", why=str(error))
             return
+        self._tell_shared(standing.name, any(peer.shared for peer in heard))
         if changed:
             self._metrics.leads(yes=standing.leads)
             _log.warning("publishes from now on" if standing.leads else "stands by", why=standing.why)
             if standing.leads and not self._ending.is_set():
                 with contextlib.suppress(JobLookupError):
                     scheduler.modify_job("poll", next_run_time=system_clock())
+
+    def _tell_shared(self, name: str, shares: bool) -> None:
+        """Log that two daemons have one name, so that neither knows of the other, and when it is over."""
+        if shares and not self._shares:
+            _log.error("another daemon has our name", name=name, todo="give each a standby.name of its own")
+        elif self._shares and not shares:
+            _log.info("our name is ours alone", name=name)
+        self._shares = shares

@@ -239,6 +239,20 @@ def test_an_advertised_ad_shows_as_soon_as_the_call_is_over(connect: Connect):
     assert client.site_ads() == []
 
 
+def test_two_daemons_of_one_name_hear_of_it_and_one_alone_does_not(connect: Connect, unique: str):
+    first, second = connect(), connect()
+
+    def shared(client: CondorClient) -> list[bool]:
+        ads = client.beat(f"hydrator-{unique}", 0, LIFETIME)
+        return [ad["Shared"] for ad in ads if ad["Name"] == f"hydrator-{unique}"]
+
+    assert [shared(first) for _ in range(3)] == [[False]] * 3
+    assert shared(second) == [False], "it may be we ourselves, who started anew"
+    assert shared(first) == [True]
+    assert shared(second) == [True]
+    assert [shared(second) for _ in range(2)] == [[False]] * 2
+
+
 def test_a_text_that_is_no_classad_is_refused_with_its_place(connect: Connect):
     with pytest.raises(ConfigError, match="DatasetStates of site CAM is not a ClassAd expression"):
         connect().advertise([("CAM", "DatasetStates = [\n")], LIFETIME)

@@ -1,0 +1,65 @@
+"""Signs of life: what the log says of daemons with one name, each thing once."""
+
+import threading
+
+import pytest
+from apscheduler.schedulers.background import BackgroundScheduler
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from hydrator.beside import Beats
+from hydrator.config import StandbySettings
+from hydrator.errors import PoolError
+from hydrator.ports import Peer
+from hydrator.telemetry import Metrics
+
+
+class Collector:
+    """Tells what it was given to tell next."""
+
+    def __init__(self) -> None:
+        self.shared = False
+        self.down = False
+
+    def beat(self, name: str, leads_since: int) -> list[Peer]:
+        if self.down:
+            raise PoolError("collector", "no connection")
+        return [Peer(name, leads_since, 0, shared=self.shared)]
+
+
+@pytest.fixture
+def collector():
+    return Collector()
+
+
+@pytest.fixture
+def beat(collector):
+    """Gives one sign of life; what was logged by it."""
+    beats = Beats(Metrics(CollectorRegistry(), "1"), pytest.fail, lambda: None, threading.Event())
+    scheduler = BackgroundScheduler(timezone="UTC", executors={"standing": {"type": "threadpool"}})
+    beats.schedule(scheduler, StandbySettings(enabled=True, name="one"), collector)
+    (job,) = scheduler.get_jobs()
+
+    def once() -> list[str]:
+        with capture_logs() as logged:
+            job.func(*job.args)
+        return [f"{each['log_level']} {each['event']}" for each in logged if each["log_level"] != "debug"]
+
+    return once
+
+
+def test_a_name_that_another_has_is_told_once_and_that_it_is_over_too(beat, collector):
+    assert beat() == []
+    collector.shared = True
+    assert (beat(), beat()) == (["error another daemon has our name"], [])
+    collector.shared = False
+    assert (beat(), beat()) == (["info our name is ours alone"], [])
+
+
+def test_while_the_collector_does_not_answer_nothing_is_said_of_names(beat, collector):
+    collector.shared = True
+    beat()
+    collector.down = True
+    assert beat() == []
+    collector.down = False
+    assert beat() == []
