@@ -32,6 +32,7 @@ from hydrator.model import (
     Told,
     Unseen,
     Want,
+    unix,
 )
 from hydrator.plan import Policy, plan
 from hydrator.store import State, Store
@@ -297,3 +298,18 @@ def test_a_correction_that_ended_is_seen_although_nothing_was_read_otherwise():
         last = polled(state, number, wanted, wanted, last=last, rules=rules)
         seen.append(DIDS[0] in last.snapshot.sites[SITES[0]].facts)
     assert seen == [False, True]
+
+
+def test_an_age_is_written_once_it_is_another_second_than_the_sites_though_nothing_was_read_since():
+    site, wanted = SITES[0], Demand(tuple(Want((did,), 1, Origin.JOB, NOON) for did in DIDS[:2]))
+    state, last, written = State(), None, []
+    for tenths in (0, 7, 14, 21):
+        now = NOON + timedelta(seconds=tenths / 10)
+        seen = {did: Seen(now, (Replica(did, site, ReplicaState.COMPLETE),)) for did in DIDS[:2]}
+        if tenths:
+            seen[DIDS[0]] = Unseen("timeout")
+        answers = {"one": Survey("one", now, frozenset({site}), seen)}
+        last = think(state, answers, wanted, published={}, rules=Rules(), now=now, last=last)
+        state = last.state
+        written.append(dict(last.ads[site].content)["DatasetAsOf"])
+    assert written == ["[]", "[]", f"['s:one'={unix(NOON)}]", f"['s:one'={unix(NOON)}]"]
