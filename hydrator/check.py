@@ -19,6 +19,7 @@ from .errors import CatalogueError, EventsError, HydratorError, PoolDenied, Pool
 from .model import Site, Unseen
 from .ports import Catalogue, EventSource, Queues
 from .trust import distrust
+from .words import count
 
 SLOT_ATTRIBUTES = (
     "Name", "Machine", "PartitionableSlot", "DynamicSlot", "Start",
@@ -189,7 +190,9 @@ def _catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]:
     survey = catalogue.read(frozenset())
     sites |= survey.sites
     yield Finding(
-        Level.OK, catalogue.name, f"answers, and speaks for {len(survey.sites)} sites: {_some(survey.sites)}"
+        Level.OK,
+        catalogue.name,
+        f"answers, and speaks for {count(len(survey.sites), 'site')}: {_some(survey.sites)}",
     )
     if survey.unmapped:
         yield Finding(
@@ -440,7 +443,9 @@ def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
         elif site in sites and slot.get("DataLocalityAsOf") is None:
             unhydrated.append(str(slot["Name"]))
     strangers = {site for site in by_site if site and site not in sites}
-    yield Finding(Level.OK, "slots", f"{len(slots)} slots at {len(by_site.keys() - {''})} sites")
+    yield Finding(
+        Level.OK, "slots", f"{count(len(slots), 'slot')} at {count(len(by_site.keys() - {''}), 'site')}"
+    )
     if homeless:
         yield Finding(
             Level.WARN,

@@ -26,6 +26,7 @@ from .commands.wrap import filter_file, wrap
 from .commands.wrapper import wrapper
 from .errors import ConfigError, HydratorError, StateMissing
 from .examples import epilog
+from .words import count
 
 if TYPE_CHECKING:
     from .private import Veil
@@ -268,7 +269,7 @@ def release(
     _print(
         as_json,
         done,
-        lambda: print("\n".join(f"{jobs} jobs {what} at {name}" for name, jobs in done.items())),
+        lambda: print("\n".join(f"{count(jobs, 'job')} {what} at {name}" for name, jobs in done.items())),
     )
 
 

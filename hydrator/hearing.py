@@ -15,6 +15,7 @@ from .events import Changes, Drop, Due, Front, Ledger, changed
 from .model import Did
 from .ports import Clock
 from .rate import Buckets
+from .words import count
 
 _log = structlog.get_logger("hydrator")
 _BURST_SECONDS = 10
@@ -189,10 +190,8 @@ class Hearing:
             self._silent = self._silent or new
         self._count(changes)
         if new:
-            first = min(changes.untold)
-            self._missed(
-                Gap.UNTOLD, f"no event told that {len(changes.untold)} datasets changed, {first} first"
-            )
+            first, several = min(changes.untold), count(len(changes.untold), "dataset")
+            self._missed(Gap.UNTOLD, f"no event told that {several} changed, {first} first")
 
     def _count(self, changes: Changes) -> None:
         self._metrics.changes.labels("in_time").inc(changes.told)

@@ -22,6 +22,7 @@ from .misses import PATHS_ATTRIBUTE, has_path, retry_elsewhere
 from .model import DatasetState as State
 from .model import Did, Site, SiteFacts
 from .poolconfig import Mode
+from .words import count
 
 JOB_PARSET = "run.parset"
 WRAPPER_FILE = "hydrator-job-start.py"
@@ -336,8 +337,9 @@ def submit_description(
     clauses = [run.wish.requirements, gpu.requirement if gpu else "", reachable]
     given = [clause for clause in clauses if clause.strip()]
     requirements = " && ".join(f"({clause})" for clause in given) if len(given) > 1 else "".join(given)
+    datasets = count(len(set(run.dids)), "dataset")
     lines = [
-        f"# {_one_line(origin)} as one job: {len(set(run.dids))} datasets; by `hydrator submit rapthor`",
+        f"# {_one_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
         *container,
         f"executable = {WRAPPER_FILE}",
         f"arguments = {arguments(('--parset', JOB_PARSET, '--', *command))}",

@@ -34,6 +34,7 @@ from .model import (
 from .snapshot import Memory, snapshot
 from .store import Store
 from .trust import distrust, trust_cell, trust_row
+from .words import count as counted
 from .words import span
 
 
@@ -151,7 +152,8 @@ def cycle(report: Report) -> None:
     plan(report)
     jobs = sum(want.jobs for want in report.demand.wants)
     _console().print(
-        f"{len(report.thought.ads)} sites, {len(report.demand.dids)} datasets wanted by {jobs} jobs"
+        f"{counted(len(report.thought.ads), 'site')}, {counted(len(report.demand.dids), 'dataset')} "
+        f"wanted by {counted(jobs, 'job')}"
     )
 
 
@@ -234,7 +236,7 @@ def status(known: Known) -> None:
         )
     console.print(table)
     wanted = rows["demand"]
-    console.print(f"{wanted['datasets']} datasets wanted by {wanted['jobs']} jobs")
+    console.print(f"{counted(wanted['datasets'], 'dataset')} wanted by {counted(wanted['jobs'], 'job')}")
     returned = [
         f"{site} is {one.text} (hydrator rollback {shlex.quote(site)} --end)"
         for site, one in sorted(known.rollbacks.items())
@@ -259,7 +261,8 @@ def _trouble_with_demand(wanted: Mapping[str, Any]) -> Iterable[str]:
         yield f"could not be asked about {did}: {reason}"
     for site, wants in wanted["left_out"].items():
         jobs = sum(max(1, want["jobs"]) for want in wants)
-        yield f"no room in the ad of {site} for the datasets of {jobs} jobs, the first {wants[0]['first']}"
+        theirs = counted(jobs, "job")
+        yield f"no room in the ad of {site} for the datasets of {theirs}, the first {wants[0]['first']}"
 
 
 def site_rows(known: Known) -> list[dict[str, Any]]:

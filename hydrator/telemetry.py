@@ -23,6 +23,7 @@ from .model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, unix
 from .outcomes import Found
 from .ports import Merged
 from .redact import Redactor
+from .words import count as counted
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _WAITS = (60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400)
@@ -486,7 +487,8 @@ def status_line(line: Mapping[str, Any]) -> str:
     """A cycle's log line for ``systemctl status``: how much, and which kinds of trouble."""
     extent = {"sites", "datasets", "seconds", "changed"}
     trouble = ", ".join(sorted(key.replace("_", " ") for key in line.keys() - extent))
-    return f"{line['sites']} sites, {line['datasets']} datasets; " + (trouble or "all is well")
+    sites, datasets = counted(line["sites"], "site"), counted(line["datasets"], "dataset")
+    return f"{sites}, {datasets}; {trouble or 'all is well'}"
 
 
 def lie_line(lie: Lie) -> Mapping[str, Any]:

@@ -297,13 +297,15 @@ def _known(
     """
     from ..resolve import expand, resolve
     from ..wiring import assemble, system_clock, witnesses
+    from ..words import count
 
     daemon = witnesses(settings) if dry_run or not settings.catalogue else ()
     parts = assemble(settings, system_clock)
     try:
         found = expand(read.searches, _local, settings, parts.catalogues)
-        for search, count in found.catalogued.items():
-            _say(f"{search} matches nothing on this host; it stands for {count} datasets of the catalogues")
+        for search, found_there in found.catalogued.items():
+            meant = count(found_there, "dataset")
+            _say(f"{search} matches nothing on this host; it stands for {meant} of the catalogues")
         away = [f"catalogue {name} did not answer: {why}" for name, why in found.unreachable.items()]
         if found.empty:
             nothing = [_no_match(read, search) for search in found.empty]
@@ -545,7 +547,7 @@ def _show(sites: "Sequence[Outlook]", run: "Run", asked: Mapping[str, str], *, a
     from rich.table import Table
 
     from ..show import _console
-    from ..words import span
+    from ..words import count, span
 
     table = Table("site", "matches now", "datasets", "bytes local", "facts", "missing", box=None)
     for site in sites:
@@ -560,7 +562,7 @@ def _show(sites: "Sequence[Outlook]", run: "Run", asked: Mapping[str, str], *, a
     _console().print(table)
     total = sum(run.sizes.values()) if len(run.sizes) == len(set(run.dids)) else None
     size = "sizes not all known" if total is None else f"{total:,} bytes"
-    print(f"{len(set(run.dids))} datasets, {size}, mode {run.wish.mode}")
+    print(f"{count(len(set(run.dids)), 'dataset')}, {size}, mode {run.wish.mode}")
     print("asked: " + "; ".join(f"{name} ({said})" for name, said in asked.items()))
 
 

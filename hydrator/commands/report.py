@@ -150,7 +150,8 @@ def _sentences(found: Tallied, started: int, oldest: datetime, now: datetime) ->
     if found.unsized:
         told.append(f"The size of {found.unsized} of their datasets is not known; they count in no bytes.")
     if missed := found.missed_datasets:
-        told.append(f"{total.missed} jobs did not find {missed} datasets where they were sent.")
+        them = count(missed, "dataset")
+        told.append(f"{count(total.missed, 'job')} did not find {them} where they were sent.")
     one, other = median(found.waits), median(found.other_waits)
     if one is not None and other is not None:
         added = f"{'-' if one < other else ''}{span(abs(one - other))}"

@@ -132,7 +132,7 @@ def test_it_starts_says_so_and_publishes_to_a_real_pool(installed):
     wait_for(installed.ready, 30, "the daemon to be ready")
     wait_for(lambda: installed.ads().keys() == {"UK", "AU"}, 60, "two site ads in the collector")
     assert installed.ads()["UK"][0] == ["lofar:L1"]
-    wait_for(lambda: installed.show("StatusText") == "2 sites, 1 datasets; all is well", 30, "a status")
+    wait_for(lambda: installed.show("StatusText") == "2 sites, 1 dataset; all is well", 30, "a status")
 
 
 def test_it_runs_as_nobody_in_particular_and_keeps_its_state_to_itself(installed):

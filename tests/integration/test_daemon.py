@@ -181,7 +181,7 @@ def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_
         daemon.start()
         hear("READY=1")
         hear("WATCHDOG=1")
-        hear("STATUS=2 sites, 1 datasets; all is well")
+        hear("STATUS=2 sites, 1 dataset; all is well")
         daemon.process.send_signal(signal.SIGHUP)
         hear("RELOADING=1\nMONOTONIC_USEC=")
         hear("READY=1")

@@ -132,7 +132,7 @@ def test_a_change_of_which_no_event_told_is_a_gap_told_once_and_answered_by_one_
     assert heard.woken == 0  # an event may be late
     heard.poll(WHOLE, STAGING, 90)
     assert (heard.woken, heard.gaps("untold"), heard.changes()) == (1, 1, [0, 0, 1])
-    assert told(logged) == ["no event told that 1 datasets changed, lofar:L1 first"]
+    assert told(logged) == ["no event told that 1 dataset changed, lofar:L1 first"]
     assert heard.poll(STAGING, STAGING, 92).why
     heard.poll(STAGING, WHOLE, 120)
     heard.poll(WHOLE, STAGING, 200)  # the silence goes on: nothing is polled early for it
