@@ -1,6 +1,6 @@
 """How much of each dataset is where: the cheap rows tell whom to count file by file."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,6 +33,10 @@ class Counted:
         )
 
 
+Known = tuple[Counted, list[DatasetRow]]
+"""What was counted of a dataset, and its cheap rows."""
+
+
 class Counts:
     """What was counted of each dataset, and the budget for counting more."""
 
@@ -40,33 +44,46 @@ class Counts:
         self._asker = asker
         self._counted: dict[Did, Counted] = {}
 
-    def read(self, poll: Poll, dids: AbstractSet[Did]) -> Mapping[Did, tuple[Counted, list[DatasetRow]]]:
-        """The counts and the cheap rows of *dids*, less those that got lost on the way."""
+    def read(self, poll: Poll, dids: AbstractSet[Did]) -> Iterator[Mapping[Did, Known]]:
+        """The counts and the cheap rows of *dids*, less those that got lost on the way.
+
+        They come in parts: what need not be counted now while others are asked for, the rest at the end.
+        """
         dids = dids - poll.lost.keys()
-        cheap = self._cheap_rows(poll, dids)
         for did in self._counted.keys() - dids:
             del self._counted[did]
-        dids = dids - poll.lost.keys()
-        if not self._asker.settings.count_first:
-            new = dids - self._counted.keys()
-            self._counted.update((did, _taken(cheap[did])) for did in new if _whole(cheap[did]))
-        self._count(poll, {did: cheap[did] for did in dids})
-        return {did: (self._counted[did], cheap[did]) for did in dids - poll.lost.keys()}
+        left: dict[Did, list[DatasetRow]] = {}
+        for cheap in self._cheap_rows(poll, dids):
+            if not self._asker.settings.count_first:
+                new = cheap.keys() - self._counted.keys()
+                self._counted.update((did, _taken(cheap[did])) for did in new if _whole(cheap[did]))
+            rests = {
+                did: (self._counted[did], rows)
+                for did, rows in cheap.items()
+                if self._stands(did, rows) and not self._is_due(did, poll.at)
+            }
+            left.update((did, rows) for did, rows in cheap.items() if did not in rests)
+            yield rests
+        self._count(poll, left)
+        yield {did: (self._counted[did], rows) for did, rows in left.items() if did not in poll.lost}
 
-    def _cheap_rows(self, poll: Poll, dids: AbstractSet[Did]) -> Mapping[Did, list[DatasetRow]]:
-        rows: dict[Did, list[DatasetRow]] = {did: [] for did in dids}
-        answers = self._asker.in_batches(
+    def _cheap_rows(self, poll: Poll, dids: AbstractSet[Did]) -> Iterator[Mapping[Did, list[DatasetRow]]]:
+        for batch, answer in self._asker.batches(
             dids,
             poll.lost,
             lambda client, batch: client.list_dataset_replicas_bulk(
                 [{**did, "type": "DATASET"} for did in batch]
             ),
             lambda answer: dataset_rows(answer, "list_dataset_replicas_bulk"),
-        )
-        for row in answers:
-            if row.did in rows:
-                rows[row.did].append(row)
-        return rows
+        ):
+            rows: dict[Did, list[DatasetRow]] = {did: [] for did in batch}
+            for row in answer:
+                if row.did in rows:
+                    rows[row.did].append(row)
+            yield rows
+
+    def _is_due(self, did: Did, now: datetime) -> bool:
+        return now - self._counted[did].at >= self._asker.settings.verify_every
 
     def _stands(self, did: Did, rows: Sequence[DatasetRow]) -> bool:
         """Whether the last count may still stand: the cheap rows agreed with it, are whole and unchanged."""
@@ -86,7 +103,7 @@ class Counts:
 
         standing = {did for did, rows in cheap.items() if self._stands(did, rows)}
         suspects = sorted(cheap.keys() - standing, key=turn)
-        due = sorted((d for d in standing if now - self._counted[d].at >= settings.verify_every), key=turn)
+        due = sorted((did for did in standing if self._is_due(did, now)), key=turn)
         share = settings.deep_calls // 10
         return [*due[:share], *suspects, *due[share:]], standing
 

@@ -1,7 +1,8 @@
 """What Rucio's rules do about datasets: their locks, what moves, what stands still, what is to go."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,6 +11,7 @@ from hydrator.model import Did, Told
 
 from ._rucio_ask import Asker, split
 from ._rucio_client import NotFound
+from ._rucio_lines import Meanwhile
 from ._rucio_poll import Poll
 from ._rucio_rows import did_of, record, text
 from ._rucio_rulebook import RuleBook
@@ -51,32 +53,77 @@ class Moves:
         self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = {}
         self._ended: dict[Did, frozenset[str]] = {}
         self._lasting: dict[Did, _Lasting] = {}
+        self._refreshed = Meanwhile[frozenset[Did]](frozenset)
+        self._pending: Mapping[Did, list[Rule]] | None = None
+
+    @contextmanager
+    def beside(self, poll: Poll, dids: AbstractSet[Did]) -> Iterator[None]:
+        """Learn what changed of the rules beside what is asked inside; all else but *dids* is forgotten."""
+        for memory in (self._held, self._parents, self._ended, self._lasting):
+            for gone in memory.keys() - dids:
+                del memory[gone]
+        self._pending = None
+        with self._asker.meanwhile(lambda: self._book.refresh(poll.at)) as self._refreshed:
+            yield
+
+    def at_once(self, poll: Poll, held: Mapping[Did, AbstractSet[str]]) -> Movements:
+        """What rules do with those of *held*, settled datasets, for which nothing more need be asked.
+
+        None of them before the changes of the rules are known.
+        """
+        if not self._refreshed.ready:
+            return {}
+        try:
+            changed = self._refreshed.result()
+        except CatalogueError:
+            changed = frozenset()
+        known = self._book.known
+        return {
+            did: self._moves(poll, did)
+            for did in held
+            if not self._is_due(poll, did, changed)
+            and all(lock.rule in known for lock in self._locks_of(did))
+        }
 
     def read(
         self, poll: Poll, settled: Mapping[Did, bool], held: Mapping[Did, AbstractSet[str]]
-    ) -> Movements:
-        """By dataset and storage element, what rules do; what could not be learned of unsettled ones is lost.
+    ) -> Iterator[tuple[Did, Mapping[str, Movement]]]:
+        """Each dataset with what rules do at storage elements, as it is learned, while others are asked for.
+
+        Of unsettled ones, what cannot be learned is lost.
 
         Args:
             poll: where lost ones are noted.
             settled: every dataset that was counted, and whether nothing can be moving.
             held: the storage elements where rules hold it, by the cheap rows.
         """
-        for memory in (self._held, self._parents, self._ended, self._lasting):
-            for gone in memory.keys() - settled.keys():
-                del memory[gone]
         unsettled = {did for did, still in settled.items() if not still}
         try:
-            changed = self._book.refresh(poll.at)
+            changed = self._refreshed.result()
         except CatalogueError as exc:
             changed = frozenset()
             poll.lost.update(dict.fromkeys(unsettled, exc))
         self._ask_locks(poll, unsettled, poll.lost)
         self._ask_file_locks(poll, {did for did in unsettled - poll.lost.keys() if not self._locks_of(did)})
-        self._ask_locks_of_settled(poll, {did: held[did] for did in settled if settled[did]}, changed)
-        self._learn_rules(poll, settled)
-        pending = self._book.pending()
-        return {did: self._moves(poll, did, pending) for did in sorted(settled) if did not in poll.lost}
+        due = {did for did, still in settled.items() if still and self._is_due(poll, did, changed)}
+        told = set()
+        for did, found in self._listed({did: held[did] for did in due}):
+            self._held[did] = _Held(poll.at, found)
+            told.add(did)
+            yield did, self._moves(poll, did)
+        self._ask_locks_of_settled(poll, due - told)
+        left = sorted(settled.keys() - told)
+        self._learn_rules(poll, {did: settled[did] for did in left})
+        for did in left:
+            if did not in poll.lost:
+                yield did, self._moves(poll, did)
+
+    def _is_due(self, poll: Poll, did: Did, changed: AbstractSet[Did]) -> bool:
+        """Whether the locks of a settled dataset must be asked for."""
+        held = self._held.get(did)
+        if held is None or poll.at - held.at >= self._asker.settings.verify_every:
+            return True
+        return bool(changed) and not changed.isdisjoint({did, *poll.parents(did)})
 
     def _locks_of(self, did: Did) -> Sequence[Lock]:
         return self._held[did].locks if did in self._held else ()
@@ -97,24 +144,11 @@ class Moves:
                 found[lock.did].append(lock)
         self._held.update((did, _Held(poll.at, found[did])) for did in asked - lost.keys())
 
-    def _ask_locks_of_settled(
-        self, poll: Poll, held: Mapping[Did, AbstractSet[str]], changed: AbstractSet[Did]
-    ) -> None:
-        """Those never asked about first, then those asked longest ago, until half of the time is spent.
-
-        Where rules that tell enough can be listed they are, which costs Rucio a tenth of the same locks.
-        """
+    def _ask_locks_of_settled(self, poll: Poll, dids: AbstractSet[Did]) -> None:
+        """Those never asked about first, then those asked longest ago, until half of the time is spent."""
         settings = self._asker.settings
         never = datetime.min.replace(tzinfo=poll.at.tzinfo)
-        ages = {did: self._held[did].at if did in self._held else never for did in held}
-        due = sorted(
-            (age, did)
-            for did, age in ages.items()
-            if age == never or poll.at - age >= settings.verify_every or changed & {did, *poll.parents(did)}
-        )
-        listed = self._listed({did: held[did] for _, did in due})
-        self._held.update((did, _Held(poll.at, found)) for did, found in listed.items())
-        due = [(age, did) for age, did in due if did not in listed]
+        due = sorted((self._held[did].at if did in self._held else never, did) for did in dids)
         missed: dict[Did, CatalogueError] = {}
         at_once = settings.batch * settings.concurrent_calls
         for start in range(0, len(due), at_once):
@@ -122,11 +156,12 @@ class Moves:
                 return
             self._ask_locks(poll, {did for _, did in due[start : start + at_once]}, missed)
 
-    def _listed(self, held: Mapping[Did, AbstractSet[str]]) -> Mapping[Did, Sequence[Lock]]:
+    def _listed(self, held: Mapping[Did, AbstractSet[str]]) -> Iterator[tuple[Did, Sequence[Lock]]]:
+        """Of rules that tell enough, what their locks would; that costs Rucio a tenth of the same locks."""
         try:
-            return self._book.lasting(held)
+            yield from self._book.lasting(held)
         except CatalogueError:
-            return {}  # their locks are asked for
+            return  # locks are asked for
 
     # -- locks of single files
 
@@ -205,11 +240,11 @@ class Moves:
             if not still and any(lock.rule in missing for lock in self._locks_of(did)):
                 poll.lost.setdefault(did, late)
 
-    def _moves(self, poll: Poll, did: Did, pending: Mapping[Did, list[Rule]]) -> Mapping[str, Movement]:
+    def _moves(self, poll: Poll, did: Did) -> Mapping[str, Movement]:
         held_until = poll.at + self._asker.settings.expiry_margin
         lasting = self._of_locks(did, held_until)
         found = dict(lasting)
-        for storage, rule in self._pending(poll, did, pending):
+        for storage, rule in self._waiting(poll, did):
             found.setdefault(storage, promised(rule, held_until=held_until))
         ending = {storage for storage, move in found.items() if move.ends_at and move.ends_at <= held_until}
         ended = self._ended.get(did, frozenset()) - found.keys()
@@ -231,8 +266,13 @@ class Moves:
             self._lasting[did] = _Lasting(held, rules_now, found)
         return found
 
-    def _pending(self, poll: Poll, did: Did, pending: Mapping[Did, list[Rule]]) -> Iterable[tuple[str, Rule]]:
+    def _waiting(self, poll: Poll, did: Did) -> Iterable[tuple[str, Rule]]:
         """Rules without locks that want *did*, where that can be at one site only."""
+        if self._pending is None:
+            self._pending = self._book.pending()
+        pending = self._pending
+        if not pending:
+            return
         owners = {did, *poll.parents(did)} | self._parents.get(did, (poll.at, frozenset[Did]()))[1]
         for rule in [rule for owner in sorted(owners & pending.keys()) for rule in pending[owner]]:
             try:

@@ -4,7 +4,7 @@ A deletion shows in no delta, so what is remembered is dropped every ``verify_ev
 Rules without locks yet (to be approved, to be injected) are kept whoever they are for.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ from hydrator.model import Did
 from ._rucio_ask import Asker, split
 from ._rucio_client import NotFound, Refused, Stumbled
 from ._rucio_rows import record, text
-from ._rucio_rules import PENDING, Lock, Rule, rules
+from ._rucio_rules import PENDING, Lock, Rule, each_rule, rules
 
 _OVERLAP = timedelta(minutes=2)  # transactions that were open when we asked last
 _A_SCOPE_FROM = 20  # so many unknown rules of one scope are asked for together
@@ -27,7 +27,7 @@ _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
 @dataclass
 class _Page:
-    """What was read since the last sweep at *at*; *asked_at* is the server's time of the last question."""
+    """What was read since the last sweep at *at*; *asked_at* is the server's time at the last question."""
 
     at: datetime
     asked_at: datetime
@@ -49,12 +49,12 @@ class RuleBook:
         Raises:
             CatalogueError: it could not be learned; what is remembered is as old as it was.
         """
-        page = self._page
+        page, asked_at = self._page, self._asker.connection.server_time or now
         if page is None or now - page.at >= self._asker.settings.verify_every:
             fresh: dict[str, Rule] = {}
             for state in sorted(PENDING.values()):
                 fresh.update(self._listed({"state": state}))
-            self._page = _Page(now, self._asker.connection.server_time or now, fresh)
+            self._page = _Page(now, asked_at, fresh)
             return frozenset()
         since = (page.asked_at - _OVERLAP).astimezone(UTC).strftime(_RFC1123)
         try:
@@ -62,7 +62,7 @@ class RuleBook:
         except (Refused, Stumbled):  # a server that cannot tell what changed: read it all anew
             self._page = None
             return self.refresh(now)
-        page.asked_at = self._asker.connection.server_time or now
+        page.asked_at = asked_at
         touched = {rule.did for rule in changed.values() if rule.did and page.rules.get(rule.id) != rule}
         page.rules.update(
             (key, rule) for key, rule in changed.items() if key in page.rules or rule.state in PENDING
@@ -104,11 +104,12 @@ class RuleBook:
                 page.gone.add(each)
         return frozenset()
 
-    def lasting(self, held: Mapping[Did, AbstractSet[str]]) -> Mapping[Did, Sequence[Lock]]:
+    def lasting(self, held: Mapping[Did, AbstractSet[str]]) -> Iterator[tuple[Did, Sequence[Lock]]]:
         """The locks of those datasets that rules of their own hold for good wherever they are *held*.
 
-        A rule without an end on the dataset itself, at one storage element by its name, tells all
-        that its lock would. Of others nothing is said: a container's rule may hold them, or an expression.
+        They come as they are found, while the rest is listed. A rule without an end on the dataset
+        itself, at one storage element by its name, tells all that its lock would. Of others nothing
+        is said: a container's rule may hold them, or an expression.
 
         Raises:
             CatalogueError: the rules of a scope could not be listed.
@@ -116,20 +117,19 @@ class RuleBook:
         by_scope: dict[str, list[Did]] = {}
         for did in sorted(held):
             by_scope.setdefault(split(did)[0], []).append(did)
-        found: dict[Did, Sequence[Lock]] = {}
         for scope, dids in by_scope.items():
-            if self._page is None or len(dids) < _A_SCOPE_FROM:
-                continue
-            own: dict[Did, dict[str, Rule]] = {did: {} for did in dids}
-            for rule in self._listed({"scope": scope}, most=_RULES_A_DATASET * len(dids)).values():
-                if rule.did in own and rule.state == "OK" and rule.expires_at is None:
-                    own[rule.did][rule.expression] = rule
-            for did in dids:
-                if held[did] and held[did] <= own[did].keys():
-                    mine = [(name, own[did][name]) for name in sorted(held[did])]
-                    self._page.rules.update((rule.id, rule) for _, rule in mine)
-                    found[did] = [Lock(did, name, "OK", rule.id) for name, rule in mine]
-        return found
+            if self._page and len(dids) >= _A_SCOPE_FROM:
+                own = {did: dict[str, Rule]() for did in dids if held[did]}
+                for rule in self._coming({"scope": scope}, _RULES_A_DATASET * len(dids)):
+                    mine = own.get(rule.did) if rule.did else None
+                    if mine is None or rule.did is None or rule.state != "OK" or rule.expires_at is not None:
+                        continue
+                    mine[rule.expression] = rule
+                    if held[rule.did] <= mine.keys():
+                        del own[rule.did]
+                        all_of_it = [mine[name] for name in sorted(held[rule.did])]
+                        self._page.rules.update((each.id, each) for each in all_of_it)
+                        yield rule.did, [Lock(rule.did, each.expression, "OK", each.id) for each in all_of_it]
 
     def pending(self) -> Mapping[Did, list[Rule]]:
         """By DID, the rules on it that have no locks yet."""
@@ -156,6 +156,14 @@ class RuleBook:
         )
         self._places[expression] = (now, found)
         return found
+
+    def _coming(self, filters: Mapping[str, str], most: int) -> Iterator[Rule]:
+        """The rules of a list of up to *most*, while others are under way."""
+        for bunch in self._asker.as_they_come(
+            lambda client: islice(client.list_replication_rules(dict(filters)), most),
+            lambda rows: each_rule(rows, "list_replication_rules"),
+        ):
+            yield from bunch
 
     def _listed(self, filters: Mapping[str, str], most: int | None = None) -> dict[str, Rule]:
         found = self._asker.ask(

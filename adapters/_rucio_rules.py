@@ -1,6 +1,6 @@
 """What Rucio's rules want and what they do about it: values in, values out; no socket, no clock."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -80,7 +80,12 @@ def rules(rows: Iterable[object], what: str) -> list[Rule]:
     Raises:
         BadRow: one is not such a row.
     """
-    return [_rule(record(row, what), what) for row in rows]
+    return list(each_rule(rows, what))
+
+
+def each_rule(rows: Iterable[object], what: str) -> Iterator[Rule]:
+    """The same one by one, as *rows* come."""
+    return (_rule(record(row, what), what) for row in rows)
 
 
 def _rule(row: Mapping[str, object], what: str) -> Rule:

@@ -23,7 +23,7 @@ from hydrator.ports import Clock, Login
 
 from ._rucio_ask import Asker
 from ._rucio_client import Connection, NotFound, RucioSettings
-from ._rucio_counts import Counted, Counts
+from ._rucio_counts import Counted, Counts, Known
 from ._rucio_moves import Moves
 from ._rucio_names import Entry, Names
 from ._rucio_pace import Pace
@@ -164,24 +164,39 @@ class RucioCatalogue:
                 del poll.lost[did]
 
     def _read_datasets(self, poll: Poll, dids: AbstractSet[Did], entries: Mapping[Did, Entry]) -> None:
-        """Count what must be counted, ask what moves, and put the replicas of *dids* into *poll*."""
-        known = self._counts.read(poll, dids)
-        moves = self._moves.read(
-            poll,
-            {did: counted.settled(rows) for did, (counted, rows) in known.items()},
-            {did: {row.storage for row in rows} for did, (_, rows) in known.items()},
-        )
-        self._recalls.begin(known)
+        """Count what must be counted, ask what moves, and put the replicas of *dids* into *poll*.
+
+        What can be concluded is, while the rest is asked for.
+        """
+        self._recalls.begin(dids)
         self._progress.keep(dids)
-        self._still = {did: still for did, still in self._still.items() if did in known}
-        for did in sorted(known.keys() - poll.lost.keys()):
-            counted, rows = known[did]
-            counts = [*counted.counts.values(), *(row.count for row in rows if row.count.length > 0)]
-            entry = entries[did].bytes_total if did in entries else None
-            size = int(counts[0].bytes) if counts else 0 if counted.empty else entry
-            poll.conclude(did, size, partial(self._replicas, poll, did, counted, moves.get(did, {})))
-            if counted.empty:
-                poll.empty.add(did)
+        self._still = {did: still for did, still in self._still.items() if did in dids}
+        waiting: dict[Did, Known] = {}
+        settled: dict[Did, bool] = {}
+        held: dict[Did, AbstractSet[str]] = {}
+        with self._moves.beside(poll, dids):
+            for known in self._counts.read(poll, dids):
+                still = {did for did, (counted, rows) in known.items() if counted.settled(rows)}
+                where = {did: {row.storage for row in rows} for did, (_, rows) in known.items()}
+                at_once = self._moves.at_once(poll, {did: where[did] for did in still})
+                for did, moves in at_once.items():
+                    self._conclude(poll, did, known[did], moves, entries)
+                waiting.update((did, each) for did, each in known.items() if did not in at_once)
+                settled.update((did, did in still) for did in known.keys() - at_once.keys())
+                held.update((did, where[did]) for did in known.keys() - at_once.keys())
+            for did, moves in self._moves.read(poll, settled, held):
+                self._conclude(poll, did, waiting[did], moves, entries)
+
+    def _conclude(
+        self, poll: Poll, did: Did, known: Known, moves: Mapping[str, Movement], entries: Mapping[Did, Entry]
+    ) -> None:
+        counted, rows = known
+        counts = [*counted.counts.values(), *(row.count for row in rows if row.count.length > 0)]
+        entry = entries[did].bytes_total if did in entries else None
+        size = int(counts[0].bytes) if counts else 0 if counted.empty else entry
+        poll.conclude(did, size, partial(self._replicas, poll, did, counted, moves))
+        if counted.empty:
+            poll.empty.add(did)
 
     def _replicas(
         self, poll: Poll, did: Did, counted: Counted, moves: Mapping[str, Movement]

@@ -7,8 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from adapters._rucio_ask import Asker
+from adapters._rucio_lines import Lines
 from adapters._rucio_pace import Pace
-from adapters.rucio import RucioCatalogue
+from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.errors import CatalogueUnreachable
 from hydrator.model import Did, Seen, Unseen
 from testbed.rucio_standin import RucioStandIn
@@ -125,6 +127,122 @@ def test_a_stand_in_that_hangs_on_every_line_is_left_at_the_deadline(asking, ser
             server.changed.notify_all()
     assert len(server.counted) <= 2
     assert all("no complete answer within 3 s" in why for why in whys)
+
+
+# -- while an answer is thought through
+
+
+class Wire:
+    """Stands for a line to a server: answers at once, whatever *client* is."""
+
+    def __init__(self, client: object = None) -> None:
+        self.client = client
+        self.asked = 0
+
+    def beside(self, _: int) -> "Wire":
+        return Wire(self.client)
+
+    def ask(self, call):
+        self.asked += 1
+        return call(self.client)
+
+    def close(self) -> None:
+        pass
+
+
+def lines(number: int) -> Lines:
+    return Lines(Wire(), number)
+
+
+def test_the_next_question_is_asked_before_an_answer_is_thought_through():
+    begun = {n: threading.Event() for n in range(4)}
+    answers = lines(2).side_by_side([3, 2, 1, 0], lambda n: begun[n].set())
+    next(answers)
+    assert begun[2].wait(PATIENCE)
+    next(answers)
+    assert begun[3].wait(PATIENCE)
+    assert len(list(answers)) == 2
+
+
+def test_after_a_failure_nothing_is_asked_before_it_is_thought_through():
+    release, begun = threading.Event(), []
+
+    def do(n: int) -> None:
+        begun.append(n)
+        if n == 1:
+            assert release.wait(PATIENCE)
+        if n == 0:
+            raise CatalogueUnreachable("rucio", "no")
+
+    jobs = [3, 2, 1, 0]
+    answers = lines(2).side_by_side(jobs, do)
+    assert next(answers)[0] == 0
+    jobs.clear()
+    release.set()
+    assert [job for job, _ in answers] == [1]
+    assert sorted(begun) == [0, 1]
+
+
+def test_what_is_learned_meanwhile_takes_a_line_of_its_own():
+    release, first = threading.Event(), Wire()
+    several = Lines(first, 2)
+    with several.meanwhile(lambda: several.ask(lambda _: release.wait(PATIENCE))) as meanwhile:
+        assert not meanwhile.ready
+        assert several.ask(lambda _: "asked beside") == "asked beside"
+        release.set()
+        assert meanwhile.result() is True
+        assert meanwhile.ready
+    assert first.asked == 1
+
+
+def test_with_one_line_what_is_learned_meanwhile_is_asked_for_when_it_is_wanted_and_once():
+    one = Wire()
+    only = Lines(one, 1)
+    with only.meanwhile(lambda: only.ask(lambda _: "learned")) as meanwhile:
+        assert (meanwhile.ready, one.asked) == (False, 0)
+        assert [meanwhile.result(), meanwhile.result()] == ["learned"] * 2
+        assert one.asked == 1
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_cannot_be_learned_meanwhile_is_told_who_wants_it(number):
+    def fail() -> None:
+        raise CatalogueUnreachable("rucio", "no")
+
+    with lines(number).meanwhile(fail) as meanwhile:
+        for _ in range(2):
+            with pytest.raises(CatalogueUnreachable):
+                meanwhile.result()
+
+
+def asker(tmp_path) -> Asker:
+    settings = RucioSettings(name="rucio", url="http://nowhere", account="a", token_dir=tmp_path)
+    return Asker(settings, Wire())
+
+
+def test_rows_of_a_long_answer_are_there_before_its_end(tmp_path):
+    read = threading.Event()
+
+    def rows(_) -> Iterator[int]:
+        yield from range(500)
+        assert read.wait(PATIENCE), "nobody reads before the end"
+        yield 500
+
+    coming = asker(tmp_path).as_they_come(rows, iter)
+    assert next(coming) == list(range(500))
+    read.set()
+    assert list(coming) == [[500]]
+
+
+def test_an_answer_that_breaks_off_gives_what_came_and_then_fails(tmp_path):
+    def rows(_) -> Iterator[int]:
+        yield from range(500)
+        raise CatalogueUnreachable("rucio", "it broke off")
+
+    coming = asker(tmp_path).as_they_come(rows, iter)
+    assert next(coming) == list(range(500))
+    with pytest.raises(CatalogueUnreachable, match="broke off"):
+        next(coming)
 
 
 # -- one pace for all
