@@ -152,12 +152,15 @@ class Watch:
         self._changed: dict[Key, Change] = {}
         self._unseen: dict[str, set[Key]] = {"slot": set(), "site": set()}
         self._shown: dict[str, dict[Key, Change]] = {"slot": {}, "site": {}}
+        self._silent: set[str] = set()
 
     def ready(self, where: str) -> bool:
         """Do all ads there (``slot`` or ``site``) show what is to be seen before the first change?"""
         self._look()
         shown = self._shown[where]
-        return all(key in shown and shown[key].here is here for key, here in self._changes.here.items())
+        return where not in self._silent and all(
+            key in shown and shown[key].here is here for key, here in self._changes.here.items()
+        )
 
     def block(self) -> None:
         """Watch changes for a while, then until all of them were seen."""
@@ -201,10 +204,13 @@ class Watch:
             "DatasetStates",
         )
         now = time.monotonic()
+        self._silent = set()
         for ad in ads:
             where = "site" if ad["MyType"] == "DataLocality" else "slot"
             site = ad["DataLocalitySite"] if where == "site" else ad["GLIDEIN_Site"]
             states: dict[str, str] = ad.get("DatasetStates") or {}
+            if not states:  # it says nothing of any dataset, as before the daemon knew what is wanted
+                self._silent.add(where)
             for did in self._dids if "DatasetStates" in ad else ():
                 shown, here = self._shown[where], states.get(did) == "AVAILABLE"
                 if (site, did) not in shown or shown[site, did].here is not here:

@@ -74,7 +74,8 @@ class Completions:
             self._daemons.append(("tell", {**where, "destination": TOPIC}))
         for did in dataset_names(plan):
             holdings.put(did, {})
-        server.seed(*(self._promise(site) for site in self._disks))
+            server.seed(("replicate", {"did": did, "rse": holdings.origin}))  # whoever made it holds it
+        server.seed(*(self._promise(site) for site in self._disks), ("abacus", {}))
 
     def __enter__(self) -> Self:
         self._threads = ThreadPoolExecutor(2)
@@ -127,8 +128,8 @@ class Completions:
         sites = {disk: site for site, disk in self._disks.items()}
         lag = time.time() - time.monotonic()
         for name, disk, when in rules:
-            key = sites[disk], f"{SCOPE}:{name}"
-            if not self.here[key]:
+            key = sites.get(disk, ""), f"{SCOPE}:{name}"
+            if self.here.get(key) is False:  # of an element with a site, and not known yet
                 self.here[key] = True
                 self.done[key] = when - lag
                 with self._lock:

@@ -294,7 +294,7 @@ class Daemon:
                 self._woken = False
             if self._hearing is None or not self._hearing.waiting or self._report is None:
                 return
-            if self._pace.wait(time.monotonic()):  # an event came while a poll was under way
+            if self._pace.rests(time.monotonic()):  # an event came while a poll was under way
                 self._wake()
                 return
             self._event_metrics.early.inc()

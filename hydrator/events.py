@@ -28,6 +28,9 @@ from .model import DatasetState, Did, Site, parse_did
 MAX_EVENT_BYTES: Final = 64 * 1024
 """Rucio's largest, a transfer that failed with a long reason, has some 4 kB."""
 
+GATHER_SECONDS: Final = 0.1
+"""Hermes sends what it has in one go: two or three milliseconds from one event to the next."""
+
 _OWN: Final = (("scope", "name"),)
 _FILE: Final = (("datasetScope", "dataset"), ("scope", "name"))
 _LOST: Final = (("dataset_scope", "dataset_name"), ("scope", "name"))
@@ -157,10 +160,11 @@ class Front:
 
 
 class Pace:
-    """When an event may bring a poll: the first one at once, others not before the last poll was digested.
+    """When an event may bring a poll: at once, but not before the last poll was digested.
 
-    So a burst costs one poll for what came before that began and one for the rest, however many events
-    it has, and a storm that never ends at most half of our time.
+    Catalogues send events in heaps, so the first one waits a moment for the others: a heap that comes
+    within it costs one poll, a longer burst one at once and one for the rest, however many events it
+    has. A storm that never ends takes at most half of our time.
 
     Args:
         spacing: the least seconds between the end of a poll and one that an event brings.
@@ -174,9 +178,13 @@ class Pace:
         """A poll ended *now*, in seconds that never go back, and *took* so many."""
         self._rested = now + max(took, self._spacing)
 
+    def rests(self, now: float) -> bool:
+        """May no event bring a poll yet?"""
+        return now < self._rested
+
     def wait(self, now: float) -> float:
-        """How many seconds from *now* on no event brings a poll."""
-        return max(0.0, self._rested - now)
+        """How many seconds after an event that comes *now* the poll is due that it brings."""
+        return max(GATHER_SECONDS, self._rested - now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,8 @@ class RucioHoldings:
         sites: the sites that have storage.
         scope: the scope of all datasets here, new to the server; capitals of it begin the elements' names.
         files: how many files a dataset has.
+
+    ``origin`` is the element without a site.
     """
 
     on_its_way = "STAGING"
@@ -148,7 +150,7 @@ class RucioHoldings:
         self._server = server
         self._files = files
         self._dids: list[str] = []
-        self._origin = f"{scope.upper()}-ORIGIN"
+        self.origin = f"{scope.upper()}-ORIGIN"
         self._disks = {site: f"{scope.upper()}-{site}-DISK" for site in sites}
         self._tapes = {site: f"{scope.upper()}-{site}-TAPE" for site in sites}
         self._password = folder / f"rucio-password-{scope}"
@@ -158,7 +160,7 @@ class RucioHoldings:
         elements += [(rse, "TAPE", site) for site, rse in self._tapes.items()]
         server.seed(
             ("add_scope", {"scope": scope}),
-            ("add_rse", {"rse": self._origin}),
+            ("add_rse", {"rse": self.origin}),
             *(
                 ("add_rse", {"rse": rse, "rse_type": kind, "attributes": {"site": site}})
                 for rse, kind, site in elements
@@ -180,7 +182,7 @@ class RucioHoldings:
     def put(self, did: str, states: Mapping[str, State]) -> None:
         self._dids.append(did)
         commands: list[tuple[str, Mapping[str, Any]]] = [
-            ("add_dataset", {"did": did, "rse": self._origin, "files": self._files})
+            ("add_dataset", {"did": did, "rse": self.origin, "files": self._files})
         ]
         for site, state in states.items():
             commands += self._brings_about(did, site, state)
