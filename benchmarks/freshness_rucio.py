@@ -254,6 +254,9 @@ def figures(measured: Series) -> list[Figure]:
 
 
 def _spread(name: str, seconds: Sequence[float], goals: Mapping[str, float]) -> list[Figure]:
+    """The figures of *seconds*; none of none, as where polls on time were before every event."""
+    if not seconds:
+        return []
     spread = Spread.of(seconds)
     note = f"{spread.count} rules, {spread.least:.1f} to {spread.most:.1f} s"
     return [

@@ -39,7 +39,7 @@ def test_a_quick_run_against_rucio_leaves_figures_too(name, tmp_path):
 
 
 @pytest.mark.rucio
-def test_a_quick_run_with_the_events_of_a_real_rucio_leaves_figures_too(
+def test_a_quick_run_of_freshness_with_a_real_rucio_leaves_figures_too(
     htcondor_release: str, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HYDRATOR_TEST_HTCONDOR", htcondor_release)
