@@ -1,0 +1,20 @@
+"""TOML into frozen Settings; every problem in one report, each with its key.
+
+Secrets are never written here, only the files that hold them. A value may be
+overridden by the environment: ``HYDRATOR_DAEMON__POLL_SECONDS=10``.
+"""
+
+from .catalogues import DmapiSource, FileSource, PluginSource, RucioSource, SiteCapabilitiesSettings, Source
+from .fields import is_loopback
+from .jobs import NamePattern, StorageArea, SubmitSettings
+from .publish import HttpOutlet
+from .reading import load, parse
+from .tables import PrivateSettings, StandbySettings
+from .trust import AuditSettings
+from .whole import Settings
+
+__all__ = [
+    "AuditSettings", "DmapiSource", "FileSource", "HttpOutlet", "NamePattern", "PluginSource",
+    "PrivateSettings", "RucioSource", "Settings", "SiteCapabilitiesSettings", "Source", "StandbySettings",
+    "StorageArea", "SubmitSettings", "is_loopback", "load", "parse",
+]  # fmt: skip

@@ -1,0 +1,215 @@
+"""The tables of catalogues, and of Site Capabilities."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from ..plugins import installed
+from .fields import Name, Seconds, Section, SiteName, Url, is_loopback
+
+
+class FileSource(Section):
+    """A list of datasets in TOML or JSON, read again when it changes."""
+
+    type: Literal["file"]
+    name: Name = "file"
+    path: Path
+
+
+class RucioSource(Section):
+    """A Rucio server."""
+
+    type: Literal["rucio"]
+    name: Name = "rucio"
+    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+    auth_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
+    account: str
+    auth: Literal["userpass", "token", "oidc", "x509"] = "userpass"
+    username: str | None = None
+    password_file: Path | None = None
+    token_file: Path | None = None
+    token_command: list[str] = Field(
+        default_factory=list, description="prints a token, run anew before that ends; no shell"
+    )
+    token_url: Url | None = Field(None, description='of the identity provider, for auth = "oidc"')
+    client_id: str | None = None
+    client_secret_file: Path | None = None
+    audience: str = Field("rucio", description="that the token is asked for")
+    scope: str = Field("openid", description="that the token is asked for")
+    client_cert: Path | None = Field(None, description='a certificate or a proxy, for auth = "x509"')
+    client_key: Path | None = Field(None, description="its key, where that is in another file")
+    ca_cert: Path | None = None
+    vo: str | None = None
+    timeout_seconds: Seconds = Field(30, description="for one read of a socket")
+    deadline_seconds: Seconds = Field(
+        120, description="for a whole poll; what is not answered by then is unseen"
+    )
+    verify_minutes: Annotated[float, Field(ge=0, le=1440)] = Field(
+        10, description="how long a dataset whose cheap row did not change is believed without being counted"
+    )
+    deep_calls: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        2000, description="how many datasets one poll may count file by file; the rest wait their turn"
+    )
+    count_first: bool = Field(
+        True, description="a dataset is seen once it was counted; false: at once where its cheap row is whole"
+    )
+    calls_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
+        50, description="the most it is asked; less when it answers 429 or 503"
+    )
+    concurrent_calls: Annotated[int, Field(ge=1, le=16)] = Field(
+        2, description="calls at a time, each on a connection of its own"
+    )
+    expiry_margin_hours: Annotated[float, Field(ge=0, le=8760)] = Field(
+        6, description="data that no rule holds for so long is not AVAILABLE"
+    )
+    trust_caches: bool = Field(
+        False, description="what is whole in a volatile RSE, a cache, is AVAILABLE too"
+    )
+    site_attribute: str | None = Field("site", description="the RSE attribute that names its site")
+    rse_sites: dict[str, SiteName] = Field(
+        default_factory=dict, description="RSE = site, wins over the attribute"
+    )
+
+    @model_validator(mode="after")
+    def _credentials(self) -> Self:
+        if self.auth == "userpass" and not (self.username and self.password_file):
+            raise ValueError('auth = "userpass" needs username and password_file')
+        if self.auth == "token" and bool(self.token_file) == bool(self.token_command):
+            raise ValueError('auth = "token" needs token_file or token_command, one of them')
+        if self.auth == "oidc" and not (self.token_url and self.client_id and self.client_secret_file):
+            raise ValueError('auth = "oidc" needs token_url, client_id and client_secret_file')
+        if self.auth == "x509" and not self.client_cert:
+            raise ValueError('auth = "x509" needs client_cert')
+        self._sent_in_clear()
+        return self
+
+    def _sent_in_clear(self) -> None:
+        """Secrets that are not Rucio's own travel encrypted."""
+        addresses = {"oidc": (self.url, self.token_url), "x509": (self.auth_url or self.url,)}
+        for address in addresses.get(self.auth, ()):
+            parts = urlsplit(address or "")
+            if parts.scheme != "https" and (self.auth == "x509" or not is_loopback(parts.hostname or "")):
+                raise ValueError(f'auth = "{self.auth}" needs https, not {address}')
+
+
+class _Service(Section):
+    """A service of SKA's: where it is, and how we get a token for it."""
+
+    token_url: Url | None = Field(None, description="of the identity provider, for client credentials")
+    client_id: str | None = None
+    client_secret_file: Path | None = None
+    token_file: Path | None = Field(None, description="a token that somebody renews; wins over these three")
+    ca_cert: Path | None = Field(None, description="who signed its certificate")
+    timeout_seconds: Seconds = Field(15, description="for one read of a socket")
+    calls_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
+        20, description="that we make at most; 429 and 503 slow us down further"
+    )
+
+    def _whole(self, url: str) -> None:
+        client = (self.token_url, self.client_id, self.client_secret_file)
+        if not self.token_file and any(client) and not all(client):
+            raise ValueError("token_url, client_id and client_secret_file belong together: give all three")
+        for address in (url, self.token_url):
+            parts = urlsplit(address or "")
+            if address and parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+                raise ValueError(f"our token would travel in clear to {address}: use https")
+
+
+class DmapiSource(_Service):
+    """SKA's data management API; docs/catalogue-dmapi.md says what of it is inferred."""
+
+    type: Literal["dmapi"]
+    name: Name = "dmapi"
+    url: Url
+    audience: str = "data-management-api"
+    scope: str = "openid profile data-management-api-service"
+    deadline_seconds: Seconds = Field(
+        120, description="for a whole poll; what is not answered by then is unseen"
+    )
+    parallel: Annotated[int, Field(ge=1, le=64)] = Field(8, description="questions at a time")
+    limit: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
+        100_000, description="sent with each question; an answer that reaches it counts as cut"
+    )
+    count_files: bool = Field(True, description="ask for metadata, to count a dataset's files")
+    bare_location: Literal["partial", "complete", "unseen"] = Field(
+        "partial", description="what a location is whose files cannot be counted"
+    )
+    list_path: Annotated[str, Field(pattern=r"^(/[^\s?#]*\{namespace\}[^\s?#]*)?$")] = Field(
+        "", description="where a namespace is listed: inferred, so not asked unless it is set"
+    )
+    storage_sites: dict[str, SiteName | list[SiteName]] = Field(
+        default_factory=dict,
+        description="RSE or storage area id = site or sites; wins over Site Capabilities",
+    )
+
+    @model_validator(mode="after")
+    def _credentials(self) -> Self:
+        self._whole(self.url)
+        return self
+
+
+class SiteCapabilitiesSettings(_Service):
+    """SKA's Site Capabilities: which storage is at which sites, and their downtimes."""
+
+    url: Url | None = None
+    audience: str = "site-capabilities-api"
+    scope: str = "openid profile site-capabilities-api-service"
+    refresh_minutes: Annotated[float, Field(gt=0, le=1440)] = Field(10, description="how often it is asked")
+
+    @model_validator(mode="after")
+    def _credentials(self) -> Self:
+        if self.url:
+            self._whole(self.url)
+        return self
+
+
+class PluginSource(BaseModel):
+    """A catalogue that comes as a plugin, ``directory`` among them; what it needs is its own affair."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: str
+    name: Name
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:  # noqa: ANN401 - as it stands in the file
+        if not isinstance(data, dict):
+            return data
+        files = {  # as the secrets of our own: counted from the configuration's folder, kept out of logs
+            key: Path(given)
+            for key, given in data.items()
+            if str(key).endswith("_file") and isinstance(given, str)
+        }
+        return {"name": data.get("type")} | data | files
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self.model_extra or {}
+
+
+BUILT_IN = ("file", "rucio", "dmapi")
+OURS_AS_PLUGINS = frozenset({"directory"})
+
+
+def _kind(table: Any) -> str | None:  # noqa: ANN401 - as it stands in the file
+    kind = table.get("type") if isinstance(table, dict) else getattr(table, "type", None)
+    if kind in BUILT_IN:
+        return str(kind)
+    return "plugin" if isinstance(kind, str) and kind in OURS_AS_PLUGINS | installed() else None
+
+
+Source = Annotated[
+    Annotated[FileSource, Tag("file")]
+    | Annotated[RucioSource, Tag("rucio")]
+    | Annotated[DmapiSource, Tag("dmapi")]
+    | Annotated[PluginSource, Tag("plugin")],
+    Discriminator(
+        _kind,
+        custom_error_type="catalogue_type",
+        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory' or an installed plugin",
+    ),
+]

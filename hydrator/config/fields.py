@@ -1,0 +1,33 @@
+"""What the tables of the configuration are made of."""
+
+from ipaddress import ip_address
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+def _no_newline(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError("must be a name of printable characters")
+    return text
+
+
+SiteName = Annotated[str, AfterValidator(_no_newline)]
+Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches *host*, an address or a name."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Section(BaseModel):
+    """A table: it knows all its keys, and nobody changes it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,0 +1,100 @@
+"""What jobs ask for and get: [demand], [jobs], [submit], [[storage]]."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .fields import Seconds, Section, SiteName
+
+
+class DemandSettings(Section):
+    """Which datasets are published."""
+
+    scope: Literal["jobs", "all"] = Field(
+        "jobs", description="what jobs name, or all that the catalogues hold"
+    )
+    ask_schedds: bool = Field(True, description="ask the schedds that the collector knows")
+    ask_seconds: Seconds = Field(30, description="how often schedds are asked")
+    keep_hours: Annotated[float, Field(ge=0, le=720)] = Field(
+        24, description="how long a dataset outlives its last job"
+    )
+    pins: list[str] = Field(default_factory=list, description="DIDs that are always published")
+    patterns: list[str] = Field(
+        default_factory=list, description="DIDs with * and ?: all that match are published"
+    )
+
+
+class JobsSettings(Section):
+    """What `hydrator submit pool-config` tells the schedds to make of a bare RequiredDatasets."""
+
+    default_mode: Literal["require", "wait", "prefer"] = Field("wait", description="of a job that names none")
+    wait_seconds: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
+        3600, description="how long wait holds out"
+    )
+    settle_seconds: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
+        600, description="how long prefer settles, so that a first job does not race its publication"
+    )
+    rounding_seconds: Annotated[float, Field(ge=1, le=3600)] = Field(
+        300, description="deadlines are rounded up to this at least, so that jobs share an autocluster"
+    )
+    rank_weight: Annotated[float, Field(ge=0, le=1e12)] = Field(
+        1000, description="of locality in the job's own Rank"
+    )
+    staging_credit: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.5, description="what STAGING counts in the rank"
+    )
+
+
+class NamePattern(Section):
+    """How the names of measurement sets become DIDs: a regular expression, and what it makes of a name."""
+
+    match: str = Field(
+        description="a regular expression that must match the whole name, without a trailing /"
+    )
+    did: str = Field(description="the DID, with \\1 or \\g<name> for what the groups matched")
+
+
+class SubmitSettings(Section):
+    """What `hydrator submit` knows of measurement sets and of the jobs it writes."""
+
+    names: dict[str, str] = Field(
+        default_factory=dict, description="name of a measurement set = DID; comes first"
+    )
+    patterns: list[NamePattern] = Field(default_factory=list, description="tried in order, after names")
+    stage_in: str | None = Field(
+        None, description="a command that fetches {did} to {path}, for wait and prefer"
+    )
+    cpus: Annotated[int, Field(ge=1, le=4096)] = 16
+    memory_gb: Annotated[float, Field(gt=0, le=65_536)] = 64
+    disk_gb: Annotated[float, Field(gt=0, le=1_000_000)] = 100
+    container: str | None = Field(None, description="an image for the job, as container_image")
+    gpu: Literal["no", "prefer", "require"] = Field(
+        "no", description="a GPU slot first, else the cores and memory above; or GPU slots only"
+    )
+    gpus: Annotated[int, Field(ge=1, le=64)] = Field(1, description="how many of them")
+    gpu_cpus: Annotated[int, Field(ge=1, le=4096)] = Field(4, description="cores beside a GPU")
+    gpu_memory_gb: Annotated[float, Field(gt=0, le=65_536)] = Field(16, description="memory beside a GPU")
+    require_gpus: str | None = Field(None, description="what the GPU must have, as in require_gpus")
+    gpu_rank: Annotated[float, Field(ge=0, le=1e12)] = Field(
+        100, description="of a GPU in the job's own Rank; all data adds jobs.rank_weight"
+    )
+    gpu_steps: list[str] = Field(
+        default=["*image*"], description="Toil's steps or Rapthor's operations that gpu is for, with * and ?"
+    )
+    daemon_url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = Field(
+        None, description="where the daemon answers, for hosts that cannot read its state"
+    )
+    token_file: Path | None = Field(None, description="a file with our bearer token for the daemon")
+    ca_cert: Path | None = Field(None, description="who signed the daemon's certificate")
+
+
+class StorageArea(Section):
+    """Where jobs at one site find datasets as local paths."""
+
+    site: SiteName
+    prefix: str = Field(description="the folder, as jobs at the site see it")
+    rule: Literal["hash", "name", "table"] = Field(
+        "hash", description="below it: Rucio's scope/xx/yy/name, or scope/name, or by the table"
+    )
+    table: dict[str, str] = Field(default_factory=dict, description="DID = path below the prefix")

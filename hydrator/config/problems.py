@@ -1,0 +1,137 @@
+"""What is wrong with a configuration, one sentence each with its key."""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+from pydantic_settings import SettingsError
+
+from ..errors import BadDid
+from ..model import parse_did
+from .catalogues import DmapiSource, FileSource, RucioSource
+from .publish import PublishSettings
+from .whole import Settings
+
+_SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
+_NO_SECRETS = "a secret never stands here: put it into a file that only we may read, and name that as {}_file"
+
+
+def one_line(text: str) -> str:
+    """*text* with its line breaks and control characters written out: keys may hold any."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+    )
+
+
+def bad_variable(error: SettingsError) -> str:
+    """One sentence on a variable of the environment that names a list or a section and is no JSON."""
+    key = re.search(r'field "([^"]+)"', str(error))
+    names = [
+        name
+        for name in os.environ
+        if key and re.fullmatch(rf"HYDRATOR_(\w+__)?{key[1]}(__\w+)?", name, re.IGNORECASE)
+    ]
+    return f'environment: {" or ".join(sorted(names)) or error}: must be JSON, as in ["a", "b"]'
+
+
+def problem_of(detail: ErrorDetails) -> str:
+    """One sentence on what pydantic found, with the key as it stands in the file."""
+    loc = list(detail["loc"])
+    # pydantic names the type of a catalogue behind its number; the operator's file does not
+    place = loc[:2] + loc[3:] if loc[0] == "catalogue" and len(loc) > 2 else loc
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+    if detail["type"] == "extra_forbidden":
+        secret = _SECRET_KEY.fullmatch(str(loc[-1]))
+        return f"{key}: {_NO_SECRETS.format(secret[1])}" if secret else f"{key}: unknown key{_nearest(loc)}"
+    if key == "catalogue" and isinstance(detail["input"], dict):
+        return "catalogue: is one table; write [[catalogue]] with two brackets, since there may be several"
+    message = detail["msg"].removeprefix("Value error, ")
+    given = detail.get("input")
+    if detail["type"] == "catalogue_type" and isinstance(given, dict):
+        given = given.get("type")
+    shown = f" (it is {given!r})" if isinstance(given, str | int | float | bool) else ""
+    return f"{key}: {message[0].lower()}{message[1:]}{shown}"
+
+
+def _nearest(place: list[str | int]) -> str:
+    model: Any = Settings
+    if place[0] == "catalogue":
+        model, place = (
+            {"file": FileSource, "rucio": RucioSource, "dmapi": DmapiSource}.get(str(place[2])),
+            place[3:],
+        )
+    for part in place[:-1]:
+        if isinstance(part, str) and isinstance(model, type) and issubclass(model, BaseModel):
+            field = model.model_fields.get(part)
+            model = field.annotation if field else None
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return ""
+    near = difflib.get_close_matches(str(place[-1]), model.model_fields, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(model.model_fields)}"
+
+
+def cross_checks(data: Mapping[str, Any]) -> list[str]:
+    """What one key alone cannot show; *data* may be wrong in any other way."""
+    problems: list[str] = []
+    catalogues = data.get("catalogue")
+    submit = data.get("submit")
+    if not catalogues and not (isinstance(submit, dict) and submit.get("daemon_url")):
+        problems.append('catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"')
+    elif isinstance(catalogues, list):
+        names = [c.get("name", c.get("type")) for c in catalogues if isinstance(c, dict)]
+        problems += [
+            f"catalogue: the name {name!r} stands {names.count(name)} times; give each its own name"
+            for name in sorted({str(n) for n in names if names.count(n) > 1})
+        ]
+    problems += _bad_pins(data)
+    publish = data.get("publish")
+    if isinstance(publish, dict) and not any(
+        _publishes(publish, outlet) for outlet in PublishSettings.model_fields
+    ):
+        problems.append("publish: every publisher is switched off; enable collector, file or http")
+    return problems + _bad_events(data) + _bad_standby(data)
+
+
+def _bad_standby(data: Mapping[str, Any]) -> list[str]:
+    """Two daemons meet in the collector."""
+    standby, publish = data.get("standby"), data.get("publish")
+    if not isinstance(standby, dict) or standby.get("enabled") is not True or not isinstance(publish, dict):
+        return []
+    if _publishes(publish, "collector"):
+        return []
+    return ["standby.enabled: two daemons meet in the collector: set publish.collector.enabled too"]
+
+
+def _bad_events(data: Mapping[str, Any]) -> list[str]:
+    """Whoever reaches us could send events to a webhook without tokens."""
+    events, publish = data.get("events"), data.get("publish")
+    http = publish.get("http") if isinstance(publish, dict) else None
+    guarded = isinstance(http, dict) and http.get("enabled", True) and http.get("tokens_file")
+    if not isinstance(events, dict) or events.get("webhook") is not True or guarded:
+        return []
+    how = "hydrator token new --role event"
+    return [f"events.webhook: needs publish.http with a tokens_file; who sends events gets a token by {how}"]
+
+
+def _publishes(publish: Mapping[str, Any], outlet: str) -> bool:
+    given = publish.get(outlet, {})
+    default = PublishSettings.model_fields[outlet].default.enabled
+    return not isinstance(given, dict) or bool(given.get("enabled", default))
+
+
+def _bad_pins(data: Mapping[str, Any]) -> list[str]:
+    wanted = data.get("demand")
+    daemon = data.get("daemon")
+    pins = wanted.get("pins") if isinstance(wanted, dict) else None
+    scope = daemon.get("default_scope") if isinstance(daemon, dict) else None
+    problems = []
+    for number, pin in enumerate(pins if isinstance(pins, list) else []):
+        try:
+            parse_did(str(pin), scope if isinstance(scope, str) else None)
+        except BadDid as bad:
+            problems.append(f"demand.pins[{number}]: {bad}")
+    return problems

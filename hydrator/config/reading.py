@@ -1,0 +1,85 @@
+"""From a file to settings whose paths are absolute."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_settings import SettingsError
+
+from ..errors import ConfigError
+from .problems import bad_variable, cross_checks, one_line, problem_of
+from .whole import Settings
+
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+"""The variable by which systemd names the folder of a unit's credentials; see systemd.exec(5)."""
+_SECRET_FILES = ("_file", "_files", "tls_key", "tls_certificate", "client_key", "client_cert")
+
+
+def load(path: Path) -> Settings:
+    """Read the configuration at *path*; relative paths in it count from its folder.
+
+    Raises:
+        ConfigError: with every problem that was found, each beginning with its key.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        data = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(
+            [f"{path}: {error.strerror}; name it with --config, or `hydrator init` makes one"]
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: not UTF-8 text (byte {error.start})"]) from error
+    except RecursionError as error:
+        raise ConfigError(
+            [f"{path}: not TOML that can be read: its lists or tables stand too deep"]
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{path}: not TOML: {error}"]) from error
+    return parse(data, folder=path.parent.absolute(), origin=str(path))
+
+
+def parse(data: Mapping[str, Any], *, folder: Path, origin: str) -> Settings:
+    """Check *data*, the parsed TOML; see :func:`load`."""
+    try:
+        settings = Settings(**data)
+    except ValidationError as error:
+        problems = [problem_of(detail) for detail in error.errors()]
+        problems += cross_checks(data)
+        raise ConfigError([f"{origin}: {one_line(problem)}" for problem in problems]) from error
+    except SettingsError as error:
+        raise ConfigError([bad_variable(error)]) from error
+    problems = cross_checks(settings.model_dump())
+    if problems:
+        raise ConfigError([f"{origin}: {one_line(problem)}" for problem in problems])
+    return _absolute(settings, folder)
+
+
+def _absolute(settings: Settings, folder: Path) -> Settings:
+    """The same settings with every path counted from *folder*."""
+
+    def fixed(value: Any, key: str = "") -> Any:  # noqa: ANN401
+        if isinstance(value, Path):
+            return _credential(value, key) or folder / value.expanduser()
+        if isinstance(value, BaseModel):
+            return value.model_copy(
+                update={key: fixed(getattr(value, key), key) for key in type(value).model_fields}
+            )
+        if isinstance(value, list):
+            return [fixed(item, key) for item in value]
+        return value
+
+    result: Settings = fixed(settings)
+    return result
+
+
+def _credential(name: Path, key: str) -> Path | None:
+    """Where systemd has put the secret that *key* calls by a bare *name*, if it has."""
+    given = os.environ.get(CREDENTIALS)
+    if not given or len(name.parts) != 1 or not key.endswith(_SECRET_FILES):
+        return None
+    found = Path(given) / name
+    return found if found.is_file() else None

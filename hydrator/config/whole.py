@@ -1,0 +1,58 @@
+"""The whole configuration."""
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from .catalogues import SiteCapabilitiesSettings, Source
+from .jobs import DemandSettings, JobsSettings, StorageArea, SubmitSettings
+from .publish import PublishSettings
+from .tables import (
+    BudgetSettings,
+    Daemon,
+    EventsSettings,
+    HTCondor,
+    LogSettings,
+    PrivateSettings,
+    ReportSettings,
+    SitesSettings,
+    StandbySettings,
+)
+from .trust import AuditSettings, BreakerSettings
+
+
+class Settings(BaseSettings):
+    """The whole configuration."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix="HYDRATOR_", env_nested_delimiter="__", env_ignore_empty=True
+    )
+
+    daemon: Daemon = Daemon()
+    htcondor: HTCondor = HTCondor()
+    catalogue: list[Source] = Field(default_factory=list)
+    site_capabilities: SiteCapabilitiesSettings = SiteCapabilitiesSettings()
+    demand: DemandSettings = DemandSettings()
+    jobs: JobsSettings = JobsSettings()
+    submit: SubmitSettings = SubmitSettings()
+    storage: list[StorageArea] = Field(default_factory=list)
+    private: PrivateSettings = PrivateSettings()
+    sites: SitesSettings = SitesSettings()
+    publish: PublishSettings = PublishSettings()
+    budget: BudgetSettings = BudgetSettings()
+    breaker: BreakerSettings = BreakerSettings()
+    audit: AuditSettings = AuditSettings()
+    standby: StandbySettings = StandbySettings()
+    report: ReportSettings = ReportSettings()
+    events: EventsSettings = EventsSettings()
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings
