@@ -153,7 +153,7 @@ class Counts:
         agreed = {k: v.available_length for k, v in counts.items()} == {
             k: v.available_length for k, v in shallow.items() if v.available_length
         }
-        empty = not counts and not any(row.count.length for row in cheap) and self._is_empty(scope, name)
+        empty = not counts and not any(row.amount.length for row in cheap) and self._is_empty(scope, name)
         return Counted(at, _stamp(cheap), agreed, counts, empty)
 
     def _is_empty(self, scope: str, name: str) -> bool:
@@ -173,7 +173,7 @@ def _only_of(did: Did, rows: list[DatasetRow]) -> list[DatasetRow]:
 
 def _whole(rows: Sequence[DatasetRow], *, none: bool = False) -> bool:
     """Whether all *rows* are of whole copies; *none*: what is said of no rows."""
-    return all(row.count.complete for row in rows) if rows else none
+    return all(row.amount.complete for row in rows) if rows else none
 
 
 def _taken(rows: Sequence[DatasetRow]) -> Counted:
@@ -183,5 +183,5 @@ def _taken(rows: Sequence[DatasetRow]) -> Counted:
 
 def _stamp(rows: Iterable[DatasetRow]) -> tuple[object, ...]:
     return tuple(
-        sorted((row.storage, row.count.length, row.count.available_length, row.stamp) for row in rows)
+        sorted((row.storage, row.amount.length, row.amount.available_length, row.stamp) for row in rows)
     )

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from hydrator.errors import BadDid
 from hydrator.model import Did, Site, parse_did
+
+_WITHOUT_END = float("inf")
 
 
 class BadRow(ValueError):
@@ -44,9 +46,12 @@ class Storage:
         return tuple(sorted(({self.site} if self.site else frozenset[Site]()) | self.others))
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
-    """How much of a dataset one storage element has available; *length* is files, in all."""
+class Count(NamedTuple):
+    """How much of a dataset one storage element has available; *length* is files, in all.
+
+    It, rows, rules and locks are tuples of plain values, since there are many: the garbage collector
+    passes over those.
+    """
 
     length: int
     available_length: int
@@ -70,13 +75,12 @@ class Count:
 NOTHING = Count(0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetRow:
+class DatasetRow(NamedTuple):
     """One row of list_dataset_replicas: a dataset at a storage element; *stamp* tells two versions apart."""
 
     did: Did
     storage: str
-    count: Count
+    amount: Count
     stamp: str
 
 
@@ -107,9 +111,11 @@ def amount(row: Mapping[str, Any], key: str, what: str) -> float:
     value = row.get(key)
     if type(value) is int and value >= 0:  # nearly always, and asked often
         return value
+    if type(value) is float and 0 <= value < _WITHOUT_END:
+        return value
     if value is None:
         return 0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _WITHOUT_END:
         raise BadRow(f"{what}: expected a number as {key!r}, got {str(value)[:80]!r}")
     return value
 
@@ -142,30 +148,36 @@ def did_of(row: Mapping[str, Any], what: str) -> Did | None:
 def dataset_rows(rows: Iterable[object], what: str) -> list[DatasetRow]:
     """Rows of list_dataset_replicas and its bulk form.
 
+    Often several rows of one dataset follow each other and say the same; that is kept once.
+
     Raises:
         BadRow: one is not such a row.
     """
-    found = []
+    found: list[DatasetRow] = []
     did: Did | None = None
-    before: tuple[object, object] | None = None
+    named: tuple[object, object] | None = None
+    count, stamp = NOTHING, ""
     for each in rows:
         row = record(each, what)
-        if (named := (row.get("scope"), row.get("name"))) != before:  # often several rows of one dataset
-            did, before = did_of(row, what), named
-        made = _dataset_row(row, did, what)
-        if made:
-            found.append(made)
+        if (name := (row.get("scope"), row.get("name"))) != named:
+            did, named = did_of(row, what), name
+        if (now := _count(row, what)) != count:
+            count = now
+        if (changed := str(row.get("updated_at"))) != stamp:
+            stamp = changed
+        storage = text(row, "rse", what)
+        if did:
+            found.append(DatasetRow(did, storage, count, stamp))
     return found
 
 
-def _dataset_row(row: Mapping[str, Any], did: Did | None, what: str) -> DatasetRow | None:
-    count = Count(
+def _count(row: Mapping[str, Any], what: str) -> Count:
+    return Count(
         length=int(amount(row, "length", what)),
         available_length=int(amount(row, "available_length", what)),
         bytes=amount(row, "bytes", what),
         available_bytes=amount(row, "available_bytes", what),
     )
-    return DatasetRow(did, text(row, "rse", what), count, str(row.get("updated_at"))) if did else None
 
 
 def counted(rows: Iterable[DatasetRow]) -> dict[str, Count]:
@@ -177,6 +189,6 @@ def counted(rows: Iterable[DatasetRow]) -> dict[str, Count]:
     best: dict[str, Count] = {}
     for row in rows:
         known = best.get(row.storage)
-        if known is None or known.available_length < row.count.available_length:
-            best[row.storage] = row.count
+        if known is None or known.available_length < row.amount.available_length:
+            best[row.storage] = row.amount
     return best

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from hydrator.model import UNTOLD, Did, Told
 
@@ -13,8 +14,7 @@ UNDONE = frozenset({"REPLICATING", "STUCK", "SUSPENDED"})
 _REASON_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One replication rule: *did* is what it was made for, a dataset or a container of many.
 
     *state* is OK, REPLICATING, STUCK, SUSPENDED, WAITING_APPROVAL or INJECT; the last two have
@@ -31,8 +31,7 @@ class Rule:
     expires_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(NamedTuple):
     """What one rule wants of one dataset at one storage element."""
 
     did: Did

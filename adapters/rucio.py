@@ -185,13 +185,13 @@ class RucioCatalogue:
                 settled.update((did, did in still) for did in known.keys() - at_once.keys())
                 held.update((did, where[did]) for did in known.keys() - at_once.keys())
             for did, moves in self._moves.read(poll, settled, held):
-                self._conclude(poll, did, waiting[did], moves, entries)
+                self._conclude(poll, did, waiting.pop(did), moves, entries)
 
     def _conclude(
         self, poll: Poll, did: Did, known: Known, moves: Mapping[str, Movement], entries: Mapping[Did, Entry]
     ) -> None:
         counted, rows = known
-        counts = [*counted.counts.values(), *(row.count for row in rows if row.count.length > 0)]
+        counts = [*counted.counts.values(), *(row.amount for row in rows if row.amount.length > 0)]
         entry = entries[did].bytes_total if did in entries else None
         size = int(counts[0].bytes) if counts else 0 if counted.empty else entry
         poll.conclude(did, size, partial(self._replicas, poll, did, counted, moves))

@@ -329,7 +329,7 @@ def test_a_row_that_is_not_one_is_refused_whole(damage):
 
 def test_a_row_before_it_was_counted_has_no_sizes_and_is_still_a_row():
     (row,) = dataset_rows([{**ROW, "length": None, "bytes": None}], "rows")
-    assert (row.count.length, row.count.complete) == (0, False)
+    assert (row.amount.length, row.amount.complete) == (0, False)
 
 
 # -- a server that misbehaves

@@ -165,3 +165,16 @@ def test_an_end_that_comes_nearer_is_noticed_although_nothing_else_changed(catal
     for minutes, state in [(0, ReplicaState.COMPLETE), (1, ReplicaState.COMPLETE), (3, ReplicaState.PARTIAL)]:
         now[0] = NOON + timedelta(minutes=minutes)
         assert states(catalogue)[FIRST] is state
+
+
+def test_an_end_is_not_forgotten_when_all_rules_are_read_anew(catalogue, server, now):
+    states(catalogue)
+    server.rules[FIRST] = rule_on(FIRST, expires_at=SOON)
+    good = server.answer
+    for minutes, changed in [(5, [server.rules[FIRST]]), (11, [])]:
+        now[0] = NOON + timedelta(minutes=minutes)
+        server.answer = lambda path, query, body, changed=changed: (
+            (200, changed) if "updated_after" in query else good(path, query, body)
+        )
+        told = catalogue.read(frozenset(DIDS)).readings[FIRST].replicas[0].told
+        assert (told.rule, told.reason) == ("rule-L00", "whole, but no rule holds it for long enough")
