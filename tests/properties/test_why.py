@@ -9,8 +9,8 @@ from classad2 import ClassAd, ExprTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.condor.child import _Match
 from adapters.condor.clauses import bare, clauses, split
+from adapters.condor.match import Match
 from hydrator.judged import HERE, facts_wanted, groups_from, job_from, with_requests
 from hydrator.missing import clause_holds
 from hydrator.model import DatasetState, Did, from_unix
@@ -86,7 +86,7 @@ def test_a_verdict_is_the_symmetric_match_and_its_reasons_are_the_clauses_that_f
     read, as_of, after = {did: now + s for did, s in read.items()}, now + as_of, now + after
     texts, slot = job_texts(names, mode, max_age, after, asked), slot_ad(held, read, as_of, free)
     matches, here = as_ad(texts).symmetricMatch(slot), ExprTree(texts[HERE]).eval(as_ad(texts), slot)
-    judged = _Match(classad2, as_ad(texts), facts_wanted(names), ["Site"], [HERE]).answer([(slot, None)])
+    judged = Match(classad2, as_ad(texts), facts_wanted(names), ["Site"], [HERE]).answer([(slot, None)])
     job = with_requests(job_from(texts, [0], "schedd"), judged)
     answer = explain(job, groups_from(judged, names), None, now=from_unix(now))
     assert answer.matches_at == (("UK",) if matches else ())
