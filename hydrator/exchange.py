@@ -1,6 +1,5 @@
 """The names that private datasets have in the pool, asked of the daemon before anything enters the pool."""
 
-import ipaddress
 import ssl
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -9,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from .config import Settings
+from .config import Settings, is_loopback
 from .errors import BadDid, CatalogueUnreachable, ConfigError, HydratorError
 from .model import Did, Survey, parse_did
 from .ports import Catalogue
@@ -124,7 +123,7 @@ def exchanged(
             verify=verify,
             timeout=_TIMEOUT_SECONDS,
             transport=transport,
-            trust_env=not _near(url),
+            trust_env=not is_loopback(urlsplit(url).hostname or ""),
         ) as client:
             for some in _batches(private):
                 names |= _asked(client, url, some)
@@ -144,7 +143,7 @@ def _whom(settings: Settings, private: Sequence[Did]) -> tuple[str, str]:
     if not url or not file:
         missing = " and ".join(k for k, v in (("daemon_url", url), ("token_file", file)) if not v)
         raise ConfigError([f"{begin} [submit] lacks {missing}; {NOTHING_DONE}"])
-    if urlsplit(url).scheme != "https" and not _near(url):
+    if urlsplit(url).scheme != "https" and not is_loopback(urlsplit(url).hostname or ""):
         raise ConfigError([f"{begin} {url} would show its name on the way; use https; {NOTHING_DONE}"])
     try:
         token = file.read_text("ascii").strip()
@@ -152,15 +151,6 @@ def _whom(settings: Settings, private: Sequence[Did]) -> tuple[str, str]:
         why = error.strerror if isinstance(error, OSError) else "not a token"
         raise ConfigError([f"{begin} submit.token_file {file}: {why}; {NOTHING_DONE}"]) from error
     return url.rstrip("/"), token
-
-
-def _near(url: str) -> bool:
-    """Is *url* on this very machine?"""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _batches(dids: Sequence[Did]) -> Iterator[list[Did]]:
