@@ -221,7 +221,7 @@ def series(plan: Plan, rest: float, release: str | None = None) -> Series:
 def plans(*, quick: bool) -> list[Plan]:
     if quick:
         return [Plan("url", 2, 4, 2, 4, every=1, block=6, blocks=1, patience=60, events=True)]
-    alone = Plan("url", 5, 30, sites=6, datasets=20, every=1.2, block=80, blocks=3, patience=120)
+    alone = Plan("url", 5, 30, sites=6, datasets=24, every=1.2, block=90, blocks=3, patience=120)
     return [alone, replace(alone, events=True)]
 
 
@@ -292,7 +292,7 @@ A rule of a real Rucio (SQLite, one thread; rules made with notify = Y) for a da
 carried out by Rucio's own conveyor with mock transfers, at random times. It is complete when Rucio's row of
 the rule says so, and seen when the collector, asked every 0.2 s, shows the dataset as AVAILABLE at that
 site. The catalogue is polled every {poll:g} s; {sites} startds with a hook by url and its default jitter
-were started anew at random times, and the daemon between blocks of 80 s. With events hermes sends
+were started anew at random times, and the daemon between blocks of three polls. With events hermes sends
 what there is to tell every {rest:g} s to a real RabbitMQ, where the daemon and the benchmark listen by
 STOMP: so what Rucio needs to tell is told apart from what we need then, of rules that no poll on time had
 shown before. All daemons of Rucio run in the one thread of its server, which gives no answers meanwhile.
