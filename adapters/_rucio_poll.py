@@ -9,7 +9,6 @@ from hydrator.errors import CatalogueError, CatalogueGarbled
 from hydrator.model import Did, Reading, Replica, Seen, Unseen
 
 from ._rucio_rows import BadRow, Storage
-from ._rucio_states import Part
 
 
 @dataclass
@@ -23,7 +22,7 @@ class Poll:
     at: datetime
     storages: Mapping[str, Storage]
     lost: dict[Did, CatalogueError] = field(default_factory=dict)
-    parts: dict[Did, Part] = field(default_factory=dict)
+    parts: dict[Did, Seen] = field(default_factory=dict)
     empty: set[Did] = field(default_factory=set)
     members: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
     _parents: dict[Did, set[Did]] | None = None
@@ -40,7 +39,7 @@ class Poll:
     def conclude(self, did: Did, size: int | None, replicas: Callable[[], tuple[Replica, ...]]) -> None:
         """Keep what *replicas* answers; it may find that it cannot be."""
         try:
-            self.parts[did] = Part(replicas(), size)
+            self.parts[did] = Seen(self.at, replicas(), size)
         except BadRow as exc:
             self.lost[did] = CatalogueGarbled(self.name, str(exc))
 
@@ -50,7 +49,4 @@ class Poll:
             return Unseen(self.lost[did].reason)
         if kind == "ABSENT":
             return Seen(self.at)
-        part = self.parts.get(did)
-        if part is None:
-            return Unseen(f"Rucio calls it a {kind}, which this version cannot read")
-        return Seen(self.at, part.replicas, part.bytes_total)
+        return self.parts.get(did) or Unseen(f"Rucio calls it a {kind}, which this version cannot read")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from hydrator.model import UNTOLD, Did, Replica, ReplicaState, Site, Told
+from hydrator.model import UNTOLD, Did, Replica, ReplicaState, Seen, Site, Told
 
 from ._rucio_rows import NOTHING, BadRow, Count, Storage
 from ._rucio_rules import STILL, Movement
@@ -118,7 +118,7 @@ class Part:
     bytes_total: int | None
 
 
-def container_replicas(did: Did, parts: Iterable[Part]) -> tuple[Replica, ...]:
+def container_replicas(did: Did, parts: Iterable[Part | Seen]) -> tuple[Replica, ...]:
     """The replicas of a container: complete at a *site* when each of its datasets is, at any storage there.
 
     Datasets without files are not to be among *parts*: there is nothing of them to be anywhere.
@@ -128,7 +128,7 @@ def container_replicas(did: Did, parts: Iterable[Part]) -> tuple[Replica, ...]:
     return tuple(replica for site in sites for replica in _container_at(did, site, parts))
 
 
-def _container_at(did: Did, site: Site, parts: list[Part]) -> list[Replica]:
+def _container_at(did: Did, site: Site, parts: list[Part | Seen]) -> list[Replica]:
     """Up to two: what is on disk or on its way there, and a whole copy on tape."""
     here = [[replica for replica in part.replicas if replica.site == site] for part in parts]
     states = [{replica.state for replica in replicas} for replicas in here]

@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import partial
 
 from hydrator.errors import CatalogueError
-from hydrator.model import Did, Reading, Replica, ReplicaState, Survey
+from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Survey
 from hydrator.ports import Clock, Login
 
 from ._rucio_ask import Asker
@@ -32,7 +32,7 @@ from ._rucio_progress import Progress
 from ._rucio_recalls import Recalls
 from ._rucio_rows import Storage, did_of, record
 from ._rucio_rules import Movement
-from ._rucio_states import Part, container_replicas, dataset_replicas, file_replicas
+from ._rucio_states import container_replicas, dataset_replicas, file_replicas
 from ._rucio_storages import StorageElements
 from ._rucio_twins import Twins
 from .site_capabilities import SiteCapabilities
@@ -191,9 +191,10 @@ class RucioCatalogue:
         self, poll: Poll, did: Did, known: Known, moves: Mapping[str, Movement], entries: Mapping[Did, Entry]
     ) -> None:
         counted, rows = known
-        counts = [*counted.counts.values(), *(row.amount for row in rows if row.amount.length > 0)]
+        told = (row.amount for row in rows if row.amount.length > 0)
+        count = next(iter(counted.counts.values()), None) or next(told, None)
         entry = entries[did].bytes_total if did in entries else None
-        size = int(counts[0].bytes) if counts else 0 if counted.empty else entry
+        size = int(count.bytes) if count else 0 if counted.empty else entry
         poll.conclude(did, size, partial(self._replicas, poll, did, counted, moves))
         if counted.empty:
             poll.empty.add(did)
@@ -247,7 +248,7 @@ class RucioCatalogue:
         parts = [poll.parts[did] for did in sorted(members) if did not in poll.empty]
         sizes = [part.bytes_total for part in parts]
         total = sum(size for size in sizes if size is not None) if None not in sizes else None
-        poll.parts[container] = Part(container_replicas(container, parts) if parts else (), total)
+        poll.parts[container] = Seen(poll.at, container_replicas(container, parts) if parts else (), total)
 
 
 def _file_rows(rows: Iterable[object]) -> list[tuple[Did, Mapping[str, object]]]:
