@@ -30,14 +30,14 @@ class Believed(RucioHoldings):
     def put(self, did: str, states: Mapping[str, str]) -> None:
         """Leave nothing without a rule: such copies have no cheap row, so each poll counts the dataset."""
         super().put(did, states)
-        self._server.seed(("remove", {"did": did, "rse": self._origin}), ("abacus", {}))
+        self._server.seed(("remove", {"did": did, "rse": self.origin}), ("abacus", {}))
 
     def spoil(self, did: str, site: str) -> None:
         """Let a file go bad; Rucio does not recount the dataset, so its row still says complete."""
-        self._server.do("go_bad", did=did, rse=self._disks[site], files=1)
+        self._server.do("go_bad", did=did, rse=self.disks[site], files=1)
 
     def repair(self, did: str, site: str) -> None:
-        self._server.do("transferred", did=did, rse=self._disks[site])
+        self._server.do("transferred", did=did, rse=self.disks[site])
 
 
 @pytest.fixture(scope="module")
