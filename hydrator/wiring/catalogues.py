@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adapters import directory
-from adapters._oidc import ClientSettings
 from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.file import FileCatalogue
 
@@ -18,7 +17,7 @@ from ..model import ReplicaState
 from ..places import PlacedCatalogue
 from ..ports import Catalogue, Clock, Login
 from .core import places
-from .web import server_of, site_capabilities
+from .web import client_of, server_of, site_capabilities
 
 if TYPE_CHECKING:
     from adapters.rucio import RucioSettings
@@ -114,16 +113,6 @@ def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
     """
     from adapters.rucio import RucioSettings
 
-    oidc = None
-    if source.auth == "oidc" and source.token_url and source.client_id and source.client_secret_file:
-        oidc = ClientSettings(
-            source.token_url,
-            source.client_id,
-            source.client_secret_file,
-            source.audience,
-            source.scope,
-            source.ca_cert,
-        )
     fields: dict[str, Any] = {
         "name": source.name,
         "url": source.url,
@@ -134,7 +123,7 @@ def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
         "password": _secret(source.name, source.password_file) if source.password_file else None,
         "token_file": source.token_file,
         "token_command": tuple(source.token_command),
-        "oidc": oidc,
+        "oidc": client_of(source) if source.auth == "oidc" else None,
         "client_cert": source.client_cert,
         "client_key": source.client_key,
         "ca_cert": source.ca_cert,

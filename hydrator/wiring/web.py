@@ -8,7 +8,7 @@ from adapters._http import Server
 from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
 from adapters.site_capabilities import SiteCapabilities
 
-from ..config import DmapiSource, Settings, SiteCapabilitiesSettings
+from ..config import DmapiSource, RucioSource, Settings, SiteCapabilitiesSettings
 from ..errors import ConfigError
 from ..ports import Clock
 
@@ -56,6 +56,20 @@ def described(url: str, settings: Settings | None) -> tuple[Any, str]:
     )
 
 
+def client_of(source: RucioSource | DmapiSource | SiteCapabilitiesSettings) -> ClientSettings | None:
+    """Who we are to the identity provider of *source*, where all that this takes is given."""
+    if not (source.token_url and source.client_id and source.client_secret_file):
+        return None
+    return ClientSettings(
+        source.token_url,
+        source.client_id,
+        source.client_secret_file,
+        source.audience,
+        source.scope,
+        source.ca_cert,
+    )
+
+
 def server_of(name: str, url: str, source: DmapiSource | SiteCapabilitiesSettings, clock: Clock) -> Server:
     """The server at *url*, asked as *source* says and with the token that it names.
 
@@ -68,14 +82,6 @@ def server_of(name: str, url: str, source: DmapiSource | SiteCapabilitiesSetting
     bearer: TokenFile | ClientCredentials | None = None
     if source.token_file:
         bearer = TokenFile(name, source.token_file)
-    elif source.token_url and source.client_id and source.client_secret_file:
-        who = ClientSettings(
-            source.token_url,
-            source.client_id,
-            source.client_secret_file,
-            source.audience,
-            source.scope,
-            source.ca_cert,
-        )
+    elif who := client_of(source):
         bearer = ClientCredentials(name, who, clock, limits=limits)
     return Server(name, url, bearer=bearer, limits=limits, ca_cert=source.ca_cert)
