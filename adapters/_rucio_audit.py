@@ -9,6 +9,7 @@ replica any more. It takes about a second for 300 files (Rucio 41.5.1).
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from hydrator.errors import CatalogueError, CatalogueGarbled
@@ -20,7 +21,7 @@ from ._rucio_client import Connection, RucioSettings
 from ._rucio_names import Names
 from ._rucio_rows import BadRow, Count, Storage, record, text
 from ._rucio_rules import Movement
-from ._rucio_states import Part, container_replicas, dataset_replicas
+from ._rucio_states import container_replicas, dataset_replicas
 from ._rucio_storages import StorageElements
 from .site_capabilities import SiteCapabilities
 
@@ -63,18 +64,20 @@ class RucioAuditor:
             parts = []
             if kind == "CONTAINER":
                 members = self._names.members(did, lost)
-                parts = [part for each in sorted(members) if (part := self._dataset(each, storages))]
+                parts = [part for each in sorted(members) if (part := self._dataset(at, each, storages))]
             elif kind in {"DATASET", "FILE"}:
-                parts = list(filter(None, [self._dataset(did, storages, alone=kind == "FILE")]))
+                parts = list(filter(None, [self._dataset(at, did, storages, alone=kind == "FILE")]))
             elif kind != "ABSENT" and did not in lost:
                 raise CatalogueGarbled(self.name, f"it calls {did} a {kind}, which this version cannot read")
             if did in lost:
                 raise lost[did]
         if kind == "CONTAINER" and parts:
             return Seen(at, container_replicas(did, parts))
-        return Seen(at, parts[0].replicas if parts else ())
+        return parts[0] if parts else Seen(at)
 
-    def _dataset(self, did: Did, storages: Mapping[str, Storage], *, alone: bool = False) -> Part | None:
+    def _dataset(
+        self, at: datetime, did: Did, storages: Mapping[str, Storage], *, alone: bool = False
+    ) -> Seen | None:
         """One dataset, or one file *alone*; None where there are no files in it."""
         scope, name = split(did)
         files = {(scope, name)} if alone else self._files(scope, name)
@@ -96,7 +99,7 @@ class RucioAuditor:
             replicas = dataset_replicas(did, counts, moves, storages, held_until=self._clock(), call=_CALL)
         except BadRow as exc:
             raise CatalogueGarbled(self.name, str(exc)) from exc
-        return Part(replicas, None)
+        return Seen(at, replicas)
 
     def _files(self, scope: str, name: str) -> set[File]:
         return self._asker.ask(lambda client: list(client.list_files(scope, name)), _names_of_files)

@@ -110,15 +110,7 @@ def file_replicas(
     return dataset_replicas(did, counts, moves, storages, held_until=held_until, call=_OF_FILES)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One dataset of a container: its replicas and its size, None where unknown."""
-
-    replicas: tuple[Replica, ...]
-    bytes_total: int | None
-
-
-def container_replicas(did: Did, parts: Iterable[Part | Seen]) -> tuple[Replica, ...]:
+def container_replicas(did: Did, parts: Iterable[Seen]) -> tuple[Replica, ...]:
     """The replicas of a container: complete at a *site* when each of its datasets is, at any storage there.
 
     Datasets without files are not to be among *parts*: there is nothing of them to be anywhere.
@@ -128,7 +120,7 @@ def container_replicas(did: Did, parts: Iterable[Part | Seen]) -> tuple[Replica,
     return tuple(replica for site in sites for replica in _container_at(did, site, parts))
 
 
-def _container_at(did: Did, site: Site, parts: list[Part | Seen]) -> list[Replica]:
+def _container_at(did: Did, site: Site, parts: list[Seen]) -> list[Replica]:
     """Up to two: what is on disk or on its way there, and a whole copy on tape."""
     here = [[replica for replica in part.replicas if replica.site == site] for part in parts]
     states = [{replica.state for replica in replicas} for replicas in here]

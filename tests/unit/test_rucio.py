@@ -18,7 +18,7 @@ from adapters._rucio_pace import Pace, seconds_of
 from adapters._rucio_recalls import recall_reason
 from adapters._rucio_rows import BadRow, Count, DatasetRow, Storage, counted, dataset_rows
 from adapters._rucio_rules import Lock, Movement, Rule, locks, movements, promised, rules
-from adapters._rucio_states import Part, container_replicas, dataset_replicas, file_replicas, state_at
+from adapters._rucio_states import container_replicas, dataset_replicas, file_replicas, state_at
 from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.model import UNTOLD, Did, Replica, ReplicaState, Seen, Site, Unseen
@@ -270,8 +270,8 @@ def test_a_request_says_what_a_recall_waits_for(request_row, reason):
     assert recall_reason(request_row) == reason
 
 
-def part(*replicas: tuple[Site, ReplicaState, float], size: int | None = 10) -> Part:
-    return Part(tuple(Replica(L1, *replica, storage="S") for replica in replicas), size)
+def part(*replicas: tuple[Site, ReplicaState, float], size: int | None = 10) -> Seen:
+    return Seen(NOON, tuple(Replica(L1, *replica, storage="S") for replica in replicas), size)
 
 
 @pytest.mark.parametrize(
