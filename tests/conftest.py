@@ -111,6 +111,13 @@ def pool(shared_pool: Pool) -> Iterator[Pool]:
         shared_pool.wait(lambda: not shared_pool.ads(SITE_ADS, "Name"), 30, "site ads to leave")
 
 
+@pytest.fixture(scope="module")
+def own_pool(htcondor_release: str) -> Iterator[Pool]:
+    """A pool like the shared one for one module, whose tests may configure it and leave things in it."""
+    with Pool.start(htcondor_release) as running:
+        yield running
+
+
 @pytest.fixture
 def pool_factory(htcondor_release: str) -> Iterator[Callable[..., Pool]]:
     """Starts pools of a test's own: the arguments are those of `Pool.start` without the release."""

@@ -63,18 +63,11 @@ def wheels(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pool(htcondor_release: str) -> Iterator[Pool]:
-    """A pool of our own: the daemon lives as long as the module."""
-    with Pool.start(htcondor_release) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def installed(pool: Pool, wheels: Path, tmp_path_factory) -> Iterator[Installed]:
+def installed(own_pool: Pool, wheels: Path, tmp_path_factory) -> Iterator[Installed]:
     """The daemon as docs/install-with-systemd.md installs it; CI must have it."""
     port = free_port()
     furniture = tmp_path_factory.mktemp("furniture")
-    _furnish(furniture, pool, wheels, port)
+    _furnish(furniture, own_pool, wheels, port)
     machines = booted(tmp_path_factory.mktemp("machine"), furniture)
     with ExitStack() as until_then:
         with needs(NO_SYSTEMD):
@@ -83,7 +76,7 @@ def installed(pool: Pool, wheels: Path, tmp_path_factory) -> Iterator[Installed]
         _pip(machine, ours.name)
         machine.run("systemctl", "daemon-reload")
         machine.run("systemctl", "enable", "--now", "hydrator")
-        yield Installed(machine, pool, port)
+        yield Installed(machine, own_pool, port)
 
 
 def _pip(machine: Machine, wheel: str) -> None:

@@ -1,7 +1,6 @@
 """A real Prometheus scrapes a real daemon over a real pool; the dashboard's expressions give data."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,18 +48,11 @@ def prometheus_itself() -> None:
         server()
 
 
-@pytest.fixture(scope="module")
-def pool(htcondor_release: str) -> Iterator[Pool]:
-    """A pool of our own: an installation configures it."""
-    with Pool.start(htcondor_release) as running:
-        yield running
-
-
-def test_the_dashboard_shows_a_pool_that_runs_jobs(pool: Pool, tmp_path: Path):
+def test_the_dashboard_shows_a_pool_that_runs_jobs(own_pool: Pool, tmp_path: Path):
     catalogue = ListedCatalogue(tmp_path)
     catalogue.hold({"lofar:L1": {"UK": "available"}})
     with (
-        Installation(pool, catalogue, settings=SETTINGS) as installed,
+        Installation(own_pool, catalogue, settings=SETTINGS) as installed,
         scraping(installed.url.removeprefix("http://"), tmp_path, ALERTS) as prometheus,
     ):
         wait_for(lambda: prometheus.query('up{job="classad-hydrator"} == 1'), 30, "a scrape")

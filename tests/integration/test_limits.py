@@ -1,22 +1,14 @@
 """The installation at a limit or a fault of the real pool: size budget, dead collector, refused token."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from testbed.installation import Installation, ListedCatalogue
-from testbed.pool import Pool
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 SUB_BANDS = 244
-
-
-@pytest.fixture(scope="module")
-def own_pool(htcondor_release: str) -> Iterator[Pool]:
-    with Pool.start(htcondor_release) as pool:
-        yield pool
 
 
 def run_of(name: str) -> list[str]:
