@@ -100,6 +100,7 @@ class Daemon:
         self._beats = Beats(self._metrics, self._bug, self._progress.stuck, self._ending)
         self._questions = Questions(self._metrics, self._bug, self._ending)
         self._chores = Chores(self._metrics, self._bug, self._registry, self._now)
+        self._beside = (self._beats, self._questions, self._chores)
         self._credentials_kept: list[Credential] | None = None
         self._parts: Parts | None = None
         self._server: Server | None = None
@@ -250,8 +251,7 @@ class Daemon:
         return explained(self._settings, self._report, cluster, proc, schedd)
 
     def _schedule(self, parts: Parts, cycle: Cycle) -> None:
-        beside = (self._beats, self._questions, self._chores)
-        names = ("default", *(name for each in beside for name in each.NAMES))
+        names = ("default", *(name for each in self._beside for name in each.NAMES))
         scheduler = BackgroundScheduler(
             executors={name: ThreadPoolExecutor(1) for name in names},  # no cycle waits for the audit
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -447,8 +447,7 @@ class Daemon:
         ended = self._quiesce()
         if self._server:
             self._server.stop()
-        beside = (self._beats, self._questions, self._chores)
-        ended = all(each.ended(_BESIDE_PATIENCE) for each in beside) and ended
+        ended = all(each.ended(_BESIDE_PATIENCE) for each in self._beside) and ended
         _log.info("stopped")
         if not ended:
             # a thread hangs in somebody's library; the state on disk is whole, so nothing is lost
