@@ -61,6 +61,10 @@ class Samples:
     early: float = 0.0
     """Polls that events brought."""
 
+    def raw(self) -> dict[str, object]:
+        """Every sample, for the file of results."""
+        return {"slot": rounded(self.slot, 2), "site": rounded(self.site, 2), "lost": self.lost}
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -301,13 +305,19 @@ def figures(plan: Plan, samples: Samples) -> list[Figure]:
     goals = (GOALS_WITH_EVENTS if plan.events else GOALS) if (plan.period, plan.poll) == (5, 30) else {}
     found = []
     for where, seconds in (("slot ad", samples.slot), ("site ad", samples.site)):
-        spread = Spread.of(seconds)
-        note = f"{spread.count} changes, {spread.least:.1f} to {spread.most:.1f} s"
-        for name, value in (("p50", spread.p50), ("p99", spread.p99)):
-            goal = goals.get(name) if where == "slot ad" else None
-            found.append(Figure(f"{plan.title}, {where}, {name}", value, "s", goal, note))
+        found += spread_of(f"{plan.title}, {where}", seconds, goals if where == "slot ad" else {}, "changes")
     found.append(Figure(f"{plan.title}, changes never seen", len(samples.lost), "", 0))
     return found
+
+
+def spread_of(name: str, seconds: Sequence[float], goals: Mapping[str, float], of: str) -> list[Figure]:
+    """p50 and p99 of *seconds*, which are of so many changes or rules."""
+    spread = Spread.of(seconds)
+    note = f"{spread.count} {of}, {spread.least:.1f} to {spread.most:.1f} s"
+    return [
+        Figure(f"{name}, {which}", value, "s", goals.get(which), note)
+        for which, value in (("p50", spread.p50), ("p99", spread.p99))
+    ]
 
 
 def with_and_without_events() -> Result:
@@ -331,11 +341,7 @@ def _measured(todo: list[Plan]) -> Result:
     raw: dict[str, object] = {}
     for plan, (samples, _) in zip(todo, measured, strict=True):
         found += figures(plan, samples)
-        raw[plan.title] = {
-            "slot": rounded(samples.slot, 2),
-            "site": rounded(samples.site, 2),
-            "lost": samples.lost,
-        }
+        raw[plan.title] = samples.raw()
     how = " ".join(HOW.split()).format(poll=todo[0].poll, sites=todo[0].sites)
     return Result("freshness", tuple(found), how, raw, {"HTCondor": measured[0][1]})
 

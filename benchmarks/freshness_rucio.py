@@ -31,9 +31,10 @@ from .freshness import (
     Samples,
     dataset_names,
     site_specs,
+    spread_of,
     watched,
 )
-from .record import Figure, Result, Spread, rounded
+from .record import Figure, Result, rounded
 
 Command = tuple[str, Mapping[str, Any]]
 """One of ``testbed/rucio_seed.py`` with its arguments."""
@@ -257,12 +258,7 @@ def _spread(name: str, seconds: Sequence[float], goals: Mapping[str, float]) -> 
     """The figures of *seconds*; none of none, as where polls on time were before every event."""
     if not seconds:
         return []
-    spread = Spread.of(seconds)
-    note = f"{spread.count} rules, {spread.least:.1f} to {spread.most:.1f} s"
-    return [
-        Figure(f"{name}, {which}", value, "s", goals.get(which), note)
-        for which, value in (("p50", spread.p50), ("p99", spread.p99))
-    ]
+    return spread_of(name, seconds, goals, "rules")
 
 
 def run(quick: bool = False) -> Result:
@@ -273,11 +269,7 @@ def run(quick: bool = False) -> Result:
         measured = list(pool.map(lambda plan: series(plan, rest, release), todo))
     raw: dict[str, object] = {}
     for each in measured:
-        raw[each.plan.title] = {
-            "slot": rounded(each.samples.slot, 2),
-            "site": rounded(each.samples.site, 2),
-            "lost": each.samples.lost,
-        }
+        raw[each.plan.title] = each.samples.raw()
         if each.told:
             done, came = each.completions.done, each.told.came
             raw[f"{each.plan.title}, told"] = rounded([came[k] - done[k] for k in done if k in came], 2)
