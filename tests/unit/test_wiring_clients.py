@@ -1,0 +1,62 @@
+"""The client credentials of a configuration arrive where tokens are asked for."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from adapters._oidc import ClientSettings
+from hydrator.config import parse
+from hydrator.model import Did, Seen
+from hydrator.wiring import assemble
+from hydrator.wiring.catalogues import rucio_settings
+from testbed.dmapi_holdings import DmapiHoldings
+from testbed.dmapi_standin import DmapiStandIn
+
+OFF = {"demand": {"ask_schedds": False}, "publish": {"collector": {"enabled": False}}}
+IDP = "https://iam.example.org/token"
+
+
+def rucio(folder, **more):
+    source = {"type": "rucio", "name": "rucio", "url": "https://rucio.example.org", "account": "a", **more}
+    return parse({"catalogue": [source], **OFF}, folder=folder, origin="test")
+
+
+@pytest.fixture
+def standin():
+    with DmapiStandIn() as running:
+        yield running
+
+
+def test_dmapi_and_site_capabilities_let_us_in_as_the_client_that_is_configured(standin, tmp_path):
+    holdings = DmapiHoldings(standin, tmp_path, ["UK"])
+    holdings.put("testing:L1", {"UK": "available"})
+    client = {
+        "token_url": standin.token_url,
+        "client_id": "hydrator",
+        "client_secret_file": str(tmp_path / "dmapi-secret"),
+    }
+    source = {"type": "dmapi", "name": "dmapi", "url": standin.url, **client}
+    capabilities = {"url": standin.capabilities_url, **client}
+    told = {"catalogue": [source], "site_capabilities": capabilities, **OFF}
+    parts = assemble(parse(told, folder=tmp_path, origin="test"), lambda: datetime(2026, 11, 21, tzinfo=UTC))
+    try:
+        (catalogue,) = parts.catalogues
+        reading = catalogue.read(frozenset({Did("testing:L1")})).readings[Did("testing:L1")]
+    finally:
+        parts.close()
+    assert isinstance(reading, Seen)
+    assert [replica.site for replica in reading.replicas] == ["UK"]
+
+
+def test_a_rucio_with_oidc_gets_the_whole_client(tmp_path):
+    given = {"token_url": IDP, "client_id": "me", "client_secret_file": "secret", "audience": "rucio-2"}
+    settings = rucio(tmp_path, auth="oidc", scope="openid rucio", ca_cert="ca", **given)
+    assert rucio_settings(settings.catalogue[0], settings).oidc == ClientSettings(
+        IDP, "me", tmp_path / "secret", "rucio-2", "openid rucio", tmp_path / "ca"
+    )
+
+
+def test_a_rucio_with_another_login_is_no_client(tmp_path):
+    (tmp_path / "password").write_text("p")
+    settings = rucio(tmp_path, auth="userpass", username="u", password_file="password")
+    assert rucio_settings(settings.catalogue[0], settings).oidc is None
