@@ -6,7 +6,6 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
-from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 import structlog
@@ -15,8 +14,10 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .access import Access, Grant, Refused, Role
+from .connections import MAX_HEAD_BYTES
+from .hosts import Hosts
 from .markup import STYLE_HASH
-from .rate import Buckets
+from .rate import Buckets, asker
 from .reply import Refusal, failed, refused
 from .traffic import Traffic
 
@@ -50,6 +51,7 @@ class Gate:
         buckets: how often one address may ask; None for as often as it likes.
         behind_proxy: the client is the last one that ``X-Forwarded-For`` names.
         takes: by path, how large a body may be; elsewhere there may be none.
+        hosts: the names that the server answers to; None for any name.
     """
 
     def __init__(
@@ -60,12 +62,14 @@ class Gate:
         *,
         behind_proxy: bool,
         takes: Mapping[str, int],
+        hosts: Hosts | None = None,
     ) -> None:
         self._inner = inner
         self._traffic = traffic
         self._buckets = buckets
         self._behind_proxy = behind_proxy
         self._takes = takes
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,7 +88,7 @@ class Gate:
                 MutableHeaders(scope=message).update({**_SECURITY_HEADERS, ID_HEADER: request_id})
             await send(message)
 
-        refusal = _beyond_limits(scope, self._takes) or self._too_often(scope)
+        refusal = _beyond_limits(scope, self._takes) or self._too_often(scope) or self._misdirected(scope)
         try:
             if refusal is None:
                 await self._inner(scope, receive, sending)
@@ -110,6 +114,17 @@ class Gate:
         asker = _address(scope, behind_proxy=self._behind_proxy)
         return too_often(self._buckets, ("address", asker), f"from {asker}")
 
+    def _misdirected(self, scope: Scope) -> Refusal | None:
+        """Refuse a request for a name that is not ours: a page of that name may be reading our answers."""
+        host = Headers(scope=scope).get("Host")
+        if self._hosts is None or host is None or self._hosts.has(host):
+            return None
+        detail = (
+            f"this server does not answer to the name {host[:100]!r}: use its address, "
+            "or add the name to publish.http.allowed_hosts"
+        )
+        return Refusal(421, "unknown host", detail)
+
 
 def _request_id(scope: Scope, *, behind_proxy: bool) -> str:
     """What this request is called in logs: the proxy's word for it, or one of our own."""
@@ -128,18 +143,12 @@ def too_often(buckets: Buckets | None, asker: tuple[str, str], who: str) -> Refu
 
 
 def _address(scope: Scope, *, behind_proxy: bool) -> str:
-    """Who asks, as far as limits go: an IPv4 address, or the /64 network that one IPv6 host has to itself."""
+    """Return who asks, as far as limits go; see :func:`hydrator.rate.asker`."""
     text = scope["client"][0] if scope.get("client") else "the proxy"
     if behind_proxy:
         named = ",".join(Headers(scope=scope).getlist("X-Forwarded-For")).rpartition(",")[2].strip()
         text = named or text
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return str(text)[:40]
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
-        return str(IPv6Address(int(address) >> 64 << 64)) + "/64"
-    return str(address)
+    return asker(text)
 
 
 class Doorkeeper:
@@ -174,18 +183,28 @@ def may_read(scope: Scope) -> bool:
 
 
 def _beyond_limits(scope: Scope, takes: Mapping[str, int]) -> Refusal | None:
-    """Why this request is not looked at: a URL too long, or a body that nothing here reads."""
+    """Refuse a URL or a head that is too long, and a body that no route here reads."""
     length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) + 1
     if length > MAX_URL_BYTES:
         detail = f"the URL has {length} bytes, {MAX_URL_BYTES} are allowed: ask for fewer datasets at a time"
         return Refusal(414, "URL too long", detail)
+    head = length + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    if head > MAX_HEAD_BYTES:
+        detail = f"the request's head has {head} bytes, {MAX_HEAD_BYTES} are allowed: send fewer headers"
+        return Refusal(431, "head too long", detail)
     headers = Headers(scope=scope)
     size = headers.get("Content-Length", "0")
     most = takes.get(scope["path"], 0)
     if most == 0 and (size != "0" or "Transfer-Encoding" in headers):
         return Refusal(413, "body not allowed", "this server only answers: send no body")
     # of one in pieces nobody knows the size before it was read
-    if not (size.isascii() and size.isdigit() and int(size[:9]) <= most) or "Transfer-Encoding" in headers:
+    if not _is_at_most(size, most) or "Transfer-Encoding" in headers:
         detail = f"send at most {most} bytes here, whole, with their Content-Length"
         return Refusal(413, "body too large", detail)
     return None
+
+
+def _is_at_most(digits: str, most: int) -> bool:
+    """Compare the decimal number in *digits*, of any length and with any leading zeros, with *most*."""
+    significant = digits.lstrip("0")
+    return digits.isascii() and digits.isdigit() and len(significant) < 10 and int(significant or "0") <= most

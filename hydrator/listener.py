@@ -10,6 +10,7 @@ from .access import Access
 from .certificate import Certificate
 from .config import HttpOutlet
 from .connections import Doorway
+from .hosts import hosts_of
 from .rate import Buckets
 from .serve import Exchange, Posted, Question, app
 from .server import Server, UnixSocket
@@ -34,6 +35,8 @@ def listener(
     access = Access.open(http.tokens_file) if http.tokens_file else None
     pair = http.tls_certificate and http.tls_key and Certificate(http.tls_certificate, http.tls_key)
     proxied = http.behind_proxy or http.socket is not None
+    # with tokens a page of another name reads nothing; a proxy has names of its own, and decides by them
+    open_to_names = not http.allowed_hosts and (access is not None or proxied)
     asgi = app(
         view,
         registry,
@@ -44,6 +47,7 @@ def listener(
         question=question,
         buckets=Buckets(http.requests_per_second, http.requests_burst, time.monotonic),
         behind_proxy=proxied,
+        hosts=None if open_to_names else hosts_of(http.host, http.allowed_hosts),
     )
     return Server(
         asgi,

@@ -7,6 +7,7 @@ derived; tests ask the server whether it keeps all of it, and nothing else.
 from typing import Any, Final
 
 from . import __version__
+from .dataset_query import MOST_DATASETS
 from .model import MAX_DID_CHARS, DatasetState
 
 Json = dict[str, Any]
@@ -28,6 +29,8 @@ _ERRORS: Final = {
     404: "There is no ad of that site.",
     413: "A request body where nothing reads one, or one that is too large.",
     414: "The URL is too long.",
+    421: "The Host header names a server that this is not: a page of that name may be asking.",
+    431: "The headers are too long.",
     429: "Too many requests from this address or with this token; Retry-After says when to ask again.",
     500: "A bug; the daemon's log says more.",
     503: "There is no complete state yet, or the tokens cannot be read; Retry-After says when to ask again.",
@@ -106,7 +109,10 @@ def _paths() -> Json:
             [site, unchanged],
         ),
         "/v1/datasets": _route(
-            "Where datasets are.", _answer("application/json", _ref("Datasets")), (400, 503), [asked]
+            "Where datasets are.",
+            _answer("application/json", _ref("Datasets")),
+            (400, 503),
+            [asked, *_page_parameters()],
         ),
         "/v1/private": _route(
             "What jobs call datasets: private ones by opaque names. Needs a token with role submit.",
@@ -145,6 +151,24 @@ def _paths() -> Json:
     }
 
 
+def _page_parameters() -> list[Json]:
+    """Describe how a question that names no dataset is cut into pages."""
+    return [
+        {
+            "name": "limit",
+            "in": "query",
+            "description": "datasets in one answer; default: all that are named",
+            "schema": {"type": "integer", "minimum": 1, "maximum": MOST_DATASETS},
+        },
+        {
+            "name": "after",
+            "in": "query",
+            "description": "the `next` of an earlier answer",
+            "schema": _DID,
+        },
+    ]
+
+
 def _route(
     summary: str,
     answers: Json,
@@ -154,7 +178,7 @@ def _route(
     open_: bool = False,
 ) -> Json:
     """GET and HEAD of one path; an *open_* one asks for no token."""
-    always = (413, 414, 429, 500) if open_ else (401, 403, 413, 414, 429, 500, 503)
+    always = (413, 414, 421, 429, 431, 500, *(() if open_ else (401, 403, 503)))
     refused = {str(each): {"$ref": f"#/components/responses/E{each}"} for each in {*errors, *always}}
     bodiless = {status: {k: v for k, v in each.items() if k != "content"} for status, each in answers.items()}
     asked = {"parameters": parameters or [], "security": [] if open_ else [{"token": []}, {}]}
@@ -169,7 +193,7 @@ def _told() -> Json:
     """POST of one event; only its names are read."""
     event = _object({"event_type": _TEXT, "payload": {"type": "object"}})
     event["additionalProperties"] = True
-    errors = (400, 401, 403, 413, 414, 429, 500, 503)
+    errors = (400, 401, 403, 413, 414, 421, 429, 431, 500, 503)
     return {
         "summary": "A dataset changed: it is looked at soon. Needs a token with role event.",
         "description": "As Rucio's daemon hermes sends it; of types that are not known nothing is read.",
@@ -271,7 +295,16 @@ def _schemas() -> Json:
             {"error": _TEXT, "detail": _TEXT}, {"ready": {"const": False}, "nearby": _list(_TEXT)}
         ),
         "Sites": _object({**head, "sites": _list(_object(site))}),
-        "Datasets": _object({**head, "datasets": _list(_object(dataset))}),
+        "Datasets": _object(
+            {
+                **head,
+                "datasets": _list(_object(dataset)),
+                "next": {
+                    "anyOf": [_DID, {"type": "null"}],
+                    "description": "there are more: ask again with after = this",
+                },
+            }
+        ),
         "Names": _object({"version": {"const": 1}, "datasets": _list(_object({"did": _DID, "name": _TEXT}))}),
         "Health": _object({"status": {"const": "ok"}}),
         "Ready": _object({"ready": {"const": True}}),

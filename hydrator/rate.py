@@ -1,7 +1,8 @@
-"""How often somebody may ask: a token bucket for each, in bounded memory."""
+"""Rate limiter: a token bucket for each asker, in bounded memory."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 MAX_KNOWN: Final = 10_000
@@ -38,3 +39,14 @@ class Buckets:
         while self._full and (len(self._full) > MAX_KNOWN or next(iter(self._full.values())) <= now):
             self._full.popitem(last=False)
         return max(early, 0.0)
+
+
+def asker(address: str) -> str:
+    """Return the name under which limits count *address*: one IPv6 host has a whole /64 network to itself."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address[:40]
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
+        return str(IPv6Address(int(parsed) >> 64 << 64)) + "/64"
+    return str(parsed)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -28,10 +28,12 @@ from starlette.routing import Route
 from . import openapi, page, whypage
 from .access import Access, Role
 from .asking import Telling
-from .errors import BadDid, ConfigError, PoolError
+from .dataset_query import asked_datasets, asked_dids
+from .errors import ConfigError, PoolError
 from .events import MAX_EVENT_BYTES, Drop
 from .gate import Doorkeeper, Gate, may_read
-from .model import Did, Fact, Site, SiteAd, Snapshot, parse_did, unix
+from .hosts import Hosts
+from .model import Did, Fact, Site, SiteAd, Snapshot, unix
 from .rate import Buckets
 from .reply import Refusal, accepts_gzip, body_reply, failed, json_reply, refused
 from .selection import selection
@@ -67,6 +69,7 @@ def app(
     question: Question | None = None,
     buckets: Buckets | None = None,
     behind_proxy: bool = False,
+    hosts: Hosts | None = None,
 ) -> Starlette:
     """Build the ASGI app that answers from *view*.
 
@@ -82,6 +85,7 @@ def app(
         events: takes in what the webhook is told; it is closed without it, and without *access*.
         buckets: how often one address, and one token, may ask.
         behind_proxy: clients' addresses stand in ``X-Forwarded-For``.
+        hosts: the names that the server answers to; None for any name.
     """
     posted = events if access else None
     answers = _Answers(
@@ -125,6 +129,7 @@ def app(
                 buckets=buckets,
                 behind_proxy=behind_proxy,
                 takes={EVENTS_PATH: MAX_EVENT_BYTES} if posted else {},
+                hosts=hosts,
             )
         ],
         exception_handlers={HTTPException: refused, Exception: failed},
@@ -209,14 +214,16 @@ class _Answers:
         return json_reply(request, {"version": 1, "now": unix(view.now), "sites": rows})
 
     def datasets(self, request: Request) -> Response:
-        """Where the datasets asked about are; all demanded ones when none is named."""
-        asked = _asked_dids(request.scope["query_string"])
+        """Say where the datasets are that the query names; else all demanded ones, a page at a time."""
+        asked = asked_datasets(request.scope["query_string"])
         view = self._view()
         if view.snapshot is None:
             raise Refusal(503, "not ready", view.ready or "no catalogue has been read yet")
         demanded = view.demand.dids if view.demand else frozenset()
-        rows = _dataset_rows(view, view.snapshot, sorted(asked or demanded))
-        return json_reply(request, {"version": 1, "now": unix(view.now), "datasets": rows})
+        dids, following = asked.page(demanded)
+        rows = _dataset_rows(view, view.snapshot, dids)
+        answer = {"version": 1, "now": unix(view.now), "datasets": rows, "next": following}
+        return json_reply(request, answer)
 
     def private(self, request: Request) -> Response:
         """What jobs call the datasets asked about: private ones by opaque names, others as they are."""
@@ -224,7 +231,7 @@ class _Answers:
             raise Refusal(
                 403, "no tokens", "names are exchanged for tokens only: set publish.http.tokens_file"
             )
-        asked = _asked_dids(request.scope["query_string"])
+        asked = asked_dids(request.scope["query_string"])
         if not asked:
             raise Refusal(400, "no DID", "say which: did=scope:name")
         names = self._exchange(asked)
@@ -367,22 +374,6 @@ def _fact_row(site: Site, fact: Fact, now: datetime) -> dict[str, object]:
         "as_of": unix(fact.as_of),
         "age_seconds": max(0, unix(now) - unix(fact.as_of)),
     }
-
-
-def _asked_dids(query: bytes) -> frozenset[Did]:
-    """The DIDs of ``did=…&did=…``. ``+`` stands for itself: DIDs may contain it and never a space."""
-    asked = set()
-    for part in query.decode("latin-1").split("&"):
-        name, _, text = part.partition("=")
-        if not part:
-            continue
-        if name != "did":
-            raise Refusal(400, "bad query", f"unknown parameter {unquote(name)[:100]!r}; use did=scope:name")
-        try:
-            asked.add(parse_did(unquote(text)))
-        except BadDid as exc:
-            raise Refusal(400, "bad DID", str(exc)) from exc
-    return frozenset(asked)
 
 
 def _matches(if_none_match: str | None, etag: str) -> bool:

@@ -10,17 +10,15 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import Self, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from .certificate import Certificate
-from .connections import Connection, Doorway
+from .connections import MAX_HEAD_BYTES, Connection, Doorway, Listener
 from .errors import ConfigError
 from .ports import Door
-
-MAX_HEAD_BYTES: Final = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +103,9 @@ class Server:
         """
         if self.url is not None:
             return
-        listening = _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
-        where = _where(listening)
+        bound = _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
+        where = _where(bound)
+        listening = Listener(bound, self._doorway)
         self._url = where if self._unix else ("https://" if self._certificate else "http://") + where
         config = uvicorn.Config(
             self._asgi,

@@ -98,22 +98,33 @@ def look(client: "httpx.Client", door: Door) -> Seen:
     Raises:
         DaemonSilent: it did not answer, or not with what was asked for.
     """
+    sites = _get(client, door, "sites", {})
+    datasets: list[Mapping[str, Any]] = []
+    page: dict[str, str] = {}
+    while True:
+        answer = _get(client, door, "datasets", page)
+        datasets += answer["datasets"]
+        following = answer.get("next")
+        if not isinstance(following, str) or following <= page.get("after", ""):
+            return Seen(sites["now"], sites["sites"], datasets)
+        page = {"after": following}
+
+
+def _get(client: "httpx.Client", door: Door, what: str, params: Mapping[str, str]) -> Mapping[str, Any]:
+    """Ask for one page of *what*. Raises DaemonSilent."""
     import httpx
 
-    answers = {}
-    for what in ("sites", "datasets"):
-        try:
-            answer = client.get(f"/v1/{what}")
-            body = answer.json()
-        except httpx.HTTPError as error:
-            raise DaemonSilent(f"the daemon at {door.url} does not answer: {error}") from error
-        except ValueError as error:
-            raise DaemonSilent(f"what answers at {door.url} is no hydrator") from error
-        if answer.status_code != 200 or what not in body:
-            why = body.get("detail", "") if isinstance(body, dict) else ""
-            raise DaemonSilent(f"the daemon at {door.url} refuses ({answer.status_code}): {why}")
-        answers[what] = body
-    return Seen(answers["sites"]["now"], answers["sites"]["sites"], answers["datasets"]["datasets"])
+    try:
+        answer = client.get(f"/v1/{what}", params=params)
+        body = answer.json()
+    except httpx.HTTPError as error:
+        raise DaemonSilent(f"the daemon at {door.url} does not answer: {error}") from error
+    except ValueError as error:
+        raise DaemonSilent(f"what answers at {door.url} is not a hydrator daemon") from error
+    if answer.status_code != 200 or not isinstance(body, dict) or what not in body:
+        why = body.get("detail", "") if isinstance(body, dict) else ""
+        raise DaemonSilent(f"the daemon at {door.url} refuses ({answer.status_code}): {why}")
+    return body
 
 
 def rows(seen: Seen) -> list[tuple[str, ...]]:

@@ -16,6 +16,7 @@ def _no_newline(text: str) -> str:
 
 
 SiteName = Annotated[str, AfterValidator(_no_newline)]
+HostName = Annotated[str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$", max_length=255)]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
 
 

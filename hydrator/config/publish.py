@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from .fields import Section, is_loopback
+from .fields import HostName, Section, is_loopback
 
 
 class CollectorOutlet(Section):
@@ -36,6 +36,11 @@ class HttpOutlet(Section):
     )
     behind_proxy: bool = Field(
         False, description="a proxy with HTTPS stands in front, so that no token travels in clear"
+    )
+    allowed_hosts: tuple[HostName, ...] = Field(
+        (),
+        description="names, besides its own and localhost, that the server answers to; *.example.org for all "
+        "below; checked where no tokens are asked for and no proxy stands in front, or where it is set",
     )
     tls_certificate: Path | None = Field(
         None, description="serve HTTPS with it: PEM, our own certificate first; read again when it changes"

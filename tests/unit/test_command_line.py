@@ -253,8 +253,23 @@ def test_what_is_no_hydrator_is_told():
     client = httpx.Client(
         base_url="http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, text="<html>"))
     )
-    with pytest.raises(DaemonSilent, match="is no hydrator"), client:
+    with pytest.raises(DaemonSilent, match="is not a hydrator daemon"), client:
         look(client, Door("http://x"))
+
+
+def test_top_reads_every_page_of_datasets():
+    pages = {"": (["a:1", "a:2"], "a:2"), "a:2": (["a:3"], None)}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/sites":
+            return httpx.Response(200, json={"now": 7, "sites": []})
+        dids, following = pages[request.url.params.get("after", "")]
+        rows = [{"did": did, "jobs": 1, "unseen": None, "sites": []} for did in dids]
+        return httpx.Response(200, json={"now": 7, "datasets": rows, "next": following})
+
+    with httpx.Client(base_url="http://x", transport=httpx.MockTransport(answer)) as client:
+        seen = look(client, Door("http://x"))
+    assert [row["did"] for row in seen.datasets] == ["a:1", "a:2", "a:3"]
 
 
 def test_what_could_not_be_asked_about_is_counted_and_a_site_without_facts_is_shown():

@@ -1,19 +1,24 @@
 """How much one client gets of the HTTP server: requests, connections, time; a real server on loopback."""
 
+import asyncio
 import socket
+import ssl
 import time
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import httpx
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from hydrator.access import Access, Role, new_token
+from hydrator.certificate import Certificate
 from hydrator.config import HttpOutlet
-from hydrator.connections import Doorway
+from hydrator.connections import MAX_HEAD_BYTES, Doorway
+from hydrator.events import MAX_EVENT_BYTES
 from hydrator.listener import listener
 from hydrator.model import Snapshot
 from hydrator.rate import MAX_KNOWN, Buckets
@@ -292,3 +297,178 @@ def test_cut_connections_are_counted_in_the_metrics():
         with dial(server) as silent:
             assert ended(silent)
         assert 'hydrator_http_connections_cut_total{why="slow"} 1.0' in ask(server, "/metrics").text
+
+
+# TLS
+
+
+@pytest.fixture
+def certificate(tmp_path) -> Certificate:
+    issued = trustme.CA().issue_cert("localhost", "127.0.0.1")
+    issued.private_key_pem.write_to_path(str(tmp_path / "key"))
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "pem"))
+    return Certificate(tmp_path / "pem", tmp_path / "key")
+
+
+@contextmanager
+def serving_tls(certificate, doorway):
+    asgi = app(lambda: VIEW, CollectorRegistry(), max_age=timedelta(seconds=9))
+    with Server(asgi, certificate=certificate, doorway=doorway) as server:
+        yield server
+
+
+def ask_tls(server, source="127.0.0.1"):
+    transport = httpx.HTTPTransport(local_address=source, verify=False)
+    with httpx.Client(transport=transport, trust_env=False, timeout=120) as client:
+        return client.get(server.url + "/healthz").status_code
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "half a hello"])
+def test_a_client_without_a_whole_tls_hello_is_cut(certificate, said):
+    cuts = []
+    with serving_tls(certificate, quick(cuts)) as server, dial(server) as silent:
+        silent.sendall(said)
+        assert ended(silent)
+        assert cuts == ["slow"]
+        assert ask_tls(server) == 200
+
+
+def test_clients_that_say_no_tls_hello_count_and_leave_room_for_other_addresses(certificate):
+    cuts = []
+    doorway = Doorway(most=8, most_each=4, seconds=60, cut=cuts.append)
+    with serving_tls(certificate, doorway) as server:
+        held = [dial(server, "127.0.0.2") for _ in range(20)]
+        wait_for(lambda: len(cuts) == 16, 10, "the connections beyond the most of one address to be cut")
+        assert ask_tls(server) == 200
+        for each in held:
+            each.close()
+
+        def has_room() -> bool:
+            try:
+                return ask_tls(server, "127.0.0.2") == 200
+            except httpx.TransportError:
+                return False
+
+        wait_for(has_room, 10, "the places of those that left")
+
+
+def test_a_whole_hello_and_no_request_is_cut_too(certificate):
+    cuts = []
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with serving_tls(certificate, quick(cuts)) as server, context.wrap_socket(dial(server)) as greeted:
+        assert ended(greeted)
+        assert cuts == ["slow"]
+
+
+def test_the_addresses_of_one_ipv6_network_share_their_connections():
+    async def admitted() -> list[bool]:
+        doorway = Doorway(most=10, most_each=1)
+        found = []
+        for address in ("2001:db8:0:1::1", "2001:db8:0:1::2", "2001:db8:0:2::1"):
+            ours, theirs = socket.socketpair()
+            with theirs:
+                found.append(doorway.admit(ours, address))
+        for each in found:
+            if each:
+                each.close()
+        return [each is not None for each in found]
+
+    assert asyncio.run(admitted()) == [True, False, True]
+
+
+# heads and bodies
+
+
+def told(server, request: bytes) -> bytes:
+    """Send *request* as it is; the first line of the answer."""
+    with dial(server) as raw:
+        raw.sendall(request)
+        return raw.makefile("rb").readline()
+
+
+@pytest.mark.parametrize("size", [40_000, 100_000])
+@pytest.mark.parametrize("header", [b"X: " + b"x" * 60, b"X: "], ids=["many headers", "one header"])
+def test_a_head_beyond_the_bound_is_refused_however_it_arrives(size, header):
+    lines = size // 64 if len(header) > 3 else 1
+    padding = header if len(header) > 3 else header + b"x" * size
+    with serving() as server:
+        line = told(server, b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + (padding + b"\r\n") * lines + b"\r\n")
+        assert line.startswith((b"HTTP/1.1 431 ", b"HTTP/1.1 400 "))
+        assert ask(server).status_code == 200
+
+
+def test_a_head_below_the_bound_is_answered():
+    with serving() as server:
+        request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (MAX_HEAD_BYTES - 100) + b"\r\n\r\n"
+        assert told(server, request).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 8, 9, 12])
+def test_no_zeros_before_its_length_let_a_large_event_in(tmp_path, zeros):
+    token, grant = new_token(Role.EVENT, None, "2026-11-22")
+    (tmp_path / "tokens").write_text(grant.line)
+    (tmp_path / "tokens").chmod(0o600)
+    heard = []
+    asgi = app(
+        lambda: VIEW,
+        CollectorRegistry(),
+        max_age=timedelta(seconds=9),
+        access=Access.open(tmp_path / "tokens"),
+        events=heard.append,
+    )
+
+    def post(server, size: int) -> bytes:
+        head = f"POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+        length = f"Content-Length: {'0' * zeros}{size}\r\n\r\n"
+        return told(server, (head + length).encode() + b" " * min(size, MAX_EVENT_BYTES))
+
+    with Server(asgi) as server:
+        assert post(server, MAX_EVENT_BYTES + 1).startswith(b"HTTP/1.1 413 ")
+        assert post(server, MAX_EVENT_BYTES).startswith(b"HTTP/1.1 202 ")
+    assert [len(each) for each in heard] == [MAX_EVENT_BYTES]
+
+
+# names
+
+
+def called(server, host: str, path="/v1/datasets") -> int:
+    return ask(server, path, Host=host).status_code
+
+
+def test_a_server_without_tokens_does_not_answer_to_a_strange_name():
+    with listener(HttpOutlet(port=0), lambda: VIEW, CollectorRegistry()) as server:
+        for host in (
+            "evil.example",
+            "evil.example:8471",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "",
+        ):
+            for path in ("/", "/v1/sites", "/v1/datasets", "/v1/sites/CAM/ad", "/metrics"):
+                assert called(server, host, path) == 421, (host, path)
+        for host in ("localhost", "LOCALHOST:8471", "localhost.", "127.0.0.1:1", "[::1]:8471", "192.0.2.7"):
+            assert called(server, host) == 200, host
+        assert called(server, socket.gethostname()) == 200
+        assert ask(server, Host="evil.example").json()["error"] == "unknown host"
+
+
+def test_allowed_names_are_answered_and_those_below_a_wildcard():
+    http = HttpOutlet(port=0, allowed_hosts=("hydrator.example.org", "*.svc.cluster.local"))
+    with listener(http, lambda: VIEW, CollectorRegistry()) as server:
+        assert called(server, "Hydrator.example.org:80") == 200
+        assert called(server, "classad-hydrator.pool.svc.cluster.local") == 200
+        assert called(server, "example.org") == 421
+        assert called(server, "svc.cluster.local") == 421
+
+
+def test_behind_a_proxy_and_with_tokens_every_name_is_answered_unless_names_are_given(tmp_path):
+    (tmp_path / "tokens").touch(0o600)
+    for http, expected in (
+        (HttpOutlet(port=0, behind_proxy=True), 200),
+        (HttpOutlet(port=0, behind_proxy=True, allowed_hosts=("a.example",)), 421),
+        (HttpOutlet(port=0, tokens_file=tmp_path / "tokens"), 401),
+        (HttpOutlet(port=0, tokens_file=tmp_path / "tokens", allowed_hosts=("a.example",)), 421),
+    ):
+        with listener(http, lambda: VIEW, CollectorRegistry()) as server:
+            assert called(server, "evil.example") == expected

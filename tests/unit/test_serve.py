@@ -18,6 +18,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from hydrator.dataset_query import MOST_DATASETS
 from hydrator.errors import ConfigError
 from hydrator.gate import MAX_URL_BYTES
 from hydrator.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, unix
@@ -217,6 +218,24 @@ def test_datasets_without_a_name_are_all_demanded_ones(daemon):
     assert [(row["did"], row["unseen"]) for row in rows] == [(L1, None), (L2, "timeout")]
 
 
+def test_demanded_datasets_come_in_pages_and_named_ones_in_one_answer(daemon):
+    dids = [f"s:d{number:04}" for number in range(2 * MOST_DATASETS + 1)]
+    daemon.show(demand=demand(want(*dids)))
+    seen, after = [], ""
+    for expected in (MOST_DATASETS, MOST_DATASETS, 1):
+        page = daemon.ask(f"/v1/datasets?{after}").json()
+        assert len(page["datasets"]) == expected
+        seen += [row["did"] for row in page["datasets"]]
+        after = f"after={page['next']}"
+    assert seen == dids
+    assert page["next"] is None
+    few = daemon.ask("/v1/datasets?limit=2&after=s:d0001").json()
+    assert [row["did"] for row in few["datasets"]] == ["s:d0002", "s:d0003"]
+    assert few["next"] == "s:d0003"
+    named = daemon.ask("/v1/datasets?" + "&".join(f"did=a:{number}" for number in range(700))).json()
+    assert (len(named["datasets"]), named["next"]) == (700, None)
+
+
 def test_did_may_be_repeated_and_one_that_nobody_wants_says_so(daemon):
     with_facts(daemon)
     rows = daemon.ask(f"/v1/datasets?did={L3}&did={L1}&did={L1}").json()["datasets"]
@@ -239,6 +258,10 @@ def test_a_plus_or_slash_in_a_did_means_itself(daemon, written):
         ("did=a:" + "x" * 600, "500 are allowed"),
         ("dids=a:b", "unknown parameter 'dids'"),
         ("x", "unknown parameter 'x'"),
+        ("limit=0", "limit is a number from 1 to 1000"),
+        ("limit=1001", "limit is a number from 1 to 1000"),
+        ("limit=" + "9" * 5000, "limit is a number from 1 to 1000"),
+        ("after=nowhere", "it has no scope"),
     ],
 )
 def test_a_bad_question_is_400_with_one_sentence(daemon, query, told):

@@ -1,0 +1,51 @@
+"""The names that the HTTP server answers to.
+
+A page that somebody opens in a browser can give its own name our address (DNS
+rebinding), and its scripts then read what we answer to anybody. The browser
+says the page's name in the Host header, so a name that is not ours is refused.
+An IP address is never refused: nobody can point that elsewhere.
+"""
+
+import socket
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+
+class Hosts:
+    """A set of host names, compared without regard to letter case.
+
+    Args:
+        names: names without a port; ``*.example.org`` stands for every name below ``example.org``.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        lower = {name.lower().rstrip(".") for name in names}
+        self._names = {name for name in lower if not name.startswith("*.")}
+        self._below = tuple(name[1:] for name in lower if name.startswith("*."))
+
+    def has(self, header: str) -> bool:
+        """Return whether a Host header, with or without a port, names us."""
+        name = _without_port(header.strip().lower()).rstrip(".")
+        if _is_address(name):
+            return True
+        return name in self._names or bool(self._below and name.endswith(self._below))
+
+
+def hosts_of(host: str, allowed: Iterable[str]) -> Hosts:
+    """Build the names of a server on *host*: that, this machine's, and those that are *allowed*."""
+    return Hosts({"localhost", host, socket.gethostname(), *allowed})
+
+
+def _without_port(header: str) -> str:
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    name, colon, port = header.rpartition(":")
+    return name if colon and (not port or (port.isascii() and port.isdigit())) else header
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
