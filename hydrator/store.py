@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -105,6 +106,8 @@ class Store:
         self._saved: dict[str, Datasets] = {}
         self._demanded: DemandMemory | None = None
         self._unreadable: list[tuple[str, str]] = []
+        self._one_at_a_time = threading.RLock()
+        """One transaction at a time: a connection has one, whichever thread began it."""
         self.lost = lost
 
     @classmethod
@@ -186,7 +189,7 @@ class Store:
         may write; ``lost`` then says so. A dataset whose row is lost keeps
         what the ads last said of it.
         """
-        with _translated(), self._db:
+        with self._one_at_a_time, _translated(), self._db:
             self._unreadable = []
             self._db.execute("begin")
             ads = self._ads()
@@ -209,7 +212,7 @@ class Store:
 
     def save(self, state: State) -> None:
         """Write *state* in one transaction; rows that did not change are not written."""
-        with _translated(), self._db:
+        with self._one_at_a_time, _translated(), self._db:
             rows = self._save_memories(state.memories)
             if self._demanded is not state.demand:
                 self._save_demand(state.demand)
@@ -243,7 +246,7 @@ class Store:
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
         """Keep what *publisher* showed when it was asked."""
-        with _translated(), self._db:
+        with self._one_at_a_time, _translated(), self._db:
             self._db.execute("delete from readback where publisher = ?", (publisher,))
             self._db.executemany(
                 "insert into readback values (?, ?, ?, ?, ?)",
@@ -256,7 +259,7 @@ class Store:
     def readback(self) -> dict[str, dict[Site, PublishedAd]]:
         """By publisher, what it showed last."""
         found: dict[str, dict[Site, PublishedAd]] = {}
-        with _translated():
+        with self._one_at_a_time, _translated():
             rows = self._table("readback", "publisher, site, generation, as_of, heard")
         for publisher, ad in self._understood("readback", rows, records.published_of):
             found.setdefault(publisher, {})[ad.site] = ad
@@ -265,32 +268,32 @@ class Store:
     def add_history(self, entries: Sequence[Entry], before: Mapping[Site, SiteAd], now: datetime) -> None:
         """Keep what was decided; *before* are the ads that stood until then."""
         if entries:
-            with _translated(), self._db:
+            with self._one_at_a_time, _translated(), self._db:
                 archive.add(self._db, entries, before, now)
 
     def mark_published(self, publisher: str, shown: Mapping[Site, PublishedAd], now: datetime) -> None:
         """Note which generations *publisher* shows."""
         if shown:
-            with _translated(), self._db:
+            with self._one_at_a_time, _translated(), self._db:
                 archive.mark(self._db, publisher, shown, now)
 
     def history(self, last: int | None = None) -> list[Entry]:
         """What was decided, oldest first; all that is kept, or the *last* so many."""
-        with _translated():
+        with self._one_at_a_time, _translated():
             return list(archive.entries(self._db, last))
 
     def forget_history(self, names: Callable[[str], bool]) -> None:
         """Drop what *names* something that has become private."""
-        with _translated(), self._db:
+        with self._one_at_a_time, _translated(), self._db:
             archive.forget(self._db, names)
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
         """Keep a summary for ``hydrator status``."""
-        with _translated(), self._db:
+        with self._one_at_a_time, _translated(), self._db:
             self._db.execute("insert or replace into report values (?, ?)", (key, json.dumps(body)))
 
     def report(self, key: str) -> dict[str, Any]:
-        with _translated():
+        with self._one_at_a_time, _translated():
             row = self._db.execute("select body from report where key = ?", (key,)).fetchone()
         return dict(json.loads(row[0])) if row else {}
 
