@@ -75,6 +75,8 @@ class Server:
         self._url: str | None = None
         self._uvicorn: _Uvicorn | None = None
         self._thread: threading.Thread | None = None
+        self._listening: socket.socket | None = None
+        self._shares_path = False
 
     @property
     def url(self) -> str | None:
@@ -94,8 +96,10 @@ class Server:
             )
         return Door(url, self._token, pem)
 
-    def start(self, timeout: timedelta = timedelta(seconds=10)) -> None:
+    def start(self, timeout: timedelta = timedelta(seconds=10), *, replaces: "Server | None" = None) -> None:
         """Return once requests are answered; starting what runs is no error.
+
+        Where it *replaces* another server at the same address, both answer there until that one is stopped.
 
         Raises:
             ConfigError: the address is wrong, in use or forbidden, or nothing
@@ -103,9 +107,9 @@ class Server:
         """
         if self.url is not None:
             return
-        bound = _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
+        bound = self._inherited(replaces) if replaces else self._bound()
         where = _where(bound)
-        listening = Listener(bound, self._doorway)
+        self._listening = listening = Listener(bound, self._doorway)
         self._url = where if self._unix else ("https://" if self._certificate else "http://") + where
         config = uvicorn.Config(
             self._asgi,
@@ -133,6 +137,30 @@ class Server:
             listening.close()
             raise ConfigError([f"http: the server at {where} did not start; see the log"])
 
+    def _bound(self) -> socket.socket:
+        return _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
+
+    def _inherited(self, other: "Server") -> socket.socket:
+        """A listening socket of our own; at an address that *other* has, it is the same as that one's."""
+        listening = other._listening
+        if other.url is None or listening is None:
+            return self._bound()
+        ours, theirs = self._unix, other._unix
+        if ours and theirs and ours.path == theirs.path:
+            ours.path.chmod(ours.mode)
+            other._shares_path = True
+            return socket.socket(fileno=os.dup(listening.fileno()))
+        if ours or theirs:
+            return self._bound()
+        if (self._host, self._port) == (other._host, other._port):
+            return socket.socket(fileno=os.dup(listening.fileno()))
+        # all addresses, and one of them: both may have the port for as long as both say that this is meant
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            return _listen(self._host, self._port, shared=self._port == listening.getsockname()[1])
+        finally:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
+
     def stop(self, timeout: timedelta = timedelta(seconds=5)) -> None:
         """End it: answers under way get two seconds. Stopping what does not run is no error."""
         if self._uvicorn is None or self._thread is None:
@@ -142,8 +170,8 @@ class Server:
         if self._thread.is_alive():
             self._uvicorn.force_exit = True
             self._thread.join(1)
-        self._uvicorn = self._thread = self._url = None
-        if self._unix:
+        self._uvicorn = self._thread = self._url = self._listening = None
+        if self._unix and not self._shares_path:
             self._unix.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -156,8 +184,11 @@ class Server:
         self.stop()
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket, bound here rather than by uvicorn, so that a bad address is our sentence."""
+def _listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A listening socket, bound here rather than by uvicorn, so that a bad address is our sentence.
+
+    It is *shared* with a socket of our own that says so, too; with any other never.
+    """
     where = _url_text(host, port)
     if not 0 <= port <= 65535:  # getaddrinfo would take it modulo 65536
         raise ConfigError([f"http: {where}: a port is a number from 0 to 65535"])
@@ -173,8 +204,10 @@ def _listen(host: str, port: int) -> socket.socket:
         # inherited by every connection: those of worker nodes that vanished end after some minutes
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
         listening.bind(address)
         listening.listen(2048)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
     except (OSError, OverflowError) as exc:
         listening.close()
         raise ConfigError(
