@@ -22,6 +22,7 @@ from .datasets import Datasets, Memory
 from .demand import demand
 from .demand import remember as remember_demand
 from .errors import CatalogueError, PoolError, PublishError, StateError
+from .fence import Fence
 from .folding import Folded, fold_memories
 from .history import Entry, Grounds, entry
 from .model import (
@@ -329,15 +330,22 @@ def _read_side_by_side(
         return {name: answer.result() for name, answer in answers.items()}
 
 
-def apply(todo: Plan, publisher: Publisher) -> Outcome:
-    """Do what *todo* says, then read back: what is not seen there is not published."""
+def apply(todo: Plan, publisher: Publisher, fence: Fence | None = None) -> Outcome:
+    """Do what *todo* says, then read back: what is not seen there is not published.
+
+    Raises:
+        Fenced: *fence* is closed, so nothing may be sent.
+    """
+    fence = fence or Fence()
     to_send = [ad for action in todo if (ad := sent_by(action)) is not None]
     to_withdraw = frozenset(action.site for action in todo if isinstance(action, Withdraw))
     try:
         if to_send:
-            publisher.publish(to_send)
+            with fence.step():
+                publisher.publish(to_send)
         if to_withdraw:
-            publisher.withdraw(to_withdraw)
+            with fence.step():
+                publisher.withdraw(to_withdraw)
         there = publisher.published()
     except PublishError as error:
         return Outcome(publisher.name, todo, error=error.reason)
@@ -369,6 +377,7 @@ class Cycle:
         store: Store | None,
         verdicts: Callable[[], Sequence[Verdict]] = tuple,
         orders: Orders | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self._catalogues = tuple(catalogues)
         self._queues = queues
@@ -379,6 +388,9 @@ class Cycle:
         self._verdicts = verdicts
         self._orders = orders
         self.state = state
+        self.settled = state
+        """The state that others may continue from: all that follows from it is on disk, orders included."""
+        self.fence = fence or Fence()
         self._last: Thought | None = None
         self.publishes = True
         """False where another daemon does: then all is read, concluded and kept, and nothing is sent."""
@@ -415,6 +427,7 @@ class Cycle:
             now=now,
         )
         self.state = replace(self.state, demand=memory)
+        self.settled = replace(self.settled, demand=memory)
         return self.demand.dids - before
 
     def run(self) -> Report:
@@ -422,19 +435,27 @@ class Cycle:
 
         A state that cannot be saved (disk full) stops no publishing: ads would
         expire, and generations are Unix times that a restart cannot reset.
+
+        Raises:
+            Fenced: a reload has replaced these parts; nothing more was saved or sent.
         """
         self.state = replace(self.state, audit=fold(self.state.audit, self._verdicts()))
         before = self.state
         report, todo, self.state = self._decide()
-        unsaved = self._saved(lambda store: store.save(self.state)) or self._followed(report.orders)
         report = replace(report, entries=tuple(decided(before, report)))
-        unsaved = unsaved or self._saved(
-            lambda store: store.add_history(report.entries, before.ads, report.at)
-        )
+        with self.fence.step():
+            unsaved = self._settle(before, report)
         outcomes = self._apply(todo) if self.publishes else ()
         report = replace(report, outcomes=outcomes)
-        unsaved = unsaved or self._saved(lambda store: _save_outcomes(store, report))
+        with self.fence.step():
+            unsaved = unsaved or self._saved(lambda store: _save_outcomes(store, report))
         return replace(report, unsaved=unsaved)
+
+    def _settle(self, before: State, report: Report) -> str | None:
+        """Save the state, take followed orders away, keep what was decided; return why that failed."""
+        unsaved = self._saved(lambda store: store.save(self.state)) or self._followed(report.orders)
+        self.settled = self.state
+        return unsaved or self._saved(lambda store: store.add_history(report.entries, before.ads, report.at))
 
     def _saved(self, write: Callable[[Store], None]) -> str | None:
         try:
@@ -522,7 +543,7 @@ class Cycle:
             part = todo[outlet.name]
             if isinstance(part, PublishError):
                 return Outcome(outlet.name, error=part.reason)
-            return apply(part, outlet.publisher)
+            return apply(part, outlet.publisher, self.fence)
 
         with ThreadPoolExecutor(len(self._outlets), thread_name_prefix="publisher") as pool:
             sent = [pool.submit(copy_context().run, one, outlet) for outlet in self._outlets]

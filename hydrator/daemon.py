@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -19,33 +20,50 @@ from prometheus_client import CollectorRegistry
 from . import __version__
 from .asking import Telling
 from .beside import Beats, Chores, Now, Questions
-from .config import HttpOutlet, Settings, load
+from .config import Settings, load
 from .credentials import Credential, credential_rows
 from .cycle import Cycle, Report
-from .errors import ConfigError, HydratorError, StateError
+from .datasets import Memory
+from .errors import ConfigError, Fenced, HydratorError, StateError
 from .events import Drop, Pace
 from .explaining import explained
+from .fence import Fence
 from .hearing import EventMetrics, Hearing
 from .history import Entry
 from .lasting import Lasting
 from .listener import listener
 from .memory import give_back, share_arenas
-from .model import Did, Unseen
+from .model import Did, Unseen, unix
 from .orders import Orders
 from .page import MOST_CHANGES
 from .ports import Door, EventSource
+from .register import Register
 from .server import Server
 from .store import Store
 from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
 from .veiled import veiled_state
 from .view import View
-from .wiring import Parts, assemble, brokers, called, redactor, register_of, system_clock
+from .wiring import (
+    Parts,
+    assemble,
+    brokers,
+    called,
+    redactor,
+    register_of,
+    system_clock,
+    unreadable_secrets,
+)
 
 _log = structlog.get_logger("hydrator")
-_PATIENCE = timedelta(seconds=15)
+_PATIENCE = 15.0
+"""Seconds that a cycle may still take when the daemon is told to stop."""
 _BESIDE_PATIENCE = 2.0
 """Seconds that a question beside the cycles may still take when we are told to stop."""
+_STEP_PATIENCE = 10.0
+"""Seconds that a reload waits for what the old parts save or send, and for their connections to end."""
+_SECRET_PATIENCE = 5.0
+"""Seconds that a reload waits for secret files that somebody is renewing."""
 
 Event = Literal["stop", "reload"]
 
@@ -70,6 +88,19 @@ def run(config: Path) -> None:
         daemon.serve()
 
 
+@dataclass
+class Generation:
+    """All that works by one configuration, from its start until a reload or the end closes its fence."""
+
+    settings: Settings
+    parts: Parts
+    cycle: Cycle
+    fence: Fence
+    scheduler: BackgroundScheduler
+    hearing: Hearing | None
+    brokers: Sequence[EventSource]
+
+
 class Daemon:
     """One daemon over one state: it owns the schedule, the HTTP server and the parts."""
 
@@ -82,7 +113,6 @@ class Daemon:
         self._store = store
         self._state = store.load()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._turn = threading.Lock()
         self._turns = 0
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry, __version__)
@@ -92,8 +122,6 @@ class Daemon:
         self._lasting = Lasting()
         self._ending = threading.Event()
         self._event_metrics = EventMetrics(self._registry)
-        self._hearing: Hearing | None = None
-        self._brokers: Sequence[EventSource] = ()
         self._waking = threading.Lock()
         self._woken = False
         self._pace = Pace(settings.events.spacing_seconds)
@@ -102,10 +130,8 @@ class Daemon:
         self._chores = Chores(self._metrics, self._bug, self._registry, self._now)
         self._beside = (self._beats, self._questions, self._chores)
         self._credentials_kept: list[Credential] | None = None
-        self._parts: Parts | None = None
+        self._generation: Generation | None = None
         self._server: Server | None = None
-        self._scheduler: BackgroundScheduler | None = None
-        self._cycle: Cycle | None = None
 
     def tell(self, event: Event) -> None:
         """Ask for something; safe from a signal handler and from any thread."""
@@ -144,6 +170,14 @@ class Daemon:
             self._supervisor.status(f"hung: {stuck}")
         self._hung = stuck is not None
 
+    @property
+    def _parts(self) -> Parts | None:
+        return self._generation.parts if self._generation else None
+
+    @property
+    def _hearing(self) -> Hearing | None:
+        return self._generation.hearing if self._generation else None
+
     def view(self) -> View:
         """What the HTTP server answers from, at this moment."""
         parts, report = self._parts, self._report
@@ -180,46 +214,82 @@ class Daemon:
 
     def _start(self) -> None:
         """Put the parts together; what was published last is served before anything is asked."""
-        self._progress.restart(_allowance(self._settings))
-        http = self._settings.publish.http
-        board = self._parts.board if self._parts else None
-        door = self._door if http.enabled else None
-        register = register_of(self._settings)
-        if register:
-            self._state = veiled_state(self._state, register.veil)
-            self._store.forget_history(register.veil.privacy.names_private)
+        fresh = self._made(self._settings)
+        self._continue_state(fresh.parts.register)
+        if fresh.settings.publish.http.enabled:
+            self._generation = fresh  # what the server answers from
+            self._fill_board(fresh.parts)
+            self._server = self._listening(fresh.settings)
+        self._tell_reload(())
+        self._begin(fresh)
+
+    def _made(self, settings: Settings) -> Generation:
+        """Build all that *settings* call for; nothing of it works yet.
+
+        Raises:
+            ConfigError: something cannot be built.
+            StateError: orders cannot be followed.
+        """
+        register = register_of(settings)
+        parts = assemble(
+            settings,
+            system_clock,
+            board=self._parts.board if self._parts else None,
+            door=self._door if settings.publish.http.enabled else None,
+            register=register,
+        )
+        try:
+            hearing = self._hearing_of(settings, register)
+            orders = Orders(settings.daemon.state_dir)
+            orders.prepare()
+            fence = Fence()
+            cycle = parts.cycle(self._state, self._store, system_clock, orders, fence)
+            sources = brokers(settings, hearing) if hearing else ()
+        except BaseException:
+            self._close(parts)
+            raise
+        return Generation(settings, parts, cycle, fence, self._scheduler(), hearing, sources)
+
+    def _continue_state(self, register: Register | None) -> None:
+        """Take private names out of what is remembered, and see what was decided before."""
         with contextlib.suppress(StateError):  # told by who needs it more
+            if register:
+                self._state = veiled_state(self._state, register.veil)
+                self._store.forget_history(register.veil.privacy.names_private)
             self._changes = tuple(self._store.history(MOST_CHANGES))
-        self._parts = assemble(self._settings, system_clock, board=board, door=door, register=register)
-        if self._parts.board and board is None:
-            kept = [ad for ad in self._state.ads.values() if not self._parts.rules.retires(ad.site)]
-            self._parts.board.put(kept, system_clock())
-        self._hearing = self._hearing_of(self._settings)
-        self._pace = Pace(self._settings.events.spacing_seconds)
-        sources = brokers(self._settings, self._hearing) if self._hearing else ()
-        if http.enabled and self._server is None:
-            self._server = self._listening(http)
-        orders = Orders(self._settings.daemon.state_dir)
-        orders.prepare()
-        self._schedule(self._parts, self._parts.cycle(self._state, self._store, system_clock, orders))
-        self._brokers = sources
-        for source in sources:
+
+    def _fill_board(self, parts: Parts) -> None:
+        """Have a new server show what was published last."""
+        if parts.board and not parts.board.ads():
+            kept = [ad for ad in self._state.ads.values() if not parts.rules.retires(ad.site)]
+            parts.board.put(kept, system_clock())
+
+    def _begin(self, fresh: Generation) -> None:
+        """Have the parts of *fresh* work, from the state that the last ones left."""
+        fresh.cycle.state = fresh.cycle.settled = self._state
+        self._fill_board(fresh.parts)
+        self._progress.restart(_allowance(fresh.settings))
+        self._pace = Pace(fresh.settings.events.spacing_seconds)
+        with self._waking:
+            self._settings, self._generation, self._woken = fresh.settings, fresh, False
+        self._schedule(fresh)
+        for source in fresh.brokers:
             source.start()
 
-    def _listening(self, http: HttpOutlet) -> Server:
-        events = self._posted if self._settings.events.webhook else None
+    def _listening(self, settings: Settings, replaces: Server | None = None) -> Server:
+        events = self._posted if settings.events.webhook else None
+        http, exchange, question = settings.publish.http, self._exchange, self._explain
         server = listener(
-            http, self.view, self._registry, exchange=self._exchange, question=self._explain, events=events
+            http, self.view, self._registry, exchange=exchange, question=question, events=events
         )
-        server.start()
+        server.start(replaces=replaces)
         return server
 
-    def _hearing_of(self, settings: Settings) -> Hearing | None:
+    def _hearing_of(self, settings: Settings, register: Register | None) -> Hearing | None:
         """What hears events, where some are configured."""
         events = settings.events
         if not (events.webhook or events.stomp):
             return None
-        register = self._parts.register if self._parts else None
         return Hearing(
             self._event_metrics,
             self._wake,
@@ -250,55 +320,59 @@ class Daemon:
         """See :func:`hydrator.explaining.explained`; called by threads of the HTTP server."""
         return explained(self._settings, self._report, cluster, proc, schedd)
 
-    def _schedule(self, parts: Parts, cycle: Cycle) -> None:
+    def _scheduler(self) -> BackgroundScheduler:
         names = ("default", *(name for each in self._beside for name in each.NAMES))
-        scheduler = BackgroundScheduler(
+        return BackgroundScheduler(
             executors={name: ThreadPoolExecutor(1) for name in names},  # no cycle waits for the audit
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone="UTC",
         )
-        settings = self._settings
+
+    def _schedule(self, fresh: Generation) -> None:
+        settings, scheduler, fence = fresh.settings, fresh.scheduler, fresh.fence
         now = system_clock()
         scheduler.add_job(
-            self._poll,
+            self._taken,
             "interval",
-            [cycle],
+            [self._poll, fresh],
             seconds=settings.daemon.poll_seconds,
             id="poll",
             next_run_time=now,
         )
-        scheduler.add_job(self._ask, "interval", [cycle], seconds=settings.demand.ask_seconds, id="demand")
-        self._questions.schedule(scheduler, settings.audit, parts.auditing, parts.misses)
-        self._chores.schedule(scheduler, settings, parts, cycle)
-        self._beats.schedule(scheduler, settings.standby, parts.peers)
-        with self._waking:
-            self._scheduler, self._cycle, self._woken = scheduler, cycle, False
+        asking = settings.demand.ask_seconds
+        scheduler.add_job(self._taken, "interval", [self._ask, fresh], seconds=asking, id="demand")
+        self._questions.schedule(scheduler, fence, settings.audit, fresh.parts.auditing, fresh.parts.misses)
+        self._chores.schedule(scheduler, fence, settings, fresh.parts, fresh.cycle)
+        self._beats.schedule(scheduler, fence, settings.standby, fresh.parts.peers)
         scheduler.start()
+
+    def _taken(self, work: Callable[[Cycle], None], generation: Generation) -> None:
+        """Do *work* as a turn of *generation*, unless a reload has replaced that."""
+        with contextlib.suppress(Fenced), generation.fence.turn("cycle"), self._numbered():
+            work(generation.cycle)
 
     def _wake(self) -> None:
         """Poll before it is time, once the last cycle is long enough ago; from any thread."""
         with self._waking:
-            scheduler, cycle = self._scheduler, self._cycle
-            if self._woken or scheduler is None or self._ending.is_set():
+            generation = self._generation
+            if self._woken or generation is None or self._ending.is_set():
                 return
             self._woken = True
             due = system_clock() + timedelta(seconds=self._pace.wait(time.monotonic()))
-            scheduler.add_job(self._early, "date", [scheduler, cycle], run_date=due)
+            turn = (self._early, generation)
+            generation.scheduler.add_job(self._taken, "date", turn, run_date=due)
 
-    def _early(self, scheduler: BackgroundScheduler, cycle: Cycle) -> None:
+    def _early(self, cycle: Cycle) -> None:
         """A poll that events brought forward, unless another poll has looked at everything since."""
-        with self._turn, self._numbered():
-            with self._waking:
-                if self._scheduler is not scheduler:  # a reload started another, which polled at once
-                    return
-                self._woken = False
-            if self._hearing is None or not self._hearing.waiting or self._report is None:
-                return
-            if self._pace.rests(time.monotonic()):  # an event came while a poll was under way
-                self._wake()
-                return
-            self._event_metrics.early.inc()
-            self._careful("cycle", lambda: self._cycled(cycle))
+        with cycle.fence.step(), self._waking:
+            self._woken = False
+        if self._hearing is None or not self._hearing.waiting or self._report is None:
+            return
+        if self._pace.rests(time.monotonic()):  # an event came while a poll was under way
+            self._wake()
+            return
+        self._event_metrics.early.inc()
+        self._careful("cycle", lambda: self._cycled(cycle))
 
     @contextlib.contextmanager
     def _numbered(self) -> Iterator[None]:
@@ -309,22 +383,21 @@ class Daemon:
 
     def _ask(self, cycle: Cycle) -> None:
         """Ask for demand; what nobody wanted before is looked up at once, since a job waits for it."""
-        with self._turn, self._numbered():
-            if self._careful("demand", lambda: self._asked(cycle)):
-                self._careful("cycle", lambda: self._cycled(cycle))
+        if self._careful("demand", lambda: self._asked(cycle)):
+            self._careful("cycle", lambda: self._cycled(cycle))
 
     def _poll(self, cycle: Cycle) -> None:
-        with self._turn, self._numbered():
-            if self._report is None:
-                self._careful("demand", lambda: self._asked(cycle))
-                if cycle.demand_error and not cycle.state.demand.wants and not cycle.demand.wants:
-                    return  # nothing is known of what is wanted: publishing now would empty every ad
-            self._careful("cycle", lambda: self._cycled(cycle))
+        if self._report is None:
+            self._careful("demand", lambda: self._asked(cycle))
+            if cycle.demand_error and not cycle.state.demand.wants and not cycle.demand.wants:
+                return  # nothing is known of what is wanted: publishing now would empty every ad
+        self._careful("cycle", lambda: self._cycled(cycle))
 
     def _asked(self, cycle: Cycle) -> bool:
         new = cycle.ask_demand()
-        self._state = cycle.state
-        self._tell_unasked(cycle)
+        with cycle.fence.step():
+            self._state = cycle.settled
+            self._tell_unasked(cycle)
         if new:
             _log.info("demand", new=len(new), first=min(new))
         return bool(new)
@@ -353,6 +426,15 @@ class Daemon:
         finally:
             seconds = time.monotonic() - begun
             self._pace.polled(time.monotonic(), seconds)
+        with cycle.fence.step():
+            self._cycle_ended(cycle, before, report, seconds)
+        give_back()
+        return True
+
+    def _cycle_ended(
+        self, cycle: Cycle, before: Mapping[str, Memory], report: Report, seconds: float
+    ) -> None:
+        """Take over what a cycle came to, and tell of it."""
         self._state, self._report = cycle.state, report
         self._changes = (*self._changes, *report.entries)[-MOST_CHANGES:]
         if self._hearing:
@@ -377,14 +459,14 @@ class Daemon:
         quiet = _log.info if line["changed"] or ended else _log.debug
         (_log.warning if new else quiet)("cycle", **line, **({"ended": ended} if ended else {}))
         self._supervisor.status(self._stands_by or status_line(line))
-        give_back()
-        return True
 
     def _careful(self, what: str, work: Callable[[], bool]) -> bool:
         """Do *work*; a failure ends it, is counted and logged, and never ends the daemon."""
         self._progress.step(f"a {what} began")
         try:
             return work()
+        except Fenced:
+            _log.debug(f"{what} of replaced parts ended")
         except HydratorError as error:
             _log.error(f"{what} failed", why=str(error))
             self._metrics.failed()
@@ -400,27 +482,101 @@ class Daemon:
         self._metrics.failed()
 
     def _reload(self) -> None:
+        """Read the configuration again; what cannot be used changes nothing.
+
+        New parts are built, and a server that moves listens, before the old ones are closed.
+        """
         try:
-            fresh = self._fresh_settings()
-        except ConfigError as error:
-            _log.error("reload refused, the old configuration stays", problems=error.problems)
+            settings = self._fresh_settings()
+            self._await_secrets(settings)
+            fresh = self._made(settings)
+            try:
+                server = self._server_for(settings)
+            except BaseException:
+                self._close(fresh.parts)
+                raise
+        except HydratorError as error:
+            problems = error.problems if isinstance(error, ConfigError) else (str(error),)
+        except Exception as error:  # noqa: BLE001 - a bug must not end the daemon
+            self._bug("reload")
+            problems = (f"a bug: {type(error).__name__}; the log has its traceback",)
+        else:
+            self._replace(fresh, server)
             return
-        self._quiesce()
-        old, self._settings = self._settings, fresh
-        try:
-            moved = (fresh.publish.http, fresh.events.webhook) != (old.publish.http, old.events.webhook)
-            if self._server and moved:
-                self._server.stop()
-                self._server = None
-            self._start()
-        except ConfigError as error:
-            _log.error("reload failed, back to the old configuration", problems=error.problems)
-            self._settings = old
-            self._start()
-            return
-        configure_logs(fresh.log.level, fresh.log.format, redact=redactor(fresh))
+        self._tell_reload(problems)
+        _log.error("reload refused, the old configuration stays", problems=problems)
+
+    def _server_for(self, settings: Settings) -> Server | None:
+        """The HTTP server that *settings* call for: the one there is, or a new one, which answers already."""
+        http, now = settings.publish.http, self._settings
+        if not http.enabled:
+            return None
+        if self._server and (http, settings.events.webhook) == (now.publish.http, now.events.webhook):
+            return self._server
+        return self._listening(settings, self._server)
+
+    def _await_secrets(self, settings: Settings) -> None:
+        """Give somebody who is renewing a secret the time to end.
+
+        Raises:
+            ConfigError: a secret is still missing or empty.
+        """
+        until, told = time.monotonic() + _SECRET_PATIENCE, False
+        while problems := unreadable_secrets(settings):
+            if time.monotonic() > until:
+                raise ConfigError(problems)
+            if not told:
+                _log.warning("reload waits", problems=problems)
+                told = True
+            time.sleep(0.1)
+
+    def _replace(self, fresh: Generation, server: Server | None) -> None:
+        """Have *fresh* and *server* work instead of what did, from the state that this left."""
+        if old := self._generation:
+            self._retire(old)
+            if old.settings.private != fresh.settings.private:
+                self._report = None  # it may name what is private from now on
+        self._continue_state(fresh.parts.register)
+        self._server, ended = server, self._server
+        self._begin(fresh)
+        if old and old.parts.register and fresh.parts.register:
+            fresh.parts.register.learn_from(old.parts.register)
+        if ended and ended is not server:
+            ended.stop()
+        settings = fresh.settings
+        configure_logs(settings.log.level, settings.log.format, redact=redactor(settings))
         self._lasting = Lasting()  # what lasts is told anew
+        self._tell_reload(())
         _log.info("reloaded", http=self._url())
+
+    def _retire(self, old: Generation) -> None:
+        """End *old*, also under a cycle: what it saves or sends now ends, and nothing more of it begins."""
+        old.scheduler.shutdown(wait=False)
+        ended = old.fence.close(_STEP_PATIENCE)
+        self._state = old.cycle.settled
+        for broker in old.brokers:
+            broker.stop()
+        closing = threading.Thread(target=self._close, args=[old.parts], name="close", daemon=True)
+        closing.start()
+        closing.join(_STEP_PATIENCE)
+        if not ended or closing.is_alive():
+            _log.warning(
+                "parts of the old configuration hang", why="what they wait for did not end; nothing uses them"
+            )
+
+    def _close(self, parts: Parts) -> None:
+        """Let go of what *parts* hold, whatever goes wrong."""
+        try:
+            parts.close()
+        except Exception as error:  # noqa: BLE001 - they are replaced, and a cycle may be using them
+            _log.debug("parts did not close", why=f"{type(error).__name__}: {error}")
+
+    def _tell_reload(self, problems: Sequence[str]) -> None:
+        """Say in metrics and for ``hydrator status`` whether the configuration is the one on disk."""
+        self._metrics.reloaded(yes=not problems)
+        told = {"at": unix(system_clock()), "problems": list(problems)} if problems else {}
+        with contextlib.suppress(StateError):  # told with the state, which cannot be saved either
+            self._store.save_report("reload", told)
 
     def _fresh_settings(self) -> Settings:
         fresh = load(self._config)
@@ -428,26 +584,21 @@ class Daemon:
             raise ConfigError(["daemon.state_dir: needs a restart to change"])
         return fresh
 
-    def _quiesce(self) -> bool:
-        """Start no more cycles and wait for the one under way; False when it does not end."""
-        for broker in self._brokers:
-            broker.stop()
-        self._brokers = ()
-        if self._scheduler:
-            self._scheduler.shutdown(wait=False)
-        ended = self._turn.acquire(timeout=_PATIENCE.total_seconds())
-        if ended:
-            self._turn.release()
-            if self._parts:
-                self._parts.close()
-        return ended
-
     def _end(self) -> None:
+        """Stop: the cycle under way may end, within bounds."""
         self._ending.set()
-        ended = self._quiesce()
+        ended = True
+        if now := self._generation:
+            now.scheduler.shutdown(wait=False)
+            for broker in now.brokers:
+                broker.stop()
+            ended = now.fence.drain(_PATIENCE, "cycle")
+            if ended:
+                self._close(now.parts)
         if self._server:
             self._server.stop()
-        ended = all(each.ended(_BESIDE_PATIENCE) for each in self._beside) and ended
+        if now:
+            ended = now.fence.drain(_BESIDE_PATIENCE) and ended
         _log.info("stopped")
         if not ended:
             # a thread hangs in somebody's library; the state on disk is whole, so nothing is lost

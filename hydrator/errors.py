@@ -11,6 +11,7 @@ HydratorError                   carries facts as attributes, so logs need no par
 │   └── PoolDenied              it refused our credentials or our authorization
 ├── EventsError                 nobody tells us of events: polls go on without
 ├── PublishError                this publisher, this cycle: the action is due again next time
+├── Fenced                      parts that a reload has replaced: their result counts for nothing
 └── StateError                  the state directory is in use, or cannot be read or written
     └── StateMissing            no daemon has run with it yet
 """
@@ -89,6 +90,13 @@ class PublishError(HydratorError):
         super().__init__(f"publisher {publisher}: {reason}")
         self.publisher = publisher
         self.reason = reason
+
+
+class Fenced(HydratorError):
+    """A step of parts that others have replaced; it must not be made."""
+
+    def __init__(self) -> None:
+        super().__init__("a reload has replaced these parts")
 
 
 class StateError(HydratorError):

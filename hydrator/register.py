@@ -47,6 +47,12 @@ class Register:
         with self._lock:
             self._learn(dids)
 
+    def learn_from(self, other: "Register") -> None:
+        """Know what *other*, of the configuration before a reload, was asked for meanwhile."""
+        with other._lock:
+            dids = set(other._plain.values())
+        self.learn(dids)
+
     def exchange(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
         """By DID, the name to use in the pool; private ones are kept, so that a restart knows them.
 

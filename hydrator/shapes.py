@@ -138,6 +138,10 @@ STATUS = record(
         by=(TEXT, "who renews it"),
         recipe=(TEXT, "the section of docs/credentials.md"),
     )), "what ends some day"),
+    reload=(maybe(record(
+        at=(TIME, "when"),
+        problems=(rows(TEXT), "why"),
+    )), "that was refused, so that an older configuration is in use; null when it is the last one"),
 )  # fmt: skip
 SITE = record(
     site=(TEXT, "its name"),

@@ -55,6 +55,7 @@ class Known:
     rules: Rules
     audit: Audit = field(default_factory=Audit)
     credentials: Sequence[Credential] = ()
+    reload: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, store: Store, rules: Rules, *, now: datetime) -> Self:
@@ -76,6 +77,7 @@ class Known:
             rules,
             state.audit,
             credentials_from(store.report("credentials").get("rows", [])),
+            store.report("reload"),
         )
 
 
@@ -209,6 +211,7 @@ def status_rows(known: Known) -> dict[str, Any]:
         ],
         "trust": {site: trust_row(known.audit, site) for site in sorted(known.ads)},
         "credentials": credential_rows(known.credentials),
+        "reload": dict(known.reload) or None,
     }
 
 
@@ -220,6 +223,11 @@ def status(known: Known) -> None:
     else:
         ago = span(unix(known.now) - rows["last_cycle"])
         console.print(f"last cycle: {ago} ago, {'whole' if rows['whole'] else 'with failures'}")
+    if refused := rows["reload"]:
+        ago = span(unix(known.now) - refused["at"])
+        why = "; ".join(refused["problems"])
+        line = f"the reload {ago} ago was refused, the configuration before it is in use: {why}"
+        console.print(line, style="yellow", highlight=False)
     table = _table("catalogue", "read", "sites", "datasets", "trouble")
     for row in rows["catalogues"]:
         read = "never" if row["read"] is None else f"{span(unix(known.now) - row['read'])} ago"

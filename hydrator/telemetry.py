@@ -263,6 +263,12 @@ class Metrics:
             "hydrator_leads", "1 when this daemon publishes, 0 when it stands by.", registry=registry
         )
         self._leads.set(1)
+        self._reloaded = Gauge(
+            "hydrator_config_last_reload_successful",
+            "0 when the last reload was refused, so that an older configuration is in use, 1 otherwise.",
+            registry=registry,
+        )
+        self._reloaded.set(1)
         self._credentials = Gauge(
             "hydrator_credential_expiry_timestamp_seconds",
             "When a token or certificate ends, by who renews it: daemon or somebody.",
@@ -364,6 +370,10 @@ class Metrics:
     def leads(self, *, yes: bool) -> None:
         """Does this daemon publish?"""
         self._leads.set(yes)
+
+    def reloaded(self, *, yes: bool) -> None:
+        """Is the configuration in use the last one that the daemon read?"""
+        self._reloaded.set(yes)
 
     def credentials(self, found: Iterable[Credential]) -> None:
         """What we show to others now."""

@@ -4,7 +4,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
 import structlog
@@ -13,8 +13,9 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from ..config import StandbySettings
 from ..errors import PoolError
+from ..fence import Fence
 from ..model import unix
-from ..ports import Peers
+from ..ports import Peer, Peers
 from ..standing import Standing
 from ..telemetry import Metrics
 from ..wiring import system_clock
@@ -52,7 +53,7 @@ class Beats(Turns):
         return self._standing.why if self._standing else None
 
     def schedule(
-        self, scheduler: BackgroundScheduler, settings: StandbySettings, peers: Peers | None
+        self, scheduler: BackgroundScheduler, fence: Fence, settings: StandbySettings, peers: Peers | None
     ) -> None:
         """Three signs of life while one is waited for; *peers* is None where nobody else is."""
         if peers is None:
@@ -66,19 +67,23 @@ class Beats(Turns):
         self._standing = standing
         self._metrics.leads(yes=standing.leads)
         every, now = settings.after_seconds / 3, system_clock()
-        self._every(scheduler, "standing", every, self._beat, standing, peers, scheduler, first=now)
+        given = (standing, peers, scheduler)
+        self._every(scheduler, fence, "standing", every, self._beat, *given, first=now)
 
-    def _beat(self, standing: Standing, peers: Peers, scheduler: BackgroundScheduler) -> None:
+    def _beat(self, fence: Fence, standing: Standing, peers: Peers, scheduler: BackgroundScheduler) -> None:
         """Say that we live, unless we hang, and hear whether it is our turn to publish, or no longer."""
         if self._hangs():
             return
         try:
-            with self._asking["standing"]:
-                heard = peers.beat(standing.name, standing.told)
-                changed = standing.hear(heard)
+            heard = peers.beat(standing.name, standing.told)
         except PoolError as error:
             _log.debug("no sign of life", why=str(error))
             return
+        with fence.step():
+            self._heard(heard, standing, scheduler)
+
+    def _heard(self, heard: Collection[Peer], standing: Standing, scheduler: BackgroundScheduler) -> None:
+        changed = standing.hear(heard)
         self._tell_shared(standing.name, any(peer.shared for peer in heard))
         if changed:
             self._metrics.leads(yes=standing.leads)

@@ -8,12 +8,13 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from ..config import Settings
-from ..counting import count
+from ..counting import Counted, count
 from ..coverage import coverage
 from ..credentials import Credential
 from ..cycle import Cycle, Rules
 from ..desiring import DesiredTelling, Desiring
 from ..errors import HydratorError, PoolError
+from ..fence import Fence
 from ..ports import History, Merged, Merger, Slots
 from ..snapshot import sizes_of
 from ..store import Store
@@ -52,41 +53,42 @@ class Chores(Turns):
         self.credentials: list[Credential] = []
 
     def schedule(
-        self, scheduler: BackgroundScheduler, settings: Settings, parts: Parts, cycle: Cycle
+        self, scheduler: BackgroundScheduler, fence: Fence, settings: Settings, parts: Parts, cycle: Cycle
     ) -> None:
         """Do from now on what *settings* call for and there are *parts* for."""
         now = system_clock()
         soon = now + timedelta(seconds=min(settings.daemon.poll_seconds, 5))
         given = (settings, parts)
-        self._every(
-            scheduler, "credentials", _CREDENTIALS_SECONDS, self._look_at_credentials, *given, first=soon
-        )
+        look = self._look_at_credentials
+        self._every(scheduler, fence, "credentials", _CREDENTIALS_SECONDS, look, *given, first=soon)
         publish, report = settings.publish, settings.report
         if parts.slots:
             first = now + min(_FIRST_LOOK, timedelta(seconds=report.slots_seconds))
-            self._every(
-                scheduler, "slots", report.slots_seconds, self._look_at_slots, parts.slots, first=first
-            )
+            slots = (self._look_at_slots, parts.slots)
+            self._every(scheduler, fence, "slots", report.slots_seconds, *slots, first=first)
         if parts.history:
             asked = (parts.history, cycle, settings)
-            self._every(scheduler, "jobs", report.count_seconds, self._count_jobs, *asked)
+            self._every(scheduler, fence, "jobs", report.count_seconds, self._count_jobs, *asked)
         if parts.merger:
             every = publish.merge.interval_seconds
-            self._every(scheduler, "merge", every, self._merge, parts.merger, parts.rules)
+            self._every(scheduler, fence, "merge", every, self._merge, parts.merger, parts.rules)
         if parts.desiring:
             every = publish.desired_sites.interval_seconds
-            self._every(scheduler, "desired", every, self._desire, parts.desiring, parts.rules)
+            self._every(scheduler, fence, "desired", every, self._desire, parts.desiring, parts.rules)
         else:
             self._desired_telling.forget()
 
-    def _look_at_credentials(self, settings: Settings, parts: Parts) -> None:
+    def _look_at_credentials(self, fence: Fence, settings: Settings, parts: Parts) -> None:
         """When does what we show to others end? Whoever must renew it is told once that it is time."""
         try:
-            with self._asking["credentials"]:
-                found = credentials(settings, parts)
+            found = credentials(settings, parts)
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
             self._bug("looking at credentials")
             return
+        with fence.step():
+            self._tell_credentials(found)
+
+    def _tell_credentials(self, found: list[Credential]) -> None:
         self.credentials = found
         self._metrics.credentials(found)
         now = system_clock()
@@ -96,23 +98,23 @@ class Chores(Turns):
                 _log.warning("credential", name=one.name, why=one.told(now), todo=one.todo)
         self._ending_credentials = ending
 
-    def _look_at_slots(self, slots: Slots) -> None:
+    def _look_at_slots(self, fence: Fence, slots: Slots) -> None:
         """Count which slots carry what we publish; what cannot be asked keeps what was counted last."""
         report = self._now().report
         if report is None:
             return
         try:
-            with self._asking["slots"]:
-                counted = coverage(slots.carried(), report.thought.ads)
+            counted = coverage(slots.carried(), report.thought.ads)
         except PoolError as error:
             _log.debug("slots not counted", why=str(error))
             return
-        self._metrics.covered(counted)
+        with fence.step():
+            self._metrics.covered(counted)
 
-    def _count_jobs(self, history: History, cycle: Cycle, settings: Settings) -> None:
+    def _count_jobs(self, fence: Fence, history: History, cycle: Cycle, settings: Settings) -> None:
         """Count what became of jobs since the last time; who does not answer is asked again."""
         try:
-            with self._asking["jobs"], Store.open_to_read(settings.daemon.state_dir) as store:
+            with Store.open_to_read(settings.daemon.state_dir) as store:
                 sizes = sizes_of(cycle.state.memories)
                 counted = count(history, store.history, sizes, settings.daemon.default_scope)
         except HydratorError as error:
@@ -121,27 +123,31 @@ class Chores(Turns):
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
             self._bug("counting ended jobs")
             return
+        with fence.step():
+            self._tell_ended(counted)
+
+    def _tell_ended(self, counted: Counted) -> None:
         if counted.unasked:
             _log.debug("ended jobs not counted", unasked=counted.unasked)
         if counted.cut:
             _log.warning("ended jobs counted in part: more ended than one answer may have", at=counted.cut)
         self._metrics.ended(counted)
 
-    def _merge(self, merger: Merger, rules: Rules) -> None:
+    def _merge(self, fence: Fence, merger: Merger, rules: Rules) -> None:
         """Have slots without a hook say what their sites' ads say; a failure never ends the daemon."""
         now = self._now()
         if now.stands_by:
             return
         ads = {site: ad for site, ad in now.ads.items() if not rules.retires(site)}
         try:
-            with self._asking["merge"]:
-                done = merger.turn(ads, rules.retires)
+            done = merger.turn(ads, rules.retires)
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
             self._bug("merge")
             return
-        self._metrics.merged(done)
-        for collector, merged in done.items():
-            self._tell_unmerged(collector, merged)
+        with fence.step():
+            self._metrics.merged(done)
+            for collector, merged in done.items():
+                self._tell_unmerged(collector, merged)
 
     def _tell_unmerged(self, collector: str, merged: Merged) -> None:
         """Log why slots stay without their attributes, once until some show them again."""
@@ -152,16 +158,16 @@ class Chores(Turns):
             _log.info("slots are merged again", collector=collector)
             self._unmerged.discard(collector)
 
-    def _desire(self, desiring: Desiring, rules: Rules) -> None:
+    def _desire(self, fence: Fence, desiring: Desiring, rules: Rules) -> None:
         """Keep DESIRED_Sites of queued jobs that ask for it; a failure never ends the daemon."""
         now = self._now()
         ads = {site: ad for site, ad in now.ads.items() if not rules.retires(site)}
         if now.stands_by or not (ads or now.report):  # of a lost state nothing follows
             return
         try:
-            with self._asking["desired"]:
-                done = desiring.turn(ads)
+            done = desiring.turn(ads)
         except Exception:  # noqa: BLE001 - a bug must not end the daemon
             self._bug("keeping desired sites")
             return
-        self._desired_telling.tell(done)
+        with fence.step():
+            self._desired_telling.tell(done)

@@ -1,7 +1,7 @@
 """The audit's questions, to catalogues and to storage, and what jobs say they missed."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 import structlog
@@ -11,6 +11,7 @@ from ..audit import By
 from ..auditing import Asked, Auditing
 from ..config import AuditSettings
 from ..errors import PoolError
+from ..fence import Fence
 from ..misses import MISSES_ATTRIBUTE, misses
 from ..model import Unseen
 from ..ports import Misses
@@ -34,31 +35,31 @@ class Questions(Turns):
         super().__init__(metrics, bug)
         self._ending = ending
         self._unaudited: set[tuple[str, By]] = set()
-        self._scheduler: BackgroundScheduler | None = None
 
     def schedule(
         self,
         scheduler: BackgroundScheduler,
+        fence: Fence,
         settings: AuditSettings,
         audit: Auditing | None,
         reports: Misses | None,
     ) -> None:
         """Ask from now on, where there is an *audit*; and jobs, where there are *reports* of them."""
-        self._scheduler = scheduler
         if audit is None:
             return
         pace = max(
             1.0, settings.calls_per_second
         )  # so many calls a tick, and not more than one tick a second
-        self._again(scheduler, "files", pace / settings.calls_per_second, audit.ask, round(pace))
+        self._again(scheduler, fence, "files", pace / settings.calls_per_second, audit.ask, round(pace))
         if audit.probes:
-            self._again(scheduler, "probe", 60 / settings.probes_per_minute, audit.probe, 1)
+            self._again(scheduler, fence, "probe", 60 / settings.probes_per_minute, audit.probe, 1)
         if reports:
-            self._every(scheduler, "misses", settings.misses_seconds, self._hear, audit, reports)
+            self._every(scheduler, fence, "misses", settings.misses_seconds, self._hear, audit, reports)
 
     def _again(
         self,
         scheduler: BackgroundScheduler,
+        fence: Fence,
         executor: str,
         seconds: float,
         question: Callable[[], Asked | None],
@@ -69,30 +70,31 @@ class Questions(Turns):
 
         def ask() -> None:
             nonlocal due
-            with self._asking[executor]:
-                self._audit(question, times)
-            ours = self._scheduler is scheduler  # a reload starts another
-            if ours and not self._ending.is_set():
+            self._taken(fence, executor, self._audit, question, times)
+            if not (fence.ends or self._ending.is_set()):
                 due = max(due + timedelta(seconds=seconds), system_clock())
                 scheduler.add_job(ask, "date", run_date=due, executor=executor)
 
         scheduler.add_job(ask, "date", run_date=due, executor=executor)
 
-    def _hear(self, audit: Auditing, reports: Misses) -> None:
+    def _hear(self, fence: Fence, audit: Auditing, reports: Misses) -> None:
         """Ask what jobs did not find; it is looked into soon. Who does not answer is asked again."""
         try:
-            with self._asking["misses"]:
-                answers = reports.reported()
+            answers = reports.reported()
         except PoolError as error:
             _log.debug("misses not heard", why=str(error))
             return
+        with fence.step():
+            self._tell_missed(answers, audit)
+
+    def _tell_missed(self, answers: Mapping[str, Sequence[Sequence[str]] | Unseen], audit: Auditing) -> None:
         jobs = [job for answer in answers.values() if not isinstance(answer, Unseen) for job in answer]
         new = audit.suspect(miss for job in jobs for miss in misses({MISSES_ATTRIBUTE: job}))
         for miss in new:
             _log.info("a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.when.isoformat())
         self._metrics.missed(new)
 
-    def _audit(self, question: Callable[[], Asked | None], times: int) -> None:
+    def _audit(self, fence: Fence, question: Callable[[], Asked | None], times: int) -> None:
         """Ask *question* so often; nothing that goes wrong in it is a verdict, or ends the daemon."""
         for _ in range(times):
             if self._ending.is_set():
@@ -104,11 +106,15 @@ class Questions(Turns):
                 return
             if asked is None:
                 return
-            self._metrics.audited(asked)
-            if asked.missed:
-                came = {"why": asked.error} if asked.error else {"true": asked.true, "false": asked.false}
-                _log.info("looked at what a job missed", dataset=asked.missed, by=asked.by, **came)
-            self._tell_unaudited(asked)
+            with fence.step():
+                self._tell(asked)
+
+    def _tell(self, asked: Asked) -> None:
+        self._metrics.audited(asked)
+        if asked.missed:
+            came = {"why": asked.error} if asked.error else {"true": asked.true, "false": asked.false}
+            _log.info("looked at what a job missed", dataset=asked.missed, by=asked.by, **came)
+        self._tell_unaudited(asked)
 
     def _tell_unaudited(self, asked: Asked) -> None:
         """Log that the audit gets no answers, once until it gets some."""

@@ -1,6 +1,6 @@
 """Turns of one kind of work at a time, each kind in a thread of its own."""
 
-import threading
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +9,8 @@ from typing import ClassVar
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from ..cycle import Report
+from ..errors import Fenced
+from ..fence import Fence
 from ..model import Site, SiteAd
 from ..telemetry import Metrics
 
@@ -35,21 +37,24 @@ class Turns:
     def __init__(self, metrics: Metrics, bug: Callable[[str], None]) -> None:
         self._metrics = metrics
         self._bug = bug
-        self._asking = {name: threading.Lock() for name in self.NAMES}
-
-    def ended(self, seconds: float) -> bool:
-        """Is nothing under way that takes longer than *seconds*? Nothing begins afterwards."""
-        return all(lock.acquire(timeout=seconds) for lock in self._asking.values())
 
     @staticmethod
+    def _taken(fence: Fence, name: str, work: Callable[..., None], *given: object) -> None:
+        """Do *work* as a turn of the kind *name*; its fence ends it once a reload has replaced its parts."""
+        with contextlib.suppress(Fenced), fence.turn(name):
+            work(fence, *given)
+
     def _every(
+        self,
         scheduler: BackgroundScheduler,
+        fence: Fence,
         name: str,
         seconds: float,
         work: Callable[..., None],
         *given: object,
         first: datetime | None = None,
     ) -> None:
-        """Have *work* done with what is *given* every so many *seconds*; *first* at that time."""
+        """Have *work* done with *fence* and what is *given* every so many *seconds*; *first* at that time."""
         when = {"next_run_time": first} if first else {}
-        scheduler.add_job(work, "interval", given, seconds=seconds, id=name, executor=name, **when)
+        turn = (fence, name, work, *given)
+        scheduler.add_job(self._taken, "interval", turn, seconds=seconds, id=name, executor=name, **when)

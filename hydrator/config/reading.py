@@ -15,7 +15,7 @@ from .whole import Settings
 
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """The variable by which systemd names the folder of a unit's credentials; see systemd.exec(5)."""
-_SECRET_FILES = ("_file", "_files", "tls_key", "tls_certificate", "client_key", "client_cert")
+SECRET_FILES = ("_file", "_files", "tls_key", "tls_certificate", "client_key", "client_cert")
 
 
 def load(path: Path) -> Settings:
@@ -79,7 +79,7 @@ def _absolute(settings: Settings, folder: Path) -> Settings:
 def _credential(name: Path, key: str) -> Path | None:
     """Where systemd has put the secret that *key* calls by a bare *name*, if it has."""
     given = os.environ.get(CREDENTIALS)
-    if not given or len(name.parts) != 1 or not key.endswith(_SECRET_FILES):
+    if not given or len(name.parts) != 1 or not key.endswith(SECRET_FILES):
         return None
     found = Path(given) / name
     return found if found.is_file() else None

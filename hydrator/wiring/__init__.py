@@ -8,10 +8,11 @@ from .credentials import credentials
 from .examined import examined
 from .pool import condor_client, editing_client, history_of, present_values
 from .private import redactor, register_of
+from .secrets import unreadable_secrets
 from .web import described
 
 __all__ = [
     "Parts", "assemble", "brokers", "called", "condor_client", "credentials", "described", "editing_client",
     "examined", "history_of", "places", "pool_policy", "present_values", "privacy", "redactor", "register_of",
-    "rules", "system_clock", "witnesses",
+    "rules", "system_clock", "unreadable_secrets", "witnesses",
 ]  # fmt: skip

@@ -1,5 +1,6 @@
 """All that one configuration calls for."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +18,7 @@ from ..cycle import Cycle, Outlet, Rules
 from ..desiring import Desiring
 from ..errors import ConfigError
 from ..events import MAX_EVENT_BYTES
+from ..fence import Fence
 from ..orders import Orders
 from ..ports import (
     Catalogue,
@@ -63,7 +65,14 @@ class Parts:
     desiring: Desiring | None = None
     editor: CondorClient | None = None
 
-    def cycle(self, state: State, store: Store | None, clock: Clock, orders: Orders | None = None) -> Cycle:
+    def cycle(
+        self,
+        state: State,
+        store: Store | None,
+        clock: Clock,
+        orders: Orders | None = None,
+        fence: Fence | None = None,
+    ) -> Cycle:
         if not self.catalogues:  # such a configuration is for hosts that only submit
             raise ConfigError(['catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"'])
         return Cycle(
@@ -75,28 +84,18 @@ class Parts:
             state=state,
             store=store,
             orders=orders,
+            fence=fence,
             verdicts=self.auditing.verdicts if self.auditing else tuple,
         )
 
     def close(self) -> None:
-        for catalogue in self.catalogues:
-            catalogue.close()
-        if self.auditing:
-            self.auditing.close()
-        if self.misses:
-            self.misses.close()
-        if self.history:
-            self.history.close()
-        if self.merger:
-            self.merger.close()
-        if self.slots:
-            self.slots.close()
-        if self.desiring:
-            self.desiring.close()
-        if self.editor:
-            self.editor.close()
-        if self.client:
-            self.client.close()
+        """Close every part, first those that change what others own; one that fails keeps no other open."""
+        others = (self.merger, self.desiring, self.editor, self.client)
+        asking = (self.auditing, self.misses, self.history, self.slots)
+        with contextlib.ExitStack() as closing:
+            for part in reversed([*others, *asking, *self.catalogues]):
+                if part:
+                    closing.callback(part.close)
 
 
 def assemble(

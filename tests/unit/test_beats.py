@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from hydrator.beside import Beats
 from hydrator.config import StandbySettings
 from hydrator.errors import PoolError
+from hydrator.fence import Fence
 from hydrator.ports import Peer
 from hydrator.telemetry import Metrics
 
@@ -37,7 +38,7 @@ def beat(collector):
     """Gives one sign of life; what was logged by it."""
     beats = Beats(Metrics(CollectorRegistry(), "1"), pytest.fail, lambda: None, threading.Event())
     scheduler = BackgroundScheduler(timezone="UTC", executors={"standing": {"type": "threadpool"}})
-    beats.schedule(scheduler, StandbySettings(enabled=True, name="one"), collector)
+    beats.schedule(scheduler, Fence(), StandbySettings(enabled=True, name="one"), collector)
     (job,) = scheduler.get_jobs()
 
     def once() -> list[str]:

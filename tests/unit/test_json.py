@@ -42,6 +42,7 @@ from hydrator.model import (
     Snapshot,
     Told,
     Unseen,
+    unix,
 )
 from hydrator.ports import Ended
 from hydrator.rapthor import Outlook
@@ -90,6 +91,7 @@ def known() -> show.Known:
         rules=Rules(),
         audit=Audit({CAM: Tally({0: (9, 1)}, 0.9, NOON)}, wrong),
         credentials=[Credential("tls", "tls", Renewer.SOMEBODY, NOON + HOUR, NOON)],
+        reload={"at": unix(NOON), "problems": ["sites.retired: not a list"]},
     )  # fmt: skip
 
 

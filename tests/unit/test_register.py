@@ -112,3 +112,13 @@ def test_a_key_that_could_be_guessed_is_refused_without_showing_it(key_file, con
 
 def test_a_key_that_is_not_there_is_refused(tmp_path):
     assert "No such file" in refusal(tmp_path / "absent")
+
+
+def test_a_reload_forgets_no_name_that_was_exchanged_while_it_went_on(tmp_path):
+    veil = Veil(Privacy(("embargo:*",)), (b"k" * 32,))
+    old, fresh = Register(veil, tmp_path / "names"), Register(veil, tmp_path / "names")
+    did = Did("embargo:1")
+    (name,) = old.exchange([did]).values()
+    assert fresh.plain(name) is None
+    fresh.learn_from(old)
+    assert fresh.plain(name) == did

@@ -1,0 +1,49 @@
+"""The files with secrets that a configuration names: can the daemon read them now?"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from ..config import Settings
+from ..config.reading import SECRET_FILES
+
+
+def unreadable_secrets(settings: Settings) -> list[str]:
+    """Return, with its key, each secret of the daemon that is missing, empty or not readable at this moment.
+
+    Somebody who renews a secret may have taken the old one away and not yet put the new one there.
+    """
+    parts = {key: getattr(settings, key) for key in type(settings).model_fields if key != "submit"}
+    return [problem for key, part in parts.items() for problem in _problems(part, key)]
+
+
+def _problems(value: Any, key: str) -> Iterator[str]:  # noqa: ANN401 - any value of the configuration
+    if isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _problems(getattr(value, name), f"{key}.{name}")
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _problems(each, f"{key}.{name}")
+    elif isinstance(value, list):
+        for each in value:
+            called = getattr(each, "name", "")
+            yield from _problems(each, f"{key} {called}".rstrip())
+    elif isinstance(value, Path) and key.endswith((*SECRET_FILES, "token_directory")):
+        yield from (f"{key} {value}: {why}" for why in _why_not(value))
+
+
+def _why_not(path: Path) -> Iterator[str]:
+    try:
+        there = any(path.iterdir()) if path.is_dir() else _first_byte(path)
+    except OSError as error:
+        yield error.strerror or str(error)
+    else:
+        if not there:
+            yield "it is empty"
+
+
+def _first_byte(path: Path) -> bytes:
+    with path.open("rb") as opened:
+        return opened.read(1)

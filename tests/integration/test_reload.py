@@ -1,0 +1,265 @@
+"""SIGHUP to a real daemon: new parts first, then the old ones end; what fails changes nothing."""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from testbed.installation import wait_for
+from testbed.metrics import total
+from testbed.ports import free_port
+from tests.integration.test_daemon import Running
+
+HELD = [f"lofar:L{number}" for number in range(1, 8)]
+BREAKER = "[breaker]\nmin_datasets = 2\nconfirm_polls = 100000"
+SITES_RETIRED = "[sites]\nretired = ['RAL']"
+OK = "hydrator_config_last_reload_successful"
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    running = Running(tmp_path)
+    yield running
+    if running.process and running.process.poll() is None:
+        running.process.kill()
+        running.process.wait()
+
+
+def lines(daemon: Running, event: str) -> list[dict]:
+    found = [json.loads(line) for line in daemon.log.read_text().splitlines() if line.startswith("{")]
+    return [line for line in found if line["event"].startswith(event)]
+
+
+def reload(daemon: Running) -> None:
+    daemon.process.send_signal(signal.SIGHUP)
+
+
+def cycles(daemon: Running) -> float:
+    return total(daemon.get("/metrics").text, "hydrator_cycles_total")
+
+
+def more_cycles(daemon: Running, count: int = 2) -> None:
+    before = cycles(daemon)
+    wait_for(lambda: cycles(daemon) >= before + count, 20, f"{count} more cycles")
+
+
+class Trap:
+    """An order that no cycle gets past, until it is sprung."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._moved = folder / name
+        self._path = folder / "state" / "orders" / name
+        os.mkfifo(self._path)
+
+    def sprung(self) -> bool:
+        """Has a cycle begun to read it? It then waits until :meth:`let_go`."""
+        try:
+            self._writer = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return False
+        self._path.rename(self._moved)  # no other cycle meets it
+        return True
+
+    def let_go(self) -> None:
+        os.close(self._writer)
+
+
+def listed(daemon: Running) -> int:
+    return sum(f"'{did}'=" in daemon.ad() for did in HELD)
+
+
+def test_a_cycle_that_hangs_ends_with_the_reload_and_undoes_no_approved_release(daemon):
+    daemon.configure(BREAKER)
+    daemon.catalogue({did: {"CAM": "available", "RAL": "available"} for did in HELD})
+    daemon.start()
+    wait_for(lambda: listed(daemon) == len(HELD), 10, "all datasets to be listed")
+    daemon.catalogue({did: {"RAL": "available"} for did in HELD})
+    wait_for(lambda: "CAM" in daemon.command("status").stdout.partition("held")[2], 10, "the loss to be held")
+    assert listed(daemon) == len(HELD)
+
+    first = Trap(daemon.folder, "000001-trap.json")
+    wait_for(first.sprung, 20, "a cycle to hang", step=0.02)
+    approved = daemon.command("approve", "CAM")
+    assert approved.returncode == 0, approved.stderr
+    second = Trap(daemon.folder, "999999-trap.json")
+    first.let_go()
+    wait_for(second.sprung, 20, "a cycle that knows of the approval to hang", step=0.02)
+
+    daemon.configure(BREAKER + "\n" + SITES_RETIRED)
+    reload(daemon)
+    wait_for(lambda: lines(daemon, "reloaded"), 30, "the new parts")
+    second.let_go()
+    wait_for(lambda: listed(daemon) == 0, 20, "what was approved to leave")
+    more_cycles(daemon, 5)
+    assert listed(daemon) == 0
+    assert daemon.get("/v1/sites/RAL/ad").status_code == 404
+    assert list((daemon.folder / "state" / "orders").glob("*.json")) == []
+    history = daemon.command("history")
+    assert history.returncode == 0, history.stderr
+    assert daemon.end() == 0
+
+
+def test_the_new_parts_work_while_a_cycle_of_the_old_ones_hangs_for_ever(daemon):
+    daemon.start()
+    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    trap = Trap(daemon.folder, "000001-trap.json")
+    wait_for(trap.sprung, 20, "a cycle to hang", step=0.02)
+    daemon.configure(SITES_RETIRED)
+    reload(daemon)
+    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the new parts to publish")
+    daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "available"}})
+    wait_for(lambda: "lofar:L2" in daemon.ad(), 10, "the new parts to follow the catalogue")
+    trap.let_go()
+    more_cycles(daemon, 5)
+    assert daemon.get("/v1/sites/RAL/ad").status_code == 404  # what the old cycle read is not published
+    assert not (daemon.folder / "ads" / "RAL.ad").exists()
+    assert daemon.end() == 0
+
+
+def keyed(daemon: Running, extra: str = "") -> Path:
+    key = daemon.folder / "key"
+    key.touch(mode=0o600)
+    key.write_text(secrets.token_hex(32))
+    daemon.configure(f'[private]\npatterns = ["embargo:*"]\nkey_file = "key"\n{extra}')
+    return key
+
+
+def test_a_secret_that_is_missing_for_a_moment_at_a_reload_is_waited_for(daemon):
+    key = keyed(daemon)
+    daemon.start()
+    aside = key.rename(key.with_suffix(".new"))
+    keyed_text = (daemon.folder / "config.toml").read_text()
+    (daemon.folder / "config.toml").write_text(keyed_text + "\n" + SITES_RETIRED)
+    reload(daemon)
+    wait_for(lambda: lines(daemon, "reload waits"), 20, "the daemon to wait for the key")
+    aside.rename(key)
+    wait_for(lambda: lines(daemon, "reloaded"), 20, "the reload")
+    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the new parts to publish")
+    assert daemon.end() == 0
+
+
+@pytest.mark.parametrize("left", [None, "", "half"])
+def test_a_reload_without_a_secret_changes_nothing_and_says_so(daemon, left):
+    key = keyed(daemon)
+    daemon.start()
+    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    aside = key.rename(key.with_suffix(".old"))
+    if left is not None:
+        key.touch(mode=0o600)
+        key.write_text(left)
+    config = daemon.folder / "config.toml"
+    config.write_text(config.read_text() + "\n" + SITES_RETIRED)
+    reload(daemon)
+    (refused,) = wait_for(lambda: lines(daemon, "reload refused"), 30, "the refusal")
+    assert "private.key_file" in str(refused["problems"])
+    assert total(daemon.get("/metrics").text, OK) == 0
+    told = daemon.command("status").stdout
+    assert "reload" in told
+    assert "private.key_file" in told
+    assert daemon.process.poll() is None
+    more_cycles(daemon)
+    assert daemon.get("/v1/sites/RAL/ad").status_code == 200
+    key.unlink(missing_ok=True)
+    aside.rename(key)
+    reload(daemon)
+    wait_for(lambda: lines(daemon, "reloaded"), 20, "the reload")
+    assert total(daemon.get("/metrics").text, OK) == 1
+    assert "reload" not in daemon.command("status").stdout
+    assert daemon.end() == 0
+
+
+class Asking:
+    """A client that asks all the time."""
+
+    def __init__(self, daemon: Running) -> None:
+        self._urls = [f"http://127.0.0.1:{daemon.port}/v1/sites/CAM/ad"]
+        self._ending = threading.Event()
+        self.failures: list[str] = []
+        self.answers = 0
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            try:
+                answer = httpx.get(self._urls[-1], trust_env=False, timeout=120)
+            except httpx.TransportError as error:
+                self.failures.append(repr(error))
+            else:
+                self.answers += 1
+                if "lofar:L1" not in answer.text:
+                    self.failures.append(answer.text)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ending.set()
+        self._thread.join()
+
+
+def test_the_http_server_answers_throughout_a_reload_that_opens_the_same_port_again(daemon):
+    daemon.start()
+    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    with Asking(daemon) as asking:
+        for turn, http in enumerate(("max_age_seconds = 7", 'host = "0.0.0.0"', "max_age_seconds = 9"), 1):
+            daemon.configure(http)
+            before = asking.answers
+            reload(daemon)
+            wait_for(lambda turn=turn: len(lines(daemon, "reloaded")) == turn, 20, "the reload")
+            wait_for(lambda before=before: asking.answers > before + 5, 20, "answers afterwards")
+    assert asking.failures == []
+    assert "max-age=9," in daemon.get("/v1/sites/CAM/ad").headers["Cache-Control"]
+    assert daemon.end() == 0
+
+
+def test_a_port_that_is_taken_refuses_the_reload_and_the_old_one_answers_on(daemon):
+    daemon.start()
+    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    old = daemon.port
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        daemon.port = taken.getsockname()[1]
+        daemon.configure(SITES_RETIRED)
+        daemon.port = old
+        with Asking(daemon) as asking:
+            reload(daemon)
+            (refused,) = wait_for(lambda: lines(daemon, "reload refused"), 30, "the refusal")
+            wait_for(lambda: asking.answers > 5, 20, "answers")
+    assert asking.failures == []
+    assert "cannot listen" in str(refused["problems"])
+    more_cycles(daemon)
+    assert daemon.get("/v1/sites/RAL/ad").status_code == 200
+    daemon.port = free_port()
+    daemon.configure(SITES_RETIRED)
+    reload(daemon)
+    wait_for(lambda: lines(daemon, "reloaded"), 20, "the reload")
+    wait_for(lambda: daemon.get("/v1/sites/RAL/ad").status_code == 404, 10, "the new parts to publish")
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"http://127.0.0.1:{old}/healthz", trust_env=False)
+    assert daemon.end() == 0
+
+
+def test_a_broken_configuration_is_told_in_status_and_a_metric_until_one_is_taken(daemon):
+    daemon.start()
+    wait_for(lambda: "lofar:L1" in daemon.ad(), 10, "the first dataset")
+    assert total(daemon.get("/metrics").text, OK) == 1
+    good = (daemon.folder / "config.toml").read_text()
+    daemon.configure("[sites]\nretired = 7")
+    reload(daemon)
+    wait_for(lambda: lines(daemon, "reload refused"), 10, "the refusal")
+    assert total(daemon.get("/metrics").text, OK) == 0
+    (daemon.folder / "config.toml").write_text(good)
+    told = json.loads(daemon.command("status", "--json").stdout)
+    assert "sites.retired" in str(told["reload"]["problems"])
+    reload(daemon)
+    wait_for(lambda: lines(daemon, "reloaded"), 20, "the reload")
+    assert json.loads(daemon.command("status", "--json").stdout)["reload"] is None
+    assert daemon.end() == 0
