@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,10 +23,11 @@ from hydrator.errors import (
 )
 from hydrator.ports import Login
 
+from ._headers import LONGEST_PAUSE, http_date, retry_after
+
 _SECRETS = re.compile(r"(?i)((?:access_|refresh_)?token=)[^&\s\"']+|eyJ[\w-]{8,}(?:\.[\w-]*){0,2}")
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _BUSY = frozenset({429, 503})
-_LONGEST_PAUSE = 900.0
 _WORDS = 400
 
 
@@ -110,7 +110,7 @@ class Pace:
     def hold(self, seconds: float) -> None:
         """Nobody calls for *seconds*."""
         with self._lock:
-            self._next = max(self._next, self._monotonic() + min(seconds, _LONGEST_PAUSE))
+            self._next = max(self._next, self._monotonic() + min(seconds, LONGEST_PAUSE))
 
 
 class Server:
@@ -237,7 +237,7 @@ class Server:
         if status in (401, 403):
             raise CatalogueDenied(self.name, text)
         if status in _TRANSIENT:
-            after = _after(headers.get("retry-after"))
+            after = retry_after(headers.get("retry-after"), http_date(headers.get("date")))
             if status in _BUSY:
                 self._pace.hold(after if after is not None else 1.0)
             if after is not None and after > until - self._monotonic():
@@ -270,21 +270,6 @@ def _parsed(content: bytes) -> Any:  # noqa: ANN401 - JSON
         return json.loads(content)
     except (ValueError, RecursionError):
         return None
-
-
-def _after(header: str | None) -> float | None:
-    """Seconds to wait, as ``Retry-After`` says; a date there counts as one second."""
-    if header is None:
-        return None
-    try:
-        return max(0.0, float(header)) if header.strip().isdigit() else _one_second(header)
-    except ValueError:
-        return None
-
-
-def _one_second(header: str) -> float:
-    parsedate_to_datetime(header)  # or a ValueError
-    return 1.0
 
 
 def _trusted(name: str, file: Path) -> ssl.SSLContext:

@@ -25,8 +25,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,6 +48,7 @@ from rucio.common import exception as rucio_errors
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.ports import Login
 
+from ._headers import http_date
 from ._rucio_bearer import Bearer, Provided
 from ._rucio_gulps import GulpedResponse
 from ._rucio_pace import Pace
@@ -247,8 +247,8 @@ class Transport(requests.adapters.HTTPAdapter):
             self.trouble = str(exc)  # rucio-clients keeps it to itself
             raise
         self.status = response.status_code
-        self.date = _date(response.headers.get("Date")) or self.date
-        if ends := _date(response.headers.get("X-Rucio-Auth-Token-Expires")):
+        self.date = http_date(response.headers.get("Date")) or self.date
+        if ends := http_date(response.headers.get("X-Rucio-Auth-Token-Expires")):
             self.login = Login(self.date, ends)
         if self._lets_us_wait(response):
             response.close()
@@ -314,14 +314,6 @@ class Transport(requests.adapters.HTTPAdapter):
         chunked = "chunked" in response.headers.get("Transfer-Encoding", "")
         if not chunked and "Content-Length" not in response.headers:
             return CatalogueGarbled(self._settings.name, "an answer without a length: its end cannot be told")
-        return None
-
-
-def _date(header: str | None) -> datetime | None:
-    """The time in a ``Date`` header, None where there is none that can be read."""
-    try:
-        return parsedate_to_datetime(header).astimezone(UTC) if header else None
-    except ValueError:
         return None
 
 

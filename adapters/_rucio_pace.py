@@ -4,9 +4,9 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 
-_LONGEST = 900.0
+from . import _headers
+
 _FIRST_PAUSE = 2.0
 _SHORTEST = 0.25
 
@@ -55,12 +55,12 @@ class Pace:
             retry_after: its header of that name.
             now: its own time, where it told.
         """
-        asked = seconds_of(retry_after, now)
+        asked = _headers.retry_after(retry_after, now)
         with self._changing:
             if not self.pause:  # else this one was under way already, and is no further sign
                 self._refusals += 1
             least = (_FIRST_PAUSE if asked is None else _SHORTEST) * 2 ** min(self._refusals - 1, 10)
-            pause = min(_LONGEST, max(asked or 0.0, least))
+            pause = min(_headers.LONGEST_PAUSE, max(asked or 0.0, least))
             self._not_before = max(self._not_before, self._monotonic() + pause)
 
     def answered(self) -> None:
@@ -68,23 +68,3 @@ class Pace:
         with self._changing:
             if not self.pause:
                 self._refusals = 0
-
-
-def seconds_of(retry_after: str | None, now: datetime | None) -> float | None:
-    """A Retry-After header (RFC 9110, 10.2.3), seconds or a date, as seconds from *now*, at most 900.
-
-    None where it tells nothing, as a date does without *now*.
-    """
-    if retry_after is None:
-        return None
-    try:
-        return min(_LONGEST, max(0.0, float(int(retry_after))))
-    except ValueError:
-        pass
-    try:
-        date = parsedate_to_datetime(retry_after)
-    except ValueError:
-        return None
-    if date.tzinfo is None or now is None:
-        return None
-    return min(_LONGEST, max(0.0, (date - now).total_seconds()))

@@ -14,7 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from adapters._rucio_pace import Pace, seconds_of
+from adapters._headers import retry_after
+from adapters._rucio_pace import Pace
 from adapters._rucio_recalls import recall_reason
 from adapters._rucio_rows import BadRow, Count, DatasetRow, Storage, counted, dataset_rows
 from adapters._rucio_rules import Lock, Movement, Rule, locks, movements, promised, rules
@@ -571,7 +572,7 @@ def test_a_batch_refused_in_the_middle_leaves_what_was_seen(asking, stand_in):
     ],
 )
 def test_a_retry_after_is_seconds_or_a_date(header, seconds):
-    assert seconds_of(header, NOON) == seconds
+    assert retry_after(header, NOON) == seconds
 
 
 def test_a_server_that_wants_to_be_let_alone_is_for_as_long_as_it_says():

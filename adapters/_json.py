@@ -1,0 +1,153 @@
+"""JSON from outside, decoded within bounds on bytes, values and depth.
+
+A text of 50 MB that is nothing but ``{},{},…`` becomes 10 GB of objects: so its values are counted before
+it is decoded. The count is of the bytes that begin or separate values, some of which are inside texts, so
+it is an upper bound, at the speed of memory. Wide characters take up to four times their bytes: such a
+text has that much less room.
+
+What JSON allows and no reader could use is decoded to an :class:`Unreadable`, which is of no JSON type:
+the check of whoever reads that row refuses that row, and the rows beside it stay what they are.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_WIDE = re.compile(rb"[\xf0-\xff]|\\u")
+_DIGITS = 19
+"""Of the largest whole number that 64 bits hold; one more for a sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The most that one JSON text may take: bytes, values and depth.
+
+    The first two are settings of their catalogue; errors give the names of these settings.
+    """
+
+    max_bytes: int = 16_000_000
+    max_values: int = 500_000
+    max_depth: int = 64
+    bytes_setting: str = "max_answer_mb"
+    values_setting: str = "max_answer_values"
+
+    def too_many_bytes(self, what: str = "it") -> "TooLarge":
+        """Return the error for *what* has more bytes than allowed."""
+        return TooLarge(f"{what} is larger than {self.max_bytes} bytes; the bound is {self.bytes_setting}")
+
+
+class TooLarge(ValueError):
+    """A text beyond its bounds; says which bound, and which setting moves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A value that nobody can read, in the place of that value; ``why`` is for people, without its text."""
+
+    why: str
+
+
+def decode(data: bytes | bytearray, bounds: Bounds) -> Any:  # noqa: ANN401 - JSON
+    """Decode *data*, a whole JSON text; a ``bytearray`` is emptied on the way, to have its memory back.
+
+    Bytes that are not UTF-8 become lone surrogates, as escapes may make them: see :func:`is_text`.
+
+    Raises:
+        TooLarge: it is beyond *bounds*.
+        ValueError: it is not JSON.
+    """
+    _check_size(data, bounds)
+    text = data.decode("utf-8", "surrogateescape")
+    if isinstance(data, bytearray):
+        data.clear()
+    try:
+        body = _DECODER.decode(text)
+    except RecursionError:
+        raise _too_deep(bounds) from None
+    _check_depth(body, bounds)
+    return body
+
+
+def is_text(value: object) -> bool:
+    """Return whether *value* is a text that can be written: no empty one, no lone surrogates, no controls."""
+    return isinstance(value, str) and bool(value) and not _UNWRITABLE.search(value)
+
+
+def shown(value: object, most: int = 80) -> str:
+    """Return the beginning of *value* for people, in printable ASCII."""
+    text = value[:most] if isinstance(value, str) else str(value)[:most]
+    return ascii(text)[: most + 2]
+
+
+def _check_size(data: bytes | bytearray, bounds: Bounds) -> None:
+    size = len(data)
+    if size > bounds.max_bytes:
+        raise bounds.too_many_bytes()
+    if size > bounds.max_bytes // 4 and not _is_narrow(data, bounds):
+        raise bounds.too_many_bytes("it, with its wide characters,")
+    if size > bounds.max_values:
+        count = 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
+        if count > bounds.max_values:
+            raise TooLarge(
+                f"it has more than {bounds.max_values} values; the bound is {bounds.values_setting}"
+            )
+
+
+def _is_narrow(data: bytes | bytearray, bounds: Bounds) -> bool:
+    """Return whether the decoded text takes no more than ``max_bytes``."""
+    if _WIDE.search(data):
+        return False
+    return data.isascii() or len(data) <= bounds.max_bytes // 2
+
+
+def _check_depth(body: object, bounds: Bounds) -> None:
+    level = [body]
+    for _ in range(bounds.max_depth):
+        level = [
+            child
+            for each in level
+            for child in (each.values() if type(each) is dict else each if type(each) is list else ())
+            if type(child) in (dict, list)
+        ]
+        if not level:
+            return
+    raise _too_deep(bounds)
+
+
+def _too_deep(bounds: Bounds) -> TooLarge:
+    return TooLarge(f"it is nested more than {bounds.max_depth} deep")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any] | Unreadable:
+    table = dict(pairs)
+    if len(table) == len(pairs):
+        return table
+    seen: set[str] = set()
+    twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    return Unreadable(f"the key {shown(twice)} is given twice in one object")
+
+
+def _whole_number(digits: str) -> int | Unreadable:
+    return int(digits) if len(digits) <= _DIGITS + 1 else Unreadable(f"a number of {len(digits)} digits")
+
+
+def _real_number(digits: str) -> float | Unreadable:
+    number = float(digits)
+    return number if math.isfinite(number) else Unreadable("a number out of range")
+
+
+def _constant(name: str) -> Unreadable:
+    return Unreadable(f"{name} is not a number")
+
+
+_UNWRITABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
+_hooks: dict[str, Callable[..., object]] = {
+    "object_pairs_hook": _once,
+    "parse_int": _whole_number,
+    "parse_float": _real_number,
+    "parse_constant": _constant,
+}
+_DECODER = json.JSONDecoder(**_hooks)  # type: ignore[arg-type]

@@ -1,0 +1,118 @@
+"""JSON from outside: bounds on bytes, values and depth, and values that nobody can read."""
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters._json import Bounds, TooLarge, Unreadable, decode, is_text, shown
+
+SMALL = Bounds(max_bytes=1000, max_values=100, max_depth=8)
+PEAK_MB = 110
+"""What decoding may add at its peak: the daemon has some 75 MB without."""
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats(-1e300, 1e300) | st.text(),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@given(values)
+def test_what_json_writes_is_decoded_unchanged(value):
+    assert decode(json.dumps(value).encode(), Bounds()) == value
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_decoded_or_refused_in_one_way(data):
+    with suppress(ValueError):
+        decode(data, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b'"' + b"a" * 1000 + b'"', "larger than 1000 bytes; the bound is max_answer_mb"),
+        (b'"' + b"\\u0101" * 100 + b'"', "wide characters, is larger than 1000 bytes"),
+        ('"' + "\N{GRINNING FACE}" * 100 + '"', "wide characters"),
+        (b"[" + b"0," * 100 + b"0]", "more than 100 values; the bound is max_answer_values"),
+        (b"[" * 9 + b"]" * 9, "nested more than 8 deep"),
+        (b"[" * 99, "."),
+    ],
+)
+def test_a_text_beyond_a_bound_is_refused_with_the_name_of_its_setting(text, words):
+    with pytest.raises(ValueError, match=words):
+        decode(text if isinstance(text, bytes) else text.encode(), SMALL)
+
+
+def test_deep_nesting_never_meets_the_limit_of_the_interpreter():
+    with pytest.raises(TooLarge, match="nested more than 64 deep"):
+        decode(b"[" * 200_000 + b"]" * 200_000, Bounds())
+
+
+def test_a_text_at_its_bounds_is_decoded():
+    assert decode(b"[" * 8 + b"]" * 8, SMALL)
+    assert len(decode(b"[" + b"0," * 98 + b"0]", SMALL)) == 99
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b'{"a": 1, "b": 2, "a": 1}', "the key 'a' is given twice in one object"),
+        (b"NaN", "NaN is not a number"),
+        (b"-Infinity", "-Infinity is not a number"),
+        (b"1e999", "a number out of range"),
+        (b"9" * 400, "a number of 400 digits"),
+    ],
+)
+def test_a_value_that_nobody_can_read_is_unreadable_and_those_beside_it_are_not(text, why):
+    assert decode(b'[1, {"row": ' + text + b"}, 2]", Bounds()) == [1, {"row": Unreadable(why)}, 2]
+
+
+@pytest.mark.parametrize("text", [b'"\\ud800"', b'"\xff"', b'"a\\u0000b"', b'"\\u001b[2J"', b'""', b"1"])
+def test_a_text_that_cannot_be_written_is_no_text(text):
+    assert not is_text(decode(text, Bounds()))
+
+
+def test_evidence_is_short_and_printable():
+    assert shown("\x1b[2J\ud800\u202e" + "x" * 1000, 10) == "'\\x1b[2J\\ud8"
+    assert is_text("STFC_STORM \u00e9")
+
+
+BOMBS = {
+    "empty lists": b"[],",
+    "empty records": b"{},",
+    "records of one key": b'{"ab":"cd"},',
+    "records in records": b'{"ab":{"cd":{"ef":1.5}}},',
+    "short texts": b'"ab",',
+    "texts": b'"' + b"0" * 28 + b'",',
+    "wide texts": b'"\\ud83d\\ude00' + b"0" * 200 + b'",',
+    "no numbers": b"NaN,",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_no_bomb_takes_more_memory_than_the_bounds_promise(bomb):
+    code = f"""
+import resource
+from adapters._json import Bounds, decode
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+unit, bounds, before = {BOMBS[bomb]!r}, Bounds(), peak()
+room = bounds.max_bytes // len(unit)
+full = bounds.max_values // sum(unit.count(each) for each in (b",", b"[", b"{{")) - 1
+most = [room, room // 4 - 1, min(room, full)]
+for count in most:
+    data = bytearray(b"[") + unit * count
+    data[-1:] = b"]"
+    try:
+        decode(data, bounds)
+    except ValueError:
+        pass
+print(peak() - before)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(said.stdout) < PEAK_MB
