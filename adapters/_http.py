@@ -1,6 +1,6 @@
 """JSON over HTTP, once for all: limits of time, size and rate, retries, and failures as our errors."""
 
-import json
+import math
 import re
 import ssl
 import threading
@@ -24,27 +24,37 @@ from hydrator.errors import (
 from hydrator.ports import Login
 
 from ._headers import LONGEST_PAUSE, http_date, retry_after
+from ._json import Bounds, TooLarge, decode
+from ._wire import Received, Wire
 
 _SECRETS = re.compile(r"(?i)((?:access_|refresh_)?token=)[^&\s\"']+|eyJ[\w-]{8,}(?:\.[\w-]*){0,2}")
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _BUSY = frozenset({429, 503})
 _WORDS = 400
+_LOOKED_AT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one server may cost us, and we it.
 
-    ``timeout`` is for one read of a socket, ``deadline`` for one question with
-    all its attempts; ``pause`` is how long the first of ``attempts`` waits for the second.
+    ``timeout`` is for one read of a socket, ``deadline`` for one question with all its attempts;
+    ``pause`` is how long the first of ``attempts`` waits for the second. An answer has at most
+    ``max_bytes``, packed or not, and ``max_values`` JSON values.
     """
 
     timeout: timedelta = timedelta(seconds=15)
     deadline: timedelta = timedelta(seconds=60)
     attempts: int = 3
     pause: timedelta = timedelta(seconds=0.5)
-    max_bytes: int = 50_000_000
+    max_bytes: int = 16_000_000
+    max_values: int = 500_000
     calls_per_second: float = 20.0
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds of one answer."""
+        return Bounds(self.max_bytes, self.max_values)
 
 
 class Bearer(Protocol):
@@ -66,7 +76,7 @@ class Bearer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said: ``body`` is its JSON, None where it was none; ``more``: it named a next page."""
+    """What a server said: ``body`` is its JSON where the status is 200; ``more``: it named a next page."""
 
     status: int
     body: Any
@@ -145,25 +155,40 @@ class Server:
         self._limits = limits
         self._monotonic = monotonic
         self._pace = pace or Pace(limits.calls_per_second, monotonic)
-        self._client = httpx.Client(
+        self._wire = Wire(
+            name,
+            limits.bounds,
+            monotonic,
             headers={"Accept": "application/json"},
             verify=_trusted(name, ca_cert) if ca_cert else True,
             timeout=limits.timeout.total_seconds(),
-            follow_redirects=False,  # our token is for this server
             transport=transport,
         )
 
-    def get(self, path: str, params: Mapping[str, str | int] | None = None) -> Answer:
+    def get(
+        self,
+        path: str,
+        params: Mapping[str, str | int] | None = None,
+        *,
+        by: float = math.inf,
+        read: Callable[[Any], Any] = lambda body: body,
+    ) -> Answer:
         """Ask for *path*; the answer is 200, with JSON, or 404, which the caller must judge.
+
+        Args:
+            path: what is asked for.
+            params: of its query.
+            by: when to give up (monotonic), where that is before our own deadline.
+            read: makes the answer's ``body`` of the JSON of a 200; of a large one it should keep little.
 
         Raises:
             CatalogueError: anything else, after the attempts that make sense.
         """
-        return self._asked("GET", path, params=dict(params or {}))
+        return self._asked("GET", path, by, read, params=dict(params or {}))
 
     def post(self, path: str, data: Mapping[str, str], basic: tuple[str, str]) -> Answer:
         """Send a form with a name and a password; see :meth:`get`."""
-        return self._asked("POST", path, data=dict(data), auth=basic)
+        return self._asked("POST", path, math.inf, lambda body: body, data=dict(data), auth=basic)
 
     @property
     def login(self) -> Login | None:
@@ -172,69 +197,84 @@ class Server:
 
     def close(self) -> None:
         """Let go of connections and of the token."""
-        self._client.close()
+        self._wire.close()
         if self._bearer:
             self._bearer.close()
 
-    def _asked(self, method: str, path: str, **how: Any) -> Answer:  # noqa: ANN401 - httpx's own arguments
-        until = self._monotonic() + self._limits.deadline.total_seconds()
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        by: float,
+        read: Callable[[Any], Any],
+        **how: Any,  # noqa: ANN401 - httpx's own arguments
+    ) -> Answer:
+        now = self._monotonic()
+        until = min(by, now + self._limits.deadline.total_seconds())
         try:
             for attempt in stamina.retry_context(
                 on=_when,
                 attempts=self._limits.attempts,
-                timeout=self._limits.deadline,
+                timeout=max(0.0, until - now),
                 wait_initial=self._limits.pause,
                 wait_max=10.0,
             ):
                 with attempt:
-                    return self._once(method, path, until, how)
+                    return self._once(method, path, until, read, how)
         except _Again as last:
             raise last.error from None
         raise AssertionError("stamina ends by an answer or an error")
 
-    def _once(self, method: str, path: str, until: float, how: dict[str, Any]) -> Answer:
+    def _once(
+        self, method: str, path: str, until: float, read: Callable[[Any], Any], how: dict[str, Any]
+    ) -> Answer:
         token = self._bearer.token() if self._bearer else None
-        status, headers, content = self._exchange(method, path, until, how, token)
-        if status == 401 and self._bearer and token:
+        answer = self._exchange(method, path, until, read, how, token)
+        if answer.status == 401 and self._bearer and token:
             # a service behind this one may have said so, which looks the same: one renewal, no more
-            status, headers, content = self._exchange(method, path, until, how, self._bearer.renewed(token))
-        return self._judged(status, headers, content, until)
+            answer = self._exchange(method, path, until, read, how, self._bearer.renewed(token))
+        if answer.status == 401:
+            raise CatalogueDenied(self.name, answer.words)
+        return answer
 
     def _exchange(
-        self, method: str, path: str, until: float, how: dict[str, Any], token: str | None
-    ) -> tuple[int, httpx.Headers, bytes]:
+        self,
+        method: str,
+        path: str,
+        until: float,
+        read: Callable[[Any], Any],
+        how: dict[str, Any],
+        token: str | None,
+    ) -> Answer:
         if not self._pace.wait(until - self._monotonic()):
             raise CatalogueUnreachable(self.name, "it asked us to slow down, and our time for it is over")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        content = bytearray()
         try:
-            with self._client.stream(method, self._url + path, headers=headers, **how) as response:
-                for chunk in response.iter_bytes():
-                    content += chunk
-                    if len(content) > self._limits.max_bytes:
-                        raise CatalogueGarbled(
-                            self.name, f"its answer is larger than {self._limits.max_bytes} bytes"
-                        )
-                    if self._monotonic() > until:
-                        raise CatalogueUnreachable(self.name, "its answer did not end in time")
-                return response.status_code, response.headers, bytes(content)
-        except httpx.DecodingError as error:
-            raise CatalogueGarbled(self.name, f"its answer cannot be unpacked: {error}") from None
+            return self._wire.exchange(
+                method,
+                self._url + path,
+                until,
+                lambda received: self._judged(received, until, read),
+                headers=headers,
+                **how,
+            )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             words = str(error) or type(error).__name__
             raise _Again(CatalogueUnreachable(self.name, scrubbed(words))) from None
 
-    def _judged(self, status: int, headers: httpx.Headers, content: bytes, until: float) -> Answer:
-        words = _words(content)
+    def _judged(self, received: Received, until: float, read: Callable[[Any], Any]) -> Answer:
+        status, headers = received.status, received.headers
+        if status == 200:
+            return Answer(
+                200, self._body(received.content, read), more='rel="next"' in headers.get("link", "")
+            )
+        words = _words(received.content)
         text = f"{words} (status {status})"
         if status == 404:
-            return Answer(404, _parsed(content), words)
-        if status == 200:
-            body = _parsed(content)
-            if body is None:
-                raise CatalogueGarbled(self.name, f"it answers no JSON: {words[:80] or 'nothing'!r}")
-            return Answer(200, body, words, more='rel="next"' in headers.get("link", ""))
-        if status in (401, 403):
+            return Answer(404, None, words)
+        if status == 401:
+            return Answer(401, None, text)
+        if status == 403:
             raise CatalogueDenied(self.name, text)
         if status in _TRANSIENT:
             after = retry_after(headers.get("retry-after"), http_date(headers.get("date")))
@@ -244,6 +284,19 @@ class Server:
                 raise CatalogueUnreachable(self.name, text)  # later than it could help this question
             raise _Again(CatalogueUnreachable(self.name, text), after)
         raise CatalogueUnreachable(self.name, text)
+
+    def _body(self, content: bytearray, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
+        begin = bytes(content[:200])
+        try:
+            body = decode(content, self._limits.bounds)
+        except TooLarge as wrong:
+            raise CatalogueGarbled(self.name, f"its answer: {wrong}") from None
+        except ValueError:
+            body = None
+        if body is None:
+            said = _words(begin)[:80] or "nothing"
+            raise CatalogueGarbled(self.name, f"it answers no JSON: {said!r}")
+        return read(body)
 
 
 def _when(error: Exception) -> bool | float:
@@ -258,18 +311,15 @@ def scrubbed(text: str) -> str:
     return _SECRETS.sub(lambda found: f"{found[1] or ''}[secret]", text)
 
 
-def _words(content: bytes) -> str:
+def _words(content: bytes | bytearray) -> str:
     """What an answer says for people, on one line."""
-    body = _parsed(content[:100_000])
-    detail = body.get("detail", body) if isinstance(body, dict) else content.decode("utf-8", "replace")
-    return " ".join(scrubbed(str(detail)).split())[:_WORDS]
-
-
-def _parsed(content: bytes) -> Any:  # noqa: ANN401 - JSON
+    begin = bytes(content[:_LOOKED_AT])
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
+        body = decode(begin, Bounds(max_values=1000))
+    except ValueError:
+        body = None
+    detail = body.get("detail", body) if isinstance(body, dict) else begin.decode("utf-8", "replace")
+    return " ".join(scrubbed(str(detail)).split())[:_WORDS]
 
 
 def _trusted(name: str, file: Path) -> ssl.SSLContext:

@@ -1,0 +1,152 @@
+"""HTTP exchanges that end, with real servers on loopback that want none to."""
+
+import gzip
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from adapters._http import Limits, Server
+from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, streamed
+
+LIMITS = Limits(
+    timeout=timedelta(seconds=0.3), deadline=timedelta(seconds=0.8), attempts=1, max_bytes=300_000
+)
+LONGEST_SECONDS = 5.0
+"""On a machine that does other things, too."""
+CLOSED = "Content-Length: 0\r\nConnection: close\r\n\r\n"
+PEAK_MB = 110
+"""What one answer may add at its peak: the daemon has some 75 MB without."""
+
+
+def ask(url, limits=LIMITS):
+    server = Server("sick", url, limits=limits)
+    try:
+        return server.get("/x")
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("way", ENDLESS)
+def test_an_answer_without_end_ends_in_time_and_the_server_is_asked_again(way):
+    with Hostile(ENDLESS[way]) as sick:
+        begun = time.monotonic()
+        server = Server("sick", sick.url, limits=LIMITS)
+        with pytest.raises(CatalogueError):
+            server.get("/x")
+        assert time.monotonic() - begun < LONGEST_SECONDS
+        sick.answering = answer(b"[1]")
+        assert server.get("/x").body == [1]
+        server.close()
+
+
+def test_a_caller_may_have_less_time_than_the_server_is_given():
+    with Hostile(ENDLESS["a body, slowly"]) as sick:
+        server = Server("sick", sick.url, limits=replace(LIMITS, deadline=timedelta(hours=1)))
+        begun = time.monotonic()
+        with pytest.raises(CatalogueUnreachable, match="did not end in time"):
+            server.get("/x", by=time.monotonic() + 0.3)
+        assert time.monotonic() - begun < LONGEST_SECONDS
+        server.close()
+
+
+def test_a_packed_answer_is_unpacked():
+    with Hostile(answer(gzip.compress(b'["a"]'), "Content-Encoding: gzip")) as server:
+        assert ask(server.url).body == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("body", "packing", "words"),
+    [
+        (gzip_bomb(1_000_000), "gzip", "larger than 300000 bytes; the bound is max_answer_mb"),
+        (gzip.compress(gzip_bomb(1_000_000)), "gzip, gzip", "a way that was not asked for: 'gzip, gzip'"),
+        (b"", "br", "a way that was not asked for"),
+        (gzip.compress(b"[1]")[:-9], "gzip", "it breaks off"),
+        (gzip.compress(b"[1]") + b"[2]", "gzip", "more after its end"),
+        (b"[1]", "gzip", "cannot be unpacked"),
+    ],
+)
+def test_a_packed_answer_is_whole_and_within_bounds_or_not_believed(body, packing, words):
+    packed = answer(body, f"Content-Encoding: {packing}")
+    with Hostile(packed) as server, pytest.raises(CatalogueGarbled, match=words):
+        ask(server.url)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Retry-After: " + "9" * 400, "Retry-After: Fri, 31 Dec 99999999999 23:59:59 GMT", "Retry-After: \xff"],
+)
+def test_an_absurd_retry_after_neither_raises_nor_keeps_the_server_away_for_ever(header):
+    """A pause is 15 minutes at most: the clock of this test is turned by so much."""
+    now = [0.0]
+    with Hostile(lambda send: send(f"HTTP/1.1 503 X\r\n{header}\r\n{CLOSED}".encode("latin-1"))) as sick:
+        server = Server("sick", sick.url, limits=LIMITS, monotonic=lambda: now[0])
+        with pytest.raises(CatalogueUnreachable):
+            server.get("/x")
+        sick.answering = answer(b"[1]")
+        now[0] += 901
+        assert server.get("/x").body == [1]
+        server.close()
+
+
+BOMBS = {
+    "empty lists": streamed(b"[],", 49_000_000),
+    "empty records": streamed(b"{},", 49_000_000),
+    "a stream of 1 GB": streamed(b'{"name": "L1"},', 1_000_000_000),
+    "1 GB, packed": answer(gzip_bomb(1_000_000_000), "Content-Encoding: gzip"),
+    "as many values as are allowed": answer(b"[" + b'{"ab":"cd"},' * 240_000 + b"{}]"),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_eight_bombs_at_once_take_no_more_memory_than_the_bounds_promise(bomb):
+    code = """
+import resource, sys
+from concurrent.futures import ThreadPoolExecutor
+from adapters._http import Server
+from hydrator.errors import CatalogueError
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+server = Server("sick", sys.argv[1])
+def ask(_):
+    try:
+        return server.get("/x", read=len).body
+    except CatalogueError as error:
+        return error.reason
+before = peak()
+with ThreadPoolExecutor(8) as pool:
+    answers = set(pool.map(ask, range(8)))
+print(peak() - before, answers)
+"""
+    with Hostile(BOMBS[bomb]) as sick:
+        said = subprocess.run(
+            [sys.executable, "-c", code, sick.url], capture_output=True, text=True, check=True, timeout=300
+        ).stdout
+    assert float(said.split()[0]) < PEAK_MB, said
+
+
+def test_large_answers_are_taken_one_after_the_other():
+    taken, most = [], []
+    lock = threading.Lock()
+
+    def read(body):
+        with lock:
+            taken.append(body)
+            most.append(len(taken))
+        time.sleep(0.05)  # time for the others to come, if they could
+        with lock:
+            taken.pop()
+
+    with Hostile(answer(b'["' + b"a" * 1_100_000 + b'"]')) as server:
+        client = Server("large", server.url)
+        threads = [threading.Thread(target=client.get, args=("/x",), kwargs={"read": read}) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        client.close()
+    assert most == [1, 1, 1, 1]
