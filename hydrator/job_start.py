@@ -1,13 +1,17 @@
 #!/bin/sh
 """:"
-# Python reads on below; sh runs this much: it finds an interpreter and starts it clean. Without one the job
-# may do better elsewhere: status 85.
+# Python reads on below; sh runs this much: it finds an interpreter that works and starts it clean. Without
+# one the job may do better elsewhere: status 85, also where sh itself cannot go on.
+trap 'exit 85' 0
+shopt -s execfail 2>/dev/null  # bash as sh forgets the trap at exec
 HYDRATOR_LC_CTYPE=${LC_CTYPE-unset}
 export HYDRATOR_LC_CTYPE
+works='import contextlib, json, re, shlex, signal, sys; sys.exit(sys.version_info < (3, 6))'
 for python in python3 /usr/libexec/platform-python; do
-    command -v "$python" >/dev/null 2>&1 && exec "$python" -I -S "$0" "$@"
+    command -v "$python" >/dev/null 2>&1 &&
+        "$python" -I -S -c "$works" </dev/null >/dev/null 2>&1 && exec "$python" -I -S "$0" "$@"
 done
-echo "hydrator: no python3 on PATH=$PATH: the job ends with 85 to run elsewhere" >&2
+echo "hydrator: no python3 that works, 3.6 or later, on PATH=$PATH: the job ends with 85 to run elsewhere" >&2
 exit 85
 ":"""
 
@@ -19,11 +23,14 @@ job takes it along as its executable. ``--help`` lists the options.
 Where a dataset cannot be read it is fetched, if there is a command that does: ``ChirpDataLocalityFetched``
 says so, and a miss is reported where the slot had said that it is there. Else the miss is written into the
 job's ad (``ChirpDataLocalityMisses`` and two more, see hydrator/misses.py) and the status is 85, on which
-the submit file makes the schedd try another site. Every status but the command's own comes with one line on
-stderr: 2 wrong usage, 85 a dataset cannot be read here, 126 and 127 the command cannot be started.
+the submit file makes the schedd try another site. The status is the same for everything else that this node
+fails in: a full disk, a scratch folder that cannot be written, no memory. Such a job keeps away from the
+site, too. Every status but the command's own comes with one line on stderr: 2 wrong usage, the same on every
+node; 85 the job may run elsewhere; 126 and 127 the command is not one, or is not there.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -58,6 +65,18 @@ ROUNDING = 300
 LONGEST = 800
 """Bytes of the longest value that is written into the job's ad; HTCondor takes about 990 with its name."""
 MOST_MISSES = 10
+STATUS_OF_EXEC = {
+    errno.ENOENT: 127,
+    errno.ENOTDIR: 127,
+    errno.EACCES: 126,
+    errno.EPERM: 126,
+    errno.ENOEXEC: 126,
+    errno.EISDIR: 126,
+}
+"""What a shell says of a command that is none; for every other failure of exec another node may do better."""
+ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+DID = re.compile(r"[A-Za-z0-9._/@=+~][A-Za-z0-9._/@=+~-]*:[A-Za-z0-9._:/@=+~-]+\Z")
+"""As hydrator/model.py reads them; one that begins with ``-`` would be an option of the stage-in command."""
 FOLDER = "hydrator-inputs"
 """Below the scratch folder; HTCondor brings no folder back that nobody asked for."""
 
@@ -84,7 +103,7 @@ class Trouble(Exception):
 
 
 class Missed(Trouble):
-    """A dataset cannot be read here: elsewhere it may be."""
+    """The job cannot run here, and may elsewhere: a dataset cannot be read, or the node itself fails."""
 
     status = MISSED
 
@@ -101,16 +120,20 @@ class Dataset:
     """One dataset of the job: its DID, its name in parset and arguments, its variables, its size."""
 
     def __init__(self, number: int, entry: "dict[str, object]") -> None:
-        self.did = text_of(entry, "did")
+        self.did = did_of(entry, "did")
         # of a private dataset the DID is an opaque name: all that others may read, and the catalogue cannot
-        self.plain = text_of(entry, "plain") if entry.get("plain") else self.did
+        self.plain = did_of(entry, "plain") if entry.get("plain") else self.did
         self.name = text_of(entry, "name") if entry.get("name") else self.plain.partition(":")[2]
         given = text_of(entry, "variable") if entry.get("variable") else "INPUT_%d" % number
-        base = os.path.basename(self.name.rstrip("/")) or self.did
+        if not re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", given):
+            raise Trouble("a dataset in hydrator-paths.json has no good variable: make it again")
+        self.called = os.path.basename(self.name.rstrip("/")) or self.did
         self.variables = tuple(
-            dict.fromkeys((given, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", base)))
+            dict.fromkeys((given, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", self.called)))
         )
-        self.base = base if base not in (".", "..") else "data"
+        # a stage-in command may hand it to a shell
+        base = re.sub(r"[^A-Za-z0-9._:@=+~-]", "_", self.called).lstrip("-~")
+        self.base = base if base not in ("", ".", "..") else "data"
         size = entry.get("bytes")
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
             raise Trouble("bytes of " + self.did + " is no number of bytes")
@@ -124,16 +147,16 @@ class Job:
         content = read_json(path)
         if content.get("version") != CONTRACT:
             raise Trouble(
-                "%s is of version %r, this wrapper reads %d: make both anew"
+                "%s is of version %r, this wrapper reads %d: make both again"
                 % (path, content.get("version"), CONTRACT)
             )
         listed = content.get("datasets")
         sites = content.get("sites")
         if not isinstance(listed, list) or not isinstance(sites, dict):
-            raise Trouble(path + " has no list of datasets, or no table of sites: make it anew")
+            raise Trouble(path + " has no list of datasets, or no table of sites: make it again")
         self.datasets = [Dataset(at + 1, each) for at, each in enumerate(listed) if isinstance(each, dict)]
         if len(self.datasets) != len(listed) or not listed:
-            raise Trouble(path + " has an empty list of datasets, or one that is no table: make it anew")
+            raise Trouble(path + " has an empty list of datasets, or one that is no table: make it again")
         self.sites = sites
         keys = content.get("site_keys")
         self.site_keys = [str(key) for key in keys] if isinstance(keys, list) else list(SITE_KEYS)
@@ -156,15 +179,23 @@ def file_name(path: object) -> str:
 def text_of(entry: "dict[str, object]", key: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value or "\0" in value or "\n" in value:
-        raise Trouble("a dataset in hydrator-paths.json has no good " + key + ": make it anew")
+        raise Trouble("a dataset in hydrator-paths.json has no good " + key + ": make it again")
     return value
+
+
+def did_of(entry: "dict[str, object]", key: str) -> str:
+    """Return the DID under *key*; its characters mean nothing to a shell."""
+    did = text_of(entry, key)
+    if not DID.match(did):
+        raise Trouble("a dataset in hydrator-paths.json has no good " + key + ": make it again")
+    return did
 
 
 def read_json(path: str) -> "dict[str, object]":
     try:
         with open(path, "rb") as file:
             content = json.loads(file.read().decode("utf-8"))
-    except OSError as trouble:
+    except FileNotFoundError as trouble:
         raise Trouble(
             "cannot read %s: %s: is it in transfer_input_files?" % (path, trouble.strerror)
         ) from trouble
@@ -288,21 +319,35 @@ def fetch(job: Job, number: int, scratch: str) -> str:
         Missed: the command failed, took too long or left nothing.
     """
     dataset = job.datasets[number]
-    folder = os.path.join(scratch, FOLDER, str(number + 1), dataset.base)
-    os.makedirs(folder)
-    words = [
-        word.replace("{did}", dataset.plain).replace("{path}", folder) for word in shlex.split(job.stage_in)
-    ]
-    status = run(words, job.stage_seconds)
+    folder = make_folder(scratch, str(number + 1), dataset.base)
+    try:
+        words = shlex.split(job.stage_in)
+    except ValueError as trouble:
+        raise Missed(
+            "%s was not fetched: the stage-in command cannot be read: %s" % (dataset.did, trouble)
+        ) from trouble
+    status = run(
+        [word.replace("{did}", dataset.plain).replace("{path}", folder) for word in words], job.stage_seconds
+    )
     if status:
         raise Missed("%s was not fetched: %s %s" % (dataset.did, words[0], status))
-    left = os.listdir(folder)
-    for name in (dataset.base, dataset.plain.partition(":")[2]):
+    if os.path.isfile(folder):
+        return folder
+    left = os.listdir(folder) if os.path.isdir(folder) else []
+    for name in (dataset.base, dataset.called, dataset.plain.partition(":")[2]):
         if os.path.basename(name) in left:
             return os.path.join(folder, os.path.basename(name))
     if not left:
         raise Missed("%s was not fetched: %s left nothing in {path}" % (dataset.did, words[0]))
     return os.path.join(folder, left[0]) if len(left) == 1 else folder
+
+
+def make_folder(scratch: str, *names: str) -> str:
+    """Make the folder *names* below ours in *scratch*, which the node must have made."""
+    os.stat(scratch)
+    folder = os.path.join(scratch, FOLDER, *names)
+    os.makedirs(folder, exist_ok=True)
+    return folder
 
 
 def run(words: "list[str]", seconds: float) -> str:
@@ -312,20 +357,34 @@ def run(words: "list[str]", seconds: float) -> str:
     """
     import subprocess
 
+    numbers = {getattr(signal, name) for name in ENDING_SIGNALS}
+    # a signal waits until there is a handler that knows the child, which itself takes them at once
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    before = {}  # type: dict[int, object]
     try:
-        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)
-    except OSError as trouble:
-        return "cannot be started: %s" % trouble.strerror
-    before = {number: signal.signal(number, ending(child)) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        status = child.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        return "took over %g s" % seconds
+        try:
+            child = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                start_new_session=True,
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers),  # noqa: PLW1509 - one thread
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as trouble:
+            return "cannot be started: %s" % (getattr(trouble, "strerror", None) or trouble)
+        before = {number: signal.signal(number, ending(child)) for number in numbers}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+        try:
+            status = child.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            return "took over %g s" % seconds
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
     if status < 0:
         return "was ended by signal %d" % -status
     return "ended with status %d" % status if status else ""
@@ -349,18 +408,17 @@ def ending(child: "Popen[bytes]") -> "Callable[[int, object], None]":
 def report(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
     """Write the miss into the job's ad; where that cannot be done, the submit file goes by our status."""
     ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
+    misses = [miss_text(site, dids, now), *strings(ad.get("chirpdatalocalitymisses", ""))]
+    tell([*keeping_away(site, environ, now), ("ChirpDataLocalityMisses", bounded(misses))], environ)
+
+
+def keeping_away(site: str, environ: "dict[str, str]", now: int) -> "list[tuple[str, str]]":
+    """Return the attributes by which the job keeps away from *site* for a while."""
+    ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
     missed = [plain(site)]
     missed += [old for old in strings(ad.get("chirpdatalocalitymissed", "")) if old != plain(site)]
-    misses = [miss_text(site, dids, now), *strings(ad.get("chirpdatalocalitymisses", ""))]
     until = (now + KEEP_AWAY_SECONDS + ROUNDING - 1) // ROUNDING * ROUNDING
-    tell(
-        [
-            ("ChirpDataLocalityMissed", bounded(missed)),
-            ("ChirpDataLocalityMissedUntil", str(until)),
-            ("ChirpDataLocalityMisses", bounded(misses)),
-        ],
-        environ,
-    )
+    return [("ChirpDataLocalityMissed", bounded(missed)), ("ChirpDataLocalityMissedUntil", str(until))]
 
 
 def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
@@ -382,10 +440,14 @@ def says_available(states: str, did: str) -> bool:
 
 
 def tell(values: "list[tuple[str, str]]", environ: "dict[str, str]") -> None:
-    """Set attributes of the job; the first that cannot be set is the last that is tried."""
-    for name, value in values:
-        if not (chirp_tool(name, value, environ) or chirp_socket(name, value, environ)):
-            return
+    """Set attributes of the job; the first that cannot be set is the last that is tried.
+
+    The job's way does not depend on it: no failure here is more than that.
+    """
+    with contextlib.suppress(Exception):
+        for name, value in values:
+            if not (chirp_tool(name, value, environ) or chirp_socket(name, value, environ)):
+                return
 
 
 def miss_text(site: str, dids: "list[str]", now: int) -> str:
@@ -571,7 +633,7 @@ def environment(
     for dataset, path in zip(datasets, paths):
         for name in dataset.variables:
             ours.setdefault(name, path)
-    merged = dict(environ)
+    merged = {name: text for name, text in environ.items() if name}  # exec takes no entry without a name
     merged.update(ours)
     merged["HYDRATOR_SITE"] = site
     # Python sets LC_CTYPE where no locale is set: that is not the job's
@@ -587,12 +649,12 @@ def become(words: "list[str]", environ: "dict[str, str]") -> None:
     """Be *words*, with the signals as they were before Python changed two of them."""
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
-    sys.stdout.flush()
-    sys.stderr.flush()
     try:
         os.execvpe(words[0], words, environ)
     except OSError as trouble:
-        status = 127 if isinstance(trouble, FileNotFoundError) else 126
+        status = STATUS_OF_EXEC.get(trouble.errno or 0)
+        if status is None:
+            raise
         raise Unstartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
 
 
@@ -653,10 +715,8 @@ def locate(job: Job, site: str, scratch: str, environ: "dict[str, str]") -> "lis
     except Missed as missed:
         if site:
             report(site, [job.datasets[at].did for at in wrong], environ, int(time.time()))
-        leave_no_gaps(environ)
         raise Missed(
-            "not readable at %s: %s: the job ends with %d to run elsewhere"
-            % (site or "a node that names no site", str(missed)[:2000], MISSED)
+            "not readable at %s: %s" % (site or "a node that names no site", str(missed)[:2000])
         ) from missed
     if wrong:
         report_fetched(site or "?", [job.datasets[at].did for at in wrong], environ, int(time.time()))
@@ -664,17 +724,32 @@ def locate(job: Job, site: str, scratch: str, environ: "dict[str, str]") -> "lis
 
 
 def start(argv: "list[str]", environ: "dict[str, str]") -> None:
-    """Become the command, or raise Trouble."""
+    """Become the command.
+
+    Raises:
+        Trouble: why not, by this program's own judgement.
+        Exception: the node failed in some way; the job's ad says already that it keeps away.
+    """
     options, command = arguments(argv)
-    scratch = environ.get("_CONDOR_SCRATCH_DIR") or os.getcwd()
-    job = Job(find_paths_file(options["paths"], scratch))
-    site = find_site(options["site"], job.site_keys, environ)
-    paths = locate(job, site, scratch, environ)
-    words = replaced(command, job.datasets, paths)
-    if options["parset"]:
-        copy = parset_copy(options["parset"], paths, scratch)
-        words = words[:1] + [copy if word == options["parset"] else word for word in words[1:]]
-    become(words, environment(environ, site, job.datasets, paths))
+    site = options["site"]
+    try:
+        scratch = environ.get("_CONDOR_SCRATCH_DIR") or os.getcwd()
+        job = Job(find_paths_file(options["paths"], scratch))
+        site = find_site(site, job.site_keys, environ)
+        paths = locate(job, site, scratch, environ)
+        words = replaced(command, job.datasets, paths)
+        if options["parset"]:
+            copy = parset_copy(options["parset"], paths, scratch)
+            words = words[:1] + [copy if word == options["parset"] else word for word in words[1:]]
+        become(words, environment(environ, site, job.datasets, paths))
+    except Trouble:
+        raise
+    except Exception:
+        with contextlib.suppress(Exception):
+            site = site or find_site("", list(SITE_KEYS), environ)
+            if site:
+                tell(keeping_away(site, environ, int(time.time())), environ)
+        raise
 
 
 def parset_copy(parset: str, paths: "list[str]", scratch: str) -> str:
@@ -682,12 +757,16 @@ def parset_copy(parset: str, paths: "list[str]", scratch: str) -> str:
     copy = os.path.join(scratch, FOLDER, os.path.basename(parset))
     try:
         with open(parset, "rb") as file:
-            text = rewritten(file.read().replace(b"{scratch}", os.fsencode(scratch)), paths)
-        os.makedirs(os.path.dirname(copy), exist_ok=True)
+            content = rewritten(file.read().replace(b"{scratch}", os.fsencode(scratch)), paths)
+        make_folder(scratch)
         with open(copy, "wb") as file:
-            file.write(text)
+            file.write(content)
     except OSError as trouble:
-        raise Trouble("cannot copy the parset %s: %s" % (parset, trouble.strerror)) from trouble
+        text = "cannot copy the parset %s: %s" % (parset, trouble.strerror)
+        # a parset that is not there is missing on every node; a full disk is this node's
+        if isinstance(trouble, FileNotFoundError) and not os.path.lexists(parset):
+            raise Trouble(text) from trouble
+        raise OSError(trouble.errno, text) from trouble
     return copy
 
 
@@ -695,14 +774,62 @@ def main(argv: "list[str]", environ: "dict[str, str]") -> int:
     """Become the command; returns a status only where that was not possible."""
     if argv[:1] in (["--help"], ["--version"]):
         print(HELP if argv[0] == "--help" else "hydrator job start %s, contract %d" % (VERSION, CONTRACT))
+        sys.stdout.flush()
         return 0
     try:
+        open_what_is_closed()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python would make a traceback of it
         start(argv, environ)
     except Trouble as trouble:
-        print("hydrator: " + re.sub(r"\s*\n\s*", " ", str(trouble)), file=sys.stderr)
-        return trouble.status
-    return 0
+        text, status = str(trouble), trouble.status
+    except Exception as trouble:  # noqa: BLE001 - the job must not leave the queue as done
+        text, status = "this node cannot start the job: " + described(trouble), MISSED
+    say(text + (": the job ends with %d to run elsewhere" % status if status == MISSED else ""))
+    if status == MISSED:
+        with contextlib.suppress(Exception):
+            clear_up(environ)
+            leave_no_gaps(environ)
+    return status
+
+
+def open_what_is_closed() -> None:
+    """Put /dev/null where stdin, stdout or stderr is closed: a file of ours must not take their place."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, so this one
+
+
+def described(trouble: Exception) -> str:
+    """Return *trouble* as a clause: what the system says, or its type and the line it came from."""
+    if isinstance(trouble, OSError) and trouble.strerror:
+        return "%s%s" % ("%s: " % trouble.filename if trouble.filename else "", trouble.strerror)
+    frame = trouble.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return "%s: %s (line %d)" % (type(trouble).__name__, str(trouble)[:500], frame.tb_lineno if frame else 0)
+
+
+def say(text: str) -> None:
+    """Write one line to stderr, where that is possible."""
+    line = "hydrator: " + re.sub(r"\s*[\n\r]\s*", " ", text) + "\n"
+    with contextlib.suppress(Exception):
+        os.write(2, line.encode("utf-8", "backslashreplace"))
+
+
+def clear_up(environ: "dict[str, str]") -> None:
+    """Remove what was fetched: it may be what filled the disk."""
+    import shutil
+
+    scratch = environ.get("_CONDOR_SCRATCH_DIR", "")
+    if scratch:
+        shutil.rmtree(os.path.join(scratch, FOLDER), ignore_errors=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], dict(os.environ)))
+    ended = MISSED
+    try:
+        ended = main(sys.argv[1:], dict(os.environ))
+    finally:
+        os._exit(ended)  # the interpreter's own end has a status of its own where stderr is full

@@ -88,16 +88,24 @@ def _inputs(arguments: Sequence[str]) -> object:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Become the real program, or end with 2 and one sentence."""
+    """Become the real program, or end with one sentence: status 2, or 127 where it cannot be started."""
+    if not arguments:
+        _end("name the real toil-cwl-runner first", 2)
     real, *words = arguments
     try:
         new = changed(words, os.environ)
     except DatasetsWrong as wrong:
-        print(f"{_PREFIX}: {wrong}", file=sys.stderr)
-        sys.exit(2)
-    if new is None:
-        os.execv(real, [real, *words])  # noqa: S606 - this is what a shim does
-    os.execve(real, [real, *new[0]], {**os.environ, **new[1]})  # noqa: S606
+        _end(str(wrong), 2)
+    kept, more = new or (words, {})
+    try:
+        os.execve(real, [real, *kept], {**os.environ, **more})  # noqa: S606 - this is what a shim does
+    except OSError as failed:
+        _end(f"cannot start {real}: {failed.strerror}", 127)
+
+
+def _end(sentence: str, status: int) -> NoReturn:
+    print(f"{_PREFIX}: {sentence}", file=sys.stderr)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

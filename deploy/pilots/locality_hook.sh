@@ -9,7 +9,11 @@
 #   classad-hydrator-hook    beside this script: a frontend delivers both
 #
 # A pilot without the hook, or without Python 3.6, runs on without our attributes: one line on stderr says
-# why, nothing is published, and the status is 0, since another one ends a glidein at its start.
+# why, nothing is published, and the status is 0, since another one ends a glidein at its start; also where sh
+# itself cannot go on (bash forgets the trap at exec).
+trap 'exit 0' 0
+# shellcheck disable=SC3044 # where there is no shopt this does nothing
+shopt -s execfail 2>/dev/null
 
 say() {
     echo "locality_hook: $*: this pilot publishes no datasets" >&2

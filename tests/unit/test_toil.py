@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -375,6 +376,15 @@ def test_inputs_that_cannot_be_read_are_named(operation):
     Path(words[-1]).write_text("{")
     with pytest.raises(DatasetsWrong, match="inputs cannot be read"):
         shim.changed(words, {})
+
+
+@pytest.mark.parametrize(("words", "status"), [((), 2), (("/nowhere/toil-cwl-runner", "x.cwl"), 127)])
+def test_a_shim_that_cannot_start_the_real_program_says_one_sentence(words, status):
+    program = "toil_batch_system_classad_hydrator.shim"
+    done = subprocess.run(
+        [sys.executable, "-m", program, *words], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (status, 1)
 
 
 def run_shim(front: Path, *words: str, path: str, **more: str) -> subprocess.CompletedProcess[str]:
