@@ -11,13 +11,38 @@ from typing import TypeVar
 from hydrator.errors import CatalogueDenied, CatalogueError
 from hydrator.model import Did
 
-from ._rucio_client import Client, Connection, Refused, RucioSettings, Stumbled
+from ._rucio_client import Client, Connection, Forbidden, Refused, RucioSettings, Stumbled
 from ._rucio_lines import Lines, Meanwhile
 
 T = TypeVar("T")
 J = TypeVar("J")
 _HALVINGS = 60  # finds five bad names in a thousand; a server that fails over everything is let alone soon
 _BUNCH = 500
+_DENIALS = 3
+_DENIALS_BETWEEN = 30
+_DENIED_BATCHES = 5
+_OF_ONE = (Refused, Stumbled, Forbidden)
+
+
+class Denials:
+    """Tell apart a DID that the account may not ask about, and an account that may not ask.
+
+    A 403 to one question is about its DID. The account is denied when the first *most* questions were
+    (more than are asked *beside* each other), when many in a row were, or when Rucio takes no login.
+    """
+
+    def __init__(self, most: int = _DENIALS, *, beside: int = 1) -> None:
+        self._most = max(most, beside + 1)
+        self._row = 0
+
+    def denies(self, answer: object) -> bool:
+        """Note the next *answer*, or error; is the account denied?"""
+        if isinstance(answer, Forbidden):
+            self._row += 1
+            return self._row >= self._most
+        if not isinstance(answer, CatalogueError):
+            self._row, self._most = 0, max(self._most, _DENIALS_BETWEEN)
+        return isinstance(answer, CatalogueDenied)
 
 
 class Asker:
@@ -107,22 +132,27 @@ class Asker:
         Those of a batch that fails are *lost*.
 
         Rucio refuses a whole batch for one name that it takes for malformed, so
-        such a batch is halved until that name stands alone. Who is denied asks no more.
+        such a batch is halved until that name stands alone. An account that is denied asks no more.
         """
         todo = _batches(sorted(dids - lost.keys()), size or self.settings.batch)
-        denied: CatalogueDenied | None = None
+        denials = Denials(_DENIED_BATCHES)
+        denied: CatalogueError | None = None
         halvings = _HALVINGS
         for batch, answer in self.side_by_side(todo, lambda each: self._ask_about(each, call, read)):
+            is_denied = denials.denies(answer)
             if not isinstance(answer, CatalogueError):
                 yield batch, answer
                 continue
-            half, halvings = len(batch) // 2, halvings - isinstance(answer, Refused | Stumbled)
-            if isinstance(answer, Refused | Stumbled) and half and halvings > 0 and not denied:
-                todo += [batch[:half], batch[half:]]
+            if is_denied:
+                denied = denied or answer
+            half, halvings = len(batch) // 2, halvings - isinstance(answer, _OF_ONE)
+            if isinstance(answer, _OF_ONE) and half and halvings > 0 and not denied:
+                halves = [batch[:half], batch[half:]]
+                # both halves of what is forbidden come before their halves: one of them is answered
+                todo[:] = [*halves, *todo] if isinstance(answer, Forbidden) else [*todo, *halves]
                 continue
             lost.update(dict.fromkeys(batch, answer))
-            if isinstance(answer, CatalogueDenied):
-                denied = denied or answer
+            if denied:
                 lost.update((did, denied) for left in todo for did in left)
                 todo.clear()
 

@@ -102,6 +102,10 @@ class Stumbled(CatalogueUnreachable):
     """HTTP 500: Rucio failed over this question; it may be over one of the DIDs in it."""
 
 
+class Forbidden(CatalogueDenied):
+    """Rucio does not allow this question; it may be one of the DIDs in it that we may not ask about."""
+
+
 class NotFound(CatalogueGarbled):
     """Rucio knows no such DID, RSE or rule: an answer, where one may be missing."""
 
@@ -144,6 +148,10 @@ class Deadline:
                 self._sockets.add(connected)
         if self.passed():
             self._cut()
+
+    def end(self) -> None:
+        """End what is going on now."""
+        self._cut()
 
     def _cut(self) -> None:
         self._passed = True
@@ -289,7 +297,9 @@ class Transport(requests.adapters.HTTPAdapter):
         if status in {502, 503, 504} or (status == 401 and self.token is None):
             return None  # rucio-clients tries again, or logs in again
         if status in {401, 403}:
-            return CatalogueDenied(name, said)
+            forbidden = status == 403 or response.headers.get("ExceptionClass") == "AccessDenied"
+            kind = Forbidden if forbidden and "/auth/" not in response.url else CatalogueDenied
+            return kind(name, said)
         if response.headers.get("ExceptionClass") == "InvalidObject":
             return Refused(name, said)  # HTTP 400 or, from get_metadata_bulk, 500
         if status == 500:
@@ -394,9 +404,19 @@ class Connection:
         """
         return Connection(self._settings, common=self._common, number=number)
 
+    def apart(self, number: int) -> "Connection":
+        """The same as :meth:`beside` with a deadline of its own, for what is asked beside polls."""
+        common = Common(self._common.pace, self._common.bearer)
+        return Connection(self._settings, common=common, number=number)
+
     @property
     def deadline(self) -> Deadline:
         return self._transport.deadline
+
+    @property
+    def pause(self) -> float:
+        """Seconds for which the server still wants to be let alone."""
+        return self._common.pace.pause
 
     @property
     def _bears(self) -> bool:
@@ -418,8 +438,12 @@ class Connection:
         """One poll: at most *seconds* for all that is asked inside."""
         if self._bears:
             self._common.token = self._common.bearer.token()
-        with self.deadline.within(seconds):
-            yield
+        try:
+            with self.deadline.within(seconds):
+                yield
+        except CatalogueDenied:
+            self._common.bearer.forget()
+            raise
 
     def ask(self, call: Callable[[Client], T]) -> T:
         """What *call* returns; it must read all it wants inside.
@@ -431,6 +455,8 @@ class Connection:
             if self._client is None:
                 self._client = self._connect()
             answer = call(self._client)
+        except Forbidden:
+            raise  # the token is good
         except CatalogueDenied:
             self._common.bearer.forget()
             raise
@@ -463,7 +489,9 @@ class Connection:
             return self._transport.late()
         if status == 429 or status >= 500 or isinstance(exc, _NOT_REACHED):
             return CatalogueUnreachable(name, reason)
-        if status in {401, 403} or isinstance(exc, _NOT_ALLOWED):
+        if status == 403 or isinstance(exc, rucio_errors.AccessDenied):
+            return Forbidden(name, reason)
+        if status == 401 or isinstance(exc, _NOT_ALLOWED):
             return CatalogueDenied(name, reason)
         if status == 404:
             return NotFound(name, reason)

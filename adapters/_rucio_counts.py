@@ -5,14 +5,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
+from hydrator.errors import CatalogueError, CatalogueUnreachable
 from hydrator.model import Did
 
-from ._rucio_ask import Asker, split
+from ._rucio_ask import Asker, Denials, split
+from ._rucio_client import Forbidden, Stumbled
 from ._rucio_poll import Poll
 from ._rucio_rows import BadRow, Count, DatasetRow, amount, counted, dataset_rows, record
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
+_MOST_UNANSWERED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Counts:
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
         self._counted: dict[Did, Counted] = {}
+        self._failed_at: dict[Did, datetime] = {}
 
     def read(self, poll: Poll, dids: AbstractSet[Did]) -> Iterator[Mapping[Did, Known]]:
         """The counts and the cheap rows of *dids*, less those that got lost on the way.
@@ -50,8 +53,9 @@ class Counts:
         They come in parts: what need not be counted now while others are asked for, the rest at the end.
         """
         dids = dids - poll.lost.keys()
-        for did in self._counted.keys() - dids:
-            del self._counted[did]
+        for memory in (self._counted, self._failed_at):
+            for gone in memory.keys() - dids:
+                del memory[gone]
         left: dict[Did, list[DatasetRow]] = {}
         for cheap in self._cheap_rows(poll, dids):
             if not self._asker.settings.count_first:
@@ -94,12 +98,14 @@ class Counts:
         """Whom to count, in that order, and for whom of them the last count stands as long.
 
         Suspects come before those that are only due, or where much changes all would wait for
-        them; a tenth of the budget is for what is due all the same. Of both, those counted longest ago.
+        them; a tenth of the budget is for what is due all the same. Of both, those tried longest ago:
+        a dataset that never answers comes after all others.
         """
         settings = self._asker.settings
 
         def turn(did: Did) -> tuple[datetime, Did]:
-            return (self._counted[did].at if did in self._counted else _NEVER, did)
+            counted_at = self._counted[did].at if did in self._counted else _NEVER
+            return max(counted_at, self._failed_at.get(did, _NEVER)), did
 
         standing = {did for did, rows in cheap.items() if self._stands(did, rows)}
         suspects = sorted(cheap.keys() - standing, key=turn)
@@ -120,7 +126,8 @@ class Counts:
         reserve = 0.2 * settings.deadline.total_seconds()
         waiting = todo[settings.deep_calls :]
         jobs = todo[: settings.deep_calls][::-1]
-        asked = 0
+        asked = unanswered = 0
+        denials = Denials(beside=settings.concurrent_calls)
         if self._asker.connection.deadline.left < reserve:
             waiting, jobs = todo, []
         for did, counted_now in self._asker.side_by_side(
@@ -129,18 +136,28 @@ class Counts:
             asked += 1
             if not isinstance(counted_now, CatalogueError):
                 self._counted[did] = counted_now
+                self._failed_at.pop(did, None)
             else:
                 poll.lost[did] = counted_now
-                if isinstance(counted_now, CatalogueDenied):
-                    poll.lost.update(dict.fromkeys([*jobs, *waiting], counted_now))
-                    waiting = []
-                    jobs.clear()
-            if self._asker.connection.deadline.left < reserve:
+                self._failed_at[did] = poll.at
+            if denials.denies(counted_now) and isinstance(counted_now, CatalogueError):
+                poll.lost.update(dict.fromkeys([*jobs, *waiting], counted_now))
+                waiting = []
+                jobs.clear()
+            if isinstance(counted_now, Forbidden):
+                _look_elsewhere(jobs)
+            unanswered += _is_silence(counted_now)
+            if self._asker.connection.deadline.left < reserve or unanswered >= self._most_unanswered:
                 waiting += jobs
                 jobs.clear()
         for did in waiting:
             if did not in standing:
                 poll.lost[did] = self._uncounted(asked)
+
+    @property
+    def _most_unanswered(self) -> int:
+        """After so many counts without an answer the other datasets wait for the next poll."""
+        return max(_MOST_UNANSWERED, self._asker.settings.concurrent_calls)
 
     def _count_one(self, did: Did, cheap: Sequence[DatasetRow], at: datetime) -> Counted:
         scope, name = split(did)
@@ -169,6 +186,17 @@ def _only_of(did: Did, rows: list[DatasetRow]) -> list[DatasetRow]:
     if stray := next((row.did for row in rows if row.did != did), None):
         raise BadRow(f"asked where {did} is, it told where {stray} is")
     return rows
+
+
+def _look_elsewhere(jobs: list[Did]) -> None:
+    """Go on with others of *jobs*: those next to a forbidden dataset are of its scope, and may be so too."""
+    far = len(jobs) * 3 // 8
+    jobs[:] = [*jobs[far:], *jobs[:far]]
+
+
+def _is_silence(answer: object) -> bool:
+    """Did Rucio not answer at all? That takes a whole timeout, other failures are quick."""
+    return isinstance(answer, CatalogueUnreachable) and not isinstance(answer, Stumbled)
 
 
 def _whole(rows: Sequence[DatasetRow], *, none: bool = False) -> bool:

@@ -87,13 +87,13 @@ def test_a_name_that_spoils_a_batch_is_singled_out_beside_others(asking, server)
     assert seen(asking(concurrent_calls=3, batch=4)) == set(DIDS) - {"lofar:L5"}
 
 
-def test_who_is_denied_asks_no_more_than_was_under_way(asking, server):
+def test_an_account_denied_three_times_in_a_row_asks_no_more_than_is_under_way(asking, server):
     server.failing = {"/replicas/lofar/": (403, "AccessDenied")}
     server.expected = 2
     catalogue = asking(concurrent_calls=2)
     readings = catalogue.read(frozenset({*DIDS, Did("lofar:nothing")})).readings
     assert {did for did, reading in readings.items() if isinstance(reading, Unseen)} == set(DIDS)
-    assert len(server.counted) == 2
+    assert len(server.counted) in {3, 4}
 
 
 def test_a_spent_budget_is_one_for_all_lines(asking, server):
