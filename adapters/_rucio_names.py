@@ -13,16 +13,20 @@ from hydrator.model import Did
 from ._names import matching
 from ._rucio_ask import Asker, split
 from ._rucio_client import NotFound, Refused
-from ._rucio_rows import BadRow, amount, did_of, record, text
+from ._rucio_rows import BadRow, amount, did_of, moment, record, text
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What Rucio says a name is: DATASET, CONTAINER or FILE; *bytes_total* None while it is open."""
+    """What Rucio says a name is: DATASET, CONTAINER or FILE; *bytes_total* None while it is open.
+
+    *ends_at* is when the DID itself ends, with all its rules; None: never.
+    """
 
     kind: str
     bytes_total: int | None
     open: bool = False
+    ends_at: datetime | None = None
 
 
 class Names:
@@ -133,14 +137,16 @@ def _meta_rows(rows: Iterable[object]) -> list[tuple[Did, Entry]]:
         row = record(each, what)
         did = did_of(row, what)
         if did:
-            entry = Entry(text(row, "did_type", what), _size(row, what), row.get("is_open") is True)
+            ends_at = moment(row, "expired_at", what)
+            entry = Entry(text(row, "did_type", what), _size(row, what), row.get("is_open") is True, ends_at)
             found.append((did, entry))
     return found
 
 
 def _did_row(answer: object) -> Entry:
     row = record(answer, "get_did")
-    return Entry(text(row, "type", "get_did"), _size(row, "get_did"), row.get("open") is True)
+    ends_at = moment(row, "expired_at", "get_did")
+    return Entry(text(row, "type", "get_did"), _size(row, "get_did"), row.get("open") is True, ends_at)
 
 
 def _size(row: Mapping[str, object], what: str) -> int | None:

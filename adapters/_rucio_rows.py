@@ -7,7 +7,7 @@ it. They mean what they meant in Rucio 41.5.1, as observed: see ``counted``.
 import contextlib
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -27,7 +27,8 @@ class Storage:
 
     What is at one that is not *readable* helps no job, nothing arrives at one
     that is not *writable*, and a *volatile* one, a cache, drops data unannounced.
-    *others* are further sites that read it as their own.
+    *others* are further sites that read it as their own, *left* sites that it was at before: there
+    was looked, and nothing of it is there now. Of one with a *fault* Rucio says what cannot be read.
     """
 
     name: str
@@ -38,6 +39,8 @@ class Storage:
     writable: bool = True
     volatile: bool = False
     others: frozenset[Site] = frozenset()
+    left: frozenset[Site] = frozenset()
+    fault: str = ""
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -81,6 +84,24 @@ class DatasetRow(NamedTuple):
     storage: str
     amount: Count
     stamp: str
+
+
+def one_of(known: Collection[str], row: Mapping[str, Any], key: str, what: str) -> str:
+    """The word at *key*, one of those *known*; BadRow for one of a newer Rucio, whose meaning is not known."""
+    word = text(row, key, what)
+    if word not in known:
+        raise BadRow(f"{what}: {word[:80]!r} is no {key!r} that this version can read")
+    return word
+
+
+def flag(row: Mapping[str, Any], key: str, what: str, *, usual: bool) -> bool:
+    """The boolean at *key*, the *usual* one where there is none; BadRow for anything else."""
+    value = row.get(key)
+    if value is None:
+        return usual
+    if not isinstance(value, bool):
+        raise BadRow(f"{what}: expected true or false as {key!r}, got {str(value)[:80]!r}")
+    return value
 
 
 def record(row: object, what: str) -> Mapping[str, Any]:

@@ -80,13 +80,16 @@ def dataset_replicas(
     """The replicas of one dataset, ordered by site and storage; elements without a site are left out.
 
     Raises:
-        BadRow: one of *counts* is at an element that is not among *storages*: was that list cut short?
+        BadRow: one of *counts* is at an element that is not among *storages* (was that list cut short?),
+            or at one of which Rucio says what cannot be read.
     """
     found = []
     for name in sorted(counts.keys() | (moves.keys() & storages.keys())):
         storage = storages.get(name)
         if storage is None:
             raise BadRow(f"{did} is at {name}, which list_rses did not list")
+        if storage.fault:
+            raise BadRow(f"{did} is at {name}: {storage.fault}")
         at = state_at(storage, counts.get(name, NOTHING), moves.get(name, STILL), held_until)
         if at:
             told = _by(at.told, call if name in counts else _LOCKED)
@@ -94,6 +97,29 @@ def dataset_replicas(
                 Replica(did, site, at.state, at.fraction, storage=name, told=told) for site in storage.sites
             ]
     return tuple(sorted(found, key=lambda replica: (replica.site, replica.storage)))
+
+
+def while_it_lasts(
+    replicas: Iterable[Replica], ends_at: datetime | None, held_until: datetime
+) -> tuple[Replica, ...]:
+    """*replicas* of a DID that itself ends at *ends_at*: before *held_until* none is whole, and none arrives.
+
+    Rucio then takes its rules away and the DID with them, however long its rules would last.
+    """
+    if ends_at is None or ends_at > held_until:
+        return tuple(replicas)
+    found = []
+    for each in replicas:
+        told = replace(each.told, expires_at=min(filter(None, (each.told.expires_at, ends_at))))
+        if each.state is ReplicaState.COMPLETE:
+            reason = "whole, but its own lifetime ends before a job could use it"
+            told = replace(told, reason=reason, ready_at=None, ready_error=None)
+            found.append(replace(each, state=ReplicaState.PARTIAL, told=told))
+        elif each.state is not ReplicaState.INCOMING:
+            found.append(replace(each, told=told))
+        elif each.fraction:
+            found.append(replace(each, state=ReplicaState.PARTIAL, told=told))
+    return tuple(found)
 
 
 def _by(told: Told, call: str) -> Told:

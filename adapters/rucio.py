@@ -30,9 +30,9 @@ from ._rucio_pace import Pace
 from ._rucio_poll import Poll
 from ._rucio_progress import Progress
 from ._rucio_recalls import Recalls
-from ._rucio_rows import Storage, did_of, record
+from ._rucio_rows import BadRow, Storage, did_of, record
 from ._rucio_rules import Movement
-from ._rucio_states import container_replicas, dataset_replicas, file_replicas
+from ._rucio_states import container_replicas, dataset_replicas, file_replicas, while_it_lasts
 from ._rucio_storages import StorageElements
 from ._rucio_twins import Twins
 from .site_capabilities import SiteCapabilities
@@ -81,6 +81,7 @@ class RucioCatalogue:
         self._capabilities = capabilities
         self._storages = StorageElements(self._asker, capabilities)
         self._names = Names(self._asker)
+        self._part_names = Names(self._asker)
         self._twins = Twins(self._asker, self._names)
         self._counts = Counts(self._asker)
         self._moves = Moves(self._asker)
@@ -122,7 +123,7 @@ class RucioCatalogue:
         return Survey(
             catalogue=self.name,
             at=at,
-            sites=frozenset(site for each in poll.storages.values() for site in each.sites),
+            sites=frozenset(site for each in poll.storages.values() for site in (*each.sites, *each.left)),
             readings=readings,
             unmapped=frozenset(
                 each.name for each in poll.storages.values() if not each.sites and not each.deleted
@@ -146,12 +147,14 @@ class RucioCatalogue:
             if entries[did].kind == "CONTAINER"
         }
         datasets = {did for did in dids if entries[did].kind == "DATASET"}
-        datasets |= {part for parts in members.values() for part in parts}
+        parts = {part for inside in members.values() for part in inside}
+        entries.update(self._part_names.remembered(parts - dids, poll.lost, poll.at))
+        datasets |= parts
         self._read_datasets(poll, datasets, entries)
         self._look_again(poll, dids, entries)
         self._read_files(poll, {did for did in dids if entries[did].kind == "FILE"}, entries)
-        for did, parts in members.items():
-            self._fold_container(poll, did, parts)
+        for did, inside in members.items():
+            self._fold_container(poll, did, inside, entries[did].ends_at)
         return {did: poll.reading(did, entries[did].kind) for did in sorted(dids)}
 
     def _look_again(self, poll: Poll, dids: AbstractSet[Did], entries: dict[Did, Entry]) -> None:
@@ -195,21 +198,43 @@ class RucioCatalogue:
         count = next(iter(counted.counts.values()), None) or next(told, None)
         entry = entries[did].bytes_total if did in entries else None
         size = int(count.bytes) if count else 0 if counted.empty else entry
-        poll.conclude(did, size, partial(self._replicas, poll, did, counted, moves))
+        ends_at = entries[did].ends_at if did in entries else None
+        poll.conclude(did, size, partial(self._replicas, poll, did, counted, moves, ends_at))
         if counted.empty:
             poll.empty.add(did)
 
     def _replicas(
-        self, poll: Poll, did: Did, counted: Counted, moves: Mapping[str, Movement]
+        self,
+        poll: Poll,
+        did: Did,
+        counted: Counted,
+        moves: Mapping[str, Movement],
+        ends_at: datetime | None,
     ) -> tuple[Replica, ...]:
         still = self._still.get(did)
-        if still and still.follows_from(counted, moves, poll.storages):
+        if still and ends_at is None and still.follows_from(counted, moves, poll.storages):
             return still.replicas
-        found = dataset_replicas(did, counted.counts, moves, poll.storages, held_until=self._margin(poll))
+        storages = self._with_unlisted(poll, counted.counts.keys() | moves.keys())
+        found = dataset_replicas(did, counted.counts, moves, storages, held_until=self._margin(poll))
+        found = while_it_lasts(found, ends_at, self._margin(poll))
         found = self._progress.timed(self._recalls.explained(found, poll.at), poll.at)
-        if all(replica.state is not ReplicaState.INCOMING for replica in found):
+        if ends_at is None and all(replica.state is not ReplicaState.INCOMING for replica in found):
             self._still[did] = _Still(counted, moves, poll.storages, found)
         return found
+
+    def _with_unlisted(self, poll: Poll, names: AbstractSet[str]) -> Mapping[str, Storage]:
+        """The storage elements of *poll*, and those of *names* that their list left out.
+
+        Raises:
+            BadRow: one of them could not be learned.
+        """
+        storages = dict[str, Storage]()
+        for name in sorted(names - poll.storages.keys()):
+            storage = self._storages.unlisted(name, poll.at)
+            if storage is None:
+                raise BadRow(f"there is data at {name}, which list_rses did not list")
+            storages[name] = storage
+        return {**poll.storages, **storages} if storages else poll.storages
 
     def _storages_at(self, now: datetime) -> Mapping[str, Storage]:
         """All storage elements; the same object as in the last poll where they are as they were."""
@@ -229,15 +254,25 @@ class RucioCatalogue:
         )
         states.update((did, row) for did, row in answers if did in states)
         for did in dids - poll.lost.keys():
-            evidence = (did, states[did], poll.storages)
-            replicas = partial(file_replicas, *evidence, held_until=self._margin(poll))
-            poll.conclude(did, entries[did].bytes_total, replicas)
+            poll.conclude(
+                did, entries[did].bytes_total, partial(self._of_file, poll, did, states[did], entries[did])
+            )
+
+    def _of_file(
+        self, poll: Poll, did: Did, states: Mapping[str, object], entry: Entry
+    ) -> tuple[Replica, ...]:
+        margin = self._margin(poll)
+        return while_it_lasts(
+            file_replicas(did, states, poll.storages, held_until=margin), entry.ends_at, margin
+        )
 
     def _margin(self, poll: Poll) -> datetime:
         """Until when data must be held to start a job on it."""
         return poll.at + self._settings.expiry_margin
 
-    def _fold_container(self, poll: Poll, container: Did, members: AbstractSet[Did]) -> None:
+    def _fold_container(
+        self, poll: Poll, container: Did, members: AbstractSet[Did], ends_at: datetime | None
+    ) -> None:
         missing = sorted(did for did in members if did in poll.lost)
         if missing:
             reason = f"of its {len(members)} datasets {len(missing)} are unseen, first {missing[0]}: "
@@ -248,7 +283,9 @@ class RucioCatalogue:
         parts = [poll.parts[did] for did in sorted(members) if did not in poll.empty]
         sizes = [part.bytes_total for part in parts]
         total = sum(size for size in sizes if size is not None) if None not in sizes else None
-        poll.parts[container] = Seen(poll.at, container_replicas(container, parts) if parts else (), total)
+        found = container_replicas(container, parts) if parts else ()
+        found = while_it_lasts(found, ends_at, self._margin(poll))
+        poll.parts[container] = Seen(poll.at, found, total)
 
 
 def _file_rows(rows: Iterable[object]) -> list[tuple[Did, Mapping[str, object]]]:

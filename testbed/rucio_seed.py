@@ -249,6 +249,14 @@ def end_rules(session, did, rse):
 
 
 @command
+def end_in(session, did, seconds):
+    """Let the DID itself end in so many *seconds*, as ``lifetime`` of ``rucio add-dataset`` does; None: never."""
+    from rucio.core.did import set_metadata
+
+    set_metadata(**_split(did), key="lifetime", value=seconds, session=session)
+
+
+@command
 def add_files(session, did, rse, names, bytes_each=1_000_000_000):
     """Attach new files, which exist at *rse* only, to an open dataset."""
     from rucio.core.did import attach_dids

@@ -10,7 +10,8 @@ import pytest
 from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.contract import CAM, RAL, CatalogueContract
 from hydrator.errors import CatalogueDenied, CatalogueUnreachable
-from hydrator.model import Did, Replica, ReplicaState, Seen, Site, Told
+from hydrator.model import DatasetState, Did, Replica, ReplicaState, Seen, Site, Told
+from hydrator.snapshot import Memory, remember
 from testbed.rucio import RucioServer
 
 pytestmark = pytest.mark.rucio
@@ -249,12 +250,83 @@ class TestOnlyRucio(RucioTests):
 
     def test_a_deleted_storage_element_is_not_listed(self):
         name = f"GONE-{self.scope[5:]}"
-        self.server.seed(("add_rse", {"rse": name, "attributes": {"site": "GONE"}}))
-        assert "GONE" in self.open.read(frozenset()).sites
-        self.server.seed(("delete_rse", {"rse": name}))
+        self.server.seed(
+            ("add_rse", {"rse": name, "attributes": {"site": "GONE"}}), ("delete_rse", {"rse": name})
+        )
         survey = self.open.read(frozenset())
         assert "GONE" not in survey.sites
         assert name not in survey.unmapped
+
+    def test_data_at_an_element_that_was_deleted_leaves_although_its_rows_remain(self):
+        name, site = f"GONE-{self.scope[5:]}", Site(f"GONE{self.scope[5:]}")
+        self.server.seed(("add_rse", {"rse": name, "attributes": {"site": site}}))
+        did = self.dataset("L1")
+        where = {"did": did, "rse": name}
+        self.server.seed(("place", where), ("replicate", where), ("abacus", {}))
+        memory = remember(Memory(), self.open.read({did}), {did}, now=utc_now())
+        assert memory.known[did].here[site].state is DatasetState.AVAILABLE
+        self.server.seed(("delete_rse", {"rse": name}))
+        for _ in range(2):
+            memory = remember(memory, self.open.read({did}), {did}, now=utc_now())
+            assert site in memory.sites, "it was looked at: nothing is there"
+            assert memory.known[did].here == {}
+
+    def test_data_at_an_element_that_moved_to_another_site_leaves_the_first(self):
+        name, site = f"MOVED-{self.scope[5:]}", Site(f"OLD{self.scope[5:]}")
+        self.server.seed(("add_rse", {"rse": name, "attributes": {"site": site}}))
+        did = self.dataset("L1")
+        self.server.seed(("place", {"did": did, "rse": name}))
+        catalogue = self.catalogue(attributes_every=timedelta(0))
+        memory = remember(Memory(), catalogue.read({did}), {did}, now=utc_now())
+        self.server.seed(("set_rse_attribute", {"rse": name, "key": "site", "value": "CAM"}))
+        memory = remember(memory, catalogue.read({did}), {did}, now=utc_now())
+        assert memory.known[did].here.keys() == {CAM}
+        catalogue.close()
+
+    @pytest.mark.parametrize("kind", ["dataset", "container", "dataset of a container"])
+    def test_a_did_whose_own_lifetime_ends_soon_is_none_to_count_on(self, kind):
+        catalogue = self.catalogue(verify_every=timedelta(hours=1))
+        part = self.dataset("L1", (CAM, COMPLETE, 1.0))
+        box = Did(f"{self.scope}:box")
+        self.server.do("add_container", did=box, children=[part])
+        did = part if kind == "dataset" else box
+        ending = box if kind == "container" else part
+        assert self.read(did, catalogue).replicas[0].state == COMPLETE
+        for seconds, state in [(3600, PARTIAL), (48 * 3600, COMPLETE), (60, PARTIAL)]:
+            self.server.do("end_in", did=ending, seconds=seconds)
+            (replica,) = self.read(did, self.catalogue()).replicas
+            assert (replica.state, replica.fraction) == (state, 1.0)
+        assert "its own lifetime" in replica.told.reason
+        catalogue.close()
+
+    def test_what_arrives_for_a_did_that_ends_soon_is_not_on_its_way(self):
+        did = self.dataset("L1", (CAM, INCOMING, 0.25))
+        self.server.do("end_in", did=did, seconds=3600)
+        assert self.said(did) == {(CAM, PARTIAL, 0.25)}
+
+    @pytest.mark.parametrize("owner", ["itself", "a container"])
+    def test_after_a_restart_data_whose_last_rule_ended_is_not_to_be_counted_on(self, owner):
+        did = self.dataset("L1")
+        box = Did(f"{self.scope}:box")
+        self.server.do("add_container", did=box, children=[did])
+        where = {"did": did if owner == "itself" else box, "rse": "CAM-DISK"}
+        self.server.seed(("place", {**where, "did": did}), ("replicate", where), ("abacus", {}))
+        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
+        self.server.do("end_rules", **where)  # the files are still there, with a tombstone
+        restarted = self.catalogue()
+        (replica,) = self.read(did, restarted).replicas
+        assert (replica.state, replica.fraction) == (PARTIAL, 1.0)
+        assert "rule has ended" in replica.told.reason
+        self.server.do("replicate", **where)
+        assert self.read(did, restarted).replicas[0].state == COMPLETE
+        restarted.close()
+
+    def test_after_a_restart_data_that_never_had_a_rule_is_there(self):
+        did = self.dataset("L1")
+        self.server.do("place", did=did, rse="CAM-DISK")
+        self.server.do("replicate", did=did, rse="RAL-DISK")
+        self.server.do("end_rules", did=did, rse="RAL-DISK")
+        assert self.said(did) == {(CAM, COMPLETE, 1.0)}
 
     def test_a_container_is_whole_where_each_dataset_is_at_any_element_of_the_site(self):
         one, two = self.dataset("L1", (CAM, COMPLETE, 1.0)), self.dataset("L2", (RAL, PARTIAL, 0.5))
