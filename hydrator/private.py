@@ -11,10 +11,10 @@ private one in letter case only would be taken for it.
 
 import hmac
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
+from .globs import Glob, OneOf, Token, glob, tokens
 from .model import Did, Reading, Unseen
 
 SCOPE = "private"
@@ -29,8 +29,15 @@ IN_PLAIN = (
 )
 
 _OPAQUE = re.compile(rf"{SCOPE}:[0-9a-f]{{{HEX_DIGITS}}}\Z")
-_CHARACTER = "[A-Za-z0-9._:/@=+~%-]"
-_PIECE = re.compile(r"\[[!\]]?[^\]]*\]|.", re.DOTALL)
+_OURS = re.compile(rf"{SCOPE}(?:-in-plain)?:[0-9a-f]{{{HEX_DIGITS}}}[.:]*\Z")
+_STRETCH = re.compile(r"[A-Za-z0-9._:/@=+~%-]+")
+_PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
+_MOST_DECODED = 2
+"""How often a text may have been percent-encoded: a URL inside another is so twice."""
+_NO_BEGIN = "._@+~-"
+"""A DID does not begin behind these: they belong to a longer scope."""
+HIDDEN = f"{SCOPE}:[hidden]"
+"""What stands for a private DID in a text of somebody else, whichever it is."""
 
 
 def is_opaque(did: str) -> bool:
@@ -54,7 +61,7 @@ class Privacy:
         if not self.patterns or is_opaque(did) or is_masked(did):
             return False
         lower = did.lower()
-        return any(fnmatchcase(lower, pattern.lower()) for pattern in self.patterns)
+        return any(glob(pattern.lower()).matches(lower) for pattern in self.patterns)
 
     def hidden(self, dids: Iterable[Did]) -> list[Did]:
         """Those of *dids* that are private, sorted."""
@@ -66,36 +73,123 @@ class Privacy:
 
     def mentioned(self, text: str) -> list[str]:
         """The private DIDs that *text* has in plain, each once."""
-        found = (
-            _trimmed(match[0])[0] for look in self._looks(":", "._@+~-") for match in look.finditer(text)
-        )
+        found = [
+            _trimmed(run.plain[start:end])
+            for run in _runs(text)
+            for look in self._looks()
+            for start, end in _hits(look, run.plain.lower(), _NO_BEGIN)
+        ]
         return list(dict.fromkeys(word for word in found if self.hides(word)))
 
     def names_private(self, text: str) -> bool:
         """Does *text* have a private DID in plain?"""
         return bool(self.mentioned(text))
 
-    def scrubbed(self, text: str, name: Callable[[Did], str] = lambda _: f"{SCOPE}:[hidden]") -> str:
-        """*text* with *name* of every private DID instead of it, also of one written ``scope/…/name``."""
+    def scrubbed(self, text: str) -> str:
+        """*text* with :data:`HIDDEN` for every private DID, also of one written ``scope/…/name``.
 
-        def one(match: re.Match[str]) -> str:
-            word, ending = _trimmed(match[0])
-            return match[0] if is_opaque(word) or is_masked(word) else name(Did(word)) + ending
-
-        for look in self._looks("[:/]", ""):
-            text = look.sub(one, text)
-        return text
-
-    def _looks(self, colon: str, scope: str) -> list[re.Pattern[str]]:
-        """What finds private DIDs in a text; patterns without two letters would find anything.
-
-        One that follows a letter, a digit or a character of *scope* is the end of another name.
+        What follows a private DID without a space is hidden with it. The time this takes grows
+        with the length of *text* and no faster, whatever it holds.
         """
+        looks = self._looks("/")
+        if not looks:
+            return text
+        kept: list[str] = []
+        done = 0
+        for run in _runs(text):
+            folded = run.plain.lower().replace(":", "/")
+            starts = (start for look in looks for start in [_start(look, run, folded)] if start is not None)
+            first = min(starts, default=None)
+            if first is not None:
+                kept += [text[done : run.place(first)], HIDDEN]
+                done = run.place(max(first, len(_trimmed(run.plain))))
+        return "".join([*kept, text[done:]])
+
+    def _looks(self, colon: str = ":") -> list[Glob]:
+        """What finds private DIDs in a text; patterns without two letters would find anything."""
         return [
-            re.compile(rf"(?<![A-Za-z0-9{scope}]){_as_regex(pattern, colon)}", re.IGNORECASE)
+            glob(pattern.lower().replace(":", colon))
             for pattern in self.patterns
-            if len(re.findall(r"[A-Za-z0-9]", pattern)) > 1
+            if sum(letter.isascii() and letter.isalnum() for letter in pattern) > 1
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A stretch of a text in characters of DIDs: *plain* is what it says where it is percent-encoded.
+
+    It begins at *begin* of the text; *places* has where in the stretch each character of *plain*
+    begins, and its end; None where that is the same place.
+    """
+
+    begin: int
+    plain: str
+    places: Sequence[int] | None
+
+    def place(self, at: int) -> int:
+        """Where in the text the character *at* of ``plain`` begins."""
+        return self.begin + (at if self.places is None else self.places[at])
+
+
+def _runs(text: str) -> Iterator[_Run]:
+    """Every stretch of *text* that DIDs may be in."""
+    for found in _STRETCH.finditer(text):
+        plain, places = found[0], None
+        for _ in range(_MOST_DECODED):
+            if "%" not in plain:
+                break
+            plain, places = _decoded(plain, places)
+        yield _Run(found.start(), plain, places)
+
+
+def _decoded(text: str, places: Sequence[int] | None) -> tuple[str, Sequence[int]]:
+    """*text* with the characters that its ``%XX`` stand for, and where each was before."""
+    letters: list[str] = []
+    begins: list[int] = []
+    at = 0
+    while at < len(text):
+        code = _PERCENT.match(text, at)
+        letter = chr(int(code[0][1:], 16)) if code else text[at]
+        letters.append(letter if letter.isascii() else "%")
+        begins.append(at)
+        at = code.end() if code else at + 1
+    begins.append(len(text))
+    return "".join(letters), begins if places is None else [places[begin] for begin in begins]
+
+
+def _hits(look: Glob, text: str, no_begin: str) -> Iterator[tuple[int, int]]:
+    """Where *look* matches in *text*: from a begin of a name, as far as the name may go.
+
+    The first place where the pattern's first part stands will do: what follows a later one also
+    follows this. So each part is looked for once, and nothing is tried twice.
+    """
+    start = 0
+    while start <= len(text):
+        first = _begin(look, text, start, no_begin)
+        end = look.end_from(text, first) if first >= 0 else -1
+        if end < 0:
+            return
+        end = end if len(look.parts[-1]) else len(text)
+        yield first, end
+        start = max(end, first + 1)
+
+
+def _begin(look: Glob, text: str, start: int, no_begin: str) -> int:
+    """The first place of *text* from *start* where a name may begin that *look* matches; -1 for none."""
+    first = look.parts[0]
+    while True:
+        start = first.find(text, start, len(text))
+        if start <= 0 or not (text[start - 1].isalnum() or text[start - 1] in no_begin):
+            return start
+        start += 1
+
+
+def _start(look: Glob, run: _Run, folded: str) -> int | None:
+    """Where in *run* the private DID begins that *look* finds first."""
+    for start, _ in _hits(look, folded, ""):
+        if not _OURS.match(run.plain, start):
+            return start
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,45 +217,78 @@ class Veil:
         return Did(f"{PLAIN_SCOPE}:{digest[:HEX_DIGITS]}")
 
     def scrubbed(self, text: str, asked: Mapping[Did, Did] | None = None) -> str:
-        """*text*, of somebody else, with opaque names of private datasets instead of their DIDs.
+        """*text*, of somebody else, without the names of private datasets.
 
-        *asked* has, by plain DID, the opaque names of datasets that the text
-        may be about: of those the name without its scope is hidden too.
+        *asked* has, by plain DID, the opaque names of the datasets that were asked about: their DIDs,
+        and their names without a scope, become these. Any other private DID becomes :data:`HIDDEN`:
+        who can put a guess into a text must not get the opaque name of it.
         """
-        for plain, opaque in sorted((asked or {}).items(), key=lambda item: -len(item[0])):
-            name = plain.partition(":")[2]
-            for word in (plain, name) if len(name) > 2 else (plain,):
-                text = re.sub(
-                    rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", opaque, text, flags=re.IGNORECASE
-                )
-        return self.privacy.scrubbed(text, lambda did: _name(self.keys[0], did))
+        return self.privacy.scrubbed(_renamed(text, asked) if asked else text)
+
+
+def _renamed(text: str, asked: Mapping[Did, Did]) -> str:
+    """*text* with the names that *asked* has for the DIDs and bare names in it."""
+    names: dict[str, Did] = {}
+    for plain, opaque in asked.items():
+        bare = plain.partition(":")[2].lower()
+        names |= {word: opaque for word in (plain.lower(), bare) if len(word) > 2}
+    by_begin: dict[str, set[int]] = {}
+    for word in names:
+        by_begin.setdefault(word[0], set()).add(len(word))
+    lower = text.lower() if text.isascii() else "".join(map(_lower, text))
+    kept: list[str] = []
+    done = at = 0
+    while at < len(text):
+        size = _longest(lower, at, by_begin.get(lower[at], ()), names)
+        if size:
+            kept += [text[done:at], names[lower[at : at + size]]]
+            done = at + size
+        at += size or 1
+    return "".join([*kept, text[done:]])
+
+
+def _lower(letter: str) -> str:
+    return letter.lower() if letter.isascii() else letter
+
+
+def _longest(lower: str, at: int, sizes: Collection[int], names: Mapping[str, Did]) -> int:
+    """How long the longest of *names* is that stands alone in *lower* at this place; 0 for none."""
+    if at and _is_letter(lower[at - 1]):
+        return 0
+    fitting = (
+        size
+        for size in sizes
+        if lower[at : at + size] in names and not (at + size < len(lower) and _is_letter(lower[at + size]))
+    )
+    return max(fitting, default=0)
+
+
+def _is_letter(letter: str) -> bool:
+    return letter.isascii() and letter.isalnum()
 
 
 def _name(key: bytes, did: Did) -> Did:
     return Did(f"{SCOPE}:{hmac.digest(key, did.encode(), 'sha256').hex()[:HEX_DIGITS]}")
 
 
-def _trimmed(word: str) -> tuple[str, str]:
-    """A DID found in a text, and what ends the sentence behind it."""
-    bare = word.rstrip(".:")
-    return re.sub("%3A", ":", bare, flags=re.IGNORECASE), word[len(bare) :]
-
-
-def _as_regex(pattern: str, colon: str) -> str:
-    """The *pattern* as a regular expression on the characters of DIDs; *colon* stands for its colon."""
-    special = {"*": f"{_CHARACTER}*", "?": _CHARACTER, ":": f"(?:{colon}|%3A)"}
-    return "".join(
-        special.get(piece) or (_CHARACTER if len(piece) > 1 else re.escape(piece))
-        for piece in _PIECE.findall(pattern)
-    )
+def _trimmed(word: str) -> str:
+    """A DID found in a text, without what ends the sentence behind it."""
+    return word.rstrip(".:")
 
 
 def _in_any_case(pattern: str) -> str:
     """The *pattern* with every letter in both cases, and any character for what stands in brackets."""
-    return "".join(
-        "?" if len(piece) > 1 else f"[{piece.lower()}{piece.upper()}]" if piece.isalpha() else piece
-        for piece in _PIECE.findall(pattern)
-    )
+    return "".join(map(_either_case, tokens(pattern)))
+
+
+def _either_case(each: Token | None) -> str:
+    if each is None:
+        return "*"
+    if isinstance(each, OneOf):
+        return "?"
+    if each == "[":
+        return "[[]"
+    return f"[{each.lower()}{each.upper()}]" if each.isalpha() else each
 
 
 def under(name: Did, reading: Reading) -> Reading:

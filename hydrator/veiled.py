@@ -10,12 +10,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from .datasets import Known
 from .errors import BadDid, CatalogueError, CatalogueUnreachable, PoolError
 from .model import Did, Queue, QueuedJobs, Reading, Seen, Site, Survey, Unseen, parse_did
 from .ports import Auditor, Catalogue, Clock, Probe, Queues
-from .private import Veil, is_masked, is_opaque, under
+from .private import Veil, is_masked, is_opaque
 from .register import Register
 from .store import State
+from .withheld import told_of_private, withheld, without_names
 
 SEARCH_AGAIN = timedelta(minutes=10)
 _UNKNOWN = "this name was not exchanged here: no key of ours makes it of a dataset that is listed"
@@ -65,7 +67,8 @@ class VeiledCatalogue:
         try:
             found = self._inner.find(patterns)
         except CatalogueError as error:
-            raise self._scrubbed(error, {}) from None
+            why = without_names(self._veil.scrubbed(error.reason))
+            raise type(error)(error.catalogue, why) from None
         self._register.learn(found)
         return frozenset(self._veil.opaque(did) for did in found)
 
@@ -81,7 +84,7 @@ class VeiledCatalogue:
         try:
             self._register.learn(self._inner.find(self._veil.privacy.searches()))
         except CatalogueError as error:
-            why = self._veil.scrubbed(error.reason)
+            why = without_names(self._veil.scrubbed(error.reason))
             self._unfound = f"which dataset this name stands for could not be looked up: {why}"
             return
         self._searched, self._sought, self._unfound = now, unknown, ""
@@ -93,12 +96,21 @@ class VeiledCatalogue:
             raise self._scrubbed(error, names) from None
 
     def _scrubbed(self, error: CatalogueError, names: Mapping[Did, Did]) -> CatalogueError:
-        return type(error)(error.catalogue, self._veil.scrubbed(error.reason, names))
+        why = self._veil.scrubbed(error.reason, names)
+        return type(error)(error.catalogue, without_names(why) if names else why)
 
     def _veiled(self, reading: Reading, did: Did, name: Did) -> Reading:
+        private = name != did
         if isinstance(reading, Unseen):
-            return Unseen(self._veil.scrubbed(reading.reason, {did: name} if name != did else {}))
-        return under(name, replace(reading, twins=frozenset(map(self._veil.opaque, reading.twins))))
+            return Unseen(withheld(reading.reason) if private else self._veil.scrubbed(reading.reason))
+        twins = frozenset(map(self._veil.opaque, reading.twins))
+        return _of_private(replace(reading, twins=twins), name) if private else replace(reading, twins=twins)
+
+
+def _of_private(reading: Seen, name: Did) -> Seen:
+    """The *reading* of a private dataset under its opaque *name*, without words that may name its files."""
+    replicas = (replace(one, did=name, told=told_of_private(one.told)) for one in reading.replicas)
+    return replace(reading, replicas=tuple(replicas))
 
 
 class VeiledAuditor:
@@ -118,10 +130,11 @@ class VeiledAuditor:
         try:
             seen = self._inner.verify(plain)
         except CatalogueError as error:
-            names = {plain: did} if plain != did else {}
-            raise type(error)(error.catalogue, self._register.veil.scrubbed(error.reason, names)) from None
-        twins = frozenset(map(self._register.veil.opaque, seen.twins))
-        return replace(seen, twins=twins, replicas=tuple(replace(one, did=did) for one in seen.replicas))
+            scrubbed = self._register.veil.scrubbed(error.reason)
+            why = withheld(error.reason) if plain != did else scrubbed
+            raise type(error)(error.catalogue, why) from None
+        seen = replace(seen, twins=frozenset(map(self._register.veil.opaque, seen.twins)))
+        return _of_private(seen, did) if plain != did else seen
 
     def close(self) -> None:
         self._inner.close()
@@ -189,6 +202,17 @@ class VeiledQueues:
         return self._veil.masked(did) if self._veil.privacy.hides(did) else text
 
 
+def _known(did: Did, known: Known) -> Known:
+    """What is *known* of a dataset, without words about a private one that an older version kept."""
+    if not is_opaque(did):
+        return known
+    here, before = (
+        {site: replace(fact, told=told_of_private(fact.told)) for site, fact in facts.items()}
+        for facts in (known.here, known.before)
+    )
+    return replace(known, here=here, before=before)
+
+
 def veiled_state(state: State, veil: Veil) -> State:
     """What was remembered before a dataset became private, without its name.
 
@@ -199,12 +223,16 @@ def veiled_state(state: State, veil: Veil) -> State:
         name: replace(
             memory,
             known={
-                did: replace(known, twins=frozenset(map(veil.opaque, known.twins)))
+                did: _known(did, replace(known, twins=frozenset(map(veil.opaque, known.twins))))
                 for did, known in memory.known.items()
                 if not hides(did)
             },
-            unseen={did: veil.scrubbed(why) for did, why in memory.unseen.items() if not hides(did)},
-            failure=memory.failure and veil.scrubbed(memory.failure),
+            unseen={
+                did: withheld(why) if is_opaque(did) else veil.scrubbed(why)
+                for did, why in memory.unseen.items()
+                if not hides(did)
+            },
+            failure=memory.failure and without_names(veil.scrubbed(memory.failure)),
         )
         for name, memory in state.memories.items()
     }

@@ -2,14 +2,14 @@
 
 import hashlib
 import hmac
-import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.model import Did, parse_did
-from hydrator.private import Privacy, Veil, is_masked, is_opaque
+from hydrator.private import HIDDEN, Privacy, Veil, is_masked, is_opaque
+from tests.slowness import grows_evenly
 
 KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))
 SECRET = Did("embargo:L1")
@@ -96,11 +96,59 @@ def test_what_is_private_is_found_by_the_searches_in_whatever_case_it_is_stored(
 def test_a_text_loses_the_names_of_private_datasets(text):
     scrubbed = VEIL.scrubbed(text)
     assert "L1" not in scrubbed
-    assert re.search("private:[0-9a-f]{32}", scrubbed)
+    assert HIDDEN in scrubbed
 
 
-def test_in_a_plain_sentence_a_private_did_becomes_its_opaque_name():
-    assert VEIL.scrubbed("asked about embargo:L1: slow.") == f"asked about {VEIL.opaque(SECRET)}: slow."
+def test_in_a_plain_sentence_a_private_did_that_nobody_asked_for_is_hidden():
+    assert VEIL.scrubbed("asked about embargo:L1: slow.") == f"asked about {HIDDEN}: slow."
+
+
+def test_guesses_in_a_text_of_somebody_else_never_become_opaque_names():
+    guesses = [Did(f"embargo:L{number}") for number in range(41)]
+    shown = VEIL.scrubbed(f"Held: {', '.join(guesses)}", {guesses[0]: VEIL.opaque(guesses[0])})
+    assert [VEIL.opaque(did) for did in guesses if VEIL.opaque(did) in shown] == [VEIL.opaque(guesses[0])]
+    assert shown.count(HIDDEN) == 40
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x?u=https%253A%252F%252Frucio%252Fembargo%252FL1",
+        "a=embargo:L1,b=2",
+        "embargo:L1/file-7.ms",
+        "private-in-plain:x:secret_L1",
+        "..embargo:L1..",
+        "lofar%3asecret_L1",
+        "LOFAR/SECRET_L1",
+    ],
+)
+def test_a_private_did_is_found_inside_other_words(text):
+    assert "l1" not in VEIL.scrubbed(text).lower()
+    assert "ms" not in VEIL.scrubbed(text)
+
+
+HOSTILE = ["a.", "a/", "a:", ":", "a", "%3A", "%", "embargo", "Embargo:", "private:", ":secret_", "é", " "]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+@pytest.mark.parametrize("patterns", [("*:secret_*",), ("*a*a*a*b9", "*?a?*"), ("embargo:*", "*:*ab*")])
+def test_time_to_scrub_grows_no_faster_than_the_text(piece, patterns):
+    veil = Veil(Privacy(patterns), (KEY,))
+    grows_evenly(lambda size: veil.scrubbed(piece * (size // len(piece))), 2_000)
+    grows_evenly(lambda size: veil.privacy.mentioned(piece * (size // len(piece))), 2_000)
+
+
+def test_time_to_scrub_hardly_depends_on_how_many_were_asked_for():
+    text = "no rule for embargo:L1 " * 50
+    asked = {size: {Did(f"embargo:L{n}"): SECRET for n in range(size)} for size in (2000, 8000)}
+    grows_evenly(lambda size: VEIL.scrubbed(text, asked[size]), 2000)
+
+
+@given(st.text("embargo:L1/%3A .é", max_size=40))
+def test_no_text_keeps_a_private_did(text):
+    scrubbed = VEIL.scrubbed(text)
+    assert not PRIVACY.mentioned(scrubbed)
+    assert VEIL.scrubbed(scrubbed) == scrubbed
 
 
 def test_of_datasets_that_a_text_may_be_about_the_name_alone_is_hidden_too():

@@ -12,7 +12,7 @@ from hydrator.contract import CatalogueContract
 from hydrator.cycle import Cycle, Outlet, Rules, summary
 from hydrator.demand import DemandMemory, Remembered
 from hydrator.errors import CatalogueDenied, CatalogueUnreachable
-from hydrator.model import Did, Queue, QueuedJobs, Seen, Unseen
+from hydrator.model import DatasetState, Did, Fact, Queue, QueuedJobs, Seen, Told, Unseen
 from hydrator.plan import Policy
 from hydrator.private import Privacy, Veil, is_masked
 from hydrator.register import Register
@@ -20,6 +20,7 @@ from hydrator.scenarios import RECORDS_STATES_ONLY
 from hydrator.snapshot import Known, Memory
 from hydrator.store import State
 from hydrator.veiled import VeiledAuditor, VeiledCatalogue, VeiledProbe, VeiledQueues, veiled_state
+from hydrator.withheld import NOT_SHOWN, told_of_private, without_names
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica
 
 KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))
@@ -151,15 +152,97 @@ def test_an_error_keeps_its_kind_and_loses_the_name(register, error):
     with pytest.raises(error) as caught:
         VeiledCatalogue(inner, register, lambda: NOON).read({NAME, L1})
     assert "canary" not in str(caught.value)
-    assert "GET https://rucio/dids/" in str(caught.value)
+    assert "GET https://rucio/" in str(caught.value)
+    assert NAME in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 
 
-def test_the_reason_of_an_unseen_dataset_loses_its_name(catalogue, inner, register):
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("no such file: sb17.ms of canary-1", NOT_SHOWN),
+        ("DataIdentifierNotFound: sb17.ms (status 404)", f"HTTP 404; {NOT_SHOWN}"),
+        ("there was no time left in this poll", "there was no time left in this poll"),
+    ],
+)
+def test_the_reason_of_an_unseen_private_dataset_is_one_of_our_own_sentences(
+    catalogue, inner, register, said, shown
+):
     register.exchange([CANARY])
-    inner.unseen = {CANARY: "no such file: canary-1 of embargo"}
-    assert catalogue.read({NAME}).readings[NAME] == Unseen(f"no such file: {NAME} of embargo")
+    inner.unseen = {CANARY: said, L1: said}
+    readings = catalogue.read({NAME, L1}).readings
+    assert readings[NAME] == Unseen(shown)
+    assert readings[L1] == Unseen(VEIL.scrubbed(said))
+
+
+FILE = "sb17_embargoed.ms"
+"""A file of the private dataset; no pattern matches it."""
+TOLD = Told(f"stat /data/{FILE}", "CAM_DISK", f"its rule is stuck: no route to {FILE}", FILE, FILE)
+
+
+def test_how_a_state_came_about_names_no_file_of_a_private_dataset(catalogue, inner, register):
+    register.exchange([CANARY])
+    inner.replicas = (replace(replica(CANARY, CAM), told=TOLD), replace(replica(L1, CAM), told=TOLD))
+    readings = catalogue.read({NAME, L1}).readings
+    (hidden,), (shown,) = readings[NAME].replicas, readings[L1].replicas
+    assert "sb17" not in str(hidden)
+    assert hidden.told.reason == f"its rule is stuck; {NOT_SHOWN}"
+    assert hidden.told.storage == "CAM_DISK"
+    assert shown.told == TOLD
+
+
+def test_our_own_sentences_keep_the_storage_element_and_rules_their_id():
+    told = Told(
+        "list_replicas", "CAM_DISK", "CAM_DISK cannot be read (availability_read, or a downtime)", "ab-12"
+    )
+    assert told_of_private(told) == told
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"HTTP 500 DataIdentifierNotFound Data identifier 'lofar:{FILE}' not found",
+        f"GET https://rucio.example.org:443/replicas/lofar/{FILE}?x=1: timed out",
+        f'cannot open "/data/{FILE}"',
+        f"{FILE}",
+        "no replica of 'embargoed'",
+    ],
+)
+def test_an_error_over_private_datasets_names_none_of_their_files(register, said):
+    register.exchange([CANARY])
+
+    class Says(MemoryCatalogue):
+        def read(self, dids):
+            raise CatalogueUnreachable(self.name, said)
+
+        def find(self, patterns):
+            raise CatalogueUnreachable(self.name, said)
+
+    catalogue = VeiledCatalogue(Says("rucio"), register, lambda: NOON)
+    for ask in (lambda: catalogue.read({NAME, L1}), lambda: catalogue.find(["*"])):
+        with pytest.raises(CatalogueUnreachable) as caught:
+            ask()
+        assert "embargoed" not in str(caught.value)
+
+
+def test_an_error_keeps_the_words_that_cannot_be_names():
+    said = "ConnectionError: GET https://rucio.example.org:443/ping failed after 3.5 s (HTTP 503)"
+    assert without_names(said) == (
+        "ConnectionError: GET https://rucio.example.org:443/private:[hidden] failed after 3.5 s (HTTP 503)"
+    )
+
+
+def test_words_on_private_datasets_that_an_older_version_kept_are_forgotten():
+    fact = Fact(DatasetState.STUCK, NOON, told=TOLD)
+    memory = Memory(
+        known={NAME: Known(NOON, {CAM: fact}, before={RAL: fact}), L1: Known(NOON, {CAM: fact})},
+        unseen={NAME: f"no {FILE}"},
+        failure=f"no {FILE}",
+    )
+    after = veiled_state(State(memories={"rucio": memory}), VEIL).memories["rucio"]
+    assert after.known[L1].here[CAM] == fact
+    assert "embargoed" not in str((after.known[NAME], after.unseen, after.failure))
 
 
 def test_what_a_pattern_finds_has_opaque_names_that_are_understood(catalogue, register):

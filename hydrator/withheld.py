@@ -1,0 +1,116 @@
+"""Words of a catalogue about private datasets, without what may name them or their files. Pure.
+
+The names of a private dataset's files need not look like its own: no pattern
+finds them. So of what is said of one private dataset only sentences of our own
+adapters are passed on, and of an error that may be about several only words
+that cannot be names.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlsplit
+
+from .model import Told
+from .private import HIDDEN, is_masked, is_opaque
+
+NOT_SHOWN: Final = "the catalogue's own words are not shown: the dataset is private"
+_OURS: Final = (
+    "a file has all of itself",
+    "it asked us to let it alone",
+    "it asked us to slow down, and our time for it is over",
+    "its answer did not end in time",
+    "its files are not counted (count_files)",
+    "its rule is about to be taken up",
+    "its rule is stuck",
+    "its rule is suspended",
+    "its rule waits for approval",
+    "no complete answer within",
+    "the daemon left it out of its answer",
+    "there was no time left in this poll",
+    "this name was not exchanged here: no key of ours makes it of a dataset that is listed",
+    "what is a container cannot be counted",
+    "what is open cannot be counted",
+    "whole, but its last rule has ended",
+    "which dataset this name stands for could not be looked up",
+    "whole, but no rule holds it for long enough",
+    "{storage} cannot be read (availability_read, or a downtime)",
+    "{storage} cannot be written (availability_write), so nothing arrives",
+    "whole, but {storage} is a cache (volatile) that may drop it at any time",
+)
+"""What our adapters say of a dataset in words of their own, whatever the catalogue answered."""
+_STATUS: Final = re.compile(r"\b(?:HTTP|status|Status|code) ([1-5][0-9]{2})\b")
+_RULE: Final = re.compile(r"[0-9a-fA-F-]{1,40}\Z")
+_CALL: Final = re.compile(r"(?:(?:list|get)_[a-z_]{1,40}(?:\([a-z_]{1,20}=\w{1,5}\))?|GET /data/locate)\Z")
+_NUMBER: Final = re.compile(r"[0-9]+(?:[.:,/-][0-9]+){0,8}(?:s|ms|kB|MB|GB|%)?\Z")
+_KNOWN: Final = frozenset(
+    {"GET", "POST", "HTTP/1.1", "HTTP/2", "X509", "x509", "X.509", "OAuth2", "UTF-8", "-", "="}
+)
+_AROUND: Final = "()[]{}<>,;:.!?"
+
+
+def withheld(reason: str, storage: str = "") -> str:
+    """What may be shown of *reason*, a catalogue's word on one private dataset.
+
+    >>> withheld("its rule is stuck: no route to sb_17.ms")
+    "its rule is stuck; the catalogue's own words are not shown: the dataset is private"
+    """
+    if not reason:
+        return ""
+    whole = {sentence.replace("{storage}", storage) for sentence in _OURS}
+    if reason in whole:
+        return reason
+    begin = next((sentence for sentence in _OURS if reason.startswith(sentence)), "")
+    status = _STATUS.search(reason[:2000])
+    parts = [begin, f"HTTP {status[1]}" if status else "", NOT_SHOWN]
+    return "; ".join(filter(None, parts))
+
+
+def told_of_private(told: Told) -> Told:
+    """What may be shown of how a catalogue came to the state of a private dataset."""
+    return replace(
+        told,
+        call=told.call if _CALL.match(told.call) else without_names(told.call),
+        reason=withheld(told.reason, told.storage),
+        rule=told.rule if _RULE.match(told.rule) else "",
+        account=without_names(told.account),
+    )
+
+
+def without_names(text: str) -> str:
+    """*text* with :data:`~hydrator.private.HIDDEN` for every word that may be a name.
+
+    Words of letters alone, numbers, opaque names and the server of a URL stay; what is quoted does not.
+    """
+    return " ".join(_words(text))
+
+
+def _words(text: str) -> Iterator[str]:
+    before = ""
+    for word in text.split():
+        bare = word.strip(_AROUND)
+        if bare in _KNOWN or bare.isalpha() or not bare or _NUMBER.match(bare) or _is_ours(bare):
+            shown = word
+        elif bare.startswith(("https://", "http://")) and (server := _server(bare)):
+            shown = f"{server}/{HIDDEN}"
+        else:
+            shown = HIDDEN
+        if not (shown == before == HIDDEN):
+            yield shown
+        before = shown
+
+
+def _is_ours(word: str) -> bool:
+    return is_opaque(word) or is_masked(word) or word == HIDDEN.strip(_AROUND)
+
+
+def _server(url: str) -> str:
+    """The scheme and host of *url*; empty where it has none that can be read."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return ""
+    host = parts.hostname or ""
+    return f"{parts.scheme}://{host}{port}" if re.fullmatch(r"[a-z0-9.-]+", host) else ""
