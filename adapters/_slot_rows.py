@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from hydrator.model import Site, SiteAd, unix
+from hydrator.numbers import LATEST, is_ahead, whole
 
 OURS = "merge"
 """DataLocalityVia of a slot that got its attributes from us."""
@@ -65,7 +66,7 @@ def slots_of(ads: Iterable[Mapping[str, Any]], site_attributes: Sequence[str]) -
     found = []
     for ad in ads:
         name, address, heard = ad["Name"], ad["MyAddress"], ad["LastHeardFrom"]
-        if isinstance(name, str) and isinstance(address, str) and isinstance(heard, int):
+        if isinstance(name, str) and isinstance(address, str) and whole(heard, LATEST) is not None:
             site = next((Site(str(ad[key])) for key in site_attributes if ad[key]), None)
             rest = (ad[key] for key in OF_A_SLOT[3:])
             told, generation, as_of, via = rest
@@ -88,10 +89,15 @@ def due(slots: Iterable[Slot], ads: Mapping[Site, SiteAd], refresh: timedelta) -
     found = []
     for slot in eligible(slots, ads):
         ad = ads[slot.site]  # type: ignore[index]
-        old = not isinstance(slot.as_of, int) or slot.as_of <= unix(ad.as_of) - behind
-        if old or not slot.says(ad):
+        if _is_behind(slot.as_of, ad, behind) or not slot.says(ad):
             found.append(slot)
     return sorted(found, key=lambda slot: (slot.told is not None, -slot.heard, slot.name))
+
+
+def _is_behind(as_of: object, ad: SiteAd, behind: int) -> bool:
+    """Is the age on a slot so far behind that of *ad*, or one that nobody can have read?"""
+    at = whole(as_of)
+    return at is None or at <= unix(ad.as_of) - behind or is_ahead(at, ad.as_of)
 
 
 def left_over(

@@ -17,8 +17,10 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from hydrator.errors import PublishError
-from hydrator.model import PublishedAd, Site, SiteAd, from_unix
+from hydrator.model import PublishedAd, Site, SiteAd
 from hydrator.ports import Clock
+
+from ._readback import Sorted, believable
 
 SUFFIX: Final = ".ad"
 TEMPORARY_PREFIX: Final = ".hydrator-"
@@ -38,8 +40,8 @@ _LAST_LINE: Final = re.compile(r"\nDataLocalityVersion = [0-9]+\n\Z")
 class AdFilePublisher:
     """Writes ads into *folder*, which it creates, and reads them back from there.
 
-    ``odd`` names the ``.ad`` files that the last read-back did not take for
-    ads of ours (torn, foreign, unreadable), each with its reason.
+    ``rejected`` names the ``.ad`` files that the last read-back did not take for
+    ads of ours (torn, foreign, unreadable, of a time to come), each with its reason.
     """
 
     name = "file"
@@ -47,7 +49,7 @@ class AdFilePublisher:
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
         self._clock = clock
-        self.odd: Mapping[str, str] = {}
+        self.rejected: Mapping[str, str] = {}
 
     def path(self, site: Site) -> Path:
         """Where the ad of *site* stands: what a hook's ``--file`` names."""
@@ -55,8 +57,7 @@ class AdFilePublisher:
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """See :class:`hydrator.ports.Publisher`; a folder that is not there yet holds nothing."""
-        found: dict[Site, PublishedAd] = {}
-        odd: dict[str, str] = {}
+        found, now = Sorted(), self._clock()
         try:
             names = sorted(name for name in os.listdir(self._folder) if name.endswith(SUFFIX))  # noqa: PTH208
         except FileNotFoundError:
@@ -64,15 +65,10 @@ class AdFilePublisher:
         except OSError as exc:
             raise PublishError(self.name, f"{self._folder}: {exc.strerror}") from exc
         for name in names:
-            try:
-                ad = _read_back(self._folder / name)
-                found[ad.site] = ad
-            except FileNotFoundError:
-                continue  # it was withdrawn meanwhile
-            except (OSError, ValueError) as exc:
-                odd[name] = str(exc)
-        self.odd = odd
-        return found
+            with suppress(FileNotFoundError):  # it was withdrawn meanwhile
+                found.add(name, partial(_read_back, self._folder / name, now))
+        self.rejected = found.rejected
+        return found.adopted
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """See :class:`hydrator.ports.Publisher`; each file is replaced whole or stays as it was."""
@@ -151,11 +147,11 @@ def flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _read_back(path: Path) -> PublishedAd:
+def _read_back(path: Path, now: datetime) -> PublishedAd:
     """What *path* tells a hook; raises OSError, or ValueError where it is no whole ad of ours."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        heard = _heard(os.fstat(file.fileno()))
+        heard = os.fstat(file.fileno()).st_mtime
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES} bytes")
@@ -165,11 +161,7 @@ def _read_back(path: Path) -> PublishedAd:
     site = Site(unquote(path.name.removesuffix(SUFFIX)))
     if _unescape(_only(_SITE, text)) != site:
         raise ValueError("it speaks for another site than its name says")
-    return PublishedAd(site, int(_only(_GENERATION, text)), from_unix(int(_only(_AS_OF, text))), heard)
-
-
-def _heard(status: os.stat_result) -> datetime:
-    return from_unix(status.st_mtime_ns / 1_000_000_000)
+    return believable(site, int(_only(_GENERATION, text)), int(_only(_AS_OF, text)), heard, now)
 
 
 def _only(pattern: re.Pattern[str], text: str) -> str:

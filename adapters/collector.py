@@ -1,14 +1,18 @@
 """The collector as a Publisher: one ad of MyType "DataLocality" for each site, named after it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from hydrator.errors import ConfigError, PoolError, PublishError
-from hydrator.model import PublishedAd, Site, SiteAd, from_unix
+from hydrator.model import PublishedAd, Site, SiteAd
+from hydrator.numbers import moment
 from hydrator.ports import Clock
 
+from ._identities import OwnIdentities
+from ._readback import Sorted, believable
 from .condor import CondorClient
 
 
@@ -18,16 +22,27 @@ class CollectorPublisher:
     An ad lives *lifetime* after it was sent; the collector looks for dead ones
     only every CLASSAD_LIFETIME (900 s). ``heard`` is by our clock: what the
     collector's differs by is learned whenever an ad is sent.
+
+    Whoever has DAEMON at the collector may write such ads. So an ad of an identity that is neither ours nor
+    one of *identities*, and one whose numbers cannot be, is not adopted: ``rejected`` says why.
     """
 
     def __init__(
-        self, client: CondorClient, *, name: str = "collector", lifetime: timedelta, clock: Clock
+        self,
+        client: CondorClient,
+        *,
+        name: str = "collector",
+        lifetime: timedelta,
+        clock: Clock,
+        identities: Collection[str] = (),
     ) -> None:
         self._client = client
         self._name = name
         self._lifetime = lifetime
         self._clock = clock
         self._skew = timedelta(0)
+        self._identities = OwnIdentities(client, identities)
+        self.rejected: Mapping[str, str] = {}
 
     @property
     def name(self) -> str:
@@ -36,17 +51,26 @@ class CollectorPublisher:
     def published(self) -> Mapping[Site, PublishedAd]:
         try:
             ads = self._client.site_ads()
+            foreign = self._identities.foreign(ads)
         except PoolError as exc:
             raise PublishError(self._name, str(exc)) from exc
-        return {Site(ad["Name"]): self._published(ad) for ad in ads if ad["Name"]}
+        found = Sorted()
+        for ad, why in zip(ads, foreign, strict=True):
+            if why:
+                found.reject(ad["Name"], why)
+            else:
+                found.add(ad["Name"], partial(self._published, ad))
+        self.rejected = found.rejected
+        return found.adopted
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         try:
             heard = self._client.advertise([(ad.site, ad.text) for ad in ads], self._lifetime)
         except (PoolError, ConfigError) as exc:
             raise PublishError(self._name, str(exc)) from exc
-        if heard is not None:
-            self._skew = _whole_seconds(from_unix(heard) - self._clock())
+        at = moment(heard)
+        if at is not None:
+            self._skew = _whole_seconds(at - self._clock())
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         try:
@@ -55,17 +79,15 @@ class CollectorPublisher:
             raise PublishError(self._name, str(exc)) from exc
 
     def _published(self, ad: Mapping[str, Any]) -> PublishedAd:
-        """An ad without a number where one belongs is not ours: it reads as the oldest, so it is replaced."""
-        return PublishedAd(
-            site=Site(ad["Name"]),
-            generation=_number(ad["DataLocalityGeneration"]),
-            as_of=from_unix(_number(ad["DataLocalityAsOf"])),
-            heard=from_unix(_number(ad["LastHeardFrom"])) - self._skew,
+        """Build the ad that is shown; raises ValueError where it cannot be one of this daemon's."""
+        heard = moment(ad["LastHeardFrom"])
+        return believable(
+            ad["Name"],
+            ad["DataLocalityGeneration"],
+            ad["DataLocalityAsOf"],
+            heard - self._skew if heard else None,
+            self._clock(),
         )
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _whole_seconds(skew: timedelta) -> timedelta:

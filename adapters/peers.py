@@ -1,35 +1,72 @@
 """The daemons of one pool, as they know each other: for each an ad of MyType "DataLocalityDaemon"."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
-from hydrator.ports import Peer
+import structlog
 
+from hydrator.model import unix
+from hydrator.numbers import LATEST, MOST_NAME, is_ahead, whole
+from hydrator.ports import Clock, Peer
+
+from ._identities import OwnIdentities
+from ._readback import Sorted, shown
 from .condor import CondorClient
+
+_log = structlog.get_logger("hydrator")
 
 
 class CollectorPeers:
-    """Keeps ``Peers``; an ad lives as long as *lifetime* after its daemon was last heard."""
+    """Keeps ``Peers``; an ad lives as long as *lifetime* after its daemon was last heard.
 
-    def __init__(self, client: CondorClient, lifetime: timedelta) -> None:
+    Whoever has DAEMON at the collector may write such ads, and with one that leads keep every daemon on
+    stand-by. So an ad of an identity that is neither ours nor one of *identities*, and one whose numbers
+    cannot be, is not a daemon's: it is logged once, and passed over.
+    """
+
+    def __init__(
+        self, client: CondorClient, lifetime: timedelta, clock: Clock, identities: Collection[str] = ()
+    ) -> None:
         self._client = client
         self._lifetime = lifetime
+        self._clock = clock
+        self._identities = OwnIdentities(client, identities)
+        self._rejected: Mapping[str, str] = {}
 
     def beat(self, name: str, leads_since: int) -> Sequence[Peer]:
         """See :class:`hydrator.ports.Peers`."""
         ads = self._client.beat(name, leads_since, self._lifetime)
-        heard = max((_number(ad["LastHeardFrom"]) for ad in ads if ad["Name"] == name), default=0)
-        return [
-            Peer(
-                str(ad["Name"]),
-                _number(ad["DataLocalityLeadsSince"]),
-                heard - _number(ad["LastHeardFrom"]),
-                shared=ad["Shared"] is True,
-            )
-            for ad in ads
-            if ad["Name"]
-        ]
+        found, peers = Sorted(), []
+        heard = max((whole(ad["LastHeardFrom"], LATEST) or 0 for ad in ads if ad["Name"] == name), default=0)
+        for ad, foreign in zip(ads, self._identities.foreign(ads), strict=True):
+            if why := foreign or self._odd(ad):
+                found.reject(ad["Name"], why)
+            else:
+                peers.append(_peer(ad, heard))
+        self._log(found.rejected)
+        return peers
+
+    def _odd(self, ad: Mapping[str, Any]) -> str | None:
+        """Why the numbers and the name of *ad* cannot be a daemon's; None where they can."""
+        since = whole(ad["DataLocalityLeadsSince"], LATEST)
+        if not isinstance(ad["Name"], str) or not 0 < len(ad["Name"]) <= MOST_NAME:
+            return f"its name is not a text of 1 to {MOST_NAME} characters"
+        if since is None or is_ahead(since, self._clock()):
+            leads = shown(ad["DataLocalityLeadsSince"])
+            return f"it leads since {leads}, which is not a time up to now, {unix(self._clock())}"
+        return None if whole(ad["LastHeardFrom"], LATEST) is not None else "it has no LastHeardFrom"
+
+    def _log(self, rejected: Mapping[str, str]) -> None:
+        if new := {name: why for name, why in rejected.items() if name not in self._rejected}:
+            _log.warning("collector shows stand-by ads that are not this daemon's or its peers'", ads=new)
+        self._rejected = rejected
 
 
-def _number(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+def _peer(ad: Mapping[str, Any], heard: int) -> Peer:
+    return Peer(
+        ad["Name"],
+        ad["DataLocalityLeadsSince"],
+        heard - ad["LastHeardFrom"],
+        shared=ad["Shared"] is True,
+    )

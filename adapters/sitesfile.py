@@ -23,13 +23,15 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from hydrator.errors import PublishError
-from hydrator.model import PublishedAd, Site, SiteAd, from_unix, unix
+from hydrator.model import PublishedAd, Site, SiteAd, unix
 from hydrator.ports import Clock
 
+from ._readback import Sorted, believable
 from .adfile import flush_folder, sweep, temporary_file
 
 VERSION: Final = 1
@@ -56,8 +58,8 @@ class SitesFilePublisher:
         max_age: how old a site's facts may be, as jobs judge it.
         clock: stamps it.
 
-    ``odd`` says why the last read-back did not take the file for one of ours
-    (torn, foreign, of another version); it is then written anew, whole.
+    ``rejected`` says why the last read-back did not take the file for one of ours
+    (torn, foreign, of another version), which is then replaced whole, or a site in it.
     """
 
     name = "sites"
@@ -67,7 +69,7 @@ class SitesFilePublisher:
         self._valid = valid
         self._max_age = max_age
         self._clock = clock
-        self.odd: str | None = None
+        self.rejected: Mapping[str, str] = {}
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """See :class:`hydrator.ports.Publisher`; a file that is not there yet, or is odd, shows nothing."""
@@ -90,16 +92,19 @@ class SitesFilePublisher:
             self._replace(_Shown(kept, {site: shown.available[site] for site in kept}), self._clock())
 
     def _shown(self) -> _Shown:
-        self.odd = None
+        shown, self.rejected = self._looked_at()
+        return shown
+
+    def _looked_at(self) -> tuple[_Shown, Mapping[str, str]]:
+        """Read the file; nothing is shown where there is none, or where it is not one of ours."""
         try:
-            return _read_back(self._path)
+            return _read_back(self._path, self._clock())
         except FileNotFoundError:
-            return _Shown()
+            return _Shown(), {}
         except OSError as exc:
             raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as exc:
-            self.odd = f"{type(exc).__name__}: {exc}"
-            return _Shown()
+            return _Shown(), {self._path.name: f"{type(exc).__name__}: {exc}"}
 
     def _replace(self, shown: _Shown, now: datetime) -> None:
         text = _text(shown, now, self._valid, self._max_age)
@@ -147,8 +152,11 @@ def _text(shown: _Shown, now: datetime, valid: timedelta, max_age: timedelta) ->
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
-def _read_back(path: Path) -> _Shown:
-    """What *path* tells; raises OSError, or one of the errors of a text that is no such file of ours."""
+def _read_back(path: Path, now: datetime) -> tuple[_Shown, Mapping[str, str]]:
+    """Read *path*, and say which sites in it are not adopted.
+
+    Raises OSError, or one of the errors of a text that is not such a file of ours.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         data = file.read(MAX_BYTES + 1)
@@ -157,19 +165,22 @@ def _read_back(path: Path) -> _Shown:
     document: Any = json.loads(data)
     if document["version"] != VERSION:
         raise ValueError(f"of version {document['version']}, not {VERSION}")
-    ads = {Site(site): _read_ad(Site(site), row) for site, row in document["sites"].items()}
-    return _Shown(ads, _by_site(ads, document["datasets"].items()))
+    found = Sorted()
+    for site, row in document["sites"].items():
+        found.add(site, partial(_read_ad, site, row, now))
+    return _Shown(found.adopted, _by_site(document["sites"], found, document["datasets"])), found.rejected
 
 
-def _read_ad(site: Site, row: Mapping[str, Any]) -> PublishedAd:
-    return PublishedAd(site, int(row["generation"]), from_unix(int(row["as_of"])), from_unix(row["heard"]))
+def _read_ad(site: str, row: Mapping[str, Any], now: datetime) -> PublishedAd:
+    return believable(site, row["generation"], row["as_of"], row["heard"], now)
 
 
 def _by_site(
-    sites: Iterable[Site], datasets: Iterable[tuple[str, Sequence[str]]]
+    sites: Iterable[str], found: Sorted, datasets: Mapping[str, Sequence[str]]
 ) -> dict[Site, frozenset[str]]:
-    found: dict[Site, set[str]] = {site: set() for site in sites}
-    for did, places in datasets:
+    """By adopted site its datasets; raises KeyError for one that is not among *sites*: not a file of ours."""
+    listed: dict[str, set[str]] = {site: set() for site in sites}
+    for did, places in datasets.items():
         for place in places:
-            found[Site(place)].add(did)  # a site that is not among the sites: not a file of ours
-    return {site: frozenset(dids) for site, dids in found.items()}
+            listed[place].add(did)
+    return {site: frozenset(listed[site]) for site in found.adopted}

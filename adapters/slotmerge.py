@@ -7,9 +7,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hydrator.errors import ConfigError, PoolError, PublishError
-from hydrator.model import PublishedAd, Site, SiteAd, from_unix
+from hydrator.model import PublishedAd, Site, SiteAd
 from hydrator.ports import Clock, Merged
 
+from ._readback import believable
 from ._slot_rows import (
     NO_PART_OF_ANOTHER,
     OF_A_SLOT,
@@ -128,13 +129,15 @@ class SlotMerger:
     # as a publisher
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """By site, the oldest that one of its slots carries; slots that carry nothing do not count."""
+        """By site, the oldest that one of its slots carries.
+
+        Slots that carry nothing, or numbers that cannot be ours, do not count.
+        """
         found: dict[Site, PublishedAd] = {}
 
         def look(collector: str) -> Merged:
             for slot in self._look(collector):
-                if slot.via == OURS and slot.told is not None:
-                    shown = _shown(slot)
+                if shown := _shown(slot, self._clock()):
                     known = found.get(shown.site, shown)
                     found[shown.site] = min(known, shown, key=lambda one: (one.generation, one.as_of))
             return Merged()
@@ -227,7 +230,10 @@ class SlotMerger:
         return count
 
 
-def _shown(slot: Slot) -> PublishedAd:
-    generation = slot.generation if isinstance(slot.generation, int) else 0
-    as_of = from_unix(slot.as_of if isinstance(slot.as_of, int) else 0)
-    return PublishedAd(Site(str(slot.told)), generation, as_of, from_unix(slot.heard))
+def _shown(slot: Slot, now: datetime) -> PublishedAd | None:
+    if slot.via != OURS:
+        return None
+    try:
+        return believable(slot.told, slot.generation, slot.as_of, slot.heard, now)
+    except ValueError:
+        return None

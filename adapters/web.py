@@ -5,14 +5,17 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 import httpx
 
 from hydrator.errors import PublishError
-from hydrator.model import PublishedAd, Site, SiteAd, from_unix
+from hydrator.model import PublishedAd, Site, SiteAd
 from hydrator.ports import Clock, Door
+
+from ._readback import Sorted, believable
 
 READ_BACK_SECONDS: Final = 5.0
 
@@ -62,6 +65,7 @@ class WebPublisher:
         self._board = board
         self._door = door
         self._clock = clock
+        self.rejected: Mapping[str, str] = {}
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """What the server shows now; see :class:`hydrator.ports.Publisher`."""
@@ -72,13 +76,25 @@ class WebPublisher:
             with _client(door) as client:
                 answer = client.get(f"{url.rstrip('/')}/v1/sites", headers=headers)
             answer.raise_for_status()
-            rows = answer.json()["sites"]
-            return {ad.site: ad for ad in map(_published_ad, rows)}
+            rows = [_row(row) for row in answer.json()["sites"]]
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as exc:
             reason = str(exc) or type(exc).__name__
             raise PublishError(self.name, f"cannot read back from {url}: {reason}") from exc
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as exc:
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+            OSError,
+        ) as exc:
             raise PublishError(self.name, f"{url} is not our server, or garbled: {exc!r}") from exc
+        found, now = Sorted(), self._clock()
+        for site, generation, as_of, heard in rows:
+            found.add(site, partial(believable, site, generation, as_of, heard, now))
+        self.rejected = found.rejected
+        return found.adopted
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """Put *ads* on the board, unless no server shows it."""
@@ -112,11 +128,6 @@ def _only(certificate: str) -> ssl.SSLContext:
     return context
 
 
-def _published_ad(row: Mapping[str, Any]) -> PublishedAd:
-    """One row of ``GET /v1/sites``; raises ValueError, KeyError or TypeError where it is none."""
-    return PublishedAd(
-        site=Site(str(row["site"])),
-        generation=int(row["generation"]),
-        as_of=from_unix(int(row["as_of"])),
-        heard=from_unix(float(row["heard"])),
-    )
+def _row(row: Mapping[str, Any]) -> tuple[str, int, int, float]:
+    """Read one row of ``GET /v1/sites``; raises ValueError, KeyError or TypeError where it is not one."""
+    return str(row["site"]), int(row["generation"]), int(row["as_of"]), float(row["heard"])

@@ -17,11 +17,12 @@ from datetime import datetime, timedelta
 from .datasets import THEN
 from .folding import Facts
 from .model import DatasetState, Demand, Did, Fact, Site, SiteAd, SiteFacts, Snapshot, Want, from_unix, unix
+from .numbers import is_ahead
 from .room import FRACTION_DIGITS, Budget, LeftOut, Wanted, between, choose, floored
 
 __all__ = [
-    "Budget", "Draft", "Drafting", "drafting", "drafts", "facts_of", "forgotten", "number", "quoted",
-    "restored",
+    "Budget", "Draft", "Drafting", "drafting", "drafts", "facts_of", "forgotten", "implausible", "number",
+    "quoted", "restored",
 ]  # fmt: skip
 
 CONTRACT_VERSION = 1
@@ -122,8 +123,12 @@ def number(
     *,
     published: Mapping[Site, int],
     now: datetime,
+    renumbered: AbstractSet[Site] = frozenset(),
 ) -> dict[Site, SiteAd]:
     """Give every draft its generation: a new one when, and only when, its content changed.
+
+    A generation that is ``MOST_AHEAD`` of *now* or further was never a time at which content changed: it was
+    forged, or the clock was wrong. Hooks refuse it, so the next one does not follow it but starts from *now*.
 
     Args:
         drafted: by site, what it should advertise.
@@ -131,17 +136,29 @@ def number(
         published: by site, the highest generation read back from anywhere, so
             that a lost state cannot send an older number.
         now: aware UTC time of this cycle.
+        renumbered: sites whose ad gets a new generation with the same content too.
     """
     ads = {}
     for site, draft in drafted.items():
         old = last.get(site)
-        if old and old.content == draft.content and old.generation >= published.get(site, 0):
+        there = _believed(published.get(site, 0), now)
+        if old and old.content == draft.content and old.generation >= there and site not in renumbered:
             generation = old.generation
         else:
-            before = max(old.generation if old else 0, published.get(site, 0))
+            before = max(_believed(old.generation, now) if old else 0, there)
             generation = max(before + 1, unix(now))
         ads[site] = SiteAd(site, min(draft.as_of, now), generation, draft.content)
     return ads
+
+
+def _believed(generation: int, now: datetime) -> int:
+    """Return *generation*, or 0 where it is too far ahead of *now* to be followed."""
+    return 0 if is_ahead(generation, now) else generation
+
+
+def implausible(ads: Mapping[Site, SiteAd], now: datetime) -> dict[Site, int]:
+    """Return by site the generations of *ads* that every hook refuses, because they are ahead of *now*."""
+    return {site: ad.generation for site, ad in sorted(ads.items()) if is_ahead(ad.generation, now)}
 
 
 def quoted(text: str) -> str:

@@ -16,6 +16,7 @@ from .commands.holds import approve
 from .commands.init import init
 from .commands.options import DEFAULT_CONFIG, Config, Json
 from .commands.rapthor import command as submit_rapthor
+from .commands.renumber import renumber
 from .commands.report import report
 from .commands.toil import toil_shim
 from .commands.token import token
@@ -313,6 +314,7 @@ app.command()(why)
 app.command()(approve)
 app.command()(history)
 app.command()(rollback)
+app.command()(renumber)
 app.command()(top)
 app.command()(init)
 app.command()(report)

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .ads import Budget, Draft, Drafting, drafting, forgotten, number, restored
+from .ads import Budget, Draft, Drafting, drafting, forgotten, implausible, number, restored
 from .audit import WINDOW, Audit, By, Lie, Verdict, corrected, fold, settle
 from .breaker import Held, Limits, Listed, Since, judge
 from .datasets import Datasets, Memory
@@ -44,7 +44,7 @@ from .model import (
 )
 from .orders import Orders, Waiting
 from .plan import Policy, plan
-from .ports import Catalogue, Clock, Publisher, Queues
+from .ports import Catalogue, Clock, Publisher, Queues, ReadsBack
 from .snapshot import remember
 from .store import State, Store
 
@@ -130,6 +130,8 @@ class Report:
 
     ``held`` says by site which change is held back, with the numbers;
     ``took`` is how long each catalogue was asked; ``entries`` are what was decided anew.
+    ``rejected`` has by publisher the ads that it showed and that were not adopted, each with the reason;
+    ``implausible`` by site the generations that every hook refuses.
     """
 
     at: datetime
@@ -142,6 +144,8 @@ class Report:
     held: Mapping[Site, str] = field(default_factory=dict)
     took: Mapping[str, timedelta] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
+    rejected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    implausible: Mapping[Site, int] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
@@ -159,6 +163,7 @@ def think(
     rules: Rules,
     now: datetime,
     approved: Mapping[Site, AbstractSet[Did]] | None = None,
+    renumbered: AbstractSet[Site] = frozenset(),
     last: Thought | None = None,
 ) -> Thought:
     """Conclude from what is remembered and what was answered which ad every site should have.
@@ -172,6 +177,7 @@ def think(
         now: when this cycle began; what was read since counts from then, so
             that one poll has one age.
         approved: by site, the held datasets that the operator lets go.
+        renumbered: sites whose ads the operator gives a new generation.
         last: what the last cycle thought. It changes no answer: what it worked out, and what is still
             so, is not worked out again, so that a cycle costs by what changed.
 
@@ -235,7 +241,8 @@ def think(
         else restored(ad, audit.trust.get(site, 1.0), now=now, bound=rules.bound)
         for site, ad in left.items()
     }
-    ads = number({**drafted, **standing, **returned}, state.ads, published=published, now=now)
+    all_drafts = {**drafted, **standing, **returned}
+    ads = number(all_drafts, state.ads, published=published, now=now, renumbered=renumbered)
     after = replace(state, memories=held, held=judged.held, ads=ads, audit=audit)
     left_over = Basis(_marks(held), rules, retired, judged.listed, folded, made)
     return Thought(after, view, drafted, ads, lies, judged.released, left_over)
@@ -499,6 +506,7 @@ class Cycle:
         wanted = self._demand_of(state)
         answers, took = self._read_timed(wanted.dids)
         there = {outlet.name: _published(outlet.publisher) for outlet in self._outlets}
+        rejected = _rejected([outlet.publisher for outlet in self._outlets])
         thought = think(
             state,
             answers,
@@ -507,6 +515,7 @@ class Cycle:
             rules=self._rules,
             now=now,
             approved=orders.approved,
+            renumbered=orders.renumbered,
             last=self._last,
         )
         self._last = thought
@@ -526,7 +535,18 @@ class Cycle:
         needed = self._rules.limits.polls
         held = {site: one.text(needed) for site, one in thought.state.held.items()}
         held |= {site: one.text for site, one in thought.state.rollbacks.items()}
-        report = Report(now, wanted, thought, outcomes, surveyed, orders=orders, held=held, took=took)
+        report = Report(
+            now,
+            wanted,
+            thought,
+            outcomes,
+            surveyed,
+            orders=orders,
+            held=held,
+            took=took,
+            rejected=rejected,
+            implausible=implausible(thought.ads, now),
+        )
         return report, todo, replace(thought.state, found=still_found(found, thought.state))
 
     def _plan(
@@ -562,6 +582,11 @@ def _published(publisher: Publisher) -> Mapping[Site, PublishedAd] | PublishErro
         return publisher.published()
     except PublishError as error:
         return error
+
+
+def _rejected(publishers: Sequence[Publisher]) -> dict[str, dict[str, str]]:
+    found = {one.name: dict(one.rejected) for one in publishers if isinstance(one, ReadsBack)}
+    return {name: ads for name, ads in found.items() if ads}
 
 
 def decided(before: State, report: Report) -> list[Entry]:
@@ -631,4 +656,6 @@ def summary(report: Report) -> dict[str, Any]:
         "unseen": dict(report.thought.snapshot.unseen),
         "refused": dict(report.demand.refused),
         "held": report.held,
+        "rejected": {name: dict(ads) for name, ads in report.rejected.items()},
+        "implausible_generations": dict(report.implausible),
     }

@@ -40,6 +40,7 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ("hydrator rollback RAL 1763726400", "back to that generation"),
         ("hydrator rollback RAL --end", "and on with the catalogues"),
     ],
+    "renumber": [("hydrator renumber", "hooks refuse a generation that somebody forged: new ones")],
     "report": [("hydrator report --since 7d", "did jobs find their data at their site")],
     "top": [
         ("hydrator top", "beside the daemon"),

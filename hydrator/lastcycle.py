@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from .ads import implausible
 from .check import Finding, Level
-from .model import unix
+from .model import Site, SiteAd, unix
 from .words import span
 
 _SILENT = "is it running? systemctl status hydrator, or kubectl get pods; its log says why it stopped"
@@ -36,5 +37,17 @@ def last_cycle(told: Mapping[str, Any], now: datetime, silent_after: float) -> I
     for failure in failed:
         todo = "look at it as the daemon's user, where this check sees nothing wrong"
         yield Finding(Level.FAIL, "daemon", f"in its last cycle, {span(age)} ago, {failure}", todo)
+    for publisher, ads in told.get("rejected", {}).items():
+        for name, why in ads.items():
+            seen = f"publisher {publisher} shows an ad that is not adopted, {name}: {why}"
+            todo = "find who writes there: docs/security.md; a stand-by of ours goes into standby.identities"
+            yield Finding(Level.WARN, "daemon", seen, todo)
     if not failed:
         yield Finding(Level.OK, "daemon", f"its last cycle was {span(age)} ago")
+
+
+def refused_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Finding]:
+    """Findings for the generations of *ads*, the daemon's own, that every hook refuses."""
+    for site, generation in implausible(ads, now).items():
+        seen = f"every hook refuses its generation {generation}, which is of a time to come"
+        yield Finding(Level.FAIL, f"site {site}", seen, f"hydrator renumber {site}: docs/upgrade.md")

@@ -46,7 +46,14 @@ class Resume:
     site: Site
 
 
-Order = Approve | Return | Resume
+@dataclass(frozen=True, slots=True)
+class Renumber:
+    """Give the ad of the site a new generation, from the time of the cycle that follows this order."""
+
+    site: Site
+
+
+Order = Approve | Return | Resume | Renumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +78,18 @@ class Waiting:
                 approved[order.site] = approved.get(order.site, frozenset()) | order.datasets
         return approved
 
+    @property
+    def renumbered(self) -> frozenset[Site]:
+        """The sites whose ads get a new generation."""
+        return frozenset(order.site for _, order in self.orders if isinstance(order, Renumber))
+
     def rollbacks(self, before: Mapping[Site, Rollback], now: datetime) -> dict[Site, Rollback]:
         """The sites that stay at an earlier generation from now on; approving ends that too."""
         rollbacks = dict(before)
         for _, order in self.orders:
             if isinstance(order, Return):
                 rollbacks[order.ad.site] = Rollback(now, order.ad)
-            else:
+            elif not isinstance(order, Renumber):
                 rollbacks.pop(order.site, None)
         return rollbacks
 
@@ -171,6 +183,8 @@ def _written(order: Order) -> dict[str, Any]:
         return {"order": "approve", "site": order.site, "datasets": sorted(order.datasets)}
     if isinstance(order, Resume):
         return {"order": "resume", "site": order.site}
+    if isinstance(order, Renumber):
+        return {"order": "renumber", "site": order.site}
     ad = order.ad
     return {
         "order": "return",
@@ -192,6 +206,8 @@ def _read(path: Path) -> Order:
         return Approve(site, frozenset(parse_did(did) for did in body["datasets"]))
     if body["order"] == "resume":
         return Resume(site)
+    if body["order"] == "renumber":
+        return Renumber(site)
     if body["order"] != "return":
         raise ValueError(f"unknown: {str(body['order'])[:50]!r}")
     content = tuple((str(name), str(literal)) for name, literal in body["content"])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from .model import Did, PublishedAd, Queue, Seen, Site, SiteAd, Survey, Unseen
 
@@ -163,6 +163,15 @@ class Publisher(Protocol):
         Raises:
             PublishError: some or all could not be withdrawn.
         """
+
+
+@runtime_checkable
+class ReadsBack(Protocol):
+    """A publisher that says which ads it saw and did not adopt."""
+
+    @property
+    def rejected(self) -> Mapping[str, str]:
+        """Why each ad that the last ``published`` saw and did not adopt cannot be ours, by its name."""
 
 
 @dataclass(frozen=True, slots=True)

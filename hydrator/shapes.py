@@ -75,6 +75,8 @@ OUTCOME = {
 UNSEEN = (by("DID", TEXT), "datasets that no catalogue could be asked about, with the reason")
 REFUSED = (by("NAME", TEXT), "what jobs name and is no DID, with the reason")
 CLASHES = (rows(rows(TEXT)), "datasets told apart by letter case alone, not advertised")
+REJECTED = (by("PUBLISHER", by("NAME", TEXT)), "ads read back there and not adopted, with the reason")
+IMPLAUSIBLE = (by("SITE", COUNT), "generations that hooks refuse: `hydrator renumber`")
 ONCE = record(
     at=(TIME, "when the cycle began"),
     whole=(FLAG, "nothing of it failed"),
@@ -85,6 +87,8 @@ ONCE = record(
     unseen=UNSEEN,
     refused=REFUSED,
     held=(by("SITE", TEXT), "changes that are held, with the numbers"),
+    rejected=REJECTED,
+    implausible_generations=IMPLAUSIBLE,
     plan=(rows(ACTION), "what was done, as `hydrator plan`"),
 )
 TRUST = {
@@ -130,6 +134,8 @@ STATUS = record(
         as_of=(TIME, "of what it shows"),
     )), "`hydrator rollback SITE --end` ends it"),
     publishers=(rows(record(publisher=(TEXT, "its name"), **OUTCOME)), "how each went"),
+    rejected=REJECTED,
+    implausible_generations=IMPLAUSIBLE,
     trust=(by("SITE", record(**TRUST)), "what the audit found"),
     credentials=(rows(record(
         credential=(TEXT, "its name"),
@@ -354,6 +360,7 @@ SHAPES: Mapping[str, Shape] = {
         site=(TEXT, "that is returned"), generation=(maybe(COUNT), "to which; null with --end")
     ),
     "approve": by("SITE", COUNT),
+    "renumber": by("SITE", COUNT),
     "check": rows(FINDING),
     "why": WHY,
     "report": REPORT,

@@ -10,6 +10,7 @@ from typing import Any, Self
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from .ads import implausible
 from .audit import Audit, corrected
 from .breaker import Cause, Held
 from .check import Finding
@@ -209,6 +210,8 @@ def status_rows(known: Known) -> dict[str, Any]:
             {"publisher": name, "ads": len(known.readback.get(name, {})), **outcome}
             for name, outcome in sorted(report.get("publishers", {}).items())
         ],
+        "rejected": report.get("rejected", {}),
+        "implausible_generations": dict(implausible(known.ads, known.now)),
         "trust": {site: trust_row(known.audit, site) for site in sorted(known.ads)},
         "credentials": credential_rows(known.credentials),
         "reload": dict(known.reload) or None,
@@ -250,7 +253,7 @@ def status(known: Known) -> None:
         for site, one in sorted(known.rollbacks.items())
     ]
     held = held_lines(known.held, known.rules.limits.polls)
-    for line in [*held, *returned, *_trouble_with_demand(wanted)]:
+    for line in [*held, *returned, *_trouble_with_ads(rows), *_trouble_with_demand(wanted)]:
         console.print(line, style="yellow", highlight=False)
     for one in known.credentials:
         soon = one.soon(known.now)
@@ -258,6 +261,17 @@ def status(known: Known) -> None:
         console.print(line, style="yellow" if soon else None, highlight=False)
     for site, line in distrust(known.audit, 1.0):
         console.print(f"{site}: {line}: docs/trust.md", style="yellow", highlight=False)
+
+
+def _trouble_with_ads(rows: Mapping[str, Any]) -> Iterable[str]:
+    for publisher, ads in rows["rejected"].items():
+        for name, why in ads.items():
+            yield f"publisher {publisher} shows an ad that is not adopted, {name}: {why}"
+    for site, generation in rows["implausible_generations"].items():
+        yield (
+            f"hooks refuse generation {generation} of {site}, which is of a time to come"
+            f" (hydrator renumber {shlex.quote(site)})"
+        )
 
 
 def _trouble_with_demand(wanted: Mapping[str, Any]) -> Iterable[str]:

@@ -195,6 +195,17 @@ class Metrics:
         self._unconfirmed = Gauge(
             "hydrator_unconfirmed_ads", "Site ads sent but not read back.", ["publisher"], registry=registry
         )
+        self._rejected = Gauge(
+            "hydrator_rejected_ads",
+            "Ads that a publisher shows and that are not adopted: of another identity, or with odd numbers.",
+            ["publisher"],
+            registry=registry,
+        )
+        self._implausible = Gauge(
+            "hydrator_implausible_generations",
+            "Sites whose generation is a day or more ahead, so that every hook refuses it.",
+            registry=registry,
+        )
         self._saved = Gauge(
             "hydrator_state_saved",
             "1 when the last cycle left the state on disk, 0 when it could not be written.",
@@ -343,6 +354,10 @@ class Metrics:
         self._record_held(report)
         self._record_audit(report)
         self._record_outcomes(report)
+        self._rejected.clear()
+        for publisher, ads in report.rejected.items():
+            self._rejected.labels(publisher).set(len(ads))
+        self._implausible.set(len(report.implausible))
         for origin in Origin:
             dids = {did for want in report.demand.wants if want.origin is origin for did in want.dids}
             self._demanded.labels(origin.name.lower()).set(len(dids))
@@ -484,6 +499,15 @@ def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
         "not_read_back": {o.publisher: o.unconfirmed for o in report.outcomes if o.unconfirmed},
         "left_out": {site: len(d.left_out) for site, d in report.thought.drafts.items() if d.left_out},
         "held": report.held,
+        "rejected": {
+            f"{name} in {publisher}": why
+            for publisher, ads in report.rejected.items()
+            for name, why in ads.items()
+        },
+        "implausible_generations": {
+            site: f"hooks refuse {generation}: hydrator renumber {site}"
+            for site, generation in report.implausible.items()
+        },
         "let_go": {site: len(gone) for site, gone in report.thought.released.items()},
         "orders": report.orders.problems,
         "clashes": report.thought.snapshot.clashes,

@@ -44,7 +44,13 @@ SITE_AD_ATTRIBUTES = (
     "AuthenticatedIdentity",
 )
 DAEMON_AD_TYPE = "DataLocalityDaemon"
-DAEMON_AD_ATTRIBUTES = ("Name", "DataLocalityLeadsSince", "DataLocalityBeat", "LastHeardFrom")
+DAEMON_AD_ATTRIBUTES = (
+    "Name",
+    "DataLocalityLeadsSince",
+    "DataLocalityBeat",
+    "LastHeardFrom",
+    "AuthenticatedIdentity",
+)
 SETTLE_SECONDS = 3.0
 """How long an advertisement may take to show: the collector answers queries from forked copies of itself."""
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"

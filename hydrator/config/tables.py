@@ -91,6 +91,11 @@ class StandbySettings(Section):
     after_seconds: Annotated[float, Field(ge=3, le=3600)] = Field(
         90, description="how long the one that publishes may be silent until the other does"
     )
+    identities: tuple[Name, ...] = Field(
+        (),
+        description="of the other daemon at the collector, where it has another than this one, such as"
+        " hydrator2@YOUR.DOMAIN: its ads are believed too",
+    )
 
 
 class ReportSettings(Section):

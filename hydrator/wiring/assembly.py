@@ -143,7 +143,12 @@ def assemble(
         if patient and audited and settings.audit.misses_seconds
         else None,
         logins=logins,
-        peers=CollectorPeers(client, 2 * timedelta(seconds=max(60, settings.standby.after_seconds)))
+        peers=CollectorPeers(
+            client,
+            2 * timedelta(seconds=max(60, settings.standby.after_seconds)),
+            clock,
+            settings.standby.identities,
+        )
         if client and settings.standby.enabled
         else None,
         history=history_by(settings, patient, clock) if patient and settings.report.count_seconds else None,

@@ -4,7 +4,7 @@ from ..check import Examined, Finding, Level
 from ..config import Settings
 from ..errors import StateError, StateMissing
 from ..keeping import examine_credentials, examine_secrets
-from ..lastcycle import last_cycle
+from ..lastcycle import last_cycle, refused_generations
 from ..store import State, Store
 from .assembly import Parts, brokers
 from .clock import system_clock
@@ -59,7 +59,9 @@ def _left(settings: Settings) -> tuple[State, list[Finding]]:
     try:
         with Store.open_to_read(settings.daemon.state_dir) as store:
             silent = settings.daemon.poll_seconds + settings.daemon.hang_seconds
-            return store.load(), list(last_cycle(store.report("cycle"), system_clock(), silent))
+            state, now = store.load(), system_clock()
+            last = last_cycle(store.report("cycle"), now, silent)
+            return state, [*last, *refused_generations(state.ads, now)]
     except StateMissing:
         return State(), []
     except StateError as error:

@@ -40,5 +40,7 @@ def outlets_of(
     if publish.collector.enabled and client:
         lifetime = timedelta(seconds=publish.collector.lifetime_seconds)
         policy = Policy(refresh_after=min(lifetime / 3, timedelta(minutes=5)), expires=True)
-        outlets.append(Outlet(CollectorPublisher(client, lifetime=lifetime, clock=clock), policy))
+        others = settings.standby.identities
+        publisher = CollectorPublisher(client, lifetime=lifetime, clock=clock, identities=others)
+        outlets.append(Outlet(publisher, policy))
     return outlets

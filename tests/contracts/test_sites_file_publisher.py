@@ -98,10 +98,10 @@ def test_everybody_may_read_it_whatever_the_umask(publisher, path):
 def test_a_torn_or_foreign_file_shows_nothing_and_is_written_anew(publisher, path, text):
     path.write_text(text)
     assert dict(publisher.published()) == {}
-    assert publisher.odd
+    assert publisher.rejected
     publisher.publish([site_ad("UK", 7)])
     assert set(publisher.published()) == {Site("UK")}
-    assert publisher.odd is None
+    assert publisher.rejected == {}
 
 
 def test_whoever_opened_it_before_reads_it_as_it_was(publisher, path):

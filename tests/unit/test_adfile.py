@@ -132,10 +132,10 @@ def test_a_torn_or_foreign_file_does_not_count_as_published(publisher, folder, t
     publisher.publish([ad(site=RAL)])
     (folder / "CAM.ad").write_text(text)
     assert list(publisher.published()) == [RAL]
-    assert told in publisher.odd["CAM.ad"]
+    assert told in publisher.rejected["CAM.ad"]
     publisher.publish([ad(L1)])
     assert list(publisher.published()) == [CAM, RAL]
-    assert publisher.odd == {}
+    assert publisher.rejected == {}
 
 
 def test_files_that_are_no_text_and_no_files_are_named_too(publisher, folder):
@@ -146,7 +146,7 @@ def test_files_that_are_no_text_and_no_files_are_named_too(publisher, folder):
     (folder / "gone.ad").symlink_to("nowhere")
     (folder / "README").write_text("not ours")
     assert publisher.published() == {}
-    assert sorted(publisher.odd) == ["bytes.ad", "folder.ad", "pipe.ad"]
+    assert sorted(publisher.rejected) == ["bytes.ad", "folder.ad", "pipe.ad"]
 
 
 def test_a_write_that_fails_half_way_leaves_the_old_ad_and_no_temporary_file(publisher, folder):

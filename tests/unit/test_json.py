@@ -136,6 +136,7 @@ EXAMPLES = {
     "history": lambda: show.history_rows([Entry(NOON, ad(L1), (CHANGE,), {"file": NOON})]),
     "rollback": lambda: {"site": CAM, "generation": 7},
     "approve": lambda: {CAM: 2},
+    "renumber": lambda: {CAM: 999_999_999_999_999},
     "check": lambda: show.finding_rows([Finding(Level.WARN, "slots", "none", "see why")]),
     "why": answers,
     "report": report,

@@ -169,7 +169,7 @@ def test_what_a_catalogue_logs_has_the_number_of_the_cycle_that_asks_it(logged):
 def said_in_code() -> set[tuple[str, str]]:
     """Every event of ours with its level; a part that is computed is ``…``."""
     found = set()
-    for file in (ROOT / "hydrator").rglob("*.py"):
+    for file in (file for folder in ("hydrator", "adapters") for file in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue

@@ -1,0 +1,52 @@
+"""``hydrator renumber``: a new generation for ads whose generation every hook refuses."""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from ..errors import ConfigError
+from .options import DEFAULT_CONFIG, Config
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")]
+
+
+def renumber(
+    site: Annotated[
+        str | None, typer.Argument(help="This site; default: all whose generation hooks refuse.")
+    ] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Give a site's ad a new generation, from the time now, at the daemon's next cycle.
+
+    For a generation that was forged or is of a wrong clock: docs/upgrade.md.
+    """
+    from ..ads import implausible
+    from ..config import load
+    from ..model import Site
+    from ..orders import Orders, Renumber
+    from ..store import Store
+    from ..wiring import system_clock
+    from ..words import listed
+
+    state_dir = load(config).daemon.state_dir
+    with Store.open_to_read(state_dir) as store:
+        ads = store.load().ads
+    if site is not None and Site(site) not in ads:
+        known = f"known are {listed(sorted(ads))}" if ads else "no site is known yet"
+        raise ConfigError([f"renumber {site}: the daemon has no ad of it; {known}"])
+    chosen = [Site(site)] if site is not None else sorted(implausible(ads, system_clock()))
+    orders = Orders(state_dir)
+    for name in chosen:
+        orders.give(Renumber(name))
+    if as_json:
+        print(json.dumps({name: ads[name].generation for name in chosen}, indent=2))
+        return
+    for name in chosen:
+        print(
+            f"{name}: its ad gets another generation than {ads[name].generation} at the daemon's next cycle"
+        )
+    if not chosen:
+        print("hydrator: every generation is one that hooks accept", file=sys.stderr)

@@ -1,0 +1,417 @@
+"""Ads read back are untrusted: what cannot be ours is not adopted, is reported, and hides no other ad."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapters._readback import MOST_REJECTED, Sorted, believable
+from adapters.adfile import AdFilePublisher
+from adapters.collector import CollectorPublisher
+from adapters.condor.client import Authorization
+from adapters.memory import MemoryCatalogue, MemoryPublisher
+from adapters.peers import CollectorPeers
+from adapters.sitesfile import SitesFilePublisher
+from adapters.slotmerge import SlotMerger
+from hydrator import show
+from hydrator.ads import implausible
+from hydrator.cycle import Cycle, Outlet, Rules, summary
+from hydrator.errors import PoolError, PublishError
+from hydrator.lastcycle import last_cycle, refused_generations
+from hydrator.model import Did, Replica, ReplicaState, Site, unix
+from hydrator.numbers import MOST_AHEAD
+from hydrator.orders import Orders, Renumber
+from hydrator.plan import Policy
+from hydrator.store import State, Store
+from hydrator.telemetry import Metrics, cycle_line
+from tests.factories import CAM, L1, NOON, RAL, ad
+
+LATEST = unix(NOON) + int(MOST_AHEAD.total_seconds()) - 1
+"""The last generation and time that are believed at NOON."""
+US = "hydrator@example.org"
+FORGED = 999_999_999_999_999
+ODD_NUMBERS = [FORGED, LATEST + 1, -1, -(2**63), 2**63 - 1, True, 1.5, math.nan, math.inf, "7", None, [1]]
+
+
+def site_row(name: object = "CAM", **given: object) -> dict[str, Any]:
+    return {
+        "Name": name,
+        "DataLocalityGeneration": unix(NOON),
+        "DataLocalityAsOf": unix(NOON),
+        "LastHeardFrom": unix(NOON),
+        "AuthenticatedIdentity": US,
+        **given,
+    }
+
+
+class Pool:
+    """What a client of the pool answers: ads, and who we are to each collector."""
+
+    def __init__(self, *rows: dict[str, Any], who: dict[str, str | None] | None = None) -> None:
+        self.rows = list(rows)
+        self.who = {"cm": US} if who is None else who
+        self.pings = 0
+
+    def site_ads(self) -> list[dict[str, Any]]:
+        return self.rows
+
+    def beat(self, name: str, leads_since: int, lifetime: timedelta) -> list[dict[str, Any]]:
+        return self.rows
+
+    def collectors(self) -> list[str]:
+        return sorted(self.who)
+
+    def slots_at(self, *_: object) -> list[dict[str, Any]]:
+        return self.rows
+
+    def ping(self, daemon: str, level: str, name: str) -> Authorization:
+        self.pings += 1
+        if self.who[name] == "down":
+            raise PoolError(name, "no answer")
+        return Authorization(level, True, self.who[name], "IDTOKENS")
+
+
+def collector(pool: Pool, *identities: str) -> CollectorPublisher:
+    lifetime = timedelta(minutes=15)
+    client: Any = pool
+    return CollectorPublisher(client, lifetime=lifetime, clock=lambda: NOON, identities=identities)
+
+
+@pytest.mark.parametrize("number", ODD_NUMBERS)
+@pytest.mark.parametrize("attribute", ["DataLocalityGeneration", "DataLocalityAsOf"])
+def test_a_number_that_cannot_be_costs_its_own_ad_alone(attribute, number):
+    publisher = collector(Pool(site_row(**{attribute: number}), site_row("RAL")))
+    assert set(publisher.published()) == {RAL}
+    assert set(publisher.rejected) == {"CAM"}
+
+
+def test_what_is_less_than_a_day_ahead_is_believed():
+    publisher = collector(Pool(site_row(DataLocalityGeneration=LATEST, DataLocalityAsOf=LATEST)))
+    assert publisher.published()[CAM].generation == LATEST
+    assert publisher.rejected == {}
+
+
+@pytest.mark.parametrize("heard", [None, 2**63 - 1, -5, "now", math.nan])
+def test_a_time_of_hearing_that_cannot_be_costs_its_own_ad_alone(heard):
+    publisher = collector(Pool(site_row(LastHeardFrom=heard), site_row("RAL")))
+    assert set(publisher.published()) == {RAL}
+
+
+@pytest.mark.parametrize("name", [None, 7, "", "x" * 100_000, True])
+def test_a_name_that_cannot_be_costs_its_own_ad_alone_and_is_told_in_short(name):
+    publisher = collector(Pool(site_row(name), site_row("RAL")))
+    assert set(publisher.published()) == {RAL}
+    assert len(str(publisher.rejected)) < 1000
+
+
+@pytest.mark.parametrize("sender", ["evil@example.org", None, "unauthenticated@unmapped", 7])
+def test_an_ad_that_another_identity_sent_is_not_adopted(sender):
+    publisher = collector(Pool(site_row(AuthenticatedIdentity=sender), site_row("RAL")))
+    assert set(publisher.published()) == {RAL}
+    assert "sent it, not this daemon" in publisher.rejected["CAM"]
+
+
+def test_the_collectors_say_who_we_are_once_until_somebody_else_is_seen():
+    pool = Pool(site_row())
+    publisher = collector(pool)
+    for _ in range(3):
+        assert set(publisher.published()) == {CAM}
+    assert pool.pings == 1
+    pool.rows, pool.who = [site_row(AuthenticatedIdentity="new@example.org")], {"cm": "new@example.org"}
+    assert set(publisher.published()) == {CAM}
+    assert pool.pings == 2
+
+
+def test_an_identity_at_any_of_several_collectors_is_ours_and_one_that_is_down_changes_nothing():
+    pool = Pool(site_row(AuthenticatedIdentity="b@x"), who={"one": "a@x", "two": "b@x", "three": "down"})
+    assert set(collector(pool).published()) == {CAM}
+
+
+def test_where_no_collector_says_who_we_are_nothing_is_concluded():
+    with pytest.raises(PublishError):
+        collector(Pool(site_row(), who={"cm": "down"})).published()
+
+
+def test_a_pool_without_authentication_goes_on_without_identities():
+    pool = Pool(site_row(AuthenticatedIdentity=None), who={"cm": None})
+    assert set(collector(pool).published()) == {CAM}
+
+
+def test_the_identity_of_the_stand_by_is_believed_where_it_is_named():
+    pool = Pool(site_row(AuthenticatedIdentity="second@example.org"))
+    assert set(collector(pool, "second@example.org").published()) == {CAM}
+
+
+def test_of_many_rejected_ads_some_are_named_and_the_rest_counted():
+    found = Sorted()
+    for number in range(MOST_REJECTED + 7):
+        found.reject(f"S{number}", "odd")
+    assert len(found.rejected) == MOST_REJECTED + 1
+    assert "7 more" in found.rejected["others"]
+
+
+def test_a_name_with_escape_sequences_is_told_without_them():
+    found = Sorted()
+    found.reject("\x1b[2J", "odd")
+    assert list(found.rejected) == ["'\\x1b[2J'"]
+
+
+# ------------------------------------------------------------------------------------ other publishers
+
+
+def ad_file(folder: Path, name: str, generation: int, as_of: int) -> None:
+    lines = {"DataLocalitySite": f'"{name}"', "DataLocalityAsOf": as_of, "DataLocalityGeneration": generation}
+    text = "".join(f"{key} = {value}\n" for key, value in lines.items())
+    (folder / f"{name}.ad").write_text(text + "DataLocalityVersion = 1\n")
+
+
+@pytest.mark.parametrize(
+    ("generation", "as_of"), [(FORGED, 7), (LATEST + 1, 7), (7, LATEST + 1), (7, FORGED)]
+)
+def test_a_forged_ad_file_is_not_adopted(tmp_path, generation, as_of):
+    ad_file(tmp_path, "CAM", generation, as_of)
+    ad_file(tmp_path, "RAL", 7, 7)
+    publisher = AdFilePublisher(tmp_path, lambda: NOON)
+    assert set(publisher.published()) == {RAL}
+    assert set(publisher.rejected) == {"CAM.ad"}
+
+
+def test_an_ad_file_with_an_odd_time_of_change_is_not_adopted_and_raises_nothing(tmp_path):
+    ad_file(tmp_path, "CAM", 7, 7)
+    os.utime(tmp_path / "CAM.ad", (-5, -5))
+    assert AdFilePublisher(tmp_path, lambda: NOON).published() == {}
+
+
+@pytest.mark.parametrize("number", [FORGED, LATEST + 1, -1, "7", None, True])
+def test_a_forged_site_in_the_sites_file_costs_that_site_alone(tmp_path, number):
+    path = tmp_path / "sites.json"
+    publisher = SitesFilePublisher(
+        path, valid=timedelta(hours=1), max_age=timedelta(hours=1), clock=lambda: NOON
+    )
+    publisher.publish([ad(L1), replace(ad(L1), site=RAL)])
+    body = json.loads(path.read_text())
+    body["sites"]["CAM"]["generation"] = number
+    path.write_text(json.dumps(body))
+    assert set(publisher.published()) == {RAL}
+    assert set(publisher.rejected) == {"CAM"}
+    publisher.publish([ad(L1)])
+    assert set(publisher.published()) == {CAM, RAL}
+    assert publisher.rejected == {}
+
+
+def slot_row(**given: object) -> dict[str, Any]:
+    return {
+        "Name": "slot1@a",
+        "MyAddress": "<127.0.0.1:9000>",
+        "LastHeardFrom": unix(NOON),
+        "GLIDEIN_Site": "CAM",
+        "DataLocalitySite": "CAM",
+        "DataLocalityGeneration": 7,
+        "DataLocalityAsOf": 7,
+        "DataLocalityVia": "merge",
+        **given,
+    }
+
+
+@pytest.mark.parametrize("number", ODD_NUMBERS)
+@pytest.mark.parametrize("attribute", ["DataLocalityGeneration", "DataLocalityAsOf", "LastHeardFrom"])
+def test_a_slot_with_forged_numbers_is_not_read_back(attribute, number):
+    if attribute == "LastHeardFrom" and number == LATEST + 1:
+        number = -2  # a collector's clock may be ahead
+    client: Any = Pool(slot_row(**{attribute: number}), slot_row(Name="slot1@b"))
+    merger = SlotMerger(client, ("GLIDEIN_Site",), pace=1, interval=timedelta(minutes=1), clock=lambda: NOON)
+    assert merger.published()[CAM].generation == 7
+
+
+# ---------------------------------------------------------------------------------------- stand-by ads
+
+
+def peer_row(name: str, since: object = 5, **given: object) -> dict[str, Any]:
+    return {
+        "Name": name,
+        "DataLocalityLeadsSince": since,
+        "LastHeardFrom": unix(NOON),
+        "AuthenticatedIdentity": US,
+        "Shared": False,
+        **given,
+    }
+
+
+def peers(*rows: dict[str, Any], also: tuple[str, ...] = ()) -> list[str]:
+    client: Any = Pool(peer_row("us", 0), *rows)
+    return [
+        one.name for one in CollectorPeers(client, timedelta(minutes=3), lambda: NOON, also).beat("us", 0)
+    ]
+
+
+@pytest.mark.parametrize("since", [*ODD_NUMBERS])
+def test_a_forged_time_of_leading_keeps_no_daemon_on_stand_by(since):
+    assert peers(peer_row("forged", since), peer_row("second")) == ["us", "second"]
+
+
+@pytest.mark.parametrize("heard", [None, -1, 2**63 - 1, "x", True])
+def test_a_peer_heard_at_a_time_that_cannot_be_is_none(heard):
+    assert peers(peer_row("forged", LastHeardFrom=heard)) == ["us"]
+
+
+def test_a_sign_of_life_of_another_identity_is_passed_over():
+    theirs = peer_row("forged", AuthenticatedIdentity="evil@example.org")
+    assert peers(theirs) == ["us"]
+    assert peers(theirs, also=("evil@example.org",)) == ["us", "forged"]
+
+
+# ------------------------------------------------------------------------------------- the daemon's state
+
+
+class Forged(MemoryPublisher):
+    """Shows what somebody else wrote, beside a good ad."""
+
+    rejected: ClassVar = {"EVIL": "evil@example.org sent it, not this daemon"}
+
+
+def cycle_over(state: State, publisher: MemoryPublisher, store: Store | None, orders: Orders | None) -> Cycle:
+    held = [Replica(L1, CAM, ReplicaState.COMPLETE)]
+    catalogue = MemoryCatalogue("memory", held, [CAM], clock=lambda: NOON)
+    return Cycle(
+        catalogues=[catalogue],
+        queues=None,
+        outlets=[Outlet(publisher, Policy(timedelta(0), expires=False))],
+        rules=Rules(pins=frozenset({L1})),
+        clock=lambda: NOON,
+        state=state,
+        store=store,
+        orders=orders,
+    )
+
+
+def spoilt(cycle: Cycle) -> State:
+    """The state after a cycle, with a generation as an older version took it over."""
+    cycle.run()
+    ads = {CAM: replace(cycle.state.ads[CAM], generation=FORGED)}
+    return replace(cycle.state, ads=ads)
+
+
+def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_check(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        cycle = cycle_over(State(), Forged("collector", clock=lambda: NOON), store, None)
+        report = cycle.run()
+        told = store.report("cycle")
+        known = show.Known.of(store, Rules(), now=NOON)
+    assert summary(report)["rejected"] == told["rejected"] == {"collector": dict(Forged.rejected)}
+    assert show.status_rows(known)["rejected"] == told["rejected"]
+    assert list(cycle_line(report, 1.0)["rejected"]) == ["EVIL in collector"]
+    registry = CollectorRegistry()
+    Metrics(registry, "1").record(report, 1.0)
+    assert registry.get_sample_value("hydrator_rejected_ads", {"publisher": "collector"}) == 1
+    (finding,) = [one for one in last_cycle(told, NOON, 60) if "EVIL" in one.seen]
+    assert finding.todo
+
+
+def test_a_spoilt_generation_is_reported_and_hooks_are_named(tmp_path):
+    state = spoilt(cycle_over(State(), MemoryPublisher(clock=lambda: NOON), None, None))
+    with Store.open_to_write(tmp_path) as store:
+        report = cycle_over(state, MemoryPublisher(clock=lambda: NOON), store, None).run()
+        known = show.Known.of(store, Rules(), now=NOON)
+        told = store.report("cycle")
+    assert report.implausible == {CAM: FORGED} == show.status_rows(known)["implausible_generations"]
+    assert "hydrator renumber CAM" in cycle_line(report, 1.0)["implausible_generations"][CAM]
+    assert told["implausible_generations"] == {CAM: FORGED}
+    (finding,) = refused_generations(state.ads, NOON)
+    assert "hydrator renumber CAM" in finding.todo
+    registry = CollectorRegistry()
+    Metrics(registry, "1").record(report, 1.0)
+    assert registry.get_sample_value("hydrator_implausible_generations") == 1
+
+
+def test_a_spoilt_state_is_cured_by_one_order_and_stays_cured(tmp_path):
+    state = spoilt(cycle_over(State(), MemoryPublisher(clock=lambda: NOON), None, None))
+    orders = Orders(tmp_path)
+    orders.prepare()
+    publisher = MemoryPublisher(clock=lambda: NOON)
+    cycle = cycle_over(state, publisher, None, orders)
+    assert cycle.run().implausible == {CAM: FORGED}
+    orders.give(Renumber(CAM))
+    assert cycle.run().implausible == {}
+    assert publisher.ads[CAM].generation == cycle.state.ads[CAM].generation == unix(NOON)
+    assert cycle.run().thought.ads[CAM].generation == unix(NOON)
+
+
+def test_renumbering_ends_no_rollback_and_a_good_generation_goes_on_upwards(tmp_path):
+    orders = Orders(tmp_path)
+    orders.prepare()
+    cycle = cycle_over(State(), MemoryPublisher(clock=lambda: NOON), None, orders)
+    first = cycle.run().thought.ads[CAM].generation
+    orders.give(Renumber(CAM))
+    assert orders.waiting().rollbacks({CAM: "stays"}, NOON) == {CAM: "stays"}  # type: ignore[dict-item]
+    assert cycle.run().thought.ads[CAM].generation == first + 1
+
+
+def test_a_spoilt_generation_ends_with_the_content_it_numbers():
+    state = spoilt(cycle_over(State(), MemoryPublisher(clock=lambda: NOON), None, None))
+    changed = replace(state.ads[CAM], content=state.ads[CAM].content[:-1])
+    ads = cycle_over(replace(state, ads={CAM: changed}), MemoryPublisher(clock=lambda: NOON), None, None)
+    assert ads.run().thought.ads[CAM].generation == unix(NOON)
+
+
+def test_the_command_cures_a_spoilt_state_beside_and_without_a_daemon(tmp_path):
+    (tmp_path / "list.json").write_text(
+        json.dumps({"count": 1, "datasets": {L1: {"sites": {"CAM": "available"}}}})
+    )
+    (tmp_path / "config.toml").write_text(
+        f"""
+        [daemon]
+        state_dir = "state"
+        [[catalogue]]
+        type = "file"
+        path = "list.json"
+        [demand]
+        pins = ["{L1}"]
+        ask_schedds = false
+        [publish.collector]
+        enabled = false
+        [publish.file]
+        directory = "ads"
+        [publish.http]
+        enabled = false
+        """
+    )
+
+    def run(*words: str, status: int = 0) -> str:
+        command = [sys.executable, "-m", "hydrator.cli", *words, "-c", str(tmp_path / "config.toml")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout + done.stderr
+
+    run("renumber", status=1)
+    run("once")
+    assert "hooks accept" in run("renumber")
+    with Store.open_to_write(tmp_path / "state") as store:
+        state = store.load()
+        store.save(replace(state, ads={CAM: replace(state.ads[CAM], generation=FORGED)}))
+    assert str(FORGED) in run("status")
+    assert str(FORGED) in run("check", status=1)
+    assert "RAL: the daemon has no ad of it; known are CAM" in run("renumber", "RAL", status=2)
+    assert json.loads(run("renumber", "--json")) == {"CAM": FORGED}
+    run("once")
+    assert str(FORGED) not in run("status")
+    assert str(FORGED) not in (tmp_path / "ads" / "CAM.ad").read_text()
+
+
+def test_implausible_names_generations_from_a_day_ahead_on():
+    good, bad = ad(L1, generation=LATEST), replace(ad(L1, generation=LATEST + 1), site=RAL)
+    assert implausible({CAM: good, RAL: bad}, NOON) == {RAL: LATEST + 1}
+
+
+def test_believable_takes_a_time_or_seconds_for_when_it_was_heard():
+    assert believable("CAM", 7, 7, NOON, NOON) == believable("CAM", 7, 7, unix(NOON), NOON)
+    assert believable("CAM", 7, 7, NOON, NOON).site == Site("CAM")
+    assert Did(L1)
