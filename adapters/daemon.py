@@ -35,6 +35,7 @@ from hydrator.model import (
     from_unix,
     parse_did,
 )
+from hydrator.numbers import finite
 
 NOT_ASKED = "no job has asked the daemon for it yet"
 _QUERY_BYTES = 6000
@@ -102,7 +103,15 @@ class DaemonCatalogue:
                 rows += answer["datasets"]
             at = from_unix(min(times))
             readings = {parse_did(str(row["did"])): _reading(row, at) for row in rows}
-        except (LookupError, TypeError, ValueError) as wrong:
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+            OSError,
+            RecursionError,
+        ) as wrong:
             raise CatalogueGarbled(self.name, f"it does not answer as our daemon does: {wrong!r}") from wrong
         sites |= {
             replica.site for one in readings.values() if isinstance(one, Seen) for replica in one.replicas
@@ -161,8 +170,10 @@ def _reading(row: Mapping[str, Any], at: datetime) -> Reading:
 
 
 def _replica(did: Did, fact: Mapping[str, Any]) -> Replica:
-    fraction = fact["fraction"]
+    fraction = finite(fact["fraction"])
     state = _RECORDED[DatasetState(fact["state"])]
+    if fact["fraction"] is not None and (fraction is None or not 0 <= fraction <= 1):
+        raise ValueError(f"the fraction of {did} is not a number from 0 to 1")
     return Replica(did, Site(str(fact["site"])), state, None if fraction is None else float(fraction))
 
 

@@ -64,6 +64,9 @@ MAX_TROUBLE = 300
 """Characters of what the pool is told of a failure; stderr has a little more."""
 MAX_SKEW = 300
 """Seconds that the daemon's clock may be ahead of this node's."""
+MAX_AHEAD = 86400
+"""Seconds that a generation, the Unix time of a change, may be ahead of the daemon's clock. The daemon adopts
+none that is further ahead (``MOST_AHEAD`` in hydrator/numbers.py is the same), so a larger one is forged."""
 WRITE_SECONDS = 30
 """How long the startd may keep its pipe full before we give up."""
 DRAIN_SECONDS = 5
@@ -338,24 +341,38 @@ def read_literal(name: str, text: str) -> object:
 def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
     """The newest of the ads that ``condor_status -long`` printed; foreign attributes are passed over.
 
+    An ad that cannot be believed hides no other one.
+
     Raises:
         Denied: there is no ad.
-        Refused: as for :func:`read_ad`.
+        Refused: as for :func:`read_ad`, of the first of them, where none can be believed.
     """
     found = []
-    for lines in decoded(text).split("\n\n"):
-        ad = {}  # type: dict[str, object]
-        for line in lines.split("\n"):
-            name, _, rest = line.partition(" = ")
-            if name in READERS:
-                ad[name] = in_order(read_literal(name, rest))
-        if ad:
-            found.append(believed({name: ad[name] for name in READERS if name in ad}, site, now))
+    refused = None  # type: Refused | None
+    for lines in text.split(b"\n\n"):
+        try:
+            ad = read_classad(decoded(lines))
+            if ad:
+                found.append(believed(ad, site, now))
+        except Refused as trouble:
+            refused = refused or trouble
+    if not found and refused:
+        raise refused
     if not found:
         raise Denied(
             f"has no DataLocality ad for site {shown(site)}: is the daemon running, is --site right?"
         )
     return max(found, key=as_of)
+
+
+def read_classad(lines: str) -> "dict[str, object]":
+    """The attributes of the contract in one ad, in their order."""
+    ad = {}  # type: dict[str, object]
+    for line in lines.split("\n"):
+        name, _, rest = line.partition(" = ")
+        if name in READERS:
+            ad[name] = in_order(read_literal(name, rest))
+    return {name: ad[name] for name in READERS if name in ad}
 
 
 def in_order(value: object) -> object:
@@ -381,9 +398,20 @@ def believed(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]
         raise Refused(
             f"it is of contract {ad['DataLocalityVersion']}, this hook reads {CONTRACT}: update the older one"
         )
+    check_generation(ad["DataLocalityGeneration"], now)
     if ad["DataLocalitySite"] != site:
         raise Refused(f"it speaks for site {shown(str(ad['DataLocalitySite']))}, asked was {shown(site)}")
     return dated(ad, as_of(ad), now)
+
+
+def check_generation(generation: object, now: int) -> None:
+    """Refuse a *generation* of a time to come; the daemon's are times at which an ad changed."""
+    ahead = generation - now if isinstance(generation, int) else 0
+    if ahead > MAX_AHEAD + MAX_SKEW:
+        raise Refused(
+            f"its generation {generation} is {ahead} s in the future: at the daemon, hydrator renumber; "
+            "or set this node's clock"
+        )
 
 
 def dated(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, object]":
@@ -626,7 +654,8 @@ def find_tool(name: str, settings: Settings) -> str:
 def percent(text: str) -> str:
     """*text* percent-encoded for one part of a URL's path or one file name."""
     kept = LETTERS + DIGITS + "_.-~"
-    return "".join([chr(byte) if chr(byte) in kept else f"%{byte:02X}" for byte in text.encode()])
+    found = text.encode("utf-8", "surrogateescape")
+    return "".join([chr(byte) if chr(byte) in kept else f"%{byte:02X}" for byte in found])
 
 
 # ---------------------------------------------------------------- sources
@@ -719,12 +748,28 @@ class Url:
             )
         if "#" in path:
             raise BadUsage(f"{shown(text)} has a #: write it without")
+        if not is_host_name(bare):
+            raise BadUsage(f"{shown(text)} has no host name: a part of {shown(bare)} is empty or too long")
         self.safe = scheme == "https"
         self.address = address
         self.host, self.port = bare, int(port)
         self.target = slash + path or "/"
-        self.local = bare in ("localhost", "::1") or bare.startswith("127.")
+        self.local = is_loopback(bare)
         self.text = text
+
+
+def is_host_name(text: str) -> bool:
+    """Whether *text* may be a host's name or address: its parts have 1 to 63 characters, all of it 253."""
+    parts = text[:-1].split(".") if text[-1:] == "." else text.split(".")
+    return len(text) <= 253 and all(0 < len(part) < 64 for part in parts)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether *host* is this one: ``localhost``, ``::1`` or an address in 127.0.0.0/8, to the letter."""
+    parts = host.split(".")
+    octets = [int(part) for part in parts if 0 < len(part) < 4 and not part.strip(DIGITS)]
+    in_range = len(parts) == 4 and len(octets) == 4 and max(octets) < 256 and parts[0] == "127"
+    return host in ("localhost", "::1") or in_range
 
 
 def ad_url(base: str, site: str) -> str:
@@ -883,8 +928,9 @@ def get(url: Url, fields: "dict[str, str]", settings: Settings) -> "tuple[int, d
             return status, answer, stream.body(answer) if status == 200 else b""
         finally:
             connection.close()
-    except OSError as trouble:
-        raise Away(f"no answer from {url.text}{through}: {trouble.strerror or trouble}") from trouble
+    except (OSError, ValueError) as trouble:  # of Python 3.6 ssl.CertificateError, of all UnicodeError
+        said = getattr(trouble, "strerror", None) or trouble
+        raise Away(f"no answer from {url.text}{through}: {said}") from trouble
 
 
 def secured(connection: "socket", url: Url, proxy: "Url | None", settings: Settings) -> "SSLSocket":
@@ -971,13 +1017,18 @@ class Shelf:
             raise PermissionError(13, "it belongs to somebody else, or others may write in it (chmod 700 it)")
 
     def read(self, name: str) -> bytes:
-        """What was put under *name*, or nothing."""
+        """What was put under *name*, or nothing: a file that is not ours, or not a file, is not read."""
+        import stat
+
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
-            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.directory)
+            file = os.open(name, flags, dir_fd=self.directory)
+            with os.fdopen(file, "rb") as lines:
+                facts = os.fstat(file)
+                ours = stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid()
+                return lines.read(MAX_BODY + 4096) if ours and not facts.st_mode & 0o022 else b""
         except OSError:
             return b""
-        with os.fdopen(file, "rb") as lines:
-            return lines.read(MAX_BODY + 4096)
 
     def put(self, name: str, text: bytes) -> None:
         """Replace *name* at once, or drop it: an old copy must not come back later as if it were the last."""
@@ -999,7 +1050,11 @@ class Shelf:
 
     def sweep(self, now: int) -> None:
         """Drop what startds and runs left that ended long ago; one too many costs one early update."""
-        for name in os.listdir(self.directory):
+        try:
+            names = os.listdir(self.directory)
+        except OSError:
+            return
+        for name in names:
             if name.startswith("startd-") or name.endswith(".new"):
                 try:
                     changed = os.stat(name, dir_fd=self.directory, follow_symlinks=False).st_mtime
@@ -1018,19 +1073,52 @@ def find_shelf(settings: Settings) -> "Shelf | None":
         except OSError as trouble:
             raise BadUsage(f"--cache-dir {shown(asked)} cannot be used: {trouble.strerror}") from trouble
     environ = settings.environ
-    home = environ.get("XDG_CACHE_HOME") or (environ.get("HOME") or "/nonexistent") + "/.cache"
-    spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - a directory of our own in it, refused if it is not
-    usual = [os.path.join(home, "classad-hydrator", "hook"), f"{spare}/hydrator-hook-{os.geteuid()}"]
+    home = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or own_home(), ".cache")
+    usual = [os.path.join(home, "classad-hydrator", "hook")]
     if settings.glidein_path:
         usual.insert(
             0, os.path.join(os.path.dirname(os.path.abspath(settings.glidein_path)), "hydrator-hook")
         )
-    for path in usual:
+    spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - a directory of our own in it, refused if it is not
+    for path in [*usual, *spare_shelves(spare)]:
         try:
             return Shelf(path)
         except OSError:
             continue
     return None
+
+
+def own_home() -> str:
+    """The home directory that this user has, where the environment names none."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return "/nonexistent"
+
+
+def spare_shelves(folder: str) -> "list[str]":
+    """Directories to try in *folder*, where everybody may write.
+
+    The first has a name that others can foretell, and take. So the next are those of ours that an earlier
+    run made there, and the last is a new one with a name that nobody could take.
+    """
+    first = f"hydrator-hook-{os.geteuid()}"
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.startswith(first + "-"))
+    except OSError:
+        names = []
+    paths = [os.path.join(folder, name) for name in names]
+    made = [path for path in paths if belongs_to_us(path)]
+    return [os.path.join(folder, first), *made, os.path.join(folder, f"{first}-{os.urandom(8).hex()}")]
+
+
+def belongs_to_us(path: str) -> bool:
+    try:
+        return os.lstat(path).st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def copy_name(settings: Settings, site: str) -> str:
@@ -1047,15 +1135,17 @@ def read_copy(shelf: "Shelf | None", settings: Settings, site: str, now: int) ->
     etag, _, text = rest.partition(b"\n")
     try:
         return Kept(decoded(etag), read_ad(text, site, now)) if first == settings.where.encode() else None
-    except Refused:
+    except Exception:
         return None
 
 
 def keep_copy(shelf: "Shelf | None", settings: Settings, site: str, kept: Kept) -> None:
     if shelf is not None and settings.source != "file":
-        shelf.put(
-            copy_name(settings, site), f"{settings.where}\n{kept.etag}\n{ad_text(kept.ad)}".encode("ascii")
-        )
+        try:
+            text = f"{settings.where}\n{kept.etag}\n{ad_text(kept.ad)}"
+            shelf.put(copy_name(settings, site), text.encode("ascii"))
+        except Exception as trouble:
+            complain(f"the answer is not kept: {bug_in(trouble)}")
 
 
 def startd(pid: int) -> "tuple[int, str, list[str]]":
@@ -1094,8 +1184,11 @@ def local_name(words: "list[str]") -> "list[str]":
 
 def instance() -> str:
     """A name for this run of the startd; empty where it cannot be told."""
-    pid, started, _ = startd(os.getppid())
-    return f"startd-{percent(os.uname().nodename)}-{pid}-{started}" if started else ""
+    try:
+        pid, started, _ = startd(os.getppid())
+        return f"startd-{percent(os.uname().nodename)[:100]}-{pid}-{started}" if started else ""
+    except Exception:
+        return ""
 
 
 # ---------------------------------------------------------------- printing
@@ -1177,13 +1270,13 @@ def within(seconds: float, where: str, work: "Callable[[], Kept]") -> "Kept":
     """
     import _thread
 
-    box = []  # type: list[Kept | Exception]
+    box = []  # type: list[Kept | BaseException]
     done = _thread.allocate_lock()
 
     def task() -> None:
         try:
             box.append(work())
-        except Exception as trouble:
+        except BaseException as trouble:
             box.append(trouble)
         finally:
             done.release()
@@ -1193,7 +1286,7 @@ def within(seconds: float, where: str, work: "Callable[[], Kept]") -> "Kept":
     if not done.acquire(True, seconds):
         raise Away(f"no answer from {where} within {seconds:g} s")
     result = box[0]
-    if isinstance(result, Exception):
+    if isinstance(result, BaseException):
         raise result
     return result
 
@@ -1216,10 +1309,12 @@ def answer(settings: Settings, site: str, shelf: "Shelf | None") -> "tuple[Kept,
     margin = 1 if settings.source == "collector" else 0  # condor_status has the time, its end takes a moment
     try:
         fresh = within(settings.timeout + margin, settings.where, lambda: ask(settings, site, kept))
-    except (Away, Refused) as trouble:
+    except (BadUsage, Denied):
+        raise
+    except BaseException as trouble:
         if kept is None:
             raise
-        return kept, str(trouble)
+        return kept, str(trouble) if isinstance(trouble, Trouble) else bug_in(trouble)
     if kept is None or kept.etag != fresh.etag or kept.ad != fresh.ad:
         keep_copy(shelf, settings, site, fresh)
     return fresh, ""
@@ -1237,46 +1332,65 @@ def hook(settings: Settings, out: int) -> int:
     last = shelf.read(name) if shelf and name else b""
     text = trouble_block(wrong) + block(kept.ad, update=last != mark)
     finish_first()
-    write(out, text, WRITE_SECONDS)
-    drain(out, DRAIN_SECONDS)
+    print_once(out, text)
     if shelf and name and last != mark:
         shelf.put(name, mark)
         shelf.sweep(int(time.time()))
     if wrong:
-        complain(f"{wrong}; printed its last answer, of {int(time.time()) - as_of(kept.ad)} s ago")
+        age = max(0, int(time.time()) - as_of(kept.ad))  # the clock may have been set back meanwhile
+        complain(f"{wrong}; printed its last answer, of {age} s ago")
     elif shelf is None:
         complain("no safe directory to remember in, so each run asks for everything: set --cache-dir")
     return 1 if wrong else 0
 
 
+def print_once(out: int, text: bytes) -> None:
+    """Print *text*; whatever goes wrong then, nothing more may be written: it would end what was cut."""
+    try:
+        write(out, text, WRITE_SECONDS)
+        drain(out, DRAIN_SECONDS)
+    except Unread:
+        raise
+    except BaseException as trouble:
+        raise Unread(f"our output is not written: {bug_in(trouble)}") from trouble
+
+
 def tell(wrong: str, out: int) -> None:
     """Have the pool read what is *wrong*, in one piece; the startd keeps what else it has."""
     try:
-        write(out, trouble_block(wrong), WRITE_SECONDS)
-        drain(out, DRAIN_SECONDS)
+        print_once(out, trouble_block(wrong))
     except Unread:
         return
 
 
+def bug_in(trouble: BaseException) -> str:
+    """An exception that is none of ours, in one sentence."""
+    return f"{type(trouble).__name__}: {trouble}: this is a bug in the hook {VERSION}, please report it"
+
+
+def attempt(argv: "list[str]", environ: "dict[str, str]", out: int) -> int:
+    """Print help, or run the hook; returns the exit status."""
+    if "--help" in argv or "--version" in argv:
+        text = HELP if "--help" in argv else f"hydrator hook {VERSION}, contract {CONTRACT}\n"
+        write(out, text.encode("ascii"), WRITE_SECONDS)
+        return 0
+    return hook(Settings(argv, environ), out)
+
+
 def main(argv: "list[str]", environ: "dict[str, str]", out: int = 1) -> int:
-    """Run the hook; returns the exit status and never raises."""
+    """Run the hook; returns the exit status and never raises.
+
+    Whatever ends a run early is told to the pool, but for what already is in its way: a broken output.
+    """
     under_glidein = bool(argv) and os.path.basename(argv[0]) == "glidein_config"
     try:
-        if "--help" in argv or "--version" in argv:
-            text = HELP if "--help" in argv else f"hydrator hook {VERSION}, contract {CONTRACT}\n"
-            write(out, text.encode("ascii"), WRITE_SECONDS)
-            return 0
-        status = hook(Settings(argv, environ), out)
-    except Trouble as trouble:
+        status = attempt(argv, environ, out)
+    except BaseException as trouble:
+        said = str(trouble) if isinstance(trouble, Trouble) else bug_in(trouble)
         if not isinstance(trouble, Unread) and (not under_glidein or environ.get("GLIDEIN_PERIODIC_SCRIPT")):
-            tell(str(trouble), out)
-        complain(str(trouble))
+            tell(said, out)
+        complain(said)
         status = 2 if isinstance(trouble, BadUsage) else 1
-    except Exception as trouble:
-        complain(
-            f"{type(trouble).__name__}: {trouble}: this is a bug in the hook {VERSION}, please report it"
-        )
-        status = 1
     return 0 if under_glidein else status
 
 

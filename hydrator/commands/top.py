@@ -61,16 +61,26 @@ def top(
     Asks over HTTP only, so it needs neither the state nor HTCondor: --url does on any host.
     """
     from .. import show
-    from ..config import is_loopback
 
     door = _door(url, token_file, config)
-    if door.token and door.url.startswith("http://") and not is_loopback(urlsplit(door.url).hostname or ""):
+    if door.token and not _is_sealed(door.url):
         raise ConfigError([f"top: the token would travel in clear to {door.url}: give --url https://..."])
     with _client(door) as client:
         if once or not sys.stdout.isatty():
             show.print_part(frame(look(client, door)))
             return
         _watch(client, door, every)
+
+
+def _is_sealed(url: str) -> bool:
+    """Can nobody on the way to *url* read a token? Its scheme ignores letter case: HTTP:// is http."""
+    from ..config import is_loopback
+
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError([f"top: --url {url} is not a URL: {error}"]) from error
+    return parts.scheme == "https" or is_loopback(parts.hostname or "")
 
 
 def _watch(client: "httpx.Client", door: Door, every: float) -> None:

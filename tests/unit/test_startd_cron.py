@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron as hook
+from hydrator.numbers import MOST_AHEAD
 from testbed.patience import PATIENCE
 
 HOOK = Path(hook.__file__)
@@ -1235,7 +1236,8 @@ def test_even_a_bug_is_one_line(capfd, monkeypatch):
 
     assert hook.main(["--site", "UK", "--file", "/x"], Odd()) == 1
     out, err = capfd.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
+    said = err.removeprefix("hydrator hook: ").rstrip("\n")
+    assert (out, err.count("\n")) == (hook.trouble_block(said).decode(), 1)
     assert "RuntimeError: odd environment: this is a bug" in err
 
 
@@ -1249,7 +1251,8 @@ def test_help_names_every_option_and_goes_to_stdout(run):
 def pythons() -> list[str]:
     """The interpreters of other versions on PATH, as they call themselves (a shim is no interpreter)."""
     found = {sys.executable}
-    for name in ("python3.11", "python3.12", "python3.13", "python3.14"):
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for name in [*(f"python3.{minor}" for minor in range(6, 15)), *pyenv.glob("3.*/bin/python3")]:
         if path := shutil.which(name):
             ask = [path, "-c", "import sys; print(sys.executable)"]
             done = subprocess.run(ask, capture_output=True, text=True, check=False)
@@ -1285,3 +1288,247 @@ def test_lists_and_records_are_printed_in_parentheses_so_that_slots_share_them()
         assert printed[name][:2] in {"({", "(["}, printed[name]
         assert printed[name][-2:] in {"})", "])"}, printed[name]
     assert printed["DataLocalitySite"] == '"UK"'
+
+
+# ------------------------------------------------------------------- whatever happens, copy and trouble
+
+
+@pytest.fixture(scope="module")
+def foreign_certificate(tmp_path_factory) -> Path:
+    """A self-signed certificate for another host, with its key, in one file."""
+    path = tmp_path_factory.mktemp("foreign") / "both.pem"
+    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=other.example")
+    names = ("-addext", "subjectAltName=DNS:other.example")
+    key = path.with_name("key.pem")
+    subprocess.run(["openssl", *made, *names, "-keyout", key, "-out", path], check=True, capture_output=True)
+    path.write_text(path.read_text() + key.read_text())
+    return path
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_a_certificate_of_another_host_prints_the_copy_and_the_trouble(
+    run, secure, certificate, foreign_certificate, python
+):
+    """Python 3.6 raises ssl.CertificateError there, which is not an OSError."""
+    clean = [python, "-I", "-S"]
+    secure.respond = ok()
+    assert as_of(run("--site", "UK", "--url", secure.url, "--ca-file", certificate, python=clean)) == NOW
+    other = Server(foreign_certificate)
+    try:
+        ask = ("--site", "UK", "--url", other.url, "--ca-file", foreign_certificate)
+        failed(run(*ask, python=clean), 1, "no answer from", "127.0.0.1")
+        (copy,) = run.cache.glob("ad-*")
+        name = hook.copy_name(settings("--url", other.url), "UK")
+        copy.with_name(name).write_text(copy.read_text().replace(secure.url, other.url))
+        copy.with_name(name).chmod(0o600)
+        done = run(*ask, python=clean)
+    finally:
+        other.stop()
+    assert (done.returncode, as_of(done), printed(done)["DatasetStates"]) == (1, NOW, STATES)
+    assert "printed its last answer" in done.stderr
+
+
+def test_the_exception_of_python_3_6_is_no_answer_and_not_a_bug():
+    class CertificateError(ValueError):
+        """As in ssl of Python 3.6: not an OSError."""
+
+    class Checked(hook.Settings):
+        @property
+        def timeout(self) -> float:
+            raise CertificateError("hostname 'a' doesn't match 'b'")
+
+        @timeout.setter
+        def timeout(self, _: float) -> None:
+            pass
+
+    class Given(Checked):
+        def seconds(self, *_: object) -> float:
+            return 1.0
+
+    found = Given.__new__(Given)
+    found.proxy = None
+    with pytest.raises(hook.Away, match="doesn't match"):
+        hook.get(hook.Url("http://127.0.0.1:1"), {}, found)
+
+
+@pytest.mark.parametrize("host", ["h..example", ".h", "h" * 64, "a." * 127 + "b", "..", "-." + "x" * 70])
+def test_a_host_name_that_cannot_be_is_wrong_usage(host):
+    assert "has no host name" in usage("--url", f"http://{host}/")
+
+
+def test_a_host_name_may_end_with_a_dot():
+    assert hook.Url("http://h.example./").host == "h.example."
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.evil.example", "127.0.0.1.evil.example", "127.0.0.1e", "127.1", "127.0.0.256", "127.0.0"),
+        *("localhost.evil.example", "0.0.0.0", "1270.0.0.1", "127.0.0.0.1", "0127.0.0.1", "127.0.0.0001"),
+    ],
+)
+def test_a_token_goes_in_the_clear_to_a_loopback_address_only(tmp_path, host):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    assert "over https only" in usage("--url", f"http://{host}", "--token-file", str(token))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.255.0.9:8471", "localhost", "localhost:1", "[::1]:8471"])
+def test_a_token_goes_in_the_clear_to_this_host(tmp_path, host):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    assert settings("--url", f"http://{host}", "--token-file", str(token)).token == "secret"
+
+
+def kept_by(run: Run, server: Server) -> hook.Settings:
+    """Settings of a run beside which the copy of an answer is kept."""
+    server.respond = ok()
+    run("--site", "UK", "--url", server.url)
+    return settings("--url", server.url, "--jitter", "0", "--cache-dir", str(run.cache))
+
+
+@pytest.mark.parametrize("odd", [{"timeout": "soon"}, {"proxy": object()}, {"token": 7}])
+def test_a_bug_while_asking_prints_the_copy(run, server, odd):
+    found = kept_by(run, server)
+    for name, value in odd.items():
+        setattr(found, name, value)
+    kept, wrong = hook.answer(found, "UK", hook.find_shelf(found))
+    assert kept.ad["DatasetStates"]
+    assert wrong
+
+
+@pytest.mark.parametrize("trouble", [MemoryError, RecursionError, KeyboardInterrupt, SystemExit])
+def test_nothing_that_is_raised_while_asking_passes(run, server, trouble):
+    found = kept_by(run, server)
+
+    class Raising:
+        safe = False
+
+        @property
+        def address(self) -> str:
+            raise trouble
+
+    found.proxy = Raising()  # type: ignore[assignment]
+    kept, wrong = hook.answer(found, "UK", hook.find_shelf(found))
+    assert hook.as_of(kept.ad) == NOW
+    assert trouble.__name__ in wrong
+
+
+@pytest.mark.parametrize("spoil", ["folder", "fifo", "link", "others", "binary"])
+def test_a_copy_that_cannot_be_read_counts_as_none(run, server, tmp_path, spoil):
+    server.respond = ok()
+    run("--site", "UK", "--url", server.url)
+    (copy,) = run.cache.glob("ad-*")
+    text = copy.read_bytes()
+    copy.unlink()
+    if spoil == "folder":
+        copy.mkdir()
+    elif spoil == "fifo":
+        os.mkfifo(copy)
+    elif spoil == "link":
+        (tmp_path / "elsewhere").write_bytes(text)
+        copy.symlink_to(tmp_path / "elsewhere")
+    else:
+        copy.write_bytes(text if spoil == "others" else bytes(range(256)) * 9)
+        copy.chmod(0o666 if spoil == "others" else 0o600)
+    server.respond = raw(503, {})
+    failed(run("--site", "UK", "--url", server.url), 1, "503")
+
+
+@pytest.mark.parametrize("spoil", ["link", "file", "others", "dangling"])
+def test_a_name_taken_in_tmp_costs_no_copy(run, server, tmp_path, spoil):
+    """Without a home the folder's name in /tmp can be foretold, and so taken."""
+    spare = tmp_path / "tmp"
+    spare.mkdir()
+    taken = spare / f"hydrator-hook-{os.geteuid()}"
+    if spoil == "link":
+        (tmp_path / "theirs").mkdir(mode=0o700)
+        taken.symlink_to(tmp_path / "theirs")
+    elif spoil == "dangling":
+        taken.symlink_to(tmp_path / "nowhere")
+    elif spoil == "file":
+        taken.write_text("")
+    else:
+        taken.mkdir()
+        taken.chmod(0o777)
+    ask = ("bare", "--site", "UK", "--url", server.url)
+    server.respond = ok()
+    first = run(*ask, HOME="/dev/null", TMPDIR=str(spare))
+    assert (first.returncode, first.stderr) == (0, "")
+    server.respond = raw(503, {})
+    done = run(*ask, HOME="/dev/null", TMPDIR=str(spare))
+    assert (done.returncode, as_of(done)) == (1, NOW)
+    made = [each for each in spare.iterdir() if each != taken]
+    assert [each.stat().st_mode & 0o777 for each in made] == [0o700]
+    assert not list((tmp_path / "theirs").iterdir() if spoil == "link" else [])
+
+
+def test_odd_bytes_in_arguments_and_environment_are_one_sentence(run, tmp_path):
+    path = wrote(tmp_path / "UK.ad")
+    odd = b"\xff\xfe\x80".decode("utf-8", "surrogateescape")
+    done = run("--site", "UK", "--file", path, ODD=odd, GLIDEIN_Site=odd, TMPDIR=odd)
+    assert (done.returncode, done.stderr) == (0, "")
+    failed(run("--site", odd, "--file", path), 2, "the site")
+    failed(run("--site", "UK", "--file", odd), 1, "cannot read")
+    failed(run("--site", "UK", "--url", f"https://{odd}"), 2, "cannot be used")
+
+
+def test_a_clock_set_back_prints_no_copy_from_the_future_and_says_so(run, server):
+    ahead = ad_text(DataLocalityAsOf=str(int(time.time()) + 7200))
+    server.respond = ok(ahead, X_DataLocality_AsOf="")
+    failed(run("--site", "UK", "--url", server.url), 1, "in the future", "set the clocks")
+
+
+# ---------------------------------------------------------------------------------------- generations
+
+
+def test_hook_and_daemon_have_one_bound_for_generations():
+    assert MOST_AHEAD.total_seconds() == hook.MAX_AHEAD
+
+
+def test_a_generation_of_a_time_to_come_is_refused():
+    latest = NOW + hook.MAX_AHEAD + hook.MAX_SKEW
+    assert read(ad_text(DataLocalityGeneration=str(latest)))["DataLocalityGeneration"] == latest
+    assert "hydrator renumber" in refusal(ad_text(DataLocalityGeneration=str(latest + 1)))
+
+
+def test_a_hook_comes_back_by_itself_after_a_forged_generation(run, server):
+    server.respond = ok()
+    run("--site", "UK", "--url", server.url)
+    server.respond = ok(ad_text(DataLocalityGeneration="999999999999999"), ETag='"999999999999999"')
+    forged = run("--site", "UK", "--url", server.url)
+    assert (forged.returncode, printed(forged)["DataLocalityGeneration"]) == (1, "1763690399")
+    server.respond = ok(ad_text(DataLocalityGeneration="1763690500"), ETag='"1763690500"')
+    done = run("--site", "UK", "--url", server.url)
+    assert (done.returncode, printed(done)["DataLocalityGeneration"]) == (0, "1763690500")
+    assert done.stdout.endswith("- locality update:true\n")
+
+
+def test_a_copy_with_a_forged_generation_counts_as_none(run, server):
+    server.respond = ok()
+    run("--site", "UK", "--url", server.url)
+    for copy in run.cache.glob("ad-*"):
+        copy.write_text(copy.read_text().replace("1763690399", "99999999999999"))
+    done = run("--site", "UK", "--url", server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "if-none-match" not in server.asked[-1][1]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"DataLocalityGeneration": "999999999999999"},
+        {"DataLocalityAsOf": "1763690400000"},
+        {"DatasetStates": "garbled"},
+        {"DataLocalityTrust": "-1.0"},
+        {"DataLocalityTruncated": '"é"'},
+    ],
+)
+def test_one_bad_ad_in_the_collector_hides_no_good_one(forged):
+    texts = [ad_text(**forged), ad_text()]
+    for order in (texts, texts[::-1]):
+        assert (
+            hook.read_classads("\n".join(order).encode(), "UK", NOW)["DataLocalityGeneration"] == 1763690399
+        )
+    with pytest.raises(hook.Refused):
+        hook.read_classads(texts[0].encode(), "UK", NOW)
