@@ -8,6 +8,7 @@ import pytest
 
 from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
+from adapters.peers import CollectorPeers
 from hydrator.model import Site
 from testbed.ports import free_port
 from tests.contracts.publisher import PublisherContract, site_ad
@@ -59,3 +60,32 @@ class TestCollectorPublisher(PublisherContract):
     def test_it_lives_as_long_as_it_was_given(self, pool: "Pool") -> None:
         self.publisher().publish([site_ad("CAM")])
         assert [ad["ClassAdLifetime"] for ad in self.client.site_ads()] == [900]
+
+    def test_an_ad_of_another_identity_is_not_adopted_and_is_replaced(self, pool: "Pool") -> None:
+        publisher = self.publisher()
+        publisher.publish([site_ad("CAM"), site_ad("RAL")])
+        with self.other(pool) as other:
+            other.advertise([("CAM", site_ad("CAM", 999_999_999_999_999).text)], LIFETIME)
+        assert set(publisher.published()) == {"RAL"}
+        assert publisher.rejected == {"CAM": "condor@pool.test sent it, not this daemon"}
+        publisher.publish([site_ad("CAM")])
+        assert set(publisher.published()) == {"CAM", "RAL"}
+        assert publisher.rejected == {}
+
+    def test_our_own_ad_with_a_forged_generation_is_not_adopted(self) -> None:
+        publisher = self.publisher()
+        publisher.publish([site_ad("CAM", 999_999_999_999_999), site_ad("RAL")])
+        assert set(publisher.published()) == {"RAL"}
+        assert "generation 999999999999999 is a day or more ahead" in publisher.rejected["CAM"]
+
+    def test_a_sign_of_life_of_another_identity_keeps_nobody_on_stand_by(self, pool: "Pool") -> None:
+        with self.other(pool) as other:
+            other.beat("forged", 1, LIFETIME)
+        (us,) = CollectorPeers(self.client, LIFETIME, now).beat("us", 0)
+        assert us.name == "us"
+        believing = CollectorPeers(self.client, LIFETIME, now, ["condor@pool.test"])
+        assert {peer.name for peer in believing.beat("us", 0)} == {"us", "forged"}
+
+    def other(self, pool: "Pool") -> CondorClient:
+        """A client of another identity that the collector lets advertise too."""
+        return CondorClient(CondorSettings(pool.collector, token_directory=pool.token("condor")))
