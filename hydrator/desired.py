@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from .errors import BadDid
 from .model import DatasetState, Did, Fact, Site, parse_did, unix
+from .numbers import nearest_span
 from .ports import AlikeJobs
 
 ASKS = "DataLocalityDesiredSites"
@@ -108,7 +109,7 @@ def _listed(
     """How they stand, and the sites that they should name, if any."""
     if (jobs.mode or "").lower() != "require" and jobs.any_after is not None and jobs.any_after <= unix(now):
         return Stand.FREE, None
-    age = timedelta(seconds=jobs.max_age) if jobs.max_age is not None else max_age
+    age = nearest_span(jobs.max_age) if jobs.max_age is not None else max_age
     sites = sites_with(jobs.datasets, known, now=now, max_age=age, default_scope=default_scope)
     if not sites or any(not _can_be_listed(site) for site in sites):
         return Stand.NOWHERE, None

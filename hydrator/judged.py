@@ -11,7 +11,8 @@ from typing import Any
 
 from .errors import BadDid
 from .misses import PATHS_ATTRIBUTE
-from .model import Did, Site, parse_did
+from .model import DatasetState, Did, Site, parse_did
+from .numbers import MOST_WHOLE, finite
 from .poolconfig import available_expression
 
 HERE = "DataLocalityHere"
@@ -136,8 +137,8 @@ _WORDS = ("HoldReason", "RemoteHost", "LastRejMatchReason", "LastRejMatchTime", 
 
 def with_requests(job: Job, judged: Mapping[str, Any]) -> Job:
     """The job with what it asks for, as ``judge`` evaluated it: RequestMemory may be an expression."""
-    numbers = {name: value for name, value in judged["requests"].items() if isinstance(value, int | float)}
-    return replace(job, requests=numbers)
+    numbers = {name: finite(value) for name, value in judged["requests"].items()}
+    return replace(job, requests={name: value for name, value in numbers.items() if value is not None})
 
 
 def facts_wanted(dids: Iterable[Did]) -> list[str]:
@@ -166,15 +167,15 @@ def _group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequence[Did]) 
 
     facts = row["facts"]
     told = {
-        did: Told(facts[at] is True, facts[at + 1], facts[at + 2], _maybe_int(facts[at + 3]))
+        did: Told(facts[at] is True, _state(facts[at + 1]), _share(facts[at + 2]), _maybe_int(facts[at + 3]))
         for did, at in zip(dids, range(0, len(facts), 4), strict=True)
     }
     return SlotGroup(
-        site=Site(row["told_site"] or row["site"] or NO_SITE),
+        site=Site(str(row["told_site"] or row["site"] or NO_SITE)),
         slots=row["slots"],
         example=row["example"],
         state=row["state"],
-        generation=row["generation"],
+        generation=_maybe_int(row["generation"]),
         as_of=_maybe_int(row["as_of"]),
         job=values("job", clauses),
         slot=values("slot", row["theirs"]),
@@ -193,7 +194,7 @@ def string(text: str | None) -> str | None:
 
 def _number(text: str | None) -> float | None:
     try:
-        return None if text is None else float(text)
+        return None if text is None else finite(float(text))
     except ValueError:
         return None
 
@@ -203,7 +204,19 @@ def whole(text: str | None) -> int | None:
 
 
 def _maybe_int(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """Return the whole part of a number as far as ClassAds can count; None for all else."""
+    number = finite(value)
+    return None if number is None else max(-MOST_WHOLE, min(int(number), MOST_WHOLE))
+
+
+def _state(value: object) -> str | None:
+    """Return what a slot says of a dataset; its startd's owner may have written anything there."""
+    return value if isinstance(value, str) and value in set(DatasetState) else None
+
+
+def _share(value: object) -> float | None:
+    number = finite(value)
+    return float(number) if number is not None and 0 <= number <= 1 else None
 
 
 def _datasets(text: str | None, default_scope: str | None) -> tuple[tuple[Did, ...], dict[str, str]]:

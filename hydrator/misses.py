@@ -37,6 +37,9 @@ UNTIL_ATTRIBUTE = "ChirpDataLocalityMissedUntil"
 """Unix s: until then the job keeps away from them; an hour after the last miss, rounded up to 5 min."""
 PATHS_ATTRIBUTE = "DataLocalityPathSites"
 """List of strings: the sites where the submitting host knows a path to every dataset of the job."""
+MOST_OF_A_JOB = 50
+MOST_CHARS = 2000
+"""So many misses of one job are read, and of each so many characters."""
 TRIES = 5
 SITE_ATTRIBUTES = (
     "GLIDEIN_ResourceName",
@@ -63,7 +66,7 @@ def misses(job: Mapping[str, object]) -> tuple[Miss, ...]:
     """
     listed = job.get(MISSES_ATTRIBUTE)
     texts = listed if isinstance(listed, Sequence) and not isinstance(listed, str | bytes) else ()
-    found = {miss for text in texts for miss in _read(str(text))}
+    found = {miss for text in texts[:MOST_OF_A_JOB] for miss in _read(str(text)[:MOST_CHARS])}
     return tuple(sorted(found, key=lambda miss: (miss.when, miss.site, miss.did)))
 
 

@@ -24,9 +24,8 @@ from .errors import BadDid
 from .history import Entry
 from .misses import MISSES_ATTRIBUTE, Miss, misses
 from .model import DatasetState, Did, Site, SiteAd, from_unix, parse_did
+from .numbers import moment, whole
 
-_LATEST = 1 << 40
-"""Unix s that no clock shows; a time beyond it is none."""
 _MOST_BYTES = 1 << 60
 CLOCKS_DIFFER = timedelta(minutes=5)
 
@@ -222,9 +221,7 @@ def quantile(values: Sequence[float], share: float) -> float | None:
 
 
 def _moment(value: object) -> datetime | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LATEST:
-        return None
-    return from_unix(value)
+    return moment(value) if value else None  # 0: it never was
 
 
 def _dids(names: Iterable[object], default_scope: str | None) -> frozenset[Did] | None:
@@ -244,6 +241,7 @@ def _sizes(sizes: Mapping[Any, object], dids: frozenset[Did], scope: str | None)
             did = spelled.get(parse_did(str(name), scope).lower())
         except BadDid:
             continue
-        if did and isinstance(size, int) and not isinstance(size, bool) and 0 <= size < _MOST_BYTES:
-            found[did] = size
+        known = whole(size, _MOST_BYTES)
+        if did and known is not None:
+            found[did] = known
     return found

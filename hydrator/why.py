@@ -17,7 +17,8 @@ from itertools import groupby
 from .judged import HERE, Clause, Job, JobStatus, SlotGroup
 from .misses import PATHS_ATTRIBUTE
 from .missing import Beliefs, Lack, Missing, clause_holds, data_text, missing_at
-from .model import DatasetState, Site, from_unix, unix
+from .model import DatasetState, Site, unix
+from .numbers import finite, nearest_moment
 from .words import count, listed, share, shortened, some, span, unique
 
 
@@ -473,8 +474,8 @@ def _arrival(one: Missing) -> WayOut | None:
 
 
 def _verdict(job: Job, matches: Sequence[Site], sites: Sequence[AtSite], now: datetime) -> str:
-    since = job.words.get("EnteredCurrentStatus")
-    lasting = f" for {span(unix(now) - int(since))}" if since else ""
+    since = finite(job.words.get("EnteredCurrentStatus"))
+    lasting = f" for {span(unix(now) - since)}" if since else ""
     match job.status:
         case JobStatus.RUNNING | JobStatus.TRANSFERRING:
             return f"it runs{lasting} at {job.words.get('RemoteHost', 'a slot')}: nothing holds it back"
@@ -509,9 +510,9 @@ def _notes(job: Job, now: datetime) -> tuple[str, ...]:
     elif job.released:
         notes.append("it was released: its data no longer decides where it runs")
     said = job.words.get("LastRejMatchReason")
-    when = job.words.get("LastRejMatchTime")
+    when = finite(job.words.get("LastRejMatchTime"))
     if said and when and job.status is JobStatus.IDLE:
-        notes.append(f"the negotiator said {span(unix(now) - int(when))} ago: {str(said).strip()}")
+        notes.append(f"the negotiator said {span(unix(now) - when)} ago: {str(said).strip()}")
     return tuple(notes)
 
 
@@ -521,7 +522,7 @@ def _wait(job: Job, now: datetime) -> str | None:
         return None
     if job.any_after is None:
         return "it runs only where all its data is (DataLocality = require)"
-    at = f"{from_unix(job.any_after):%Y-%m-%d %H:%M} UTC"
+    at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"
     left = job.any_after - unix(now)
     if left > 0:
         return f"it insists on its data until {at} (for {span(left)}), then it may run anywhere"

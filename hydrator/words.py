@@ -1,15 +1,16 @@
 """Words for people: durations, counts and lists, short enough for a line."""
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+
+from .numbers import nearest_span
 
 SHOWN = 3
 """How many items of a list are told; the rest is counted."""
 
 
 def span(seconds: float) -> str:
-    """A duration for people: two units at most."""
-    left = timedelta(seconds=max(0, int(seconds)))
+    """A duration for people: two units at most; what is longer than a hundred years says so many days."""
+    left = nearest_span(max(0, seconds))
     hours, rest = divmod(left.seconds, 3600)
     parts = [(left.days, "d"), (hours, "h"), (rest // 60, "min"), (rest % 60, "s")]
     return " ".join([f"{value} {unit}" for value, unit in parts if value][:2]) or "0 s"

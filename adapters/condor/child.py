@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 from . import jobsites
 from .clauses import names
 from .match import RESOURCES, Match
-from .values import plain, unparsed
+from .values import fair_misses, plain, unparsed
 
 PR_SET_PDEATHSIG = 1
 SITE_AD_TYPE = "DataLocality"
@@ -85,6 +85,9 @@ OF_A_SLOT = (
 )
 MISSES = "ChirpDataLocalityMisses"
 MISSES_AT_MOST = 1000
+"""Of one schedd, in one answer; a fair share of each user."""
+ENDED_AT_MOST = 20_000
+"""Ended jobs with misses that are looked at for them."""
 NOT_MATCHED = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
 """Jobs that a negotiator sends somewhere: not scheduler, grid and local universe."""
 LEFT_IN_QUEUE = 11 * 86_400
@@ -364,9 +367,11 @@ class Pool:
         """MISSES of jobs in the queue, and of those that ended after *since* (Unix s), the history's end."""
         queue = self._schedd(schedd)
         which = f"{MISSES} isnt undefined"
-        ads = list(queue.query(which, [MISSES]))
-        ads += queue.history(which, [MISSES], MISSES_AT_MOST, since=f"EnteredCurrentStatus < {since}")
-        return [self._strings(ad, MISSES) for ad in ads[:MISSES_AT_MOST]]
+        ads = list(queue.query(which, [MISSES, "User"]))
+        ended = f"EnteredCurrentStatus < {since}"
+        ads += queue.history(which, [MISSES, "User"], ENDED_AT_MOST, since=ended)
+        reports = ((str(self._scalar(ad, "User")), self._strings(ad, MISSES)) for ad in ads)
+        return fair_misses(reports, MISSES_AT_MOST)
 
     def outcomes(
         self, schedd: str, since: int, after: str | None, at_most: int, site_attributes: Sequence[str]

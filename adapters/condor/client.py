@@ -395,9 +395,10 @@ class CondorClient:
         return [(tuple(datasets), jobs) for datasets, jobs in rows]
 
     def reported_misses(self, schedd: str, since: datetime) -> list[list[str]]:
-        """By job, what it did not find where it ran (ChirpDataLocalityMisses).
+        """What jobs did not find where they ran, each of ChirpDataLocalityMisses in a list of its own.
 
-        Of jobs that are in the queue of *schedd*, and of those that left it after *since*; 1000 at most.
+        Of jobs that are in the queue of *schedd*, and of those that left it after *since*; 1000 at most, of
+        each user a fair share, and those first that differ in dataset or site.
         """
         seconds = int(since.timestamp())
         found = self._list("reported_misses", f"schedd {schedd}", READ, schedd=schedd, since=seconds)

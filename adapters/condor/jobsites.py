@@ -139,7 +139,7 @@ class QueuedSites:
             "any_after": _whole(after),
             "max_age": _whole(age),
             "odd": odd,
-            "jobs": self._value(ad, "JobCount") or 1,
+            "jobs": _whole(self._value(ad, "JobCount")) or 1,
             "example": str(self._value(ad, "JobIds") or "").split(" ")[0],
         }
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .clauses import clauses, names
-from .values import plain, unparsed
+from .values import is_number, plain, unparsed
 
 RESOURCES = ("Cpus", "Memory", "Disk", "GPUs")
 """What a partitionable slot hands out; ``TotalSlot…`` is what it has when nothing of it is in use."""
@@ -70,7 +70,7 @@ class Match:
         for name in RESOURCES:
             for attribute in (name, f"TotalSlot{name}"):
                 value = self._value(attribute, slot)
-                if isinstance(value, (int, float)):
+                if is_number(value):
                     group["most"][attribute] = max(value, group["most"].get(attribute, value))
 
     def _judged(self, slot: Any) -> Ad:
