@@ -207,6 +207,8 @@ class Transport(requests.adapters.HTTPAdapter):
     def __init__(self, settings: RucioSettings, common: Common) -> None:
         self.status = 0
         self.trouble = ""
+        self.shown: str | None = None
+        """The token of the last request, where it was made elsewhere."""
         self.date: datetime | None = None
         self.login: Login | None = None
         self._settings = settings
@@ -246,8 +248,9 @@ class Transport(requests.adapters.HTTPAdapter):
         if self.deadline.passed():
             raise self.late()
         self._take_turn()
-        if self.token is not None:
-            request.headers["X-Rucio-Auth-Token"] = self.token
+        self.shown = self.token
+        if self.shown is not None:
+            request.headers["X-Rucio-Auth-Token"] = self.shown
         self.status, self.trouble = 0, ""
         try:
             response = super().send(request, *args, **kwargs)
@@ -395,6 +398,7 @@ class Connection:
         self._number = number
         self._transport = Transport(settings, self._common)
         self._client: Client | None = None
+        self._password = settings.password
 
     def beside(self, number: int) -> "Connection":
         """A further line to the same server, for a thread of its own, with our pace, deadline and token.
@@ -448,9 +452,53 @@ class Connection:
     def ask(self, call: Callable[[Client], T]) -> T:
         """What *call* returns; it must read all it wants inside.
 
+        Where Rucio does not know us any more and our secret has changed since, *call* is made once more.
+
         Raises:
             CatalogueError: by class what went wrong, without secrets.
         """
+        try:
+            return self._asked(call)
+        except CatalogueDenied:
+            if not self._has_another_secret():
+                raise
+        return self._asked(call)
+
+    def _has_another_secret(self) -> bool:
+        """Was the secret renewed that Rucio has just refused (401)? The renewed one is used from now on."""
+        if self._transport.status != 401:
+            return False
+        try:
+            if self._bears:
+                self._common.token = self._common.bearer.token()
+                return self._common.token != self._transport.shown
+            changed = self._settings.password_file is not None and self._read_password() != self._password
+        except CatalogueError:
+            return False
+        if changed:
+            self._client = None  # it would log in with the old password for ever
+        return changed
+
+    def _read_password(self) -> str | None:
+        """The password for a login now.
+
+        Raises:
+            CatalogueDenied: its file holds none.
+        """
+        file, name = self._settings.password_file, self._settings.name
+        if file is None:
+            return self._settings.password
+        try:
+            password = file.read_text("utf-8").strip()
+        except OSError as error:
+            raise CatalogueDenied(name, f"password_file {file}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            password = ""
+        if not password:
+            raise CatalogueDenied(name, f"password_file {file}: it holds no password")
+        return password
+
+    def _asked(self, call: Callable[[Client], T]) -> T:
         try:
             if self._client is None:
                 self._client = self._connect()
@@ -506,7 +554,7 @@ class Connection:
         if self._transport.status not in {0, 200} and "http status code" not in words:
             words = f"HTTP {self._transport.status} {words}"
         for secret in (
-            self._settings.password,
+            self._password,
             self._transport.token,
             getattr(self._client, "auth_token", None),
         ):
@@ -522,6 +570,7 @@ class Connection:
 
     def _connect(self) -> Client:
         settings = self._settings
+        self._password = self._read_password()
         token_file = self._token_file()
         token_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         token_file.unlink(missing_ok=True)  # a token from before would hide that the password is wrong
@@ -539,7 +588,7 @@ class Connection:
                 if settings.ca_cert
                 else os.environ.get("X509_CERT_DIR") or True,
                 auth_type="oidc" if self._bears else settings.auth_type,
-                creds=_credentials(settings),
+                creds=_credentials(settings, self._password),
                 timeout=settings.timeout.total_seconds(),
                 user_agent="classad-hydrator",
                 vo=settings.vo or "def",
@@ -547,14 +596,14 @@ class Connection:
             )
 
 
-def _credentials(settings: RucioSettings) -> dict[str, str]:
+def _credentials(settings: RucioSettings, password: str | None) -> dict[str, str]:
     """What rucio-clients logs in with."""
     if settings.auth_type == "x509" and settings.client_cert:
         return {
             "client_cert": str(settings.client_cert),
             "client_key": str(settings.client_key or settings.client_cert),
         }
-    return {"username": settings.username or "", "password": settings.password or ""}
+    return {"username": settings.username or "", "password": password or ""}
 
 
 @contextmanager

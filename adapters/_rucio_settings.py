@@ -22,6 +22,7 @@ class RucioSettings:
     to us, created 0700. Where ``auth_type`` is token, others make it: in ``token_file``, or
     ``token_command`` prints it; where it is oidc, we get it from the provider of ``oidc``;
     where it is x509, we show ``client_cert`` with ``client_key`` (None: in the same file, as in a proxy).
+    A ``password_file`` is read for each login; ``password`` is one that is not in a file.
     ``verify_every`` is how long a dataset whose cheap
     row did not change is believed without being counted anew (0: never), ``deep_calls``
     how many may be counted in one poll; what waits for its turn is as it was, and Unseen where it
@@ -43,6 +44,7 @@ class RucioSettings:
     auth_type: Literal["userpass", "token", "oidc", "x509"] = "userpass"
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    password_file: Path | None = None
     token_file: Path | None = None
     token_command: tuple[str, ...] = ()
     oidc: ClientSettings | None = None

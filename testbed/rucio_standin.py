@@ -8,6 +8,7 @@ Rucio is tested on the real server (`testbed.rucio`).
 import json
 import threading
 from collections.abc import Mapping
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
@@ -28,11 +29,22 @@ class RucioStandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Request)
         self.storages = dict(storages)
         self.holdings: Holdings = {}
+        self.password: str | None = None
+        """Whoever logs in must have it; None: anybody may. A new one ends the tokens given before."""
+        self.refusals = 0
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
+
+    @property
+    def token(self) -> str:
+        """What a login is given now."""
+        return f"token-{sha256((self.password or '').encode()).hexdigest()}"
+
+    def refused(self) -> None:
+        """Called before somebody is refused; for tests to do something meanwhile."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -123,8 +135,14 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         place = urlsplit(self.path)
         sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if place.path == "/auth/userpass":
-            self._send(200, b"", "application/octet-stream", {"X-Rucio-Auth-Token": "token-of-the-stand-in"})
+        wanted, token = self.server.password, self.server.token
+        if place.path == "/auth/userpass" and wanted in {None, self.headers["X-Rucio-Password"]}:
+            self._send(200, b"", "application/octet-stream", {"X-Rucio-Auth-Token": token})
+            return
+        if wanted and self.headers["X-Rucio-Auth-Token"] != token:
+            self.server.refusals += 1
+            self.server.refused()
+            self._send(401, b"{}", "application/json", {"ExceptionClass": "CannotAuthenticate"})
             return
         status, found = self.server.answer(
             place.path, parse_qs(place.query), json.loads(sent) if sent else None

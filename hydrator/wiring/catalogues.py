@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adapters import directory
@@ -106,11 +105,7 @@ def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
 
 
 def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
-    """What the catalogue and its audit know of one Rucio server.
-
-    Raises:
-        ConfigError: the password's file cannot be read.
-    """
+    """What the catalogue and its audit know of one Rucio server."""
     from adapters.rucio import RucioSettings
 
     fields: dict[str, Any] = {
@@ -120,7 +115,7 @@ def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
         "account": source.account,
         "auth_type": source.auth,
         "username": source.username,
-        "password": _secret(source.name, source.password_file) if source.password_file else None,
+        "password_file": source.password_file,
         "token_file": source.token_file,
         "token_command": tuple(source.token_command),
         "oidc": client_of(source) if source.auth == "oidc" else None,
@@ -142,10 +137,3 @@ def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
         "token_dir": settings.daemon.state_dir / "rucio" / source.name,
     }
     return RucioSettings(**fields)
-
-
-def _secret(catalogue: str, path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise ConfigError([f"catalogue {catalogue}: password_file {path}: {error.strerror}"]) from error

@@ -14,6 +14,7 @@ import pytest
 from testbed.installation import wait_for
 from testbed.metrics import total
 from testbed.ports import free_port
+from testbed.rucio_standin import RucioStandIn
 from tests.integration.test_daemon import Running
 
 HELD = [f"lofar:L{number}" for number in range(1, 8)]
@@ -262,4 +263,58 @@ def test_a_broken_configuration_is_told_in_status_and_a_metric_until_one_is_take
     reload(daemon)
     wait_for(lambda: lines(daemon, "reloaded"), 20, "the reload")
     assert json.loads(daemon.command("status", "--json").stdout)["reload"] is None
+    assert daemon.end() == 0
+
+
+@pytest.fixture
+def rucio(daemon):
+    """A stand-in for Rucio that the daemon logs in to with the password in its file."""
+    with RucioStandIn({"UK-DISK": "UK"}) as server:
+        server.holdings = {"lofar:L1": {"UK-DISK": "available"}}
+        server.password = "first"
+        (daemon.folder / "password").write_text("first")
+        daemon.configure(f"""
+            [[catalogue]]
+            type = "rucio"
+            name = "rucio"
+            url = "{server.url}"
+            account = "hydrator"
+            username = "somebody"
+            password_file = "password"
+        """)
+        yield server
+
+
+def failure(daemon: Running) -> str | None:
+    rows = json.loads(daemon.command("status", "--json").stdout)["catalogues"]
+    return next((row["failure"] for row in rows if row["catalogue"] == "rucio"), "not asked yet")
+
+
+@pytest.mark.parametrize("hup", [False, True])
+def test_a_rucio_password_that_was_changed_is_taken_up_with_and_without_a_reload(daemon, rucio, hup):
+    daemon.start()
+    wait_for(lambda: "'lofar:L1'" in daemon.ad("UK"), 20, "the dataset")
+    rucio.password = "second-word"
+    wait_for(lambda: "401" in (failure(daemon) or ""), 20, "the old password to be refused")
+    (daemon.folder / "password").write_text("second-word")
+    if hup:
+        reload(daemon)
+        wait_for(lambda: lines(daemon, "reloaded"), 20, "the reload")
+    rucio.holdings = {**rucio.holdings, "lofar:L2": {"UK-DISK": "available"}}
+    wait_for(lambda: failure(daemon) is None, 20, "the new password to be used")
+    wait_for(lambda: "'lofar:L2'" in daemon.ad("UK"), 20, "the next dataset")
+    assert daemon.end() == 0
+    assert "second-word" not in daemon.log.read_text()
+
+
+def test_a_password_file_that_is_missing_at_the_start_fails_its_catalogue_alone_until_it_is_there(
+    daemon, rucio
+):
+    password = daemon.folder / "password"
+    aside = password.rename(password.with_suffix(".new"))
+    daemon.start()
+    wait_for(lambda: "'lofar:L1'" in daemon.ad("CAM"), 20, "the other catalogue's dataset")
+    wait_for(lambda: "password_file" in (failure(daemon) or ""), 20, "the missing file to be told")
+    aside.rename(password)
+    wait_for(lambda: "'lofar:L1'" in daemon.ad("UK"), 20, "the catalogue to be read")
     assert daemon.end() == 0

@@ -1,0 +1,125 @@
+"""A secret that changes in its file is taken up at once where the old one is refused (a stand-in answers)."""
+
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from adapters.rucio import RucioCatalogue, RucioSettings
+from hydrator.errors import CatalogueDenied
+from hydrator.model import Did
+from testbed.rucio_standin import RucioStandIn
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+DID = Did("lofar:L1")
+
+
+@pytest.fixture
+def server():
+    with RucioStandIn({"UK-DISK": "UK"}) as started:
+        started.holdings = {DID: {"UK-DISK": "available"}}
+        yield started
+
+
+@pytest.fixture
+def secret(tmp_path):
+    return tmp_path / "secret"
+
+
+@pytest.fixture
+def rucio(server, secret, tmp_path):
+    made = []
+
+    def make(**more) -> RucioCatalogue:
+        settings = RucioSettings(
+            name="rucio",
+            url=server.url,
+            account="hydrator",
+            token_dir=tmp_path / "tokens",
+            twins_every=None,
+            **more,
+        )
+        made.append(RucioCatalogue(settings, lambda: NOON))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def sees(catalogue: RucioCatalogue) -> bool:
+    return bool(catalogue.read(frozenset({DID})).readings[DID].replicas)
+
+
+@pytest.mark.parametrize("lines", [1, 4])
+def test_a_password_that_was_changed_in_its_file_is_taken_up_in_the_same_poll(server, secret, rucio, lines):
+    secret.write_text("first\n")
+    server.password = "first"
+    catalogue = rucio(username="somebody", password_file=secret, concurrent_calls=lines)
+    assert sees(catalogue)
+    server.password = "second"
+    secret.write_text("second\n")
+    assert sees(catalogue)
+
+
+def test_a_password_that_changes_in_its_file_later_than_at_the_server_is_taken_up_then(server, secret, rucio):
+    secret.write_text("first")
+    server.password = "first"
+    catalogue = rucio(username="somebody", password_file=secret)
+    assert sees(catalogue)
+    server.password = "second"
+    for _ in range(2):
+        with pytest.raises(CatalogueDenied) as refused:
+            catalogue.read(frozenset({DID}))
+        assert "first" not in str(refused.value)
+    for half in ("", "sec"):
+        secret.write_text(half)
+        with pytest.raises(CatalogueDenied):
+            catalogue.read(frozenset({DID}))
+    secret.write_text("second")
+    assert sees(catalogue)
+
+
+def test_a_password_file_that_is_away_is_told_by_its_name_and_needed_only_for_a_login(server, secret, rucio):
+    catalogue = rucio(username="somebody", password_file=secret)
+    server.password = "first"
+    with pytest.raises(CatalogueDenied, match=f"password_file {secret}: No such file"):
+        catalogue.read(frozenset({DID}))
+    secret.write_bytes(b"\xff\xfe")
+    with pytest.raises(CatalogueDenied, match=f"password_file {secret}: it holds no password"):
+        catalogue.read(frozenset({DID}))
+    secret.write_text("first")
+    assert sees(catalogue)
+    secret.unlink()
+    assert sees(catalogue)
+
+
+@pytest.mark.parametrize("lines", [1, 4])
+@pytest.mark.parametrize("how", ["file", "command"])
+def test_a_token_that_was_renewed_is_taken_up_in_the_poll_that_refused_the_old_one(
+    server, secret, rucio, how, lines, tmp_path
+):
+    server.password = "first"
+    first = server.token
+    server.password = "second"
+    second = server.token
+    secret.write_text(first)
+    read = f"file = __import__('pathlib').Path({str(secret)!r}); print(file.read_text())"
+    swap = f"{read}; file.write_text({second!r})"
+    if how == "command":
+        catalogue = rucio(
+            auth_type="token", token_command=(sys.executable, "-c", swap), concurrent_calls=lines
+        )
+    else:
+        catalogue = rucio(auth_type="token", token_file=secret, concurrent_calls=lines)
+        server.refused = lambda: secret.write_text(second)  # it is renewed after the poll has read it
+    assert sees(catalogue)
+
+
+def test_a_refusal_that_no_renewal_cures_is_told_after_one_further_try(server, secret, rucio):
+    server.password = "first"
+    secret.write_text("other")
+    catalogue = rucio(auth_type="token", token_file=secret)
+    with pytest.raises(CatalogueDenied, match="401"):
+        catalogue.read(frozenset({DID}))
+    assert server.refusals <= 2
