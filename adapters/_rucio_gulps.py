@@ -14,6 +14,8 @@ from collections.abc import Callable
 _PATIENT_AFTER = 4  # looks: a short answer is whole by then, and never waits
 _BREATH = 0.002
 _GULP = 1 << 18
+_LONGEST_LINE = 65_536
+_MOST_BEGINNINGS = 10
 
 
 class Gulps(io.RawIOBase):
@@ -43,8 +45,20 @@ class Gulps(io.RawIOBase):
         super().close()
 
 
+class _Lines(io.BufferedReader):
+    """A reader whose lines end: urllib3 asks for lines of any length, and a server may send one."""
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size >= 0:
+            return super().readline(size)
+        line = super().readline(_LONGEST_LINE + 1)
+        if len(line) > _LONGEST_LINE:
+            raise http.client.LineTooLong("line of a chunk")
+        return line
+
+
 class GulpedResponse(http.client.HTTPResponse):
-    """An answer that is read in gulps."""
+    """An answer that is read in gulps, and that begins: ``100 Continue`` may come before it, not for ever."""
 
     def __init__(
         self, sock: socket.socket, debuglevel: int = 0, method: str | None = None, url: str | None = None
@@ -53,4 +67,11 @@ class GulpedResponse(http.client.HTTPResponse):
         look = select.poll()
         look.register(sock, select.POLLIN)
         gulps = Gulps(self.fp.detach(), lambda: bool(look.poll(0)), lambda: time.sleep(_BREATH))
-        self.fp = io.BufferedReader(gulps, _GULP)
+        self.fp = _Lines(gulps, _GULP)
+        self._begun = 0
+
+    def _read_status(self) -> tuple[str, int, str]:
+        self._begun += 1
+        if self._begun > _MOST_BEGINNINGS:
+            raise http.client.HTTPException("it says 100 Continue, and goes on to say so")
+        return super()._read_status()  # type: ignore[misc, no-any-return]

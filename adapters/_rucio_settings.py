@@ -33,6 +33,7 @@ class RucioSettings:
     ``calls_per_second`` is the most it is asked, ``concurrent_calls`` how many calls at a time; it waits
     besides when Rucio says so (429, 503).
     ``recall_samples``: of how many recalls from tape one poll may ask what they wait for.
+    An answer has at most ``max_bytes``, unpacked, and ``max_values`` JSON values.
     ``twins_every``: how often to look for DIDs that differ in letter case only (None: never).
     """
 
@@ -68,6 +69,8 @@ class RucioSettings:
     concurrent_calls: int = 1
     batch: int = 1000
     max_parts: int = 10_000
+    max_bytes: int = 64_000_000
+    max_values: int = 2_000_000
 
     def site_of(self, storage: str) -> Site | None:
         """The configured site of a storage element."""

@@ -17,7 +17,8 @@ from typing import Self
 
 Send = Callable[[bytes], bool]
 Answering = Callable[[Send], None]
-OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+STATUS = b"HTTP/1.1 200 OK\r\n"
+OK = STATUS + b"Content-Type: application/json\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 PAUSE_SECONDS = 0.05
 
@@ -89,6 +90,13 @@ def answer(body: bytes, *headers: str) -> Answering:
     return lambda send: _all(send, [OK + "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body])
 
 
+def rows_of(body: bytes, *headers: str) -> Answering:
+    """Answer with *body*, whole, as Rucio does with rows."""
+    lines = [f"Content-Length: {len(body)}", "Connection: close", "Content-Type: application/x-json-stream"]
+    head = "".join(f"{line}\r\n" for line in (*lines, *headers)).encode()
+    return lambda send: _all(send, [STATUS + head + b"\r\n" + body])
+
+
 def endless(begin: bytes, unit: bytes, *, slowly: bool = False) -> Answering:
     """Begin with *begin*, and go on with *unit* for ever; *slowly*: with a pause after each."""
 
@@ -104,7 +112,11 @@ def streamed(unit: bytes, size: int, *headers: str) -> Answering:
     """Answer with *unit* over and over, *size* bytes in all, in the form that says no length."""
     piece = unit * max(1, 65_536 // len(unit))
     count = size // len(piece)
-    begin = OK + "".join(f"{line}\r\n" for line in headers).encode() + b"Transfer-Encoding: chunked\r\n\r\n"
+    begin = (
+        (STATUS if headers else OK)
+        + "".join(f"{line}\r\n" for line in headers).encode()
+        + b"Transfer-Encoding: chunked\r\n\r\n"
+    )
     chunk = b"%x\r\n%s\r\n" % (len(piece), piece)
 
     def answering(send: Send) -> None:

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 from ..plugins import installed
 from .fields import Name, Seconds, Section, SiteName, Url, is_loopback
 
+AnswerMegabytes = Annotated[float, Field(gt=0, le=4096)]
+AnswerValues = Annotated[int, Field(ge=1000, le=100_000_000)]
+
 
 class FileSource(Section):
     """A list of datasets in TOML or JSON, read again when it changes."""
@@ -62,6 +65,12 @@ class RucioSource(Section):
     concurrent_calls: Annotated[int, Field(ge=1, le=16)] = Field(
         2, description="calls at a time, each on a connection of its own"
     )
+    max_answer_mb: AnswerMegabytes = Field(
+        64, description="of one answer, unpacked; a quarter where it is not row by row. More is refused"
+    )
+    max_answer_values: AnswerValues = Field(
+        2_000_000, description="texts and numbers in one answer; likewise"
+    )
     expiry_margin_hours: Annotated[float, Field(ge=0, le=8760)] = Field(
         6, description="data that no rule holds for so long is not AVAILABLE"
     )
@@ -106,6 +115,10 @@ class _Service(Section):
     timeout_seconds: Seconds = Field(15, description="for one read of a socket")
     calls_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
         20, description="that we make at most; 429 and 503 slow us down further"
+    )
+    max_answer_mb: AnswerMegabytes = Field(16, description="of one answer, unpacked; a larger one is refused")
+    max_answer_values: AnswerValues = Field(
+        500_000, description="texts and numbers in one answer; one of more is refused"
     )
 
     def _whole(self, url: str) -> None:

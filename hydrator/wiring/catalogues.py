@@ -129,6 +129,8 @@ def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
         "count_first": source.count_first,
         "calls_per_second": source.calls_per_second,
         "concurrent_calls": source.concurrent_calls,
+        "max_bytes": round(source.max_answer_mb * 1e6),
+        "max_values": source.max_answer_values,
         "expiry_margin": timedelta(hours=source.expiry_margin_hours),
         "trust_caches": source.trust_caches,
         "vo": source.vo,

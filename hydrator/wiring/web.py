@@ -77,7 +77,10 @@ def server_of(name: str, url: str, source: DmapiSource | SiteCapabilitiesSetting
         ConfigError: a file that it needs cannot be read.
     """
     limits = WebLimits(
-        timeout=timedelta(seconds=source.timeout_seconds), calls_per_second=source.calls_per_second
+        timeout=timedelta(seconds=source.timeout_seconds),
+        calls_per_second=source.calls_per_second,
+        max_bytes=round(source.max_answer_mb * 1e6),
+        max_values=source.max_answer_values,
     )
     bearer: TokenFile | ClientCredentials | None = None
     if source.token_file:
