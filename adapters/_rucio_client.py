@@ -117,11 +117,12 @@ class Deadline:
         self._counting = threading.Lock()
         self._ends = float("inf")
         self._passed = False
+        self.seconds = 0.0
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
         """Give what runs inside *seconds*."""
-        self._passed, self._ends = False, time.monotonic() + seconds
+        self._passed, self._ends, self.seconds = False, time.monotonic() + seconds, seconds
         timer = threading.Timer(seconds, self._cut)
         timer.daemon = True
         timer.start()
@@ -295,8 +296,8 @@ class Transport(requests.adapters.HTTPAdapter):
 
     def late(self) -> CatalogueUnreachable:
         """The error to raise when the time is up."""
-        seconds = self._settings.deadline.total_seconds()
-        return CatalogueUnreachable(self._settings.name, f"no complete answer within {seconds:g} s")
+        within = f"{self.deadline.seconds:g} s"
+        return CatalogueUnreachable(self._settings.name, f"no complete answer within {within}")
 
     def _failure(self, response: requests.Response) -> CatalogueError | None:
         name, status = self._settings.name, response.status_code

@@ -2,19 +2,23 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from heapq import nsmallest
 
 from hydrator.errors import CatalogueError, CatalogueUnreachable
 from hydrator.model import Did
 
 from ._rucio_ask import Asker, Denials, split
-from ._rucio_client import Forbidden, Stumbled
+from ._rucio_background import Background, Key
+from ._rucio_client import Forbidden, NotFound, Stumbled
 from ._rucio_poll import Poll
 from ._rucio_rows import BadRow, Count, DatasetRow, amount, counted, dataset_rows, record
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _MOST_UNANSWERED = 2
+Stamp = tuple[tuple[str, int, int, str], ...]
+"""What the cheap rows of a dataset said: storage element, files, files there, when that was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class Counted:
     """A dataset counted at *at*; *agreed* when the cheap rows, *stamp*, said the same."""
 
     at: datetime
-    stamp: tuple[object, ...]
+    stamp: Stamp
     agreed: bool
     counts: Mapping[str, Count]
     empty: bool
@@ -37,15 +41,24 @@ class Counted:
 
 Known = tuple[Counted, list[DatasetRow]]
 """What was counted of a dataset, and its cheap rows."""
+Stood = tuple[Did, Counted]
+"""A count that a poll still believed."""
 
 
 class Counts:
-    """What was counted of each dataset, and the budget for counting more."""
+    """What was counted of each dataset, and the budget for counting more.
 
-    def __init__(self, asker: Asker) -> None:
+    What the cheap rows leave in doubt is counted in the poll. What is only due to be counted again is
+    left to the *background*, so that a poll at rest counts nothing; where nothing is believed
+    (``verify_every`` is zero), the poll counts it too.
+    """
+
+    def __init__(self, asker: Asker, background: Background[Stood, Counted]) -> None:
         self._asker = asker
+        self._background = background
         self._counted: dict[Did, Counted] = {}
         self._failed_at: dict[Did, datetime] = {}
+        self._standing: list[Did] = []
 
     def read(self, poll: Poll, dids: AbstractSet[Did]) -> Iterator[Mapping[Did, Known]]:
         """The counts and the cheap rows of *dids*, less those that got lost on the way.
@@ -56,6 +69,8 @@ class Counts:
         for memory in (self._counted, self._failed_at):
             for gone in memory.keys() - dids:
                 del memory[gone]
+        self._adopt()
+        self._standing = []
         left: dict[Did, list[DatasetRow]] = {}
         for cheap in self._cheap_rows(poll, dids):
             if not self._asker.settings.count_first:
@@ -64,12 +79,34 @@ class Counts:
             rests = {
                 did: (self._counted[did], rows)
                 for did, rows in cheap.items()
-                if self._stands(did, rows) and not self._is_due(did, poll.at)
+                if self._stands(did, rows) and self._is_believed(poll, did)
             }
+            self._standing += rests
             left.update((did, rows) for did, rows in cheap.items() if did not in rests)
             yield rests
         self._count(poll, left)
         yield {did: (self._counted[did], rows) for did, rows in left.items() if did not in poll.lost}
+
+    def round(self) -> list[tuple[Key, Stood]]:
+        """The counts that the last poll believed, in the order in which they come due."""
+        counted = self._counted
+        in_order = sorted((did for did in self._standing if did in counted), key=lambda did: counted[did].at)
+        return [(("count", did), (did, counted[did])) for did in in_order]
+
+    def _adopt(self) -> None:
+        """Take over what was verified in the background, where nothing newer is known."""
+        for (did, old), new in self._background.take_verified():
+            if self._counted.get(did) is old:
+                self._counted[did] = replace(new, counts=old.counts) if new.counts == old.counts else new
+
+    def _is_believed(self, poll: Poll, did: Did) -> bool:
+        """May a count that stands be concluded from in this poll? One that fails to be verified is lost."""
+        if not self._is_due(did, poll.at):
+            return True
+        error = self._background.error_of(("count", did))
+        if error:
+            poll.lost[did] = error
+        return self._background.enabled and not error
 
     def _cheap_rows(self, poll: Poll, dids: AbstractSet[Did]) -> Iterator[Mapping[Did, list[DatasetRow]]]:
         for batch, answer in self._asker.batches(
@@ -109,8 +146,12 @@ class Counts:
 
         standing = {did for did, rows in cheap.items() if self._stands(did, rows)}
         suspects = sorted(cheap.keys() - standing, key=turn)
-        due = sorted((did for did in standing if self._is_due(did, now)), key=turn)
         share = settings.deep_calls // 10
+        if self._background.enabled:
+            crowded = len(suspects) > settings.deep_calls - share
+            waiting = (did for did in self._standing if crowded and self._is_due(did, now))
+            return [*nsmallest(share, waiting, key=turn), *suspects], standing
+        due = sorted((did for did in standing if self._is_due(did, now)), key=turn)
         return [*due[:share], *suspects, *due[share:]], standing
 
     def _uncounted(self, asked: int) -> CatalogueUnreachable:
@@ -122,7 +163,9 @@ class Counts:
     def _count(self, poll: Poll, cheap: Mapping[Did, list[DatasetRow]]) -> None:
         """Count who must be, until the budget or the time is spent."""
         settings = self._asker.settings
+        cheap = {did: rows for did, rows in cheap.items() if not self._is_lost(poll, did)}
         todo, standing = self._in_turn(cheap, poll.at)
+        stamps = {did: _stamp(cheap[did]) if did in cheap else self._counted[did].stamp for did in todo}
         reserve = 0.2 * settings.deadline.total_seconds()
         waiting = todo[settings.deep_calls :]
         jobs = todo[: settings.deep_calls][::-1]
@@ -131,7 +174,7 @@ class Counts:
         if self._asker.connection.deadline.left < reserve:
             waiting, jobs = todo, []
         for did, counted_now in self._asker.side_by_side(
-            jobs, lambda each: self._count_one(each, cheap[each], poll.at)
+            jobs, lambda each: count_one(self._asker, each, stamps[each], poll.at)
         ):
             asked += 1
             if not isinstance(counted_now, CatalogueError):
@@ -139,7 +182,7 @@ class Counts:
                 self._failed_at.pop(did, None)
             else:
                 poll.lost[did] = counted_now
-                self._failed_at[did] = poll.at
+                self._failed(poll, did, stamps[did], counted_now)
             if denials.denies(counted_now) and isinstance(counted_now, CatalogueError):
                 poll.lost.update(dict.fromkeys([*jobs, *waiting], counted_now))
                 waiting = []
@@ -159,26 +202,49 @@ class Counts:
         """After so many counts without an answer the other datasets wait for the next poll."""
         return max(_MOST_UNANSWERED, self._asker.settings.concurrent_calls)
 
-    def _count_one(self, did: Did, cheap: Sequence[DatasetRow], at: datetime) -> Counted:
-        scope, name = split(did)
-        rows = self._asker.ask(
-            lambda client: list(client.list_dataset_replicas(scope, name, deep=True)),
-            lambda answer: _only_of(did, dataset_rows(answer, "list_dataset_replicas")),
-        )
-        counts = counted(rows)
-        shallow = counted(cheap)
-        agreed = {k: v.available_length for k, v in counts.items()} == {
-            k: v.available_length for k, v in shallow.items() if v.available_length
-        }
-        empty = not counts and not any(row.amount.length for row in cheap) and self._is_empty(scope, name)
-        return Counted(at, _stamp(cheap), agreed, counts, empty)
+    def _is_lost(self, poll: Poll, did: Did) -> bool:
+        """Is *did* lost already, or one that the background still asks for?"""
+        error = self._background.error_of(("count", did))
+        if error:
+            poll.lost.setdefault(did, error)
+        return did in poll.lost
 
-    def _is_empty(self, scope: str, name: str) -> bool:
-        """Whether a dataset of which nothing is anywhere has no files at all."""
-        return self._asker.ask(
-            lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
-            lambda answer: amount(record(answer, "get_did"), "length", "get_did") == 0,
-        )
+    def _failed(self, poll: Poll, did: Did, stamp: Stamp, error: CatalogueError) -> None:
+        """Leave *did* to the background: no poll waits for it again before it was answered there."""
+        self._failed_at[did] = poll.at
+        if not isinstance(error, NotFound):
+            self._background.failed(
+                ("count", did), error, lambda asker: count_one(asker, did, stamp, poll.at)
+            )
+
+
+def count_one(asker: Asker, did: Did, stamp: Stamp, at: datetime) -> Counted:
+    """Count *did* file by file, and compare that with what the cheap rows said.
+
+    Raises:
+        CatalogueError: it could not be counted.
+    """
+    scope, name = split(did)
+    rows = asker.ask(
+        lambda client: list(client.list_dataset_replicas(scope, name, deep=True)),
+        lambda answer: _only_of(did, dataset_rows(answer, "list_dataset_replicas")),
+    )
+    counts = counted(rows)
+    shallow: dict[str, int] = {}
+    for storage, _, available, _ in stamp:
+        if available:
+            shallow[storage] = max(available, shallow.get(storage, 0))
+    agreed = {k: v.available_length for k, v in counts.items()} == shallow
+    empty = not counts and not any(length for _, length, _, _ in stamp) and _is_empty(asker, scope, name)
+    return Counted(at, stamp, agreed, counts, empty)
+
+
+def _is_empty(asker: Asker, scope: str, name: str) -> bool:
+    """Whether a dataset of which nothing is anywhere has no files at all."""
+    return asker.ask(
+        lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+        lambda answer: amount(record(answer, "get_did"), "length", "get_did") == 0,
+    )
 
 
 def _only_of(did: Did, rows: list[DatasetRow]) -> list[DatasetRow]:
@@ -209,7 +275,7 @@ def _taken(rows: Sequence[DatasetRow]) -> Counted:
     return Counted(_NEVER, _stamp(rows), agreed=True, counts=counted(rows), empty=False)
 
 
-def _stamp(rows: Iterable[DatasetRow]) -> tuple[object, ...]:
+def _stamp(rows: Iterable[DatasetRow]) -> Stamp:
     return tuple(
         sorted((row.storage, row.amount.length, row.amount.available_length, row.stamp) for row in rows)
     )

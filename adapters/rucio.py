@@ -13,7 +13,7 @@ empty dataset, so names are looked up first, and containers are taken apart.
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -22,15 +22,16 @@ from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Survey
 from hydrator.ports import Clock, Login
 
 from ._rucio_ask import Asker
+from ._rucio_background import Background
 from ._rucio_client import Connection, NotFound, RucioSettings
-from ._rucio_counts import Counted, Counts, Known
+from ._rucio_counts import Counted, Counts, Known, Stood, count_one
 from ._rucio_moves import Moves
 from ._rucio_names import Entry, Names
 from ._rucio_pace import Pace
 from ._rucio_poll import Poll
 from ._rucio_progress import Progress
 from ._rucio_recalls import Recalls
-from ._rucio_rows import BadRow, Storage, did_of, record
+from ._rucio_rows import BadRow, Count, Storage, did_of, record
 from ._rucio_rules import Movement
 from ._rucio_states import container_replicas, dataset_replicas, file_replicas, while_it_lasts
 from ._rucio_storages import StorageElements
@@ -49,15 +50,15 @@ class _Still:
     What the time alone can change, a rule that ends, comes as a new object in every poll.
     """
 
-    counted: Counted
+    counts: Mapping[str, Count]
     moves: Mapping[str, Movement]
     storages: Mapping[str, Storage]
     replicas: tuple[Replica, ...]
 
     def follows_from(
-        self, counted: Counted, moves: Mapping[str, Movement], storages: Mapping[str, Storage]
+        self, counts: Mapping[str, Count], moves: Mapping[str, Movement], storages: Mapping[str, Storage]
     ) -> bool:
-        return self.counted is counted and self.moves is moves and self.storages is storages
+        return self.counts is counts and self.moves is moves and self.storages is storages
 
 
 class RucioCatalogue:
@@ -77,13 +78,17 @@ class RucioCatalogue:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._asker = Asker(settings, Connection(settings, pace))
+        connection = Connection(settings, pace)
+        self._asker = Asker(settings, connection)
+        beside = Asker(replace(settings, concurrent_calls=1), connection.apart(settings.concurrent_calls))
+        self._background = Background[Stood, Counted](beside, self._verify, settings.verify_every)
+        self._was_polled = False
         self._capabilities = capabilities
         self._storages = StorageElements(self._asker, capabilities)
         self._names = Names(self._asker)
         self._part_names = Names(self._asker)
         self._twins = Twins(self._asker, self._names)
-        self._counts = Counts(self._asker)
+        self._counts = Counts(self._asker, self._background)
         self._moves = Moves(self._asker)
         self._recalls = Recalls(self._asker)
         self._progress = Progress()
@@ -101,7 +106,8 @@ class RucioCatalogue:
         return self._asker.connection.login
 
     def close(self) -> None:
-        """Let go of connections and of the token."""
+        """End what is asked in the background, and let go of connections and of the token."""
+        self._background.close()
         self._asker.close()
         if self._capabilities:
             self._capabilities.close()
@@ -112,14 +118,16 @@ class RucioCatalogue:
         Raises:
             CatalogueError: it could not answer, or for none of *dids*.
         """
-        with self._one_at_a_time:
+        with self._one_at_a_time, self._background.paused():
             at = self._clock()
             with self._asker.connection.poll(self._settings.deadline.total_seconds()):
                 poll = Poll(self.name, at, self._storages_at(at))
                 readings = self._readings(poll, dids)
-            if dids and dids <= poll.lost.keys():
-                raise poll.lost[min(dids)]
+                if dids and dids <= poll.lost.keys():
+                    raise poll.lost[min(dids)]
             readings = self._twins.among(readings, at)
+            self._background.begin(self._counts.round() if self._was_polled else ())
+            self._was_polled = True
         return Survey(
             catalogue=self.name,
             at=at,
@@ -136,8 +144,17 @@ class RucioCatalogue:
         Raises:
             CatalogueError: they could not all be listed.
         """
-        with self._one_at_a_time, self._asker.connection.poll(self._settings.deadline.total_seconds()):
+        with (
+            self._one_at_a_time,
+            self._background.paused(),
+            self._asker.connection.poll(self._settings.deadline.total_seconds()),
+        ):
             return self._names.find(patterns)
+
+    def _verify(self, asker: Asker, stood: Stood) -> Counted:
+        """Count again what a poll believed; where it differs, the next poll counts it itself."""
+        did, counted = stood
+        return count_one(asker, did, counted.stamp, self._clock())
 
     def _readings(self, poll: Poll, dids: AbstractSet[Did]) -> dict[Did, Reading]:
         entries = self._names.remembered(dids, poll.lost, poll.at)
@@ -171,6 +188,7 @@ class RucioCatalogue:
 
         What can be concluded is, while the rest is asked for.
         """
+        self._background.keep(dids | poll.members.keys())
         self._recalls.begin(dids)
         self._progress.keep(dids)
         self._still = {did: still for did, still in self._still.items() if did in dids}
@@ -212,14 +230,14 @@ class RucioCatalogue:
         ends_at: datetime | None,
     ) -> tuple[Replica, ...]:
         still = self._still.get(did)
-        if still and ends_at is None and still.follows_from(counted, moves, poll.storages):
+        if still and ends_at is None and still.follows_from(counted.counts, moves, poll.storages):
             return still.replicas
         storages = self._with_unlisted(poll, counted.counts.keys() | moves.keys())
         found = dataset_replicas(did, counted.counts, moves, storages, held_until=self._margin(poll))
         found = while_it_lasts(found, ends_at, self._margin(poll))
         found = self._progress.timed(self._recalls.explained(found, poll.at), poll.at)
         if ends_at is None and all(replica.state is not ReplicaState.INCOMING for replica in found):
-            self._still[did] = _Still(counted, moves, poll.storages, found)
+            self._still[did] = _Still(counted.counts, moves, poll.storages, found)
         return found
 
     def _with_unlisted(self, poll: Poll, names: AbstractSet[str]) -> Mapping[str, Storage]:

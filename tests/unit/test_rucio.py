@@ -855,7 +855,7 @@ def test_what_its_cheap_row_calls_whole_may_be_believed_until_its_turn(asking, s
     )
     stand_in.answers["/dids/lofar/M0/rules"] = json_lines()
     stand_in.answers["/dids/lofar/M0/parents"] = json_lines()
-    catalogue = asking(twins_every=None, deep_calls=1, count_first=False)
+    catalogue = asking(twins_every=None, deep_calls=1, count_first=False, verify_every=timedelta(0))
     found = catalogue.read(dids).readings
     assert {did: reading.replicas[0].state for did, reading in found.items()} == dict.fromkeys(dids, COMPLETE)
     assert counted_at(stand_in) == ["M3"], "what is suspect comes first, and the count is the truth"
