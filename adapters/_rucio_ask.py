@@ -8,7 +8,7 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import TypeVar
 
-from hydrator.errors import CatalogueDenied, CatalogueError
+from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
 from hydrator.model import Did
 
 from ._rucio_client import Client, Connection, Forbidden, Refused, RucioSettings, Stumbled
@@ -18,6 +18,7 @@ T = TypeVar("T")
 J = TypeVar("J")
 _HALVINGS = 60  # finds five bad names in a thousand; a server that fails over everything is let alone soon
 _BUNCH = 500
+_MOST_UNANSWERED = 2
 _DENIALS = 3
 _DENIALS_BETWEEN = 30
 _DENIED_BATCHES = 5
@@ -59,6 +60,11 @@ class Asker:
     @property
     def name(self) -> str:
         return self.settings.name
+
+    @property
+    def most_unanswered(self) -> int:
+        """After so many questions about single DIDs without an answer, the others wait for the next poll."""
+        return max(_MOST_UNANSWERED, self.settings.concurrent_calls)
 
     def ask(self, call: Callable[[Client], object], read: Callable[..., T]) -> T:
         """Ask, and *read* the answer; a row that is not what it should be is CatalogueGarbled.
@@ -164,6 +170,11 @@ class Asker:
     ) -> Iterable[T]:
         asked = [dict(zip(("scope", "name"), split(did), strict=True)) for did in dids]
         return self.ask(lambda client: call(client, asked), read)
+
+
+def is_silence(answer: object) -> bool:
+    """Did Rucio not answer at all? That takes a whole timeout, other failures are quick."""
+    return isinstance(answer, CatalogueUnreachable) and not isinstance(answer, Stumbled)
 
 
 def _batches(dids: Sequence[Did], size: int) -> list[Sequence[Did]]:

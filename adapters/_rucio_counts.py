@@ -9,14 +9,13 @@ from heapq import nsmallest
 from hydrator.errors import CatalogueError, CatalogueUnreachable
 from hydrator.model import Did
 
-from ._rucio_ask import Asker, Denials, split
+from ._rucio_ask import Asker, Denials, is_silence, split
 from ._rucio_background import Background, Key
-from ._rucio_client import Forbidden, NotFound, Stumbled
+from ._rucio_client import Forbidden, NotFound
 from ._rucio_poll import Poll
 from ._rucio_rows import BadRow, Count, DatasetRow, amount, counted, dataset_rows, record
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
-_MOST_UNANSWERED = 2
 Stamp = tuple[tuple[str, int, int, str], ...]
 """What the cheap rows of a dataset said: storage element, files, files there, when that was written."""
 
@@ -189,18 +188,13 @@ class Counts:
                 jobs.clear()
             if isinstance(counted_now, Forbidden):
                 _look_elsewhere(jobs)
-            unanswered += _is_silence(counted_now)
-            if self._asker.connection.deadline.left < reserve or unanswered >= self._most_unanswered:
+            unanswered += is_silence(counted_now)
+            if self._asker.connection.deadline.left < reserve or unanswered >= self._asker.most_unanswered:
                 waiting += jobs
                 jobs.clear()
         for did in waiting:
             if did not in standing:
                 poll.lost[did] = self._uncounted(asked)
-
-    @property
-    def _most_unanswered(self) -> int:
-        """After so many counts without an answer the other datasets wait for the next poll."""
-        return max(_MOST_UNANSWERED, self._asker.settings.concurrent_calls)
 
     def _is_lost(self, poll: Poll, did: Did) -> bool:
         """Is *did* lost already, or one that the background still asks for?"""
@@ -258,11 +252,6 @@ def _look_elsewhere(jobs: list[Did]) -> None:
     """Go on with others of *jobs*: those next to a forbidden dataset are of its scope, and may be so too."""
     far = len(jobs) * 3 // 8
     jobs[:] = [*jobs[far:], *jobs[:far]]
-
-
-def _is_silence(answer: object) -> bool:
-    """Did Rucio not answer at all? That takes a whole timeout, other failures are quick."""
-    return isinstance(answer, CatalogueUnreachable) and not isinstance(answer, Stumbled)
 
 
 def _whole(rows: Sequence[DatasetRow], *, none: bool = False) -> bool:

@@ -23,9 +23,9 @@ class RucioSettings:
     ``token_command`` prints it; where it is oidc, we get it from the provider of ``oidc``;
     where it is x509, we show ``client_cert`` with ``client_key`` (None: in the same file, as in a proxy).
     A ``password_file`` is read for each login; ``password`` is one that is not in a file.
-    ``verify_every`` is how long a dataset whose cheap
-    row did not change is believed without being counted anew (0: never), ``deep_calls``
-    how many may be counted in one poll; what waits for its turn is as it was, and Unseen where it
+    In ``verify_every`` each dataset that is believed without being counted, since its cheap row did not
+    change, is verified once, between polls (0: nothing is believed, each poll counts all); ``deep_calls``
+    is how many one poll may count; what waits for its turn is as it was, and Unseen where it
     was never counted or changed. ``count_first``: whether a new dataset must have been counted even
     where its cheap rows are whole.
     ``expiry_margin``: data that no rule holds for so long is not to start a job on. ``trust_caches``:

@@ -4,8 +4,8 @@ Rucio keeps two answers. The cheap one (bulk, "shallow") is a table that daemons
 refresh: it says 0 of 0 before they have counted, misses replicas without a
 rule, and is not told of files that went bad. The true one ("deep") counts
 files and takes one call for each dataset. So the cheap answer tells whom to count: what
-it does not show as whole and unchanged is counted in every poll, the rest
-every ``verify_every``. What was not counted is Unseen, never absent and never complete.
+it does not show as whole and unchanged is counted in every poll, the rest between
+polls, once in ``verify_every``. What was not counted is Unseen, never absent and never complete.
 Neither answer distinguishes a container or a name that does not exist from an
 empty dataset, so names are looked up first, and containers are taken apart.
 """
@@ -41,6 +41,7 @@ from .site_capabilities import SiteCapabilities
 __all__ = ["RucioCatalogue", "RucioSettings"]
 
 _FILES_A_CALL = 200
+_ALONE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class RucioCatalogue:
         self._was_polled = False
         self._capabilities = capabilities
         self._storages = StorageElements(self._asker, capabilities)
-        self._names = Names(self._asker)
+        self._names = Names(self._asker, self._background)
         self._part_names = Names(self._asker)
         self._twins = Twins(self._asker, self._names)
         self._counts = Counts(self._asker, self._background)
@@ -122,9 +123,16 @@ class RucioCatalogue:
             at = self._clock()
             with self._asker.connection.poll(self._settings.deadline.total_seconds()):
                 poll = Poll(self.name, at, self._storages_at(at))
-                readings = self._readings(poll, dids)
+                entries = self._read_all(poll, dids)
                 if dids and dids <= poll.lost.keys():
                     raise poll.lost[min(dids)]
+                left = self._asker.connection.deadline.left
+            self._names.look_up(entries, dids, poll.lost, at, min(left, _ALONE_SECONDS))
+            if dids and dids <= poll.lost.keys():
+                raise poll.lost[min(dids)]
+            readings: Mapping[Did, Reading] = {
+                did: poll.reading(did, entries[did].kind) for did in sorted(dids)
+            }
             readings = self._twins.among(readings, at)
             self._background.begin(self._counts.round() if self._was_polled else ())
             self._was_polled = True
@@ -156,39 +164,35 @@ class RucioCatalogue:
         did, counted = stood
         return count_one(asker, did, counted.stamp, self._clock())
 
-    def _readings(self, poll: Poll, dids: AbstractSet[Did]) -> dict[Did, Reading]:
+    def _read_all(self, poll: Poll, dids: AbstractSet[Did]) -> dict[Did, Entry]:
+        """Learn what *poll* can of *dids*, and what each name is."""
         entries = self._names.remembered(dids, poll.lost, poll.at)
-        poll.members = members = {
-            did: self._names.members(did, poll.lost)
-            for did in sorted(dids)
-            if entries[did].kind == "CONTAINER"
-        }
+        containers = {did for did in dids if entries[did].kind == "CONTAINER"}
+        poll.members = members = self._names.members_of(containers, poll.lost, poll.at)
         datasets = {did for did in dids if entries[did].kind == "DATASET"}
         parts = {part for inside in members.values() for part in inside}
         entries.update(self._part_names.remembered(parts - dids, poll.lost, poll.at))
         datasets |= parts
+        self._background.keep(dids | parts)
         self._read_datasets(poll, datasets, entries)
         self._look_again(poll, dids, entries)
         self._read_files(poll, {did for did in dids if entries[did].kind == "FILE"}, entries)
         for did, inside in members.items():
             self._fold_container(poll, did, inside, entries[did].ends_at)
-        return {did: poll.reading(did, entries[did].kind) for did in sorted(dids)}
+        return entries
 
     def _look_again(self, poll: Poll, dids: AbstractSet[Did], entries: dict[Did, Entry]) -> None:
         """Those of *dids* that Rucio does not know any more are ABSENT, whatever we remember."""
         gone = {did for did in dids if isinstance(poll.lost.get(did), NotFound)}
-        self._names.forget(gone)
-        for did, entry in self._names.entries(gone, {}).items():
-            if entry.kind == "ABSENT":
-                entries[did] = entry
-                del poll.lost[did]
+        for did, entry in self._names.gone(gone, poll.at).items():
+            entries[did] = entry
+            del poll.lost[did]
 
     def _read_datasets(self, poll: Poll, dids: AbstractSet[Did], entries: Mapping[Did, Entry]) -> None:
         """Count what must be counted, ask what moves, and put the replicas of *dids* into *poll*.
 
         What can be concluded is, while the rest is asked for.
         """
-        self._background.keep(dids | poll.members.keys())
         self._recalls.begin(dids)
         self._progress.keep(dids)
         self._still = {did: still for did, still in self._still.items() if did in dids}

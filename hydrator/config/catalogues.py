@@ -51,10 +51,10 @@ class RucioSource(Section):
         120, description="for a whole poll; what is not answered by then is unseen"
     )
     verify_minutes: Annotated[float, Field(ge=0, le=1440)] = Field(
-        10, description="how long a dataset whose cheap row did not change is believed without being counted"
+        10, description="each believed count is verified once in this time, between polls; 0: in each poll"
     )
     deep_calls: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        2000, description="how many datasets one poll may count file by file; the rest wait their turn"
+        2000, description="how many new or changed datasets one poll may count; the rest wait their turn"
     )
     count_first: bool = Field(
         True, description="a dataset is seen once it was counted; false: at once where its cheap row is whole"
