@@ -1,12 +1,12 @@
 """What Rucio's rules do about datasets: their locks, what moves, what stands still, what is to go."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
-from hydrator.errors import CatalogueError, CatalogueUnreachable
+from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.model import Did, Told
 
 from ._rucio_ask import Asker, split
@@ -19,6 +19,8 @@ from ._rucio_rules import UNDONE, Lock, Movement, Rule, locks, movements, promis
 
 Movements = Mapping[Did, Mapping[str, Movement]]
 _MOST_PARENTS = 50
+_MOST_HISTORIES = 1000  # in one poll
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _ENDED = Told(reason="whole, but its last rule has ended")
 
 
@@ -39,6 +41,19 @@ class _Held:
     locks: Sequence[Lock]
 
 
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What the history of its rules says of a dataset at *storages*, where no lock holds it.
+
+    *locks* stand for rules that hold single files there, *ended* are the elements of rules that are gone.
+    """
+
+    at: datetime
+    storages: frozenset[str]
+    locks: Sequence[Lock] = ()
+    ended: frozenset[str] = frozenset()
+
+
 class Moves:
     """Asks for locks: of what may be moving in every poll, of what is whole now and then.
 
@@ -52,6 +67,7 @@ class Moves:
         self._held: dict[Did, _Held] = {}
         self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = {}
         self._ended: dict[Did, frozenset[str]] = {}
+        self._past: dict[Did, _Past] = {}
         self._lasting: dict[Did, _Lasting] = {}
         self._refreshed = Meanwhile[frozenset[Did]](frozenset)
         self._pending: Mapping[Did, list[Rule]] | None = None
@@ -59,7 +75,7 @@ class Moves:
     @contextmanager
     def beside(self, poll: Poll, dids: AbstractSet[Did]) -> Iterator[None]:
         """Learn what changed of the rules beside what is asked inside; all else but *dids* is forgotten."""
-        for memory in (self._held, self._parents, self._ended, self._lasting):
+        for memory in (self._held, self._parents, self._ended, self._lasting, self._past):
             for gone in memory.keys() - dids:
                 del memory[gone]
         self._pending = None
@@ -104,7 +120,7 @@ class Moves:
             changed = frozenset()
             poll.lost.update(dict.fromkeys(unsettled, exc))
         self._ask_locks(poll, unsettled, poll.lost)
-        self._ask_file_locks(poll, {did for did in unsettled - poll.lost.keys() if not self._locks_of(did)})
+        self._ask_file_locks(poll, {did for did in unsettled - poll.lost.keys() if not self._held[did].locks})
         due = {did for did, still in settled.items() if still and self._is_due(poll, did, changed)}
         told = set()
         for did, found in self._listed({did: held[did] for did in due}):
@@ -126,7 +142,9 @@ class Moves:
         return bool(changed) and not changed.isdisjoint({did, *poll.parents(did)})
 
     def _locks_of(self, did: Did) -> Sequence[Lock]:
-        return self._held[did].locks if did in self._held else ()
+        held = self._held[did].locks if did in self._held else ()
+        past = self._past.get(did)
+        return [*held, *past.locks] if past and past.locks else held
 
     # -- locks of whole datasets
 
@@ -207,6 +225,11 @@ class Moves:
         known = self._parents.get(did)
         if known and poll.at - known[0] < self._asker.settings.verify_every:
             return known[1]
+        self._parents[did] = (poll.at, self._above(did))
+        return self._parents[did][1]
+
+    def _above(self, did: Did) -> frozenset[Did]:
+        """The containers *did* is in, at any height."""
         found: set[Did] = set()
         todo = [did]
         while todo and len(found) < _MOST_PARENTS:
@@ -222,8 +245,87 @@ class Moves:
                 continue
             todo += [each for each in above if each and each not in found]
             found |= {each for each in above if each}
-        self._parents[did] = (poll.at, frozenset(found))
-        return self._parents[did][1]
+        return frozenset(found)
+
+    # -- rules that are gone
+
+    def unheld(self, poll: Poll, did: Did, whole: AbstractSet[str], held: Container[str]) -> frozenset[str]:
+        """The elements of *whole*, less those *held*, where the history of its rules is to be asked for.
+
+        None of a dataset whose locks were not asked for yet.
+        """
+        if did not in self._held:
+            return frozenset()
+        locked = {lock.storage for lock in self._held[did].locks if not self._book.is_gone(lock.rule)}
+        past = self._past.get(did)
+        if past and poll.at - past.at >= self._asker.settings.verify_every:
+            past = None
+        known = past.storages if past else frozenset()
+        return frozenset(each for each in whole - known - locked if each not in held)
+
+    def with_history(
+        self, poll: Poll, unheld: Mapping[Did, frozenset[str]]
+    ) -> Iterator[tuple[Did, Mapping[str, Movement]]]:
+        """Each dataset with what rules do at storage elements, once it is known whether rules ended there.
+
+        Data that a rule let go lies there until it is deleted, as data does that never had a rule. Rucio
+        tells the two apart in the history of the rules, whoever was there to see them end. Datasets of
+        which it cannot be learned are lost; what is only due to be asked again is as it was.
+        """
+        settings = self._asker.settings
+        jobs = sorted(unheld, key=lambda did: (self._past[did].at if did in self._past else _NEVER, did))
+        waiting, jobs = jobs[_MOST_HISTORIES:], jobs[:_MOST_HISTORIES][::-1]
+        for did, past in self._asker.side_by_side(jobs, lambda each: self._past_of(poll, each, unheld[each])):
+            if isinstance(past, CatalogueError):
+                poll.lost[did] = past
+            else:
+                known = self._past.get(did)
+                locks = (*known.locks, *past.locks) if known and known.at == poll.at else past.locks
+                self._past[did] = replace(past, locks=locks)
+                self._ended[did] = self._ended.get(did, frozenset()) | past.ended
+            if self._asker.connection.deadline.left < 0.2 * settings.deadline.total_seconds():
+                waiting += jobs
+                jobs.clear()
+        late = CatalogueUnreachable(self._asker.name, "the history of its rules was not asked for in time")
+        new = {did for did in waiting if did not in self._past or unheld[did] - self._past[did].storages}
+        poll.lost.update(dict.fromkeys(new, late))
+        done = sorted(unheld.keys() - poll.lost.keys())
+        self._learn_rules(poll, dict.fromkeys(done, True))
+        for did in done:
+            if did not in poll.lost:
+                yield did, self._moves(poll, did)
+
+    def _past_of(self, poll: Poll, did: Did, storages: frozenset[str]) -> _Past:
+        """What became of the rules that wanted *did* at *storages*, also of those on its containers."""
+        parents = self._parents.get(did)
+        fresh = parents and poll.at - parents[0] < self._asker.settings.verify_every
+        owners = {did, *(parents[1] if parents and fresh else self._above(did))}
+        locks, ended = [], set[str]()
+        for owner in sorted(owners):
+            for rule, expression in sorted(self._history(owner)):
+                here = {each for each in storages if self._means(poll, expression, each)}
+                if here and self._book.exists(rule):
+                    locks += [Lock(did, each, "OK", rule) for each in sorted(here)]
+                else:
+                    ended |= here
+        return _Past(poll.at, storages, locks, frozenset(ended) - {lock.storage for lock in locks})
+
+    def _history(self, did: Did) -> frozenset[tuple[str, str]]:
+        """All rules that ever were on *did*, with their expressions."""
+        scope, name = split(did)
+        try:
+            return self._asker.ask(
+                lambda client: list(client.list_replication_rule_full_history(scope, name)), _past_rules
+            )
+        except NotFound:
+            return frozenset()
+
+    def _means(self, poll: Poll, expression: str, storage: str) -> bool:
+        """Whether *expression* means *storage*; one that Rucio cannot read any more may have."""
+        try:
+            return storage in self._book.places(expression, poll.storages, poll.at)
+        except CatalogueGarbled:
+            return True
 
     # -- what they do
 
@@ -282,6 +384,12 @@ class Moves:
             disks = sorted(name for name in names if name in poll.storages and not poll.storages[name].tape)
             if disks and len({poll.storages[name].sites for name in disks}) == 1:
                 yield disks[0], rule
+
+
+def _past_rules(rows: Iterable[object]) -> frozenset[tuple[str, str]]:
+    what = "list_replication_rule_full_history"
+    each = (record(row, what) for row in rows)
+    return frozenset((text(row, "rule_id", what), text(row, "rse_expression", what)) for row in each)
 
 
 def _file_lock_rows(rows: Iterable[object]) -> set[tuple[Did | None, str, str]]:

@@ -87,7 +87,7 @@ class DatasetRow(NamedTuple):
 
 
 def one_of(known: Collection[str], row: Mapping[str, Any], key: str, what: str) -> str:
-    """The word at *key*, one of those *known*; BadRow for one of a newer Rucio, whose meaning is not known."""
+    """The word at *key*, one of those *known*; BadRow for one that a newer Rucio may have."""
     word = text(row, key, what)
     if word not in known:
         raise BadRow(f"{what}: {word[:80]!r} is no {key!r} that this version can read")

@@ -157,6 +157,24 @@ class RuleBook:
         self._places[expression] = (now, found)
         return found
 
+    def is_gone(self, rule: str) -> bool:
+        """Whether Rucio said that it has no rule with this id any more."""
+        return self._page is not None and rule in self._page.gone
+
+    def exists(self, rule: str) -> bool:
+        """Whether there still is a rule with this id.
+
+        Raises:
+            CatalogueError: it could not be learned.
+        """
+        if rule in self.known:
+            return True
+        try:
+            self._one(rule)
+        except NotFound:
+            return False
+        return True
+
     def _coming(self, filters: Mapping[str, str], most: int) -> Iterator[Rule]:
         """The rules of a list of up to *most*, while others are under way."""
         for bunch in self._asker.as_they_come(

@@ -63,7 +63,8 @@ def _whole(storage: Storage, movement: Movement, held_until: datetime) -> State:
         reason = f"whole, but {storage.name} is a cache (volatile) that may drop it at any time"
         return State(ReplicaState.PARTIAL, 1.0, replace(told, reason=reason))
     if movement.ends_at is not None and movement.ends_at <= held_until:
-        reason = "whole, but no rule holds it for long enough"
+        ended = "" if told.rule else told.reason
+        reason = ended or "whole, but no rule holds it for long enough"
         return State(ReplicaState.PARTIAL, 1.0, replace(told, reason=reason))
     return State(ReplicaState.COMPLETE, 1.0, replace(told, reason="") if told.reason else told)
 

@@ -95,6 +95,7 @@ class RucioCatalogue:
         self._progress = Progress()
         self._last_storages: Mapping[str, Storage] = {}
         self._still: dict[Did, _Still] = {}
+        self._unheld: dict[Did, tuple[Known, frozenset[str]]] = {}
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -195,6 +196,7 @@ class RucioCatalogue:
         """
         self._recalls.begin(dids)
         self._progress.keep(dids)
+        self._unheld = {}
         self._still = {did: still for did, still in self._still.items() if did in dids}
         waiting: dict[Did, Known] = {}
         settled: dict[Did, bool] = {}
@@ -211,8 +213,24 @@ class RucioCatalogue:
                 held.update((did, where[did]) for did in known.keys() - at_once.keys())
             for did, moves in self._moves.read(poll, settled, held):
                 self._conclude(poll, did, waiting.pop(did), moves, entries)
+        unheld = {did: storages for did, (_, storages) in self._unheld.items()}
+        for did, moves in self._moves.with_history(poll, unheld):
+            self._settle(poll, did, self._unheld[did][0], moves, entries)
 
     def _conclude(
+        self, poll: Poll, did: Did, known: Known, moves: Mapping[str, Movement], entries: Mapping[Did, Entry]
+    ) -> None:
+        """Put what follows of *did* into *poll*, or keep it for when the history of its rules is known."""
+        counted = known[0]
+        still = self._still.get(did)
+        if not (still and still.follows_from(counted, moves, poll.storages)):
+            whole = {name for name, count in counted.counts.items() if count.complete and _lasts(poll, name)}
+            if unheld := self._moves.unheld(poll, did, whole, moves):
+                self._unheld[did] = known, unheld
+                return
+        self._settle(poll, did, known, moves, entries)
+
+    def _settle(
         self, poll: Poll, did: Did, known: Known, moves: Mapping[str, Movement], entries: Mapping[Did, Entry]
     ) -> None:
         counted, rows = known
@@ -308,6 +326,12 @@ class RucioCatalogue:
         found = container_replicas(container, parts) if parts else ()
         found = while_it_lasts(found, ends_at, self._margin(poll))
         poll.parts[container] = Seen(poll.at, found, total)
+
+
+def _lasts(poll: Poll, name: str) -> bool:
+    """Whether it matters of a whole copy at this element if a rule holds it: on disk, at a site."""
+    storage = poll.storages.get(name)
+    return storage is not None and not storage.tape and bool(storage.sites)
 
 
 def _file_rows(rows: Iterable[object]) -> list[tuple[Did, Mapping[str, object]]]:
