@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
-from hydrator.model import Did, Site
+from hydrator.model import Did, Site, is_unsafe_argument
 
 THERE, NOT_THERE = 0, 1
 PathAt = Callable[[Site, Did], str | None]
@@ -42,7 +42,13 @@ class CommandProbe:
         return self._for(catalogue, site) is not None
 
     def look(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """See :class:`hydrator.ports.Probe`; None also where the command needs a path and there is none."""
+        """See :class:`hydrator.ports.Probe`.
+
+        None also where the command needs a path and there is none, and for a DID that would be an option
+        of the command, or lead to the folder above.
+        """
+        if is_unsafe_argument(did):
+            return None
         probe = self._for(catalogue, site)
         path = self._path_at(site, did)
         if probe is None or (path is None and any("{path}" in word for word in probe.command)):

@@ -184,9 +184,9 @@ def text_of(entry: "dict[str, object]", key: str) -> str:
 
 
 def did_of(entry: "dict[str, object]", key: str) -> str:
-    """Return the DID under *key*; its characters mean nothing to a shell."""
+    """Return the DID under *key*; it means nothing to a shell, and does not lead to the folder above."""
     did = text_of(entry, key)
-    if not DID.match(did):
+    if not DID.match(did) or ".." in re.split("[:/]", did):
         raise Trouble("a dataset in hydrator-paths.json has no good " + key + ": make it again")
     return did
 

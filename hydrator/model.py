@@ -46,6 +46,16 @@ def parse_did(text: str, default_scope: str | None = None) -> Did:
     return Did(did)
 
 
+def has_unsafe_parts(path: str) -> bool:
+    """Return whether *path* could lead elsewhere than below a folder: an empty part, ``.`` or ``..``."""
+    return any(part in {"", ".", ".."} for part in path.split("/"))
+
+
+def is_unsafe_argument(did: str) -> bool:
+    """Return whether *did* means more to a command than a name: an option, or a way to the folder above."""
+    return did.startswith("-") or any(part == ".." for part in re.split("[:/]", did))
+
+
 class ReplicaState(StrEnum):
     """What one catalogue records of one dataset at one storage element."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .config import StorageArea
-from .model import Did, Site
+from .model import Did, Site, has_unsafe_parts
 from .private import is_opaque
 
 PATHS_FILE = "hydrator-paths.json"
@@ -50,14 +50,16 @@ def hashed_path(did: Did) -> str:
 def path_at(area: StorageArea, did: Did) -> str | None:
     """The path of *did* in a storage area; None where its rule is a table that does not have it.
 
-    A table also has the exceptions of the other two rules. An opaque name is
-    nobody's path: on disk a private dataset has its own name.
+    A table also has the exceptions of the other two rules, which make no path
+    of a DID with an empty part, ``.`` or ``..``: it could leave the prefix. An
+    opaque name is nobody's path: on disk a private dataset has its own name.
     """
     if is_opaque(did):
         return None
     below = area.table.get(did)
     if below is None and area.rule != "table":
-        below = hashed_path(did) if area.rule == "hash" else did.replace(":", "/", 1)
+        made = hashed_path(did) if area.rule == "hash" else did.replace(":", "/", 1)
+        below = None if has_unsafe_parts(made) else made
     return None if below is None else posixpath.join(area.prefix, below)
 
 

@@ -22,6 +22,7 @@ from .misses import PATHS_ATTRIBUTE, has_path, retry_elsewhere
 from .model import DatasetState as State
 from .model import Did, Site, SiteFacts
 from .poolconfig import Mode
+from .submittext import arguments, literal, spoilt_lines, unfit, unfit_name, unfit_value
 from .words import count
 
 JOB_PARSET = "run.parset"
@@ -325,9 +326,13 @@ def submit_description(
         command: what the wrapper starts once the data is found.
         site_attributes: where a slot says its site.
         path_sites: the sites where every dataset has a path; the job goes to no other. None: it can fetch.
+
+    Raises:
+        ConfigError: a name, the image or a line of the user's would not stay one value of the description.
     """
+    _refuse_unfit(resources.container, inputs, command)
     container = (
-        ["universe = container", f"container_image = {resources.container}"]
+        ["universe = container", f"container_image = {literal(resources.container)}"]
         if resources.container
         else ["universe = vanilla"]
     )
@@ -343,7 +348,7 @@ def submit_description(
         *container,
         f"executable = {WRAPPER_FILE}",
         f"arguments = {arguments(('--parset', JOB_PARSET, '--', *command))}",
-        f"transfer_input_files = {', '.join(inputs)}",
+        f"transfer_input_files = {', '.join(literal(name) for name in inputs)}",
         "should_transfer_files = YES",
         "when_to_transfer_output = ON_EXIT",
         f"transfer_output_files = {', '.join(f'{WORKING_FOLDER}/{part}' for part in RESULTS)}",
@@ -366,21 +371,27 @@ def submit_description(
         "queue",
         "",
     ]
+    if problems := spoilt_lines(lines):
+        raise ConfigError(problems)
     return "\n".join(lines)
 
 
-def arguments(words: Sequence[str]) -> str:
-    """Words as the ``arguments`` command takes them (new syntax): spaces and quotes are kept.
-
-    ``$`` begins a macro there and is written as one.
-    """
-    plain = re.compile(r"[A-Za-z0-9_./:=@%+,{}-]+")
-
-    def one(word: str) -> str:
-        escaped = word.replace('"', '""').replace("'", "''").replace("$", "$(DOLLAR)")
-        return escaped if plain.fullmatch(word) else f"'{escaped}'"
-
-    return '"' + " ".join(one(word) for word in words) + '"'
+def _refuse_unfit(container: str | None, inputs: Sequence[str], command: Sequence[str]) -> None:
+    """Refuse what the submit language cannot hold, all of it at once."""
+    problems = [
+        f"{name!r} cannot travel with the job: {why}: rename it"
+        for name in inputs
+        if (why := unfit_name(name))
+    ]
+    if container and (why := unfit_value(container)):
+        problems.append(f"the container {container!r} cannot be written: {why}")
+    problems += [
+        f"the command's word {word!r} cannot be written: {why}"
+        for word in command
+        if (why := unfit(f"{word}'"))  # as it ends in the description
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def _kibibytes(gigabytes: float) -> int:
@@ -388,7 +399,8 @@ def _kibibytes(gigabytes: float) -> int:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """Return *text* for a comment: one line, of characters that can be printed."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 
 # --- the environment of a run whose steps Toil submits ------------------------------------------------

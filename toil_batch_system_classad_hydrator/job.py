@@ -30,6 +30,7 @@ _OURS = frozenset({"istoiljob", "toiljobid", "toiljobname", "toilunitname", "toi
 _KNOWN = {name.lower(): name for name in CARRIED}
 _SPOOLING, _OUT_OF_RESOURCES, _TOO_LONG = 16, 34, frozenset({46, 47})
 _UNAVAILABLE = 255
+_DOLLARS = re.compile(r"\$+")
 
 
 class ParametersWrong(ValueError):
@@ -126,8 +127,8 @@ def description(
     said = {
         "executable": "/bin/sh",
         "transfer_executable": "false",
-        "arguments": literal(quoted(["-c", work.command])),
-        "environment": literal(quoted([f"{name}={value}" for name, value in work.environment.items()])),
+        "arguments": quoted(["-c", work.command]),
+        "environment": quoted([f"{name}={value}" for name, value in work.environment.items()]),
         "getenv": "false",
         # for the logs alone: leader and workers share a file system, but rarely a FILESYSTEM_DOMAIN
         "should_transfer_files": "yes",
@@ -141,7 +142,7 @@ def description(
         f" && (time() - EnteredCurrentStatus) < {KEEP_SECONDS}",
         "job_machine_attrs": "DataLocalitySite",
         "job_machine_attrs_history_length": "1",
-        "batch_name": literal(batch_name(setting)),
+        "batch_name": literal(_no_doubles(batch_name(setting))),
         **gpus(work.accelerators),
     }
     if work.duration:
@@ -225,32 +226,52 @@ def carried(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _one_line(name: str, value: str) -> str:
-    if "\n" in value or "\r" in value:
-        raise ParametersWrong(f"{name} has a line break in it: {value[:100]!r}")
+    if odd := next((char for char in value if (char < " " and char != "\t") or char == "\x7f"), ""):
+        what = "line break" if odd in "\r\n" else f"control character ({odd!r})"
+        raise ParametersWrong(f"{name} has a {what} in it: {value[:100]!r}")
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        raise ParametersWrong(f"{name} is not UTF-8 text: {value[:100]!r}")
     return value
 
 
 def string(text: str) -> str:
-    """A ClassAd string, in a submit description."""
-    plain = "".join(char if char.isprintable() else "?" for char in text)
+    """A ClassAd string, in a submit description; what cannot be written there becomes ``?``."""
+    plain = _no_doubles("".join(char if char.isprintable() else "?" for char in text))
     return literal('"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"')
 
 
 def quoted(words: Iterable[str]) -> str:
     """Words in HTCondor's new syntax for arguments and environment: each in ``'``, all in ``"``.
 
-    A quote of either kind is written twice (HTCondor manual, condor_submit, arguments).
+    A quote of either kind is written twice (HTCondor manual, condor_submit, arguments), and ``$$`` as
+    ``$$(DOLLARDOLLAR)``, which the schedd undoes when the job starts. A single ``$`` comes behind the
+    doubled ones: before them it would be read as a part of their names.
 
     Raises:
-        ParametersWrong: a line break, which a submit description cannot hold.
+        ParametersWrong: a control character, or bytes that are not UTF-8.
     """
     doubled = (_one_line("a job", word).replace("'", "''").replace('"', '""') for word in words)
-    return '"' + " ".join(f"'{word}'" for word in doubled) + '"'
+    return '"' + " ".join(f"'{_DOLLARS.sub(_kept, word)}'" for word in doubled) + '"'
+
+
+def _kept(dollars: re.Match[str]) -> str:
+    pairs, single = divmod(len(dollars[0]), 2)
+    return "$$(DOLLARDOLLAR)" * pairs + "$(DOLLAR)" * single
+
+
+def _no_doubles(text: str) -> str:
+    return re.sub(r"\$(?=\$)", "?", text)
 
 
 def literal(text: str) -> str:
-    """*text* as it stands: ``$`` starts a macro in a submit description."""
-    return text.replace("$", "$(DOLLAR)")
+    """*text* as it is: ``$`` starts a macro in a submit description.
+
+    Raises:
+        ParametersWrong: ``$$``, for which there is no escape outside arguments and environment.
+    """
+    if "$$" in text:
+        raise ParametersWrong(f"$$ cannot be written into a submit description: {text[:100]!r}")
+    return _one_line("a value", text).replace("$", "$(DOLLAR)")
 
 
 def ended(ad: Mapping[str, Any]) -> Ended | None:

@@ -191,6 +191,8 @@ def _usage(
     gpu: Gpu | None,
 ) -> list[str]:
     """What cannot be asked for together."""
+    from ..submittext import unfit
+
     problems = []
     if wish.mode != "require" and not settings.submit.stage_in:
         problems.append(
@@ -207,8 +209,9 @@ def _usage(
         )
     if as_json and form is not Form.AD and not dry_run:
         problems.append("--json goes with --as ad and with --dry-run")
-    if any("\n" in text for text in wish.lines):
-        problems.append("--line is one line each time")
+    problems += [
+        f"--line is one line each time: {why}" for text in wish.lines if text and (why := unfit(text))
+    ]
     return problems
 
 
@@ -232,10 +235,12 @@ def _checked_words(run_command: str, container: str | None, *, submit: bool) -> 
 
 def _spoilt(texts: Mapping[str, str | None]) -> list[str]:
     """Values that would not stay one line of the submit description, or say nothing there."""
+    from ..submittext import unfit
+
     return [
-        f"{what}: cannot be blank, nor more than one line"
+        f"{what}: cannot be blank, nor more than one line: {why}"
         for what, text in texts.items()
-        if text is not None and (not text.strip() or "\n" in text or "\r" in text)
+        if text is not None and (why := unfit(text))
     ]
 
 
@@ -254,6 +259,7 @@ def _checked(settings: "Settings", wish: "Wish") -> "Wish":
     """*wish*, its expressions parsed by HTCondor's own parser, with every ``$`` kept from being a macro."""
     from dataclasses import replace
 
+    from ..submittext import literal, unfit_value
     from ..wiring import condor_client
 
     texts = {
@@ -262,18 +268,16 @@ def _checked(settings: "Settings", wish: "Wish") -> "Wish":
         "[submit].require_gpus": settings.submit.require_gpus or "",
     }
     given = {what: text for what, text in texts.items() if text}
-    _refuse([f"{what}: write it on one line" for what, text in given.items() if "\n" in text])
+    _refuse(
+        [f"{what}: write it on one line: {why}" for what, text in given.items() if (why := unfit_value(text))]
+    )
     if given:
         client = condor_client(settings)
         try:
             client.check_expressions(given)
         finally:
             client.close()
-    return replace(
-        wish,
-        requirements=wish.requirements.replace("$", "$(DOLLAR)"),
-        rank=wish.rank.replace("$", "$(DOLLAR)"),
-    )
+    return replace(wish, requirements=literal(wish.requirements), rank=literal(wish.rank))
 
 
 def _content(parset: Path) -> bytes:
@@ -399,11 +403,23 @@ def _path_sites(paths: "Paths", dids: "Collection[Did]") -> "list[Site]":
 
 def _unreachable(settings: "Settings", paths: "Paths", dids: "Collection[Did]") -> list[str]:
     """Why no site could open the data, where that is so."""
+    from ..model import has_unsafe_parts, is_unsafe_argument
+
+    if unsafe := [did for did in dids if is_unsafe_argument(did)]:
+        return [
+            f"{did}: it begins like an option, or leads to the folder above: no job gets such a name"
+            for did in unsafe
+        ]
     if settings.submit.stage_in or _path_sites(paths, dids):
         return []
     if not settings.storage:
         return [
             "no [[storage]] says where jobs find datasets: add one for each site, or set [submit].stage_in"
+        ]
+    odd = next((did for did in dids if has_unsafe_parts(did.replace(":", "/", 1))), None)
+    if odd:
+        return [
+            f"{odd}: no path is made of a name with an empty or dotted part: put it into a [[storage]] table"
         ]
     short = {site: next(did for did in dids if did not in here) for site, here in paths.items()}
     listed = ", ".join(f"{site} lacks {did}" for site, did in short.items())
@@ -461,6 +477,8 @@ def _leaks(private: "Sequence[Did]", texts: Mapping[str, str]) -> list[str]:
 
 def _files(read: "Parset") -> tuple[list[str], dict[str, str]]:
     """Files that the parset names and that are here: they travel with the job, under their own names."""
+    from ..submittext import unfit_name
+
     here = {}
     for option, file in read.files.items():
         path = Path(file).absolute()
@@ -477,9 +495,9 @@ def _files(read: "Parset") -> tuple[list[str], dict[str, str]]:
             for base in twice
         ]
         + [
-            f"{path}: HTCondor cannot transfer a file with a comma in its name"
+            f"{path!r}: HTCondor cannot transfer this file with the job: {why}: rename it"
             for path in paths
-            if "," in path
+            if (why := unfit_name(path))
         ]
     )
     return paths, here
@@ -489,17 +507,21 @@ def _write(folder: Path, texts: Mapping[str, str], *, ours_alone: bool) -> None:
     """All that the job needs, in one folder: *texts* by file, and the wrapper; where private, ours alone."""
     from .. import rapthor
     from ..errors import ConfigError
+    from .fresh import own_folder, write_fresh
 
     wrapper = Path(__file__).parents[1].joinpath("job_start.py").read_text("utf-8")
     before = os.umask(0o077) if ours_alone else None
     try:
-        for part in rapthor.RESULTS:  # what Rapthor does not come to make is still there to be brought back
-            (folder / rapthor.WORKING_FOLDER / part).mkdir(parents=True, exist_ok=True)
+        if why := own_folder(folder):
+            raise ConfigError([f"{folder}: {why}: choose another folder with -o, or chmod o-w it"])
+        # what Rapthor does not come to make is still there to be brought back
+        for path in (folder / rapthor.WORKING_FOLDER / part for part in ("", *rapthor.RESULTS)):
+            if path.is_symlink():
+                raise ConfigError([f"{path}: is a link, and the job's folder is expected: remove it"])
+            path.mkdir(exist_ok=True)
         for name, text in {**texts, rapthor.WRAPPER_FILE: wrapper}.items():
-            if ours_alone:
-                (folder / name).unlink(missing_ok=True)
-            (folder / name).write_text(text, "utf-8")
-        (folder / rapthor.WRAPPER_FILE).chmod(0o700 if ours_alone else 0o755)
+            mode = 0o777 if name == rapthor.WRAPPER_FILE else 0o666
+            write_fresh(folder / name, text.encode("utf-8", "surrogateescape"), mode)
     except OSError as error:
         raise ConfigError([f"{folder}: {error.strerror}; choose another folder with -o"]) from error
     finally:

@@ -350,8 +350,10 @@ def _wrapped_dag(command: Sequence[str], wanted: Wanted) -> list[str]:
 
 
 def write(copy: Path, text: bytes) -> None:
+    from .fresh import write_fresh
+
     try:
-        copy.write_bytes(text)
+        write_fresh(copy, text)
     except OSError as error:
         raise Bad(f"cannot write {copy}: {error.strerror}: it must stand beside the original", 1) from error
 

@@ -1,5 +1,6 @@
 """Copies of a DAG and of all it brings in, each node with its datasets: DAGMan reads them while it runs."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,7 +97,8 @@ def _copy(
     tell(filtered)
     if filtered.text == branch.text:
         return None
-    scope = branch.scope.rstrip("+").replace("+", "-")  # one file may be spliced twice, with other datasets
+    # one file may be spliced twice, with other datasets
+    scope = re.sub(r"[^\w.-]", "-", branch.scope.rstrip("+"))
     name = ".".join(
         part for part in (branch.file.name.removesuffix(".dag"), scope, "hydrator", "dag") if part
     )

@@ -134,7 +134,20 @@ def test_a_files_raw_name_never_reaches_the_shell_of_a_stage_in_command(node):
     assert not list(node.scratch.rglob("pwned"))
 
 
-@pytest.mark.parametrize("did", ["lofar:$(touch x)", "lofar:a b", "-rf:x", "lofar:a\\b", "lofar", "lofar:é"])
+@pytest.mark.parametrize(
+    "did",
+    [
+        "lofar:../x",
+        "lofar:a/../b",
+        "..:x",
+        "lofar:$(touch x)",
+        "lofar:a b",
+        "-rf:x",
+        "lofar:a\\b",
+        "lofar",
+        "lofar:é",
+    ],
+)
 def test_a_table_with_a_did_that_is_none_is_refused(node, did):
     node.takes("lofar:L1.ms", datasets=[{"did": did, "name": "x", "variable": "INPUT_1"}])
     done = node.run("true")

@@ -2,13 +2,17 @@
 
 import json
 import os
+import posixpath
 import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hydrator.config import StorageArea
-from hydrator.model import Did
+from hydrator.errors import BadDid
+from hydrator.model import Did, parse_did
 from hydrator.paths import hashed_path, job_datasets, local_paths, path_at, paths_file
 
 L1, L2 = Did("lofar:L1.ms"), Did("lofar:L2.ms")
@@ -95,3 +99,33 @@ def test_the_file_says_what_the_wrapper_reads():
         "stage_in": "get {did} {path}",
         "site_keys": ["GLIDEIN_Site"],
     }
+
+
+HOSTILE = ["lofar:../../etc/passwd", "lofar:a/../../b", "..:x", "../x:y", "/etc:passwd", "lofar:/etc/passwd"]
+HOSTILE += ["lofar:a//b", "lofar:.", "lofar:..", "lofar:a/.", "user..x:y", "lofar:a/", "group.:x"]
+
+
+@pytest.mark.parametrize("rule", ["hash", "name"])
+@pytest.mark.parametrize("did", HOSTILE)
+def test_a_did_that_could_leave_the_prefix_has_no_path(rule, did):
+    if rule == "name" and did in {"user..x:y", "group.:x"}:
+        return  # their dots stay dots
+    assert path_at(area(rule=rule), Did(did)) is None
+    assert local_paths([area(rule=rule)], [Did(did)]) == {"UK": {}}
+
+
+@given(st.text("ab./:-~=@+_", min_size=1, max_size=12), st.sampled_from(["hash", "name"]))
+def test_no_path_leaves_its_prefix(text: str, rule: str):
+    try:
+        did = parse_did(text, "user.x")
+    except BadDid:
+        return
+    path = path_at(area(rule=rule), did)
+    if path is not None:
+        assert path == posixpath.normpath(path)
+        assert path.startswith("/data/")
+
+
+def test_the_operators_table_may_name_what_no_rule_makes_a_path_of():
+    listed = area(rule="name", table={"cms:/store/x": "store/x"})
+    assert path_at(listed, Did("cms:/store/x")) == "/data/store/x"

@@ -61,3 +61,11 @@ def test_the_first_probe_for_a_site_and_its_catalogue_is_run():
     assert both.look("file", L1, UK) is True
     assert not both.looks_at("rucio", AU)
     assert both.look("rucio", L1, AU) is None
+
+
+@pytest.mark.parametrize("did", ["lofar:../x", "lofar:a/../b", "..:x", "-rf:x"])
+def test_a_command_is_not_asked_about_a_did_that_leaves_its_folder_or_is_an_option(tmp_path, did):
+    asked = tmp_path / "asked"
+    looking = probe("/bin/sh", "-c", f"touch {asked}", "sh", "{did}")
+    assert looking.look("rucio", Did(did), UK) is None
+    assert not asked.exists()

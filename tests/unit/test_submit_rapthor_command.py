@@ -1,6 +1,7 @@
 """`hydrator submit rapthor` as a user types it, without a pool: what is written, said and refused."""
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,6 +213,73 @@ def test_what_would_not_stay_one_line_of_the_job_is_refused_in_one_sentence(host
     assert told in said
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("sky\n+Injected = true", "control character"),
+        ("sky\r.txt", "control character"),
+        ("sky$$(X).txt", "has $$ in it"),
+        ("sky, model.txt", "comma"),
+        ("sky\\", "backslash"),
+        ("sky ", "blank"),
+    ],
+)
+def test_a_file_of_the_parset_with_a_name_that_cannot_travel_is_refused(host, name, told):
+    (host.folder / name).write_text("a model")
+    (said,) = host.refusal("L1.ms", "-o", "job", more=f"input_skymodel = {name!r}\n")
+    assert told in said
+    assert said.endswith("rename it")
+    assert not (host.folder / "job").exists()
+
+
+def test_a_macro_in_a_files_name_stays_a_name(host):
+    (host.folder / "sky$(X).txt").write_text("a model")
+    done = host.submit("L1.ms", more="input_skymodel = sky$(X).txt\n")
+    assert f"{host.folder}/sky$(DOLLAR)(X).txt" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["run1\nqueue 99\n.parset", os.fsdecode(b"run\xff.parset")])
+def test_a_parset_with_an_odd_name_becomes_a_job_like_any_other(host, name):
+    (host.folder / name).write_text("[global]\ndir_working = /data/run\ninput_ms = L1.ms\n")
+    done = host.run(name, "-o", "job")
+    assert done.returncode == 0, done.stderr
+    (file,) = (host.folder / "job").glob("*.sub")
+    assert [line for line in file.read_text().splitlines() if line.startswith("queue")] == ["queue"]
+    assert "queue 99" not in (host.folder / "job" / "run.parset").read_text().split("\n", 1)[1]
+
+
+@pytest.mark.parametrize(
+    "planted", ["run1.sub", "run.parset", "hydrator-paths.json", "hydrator-job-start.py"]
+)
+def test_a_planted_link_in_the_output_folder_is_replaced_and_not_followed(host, planted):
+    victim = host.folder / "victim"
+    victim.write_text("mine")
+    (host.folder / "job").mkdir()
+    (host.folder / "job" / planted).symlink_to(victim)
+    done = host.submit("L1.ms", "-o", "job")
+    assert done.returncode == 0, done.stderr
+    assert victim.read_text() == "mine"
+    assert not (host.folder / "job" / planted).is_symlink()
+    assert (host.folder / "job" / "hydrator-job-start.py").stat().st_mode & 0o777 == 0o755
+
+
+def test_an_output_folder_that_others_can_write_is_refused(host):
+    (host.folder / "job").mkdir()
+    (host.folder / "job").chmod(0o777)
+    (said,) = host.refusal("L1.ms", "-o", "job")
+    assert "job: others can write into it" in said
+    assert list((host.folder / "job").iterdir()) == []
+
+
+def test_a_planted_working_folder_is_refused(host):
+    (host.folder / "elsewhere").mkdir()
+    (host.folder / "job").mkdir()
+    (host.folder / "job" / "rapthor").symlink_to(host.folder / "elsewhere")
+    (said,) = host.refusal("L1.ms", "-o", "job")
+    assert "is a link" in said
+    assert list((host.folder / "elsewhere").iterdir()) == []
+
+
 def test_where_jobs_cannot_be_submitted_nothing_is_written_either(host, monkeypatch):
     monkeypatch.setenv("PATH", str(host.folder))
     before = set(host.folder.iterdir())
@@ -273,3 +341,22 @@ def test_a_parset_that_is_no_utf_8_text_is_one_sentence(host):
 def test_a_name_that_cannot_be_a_did_is_refused_by_its_name(host, name):
     (told,) = host.refusal(f"['{name}']".replace("\\", "\\\\"))
     assert told.startswith(f"{name}: no catalogue has a dataset of that name")
+
+
+@pytest.mark.parametrize("stage_in", ["", '[submit]\nstage_in = "fetch {did} {path}"\n'])
+def test_a_did_that_could_leave_the_storage_prefix_is_refused_in_one_sentence(host, stage_in):
+    host.configure(STORAGE + stage_in)
+    with (host.folder / "catalogue.toml").open("a") as file:
+        file.write('[datasets."lofar:../../etc"]\nbytes = 1\nsites.UK = "available"\n')
+    with (host.folder / "config.toml").open("a") as file:
+        file.write(("" if stage_in else "[submit]\n") + 'names = { "etc.ms" = "lofar:../../etc" }\n')
+    (said,) = host.refusal("etc.ms", "-o", "job")
+    assert "lofar:../../etc" in said
+    assert "folder above" in said
+    assert not (host.folder / "job").exists()
+
+
+def test_a_stage_in_command_with_an_open_quote_is_refused_before_a_job_has_it(host):
+    host.configure(STORAGE + '[submit]\nstage_in = "fetch \'x {did} {path}"\n')
+    (said,) = host.refusal("L1.ms", "-o", "job")
+    assert said == "[submit].stage_in cannot be read (No closing quotation): quote it as for a shell"

@@ -311,6 +311,28 @@ def test_wrap_submits_a_copy_of_a_dag_beside_it(tmp_path):
     assert (tmp_path / "d" / "x.dag").read_text() == "JOB A a.sub\n"
 
 
+def test_wrap_replaces_a_planted_link_and_does_not_follow_it(tmp_path):
+    (tmp_path / "x.dag").write_text("JOB A a.sub\n")
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "x.hydrator.dag").symlink_to(victim)
+    tool = tmp_path / "condor_submit_dag"
+    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    tool.chmod(0o755)
+    done = hydrator("wrap", "-d", "o:1", "--", str(tool), "x.dag", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert victim.read_text() == "mine"
+    assert "RequiredDatasets" in (tmp_path / "x.hydrator.dag").read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"x.dag", "x.hydrator.dag", "victim", tool.name}
+
+
+def test_a_splice_with_a_path_for_its_name_has_its_copy_beside_the_file(nested):
+    (nested / "root.dag").write_text("SPLICE ../x/S s.dag DIR sub\n")
+    done = wrapped(nested, "-d", "o:1")
+    assert done.returncode == 0, done.stderr
+    assert (nested / "sub" / "s...-x-S.hydrator.dag").exists()
+
+
 def test_nodes_are_read_from_the_dags_folder_where_dagman_does_so(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "x.dag").write_text("JOB A a.sub\n")

@@ -199,7 +199,11 @@ def test_gpus_of_the_configuration_are_read_and_a_wrong_one_is_told(tmp_path):
 
 
 def test_dollars_and_quotes_stay_what_they_are():
-    assert literal("$(HOME) $$(Name)") == "$(DOLLAR)(HOME) $(DOLLAR)$(DOLLAR)(Name)"
+    assert literal("$(HOME)") == "$(DOLLAR)(HOME)"
+    # of $(DOLLAR)$(DOLLAR)(Name) condor_submit makes $$(DOLLAR)(Name): test_submit_language.py
+    assert quoted(["$(HOME) $$(Name)"]) == "\"'$(DOLLAR)(HOME) $$(DOLLARDOLLAR)(Name)'\""
+    with pytest.raises(ParametersWrong, match="cannot be written"):
+        literal("/logs/$$(Name)")
     assert quoted(["it's", 'a "b"']) == """"'it''s' 'a ""b""'\""""
     assert string('a"b\\c\n') == '"a\\"b\\\\c?"'
     with pytest.raises(ParametersWrong, match="line break"):

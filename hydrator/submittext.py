@@ -1,0 +1,79 @@
+"""Texts of users and file names as values of a submit description: they arrive as they are, or are refused.
+
+condor_submit reads ``$(X)`` and ``$NAME(X)`` as macros, a backslash at a line's end as the line going on, and
+every control character as an end or as nothing. ``$$(X)`` is put in when the job is matched; there, in
+arguments and environment, ``$$(DOLLARDOLLAR)`` stands for ``$$``. Run on HTCondor 23.9.6 and 25.14.1
+(tests/integration/test_submit_language.py). Pure.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./:=@+,{}-]+")
+
+
+def arguments(words: Sequence[str]) -> str:
+    """Return *words* for the ``arguments`` command (new syntax): spaces, quotes and ``$`` are kept."""
+
+    def one(word: str) -> str:
+        escaped = dollars(word.replace('"', '""').replace("'", "''"))
+        return escaped if _PLAIN.fullmatch(word) else f"'{escaped}'"
+
+    return '"' + " ".join(one(word) for word in words) + '"'
+
+
+def dollars(text: str) -> str:
+    """Return *text* for arguments or environment with every ``$`` kept from beginning a macro.
+
+    A single one is written behind the doubled ones: before them it would be read as a part of their names.
+    """
+    return re.sub(
+        r"\$+", lambda m: "$$(DOLLARDOLLAR)" * (len(m[0]) // 2) + "$(DOLLAR)" * (len(m[0]) % 2), text
+    )
+
+
+def literal(text: str) -> str:
+    """Return *text* as any other value, a name or an expression: no ``$`` of it begins a macro."""
+    return text.replace("$", "$(DOLLAR)")
+
+
+def unfit(text: str) -> str:
+    """Return why *text* cannot be one value of a submit description; empty where it can."""
+    if not text.strip():
+        return "it is blank"
+    if odd := next((letter for letter in text if _ends_a_line(letter)), ""):
+        return f"it has a control character ({odd!r}) in it"
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        return "it is not UTF-8 text"
+    if text.endswith("\\"):
+        return "it ends with a backslash, behind which the line would go on"
+    return ""
+
+
+def unfit_value(text: str) -> str:
+    """Return why *text* cannot be a value outside arguments, where ``$$`` has no escape."""
+    return unfit(text) or ("it has $$ in it, which HTCondor would replace" if "$$" in text else "")
+
+
+def unfit_name(path: str) -> str:
+    """Return why the file *path* cannot be in a list of files that travel with a job; empty where it can."""
+    if why := unfit_value(path):
+        return why
+    if "," in path:
+        return "it has a comma in it, which ends a name in a list"
+    if path != path.strip():
+        return "it begins or ends with a blank"
+    return ""
+
+
+def spoilt_lines(lines: Iterable[str]) -> list[str]:
+    """Return the sentences on those of *lines* that would not stay one line each."""
+    return [
+        f"a line of the submit description cannot be written: {why}: {line[:200]!r}"
+        for line in lines
+        if line and (why := unfit(line))
+    ]
+
+
+def _ends_a_line(letter: str) -> bool:
+    return (letter < " " and letter != "\t") or letter == "\x7f"

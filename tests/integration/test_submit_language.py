@@ -1,0 +1,160 @@
+"""Hostile names and commands in the real condor_submit: what was asked arrives, or is refused."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from hydrator.errors import ConfigError
+from hydrator.model import Did
+from hydrator.rapthor import Resources, Run, Wish, submit_description
+from hydrator.submittext import arguments
+from testbed.debian import PoolUnavailable
+from testbed.dryrun import DryRun, Rejected, text_of, words_of
+from testbed.pool import Pool
+from toil_batch_system_classad_hydrator.job import ParametersWrong, Setting, Work, description, quoted
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
+
+PIECES = [*"$()[]\"'\n\r\\;=#%, \tab\0\x01\x0b\x1f\x7f", "$(X)", "$$(Y)", "$$([1])", "$$", "$ENV(HOME)"]
+PIECES += ["\nqueue\n", '\n+Owner = "root"\n', "é", "\u2028", "\udcff", "$INT(1)", "@", "://", "\\\n"]
+HOSTILE = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
+WORDS = st.lists(HOSTILE, min_size=1, max_size=3)
+TRIES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module", params=["trixie", "sid"])
+def submit(request: pytest.FixtureRequest) -> Iterator[DryRun]:
+    try:
+        yield DryRun(request.param)
+    except PoolUnavailable as reason:
+        pytest.skip(f"{reason}: condor_submit was not tried")
+
+
+def rapthor(
+    command: "list[str]", inputs: "list[str]", *, origin: str = "x", container: str | None = None, wish: Wish
+) -> str:
+    run = Run("run-1", (Did("lofar:L1.ms"),), wish=wish)
+    text = submit_description(
+        run,
+        Resources(1, 1, 1, container),
+        origin=origin,
+        inputs=inputs,
+        command=command,
+        site_attributes=["GLIDEIN_Site"],
+    )
+    return text.replace("executable = hydrator-job-start.py\n", "executable = /bin/true\n")
+
+
+PLAIN = Wish()
+
+
+@TRIES
+@given(command=WORDS, origin=HOSTILE)
+@example(command=["sh", "-c", "echo $$(Y) $$ $(X) $$$(Z)"], origin="a\nqueue 2\n.parset")
+@example(command=["\\"], origin="\\")
+def test_a_command_arrives_as_it_was_given_or_is_refused(submit: DryRun, command: list[str], origin: str):
+    usual = submit.ad(rapthor(["true"], ["a"], wish=PLAIN))
+    try:
+        text = rapthor(command, ["a"], origin=origin, wish=PLAIN)
+    except ConfigError:
+        assert any(not word.isprintable() for word in command)
+        return
+    ad = submit.ad(text)
+    assert words_of(text_of(ad["Arguments"])) == ["--parset", "run.parset", "--", *command]
+    assert set(ad) == set(usual)
+
+
+@TRIES
+@given(name=HOSTILE)
+@example(name="a\n+Injected = true")
+@example(name="$(X)")
+@example(name="a\\")
+@example(name='a\\"b')
+def test_a_files_name_arrives_as_it_is_or_is_refused(submit: DryRun, name: str):
+    usual = submit.ad(rapthor(["true"], ["/d/a"], wish=PLAIN))
+    try:
+        text = rapthor(["true"], [f"/d/{name}x{name}"], wish=PLAIN)
+    except ConfigError:
+        return
+    ad = submit.ad(text)
+    assert text_of(ad["TransferInput"]) == f"/d/{name}x{name}"
+    assert set(ad) == set(usual)
+
+
+@pytest.mark.parametrize("name", ["a$(X)b", "$a", "a b", "a;b=c#d%e", "é", "a'b", 'a"b', "a\\b"])
+def test_a_name_that_a_submit_description_can_hold_is_not_refused(submit: DryRun, name: str):
+    ad = submit.ad(rapthor(["true"], [f"/d/{name}"], wish=PLAIN))
+    assert text_of(ad["TransferInput"]) == f"/d/{name}"
+
+
+@TRIES
+@given(text=HOSTILE)
+def test_an_image_arrives_as_it_is_or_is_refused(submit: DryRun, text: str):
+    image = f"docker://x{text}y"
+    try:
+        said = rapthor(["true"], ["a"], container=image, wish=PLAIN)
+    except ConfigError:
+        return
+    assert text_of(submit.ad(said)["ContainerImage"]) == image
+
+
+@TRIES
+@given(line=HOSTILE, requirements=HOSTILE)
+def test_a_line_or_an_expression_of_the_user_is_one_line(submit: DryRun, line: str, requirements: str):
+    wish = Wish(requirements=f'Name != "a{requirements}"', lines=(f"+Mine = {line}",))
+    try:
+        text = rapthor(["true"], ["a"], wish=wish)
+    except ConfigError:
+        return
+    assert text.count("\nqueue") == 1
+    assert not any(written.endswith("\\") for written in text.splitlines())
+    try:
+        ad = submit.ad(text)
+    except Rejected:
+        return
+    assert "root" not in ad.get("Owner", "")
+
+
+@TRIES
+@given(command=HOSTILE, variables=st.dictionaries(st.sampled_from("AB"), HOSTILE, max_size=2), name=HOSTILE)
+@example(command="echo $$(Y) $$ $(X)", variables={"A": "$$(B)"}, name="$$(X)$(Y)")
+def test_a_step_of_a_stand_in_for_toil_arrives_as_it_was_given_or_is_refused(
+    submit: DryRun, command: str, variables: dict[str, str], name: str
+):
+    work = Work(command, 1, 2**20, 2**10, name, name, variables)
+    plain = Work("true", 1, 2**20, 2**10, "n", "u", {})
+    logs = {"output": "/o", "error": "/e", "log": "/l"}
+
+    def ad(work: Work) -> dict[str, str]:
+        said = description(work, 1, logs, Setting("w"), None, None)
+        return submit.ad("".join(f"{key} = {value}\n" for key, value in said.items()) + "queue\n")
+
+    try:
+        found = ad(work)
+    except ParametersWrong:
+        assert not all(text.isprintable() for text in (command, *variables.values()))
+        return
+    assert words_of(text_of(found["Arguments"])) == ["-c", command]
+    assert sorted(words_of(text_of(found["Environment"]))) == sorted(
+        f"{key}={value}" for key, value in variables.items()
+    )
+    assert set(found) == set(ad(plain))
+
+
+def test_doubled_dollars_reach_a_real_job_as_they_were_given(htcondor_release: str):
+    words = ["$$(Name)", "a$$b", "$$$(X)", "$$$$([1])", "$(HOME)", "it's", 'a "b"']
+    variable = "$$(Name) $(HOME) $$$"
+    with Pool.start(htcondor_release) as pool:
+        folder = pool.user_home("alice")
+        script = folder / "show"
+        script.write_text('#!/bin/sh\nprintf \'%s\\n\' "$@" "$ODD"\n')
+        script.chmod(0o755)
+        cluster = pool.submit(
+            f"executable = {script}\narguments = {arguments(words)}\n"
+            f"environment = {quoted([f'ODD={variable}'])}\noutput = {folder}/shown\n"
+            "should_transfer_files = YES\nrequest_memory = 10\nrequest_disk = 1\nqueue\n"
+        )
+        pool.wait(lambda: pool.done(cluster), 120, f"job {cluster} to end")
+        assert (folder / "shown").read_text().splitlines() == [*words, variable]
