@@ -22,6 +22,7 @@ from hydrator.errors import (
     ConfigError,
 )
 from hydrator.ports import Login
+from hydrator.redact import SECRETS
 
 from ._headers import LONGEST_PAUSE, http_date, retry_after
 from ._json import Bounds, TooLarge, decode
@@ -307,8 +308,8 @@ def _when(error: Exception) -> bool | float:
 
 
 def scrubbed(text: str) -> str:
-    """*text* without tokens: some services repeat our URLs, and tokens travel in those."""
-    return _SECRETS.sub(lambda found: f"{found[1] or ''}[secret]", text)
+    """*text* without secrets: some services repeat our URLs, our headers or what we posted."""
+    return _SECRETS.sub(lambda found: f"{found[1] or ''}[secret]", SECRETS.hide(text))
 
 
 def _words(content: bytes | bytearray) -> str:

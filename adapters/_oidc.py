@@ -17,6 +17,7 @@ import httpx
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.model import from_unix
 from hydrator.ports import Clock, Login
+from hydrator.redact import SECRETS, secret_in
 
 from ._http import Limits, Server
 
@@ -116,6 +117,7 @@ class ClientCredentials:
             "scope": settings.scope,
         }
         secret = _read(self._name, settings.secret_file, "client_secret_file")
+        SECRETS.keep(f"{settings.client_id}:{secret}")
         try:
             body = self._server.post("", form, (settings.client_id, secret)).body
         except CatalogueDenied as error:
@@ -129,6 +131,7 @@ class ClientCredentials:
         token = body.get("access_token") if isinstance(body, dict) else None
         if not isinstance(token, str) or not token:
             raise CatalogueGarbled(self._name, f"{settings.token_url} answers no access_token")
+        SECRETS.keep(token)
         ends = _ends(body, token, now)
         self._held = _Held(token, now, ends - min(_MARGIN, (ends - now) / 5), ends)
         return token
@@ -171,9 +174,11 @@ class TokenFile:
 
 def _read(name: str, file: Path, key: str) -> str:
     try:
-        text = file.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it holds no secret"
+        text = secret_in(file.read_text("ascii"))
+    except UnicodeDecodeError:
+        raise CatalogueDenied(name, f"{key} {file}: it holds no secret") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise CatalogueDenied(name, f"{key} {file}: {why}") from None
     if not text:
         raise CatalogueDenied(name, f"{key} {file}: it is empty")

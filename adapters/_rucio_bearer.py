@@ -12,6 +12,7 @@ from pathlib import Path
 from hydrator.errors import CatalogueDenied
 from hydrator.model import from_unix
 from hydrator.ports import Login
+from hydrator.redact import SECRETS
 
 from ._oidc import ClientCredentials, ClientSettings
 from ._rucio_settings import RucioSettings
@@ -86,6 +87,7 @@ class Bearer:
 
     def _checked(self, text: str, source: str) -> str:
         token = text.strip()
+        SECRETS.keep(token, *token.split())
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise CatalogueDenied(self._settings.name, f"{source} holds no token")
         return token

@@ -46,6 +46,7 @@ from rucio.common import exception as rucio_errors
 
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.ports import Login
+from hydrator.redact import SECRETS, secret_in, shown
 
 from ._headers import http_date
 from ._json import Bounds, decode
@@ -264,6 +265,7 @@ class Transport(requests.adapters.HTTPAdapter):
             self.trouble = str(exc)  # rucio-clients keeps it to itself
             raise
         self.status = response.status_code
+        SECRETS.keep(response.headers.get("X-Rucio-Auth-Token"))
         self.date = http_date(response.headers.get("Date")) or self.date
         if ends := http_date(response.headers.get("X-Rucio-Auth-Token-Expires")):
             self.login = Login(self.date, ends)
@@ -319,7 +321,7 @@ class Transport(requests.adapters.HTTPAdapter):
         if 300 <= status < 400:
             where = response.headers.get("Location", "nowhere")
             return CatalogueGarbled(
-                name, f"HTTP {status}: it sends us to {where[:200]}; configure that address"
+                name, f"HTTP {status}: it sends us to {shown(where, 200)}; configure that address"
             )
         if status == 200:
             return self._unreadable(response)
@@ -339,7 +341,7 @@ class Transport(requests.adapters.HTTPAdapter):
 
 def _words(response: requests.Response) -> str:
     """What Rucio says about a failure, in its headers, on one line."""
-    parts = [response.headers.get(key, "")[:150] for key in ("ExceptionClass", "ExceptionMessage")]
+    parts = [shown(response.headers.get(key, ""), 150) for key in ("ExceptionClass", "ExceptionMessage")]
     return "".join(f" {word}" for part in parts for word in part.split())
 
 
@@ -492,11 +494,13 @@ class Connection:
         if file is None:
             return self._settings.password
         try:
-            password = file.read_text("utf-8").strip()
+            password = secret_in(file.read_text("utf-8"))
         except OSError as error:
             raise CatalogueDenied(name, f"password_file {file}: {error.strerror}") from None
         except UnicodeDecodeError:
             password = ""
+        except ValueError as error:
+            raise CatalogueDenied(name, f"password_file {file}: {error}") from None
         if not password:
             raise CatalogueDenied(name, f"password_file {file}: it holds no password")
         return password
@@ -556,14 +560,7 @@ class Connection:
         words = " ".join(f"{exc} {trouble if trouble not in str(exc) else ''}".split())
         if self._transport.status not in {0, 200} and "http status code" not in words:
             words = f"HTTP {self._transport.status} {words}"
-        for secret in (
-            self._password,
-            self._transport.token,
-            getattr(self._client, "auth_token", None),
-        ):
-            if secret:
-                words = words.replace(secret, "***")
-        return f"{type(exc).__name__}: {words[:300]}"
+        return f"{type(exc).__name__}: {shown(words, 300)}"
 
     def _token_file(self) -> Path:
         settings = self._settings
@@ -606,6 +603,7 @@ def _credentials(settings: RucioSettings, password: str | None) -> dict[str, str
             "client_cert": str(settings.client_cert),
             "client_key": str(settings.client_key or settings.client_cert),
         }
+    SECRETS.keep(password)
     return {"username": settings.username or "", "password": password or ""}
 
 

@@ -36,6 +36,7 @@ from hydrator.model import (
     parse_did,
 )
 from hydrator.numbers import finite
+from hydrator.redact import secret_in, shown
 
 NOT_ASKED = "no job has asked the daemon for it yet"
 _QUERY_BYTES = 6000
@@ -142,7 +143,7 @@ class DaemonCatalogue:
 
     def _refused(self, answer: httpx.Response) -> CatalogueError:
         try:
-            why = str(answer.json()["detail"])[:300]
+            why = shown(str(answer.json()["detail"]), 300)
         except (LookupError, TypeError, ValueError):
             why = "no reason given"
         text = f"{why} (status {answer.status_code})"
@@ -201,9 +202,11 @@ def _near(url: str) -> bool:
 
 def _token(file: Path) -> str:
     try:
-        return file.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it holds no token"
+        return secret_in(file.read_text("ascii"))
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"submit.token_file {file}: it holds no token"]) from error
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise ConfigError([f"submit.token_file {file}: {why}"]) from error
 
 

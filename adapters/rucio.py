@@ -223,7 +223,7 @@ class RucioCatalogue:
         """Put what follows of *did* into *poll*, or keep it for when the history of its rules is known."""
         counted = known[0]
         still = self._still.get(did)
-        if not (still and still.follows_from(counted, moves, poll.storages)):
+        if not (still and still.follows_from(counted.counts, moves, poll.storages)):
             whole = {name for name, count in counted.counts.items() if count.complete and _lasts(poll, name)}
             if unheld := self._moves.unheld(poll, did, whole, moves):
                 self._unheld[did] = known, unheld

@@ -20,6 +20,7 @@ from typing import Final
 
 from hydrator.errors import ConfigError, EventsError
 from hydrator.ports import Ears
+from hydrator.redact import secret_in, shown
 
 from ._stomp_frames import Frame, Frames, NotStomp, encoded
 
@@ -168,8 +169,8 @@ class StompSource:
     def _password(self) -> str:
         file = self._settings.password_file
         try:
-            return file.read_text("utf-8").strip() if file else ""
-        except (OSError, UnicodeDecodeError) as error:
+            return secret_in(file.read_text("utf-8")) if file else ""
+        except (OSError, ValueError) as error:
             raise _Lost(f"password_file {file} cannot be read: {error}") from error
 
     def _connected(self) -> socket.socket:
@@ -275,5 +276,5 @@ def _told(frame: Frame) -> str:
     """What a frame that we did not want says, on one line."""
     if frame.command != "ERROR":
         return f"it sent {frame.command} out of turn"
-    said = " ".join(frame.headers.get("message", "").split())[:200]
+    said = shown(frame.headers.get("message", ""), 200)
     return f"it says: {said}" if said else "it refused us and does not say why"

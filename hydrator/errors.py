@@ -14,9 +14,14 @@ HydratorError                   carries facts as attributes, so logs need no par
 ├── Fenced                      parts that a reload has replaced: their result counts for nothing
 └── StateError                  the state directory is in use, or cannot be read or written
     └── StateMissing            no daemon has run with it yet
+
+The reason of a failure of somebody else's part is made fit to be shown when it is raised: one line of bounded
+length, without the secrets that this process keeps (:mod:`hydrator.redact`).
 """
 
 from collections.abc import Sequence
+
+from .redact import shown
 
 
 class HydratorError(Exception):
@@ -44,9 +49,9 @@ class CatalogueError(HydratorError):
     """A catalogue that could not answer; never to be read as 'it holds nothing'."""
 
     def __init__(self, catalogue: str, reason: str) -> None:
-        super().__init__(f"catalogue {catalogue}: {reason}")
         self.catalogue = catalogue
-        self.reason = reason
+        self.reason = shown(reason)
+        super().__init__(f"catalogue {catalogue}: {self.reason}")
 
 
 class CatalogueUnreachable(CatalogueError):
@@ -65,9 +70,9 @@ class PoolError(HydratorError):
     """A daemon of the pool that could not be asked; *daemon* names it."""
 
     def __init__(self, daemon: str, reason: str) -> None:
-        super().__init__(f"{daemon}: {reason}")
         self.daemon = daemon
-        self.reason = reason
+        self.reason = shown(reason)
+        super().__init__(f"{daemon}: {self.reason}")
 
 
 class PoolDenied(PoolError):
@@ -78,18 +83,18 @@ class EventsError(HydratorError):
     """A sender of events that does not let us listen; *source* names it."""
 
     def __init__(self, source: str, reason: str) -> None:
-        super().__init__(f"events of {source}: {reason}")
         self.source = source
-        self.reason = reason
+        self.reason = shown(reason)
+        super().__init__(f"events of {source}: {self.reason}")
 
 
 class PublishError(HydratorError):
     """A publisher that did not take, or could not show, what it was given."""
 
     def __init__(self, publisher: str, reason: str) -> None:
-        super().__init__(f"publisher {publisher}: {reason}")
         self.publisher = publisher
-        self.reason = reason
+        self.reason = shown(reason)
+        super().__init__(f"publisher {publisher}: {self.reason}")
 
 
 class Fenced(HydratorError):

@@ -13,6 +13,7 @@ from .errors import BadDid, CatalogueUnreachable, ConfigError, HydratorError
 from .model import Did, Survey, parse_did
 from .ports import Catalogue
 from .private import Privacy, is_opaque, named, under
+from .redact import secret_in, shown
 
 NOTHING_DONE = "nothing was submitted"
 _MOST_QUERY_BYTES = 6000
@@ -128,7 +129,7 @@ def exchanged(
             for some in _batches(private):
                 names |= _asked(client, url, some)
     except (httpx.HTTPError, ssl.SSLError, OSError) as error:
-        why = str(error) or type(error).__name__
+        why = shown(str(error)) or type(error).__name__
         raise ExchangeFailed(
             f"{named(private)}: private, and the daemon at {url}, which exchanges it,"
             f" cannot be asked ({why}): {NOTHING_DONE}; try again later"
@@ -146,9 +147,11 @@ def _whom(settings: Settings, private: Sequence[Did]) -> tuple[str, str]:
     if urlsplit(url).scheme != "https" and not is_loopback(urlsplit(url).hostname or ""):
         raise ConfigError([f"{begin} {url} would show its name on the way; use https; {NOTHING_DONE}"])
     try:
-        token = file.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a token"
+        token = secret_in(file.read_text("ascii"))
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{begin} submit.token_file {file}: not a token; {NOTHING_DONE}"]) from error
+    except (OSError, ValueError) as error:
+        why = (isinstance(error, OSError) and error.strerror) or str(error)
         raise ConfigError([f"{begin} submit.token_file {file}: {why}; {NOTHING_DONE}"]) from error
     return url.rstrip("/"), token
 
@@ -173,7 +176,7 @@ def _asked(client: httpx.Client, url: str, dids: Sequence[Did]) -> dict[Did, Did
     try:
         content = answer.json()
         if answer.status_code != 200:
-            raise ExchangeFailed(f"the daemon at {url}: {content['detail']}; {NOTHING_DONE}")
+            raise ExchangeFailed(f"the daemon at {url}: {shown(str(content['detail']))}; {NOTHING_DONE}")
         given = {parse_did(row["did"]): parse_did(row["name"]) for row in content["datasets"]}
     except (ValueError, LookupError, TypeError, BadDid):
         raise ExchangeFailed(

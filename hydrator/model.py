@@ -33,6 +33,8 @@ def parse_did(text: str, default_scope: str | None = None) -> Did:
         BadDid: no scope and no default, an empty part, another character, or
             more than 500 characters.
     """
+    if len(text) > MAX_DID_CHARS:
+        raise BadDid(text, f"it has {len(text)} characters, {MAX_DID_CHARS} are allowed")
     did = f"{default_scope}:{text}" if ":" not in text and default_scope else text
     if not _CHARACTERS.match(did):
         raise BadDid(text, "use letters, digits and . _ : / @ = + ~ - only")

@@ -1,48 +1,232 @@
-"""The second line of defence against secrets in logs: what is about to be written is looked through.
+"""Texts of others made fit to be shown: without secrets, on one line, in characters that only show.
 
-The first line is that nobody hands a secret to a log. This one knows the
-secrets of the configuration by their text, and the usual dress of others: a
-Bearer token, a JWT, ``password=``.
+Whoever shows a secret to a server keeps it in :data:`SECRETS` first, and every
+error of ours takes the secrets out of its reason when it is made: what a server
+echoes is gone before anybody cuts it to a length, stores it or passes it on.
+The log is looked through once more, also for the usual dress of secrets that
+nobody keeps: a Bearer token, a JWT, ``password=``.
 """
 
+import base64
+import html
 import json
 import re
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from urllib.parse import quote
+from typing import Final
+from urllib.parse import quote, quote_plus
 
 SHOWN = "[secret]"
-SHORTEST = 6
+SHORTEST = 4
 """Characters of the shortest secret that is looked for: shorter ones are parts of ordinary words."""
+MOST_CHARS: Final = 2000
+"""Characters of a reason: what is longer is cut."""
+MOST_LOOKED_AT: Final = 100_000
+"""Characters of a text of somebody else that are looked at."""
+_LONG = 12
+"""A form of a secret this long is hidden wherever it stands; a shorter one where it stands alone."""
+_MOST_KEPT = 100
+_BEGIN = 16
+"""So many first characters of a long form are looked for: servers cut what they echo."""
+_GAP = re.compile(r"(?:\s|\\[nrt])+")
 _DRESSED = re.compile(
     r"(?i)\b((?:bearer|basic)\s+|(?:x-rucio-auth-token|x-rucio-password|authorization|password|passwd|pwd"
     r"|client_secret|access_token|refresh_token|token)[\"']?\s*[=:]\s*[\"']?(?:(?:bearer|basic)\s+)?)"
     r"([A-Za-z0-9._~+/=-]{6,})"
 )
-_JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*")
+_JWT = re.compile(r"eyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){0,2}")
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""*text* with ``\xNN`` and the like for every character that does not show, except those to *keep*.
+
+    Control characters steer terminals, those for the direction of writing reorder what is read, and half
+    of a surrogate pair can be written nowhere.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text)
+
+
+def _escaped(letter: str) -> str:
+    number = ord(letter)
+    return (
+        f"\\x{number:02x}"
+        if number < 0x100
+        else f"\\u{number:04x}"
+        if number < 0x10000
+        else f"\\U{number:08x}"
+    )
+
+
+class Secrets:
+    """The secrets that this process shows to others, for whoever hides them; safe in several threads.
+
+    The last ones that were kept are known: a token that was renewed long ago ended.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._forms: OrderedDict[str, frozenset[str]] = OrderedDict()
+        self._long: dict[str, list[str]] = {}
+        self._short: re.Pattern[str] | None = None
+
+    def keep(self, *secrets: str | None) -> None:
+        """Hide *secrets* from now on, in every form that a server may send them back in."""
+        new = [secret.strip() for secret in secrets if secret]
+        with self._lock:
+            if all(secret in self._forms for secret in new):
+                for secret in new:
+                    self._forms.move_to_end(secret)
+                return
+            for secret in new:
+                self._forms[secret] = _forms(secret)
+                self._forms.move_to_end(secret)
+            while len(self._forms) > _MOST_KEPT:
+                self._forms.popitem(last=False)
+            every = {form for forms in self._forms.values() for form in forms}
+            long: dict[str, list[str]] = {}
+            for form in sorted(every):
+                if len(form) >= _LONG:
+                    long.setdefault(form[:_BEGIN], []).append(form)
+            self._long = long
+            short = sorted((form for form in every if len(form) < _LONG), key=len, reverse=True)
+            either = "|".join(map(re.escape, short))
+            self._short = re.compile(rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])") if short else None
+
+    def forget(self) -> None:
+        """Know no secrets any more."""
+        with self._lock:
+            self._forms.clear()
+            self._long, self._short = {}, None
+
+    def hide(self, text: str) -> str:
+        """*text* without the secrets, also where white space or a line's end stands inside them."""
+        if self._short:
+            text = self._short.sub(SHOWN, text)
+        long = self._long
+        squeezed = _GAP.sub("", text) if long else ""
+        forms = [form for begin, those in long.items() if begin in squeezed for form in those]
+        return _without(text, squeezed, forms) if forms else text
+
+
+SECRETS = Secrets()
+"""Those of this process."""
+
+
+def secret_in(text: str) -> str:
+    """The one secret in the *text* of a file, which is kept from now on; empty where there is none.
+
+    Raises:
+        ValueError: it has several lines, or characters that no secret has.
+    """
+    secret = text.strip()
+    SECRETS.keep(secret, *secret.splitlines())
+    if not secret.isprintable():
+        raise ValueError("it holds more than one line: write one secret into it, on one line")
+    return secret
+
+
+def _forms(secret: str) -> frozenset[str]:
+    """The texts that *secret* may come back as, without white space."""
+    if len(secret) < SHORTEST:
+        return frozenset()
+    plain = {
+        secret,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        repr(secret)[1:-1],
+    }
+    plain |= {form.replace("/", "\\/") for form in plain}
+    plain |= {
+        html.escape(secret),
+        html.escape(secret, quote=False),
+        html.escape(secret).replace("&#x27;", "&#39;"),
+    }
+    urls = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    urls |= {re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), form) for form in urls}
+    octets = secret.encode("utf-8", "surrogateescape")
+    coded = {form for form in _in_base64(octets) | {octets.hex(), octets.hex().upper()} if len(form) >= _LONG}
+    squeezed = (_GAP.sub("", form) for form in plain | urls | coded)
+    return frozenset(form for form in squeezed if len(form) >= SHORTEST)
+
+
+def _in_base64(octets: bytes) -> set[str]:
+    """What *octets* are in base64, wherever they stand in what is encoded: at three places in a group."""
+    found = set()
+    for before in range(3):
+        coded = base64.b64encode(bytes(before) + octets).decode()
+        whole = coded[(before * 8 + 5) // 6 : (before + len(octets)) * 8 // 6]
+        found |= {whole, whole.replace("+", "-").replace("/", "_")}
+    return found
+
+
+def _without(text: str, squeezed: str, forms: Iterable[str]) -> str:
+    """*text* without what of *forms* begins in it; *squeezed* is the text without white space."""
+    at, begins, places = 0, [0], [0]
+    for gap in _GAP.finditer(text):
+        at += gap.start() - places[-1]
+        begins.append(at)
+        places.append(gap.end())
+    hidden: list[tuple[int, int]] = []
+    for form in forms:
+        start = squeezed.find(form[:_BEGIN])
+        while start >= 0:
+            end = start + _common(squeezed, start, form)
+            hidden.append((_place(start, begins, places), _place(end - 1, begins, places) + 1))
+            start = squeezed.find(form[:_BEGIN], end)
+    kept: list[str] = []
+    done = 0
+    for start, end in sorted(hidden):
+        if start >= done:
+            kept += [text[done:start], SHOWN]
+        done = max(done, end)
+    return "".join([*kept, text[done:]])
+
+
+def _common(text: str, start: int, form: str) -> int:
+    """How many characters of *form* stand in *text* from *start* on."""
+    low, high = min(_BEGIN, len(form)), len(form)
+    while low < high:
+        half = (low + high + 1) // 2
+        low, high = (half, high) if text.startswith(form[:half], start) else (low, half - 1)
+    return low
+
+
+def _place(at: int, begins: list[int], places: list[int]) -> int:
+    stretch = bisect_right(begins, at) - 1
+    return places[stretch] + at - begins[stretch]
+
+
+def shown(text: str, most: int = MOST_CHARS) -> str:
+    """*text* of somebody else as one line of at most *most* characters that may be shown to anybody.
+
+    Secrets are taken out before it is cut: of one cut in two nobody would know the rest.
+    """
+    hidden = _JWT.sub(SHOWN, SECRETS.hide(text[:MOST_LOOKED_AT]))
+    if len(text) > MOST_LOOKED_AT:  # what was cut off there may have been the rest of a secret
+        hidden = hidden[: MOST_LOOKED_AT // 2]
+    line = hidden if hidden.isprintable() else " ".join(hidden.split())
+    return printable(line[:most])
 
 
 class Redactor:
-    """Takes secrets out of texts.
+    """Takes secrets out of finished lines.
 
     Args:
-        secrets: their texts; each is looked for as it is, in JSON, in Python and in a URL.
+        secrets: their texts, besides those in :data:`SECRETS`.
         more: what else is done to a text, such as hiding private datasets.
     """
 
     def __init__(self, secrets: Iterable[str] = (), more: Callable[[str], str] | None = None) -> None:
-        forms = {
-            form
-            for secret in secrets
-            if len(secret) >= SHORTEST
-            for form in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe=""))
-        }
-        longest_first = sorted(forms, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, longest_first))) if forms else None
+        self._own = Secrets()
+        self._own.keep(*secrets)
         self._more = more
 
     def __call__(self, text: str) -> str:
-        if self._known:
-            text = self._known.sub(SHOWN, text)
+        text = self._own.hide(SECRETS.hide(text))
         text = _JWT.sub(SHOWN, text)
         text = _DRESSED.sub(rf"\g<1>{SHOWN}", text)
         return self._more(text) if self._more else text

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from hydrator.redact import SECRETS
 from testbed import debian
 from testbed.pool import Pool, PoolUnavailable
 from tests.order import seconds
@@ -46,6 +47,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 f"--htcondor: {unknown[0]!r} is no release: choose from {', '.join(known)}"
             )
         metafunc.parametrize("htcondor_release", releases, indirect=True, scope="session")
+
+
+@pytest.fixture(autouse=True)
+def no_secrets_of_other_tests() -> Iterator[None]:
+    """Let this process forget at each test's end what its adapters showed to servers."""
+    yield
+    SECRETS.forget()
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from ..errors import ConfigError, HydratorError
+from ..redact import secret_in, shown
 from ..words import count, span
 from .options import DEFAULT_CONFIG, Config
 
@@ -128,12 +129,12 @@ def _get(client: "httpx.Client", door: Door, what: str, params: Mapping[str, str
         answer = client.get(f"/v1/{what}", params=params)
         body = answer.json()
     except httpx.HTTPError as error:
-        raise DaemonSilent(f"the daemon at {door.url} does not answer: {error}") from error
+        raise DaemonSilent(f"the daemon at {door.url} does not answer: {shown(str(error))}") from error
     except ValueError as error:
         raise DaemonSilent(f"what answers at {door.url} is not a hydrator daemon") from error
     if answer.status_code != 200 or not isinstance(body, dict) or what not in body:
         why = body.get("detail", "") if isinstance(body, dict) else ""
-        raise DaemonSilent(f"the daemon at {door.url} refuses ({answer.status_code}): {why}")
+        raise DaemonSilent(f"the daemon at {door.url} refuses ({answer.status_code}): {shown(str(why))}")
     return body
 
 
@@ -201,8 +202,8 @@ def _token(file: Path | None) -> str | None:
     if file is None:
         return None
     try:
-        return file.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+        return secret_in(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
         raise ConfigError([f"--token-file {file}: {error}"]) from error
 
 

@@ -42,6 +42,7 @@ from .catalogues import catalogues_and_logins
 from .core import rules
 from .outlets import outlets_of
 from .pool import condor_client, desiring_by, editing_client, history_by, slot_merger
+from .private import keep_secrets
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def assemble(
     Raises:
         ConfigError: with every problem of files that the configuration names.
     """
+    keep_secrets(settings)
     publish = settings.publish
     needs_pool = settings.demand.ask_schedds or publish.collector.enabled or publish.merge.enabled
     client = condor_client(settings) if needs_pool else None

@@ -12,10 +12,12 @@ from .. import plugins
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, Source
 from ..errors import ConfigError
 from ..exchange import Exchanging
+from ..intake import CleanCatalogue
 from ..model import ReplicaState
 from ..places import PlacedCatalogue
 from ..ports import Catalogue, Clock, Login
 from .core import places
+from .private import keep_secrets
 from .web import client_of, server_of, site_capabilities
 
 if TYPE_CHECKING:
@@ -53,12 +55,19 @@ def catalogues_and_logins(
         try:
             bare = _catalogue(source, settings, clock)
             logins[f"catalogue {source.name}"] = lambda bare=bare: getattr(bare, "login", None)  # type: ignore[misc]
-            found.append(_placed(bare, settings))
+            found.append(_placed(_cleaned(bare, source), settings))
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
     return tuple(found), logins
+
+
+def _cleaned(catalogue: Catalogue, source: Source) -> Catalogue:
+    """The same without our secrets in what it says; a plugin's are looked up again before each question."""
+    if isinstance(source, PluginSource):
+        return CleanCatalogue(catalogue, lambda: keep_secrets(source.options))
+    return CleanCatalogue(catalogue)
 
 
 def _placed(catalogue: Catalogue, settings: Settings) -> Catalogue:

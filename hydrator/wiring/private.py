@@ -1,15 +1,24 @@
-"""The opaque names of private datasets, and what keeps secrets and names out of the log."""
+"""The opaque names of private datasets, and what keeps secrets and names out of all that is shown."""
 
 import contextlib
 import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
 
 from ..config import Settings
 from ..errors import ConfigError
 from ..model import parse_did
 from ..private import Veil
-from ..redact import Redactor
+from ..redact import SECRETS, Redactor
 from ..register import FILE_NAME, Register, read_key
 from .core import privacy
+
+_LARGEST: Final = 16_384
+"""Bytes of a file with a secret; what is larger is none."""
+_NO_SECRETS: Final = frozenset({"config_file", "tokens_file"})
+"""Files of other things: HTCondor's configuration, and hashes."""
+_SECRET_KEYS: Final = ("password", "passphrase", "secret", "token")
 
 
 def register_of(settings: Settings, *, owned: bool = True) -> Register | None:
@@ -42,23 +51,45 @@ def register_of(settings: Settings, *, owned: bool = True) -> Register | None:
     return register
 
 
-def redactor(settings: Settings) -> Redactor:
-    """What looks through every line of the log: for the secrets of *settings*, and for private datasets.
+def keep_secrets(given: Settings | Mapping[str, object]) -> None:
+    """Hide the secrets that a configuration, or one catalogue's part of it, has or names, as they are now.
 
-    A secret that cannot be read now is none that could be logged.
+    These are the files under keys that end in ``_file`` or ``_files``, whatever a plugin calls them, and
+    texts under keys that end in ``password``, ``passphrase``, ``secret`` or ``token``. A secret that
+    cannot be read now cannot be shown either.
     """
-    files = [settings.private.key_file, *settings.private.old_key_files, settings.submit.token_file]
-    for source in settings.catalogue:
-        names = ("password_file", "token_file", "client_secret_file")
-        files += [getattr(source, name, None) for name in names]
-    files += [broker.password_file for broker in settings.events.stomp]
-    files += [settings.site_capabilities.token_file, settings.site_capabilities.client_secret_file]
-    secrets = []
-    for file in filter(None, files):
-        with contextlib.suppress(OSError):
-            secrets.append(file.read_bytes().decode("utf-8", "replace").strip())
+    tree = given.model_dump() if isinstance(given, Settings) else given
+    SECRETS.keep(*_secrets("", tree))
+
+
+def _secrets(key: str, value: object) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _secrets(str(name), each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _secrets(key, each)
+    elif isinstance(value, Path) and key.endswith(("_file", "_files")) and key not in _NO_SECRETS:
+        yield from _in_file(value)
+    elif isinstance(value, str) and key.lower().endswith(_SECRET_KEYS):
+        yield value
+
+
+def _in_file(file: Path) -> Iterator[str]:
+    """The secret in *file*; a text of many lines is another thing, or a key that is never sent."""
+    with contextlib.suppress(OSError):
+        with file.open("rb") as opened:
+            text = opened.read(_LARGEST + 1).decode("utf-8", "replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        if len(lines) <= 2 and len(text) <= _LARGEST:  # two: one torn by a line's end
+            yield from {"".join(lines), *lines}
+
+
+def redactor(settings: Settings) -> Redactor:
+    """What looks through every line of the log: for the secrets of *settings*, and for private datasets."""
+    keep_secrets(settings)
     try:
         register = register_of(settings, owned=False)
     except ConfigError:  # told by who needs the key
         register = None
-    return Redactor(secrets, register.veil.scrubbed if register else privacy(settings).scrubbed)
+    return Redactor(more=register.veil.scrubbed if register else privacy(settings).scrubbed)

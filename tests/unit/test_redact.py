@@ -1,14 +1,22 @@
 """What is logged shows no secret: not its text, not in its usual dress, not as a variable of a traceback."""
 
+import base64
+import html
 import io
 import json
 import logging
+import re
+from urllib.parse import quote, quote_plus
 
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hydrator.redact import Redactor
+from hydrator.errors import CatalogueUnreachable, EventsError, PoolError, PublishError
+from hydrator.redact import MOST_CHARS, SECRETS, SHOWN, Redactor, Secrets, printable, secret_in, shown
 from hydrator.telemetry import configure_logs
+from tests.slowness import grows_evenly
 
 SECRET = 'canary"\\7/secret'
 
@@ -81,3 +89,128 @@ def test_more_can_be_done_to_a_line():
     assert (
         Redactor(more=lambda text: text.replace("secret:obs", "private:1"))("a secret:obs") == "a private:1"
     )
+
+
+# what servers echo
+
+LONG = "c4nary/Zq+8 %&'\"<ü>-0123456789-abcdefghij-ABCDEFGHIJ"
+ECHOES = {
+    "as it is": str,
+    "in JSON": json.dumps,
+    "in JSON with its own letters": lambda text: json.dumps(text, ensure_ascii=False),
+    "in JSON of others": lambda text: json.dumps(text).replace("/", "\\/"),
+    "in Python": repr,
+    "in a URL": lambda text: quote(text, safe=""),
+    "in a URL's path": quote,
+    "in a form": quote_plus,
+    "in a form in small letters": lambda text: re.sub("%..", lambda code: code[0].lower(), quote_plus(text)),
+    "in HTML": html.escape,
+    "in base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "in base64 after one letter": lambda text: base64.b64encode(f"u{text}".encode()).decode(),
+    "in base64 after two": lambda text: base64.b64encode(f"u:{text}".encode()).decode(),
+    "in base64 for URLs": lambda text: base64.urlsafe_b64encode(f"u:{text}!".encode()).decode(),
+    "in hex": lambda text: text.encode().hex(),
+}
+
+
+def pieces(text, size=8):
+    """Stretches of *text*, of which none may be shown."""
+    return [text[at : at + size] for at in range(4, len(text) - size - 4)]
+
+
+@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
+@pytest.mark.parametrize("broken", ["", "\n", "\r\n ", "\\n"], ids=repr)
+def test_a_secret_is_hidden_however_a_server_echoes_it(echo, broken):
+    secrets = Secrets()
+    secrets.keep(LONG)
+    said = echo(LONG)
+    half = len(said) // 2
+    if broken and not said[half - 2 : half + 2].isalnum():
+        half += 3
+    text = f"login failed for {said[:half]}{broken}{said[half:]} at noon"
+    hidden = secrets.hide(text)
+    assert [piece for piece in pieces(said[:half] + said[half:]) if piece in hidden] == []
+    assert hidden.startswith("login failed for ")
+    assert hidden.endswith(" at noon")
+
+
+@given(
+    st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=16, max_size=60),
+    st.binary(max_size=5),
+)
+def test_any_secret_is_hidden_in_base64_wherever_it_stands(secret, before):
+    secrets = Secrets()
+    secrets.keep(secret)
+    coded = base64.b64encode(before + secret.encode() + b"end").decode()
+    hidden = secrets.hide(f"({coded})")
+    assert [piece for piece in pieces(coded[len(before) * 4 // 3 + 4 : -8], 10) if piece in hidden] == []
+
+
+def test_a_secret_that_a_server_cut_is_hidden_as_far_as_it_goes():
+    secrets = Secrets()
+    secrets.keep("c4nary-" + "0123456789" * 5)
+    assert secrets.hide("said c4nary-01234567890123...") == f"said {SHOWN}..."
+
+
+@pytest.mark.parametrize("size", [380, 390, 395, 399])
+def test_a_secret_is_hidden_before_a_text_is_cut(size):
+    SECRETS.keep("c4nary-0123456789-0123456789")
+    assert "c4n" not in shown("x" * size + " c4nary-0123456789-0123456789", 400)
+    assert "c4n" not in shown(" " * 99_990 + "c4nary-0123456789-0123456789")
+
+
+def test_short_secrets_are_hidden_where_they_stand_alone():
+    secrets = Secrets()
+    secrets.keep("pass1", "abc")
+    assert secrets.hide("pass1: abc, my_pass1x, (pass1)") == f"{SHOWN}: abc, my_pass1x, ({SHOWN})"
+
+
+def test_the_last_secrets_are_known_and_the_oldest_forgotten():
+    secrets = Secrets()
+    tokens = [f"c4nary-{number:04}-{number * 7919:012}" for number in range(150)]
+    for token in tokens:
+        secrets.keep(tokens[0], token)
+    assert secrets.hide(tokens[0]) == secrets.hide(tokens[-1]) == SHOWN
+    assert secrets.hide("x c4nary-0001-") == "x c4nary-0001-"
+
+
+@pytest.mark.parametrize("error", [CatalogueUnreachable, PoolError, PublishError, EventsError])
+def test_every_error_of_somebody_elses_part_hides_secrets_and_shows_one_line(error):
+    SECRETS.keep("c4nary-0123456789")
+    raised = error("rucio", "no: c4nary-0123456789\x1b[2J\n\u202eevil \ud800" + "x" * 5000)
+    for text in (str(raised), raised.reason):
+        assert "c4nary" not in text
+        assert text.isprintable()
+    assert len(raised.reason) < MOST_CHARS * 2
+    assert raised.reason.startswith(f"no: {SHOWN}\\x1b[2J \\u202eevil \\ud800xxx")
+
+
+@pytest.mark.parametrize("text", ["two\nlines-of-it", "a\r\nb-token-xyz", "tab\tin-it-too", "nul\0in-it-too"])
+def test_a_secret_with_a_line_break_is_refused_and_still_hidden(text):
+    with pytest.raises(ValueError, match="one line"):
+        secret_in(f"{text}\n")
+    assert text.split()[-1] not in shown(f"he said {text}")
+
+
+def test_a_secret_loses_the_space_around_it():
+    assert secret_in("\n c4nary-0123456789 \r\n") == "c4nary-0123456789"
+
+
+def test_printable_texts_stay_as_they_are():
+    for text in ("", "plain", "Zürich, 日本 ✓"):
+        assert printable(text) == text
+
+
+@given(st.text(max_size=50))
+def test_no_character_that_does_not_show_is_left(text):
+    assert printable(text).isprintable()
+    printable(text).encode()
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["eyJabcde-", "token ", "password= ", "bearer  ", "\\n", "c4nary-0123456789 ", "c4nary-01234567 "],
+)
+def test_time_to_redact_grows_no_faster_than_the_text(piece):
+    redact = Redactor(["c4nary-0123456789-abcdefgh"])
+    grows_evenly(lambda size: redact(piece * (size // len(piece))), 4_000)

@@ -1,0 +1,118 @@
+"""What catalogues say, made fit to be stored and shown where it comes in: plugins and ours alike.
+
+Texts are one line each, without our secrets, in characters that only show. What
+cannot be the DID of a dataset that a job names is not passed on by a search.
+"""
+
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from .errors import BadDid
+from .model import Did, Reading, Replica, Seen, Site, Survey, Told, Unseen, parse_did
+from .ports import Catalogue
+from .redact import SECRETS, printable, shown
+
+MOST_NAME_CHARS = 500
+
+
+class CleanCatalogue:
+    """Another catalogue, whose texts are made fit to be shown; see :class:`hydrator.ports.Catalogue`.
+
+    Args:
+        inner: answers.
+        before: what is done before each question, such as looking for renewed secrets.
+    """
+
+    def __init__(self, inner: Catalogue, before: Callable[[], None] = lambda: None) -> None:
+        self._inner = inner
+        self._before = before
+        self._clean: dict[Did, tuple[tuple[Replica, ...], tuple[Replica, ...]]] = {}
+        """By dataset, its replicas as they came last, and what was made of them."""
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """See :meth:`hydrator.ports.Catalogue.read`."""
+        self._before()
+        survey = self._inner.read(dids)
+        readings = {did: self._reading(did, reading) for did, reading in survey.readings.items()}
+        self._clean = {
+            did: (said.replicas, made.replicas)
+            for (did, said), made in zip(survey.readings.items(), readings.values(), strict=True)
+            if isinstance(said, Seen) and isinstance(made, Seen)
+        }
+        return replace(
+            survey,
+            readings=readings,
+            sites=frozenset(map(_site, survey.sites)),
+            unmapped=frozenset(map(_name, survey.unmapped)),
+        )
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """See :meth:`hydrator.ports.Catalogue.find`."""
+        self._before()
+        return frozenset(did for did in self._inner.find(patterns) if _is_did(did))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _reading(self, did: Did, reading: Reading) -> Reading:
+        if isinstance(reading, Unseen):
+            return Unseen(shown(reading.reason))
+        blind, twins = reading.blind, reading.twins
+        before, replicas = self._clean.get(did, (None, reading.replicas))
+        if before is not reading.replicas:
+            clean = all(map(_is_clean, reading.replicas))
+            replicas = reading.replicas if clean else tuple(map(_replica, reading.replicas))
+        if replicas is reading.replicas and not blind and not twins:
+            return reading
+        return replace(
+            reading,
+            replicas=replicas,
+            blind=frozenset(map(_site, blind)),
+            twins=frozenset(did for did in twins if _is_did(did)),
+        )
+
+
+def _is_clean(replica: Replica) -> bool:
+    """Is there nothing to do? True for nearly all of many thousand, so it is cheap."""
+    told = replica.told
+    return not told.reason and all(
+        text.isprintable() and len(text) <= MOST_NAME_CHARS
+        for text in (replica.site, replica.storage, told.call, told.rule, told.account)
+    )
+
+
+def _replica(replica: Replica) -> Replica:
+    return replace(
+        replica, site=_site(replica.site), storage=_name(replica.storage), told=_told(replica.told)
+    )
+
+
+def _told(told: Told) -> Told:
+    return replace(
+        told,
+        call=shown(told.call, MOST_NAME_CHARS),
+        reason=shown(told.reason),
+        storage=_name(told.storage),
+        rule=_name(told.rule),
+        account=_name(told.account),
+    )
+
+
+def _site(site: Site) -> Site:
+    return Site(_name(site))
+
+
+def _name(text: str) -> str:
+    return printable(SECRETS.hide(text)[:MOST_NAME_CHARS])
+
+
+def _is_did(text: str) -> bool:
+    try:
+        return parse_did(text) == text
+    except BadDid:
+        return False

@@ -1,0 +1,296 @@
+"""Servers that send back what we sent, dressed as they like: no secret of ours is in what is said of it."""
+
+import base64
+import html
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from adapters._http import Limits, Server
+from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
+from adapters.daemon import DaemonCatalogue
+from adapters.memory import MemoryCatalogue
+from hydrator.config import PrivateSettings, Settings, SubmitSettings
+from hydrator.errors import BadDid, CatalogueDenied, CatalogueError, CatalogueUnreachable, HydratorError
+from hydrator.exchange import exchanged
+from hydrator.intake import CleanCatalogue
+from hydrator.model import Did, Replica, ReplicaState, Seen, Site, Survey, Told, Unseen, parse_did
+from hydrator.redact import SECRETS
+from tests.rucio_fixtures import catalogues
+
+L1 = Did("lofar:L1")
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SECRET, TOKEN, LOGIN = (f"c4nary{word}-/+&=0123456789" for word in ("Secret", "Token", "Login"))
+DRESSES = {
+    "plain": str,
+    "json": json.dumps,
+    "url": lambda text: quote(text, safe=""),
+    "form": quote_plus,
+    "html": html.escape,
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "broken": lambda text: f"{text[:12]}\n{text[12:]}",
+    "late": lambda text: "x" * 370 + " " + text,
+}
+
+
+class Echo(ThreadingHTTPServer):
+    """Answers every request with what it said, as *dress* makes of each header and of the body."""
+
+    daemon_threads = True
+    status = 403
+    grants: str | None = None
+    """The token that it gives at /token and at Rucio's login."""
+    dress = staticmethod(str)
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Request)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, *_) -> None:
+        """Quiet: a client may be gone."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: Echo
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        if self.server.grants and self.path.startswith(("/token", "/auth")):
+            body = json.dumps({"access_token": self.server.grants, "expires_in": 600})
+            self._send(200, body, {"X-Rucio-Auth-Token": self.server.grants})
+            return
+        words = [*self.headers.values(), *map(_decoded, self.headers.values()), sent]
+        said = " ".join(self.server.dress(word) for word in words if word)
+        one_line = " ".join(said.splitlines())
+        self._send(
+            self.server.status,
+            json.dumps({"detail": said}),
+            {"ExceptionClass": "CannotAuthenticate", "ExceptionMessage": one_line},
+        )
+
+    do_POST = do_GET  # noqa: N815 - http.server's name
+
+    def _send(self, status: int, body: str, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body.encode())), **headers}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_) -> None:
+        """Quiet."""
+
+
+def _decoded(header: str) -> str:
+    """What a Basic header says: services that echo it have read it."""
+    return base64.b64decode(header[6:]).decode() if header.startswith("Basic ") else header
+
+
+@pytest.fixture
+def echo():
+    with Echo() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(params=DRESSES.values(), ids=DRESSES)
+def dressed(echo, request):
+    echo.dress = request.param
+    return echo
+
+
+def shows_nothing(text: str) -> None:
+    """No eight characters of a secret, plain or coded, are in *text*, and nothing that does not show."""
+    assert text.isprintable()
+    for secret in (SECRET, TOKEN, LOGIN):
+        coded = base64.b64encode(secret.encode()).decode()
+        for form in (secret, coded, quote(secret, safe="")):
+            assert [form[at : at + 8] for at in range(len(form) - 7) if form[at : at + 8] in text] == []
+
+
+def failure(ask) -> HydratorError:
+    with pytest.raises(HydratorError) as caught:
+        ask()
+    assert "status" in str(caught.value) or "HTTP" in str(caught.value)
+    return caught.value
+
+
+LIMITS = Limits(attempts=1, timeout=timedelta(seconds=20))
+
+
+@pytest.mark.parametrize("status", [403, 500, 404, 302, 400])
+def test_a_service_that_echoes_its_bearer_token_shows_nothing_of_it(dressed, tmp_path, status):
+    dressed.status = status
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    server = Server("dmapi", dressed.url, bearer=TokenFile("dmapi", tmp_path / "token"), limits=LIMITS)
+    try:
+        shows_nothing(server.get("/x").words)
+    except CatalogueError as error:
+        shows_nothing(str(error))
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("granted", [None, LOGIN])
+def test_an_identity_provider_that_echoes_the_client_secret_shows_nothing_of_it(dressed, tmp_path, granted):
+    dressed.grants = granted
+    (tmp_path / "secret").write_text(SECRET)
+    who = ClientSettings(f"{dressed.url}/token", "us", tmp_path / "secret", "dmapi", "read")
+    bearer = ClientCredentials("dmapi", who, lambda: NOON, limits=LIMITS)
+    server = Server("dmapi", dressed.url, bearer=bearer, limits=LIMITS)
+    try:
+        shows_nothing(str(failure(lambda: server.get("/x"))))
+    finally:
+        server.close()
+
+
+def test_a_daemon_that_echoes_the_token_shows_nothing_of_it(dressed, tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    daemon = DaemonCatalogue(dressed.url, token_file=tmp_path / "token")
+    shows_nothing(str(failure(lambda: daemon.read({L1}))))
+    daemon.close()
+    submit = SubmitSettings(daemon_url=dressed.url, token_file=tmp_path / "token")
+    settings = Settings(private=PrivateSettings(patterns=["lofar:*"]), submit=submit)
+    with pytest.raises(HydratorError) as caught:
+        exchanged({L1}, settings)
+    shows_nothing(str(caught.value))
+
+
+@pytest.mark.parametrize("how", ["password", "login", "token_file", "token_command"])
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_rucio_that_echoes_what_lets_us_in_shows_nothing_of_it(dressed, tmp_path, how, status):
+    dressed.status = status
+    dressed.grants = LOGIN if how == "login" else None
+    (tmp_path / "token").write_text(TOKEN)
+    ways = {
+        "token_file": {"auth_type": "token", "token_file": tmp_path / "token"},
+        "token_command": {"auth_type": "token", "token_command": ("cat", str(tmp_path / "token"))},
+    }
+    given = {"auth_type": "userpass", "username": "us", "password": SECRET}
+    limits = {"timeout": timedelta(seconds=20), "deadline": timedelta(seconds=20)}
+    with catalogues(url=dressed.url, token_dir=tmp_path, **limits, **ways.get(how, given)) as make:
+        shows_nothing(str(failure(lambda: make().read({L1}))))
+
+
+@pytest.mark.parametrize("text", ["c4naryOne-0123456789\nc4naryTwo-0123456789\n", "c4naryOne\r\nc4naryTwo"])
+def test_a_token_with_a_line_break_is_refused_in_one_sentence(tmp_path, text):
+    (tmp_path / "token").write_text(text)
+    with pytest.raises(CatalogueDenied, match=r"token_file .*one line") as caught:
+        TokenFile("dmapi", tmp_path / "token").token()
+    assert "c4nary" not in str(caught.value)
+    with pytest.raises(HydratorError, match=r"token_file .*one line") as caught:
+        DaemonCatalogue("http://127.0.0.1:1", token_file=tmp_path / "token")
+    assert "c4nary" not in str(caught.value)
+
+
+def test_a_renewed_token_is_hidden_as_the_first_was(dressed, tmp_path):
+    file = tmp_path / "token"
+    server = Server("dmapi", dressed.url, bearer=TokenFile("dmapi", file), limits=LIMITS)
+    for token in (SECRET, TOKEN):
+        file.write_text(token)
+        shows_nothing(str(failure(lambda: server.get("/x"))))
+    server.close()
+
+
+# what comes in as an answer
+
+
+EVIL = "\x1b[2J\u202e\ud800\x00end"
+SHOWN = "\\x1b[2J\\u202e\\ud800\\x00end"
+
+
+class Says(MemoryCatalogue):
+    """Answers as it is told."""
+
+    def __init__(self, survey=None, found=(), error=None):
+        super().__init__("plugin")
+        self.survey, self.found, self.error = survey, found, error
+
+    def read(self, dids):
+        if self.error:
+            raise CatalogueUnreachable(self.name, self.error)
+        return self.survey
+
+    def find(self, patterns):
+        return frozenset(self.found)
+
+
+def test_texts_of_an_answer_show_no_secret_and_steer_no_terminal():
+    SECRETS.keep(SECRET)
+    told = Told(f"call {SECRET}{EVIL}", EVIL, f"why {SECRET}\n{EVIL}", EVIL, EVIL)
+    held = Replica(L1, Site(f"UK{EVIL}"), ReplicaState.STUCK, 0.5, EVIL, told)
+    survey = Survey(
+        "plugin",
+        NOON,
+        frozenset({Site(f"UK{EVIL}"), Site("AU")}),
+        {L1: Seen(NOON, (held,), blind=frozenset({Site(EVIL)})), Did("a:b"): Unseen(f"no {SECRET}\n{EVIL}")},
+        frozenset({EVIL}),
+    )
+    seen = CleanCatalogue(Says(survey)).read({L1})
+    shows_nothing(str(seen.readings[L1].replicas[0].told.reason))
+    (replica,) = seen.readings[L1].replicas
+    assert replica.site == f"UK{SHOWN}"
+    assert {replica.storage, *seen.unmapped, *seen.readings[L1].blind} == {SHOWN}
+    assert seen.sites == {f"UK{SHOWN}", "AU"}
+    assert replica.told.reason == f"why [secret] {SHOWN}"
+    assert seen.readings["a:b"] == Unseen(f"no [secret] {SHOWN}")
+    str(seen).encode()
+
+
+def test_an_answer_with_nothing_to_clean_is_passed_on_as_it_is():
+    held = Replica(L1, Site("Zürich"), ReplicaState.COMPLETE)
+    survey = Survey("plugin", NOON, frozenset({Site("Zürich")}), {L1: Seen(NOON, (held,))})
+    catalogue = CleanCatalogue(Says(survey))
+    for _ in range(2):
+        assert catalogue.read({L1}) == survey
+        assert catalogue.read({L1}).readings[L1] is survey.readings[L1]
+
+
+def test_what_was_cleaned_once_is_cleaned_in_every_answer():
+    held = Replica(L1, Site(EVIL), ReplicaState.COMPLETE)
+    catalogue = CleanCatalogue(Says(Survey("plugin", NOON, frozenset(), {L1: Seen(NOON, (held,))})))
+    first, second = (catalogue.read({L1}).readings[L1] for _ in range(2))
+    assert first == second
+    assert first.replicas[0].site == SHOWN
+
+
+def test_a_search_gives_only_what_jobs_can_name():
+    found = [
+        L1,
+        Did(f"lofar:{EVIL}"),
+        Did("lofar:a b"),
+        Did("x" * 600),
+        Did("lofar:" + "x" * 600),
+        Did("lofar"),
+    ]
+    assert CleanCatalogue(Says(found=found)).find(["*"]) == {L1}
+
+
+def test_a_plugins_secrets_are_looked_up_before_each_question(tmp_path):
+    file = tmp_path / "any_name_file"
+
+    def renew():
+        SECRETS.keep(file.read_text())
+
+    for secret in (SECRET, TOKEN):
+        file.write_text(secret)
+        with pytest.raises(CatalogueUnreachable) as caught:
+            CleanCatalogue(Says(error=f"you sent {secret}"), renew).read({L1})
+        shows_nothing(str(caught.value))
+
+
+def test_a_long_text_that_is_no_did_is_refused_before_it_is_looked_at():
+    with pytest.raises(BadDid, match="500 are allowed"):
+        parse_did("lofar:" + "x" * 10_000_000)
