@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from hydrator.model import Did
 
-_HASHED = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{2}/(.+)\Z")
+_HASHED = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{2}/(.+)\Z", re.DOTALL)
 _ABSENT = re.compile(r"DataIdentifierNotFound|ScopeNotFound")
 
 

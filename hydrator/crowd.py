@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from .judged import Job, JobStatus
 from .missing import Beliefs, clause_holds
-from .model import Site, unix
+from .model import Fact, Site, unix
 from .words import count, some
 
 
@@ -48,6 +48,7 @@ def crowd(jobs: Sequence[Job], beliefs: Beliefs | None) -> Crowd:
         jobs: one of each kind.
         beliefs: what the daemon holds true; None where that is not known.
     """
+    known = _by_lower_case(beliefs) if beliefs else {}
     whole: Counter[Site] = Counter()
     apart, unknown, example = 0, 0, None
     for job in jobs:
@@ -56,7 +57,7 @@ def crowd(jobs: Sequence[Job], beliefs: Beliefs | None) -> Crowd:
         if beliefs is None:
             unknown += job.alike
             continue
-        sites = _whole_at(job, beliefs)
+        sites = _whole_at(job, known, unix(beliefs.now))
         whole.update(dict.fromkeys(sites, job.alike))
         if not sites:
             apart += job.alike
@@ -75,19 +76,28 @@ def crowd(jobs: Sequence[Job], beliefs: Beliefs | None) -> Crowd:
     )
 
 
-def _whole_at(job: Job, beliefs: Beliefs) -> list[Site]:
+def _by_lower_case(beliefs: Beliefs) -> dict[Site, dict[str, Fact]]:
+    """By site, its facts under names that differ in more than letter case; made once for all jobs."""
+    return {
+        site: {did.lower(): fact for did, fact in here.facts.items()}
+        for site, here in beliefs.snapshot.sites.items()
+    }
+
+
+def _whole_at(job: Job, known: Mapping[Site, Mapping[str, Fact]], now: int) -> list[Site]:
     """The sites that hold all of the job's datasets, by facts young enough for it."""
     if job.refused:
         return []
-    return [
-        site
-        for site, here in beliefs.snapshot.sites.items()
-        if clause_holds(
-            job.datasets,
-            {did: str(fact.state) for did, fact in here.facts.items()},
-            {did: unix(fact.as_of) for did, fact in here.facts.items()},
-            None,
-            now=unix(beliefs.now),
-            max_age=job.max_age,
-        )
-    ]
+    return [site for site, facts in known.items() if _holds(job, facts, now)]
+
+
+def _holds(job: Job, facts: Mapping[str, Fact], now: int) -> bool:
+    here = {did: facts[did.lower()] for did in job.datasets if did.lower() in facts}
+    return clause_holds(
+        job.datasets,
+        {did: str(fact.state) for did, fact in here.items()},
+        {did: unix(fact.as_of) for did, fact in here.items()},
+        None,
+        now=now,
+        max_age=job.max_age,
+    )

@@ -3,7 +3,9 @@
 from .asking import Asked, Telling, ask_job, left_out, tellings
 from .config import Settings
 from .cycle import Report
+from .errors import ConfigError, PoolError
 from .missing import Beliefs
+from .redact import printable
 from .wiring import condor_client, privacy, redactor, rules, system_clock
 
 
@@ -20,6 +22,11 @@ def explained(
     """
     now = system_clock()
     client = condor_client(settings)
+    redact = redactor(settings)
+
+    def hide(text: str) -> str:
+        return printable(redact(text))
+
     try:
         asked = Asked(
             client,
@@ -29,7 +36,11 @@ def explained(
             now,
             privacy=privacy(settings),
         )
-        return tellings(ask_job(asked, cluster, proc, schedd), redactor(settings))
+        return tellings(ask_job(asked, cluster, proc, schedd), hide)
+    except PoolError as error:
+        raise type(error)(error.daemon, hide(error.reason)) from None
+    except ConfigError as error:
+        raise ConfigError([hide(problem) for problem in error.problems]) from None
     finally:
         client.close()
 

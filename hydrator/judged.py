@@ -14,9 +14,14 @@ from .misses import PATHS_ATTRIBUTE
 from .model import DatasetState, Did, Site, parse_did
 from .numbers import MOST_WHOLE, finite
 from .poolconfig import available_expression
+from .private import begin_of
 
 HERE = "DataLocalityHere"
 NO_SITE = Site("(no site)")
+MOST_OF_A_TEXT = 2000
+"""Characters of what a job's owner wrote, such as a reason for a hold, that are looked at."""
+MOST_OF_A_LIST = 1 << 18
+"""Characters of ``RequiredDatasets``; what is longer counts as no list."""
 _BUSY_STATES = {"Claimed", "Preempting", "Matched", "Drained"}
 
 
@@ -125,9 +130,9 @@ def job_from(
         released=ad.get(HERE.lower(), "").lower() == "true",
         opens_paths=PATHS_ATTRIBUTE.lower() in ad,
         words={
-            name: string(text) if text.startswith('"') else _number(text)
+            name: begin_of(string(text) or "", MOST_OF_A_TEXT) if text.startswith('"') else _number(text)
             for name in _WORDS
-            if (text := ad.get(name.lower()))
+            if (text := ad.get(name.lower(), "")[: 2 * MOST_OF_A_LIST])
         },
     )
 
@@ -222,10 +227,13 @@ def _share(value: object) -> float | None:
 def _datasets(text: str | None, default_scope: str | None) -> tuple[tuple[Did, ...], dict[str, str]]:
     if text is None or text.strip().lower() == "undefined":
         return (), {}
+    if len(text) > MOST_OF_A_LIST:
+        reason = f"RequiredDatasets has {len(text)} characters, {MOST_OF_A_LIST} are allowed"
+        return (), {begin_of(text, MOST_OF_A_TEXT): reason}
     strings = r'\s*"(?:\\.|[^"\\])*"\s*'
     listed = re.fullmatch(rf"\{{({strings}(?:,{strings})*)\}}", text.strip())
     if not listed:
-        return (), {text: "RequiredDatasets must be a list of strings"}
+        return (), {begin_of(text, MOST_OF_A_TEXT): "RequiredDatasets must be a list of strings"}
     found: list[Did] = []
     refused = {}
     for literal in re.findall(strings, listed[1]):
@@ -233,5 +241,5 @@ def _datasets(text: str | None, default_scope: str | None) -> tuple[tuple[Did, .
         try:
             found.append(parse_did(name, default_scope))
         except BadDid as bad:
-            refused[name] = bad.reason
+            refused[begin_of(name, MOST_OF_A_TEXT)] = bad.reason
     return tuple(dict.fromkeys(found)), refused

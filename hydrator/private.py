@@ -30,7 +30,8 @@ IN_PLAIN = (
 
 _OPAQUE = re.compile(rf"{SCOPE}:[0-9a-f]{{{HEX_DIGITS}}}\Z")
 _OURS = re.compile(rf"{SCOPE}(?:-in-plain)?:[0-9a-f]{{{HEX_DIGITS}}}[.:]*\Z")
-_STRETCH = re.compile(r"[A-Za-z0-9._:/@=+~%-]+")
+_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/@=+~%-"
+_STRETCH = re.compile(rf"[{_CHARACTERS}]+")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _MOST_DECODED = 2
 """How often a text may have been percent-encoded: a URL inside another is so twice."""
@@ -269,6 +270,16 @@ def _is_letter(letter: str) -> bool:
 
 def _name(key: bytes, did: Did) -> Did:
     return Did(f"{SCOPE}:{hmac.digest(key, did.encode(), 'sha256').hex()[:HEX_DIGITS]}")
+
+
+def begin_of(text: str, most: int) -> str:
+    """The begin of *text*, at most *most* characters: a name that would be cut is left out as a whole.
+
+    Half a name is none that a pattern finds.
+    """
+    if len(text) <= most:
+        return text
+    return text[:most].rstrip(_CHARACTERS) + "…"
 
 
 def _trimmed(word: str) -> str:

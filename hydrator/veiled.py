@@ -14,11 +14,13 @@ from .datasets import Known
 from .errors import BadDid, CatalogueError, CatalogueUnreachable, PoolError
 from .model import Did, Queue, QueuedJobs, Reading, Seen, Site, Survey, Unseen, parse_did
 from .ports import Auditor, Catalogue, Clock, Probe, Queues
-from .private import Veil, is_masked, is_opaque
+from .private import Veil, begin_of, is_masked, is_opaque
 from .register import Register
 from .store import State
 from .withheld import told_of_private, withheld, without_names
 
+MOST_SHOWN = 2000
+"""Characters of a text that is no DID, as a job's owner wrote it."""
 SEARCH_AGAIN = timedelta(minutes=10)
 _UNKNOWN = "this name was not exchanged here: no key of ours makes it of a dataset that is listed"
 
@@ -198,7 +200,7 @@ class VeiledQueues:
         try:
             did = parse_did(text, self._default_scope)
         except BadDid:
-            return self._veil.privacy.scrubbed(text)
+            return self._veil.privacy.scrubbed(begin_of(text, MOST_SHOWN))
         return self._veil.masked(did) if self._veil.privacy.hides(did) else text
 
 

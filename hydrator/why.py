@@ -530,4 +530,5 @@ def _wait(job: Job, now: datetime) -> str | None:
 
 
 def _unquoted(text: str) -> str:
-    return re.sub(r'"(?:\\.|[^"\\])*"', '""', text)
+    # a string that nothing ends is none: without that, each of its quotes would be tried again
+    return re.sub(r'"(?:\\.|[^"\\])*(?:"|\\?\Z)', '""', text)

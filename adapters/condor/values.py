@@ -1,7 +1,6 @@
 """What the bindings' values are: their `undefined` and `error` are members of an enumeration of integers."""
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
@@ -17,7 +16,8 @@ def plain(value: object) -> TypeGuard[str | int | float | bool]:
 
 def unparsed(ad: Any, attribute: str) -> str:  # noqa: ANN401  (the bindings have no types)
     """The text of an expression on one line; in ClassAd text a line break never stands inside a string."""
-    return re.sub(r"\s*\n\s*", " ", str(ad.lookup(attribute))).strip()
+    lines = map(str.strip, str(ad.lookup(attribute)).split("\n"))
+    return " ".join(line for line in lines if line)
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
