@@ -27,6 +27,7 @@ from .commands.wrap import filter_file, wrap
 from .commands.wrapper import wrapper
 from .errors import ConfigError, HydratorError, StateMissing
 from .examples import epilog
+from .stdio import behind, make_plain
 from .words import count
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Role(StrEnum):
 
 def main() -> None:
     """Run one command: exit 0 done, 1 failed, 2 wrong usage or configuration; no traceback."""
+    make_plain()
     try:
         app(prog_name="hydrator")
     except ConfigError as error:
@@ -71,7 +73,7 @@ def main() -> None:
         )
         sys.exit(1)
     except BrokenPipeError:
-        sys.stderr.close()
+        behind(sys.stderr).close()
         sys.exit(1)
 
 

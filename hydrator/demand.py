@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from .errors import BadDid
 from .model import MAX_DID_CHARS, Demand, Did, Origin, Queue, QueuedJobs, Unseen, Want, parse_did
+from .redact import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,4 +104,4 @@ def _parsed(group: QueuedJobs, default_scope: str | None, refused: dict[str, str
 
 def _printable(text: str) -> str:
     """*text*, which may be any user's nonsense, so that it can be stored, logged and shown."""
-    return text[:MAX_DID_CHARS].encode(errors="backslashreplace").decode()
+    return printable(text[:MAX_DID_CHARS])

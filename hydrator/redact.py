@@ -15,7 +15,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
 SHOWN = "[secret]"
@@ -48,6 +48,17 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text)
+
+
+def printable_tree(value: Any, keep: str = "") -> Any:  # noqa: ANN401 - JSON
+    """*value*, of JSON, with every text in it, keys too, made :func:`printable`."""
+    if isinstance(value, str):
+        return printable(value, keep)
+    if isinstance(value, list):
+        return [printable_tree(each, keep) for each in value]
+    if isinstance(value, dict):
+        return {printable(key, keep): printable_tree(each, keep) for key, each in value.items()}
+    return value
 
 
 def _escaped(letter: str) -> str:

@@ -36,8 +36,10 @@ class Refusal(HTTPException):
 
 
 def json_reply(request: Request, answer: Mapping[str, object], status: int = 200) -> Response:
-    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":")) + "\n"
-    return body_reply(request, text.encode("utf-8", "replace"), "application/json", status)
+    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    if not text.isprintable():  # \u... says the same, and shows what it is to whoever reads it as it came
+        text = json.dumps(answer, separators=(",", ":"))
+    return body_reply(request, f"{text}\n".encode(), "application/json", status)
 
 
 def body_reply(request: Request, body: bytes, media_type: str, status: int = 200) -> Response:

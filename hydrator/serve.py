@@ -35,6 +35,7 @@ from .gate import Doorkeeper, Gate, may_read
 from .hosts import Hosts
 from .model import Did, Fact, Site, SiteAd, Snapshot, unix
 from .rate import Buckets
+from .redact import printable
 from .reply import Refusal, accepts_gzip, body_reply, failed, json_reply, refused
 from .selection import selection
 from .traffic import Traffic
@@ -307,7 +308,7 @@ class _Answers:
 
 
 def _html(request: Request, text: str, status: int = 200) -> Response:
-    return body_reply(request, text.encode("utf-8", "replace"), "text/html; charset=utf-8", status)
+    return body_reply(request, printable(text, "\n").encode(), "text/html; charset=utf-8", status)
 
 
 def _no_ad(view: View, site: str, *, name_others: bool) -> Refusal:

@@ -32,6 +32,7 @@ from .model import (
     Withdraw,
     unix,
 )
+from .redact import printable
 from .snapshot import Memory, snapshot
 from .store import Store
 from .trust import distrust, trust_cell, trust_row
@@ -469,8 +470,26 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     return shown
 
 
+class PlainTable(Table):
+    """A table in whose cells only characters that show stand."""
+
+    def add_row(self, *cells: RenderableType | None, **more: Any) -> None:  # noqa: ANN401 - Rich's own
+        super().add_row(*map(_plain, cells), **more)
+
+
+class PlainConsole(Console):
+    """A console that prints only characters that show, besides what it styles them with."""
+
+    def print(self, *parts: Any, **more: Any) -> None:  # noqa: ANN401 - Rich's own
+        super().print(*map(_plain, parts), **more)
+
+
+def _plain(part: Any) -> Any:  # noqa: ANN401 - what Rich can draw
+    return printable(part, "\n") if isinstance(part, str) else part
+
+
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = PlainTable(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
@@ -479,7 +498,7 @@ def _table(*columns: str) -> Table:
 def _console() -> Console:
     """As wide as the terminal, and 200 characters wide where there is none."""
     width = None if sys.stdout.isatty() else 200
-    return Console(width=width, soft_wrap=False, highlight=False, markup=False)
+    return PlainConsole(width=width, soft_wrap=False, highlight=False, markup=False)
 
 
 def _text(value: object) -> str:

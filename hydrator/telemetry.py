@@ -1,15 +1,17 @@
 """Logs (structlog) and metrics; the registry is passed in, so that two daemons in one process do not meet."""
 
 import contextlib
+import io
 import logging
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from structlog.typing import ExcInfo
 
 from .audit import Lie
 from .auditing import Asked
@@ -22,7 +24,7 @@ from .misses import Miss
 from .model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, unix
 from .outcomes import Found
 from .ports import Merged
-from .redact import Redactor
+from .redact import Redactor, printable, printable_tree
 from .words import count as counted
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -46,6 +48,19 @@ class _Redacting(logging.Formatter):
         return self._redact(self._inner.format(record))
 
 
+def _plainly(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Leave only characters that show in what is logged: a console's line is read on a terminal."""
+    traceback = {key: event.pop(key) for key in ("exc_info", "stack_info") if key in event}
+    return {**printable_tree(dict(event)), **traceback}
+
+
+def _plain_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
+    """The traceback in characters that show."""
+    drawn = io.StringIO()
+    structlog.dev.plain_traceback(drawn, exc_info)
+    stream.write(printable(drawn.getvalue(), "\n"))
+
+
 def configure_logs(
     level: str, style: str, stream: TextIO = sys.stderr, redact: Callable[[str], str] | None = None
 ) -> None:
@@ -65,7 +80,7 @@ def configure_logs(
         structlog.processors.StackInfoRenderer(),
     ]
     last: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
+        [_plainly, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_plain_traceback)]
         if console
         else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import IO, Any, Literal, Self
 
 from hydrator.errors import ConfigError, PoolDenied, PoolError
+from hydrator.redact import printable_tree
 
 from . import tokens
 
@@ -168,6 +169,8 @@ class _Child:
         if not isinstance(answer, dict) or answer.get("id") != (request or {"id": 0})["id"]:
             raise _Gone(f"the HTCondor process answered {line[:60]!r}, which we did not ask")
         self.answers += request is not None
+        if b"\\u" in line:  # so JSON writes what is not ASCII, and what steers a terminal
+            return dict(printable_tree(answer, "\n\r\t"))
         return answer
 
     def _line(self, deadline: float) -> bytes | None:

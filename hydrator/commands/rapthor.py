@@ -566,14 +566,11 @@ def _show(sites: "Sequence[Outlook]", run: "Run", asked: Mapping[str, str], *, a
         body = {"run": run.name, "datasets": len(set(run.dids)), "asked": asked, "sites": _rows(sites)}
         print(json.dumps(body, indent=2))
         return
-    from rich.table import Table
-
-    from ..show import _console
+    from ..show import print_table
     from ..words import count, span
 
-    table = Table("site", "matches now", "datasets", "bytes local", "facts", "missing", box=None)
-    for site in sites:
-        table.add_row(
+    rows = [
+        (
             site.site,
             _verdict(site),
             f"{site.available} of {len(set(run.dids))}",
@@ -581,7 +578,9 @@ def _show(sites: "Sequence[Outlook]", run: "Run", asked: Mapping[str, str], *, a
             "" if site.oldest_seconds is None else span(site.oldest_seconds),
             _some_missing(site),
         )
-    _console().print(table)
+        for site in sites
+    ]
+    print_table(("site", "matches now", "datasets", "bytes local", "facts", "missing"), rows)
     total = sum(run.sizes.values()) if len(run.sizes) == len(set(run.dids)) else None
     size = "sizes not all known" if total is None else f"{total:,} bytes"
     print(f"{count(len(set(run.dids)), 'dataset')}, {size}, mode {run.wish.mode}")

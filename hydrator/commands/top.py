@@ -14,6 +14,7 @@ import typer
 
 from ..errors import ConfigError, HydratorError
 from ..redact import secret_in, shown
+from ..stdio import behind
 from ..words import count, span
 from .options import DEFAULT_CONFIG, Config
 
@@ -86,11 +87,11 @@ def _is_sealed(url: str) -> bool:
 
 def _watch(client: "httpx.Client", door: Door, every: float) -> None:
     """Draw anew until Ctrl-C; a daemon that is silent meanwhile is told, and what was seen stays."""
-    from rich.console import Group
+    from rich.console import Console, Group
     from rich.live import Live
 
     last: RenderableType = ""
-    with Live(screen=True, auto_refresh=False) as live:
+    with Live(console=Console(file=behind(sys.stdout)), screen=True, auto_refresh=False) as live:
         while True:
             try:
                 last = frame(look(client, door))

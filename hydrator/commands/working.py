@@ -4,6 +4,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..redact import printable
+from ..stdio import behind
+
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
@@ -14,9 +17,9 @@ def working(what: str) -> Iterator[None]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Console(file=behind(sys.stderr), highlight=False, markup=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     # a terminal that cannot go back a line would be left with every state of it
     with Progress(*columns, console=console, transient=True, disable=console.is_dumb_terminal) as shown:
-        shown.add_task(what, total=None)
+        shown.add_task(printable(what), total=None)
         yield

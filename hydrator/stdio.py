@@ -1,0 +1,59 @@
+"""Standard output and error of the commands: whatever a text holds, it is shown and steers no terminal."""
+
+import os
+import re
+import sys
+from typing import Any, TextIO
+
+from .redact import printable
+
+_STYLE = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
+"""What makes a text bold or coloured and nothing else: our tables use it on a terminal."""
+
+
+class PlainStream:
+    """A text stream to which only characters that show are written, besides ends of lines and tabs.
+
+    Args:
+        behind: where it is written to.
+        styled: let what styles a text pass, as on a terminal.
+    """
+
+    def __init__(self, behind: TextIO, *, styled: bool) -> None:
+        self.behind = behind
+        self._styled = styled
+
+    def write(self, text: str) -> int:
+        """Write *text*; every character that does not show as an escape."""
+        self.behind.write(self._plain(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:  # noqa: ANN401 - as the stream's own
+        for line in lines:
+            self.write(line)
+
+    def _plain(self, text: str) -> str:
+        if "\x1b" not in text or not self._styled:
+            return printable(text, "\n\t")
+        parts = _STYLE.split(text)
+        return "".join(part if place % 2 else printable(part, "\n\t") for place, part in enumerate(parts))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self.behind, name)
+
+
+def make_plain() -> None:
+    """Let standard output and error show every text: in any encoding, and without steering a terminal."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None or isinstance(stream, PlainStream):
+            continue
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+        styled = stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+        setattr(sys, name, PlainStream(stream, styled=styled))
+
+
+def behind(stream: TextIO) -> TextIO:
+    """The stream itself, for what draws on a terminal and writes texts that are plain already."""
+    return stream.behind if isinstance(stream, PlainStream) else stream

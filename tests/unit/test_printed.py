@@ -1,0 +1,174 @@
+"""Texts of others on the operator's screen: they are shown, steer no terminal, and end no command."""
+
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hydrator import show
+from hydrator.asking import Telling
+from hydrator.datasets import Known, Memory
+from hydrator.demand import DemandMemory
+from hydrator.demand import remember as remember_demand
+from hydrator.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site
+from hydrator.redact import printable_tree
+from hydrator.stdio import PlainStream
+from hydrator.store import State, Store
+from hydrator.telemetry import configure_logs
+from hydrator.whypage import render
+from tests.factories import NOON, ad
+
+EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\ud800\u2066\x9b31m"
+SAFE = "\\x1b]0;pwned\\x07\\x1b[2J\\u202egnp\\ud800\\u2066\\x9b31m"
+HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
+
+
+def harmless(text: str) -> bool:
+    return all(letter.isprintable() or letter in "\n\t" for letter in text)
+
+
+def test_cells_and_lines_show_every_character():
+    out = io.StringIO()
+    with redirect_stdout(out):
+        show.print_table(("site", "why"), [(f"UK{EVIL}", EVIL)])
+        show.PlainConsole().print(EVIL, style="yellow")
+    assert harmless(out.getvalue())
+    assert "pwned" in out.getvalue()
+
+
+@given(st.text(max_size=30))
+def test_a_plain_stream_writes_any_text(text):
+    raw = io.BytesIO()
+    stream = PlainStream(io.TextIOWrapper(raw, "ascii", errors="backslashreplace"), styled=False)
+    print(text, file=stream, flush=True)
+    assert harmless(raw.getvalue().decode("ascii"))
+
+
+def test_on_a_terminal_styles_pass_and_nothing_else_that_begins_as_they_do():
+    out = io.StringIO()
+    PlainStream(out, styled=True).write("\x1b[1mbold\x1b[0m \x1b[2J \x1b]0;x\x07\x1b[31;1;4")
+    assert out.getvalue() == "\x1b[1mbold\x1b[0m \\x1b[2J \\x1b]0;x\\x07\\x1b[31;1;4"
+
+
+@pytest.fixture
+def installation(tmp_path):
+    """A state that an earlier version filled with whatever catalogues and jobs said."""
+    (tmp_path / "catalogue.toml").write_text(
+        'sites = ["UK"]\n[datasets."lofar:L1"]\nsites.UK = "available"\n'
+    )
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\npath = "catalogue.toml"\n'
+        '[demand]\nask_schedds = false\npins = ["lofar:L1"]\n[publish.collector]\nenabled = false\n'
+        '[publish.file]\ndirectory = "ads"\n[publish.http]\nenabled = false\n'
+    )
+    site = Site("UK\x1b[2J\u202e")
+    evil = EVIL.replace("\ud800", "")  # sqlite stores no half of a pair
+    known = {Did("lofar:L1"): Known(NOON, {site: Fact(DatasetState.STUCK, NOON)})}
+    memory = Memory(NOON, frozenset({site}), known, {Did("lofar:L1"): evil}, frozenset({evil}), evil)
+    state = State(
+        memories={f"file{evil}": memory},
+        demand=DemandMemory((), {evil: evil}),
+        ads={site: replace(ad(Did("lofar:L1")), site=site)},
+    )
+    with Store.open_to_write(tmp_path / "state") as store:
+        store.save(state)
+    return config
+
+
+@pytest.mark.parametrize("language", ["C", "C.UTF-8"])
+@pytest.mark.parametrize(
+    "words",
+    [["status"], ["sites"], ["datasets"], ["datasets", "--why"], ["plan"], ["check"], ["once"], ["history"]],
+    ids=" ".join,
+)
+def test_every_command_prints_what_is_stored_and_ends_as_it_should(installation, language, words):
+    environment = {**os.environ, "LC_ALL": language, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for more in ([], ["--json"]):
+        done = subprocess.run(
+            [*HYDRATOR, *words, *more, "-c", str(installation)],
+            capture_output=True,
+            check=False,
+            env=environment,
+            timeout=120,
+        )
+        text = done.stdout.decode() + done.stderr.decode()
+        assert "Traceback" not in text, text
+        assert "Error" not in done.stderr.decode().replace("StateError", ""), text
+        assert harmless(text)
+        assert done.returncode in {0, 1}, text
+
+
+def test_a_text_of_half_a_pair_ends_no_command(tmp_path):
+    (tmp_path / "config.toml").write_text("")
+    name = b"\x1b[2J\xff.toml"
+    done = subprocess.run(
+        [*HYDRATOR, "status", "-c", os.fsdecode(name)],
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
+    assert b"\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_the_log_shows_every_character(style):
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    stream = io.StringIO()
+    try:
+        configure_logs("debug", style, stream)
+        log = structlog.get_logger("test")
+        log.info("cycle", why=EVIL, more={EVIL: [EVIL, (EVIL,)]})
+        logging.getLogger("a.library").warning("said %s", EVIL)
+        try:
+            int(EVIL)
+        except ValueError:
+            log.exception("cycle failed")
+    finally:
+        root.handlers[:], root.level = before[0], before[1]
+        structlog.reset_defaults()
+    assert harmless(stream.getvalue())
+    assert stream.getvalue().count("pwned") >= 5
+    assert "ValueError" in stream.getvalue()
+
+
+def test_what_a_job_names_is_remembered_so_that_it_can_be_shown():
+    queue = Queue(NOON, (QueuedJobs((EVIL,), 1),))
+    memory = remember_demand(
+        DemandMemory(), {"schedd": queue}, default_scope=None, keep=timedelta(1), now=NOON
+    )
+    assert list(memory.refused) == [SAFE]
+
+
+def test_what_the_pool_answers_is_made_plain_with_its_ends_of_lines():
+    assert printable_tree({EVIL: [EVIL, 1, None, {"a": "b\nc"}]}, "\n") == {
+        SAFE: [SAFE, 1, None, {"a": "b\nc"}]
+    }
+
+
+def test_the_page_on_a_job_shows_every_character():
+    from starlette.requests import Request
+
+    from hydrator.reply import json_reply
+    from hydrator.serve import _html
+
+    request = Request({"type": "http", "headers": []})
+    page = _html(request, render(None, [Telling((EVIL,), ((EVIL, EVIL, EVIL, EVIL),), EVIL)], now=NOON))
+    assert harmless(page.body.decode())
+    answer = json_reply(request, {"why": EVIL, "site": "Zürich"})
+    assert harmless(answer.body.decode())
+    assert json.loads(answer.body) == {"why": EVIL, "site": "Zürich"}
