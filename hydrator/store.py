@@ -1,7 +1,8 @@
 """What must survive a restart, in one sqlite file: memories, demand, generations, what was read back.
 
-One daemon owns a state directory at a time; anybody who may read the file can
-look into it while the daemon runs (write-ahead log).
+One daemon owns a state directory at a time; its user and root can look into it
+while the daemon runs (write-ahead log). Nobody else reads these files, whatever
+the umask: they say who wants what, and what catalogues said.
 """
 
 import contextlib
@@ -124,12 +125,14 @@ class Store:
         lock = _own(folder)
         path = folder / "state.sqlite"
         try:
+            _close_to_others(path)
             try:
                 return cls(_connect(path), lock)
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
                     raise
                 aside = _set_aside(path)
+                _close_to_others(path)
                 return cls(_connect(path), lock, lost=f"{path} was damaged ({error}); it now is {aside.name}")
         except (sqlite3.Error, OSError) as error:
             os.close(lock)
@@ -481,8 +484,8 @@ def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
 def _own(folder: Path) -> int:
     path = folder / "lock"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StateError(
             f"state_dir {folder}: {error.strerror}; it must be a folder that can be written"
@@ -499,6 +502,17 @@ def _own(folder: Path) -> int:
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
+
+
+def _close_to_others(path: Path) -> None:
+    """Let nobody but our user read the database at *path*, made where it is missing, nor what lies beside it.
+
+    SQLite gives its log the mode of the database. An earlier version left all of these to the umask.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for file in (*path.parent.glob(f"{path.name}*"), path.with_name("lock")):
+        with contextlib.suppress(PermissionError, FileNotFoundError):  # another user's: a folder of several
+            file.chmod(0o600)
 
 
 def _set_aside(path: Path) -> Path:

@@ -544,3 +544,38 @@ def as_nobody(look: str, folder: Path) -> "subprocess.CompletedProcess[str]":
         f"if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n{look}"
     )
     return subprocess.run([sys.executable, "-c", words, folder], capture_output=True, text=True, check=False)
+
+
+def modes(folder):
+    return {file.name: oct(file.stat().st_mode & 0o777) for file in folder.iterdir()}
+
+
+def test_nobody_else_reads_the_state_whatever_the_umask(tmp_path):
+    folder = tmp_path / "state"
+    before = os.umask(0)
+    try:
+        with Store.open_to_write(folder) as store:
+            store.save(State(found={"rucio": frozenset({L1})}))
+            assert {"state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "lock"} <= modes(folder).keys()
+            assert set(modes(folder).values()) == {"0o600"}
+        assert folder.stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_a_state_that_others_could_read_is_closed_to_them(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(State())
+    for name in ("state.sqlite", "lock", "state.sqlite.damaged-1", "state.sqlite-wal"):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0o644)
+    with Store.open_to_write(tmp_path):
+        assert set(modes(tmp_path).values()) == {"0o600"}
+
+
+def test_a_damaged_state_and_the_new_one_are_closed_to_others(tmp_path):
+    (tmp_path / "state.sqlite").write_bytes(b"no database" * 1000)
+    (tmp_path / "state.sqlite").chmod(0o644)
+    with Store.open_to_write(tmp_path) as store:
+        assert store.lost
+        assert set(modes(tmp_path).values()) == {"0o600"}
