@@ -130,6 +130,7 @@ class Daemon:
         self._chores = Chores(self._metrics, self._bug, self._registry, self._now)
         self._beside = (self._beats, self._questions, self._chores)
         self._credentials_kept: list[Credential] | None = None
+        self._private_trouble: str | None = "not told yet"
         self._generation: Generation | None = None
         self._server: Server | None = None
 
@@ -316,6 +317,15 @@ class Daemon:
             _log.error("private", why=register.trouble)
         return names
 
+    def _keep_private_trouble(self) -> None:
+        """Keep for ``hydrator status`` and ``check`` why names of private datasets may be lost."""
+        register = self._parts.register if self._parts else None
+        trouble = register.trouble if register else None
+        if trouble != self._private_trouble:
+            with contextlib.suppress(StateError):  # told with the state, which cannot be saved either
+                self._store.save_report("private", {"trouble": trouble} if trouble else {})
+                self._private_trouble = trouble
+
     def _explain(self, cluster: int, proc: int | None, schedd: str | None) -> list[Telling]:
         """See :func:`hydrator.explaining.explained`; called by threads of the HTTP server."""
         return explained(self._settings, self._report, cluster, proc, schedd)
@@ -446,6 +456,7 @@ class Daemon:
             with contextlib.suppress(StateError):  # told with the state, which cannot be saved either
                 self._store.save_report("credentials", {"rows": credential_rows(found)})
                 self._credentials_kept = found
+        self._keep_private_trouble()
         if self._parts and self._parts.auditing:
             named = {site for memory in cycle.state.memories.values() for site in memory.sites}
             retired = frozenset(site for site in named if self._parts.rules.retires(site))

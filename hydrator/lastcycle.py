@@ -51,3 +51,10 @@ def refused_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[F
     for site, generation in implausible(ads, now).items():
         seen = f"every hook refuses its generation {generation}, which is of a time to come"
         yield Finding(Level.FAIL, f"site {site}", seen, f"hydrator renumber {site}: docs/upgrade.md")
+
+
+def names_lost(trouble: str | None) -> Iterator[Finding]:
+    """Findings for what the daemon says of the names of private datasets; none where it keeps them all."""
+    if trouble:
+        todo = "see who exchanges so many, and the rights and room of state_dir: docs/private-datasets.md"
+        yield Finding(Level.WARN, "private", f"names of private datasets may be lost: {trouble}", todo)

@@ -2,21 +2,31 @@
 
 The file lists plain DIDs, one a line; names are computed from the keys, so a
 lost file loses nothing but time: what the catalogues list is found again.
+
+Whoever may exchange names may exchange guesses. So what is known is bounded, in memory and on disk: a name
+that no job and no catalogue had within a day is forgotten, and beyond the bound the oldest of these first.
 """
 
 import os
 import stat
+import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import Path
 
 from .errors import BadDid, ConfigError
-from .model import Did, parse_did
+from .model import MAX_DID_CHARS, Did, parse_did
 from .private import LEAST_KEY_BYTES, Veil
 
 FILE_NAME = "private-datasets"
 MOST_KEPT = 200_000
-"""Lines of the file; what is exchanged beyond that is found in the catalogues after a restart."""
+"""Private datasets whose names are known; one that is forgotten is found again where a catalogue lists it."""
+UNNAMED_SECONDS = 86_400
+"""How long an exchanged name is kept that neither a job nor a catalogue has."""
 
 
 class Register:
@@ -25,33 +35,75 @@ class Register:
     Args:
         veil: what is private, and the keys.
         file: where exchanged DIDs are kept; None keeps them in memory only.
+        most: how many DIDs are kept, in memory and, roughly, in the file; 2 or more.
+        seconds: a clock that never goes back.
     """
 
-    def __init__(self, veil: Veil, file: Path | None = None) -> None:
+    def __init__(
+        self,
+        veil: Veil,
+        file: Path | None = None,
+        *,
+        most: int = MOST_KEPT,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.veil = veil
         self._file = file
+        self._most = most
+        self._seconds = seconds
         self._lock = threading.Lock()
         self._plain: dict[Did, Did] = {}
+        self._exchanged: dict[Did, float] = {}
+        """Those that only an exchange named, and when; the oldest first."""
+        self._named: dict[Did, None] = {}
+        """Those that a job's name or a catalogue had since; the one first that none had for longest."""
         self._kept: set[Did] = set()
-        self.trouble: str | None = None
+        self._lines = 0
+        self._unwritten: str | None = None
+        self._full = False
         if file:
             self._load(file)
 
-    def plain(self, name: Did) -> Did | None:
-        """The DID that *name* stands for, None where that is not known."""
-        with self._lock:
-            return self._plain.get(name)
+    @property
+    def trouble(self) -> str | None:
+        """Why names may be lost; None while all are kept."""
+        full = f"more than {self._most} private datasets were named, so the oldest are forgotten"
+        said = [self._unwritten or "", full if self._full else ""]
+        return "; ".join(filter(None, said)) or None
 
-    def learn(self, dids: Iterable[Did]) -> None:
-        """Know the names of those of *dids* that are private, until the process ends."""
+    def plain(self, name: Did) -> Did | None:
+        """The DID that *name*, which a job has, stands for; None where that is not known."""
         with self._lock:
-            self._learn(dids)
+            did = self._plain.get(name)
+            if did is not None:
+                self._name(did)
+            return did
+
+    def learn(self, dids: Iterable[Did], sought: AbstractSet[Did] = frozenset()) -> None:
+        """Know the names of those of *dids*, which a catalogue has, that are private, until the process ends.
+
+        Where that are more than can be known, those whose names are *sought* are.
+        """
+        with self._lock:
+            last = []
+            for did in dids:
+                if not self.veil.privacy.hides(did):
+                    continue
+                names = self.veil.names(did)
+                if sought.isdisjoint(names):
+                    self._know(did, names)
+                else:
+                    last.append((did, names))
+            for did, names in last:
+                self._know(did, names)
 
     def learn_from(self, other: "Register") -> None:
         """Know what *other*, of the configuration before a reload, was asked for meanwhile."""
         with other._lock:
-            dids = set(other._plain.values())
-        self.learn(dids)
+            named, exchanged = list(other._named), list(other._exchanged)
+        self.learn(named)
+        with self._lock:
+            self._take([did for did in exchanged if self.veil.privacy.hides(did)])
 
     def exchange(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
         """By DID, the name to use in the pool; private ones are kept, so that a restart knows them.
@@ -61,41 +113,128 @@ class Register:
         answer = {did: self.veil.opaque(did) for did in dids}
         private = [did for did in answer if self.veil.privacy.hides(did)]
         with self._lock:
-            self._learn(private)
-            self._keep([did for did in private if did not in self._kept])
+            self._age()
+            self._take(private)
+            self._keep([did for did in private if did not in self._kept and self._knows(did)])
         return answer
 
-    def _learn(self, dids: Iterable[Did]) -> None:
+    def _knows(self, did: Did) -> bool:
+        return did in self._named or did in self._exchanged
+
+    def _know(self, did: Did, names: Iterable[Did]) -> None:
+        for name in names:
+            self._plain[name] = did
+        self._name(did)
+        self._shrink()
+
+    def _name(self, did: Did) -> None:
+        """A job or a catalogue has it: it is now the last one to be forgotten."""
+        self._exchanged.pop(did, None)
+        self._named.pop(did, None)
+        self._named[did] = None
+
+    def _take(self, dids: Iterable[Did]) -> None:
+        """Somebody exchanged *dids*, which says nothing of whether they exist."""
+        now = self._seconds()
         for did in dids:
-            if self.veil.privacy.hides(did):
-                for name in self.veil.names(did):
-                    self._plain[name] = did
+            if did in self._named:
+                continue
+            self._exchanged.pop(did, None)
+            self._exchanged[did] = now
+            for name in self.veil.names(did):
+                self._plain[name] = did
+            self._shrink()
+
+    def _age(self) -> None:
+        """Forget what was exchanged long ago and never named since."""
+        oldest = self._seconds() - UNNAMED_SECONDS
+        while self._exchanged and next(iter(self._exchanged.values())) < oldest:
+            self._forget(self._exchanged)
+        self._full = self._full and len(self._exchanged) + len(self._named) >= self._most
+
+    def _shrink(self) -> None:
+        """Forget the oldest beyond the bound: of what was only exchanged, while that is the larger part."""
+        while len(self._exchanged) + len(self._named) > self._most:
+            self._full = True
+            only = len(self._exchanged) > self._most // 2 or not self._named
+            self._forget(self._exchanged if only else self._named)
+
+    def _forget(self, store: dict[Did, float] | dict[Did, None]) -> None:
+        did = next(iter(store))
+        del store[did]
+        self._kept.discard(did)
+        for name in self.veil.names(did):
+            self._plain.pop(name, None)
 
     def _keep(self, dids: Sequence[Did]) -> None:
-        if not (dids and self._file) or len(self._kept) + len(dids) > MOST_KEPT:
+        if not self._file:
             return
+        known = len(self._exchanged) + len(self._named)
+        has_many_old = self._lines > 2 * known + 1000 or self._lines > self._most + self._most // 4
         try:
-            _append(self._file, "".join(f"{did}\n" for did in sorted(dids)))
+            if has_many_old:
+                self._kept.update(dids)
+                self._compact(self._file)
+            elif dids:
+                _append(self._file, "".join(f"{did}\n" for did in sorted(dids)))
+                self._lines += len(dids)
         except OSError as error:
-            self.trouble = f"{self._file}: {error.strerror}; exchanged names may be lost at a restart"
+            self._kept.difference_update(dids)
+            self._unwritten = f"{self._file}: {error.strerror}; exchanged names may be lost at a restart"
             return
-        self.trouble = None
+        if dids or has_many_old:
+            self._unwritten = None
         self._kept.update(dids)
 
+    def _compact(self, file: Path) -> None:
+        """Write only what is still known; what jobs and catalogues have stands last, as the newest."""
+        known = [did for did in (*self._exchanged, *self._named) if did in self._kept]
+        _replace(file, "".join(f"{did}\n" for did in known))
+        self._lines = len(known)
+
     def _load(self, file: Path) -> None:
+        """Take the newest lines of the file, as many as may be kept."""
+        newest: deque[bytes] = deque(maxlen=self._most)
         try:
-            text = file.read_text("utf-8", "replace")
+            with file.open("rb") as lines:
+                while line := lines.readline(2 * MAX_DID_CHARS):
+                    newest.append(line)
+                    self._lines += 1
         except FileNotFoundError:
             return
         except OSError as error:
-            self.trouble = f"{file}: {error.strerror}"
+            self._unwritten = f"{file}: {error.strerror}"
             return
-        for line in text.splitlines():
+        dids: dict[Did, None] = {}
+        for line in newest:
             try:
-                self._kept.add(parse_did(line))
+                dids[parse_did(line.decode("utf-8", "replace").rstrip("\r\n"))] = None
             except BadDid:  # a torn line; whole ones stand
                 continue
-        self._learn(self._kept)
+        self._kept.update(dids)
+        self._take([did for did in dids if self.veil.privacy.hides(did)])
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write a file that only we may read whole, at once, in place of the one that is there."""
+    handle, name = tempfile.mkstemp(".new", f".{file.name}-", file.parent)  # mode 600
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(text.encode())
+            opened.flush()
+            os.fsync(handle)
+        draft.replace(file)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+    with suppress(OSError):  # some file systems cannot; the file itself is on disk
+        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _append(file: Path, lines: str) -> None:

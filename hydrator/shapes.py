@@ -148,6 +148,7 @@ STATUS = record(
         at=(TIME, "when"),
         problems=(rows(TEXT), "why"),
     )), "that was refused, so that an older configuration is in use; null when it is the last one"),
+    private=(maybe(TEXT), "why names of private datasets may be lost; null where none is"),
 )  # fmt: skip
 SITE = record(
     site=(TEXT, "its name"),

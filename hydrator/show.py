@@ -58,6 +58,7 @@ class Known:
     audit: Audit = field(default_factory=Audit)
     credentials: Sequence[Credential] = ()
     reload: Mapping[str, Any] = field(default_factory=dict)
+    private: str | None = None
 
     @classmethod
     def of(cls, store: Store, rules: Rules, *, now: datetime) -> Self:
@@ -80,6 +81,7 @@ class Known:
             state.audit,
             credentials_from(store.report("credentials").get("rows", [])),
             store.report("reload"),
+            store.report("private").get("trouble"),
         )
 
 
@@ -216,6 +218,7 @@ def status_rows(known: Known) -> dict[str, Any]:
         "trust": {site: trust_row(known.audit, site) for site in sorted(known.ads)},
         "credentials": credential_rows(known.credentials),
         "reload": dict(known.reload) or None,
+        "private": known.private,
     }
 
 
@@ -265,6 +268,8 @@ def status(known: Known) -> None:
 
 
 def _trouble_with_ads(rows: Mapping[str, Any]) -> Iterable[str]:
+    if rows["private"]:
+        yield f"names of private datasets may be lost: {rows['private']}"
     for publisher, ads in rows["rejected"].items():
         for name, why in ads.items():
             yield f"publisher {publisher} shows an ad that is not adopted, {name}: {why}"

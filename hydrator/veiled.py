@@ -84,7 +84,7 @@ class VeiledCatalogue:
         if not unknown or (lately and unknown <= self._sought):
             return
         try:
-            self._register.learn(self._inner.find(self._veil.privacy.searches()))
+            self._register.learn(self._inner.find(self._veil.privacy.searches()), unknown)
         except CatalogueError as error:
             why = without_names(self._veil.scrubbed(error.reason))
             self._unfound = f"which dataset this name stands for could not be looked up: {why}"

@@ -4,7 +4,7 @@ from ..check import Examined, Finding, Level
 from ..config import Settings
 from ..errors import StateError, StateMissing
 from ..keeping import examine_credentials, examine_secrets
-from ..lastcycle import last_cycle, refused_generations
+from ..lastcycle import last_cycle, names_lost, refused_generations
 from ..store import State, Store
 from .assembly import Parts, brokers
 from .clock import system_clock
@@ -61,7 +61,8 @@ def _left(settings: Settings) -> tuple[State, list[Finding]]:
             silent = settings.daemon.poll_seconds + settings.daemon.hang_seconds
             state, now = store.load(), system_clock()
             last = last_cycle(store.report("cycle"), now, silent)
-            return state, [*last, *refused_generations(state.ads, now)]
+            lost = names_lost(store.report("private").get("trouble"))
+            return state, [*last, *refused_generations(state.ads, now), *lost]
     except StateMissing:
         return State(), []
     except StateError as error:
