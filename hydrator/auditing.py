@@ -111,9 +111,12 @@ class Auditing:
 
     def suspect(self, misses: Iterable[Miss]) -> tuple[Miss, ...]:
         """Look soon at what jobs did not find; from one thread. Answers those not heard of before."""
-        new = tuple(dict.fromkeys(miss for miss in misses if miss not in self._heard))
-        for miss in new:
+        reported = dict.fromkeys(misses)
+        new = tuple(miss for miss in reported if miss not in self._heard)
+        for miss in reported:  # one that is reported again and again is the last one to be forgotten
+            self._heard.pop(miss, None)
             self._heard[miss] = None
+        for miss in {(miss.site, miss.did): miss for miss in new}.values():
             for suspects in self._suspects.values():
                 suspects.put(miss)
         while len(self._heard) > MISSES_KEPT:

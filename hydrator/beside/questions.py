@@ -20,6 +20,8 @@ from ..wiring import system_clock
 from .turns import Turns
 
 _log = structlog.get_logger("hydrator")
+_MOST_TOLD = 50
+"""Misses that are named in the log at one time: jobs write them."""
 
 
 class Questions(Turns):
@@ -90,8 +92,10 @@ class Questions(Turns):
     def _tell_missed(self, answers: Mapping[str, Sequence[Sequence[str]] | Unseen], audit: Auditing) -> None:
         jobs = [job for answer in answers.values() if not isinstance(answer, Unseen) for job in answer]
         new = audit.suspect(miss for job in jobs for miss in misses({MISSES_ATTRIBUTE: job}))
-        for miss in new:
+        for miss in new[:_MOST_TOLD]:
             _log.info("a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.when.isoformat())
+        if len(new) > _MOST_TOLD:
+            _log.info("jobs missed more datasets", more=len(new) - _MOST_TOLD)
         self._metrics.missed(new)
 
     def _audit(self, fence: Fence, question: Callable[[], Asked | None], times: int) -> None:

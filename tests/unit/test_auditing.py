@@ -4,7 +4,7 @@ import pytest
 
 from adapters.memory import MemoryCatalogue
 from hydrator.audit import Audit, By, Claim, Correction, Verdict
-from hydrator.auditing import MAX_REST, Auditing
+from hydrator.auditing import MAX_REST, MISSES_KEPT, Auditing
 from hydrator.misses import Miss
 from hydrator.model import DatasetState, Did, Fact, ReplicaState, Seen
 from hydrator.private import HEX_DIGITS
@@ -179,3 +179,19 @@ def test_closing_closes_the_catalogues_connections():
     catalogue = Closing(RUCIO)
     Auditing({RUCIO: catalogue}, None, lambda: NOON, seed=1).close()
     assert catalogue.closed
+
+
+def test_a_flood_of_misses_makes_no_old_one_new_again():
+    """A job may report another time of its miss each minute; what others still report stays known."""
+    made, _ = auditing(replica(L1, CAM))
+    alone = Miss(CAM, L2, NOON)
+    assert made.suspect([alone]) == (alone,)
+    for turn in range(3):
+        flood = [Miss(CAM, L1, NOON + (turn * MISSES_KEPT + n) * MINUTE) for n in range(MISSES_KEPT)]
+        assert alone not in made.suspect([alone, *flood[:-1]])
+
+
+def test_equal_misses_are_looked_at_once():
+    made, _ = auditing(replica(L1, CAM), replica(L2, CAM))
+    made.suspect([Miss(CAM, L1, NOON + n * MINUTE) for n in range(1000)] + [Miss(CAM, L2, NOON)])
+    assert {made.ask().missed for _ in range(2)} == {L1, L2}
