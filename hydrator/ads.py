@@ -253,6 +253,17 @@ def restored(ad: SiteAd, trust: float, *, now: datetime, bound: timedelta) -> Dr
     return Draft(ad.site, ad.as_of, content)
 
 
+def moved_ad(ad: SiteAd, by: timedelta) -> SiteAd:
+    """Return *ad* with every time earlier *by* so much; if its content changes, it is another generation."""
+    lines = dict(ad.content)
+    ages = _ENTRY.findall(lines.get("DatasetAsOf", ""))
+    if not ages:
+        return replace(ad, as_of=ad.as_of - by)
+    seconds = round(by.total_seconds())
+    lines["DatasetAsOf"] = _record((Did(did), str(int(at) - seconds)) for did, at in ages)
+    return replace(ad, as_of=ad.as_of - by, generation=ad.generation + 1, content=tuple(lines.items()))
+
+
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:
     """What *ad* lists, each with the age it says; the ads of another version list nothing."""
     lines = dict(ad.content)

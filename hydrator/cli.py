@@ -104,6 +104,7 @@ def run(config: Config = DEFAULT_CONFIG) -> None:
 def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Run a single cycle: read, publish, read back. Exits 1 when a part of it failed."""
     from . import show
+    from .clockstep import not_ahead
     from .config import load
     from .cycle import summary
     from .orders import Orders
@@ -114,7 +115,8 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
         register = register_of(settings)
-        state = veiled_state(store.load(), register.veil) if register else store.load()
+        state, _ = not_ahead(store.load(), system_clock(), settings.daemon.bound)
+        state = veiled_state(state, register.veil) if register else state
         if register:
             store.forget_history(register.veil.privacy.names_private)
         parts = assemble(settings, system_clock, register=register)
@@ -138,6 +140,7 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
 def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Print what `once` would do, and do nothing: nothing is published, nothing is saved."""
     from . import show
+    from .clockstep import not_ahead
     from .config import load
     from .orders import Orders
     from .store import State, Store
@@ -147,7 +150,7 @@ def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     settings = load(config)
     state = State()
     with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
-        state = store.load()
+        state, _ = not_ahead(store.load(), system_clock(), settings.daemon.bound)
     register = register_of(settings, owned=False)
     if register:
         state = veiled_state(state, register.veil)

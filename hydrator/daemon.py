@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from . import __version__
 from .asking import Telling
 from .beside import Beats, Chores, Now, Questions
+from .clockstep import StepWatch, moved_back, not_ahead
 from .config import Settings, load
 from .credentials import Credential, credential_rows
 from .cycle import Cycle, Report
@@ -39,7 +40,7 @@ from .page import MOST_CHANGES
 from .ports import Door, EventSource
 from .register import Register
 from .server import Server
-from .store import Store
+from .store import State, Store
 from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
 from .veiled import veiled_state
@@ -64,6 +65,9 @@ _STEP_PATIENCE = 10.0
 """Seconds that a reload waits for what the old parts save or send, and for their connections to end."""
 _SECRET_PATIENCE = 5.0
 """Seconds that a reload waits for secret files that somebody is renewing."""
+
+_CLOCK_SECONDS = 1.0
+"""Seconds from one look at whether the wall clock was set to the next."""
 
 Event = Literal["stop", "reload"]
 
@@ -111,7 +115,8 @@ class Daemon:
         self._hung = False
         self._settings = settings
         self._store = store
-        self._state = store.load()
+        self._state = self._loaded()
+        self._clock_steps = StepWatch(system_clock, time.monotonic)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._turns = 0
         self._registry = CollectorRegistry()
@@ -133,6 +138,7 @@ class Daemon:
         self._private_trouble: str | None = "not told yet"
         self._generation: Generation | None = None
         self._server: Server | None = None
+        self._step_told = False
 
     def tell(self, event: Event) -> None:
         """Ask for something; safe from a signal handler and from any thread."""
@@ -152,14 +158,65 @@ class Daemon:
         self._supervisor.stopping()
         self._end()
 
+    def _loaded(self) -> State:
+        """The state on disk, dated by the clock of now."""
+        state, ahead = not_ahead(self._store.load(), system_clock(), self._settings.daemon.bound)
+        if ahead:
+            _log.warning(
+                "state is dated in the future: the clock was set back", seconds=round(ahead.total_seconds())
+            )
+        return state
+
     def _next(self) -> Event:
         """What we are told next; until then the watchdog hears of us, unless the schedule hangs."""
         while True:
             self._look()
-            try:
-                return self._events.get(timeout=self._supervisor.patience)
-            except queue.Empty:
-                pass
+            until = time.monotonic() + self._supervisor.patience
+            while (left := until - time.monotonic()) > 0:
+                with contextlib.suppress(queue.Empty):
+                    return self._events.get(timeout=min(left, _CLOCK_SECONDS))
+                self._heed_clock()
+
+    def _heed_clock(self) -> None:
+        """Begin again with new parts after the wall clock was set, since the old ones measure time by it.
+
+        The schedule does, and so do the caches of catalogues, plugins included. Where the parts cannot be
+        built the old ones poll on, and the next look tries again.
+        """
+        step = self._clock_steps.stepped
+        old = self._generation
+        if not step or old is None:
+            return
+        if not self._step_told:
+            seconds = round(step.total_seconds(), 1)
+            _log.warning("wall clock was set", seconds=seconds, todo="see that it is right; nothing else")
+            for job in old.scheduler.get_jobs():
+                job.modify(next_run_time=system_clock())
+        self._step_told = True
+        try:
+            fresh = self._made(self._settings)
+        except HydratorError as error:
+            _log.debug("parts are kept after a clock step", why=str(error))
+            return
+        except Exception:  # noqa: BLE001 - a bug must not end the daemon
+            self._bug("a clock step")
+            self._clock_steps.taken(step)
+            self._step_told = False
+            return
+        self._clock_steps.taken(step)
+        self._step_told = False
+        self._retire(old)
+        if step < timedelta():
+            self._date_back(-step, fresh.parts)
+        self._begin(fresh)
+
+    def _date_back(self, by: timedelta, parts: Parts) -> None:
+        """After the clock was set back: nothing that was read before is younger than it was."""
+        self._state = moved_back(self._state, by)
+        self._report = None  # its times are in the future
+        if parts.board:
+            shown = [ad for site, ad in self._state.ads.items() if site in parts.board.ads()]
+            parts.board.put(shown, system_clock())
 
     def _look(self) -> None:
         """Tell the watchdog that we live, unless a cycle hangs; say so in the log, once."""
@@ -359,6 +416,8 @@ class Daemon:
     def _taken(self, work: Callable[[Cycle], None], generation: Generation) -> None:
         """Do *work* as a turn of *generation*, unless a reload has replaced that."""
         with contextlib.suppress(Fenced), generation.fence.turn("cycle"), self._numbered():
+            if self._clock_steps.stepped and not self._step_told:
+                return  # the main thread is about to begin again, by the clock of now
             work(generation.cycle)
 
     def _wake(self) -> None:

@@ -15,6 +15,8 @@ from .words import span
 
 _SILENT = "is it running? systemctl status hydrator, or kubectl get pods; its log says why it stopped"
 
+_SKEW_SECONDS = 60
+
 
 def last_cycle(told: Mapping[str, Any], now: datetime, silent_after: float) -> Iterator[Finding]:
     """Findings from *told*, a cycle as :func:`hydrator.cycle.summary` left it; none where no cycle ended.
@@ -27,6 +29,12 @@ def last_cycle(told: Mapping[str, Any], now: datetime, silent_after: float) -> I
     if not told:
         return
     age = unix(now) - told["at"]
+    if age < -_SKEW_SECONDS:
+        seen = (
+            f"its last cycle is {span(-age)} in the future: the clock was set back, and no cycle ended since"
+        )
+        yield Finding(Level.WARN, "daemon", seen, _SILENT)
+        return
     if age > silent_after:
         yield Finding(Level.WARN, "daemon", f"its last cycle was {span(age)} ago", _SILENT)
         return

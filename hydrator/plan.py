@@ -81,7 +81,8 @@ def _action(
         return Publish(ad, f"generation {there.generation} is published")
     news = unix(ad.as_of) != unix(there.as_of)
     # a copy heard in the future is of a clock that jumped: how old it is cannot be told
-    due = abs(now - there.heard) >= policy.refresh_after and (news or policy.expires)
+    ahead = unix(there.as_of) > unix(now)  # others must not take it for fresh until then
+    due = (ahead or abs(now - there.heard) >= policy.refresh_after) and (news or policy.expires)
     if not due:
         return Rest(site)
     if unix(ad.as_of) > unix(there.as_of):

@@ -19,6 +19,7 @@ SECONDS = {
     "tests/integration/test_authorization.py": 105,
     "tests/integration/test_benchmarks.py": 440,
     "tests/integration/test_between_pools.py": 75,
+    "tests/integration/test_clock.py": 30,
     "tests/integration/test_condor.py": 50,
     "tests/integration/test_condor_c.py": 35,
     "tests/integration/test_daemon.py": 45,
