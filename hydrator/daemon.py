@@ -25,7 +25,7 @@ from .config import Settings, load
 from .credentials import Credential, credential_rows
 from .cycle import Cycle, Report
 from .datasets import Memory
-from .errors import ConfigError, Fenced, HydratorError, StateError
+from .errors import ConfigError, Fenced, HydratorError, SecretMissing, StateError
 from .events import Drop, Pace
 from .explaining import explained
 from .fence import Fence
@@ -77,6 +77,7 @@ def run(config: Path) -> None:
 
     Raises:
         ConfigError: *config*, or the address to listen on, cannot be used.
+        SecretMissing: a file with a secret is missing or empty now.
         StateError: another daemon owns the state, or it cannot be written.
     """
     share_arenas()
@@ -89,7 +90,13 @@ def run(config: Path) -> None:
         signal.signal(signal.SIGTERM, lambda *_: daemon.tell("stop"))
         signal.signal(signal.SIGINT, lambda *_: daemon.tell("stop"))
         signal.signal(signal.SIGHUP, lambda *_: daemon.tell("reload"))
-        daemon.serve()
+        try:
+            daemon.serve()
+        except ConfigError as error:
+            missing = [str(file) for file in unreadable_secrets(settings)]
+            if all(any(file in problem for file in missing) for problem in error.problems):
+                raise SecretMissing(error.problems) from error
+            raise
 
 
 @dataclass
@@ -594,9 +601,9 @@ class Daemon:
         until, told = time.monotonic() + _SECRET_PATIENCE, False
         while problems := unreadable_secrets(settings):
             if time.monotonic() > until:
-                raise ConfigError(problems)
+                raise ConfigError(list(problems.values()))
             if not told:
-                _log.warning("reload waits", problems=problems)
+                _log.warning("reload waits", problems=list(problems.values()))
                 told = True
             time.sleep(0.1)
 

@@ -2,6 +2,7 @@
 
 HydratorError                   carries facts as attributes, so logs need no parsing
 ├── ConfigError                 the operator acts: exit 2, all problems listed, no traceback
+├── SecretMissing               whoever renews the secret acts: exit 1, a supervisor starts the daemon again
 ├── BadDid                      whoever wrote the DID acts
 ├── CatalogueError              this catalogue, this cycle: what it was asked becomes Unseen
 │   ├── CatalogueUnreachable    timeout, 5xx, 429: asked again
@@ -34,6 +35,13 @@ class ConfigError(HydratorError):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
+
+
+class SecretMissing(HydratorError):
+    """A configuration that is right, but for a file with a secret that may be there in a moment."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems) + "; the daemon can start once that file is there")
 
 
 class BadDid(HydratorError, ValueError):

@@ -58,8 +58,8 @@ MISSED = {
 
 UNAVAILABLE = (
     BrowserUnavailable, CompilerUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable,
-    NodeUnavailable, PoolUnavailable, PromtoolUnavailable, RapthorUnavailable, RucioUnavailable, SchemasUnavailable,
-    ToilUnavailable, WheelsUnavailable,
+    NodeUnavailable, PoolUnavailable, PromtoolUnavailable, RapthorUnavailable, RucioUnavailable,
+    SchemasUnavailable, ToilUnavailable, WheelsUnavailable,
 )  # fmt: skip
 
 

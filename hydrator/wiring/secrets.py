@@ -10,16 +10,16 @@ from ..config import Settings
 from ..config.reading import SECRET_FILES
 
 
-def unreadable_secrets(settings: Settings) -> list[str]:
-    """Return, with its key, each secret of the daemon that is missing, empty or not readable at this moment.
+def unreadable_secrets(settings: Settings) -> dict[Path, str]:
+    """Return each file with a secret of the daemon that is missing, empty or not readable now, and why.
 
     Somebody who renews a secret may have taken the old one away and not yet put the new one there.
     """
     parts = {key: getattr(settings, key) for key in type(settings).model_fields if key != "submit"}
-    return [problem for key, part in parts.items() for problem in _problems(part, key)]
+    return {file: why for key, part in parts.items() for file, why in _problems(part, key)}
 
 
-def _problems(value: Any, key: str) -> Iterator[str]:  # noqa: ANN401 - any value of the configuration
+def _problems(value: Any, key: str) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - any value of the configuration
     if isinstance(value, BaseModel):
         for name in type(value).model_fields:
             yield from _problems(getattr(value, name), f"{key}.{name}")
@@ -28,20 +28,20 @@ def _problems(value: Any, key: str) -> Iterator[str]:  # noqa: ANN401 - any valu
             yield from _problems(each, f"{key}.{name}")
     elif isinstance(value, list):
         for each in value:
-            called = getattr(each, "name", "")
+            called = getattr(each, "name", "") if isinstance(each, BaseModel) else ""
             yield from _problems(each, f"{key} {called}".rstrip())
-    elif isinstance(value, Path) and key.endswith((*SECRET_FILES, "token_directory")):
-        yield from (f"{key} {value}: {why}" for why in _why_not(value))
+    elif isinstance(value, Path) and (why := _why_not(value, key)):
+        yield value, f"{key} {value}: {why}"
 
 
-def _why_not(path: Path) -> Iterator[str]:
+def _why_not(path: Path, key: str) -> str | None:
+    if not key.endswith((*SECRET_FILES, "token_directory")):
+        return None
     try:
         there = any(path.iterdir()) if path.is_dir() else _first_byte(path)
     except OSError as error:
-        yield error.strerror or str(error)
-    else:
-        if not there:
-            yield "it is empty"
+        return error.strerror or str(error)
+    return None if there or key.endswith("tokens_file") else "it is empty"
 
 
 def _first_byte(path: Path) -> bytes:

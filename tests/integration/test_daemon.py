@@ -295,11 +295,21 @@ def test_with_a_tokens_file_the_daemon_still_reads_back_what_it_serves(daemon):
     assert token not in daemon.log.read_text()
 
 
-def test_a_tokens_file_that_is_not_there_is_told_with_exit_2(daemon):
+def test_a_secret_that_is_not_there_at_the_start_is_told_with_exit_1_which_supervisors_try_again(daemon):
     daemon.configure('tokens_file = "nowhere"')
     refused = daemon.command("run")
-    assert (refused.returncode, "publish.http.tokens_file" in refused.stderr) == (2, True)
+    assert (refused.returncode, "publish.http.tokens_file" in refused.stderr) == (1, True)
+    assert "the daemon can start once that file is there" in refused.stderr
     assert "Traceback" not in refused.stderr
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", daemon.port))
+        taken.listen()
+        (daemon.folder / "nowhere").touch(mode=0o600)
+        daemon.configure('tokens_file = "nowhere"\n[private]\npatterns = ["a:*"]\nkey_file = "key"')
+        (daemon.folder / "key").touch(mode=0o600)
+        assert daemon.command("run").returncode == 1
+        (daemon.folder / "key").write_text(secrets.token_hex(32))
+        assert daemon.command("run").returncode == 2  # the address that is taken
 
 
 def test_the_daemon_publishes_over_https_and_ends_when_its_certificate_is_no_certificate(daemon, tmp_path):

@@ -1,0 +1,49 @@
+"""Which files with secrets the daemon cannot read at this moment."""
+
+import pytest
+
+from hydrator.config import parse
+from hydrator.wiring import unreadable_secrets
+
+
+@pytest.fixture
+def settings(tmp_path):
+    def make(**tables):
+        given = {"publish": {"http": {"tokens_file": "tokens"}}, "private": {"key_file": "key"}, **tables}
+        given["private"]["old_key_files"] = ["old"]
+        return parse(given, folder=tmp_path, origin="test")
+
+    for name in ("tokens", "key", "old", "password", "token"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "tokens.d").mkdir()
+    (tmp_path / "tokens.d" / "pool").write_text("x")
+    return make
+
+
+CATALOGUE = {"type": "rucio", "name": "rucio", "url": "https://rucio", "account": "a"}
+
+
+@pytest.mark.parametrize("name", ["key", "old", "password", "tokens.d", "tokens"])
+def test_each_secret_that_is_missing_is_named_with_its_key(settings, tmp_path, name):
+    login = {"username": "u", "password_file": "password"}
+    made = settings(catalogue=[{**CATALOGUE, **login}], htcondor={"token_directory": "tokens.d"})
+    assert unreadable_secrets(made) == {}
+    (tmp_path / name).rename(tmp_path / "aside")
+    ((file, why),) = unreadable_secrets(made).items()
+    assert file == tmp_path / name
+    assert "No such file" in why
+    keys = {"key": "private.key_file", "old": "private.old_key_files", "tokens": "publish.http.tokens_file"}
+    keys |= {"password": "catalogue rucio.password_file", "tokens.d": "htcondor.token_directory"}
+    assert why.startswith(keys[name])
+
+
+@pytest.mark.parametrize(("name", "counts"), [("key", True), ("password", True), ("tokens", False)])
+def test_an_empty_secret_is_missing_but_a_list_of_tokens_may_be_empty(settings, tmp_path, name, counts):
+    made = settings(catalogue=[{**CATALOGUE, "username": "u", "password_file": "password"}])
+    (tmp_path / name).write_text("")
+    assert bool(unreadable_secrets(made)) is counts
+
+
+def test_what_only_the_submit_side_needs_does_not_count(settings, tmp_path):
+    made = settings(submit={"daemon_url": "https://daemon", "token_file": "nowhere"})
+    assert unreadable_secrets(made) == {}
