@@ -8,21 +8,26 @@ from urllib.parse import unquote, urlsplit
 
 from hydrator.model import Did
 
+from ._json import Unreadable, is_text, shown
+
 _HASHED = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{2}/(.+)\Z", re.DOTALL)
 _ABSENT = re.compile(r"DataIdentifierNotFound|ScopeNotFound")
 
 
+_KINDS = ("CONTAINER", "DATASET", "FILE")
+
+
 class BadAnswer(ValueError):
-    """An answer of no shape that was recorded; the text says what is wrong with it."""
+    """An answer, or a row of one, that cannot be read; the text says what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One storage element with some of a dataset's files; ``is_dataset`` is None where it is not told."""
+    """One storage element with so many of a dataset's files; ``is_dataset`` is None where it is not told."""
 
     storage: str
     area: str | None
-    files: frozenset[str]
+    files: int
     is_dataset: bool | None
 
 
@@ -40,79 +45,112 @@ def locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN401 - 
     """The locations in an answer of ``locate``, ordered by storage element, and the longest list in it.
 
     Recorded: to 2024 a record ``{storage: {replicas, services}}``; 2025 a list of entries; 2026 the same
-    with ``is_dataset``. All but ``identifier`` and ``replicas`` may be missing.
+    with ``is_dataset``. All but ``identifier`` and ``replicas`` may be missing. Fewer files than there are
+    look just like a part of the dataset, so one row that cannot be read spoils the answer.
 
     Raises:
-        BadAnswer: it is none of these.
+        BadAnswer: it is none of these, or one of its rows cannot be read.
     """
-    if isinstance(body, dict) and all(
-        isinstance(each, dict) and "replicas" in each for each in body.values()
-    ):
-        entries: list[Any] = [{"identifier": key, **each} for key, each in body.items()]
+    if isinstance(body, dict) and body and all(isinstance(each, dict) for each in body.values()):
+        entries: list[Any] = [{**each, "identifier": key} for key, each in body.items()]
     elif isinstance(body, list):
         entries = body
     else:
-        raise BadAnswer("locate answers neither a list of locations nor a record of them")
-    found: dict[tuple[str, str], Location] = {}
+        raise BadAnswer(f"locate answers neither a list of locations nor a record of them{_why(body)}")
+    files: dict[tuple[str, str | None], set[str]] = {}
+    said: set[bool | None] = set()
     longest = len(entries)
     for entry in entries:
-        one, length = _location(entry)
-        longest = max(longest, length)
-        known = found.get((one.storage, one.area or ""))
-        if known:  # the same place twice: its files are all that either names
-            one = Location(one.storage, one.area, one.files | known.files, one.is_dataset)
-        found[one.storage, one.area or ""] = one
-    return tuple(each for _, each in sorted(found.items()) if each.files), longest
+        storage, area, replicas = _location(entry)
+        longest = max(longest, len(replicas))
+        said.add(_flag(entry, "is_dataset", f"the location at {shown(storage)}"))
+        # the same place twice: its files are all that either names
+        files.setdefault((storage, area), set()).update(file_of(each) for each in replicas)
+    if {True, False} <= said:
+        raise BadAnswer("locate says of one name both that it is a dataset and that it is none")
+    is_dataset = next((each for each in said if each is not None), None)
+    found = [Location(*place, len(names), is_dataset) for place, names in files.items() if names]
+    return tuple(sorted(found, key=lambda each: (each.storage, each.area or ""))), longest
 
 
-def _location(entry: Any) -> tuple[Location, int]:  # noqa: ANN401 - JSON
-    storage = entry.get("identifier") if isinstance(entry, dict) else None
-    replicas = entry.get("replicas") if isinstance(entry, dict) else None
-    if not isinstance(storage, str) or not storage:
-        raise BadAnswer("a location has no identifier")
-    if not isinstance(replicas, list) or not all(isinstance(each, str) and each for each in replicas):
-        raise BadAnswer(f"the replicas at {storage} are no list of texts")
-    area, is_dataset = entry.get("associated_storage_area_id"), entry.get("is_dataset")
-    return (
-        Location(
-            storage,
-            area if isinstance(area, str) and area else None,
-            frozenset(file_of(each) for each in replicas),
-            is_dataset if isinstance(is_dataset, bool) else None,
-        ),
-        len(replicas),
+def _location(entry: Any) -> tuple[str, str | None, list[Any]]:  # noqa: ANN401 - JSON
+    """The storage element, the area and the replicas of one row."""
+    if not isinstance(entry, dict):
+        raise BadAnswer(f"a location is not a record{_why(entry)}")
+    storage, area, replicas = (
+        entry.get(key) for key in ("identifier", "associated_storage_area_id", "replicas")
     )
+    if not isinstance(storage, str) or not is_text(storage):
+        raise BadAnswer(f"a location has no identifier that can be read{_why(storage)}")
+    if not isinstance(replicas, list):
+        raise BadAnswer(f"the replicas at {shown(storage)} are not a list{_why(replicas)}")
+    if area is not None and area != "" and not is_text(area):
+        raise BadAnswer(f"the storage area of {shown(storage)} is not a text{_why(area)}")
+    return storage, area or None, replicas
 
 
-def file_of(url: str) -> str:
+def _flag(row: Mapping[str, Any], key: str, where: str) -> bool | None:
+    value = row.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    raise BadAnswer(f"{key} of {where} is neither true nor false{_why(value)}")
+
+
+def _why(value: object) -> str:
+    """What there is instead, for people: nothing where it is not worth a word."""
+    if isinstance(value, Unreadable):
+        return f": {value.why}"
+    return "" if isinstance(value, dict | list) else f": {shown(value)}"
+
+
+def file_of(url: object) -> str:
     """What names the file at *url* at every storage element: its name below Rucio's folders of two letters.
 
     The same file may be told under two protocols, with other hosts, ports and folders before that.
+
+    Raises:
+        BadAnswer: it is no address of a file.
     """
-    path = unquote(urlsplit(url).path)
+    try:
+        path = unquote(urlsplit(url).path, errors="surrogateescape") if isinstance(url, str) else ""
+    except ValueError:
+        path = ""
+    if not (is_text(url) and is_text(path)) or path.endswith("/"):
+        raise BadAnswer(f"a replica is not the address of a file{_why(url)}")
     hashed = _HASHED.search(path)
     return hashed[1] if hashed else path
 
 
-def size(body: Any) -> Size:  # noqa: ANN401 - JSON
-    """How many files and bytes a DID has, from its metadata (``plugin=DID_COLUMN``, Rucio's columns).
+def size(did: Did, body: Any) -> Size:  # noqa: ANN401 - JSON
+    """How many files and bytes *did* has, from its metadata (``plugin=DID_COLUMN``, Rucio's columns).
 
-    Recorded is that this is a flat record; the names of the columns are Rucio's own.
+    Recorded is that this is a flat record; the names of the columns are Rucio's own. Any may be missing.
 
     Raises:
-        BadAnswer: it is no record.
+        BadAnswer: it is no record, one of *another* DID, or one of these columns cannot be read.
     """
     if not isinstance(body, dict):
-        raise BadAnswer("metadata is no record")
-    kind = str(body.get("did_type") or "")
-    files, total = _count(body.get("length")), _count(body.get("bytes"))
-    if kind == "CONTAINER":  # its length is not that of its files
+        raise BadAnswer(f"the metadata is not a record{_why(body)}")
+    for key, mine in zip(("scope", "name"), did.split(":", 1), strict=True):
+        if body.get(key) not in (None, mine):
+            raise BadAnswer(f"the metadata is of another {key}{_why(body[key])}")
+    kind = body.get("did_type")
+    if kind is not None and kind not in _KINDS:
+        raise BadAnswer(f"did_type in the metadata is none of Rucio's{_why(kind)}")
+    files, total = _count(body, "length"), _count(body, "bytes")
+    if kind in (None, "CONTAINER"):  # a container's length is not that of its files
         files = None
-    return Size(kind, 1 if kind == "FILE" else files, total, body.get("is_open") is False)
+    is_open = _flag(body, "is_open", "the metadata")
+    return Size(kind or "", 1 if kind == "FILE" else files, total, is_open is False)
 
 
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+def _count(body: Mapping[str, Any], key: str) -> int | None:
+    value = body.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadAnswer(f"{key} in the metadata is not a number of files or bytes{_why(value)}")
+    return value or None
 
 
 def is_absent(words: str) -> bool:
@@ -124,13 +162,25 @@ def namespaces(body: Any) -> tuple[str, ...]:  # noqa: ANN401 - JSON
     """All namespaces, sorted.
 
     Raises:
-        BadAnswer: no list of texts, or an empty one.
+        BadAnswer: no list, an empty one, or one with a row that cannot be read.
     """
-    if not isinstance(body, list) or not all(isinstance(each, str) and each for each in body):
-        raise BadAnswer("the namespaces are no list of texts")
+    for each in some_namespaces(body):
+        if not is_text(each):
+            raise BadAnswer(f"a namespace is not a text{_why(each)}")
+    return tuple(sorted(set(body)))
+
+
+def some_namespaces(body: Any) -> list[Any]:  # noqa: ANN401 - JSON
+    """The rows of a listing of namespaces, as they are: that there are some shows that it answers.
+
+    Raises:
+        BadAnswer: no list, or an empty one.
+    """
+    if not isinstance(body, list):
+        raise BadAnswer(f"the namespaces are not a list{_why(body)}")
     if not body:
         raise BadAnswer("it lists no namespaces; that would be an empty catalogue")
-    return tuple(sorted(set(body)))
+    return body
 
 
 def listed(namespace: str, body: Any) -> Iterable[Did]:  # noqa: ANN401 - JSON
@@ -140,9 +190,9 @@ def listed(namespace: str, body: Any) -> Iterable[Did]:  # noqa: ANN401 - JSON
         BadAnswer: it is none of these.
     """
     if not isinstance(body, list):
-        raise BadAnswer(f"the listing of {namespace} is no list")
+        raise BadAnswer(f"the listing of {namespace} is not a list{_why(body)}")
     for row in body:
-        name = row.get("name") if isinstance(row, Mapping) else row
-        if not isinstance(name, str) or not name:
-            raise BadAnswer(f"the listing of {namespace} has a row without a name")
+        name = row.get("name") if isinstance(row, dict) else row
+        if not isinstance(name, str) or not is_text(name):
+            raise BadAnswer(f"the listing of {namespace} has a row without a name to read{_why(name)}")
         yield Did(name if name.startswith(f"{namespace}:") else f"{namespace}:{name}")

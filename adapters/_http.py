@@ -171,7 +171,7 @@ class Server:
         path: str,
         params: Mapping[str, str | int] | None = None,
         *,
-        by: float = math.inf,
+        within: float = math.inf,
         read: Callable[[Any], Any] = lambda body: body,
     ) -> Answer:
         """Ask for *path*; the answer is 200, with JSON, or 404, which the caller must judge.
@@ -179,13 +179,13 @@ class Server:
         Args:
             path: what is asked for.
             params: of its query.
-            by: when to give up (monotonic), where that is before our own deadline.
+            within: seconds to give up after, where that is sooner than our own deadline.
             read: makes the answer's ``body`` of the JSON of a 200; of a large one it should keep little.
 
         Raises:
             CatalogueError: anything else, after the attempts that make sense.
         """
-        return self._asked("GET", path, by, read, params=dict(params or {}))
+        return self._asked("GET", path, within, read, params=dict(params or {}))
 
     def post(self, path: str, data: Mapping[str, str], basic: tuple[str, str]) -> Answer:
         """Send a form with a name and a password; see :meth:`get`."""
@@ -206,17 +206,17 @@ class Server:
         self,
         method: str,
         path: str,
-        by: float,
+        within: float,
         read: Callable[[Any], Any],
         **how: Any,  # noqa: ANN401 - httpx's own arguments
     ) -> Answer:
-        now = self._monotonic()
-        until = min(by, now + self._limits.deadline.total_seconds())
+        within = max(0.0, min(within, self._limits.deadline.total_seconds()))
+        until = self._monotonic() + within
         try:
             for attempt in stamina.retry_context(
                 on=_when,
                 attempts=self._limits.attempts,
-                timeout=max(0.0, until - now),
+                timeout=max(within, 0.001),
                 wait_initial=self._limits.pause,
                 wait_max=10.0,
             ):

@@ -7,26 +7,43 @@ has, its files are counted at each place: all is COMPLETE, fewer PARTIAL. Where 
 docs/catalogue-dmapi.md says what was recorded of the service and what is inferred.
 """
 
+import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 from urllib.parse import quote
 
 from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey, Told, Unseen
 from hydrator.ports import Clock, Login
 
-from ._dmapi_rows import BadAnswer, Location, Size, is_absent, listed, locations, namespaces, size
+from ._dmapi_rows import (
+    BadAnswer,
+    Location,
+    Size,
+    is_absent,
+    listed,
+    locations,
+    namespaces,
+    size,
+    some_namespaces,
+)
 from ._http import Answer, Server
 from ._names import by_lower_case, matching, twins
 from .site_capabilities import Areas, SiteCapabilities
 
 _CALL = "GET /data/locate"
+_FOR_FAILED = 1 / 12
+"""Of a poll's time, for datasets that failed when they were last asked for."""
+_FIRST_PAUSE = timedelta(minutes=1)
+"""Before namespaces that could not be listed are listed again; twice as long after each failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +85,16 @@ class _Poll:
     unmapped: set[str] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class _Round:
+    """Questions of one poll: when they must end, how long one may take, and how many may fail."""
+
+    until: float
+    each: float
+    most_failures: float
+    failures: int = 0
+
+
 class DmapiCatalogue:
     """A DMAPI server as a Catalogue; *capabilities* is where storage areas and downtimes come from."""
 
@@ -86,9 +113,12 @@ class DmapiCatalogue:
         self._capabilities = capabilities
         self._monotonic = monotonic
         self._sizes: dict[Did, tuple[datetime, Size]] = {}
-        self._order: dict[Did, int] = {}
+        self._attempts: dict[Did, int] = {}
+        self._failed: dict[Did, CatalogueError] = {}
         self._polls = 0
-        self._listed: tuple[datetime, Mapping[str, frozenset[Did]]] | None = None
+        self._listed: Mapping[str, frozenset[Did]] = {}
+        self._listing_due = -math.inf
+        self._listing_failures = 0
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -116,12 +146,17 @@ class DmapiCatalogue:
             at = self._clock()
             areas = self._capabilities.areas(at) if self._capabilities else Areas()
             poll = _Poll(at, areas, self._monotonic() + self._settings.deadline.total_seconds())
-            self._namespaces()
+            self._ask_namespaces(some_namespaces)
             readings, errors = self._readings(poll, dids)
+            self._failed = {
+                did: error
+                for did, error in errors.items()
+                if did in self._failed or self._attempts[did] == self._polls
+            }
             if dids and dids <= errors.keys():
-                raise errors[min(dids)]
+                raise errors[min(self._failed.keys() or dids)]
             self._sizes = {did: known for did, known in self._sizes.items() if did in dids}
-            readings = self._with_twins(readings, at)
+            readings = self._with_twins(poll, readings)
         configured = {Site(site) for sites in self._settings.storage_sites.values() for site in sites}
         return Survey(
             catalogue=self.name,
@@ -145,40 +180,69 @@ class DmapiCatalogue:
     def _readings(
         self, poll: _Poll, dids: AbstractSet[Did]
     ) -> tuple[dict[Did, Reading], dict[Did, CatalogueError]]:
-        """Ask for each, those first that were not answered for longest."""
-        self._polls += 1
-        self._order = {did: self._order.get(did, 0) for did in dids}
-        errors: dict[Did, CatalogueError] = {}
+        """Ask for each, those first whose last attempt is longest ago, and last those that failed then.
 
+        These have a little time of their own, and are left alone for this poll when as many
+        fail again as are asked for at a time: datasets that never answer take no others' time.
+        """
+        self._polls += 1
+        self._attempts = {did: self._attempts.get(did, 0) for did in dids}
+        order = sorted(dids, key=lambda did: (self._attempts[did], did))
+        again = [did for did in order if did in self._failed]
+        spare = _FOR_FAILED * self._settings.deadline.total_seconds() if again else 0.0
+        first = _Round(poll.until - spare, math.inf, len(order))
+        second = _Round(poll.until, spare, self._settings.parallel)
+        errors: dict[Did, CatalogueError] = {}
+        readings = self._round(poll, first, [did for did in order if did not in self._failed], errors)
+        readings |= self._round(poll, second, again, errors)
+        return dict(sorted(readings.items())), errors
+
+    def _round(
+        self, poll: _Poll, one: "_Round", dids: Sequence[Did], errors: dict[Did, CatalogueError]
+    ) -> dict[Did, Reading]:
         def asked(did: Did) -> Reading:
-            if self._monotonic() > poll.until:
-                errors[did] = CatalogueUnreachable(self.name, "there was no time left in this poll")
+            left = min(one.until - self._monotonic(), one.each)
+            if left <= 0 or one.failures >= one.most_failures:
+                late = CatalogueUnreachable(self.name, "there was no time left in this poll")
+                errors[did] = self._failed.get(did, late)
                 return Unseen(errors[did].reason)
+            self._attempts[did] = self._polls
             try:
-                seen = self._reading(poll, did)
+                return self._reading(poll, did, left)
             except CatalogueError as error:
                 errors[did] = error
+                one.failures += 1
                 return Unseen(error.reason)
-            self._order[did] = self._polls
-            return seen
 
-        order = sorted(dids, key=lambda did: (self._order[did], did))
         with ThreadPoolExecutor(self._settings.parallel, thread_name_prefix=self.name) as pool:
-            return dict(sorted(zip(order, pool.map(asked, order), strict=True))), errors
+            return dict(zip(dids, pool.map(asked, dids), strict=True))
 
-    def _reading(self, poll: _Poll, did: Did) -> Reading:
+    def _reading(self, poll: _Poll, did: Did, left: float) -> Reading:
         path = self._path(did)
-        answer = self._server.get(f"/data/locate/{path}", {"sort": "random", "limit": self._settings.limit})
+        answer = self._asked(
+            did, f"/data/locate/{path}", {"sort": "random", "limit": self._settings.limit}, left, locations
+        )
         if answer.status == 404:
             self._absent(did, answer)
             return Seen(poll.at)
-        try:
-            found, longest = locations(answer.body)
-        except BadAnswer as wrong:
-            raise CatalogueGarbled(self.name, str(wrong)) from None
+        found, longest = answer.body
         self._whole(answer, longest, f"the locations of {did}")
-        known = self._size(poll, did) if any(each.is_dataset is not False for each in found) else None
+        known = self._size(poll, did, left) if any(each.is_dataset is not False for each in found) else None
         return self._judged(poll, did, found, known)
+
+    def _asked(
+        self,
+        what: str,
+        path: str,
+        params: Mapping[str, str | int],
+        left: float,
+        read: Callable[[Any], Any],
+    ) -> Answer:
+        """Ask for *path* and *read* the answer; a row that cannot be read is CatalogueGarbled for *what*."""
+        try:
+            return self._server.get(path, params, within=left, read=read)
+        except BadAnswer as wrong:
+            raise CatalogueGarbled(self.name, f"{what}: {wrong}") from None
 
     def _judged(self, poll: _Poll, did: Did, found: tuple[Location, ...], known: Size | None) -> Seen:
         replicas: list[Replica] = []
@@ -212,12 +276,12 @@ class DmapiCatalogue:
             return ReplicaState.COMPLETE, 1.0
         if known is None or known.files is None or not known.settled:
             return self._settings.bare_location, None
-        if len(location.files) > known.files:
+        if location.files > known.files:
             raise CatalogueGarbled(
                 self.name,
-                f"{did} has {known.files} files, and {len(location.files)} of them are at {location.storage}",
+                f"{did} has {known.files} files, and {location.files} of them are at {location.storage}",
             )
-        fraction = len(location.files) / known.files
+        fraction = location.files / known.files
         return (ReplicaState.COMPLETE if fraction == 1.0 else ReplicaState.PARTIAL), fraction
 
     def _sites(self, poll: _Poll, location: Location) -> tuple[frozenset[Site], str]:
@@ -231,41 +295,50 @@ class DmapiCatalogue:
                 return frozenset(Site(site) for site in self._settings.storage_sites[key]), closed
         return frozenset(site for each in alike for site in each.sites), closed
 
-    def _size(self, poll: _Poll, did: Did) -> Size | None:
+    def _size(self, poll: _Poll, did: Did, left: float) -> Size | None:
         """How many files *did* has; None where we are not to ask. Of what is closed the answer is kept."""
         if not self._settings.count_files:
             return None
         known = self._sizes.get(did)
         if known and known[1].settled and poll.at - known[0] < self._settings.size_every:
             return known[1]
-        answer = self._server.get(f"/metadata/{self._path(did)}", {"plugin": "DID_COLUMN"})
+        path = f"/metadata/{self._path(did)}"
+        answer = self._asked(did, path, {"plugin": "DID_COLUMN"}, left, partial(size, did))
         if answer.status == 404:
             reason = (
                 f"it has locations and no metadata (count_files = false asks for none): {answer.words[:120]}"
             )
             raise CatalogueGarbled(self.name, reason)
-        try:
-            found = size(answer.body)
-        except BadAnswer as wrong:
-            raise CatalogueGarbled(self.name, str(wrong)) from None
+        found: Size = answer.body
         self._sizes[did] = poll.at, found
         return found
 
-    def _with_twins(self, readings: dict[Did, Reading], at: datetime) -> dict[Did, Reading]:
-        """The same, with the DIDs that differ in letter case only, where they can be listed."""
+    def _with_twins(self, poll: _Poll, readings: dict[Did, Reading]) -> dict[Did, Reading]:
+        """The same, with the DIDs that differ in letter case only, where they can be listed.
+
+        A listing that fails costs the survey nothing: the last one stands, and the next
+        attempt waits, longer after each failure.
+        """
         if not self._settings.list_path or not readings:
             return readings
-        if self._listed is None or not timedelta(0) <= at - self._listed[0] < self._settings.twins_every:
-            self._listed = at, by_lower_case(self._all())
-        groups = self._listed[1]
+        now = self._monotonic()
+        if now >= self._listing_due:
+            every = self._settings.twins_every
+            try:
+                self._listed = by_lower_case(self._all(poll.until))
+                self._listing_failures = 0
+            except CatalogueError:
+                every = min(every, _FIRST_PAUSE * 2 ** min(self._listing_failures, 10))
+                self._listing_failures += 1
+            self._listing_due = now + every.total_seconds()
         return {
-            did: Seen(one.at, one.replicas, one.bytes_total, one.blind, twins(did, groups))
+            did: Seen(one.at, one.replicas, one.bytes_total, one.blind, twins(did, self._listed))
             if isinstance(one, Seen)
             else one
             for did, one in readings.items()
         }
 
-    def _all(self) -> frozenset[Did]:
+    def _all(self, until: float = math.inf) -> frozenset[Did]:
         path = self._settings.list_path
         if not path:
             reason = (
@@ -273,28 +346,28 @@ class DmapiCatalogue:
             )
             raise CatalogueUnreachable(self.name, reason)
         found: set[Did] = set()
-        for namespace in self._namespaces():
+        for namespace in self._ask_namespaces(namespaces):
             where = path.replace("{namespace}", quote(namespace, safe=""))
-            answer = self._server.get(where, {"limit": self._settings.limit})
+            answer = self._asked(
+                where,
+                where,
+                {"limit": self._settings.limit},
+                until - self._monotonic(),
+                partial(_listing, namespace),
+            )
             if answer.status == 404:
                 raise CatalogueGarbled(self.name, f"{where} is not there: is list_path right?")
-            try:
-                dids = set(listed(namespace, answer.body))
-            except BadAnswer as wrong:
-                raise CatalogueGarbled(self.name, str(wrong)) from None
-            self._whole(answer, len(dids), f"the listing of {namespace}")
-            found |= dids
+            self._whole(answer, len(answer.body), f"the listing of {namespace}")
+            found |= answer.body
         return frozenset(found)
 
-    def _namespaces(self) -> tuple[str, ...]:
+    def _ask_namespaces(self, read: Callable[[Any], Sequence[str]]) -> Sequence[str]:
         """All namespaces: the one question that is always worth asking, since its answer is never empty."""
-        answer = self._server.get("/data/list")
+        answer = self._asked("/data/list", "/data/list", {}, math.inf, read)
         if answer.status == 404:
             raise CatalogueGarbled(self.name, "/data/list is not there: is url right?")
-        try:
-            return namespaces(answer.body)
-        except BadAnswer as wrong:
-            raise CatalogueGarbled(self.name, str(wrong)) from None
+        names: Sequence[str] = answer.body
+        return names
 
     def _whole(self, answer: Answer, length: int, what: str) -> None:
         if answer.more or length >= self._settings.limit:
@@ -315,6 +388,10 @@ class DmapiCatalogue:
         return f"{quote(scope, safe='')}/{quote(name, safe='/')}"
 
 
+def _listing(namespace: str, body: Any) -> set[Did]:  # noqa: ANN401 - JSON
+    return set(listed(namespace, body))
+
+
 def _reason(location: Location, known: Size | None) -> str:
     """What a location's state rests on."""
     if location.is_dataset is False or (known and known.kind == "FILE"):
@@ -323,4 +400,4 @@ def _reason(location: Location, known: Size | None) -> str:
         return "its files are not counted (count_files)"
     if known.files is None or not known.settled:
         return f"what is {'open' if known.kind == 'DATASET' else 'a container'} cannot be counted"
-    return f"{len(location.files)} of {known.files} files, by GET /metadata"
+    return f"{location.files} of {known.files} files, by GET /metadata"

@@ -50,7 +50,7 @@ def test_a_caller_may_have_less_time_than_the_server_is_given():
         server = Server("sick", sick.url, limits=replace(LIMITS, deadline=timedelta(hours=1)))
         begun = time.monotonic()
         with pytest.raises(CatalogueUnreachable, match="did not end in time"):
-            server.get("/x", by=time.monotonic() + 0.3)
+            server.get("/x", within=0.3)
         assert time.monotonic() - begun < LONGEST_SECONDS
         server.close()
 
