@@ -107,6 +107,8 @@ class StorageElements:
             site = self._site_of(name, now)
         except BadRow as exc:
             return Storage(name, self._last[name].site if name in self._last else None, False, fault=str(exc))
+        if not site and name in areas.faults:
+            return Storage(name, None, tape, fault=areas.faults[name])
         known = areas.named(name)
         return Storage(
             name,

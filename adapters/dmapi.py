@@ -293,6 +293,9 @@ class DmapiCatalogue:
         for key in (location.area, location.storage):
             if key and key in self._settings.storage_sites:
                 return frozenset(Site(site) for site in self._settings.storage_sites[key]), closed
+        for key in () if area else (location.area, location.storage):
+            if key and key in poll.areas.faults:
+                raise CatalogueGarbled(self.name, poll.areas.faults[key])
         return frozenset(site for each in alike for site in each.sites), closed
 
     def _size(self, poll: _Poll, did: Did, left: float) -> Size | None:

@@ -7,10 +7,15 @@ What the service was seen to do, and what is done about it here:
 - a downtime is ``"<iso> to <iso>"``; a node, site, storage or area may be closed, and all below with it;
 - an area may have no name (an ingest area), and some services name one by its storage element, not its id;
 - compute that prepares data from an area (service ``prepare_data``) reads it, wherever it is.
+
+A row that cannot be read costs what depends on it: the area, or all areas of that storage, site or node.
+One that does not even say whose it is could be anybody's, so that answer is not believed.
 """
 
+import re
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +24,10 @@ from hydrator.errors import CatalogueError, CatalogueGarbled
 from hydrator.model import Site
 
 from ._http import Server
+from ._json import is_text, shown
 
+_SECONDS = 60.0
+_SITE = re.compile(r"""[^\s"'\\`](?:[^"'\\`]{0,253}[^\s"'\\`])?""")
 _ALL = {"include_inactive": "true"}
 _ROUTES = ("/nodes", "/sites", "/storages", "/storage-areas", "/services")
 
@@ -53,10 +61,15 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class Areas:
-    """All areas by id; ``sites`` are all sites, also those without storage."""
+    """All areas by id; ``sites`` are all sites, also those without storage.
+
+    ``faults``, by area id and by storage element, say why one cannot be known: a row that it depends on
+    cannot be read. Such an area is not in ``by_id``.
+    """
 
     by_id: Mapping[str, Area] = field(default_factory=dict)
     sites: frozenset[Site] = frozenset()
+    faults: Mapping[str, str] = field(default_factory=dict)
 
     def named(self, name: str) -> tuple[Area, ...]:
         """The areas of a storage element, of which there may be several at several sites."""
@@ -74,8 +87,14 @@ class SiteCapabilities:
     times, so an old answer is a good one.
     """
 
-    def __init__(self, server: Server, refresh: timedelta = timedelta(minutes=10)) -> None:
+    def __init__(
+        self,
+        server: Server,
+        refresh: timedelta = timedelta(minutes=10),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._server = server
+        self._monotonic = monotonic
         self._refresh = refresh
         self._lock = threading.Lock()
         self._last: tuple[datetime, Areas] | None = None
@@ -83,7 +102,7 @@ class SiteCapabilities:
         self.failure = ""
 
     def areas(self, now: datetime) -> Areas:
-        """All storage areas.
+        """All storage areas, asked for within a minute.
 
         Raises:
             CatalogueError: it does not answer, and never did.
@@ -106,7 +125,8 @@ class SiteCapabilities:
         self._server.close()
 
     def _read(self) -> Areas:
-        nodes, sites, storages, areas, services = (self._rows(route) for route in _ROUTES)
+        until = self._monotonic() + _SECONDS
+        nodes, sites, storages, areas, services = (self._rows(route, until) for route in _ROUTES)
         if not areas:
             raise CatalogueGarbled(self._server.name, "Site Capabilities lists no storage areas at all")
         try:
@@ -114,79 +134,170 @@ class SiteCapabilities:
         except ValueError as wrong:
             raise CatalogueGarbled(self._server.name, f"Site Capabilities: {wrong}") from None
 
-    def _rows(self, route: str) -> list[Mapping[str, Any]]:
-        answer = self._server.get(route, _ALL)
+    def _rows(self, route: str, until: float) -> list[Any]:
+        answer = self._server.get(route, _ALL, within=until - self._monotonic())
         if answer.status != 200 or not isinstance(answer.body, list) or answer.more:
             raise CatalogueGarbled(
                 self._server.name,
                 f"Site Capabilities answers {route} with no whole list: {answer.words[:80]}",
             )
-        if not all(isinstance(row, dict) for row in answer.body):
-            raise CatalogueGarbled(self._server.name, f"Site Capabilities: {route} lists what are no records")
         return answer.body
 
 
+class _Unreadable(ValueError):
+    """A row that cannot be read; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """What stands above storage areas, by ``kind key``: when it is closed, or why that cannot be read."""
+
+    closings: dict[str, tuple[Closing, ...]] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+
+    def add(self, place: str, row: Mapping[str, Any], what: str, *parents: tuple[str, str]) -> None:
+        """Add *place*, which *row* describes, below *parents*: kinds, and the columns that name them."""
+        try:
+            self.closings[place] = _closings(row, what) + self.of(row, *parents)
+        except _Unreadable as wrong:
+            self.faults[place] = str(wrong)
+
+    def of(self, row: Mapping[str, Any], *parents: tuple[str, str]) -> tuple[Closing, ...]:
+        """When what *row* describes is closed with its *parents*.
+
+        Raises:
+            _Unreadable: a column cannot be read, or a parent.
+        """
+        found: tuple[Closing, ...] = ()
+        for kind, column in parents:
+            place = f"{kind} {_text(row, column)}"
+            if place in self.faults:
+                raise _Unreadable(self.faults[place])
+            found += self.closings.get(place, ())
+        return found
+
+
 def read_areas(
-    nodes: list[Mapping[str, Any]],
-    sites: list[Mapping[str, Any]],
-    storages: list[Mapping[str, Any]],
-    areas: list[Mapping[str, Any]],
-    services: list[Mapping[str, Any]],
+    nodes: list[Any], sites: list[Any], storages: list[Any], areas: list[Any], services: list[Any]
 ) -> Areas:
     """From the flat lists of the service, asked with ``include_inactive``, to areas with their sites.
 
     Raises:
-        ValueError: an area without an id or a site.
+        ValueError: a row does not say whose it is.
     """
-    above: dict[str, tuple[Closing, ...]] = {}
+    above = _Above()
     for row in nodes:
-        above[f"node {row.get('name')}"] = _closings(row, f"node {row.get('name')}")
+        name = _key(row, "name", "a node")
+        above.add(f"node {name}", row, f"node {name}")
     for row in sites:
-        mine = _closings(row, f"site {row.get('name')}")
-        above[f"site {row.get('id')}"] = mine + above.get(f"node {row.get('parent_node_name')}", ())
+        above.add(
+            f"site {_key(row, 'id', 'a site')}", row, f"site {row.get('name')}", ("node", "parent_node_name")
+        )
     for row in storages:
-        above[f"storage {row.get('id')}"] = _closings(row, f"storage {row.get('name') or row.get('host')}")
-    reading = dict(_readers(services))
+        key = _key(row, "id", "a storage")
+        above.add(f"storage {key}", row, f"storage {row.get('name') or row.get('host')}")
+    readers, faults = _readers(services)
     found: dict[str, Area] = {}
     for row in areas:
-        key, site = row.get("id"), row.get("parent_site_name")
-        if not isinstance(key, str) or not key or not isinstance(site, str) or not site:
-            raise ValueError(f"a storage area without an id or a site: {sorted(row)}")
-        name = str(row.get("name") or "")
-        closings = _closings(row, f"storage area {name or key}")
-        closings += above.get(f"storage {row.get('parent_storage_id')}", ())
-        closings += above.get(f"site {row.get('parent_site_id')}", ())
-        others = reading.get(key, frozenset()) | (reading.get(name, frozenset()) if name else frozenset())
-        tier = row.get("tier")
-        found[key] = Area(
-            key, name, frozenset({Site(site)}) | others, closings, tier if isinstance(tier, int) else None
-        )
-    named = {Site(row["name"]) for row in sites if isinstance(row.get("name"), str) and row["name"]}
-    return Areas(found, frozenset(named) | {site for area in found.values() for site in area.sites})
+        key = _key(row, "id", "a storage area")
+        name = row.get("name")
+        try:
+            area = _area(key, row, above, readers)
+            why = faults.get(key) or faults.get(area.name)
+        except _Unreadable as wrong:
+            why = str(wrong)
+        if why:
+            faults[key] = f"Site Capabilities: storage area {shown(name or key)}: {why}"
+            if is_text(name):
+                faults[name] = faults[key]
+        else:
+            found[key] = area
+    named = {Site(row["name"]) for row in sites if _is_site(row.get("name"))}
+    return Areas(found, frozenset(named) | {site for area in found.values() for site in area.sites}, faults)
 
 
-def _readers(services: list[Mapping[str, Any]]) -> Iterator[tuple[str, frozenset[Site]]]:
-    """By area id (or the storage element's name, where they wrote that), the sites whose compute reads it."""
-    found: dict[str, set[Site]] = {}
+def _area(key: str, row: Mapping[str, Any], above: _Above, readers: Mapping[str, frozenset[Site]]) -> Area:
+    name, tier = _text(row, "name"), row.get("tier")
+    closings = _closings(row, f"storage area {name or key}")
+    closings += above.of(row, ("storage", "parent_storage_id"), ("site", "parent_site_id"))
+    others = readers.get(key, frozenset()) | (readers.get(name, frozenset()) if name else frozenset())
+    mine = frozenset({_site(row)})
+    return Area(key, name, mine | others, closings, tier if isinstance(tier, int) else None)
+
+
+def _readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict[str, str]]:
+    """By area id (or the storage element's name, where they wrote that), the sites whose compute reads it.
+
+    With it, by the same, why that cannot be known.
+    """
+    found: dict[str, frozenset[Site]] = {}
+    faults: dict[str, str] = {}
     for row in services:
-        area, site = row.get("associated_storage_area_id"), row.get("parent_site_name")
-        prepares = row.get("type") == "prepare_data" and row.get("is_force_disabled") is not True
-        if prepares and isinstance(area, str) and area and isinstance(site, str) and site:
-            found.setdefault(area, set()).add(Site(site))
-    for area, sites in found.items():
-        yield area, frozenset(sites)
+        kind = _record(row, "a service").get("type")
+        if row.get("associated_storage_area_id") in (None, "") or (is_text(kind) and kind != "prepare_data"):
+            continue
+        area = _key(row, "associated_storage_area_id", "a service")
+        try:
+            if _text(row, "type") and not _is_disabled(row):
+                found[area] = found.get(area, frozenset()) | {_site(row)}
+        except _Unreadable as wrong:
+            faults[area] = f"a service that reads it: {wrong}"
+    return found, faults
+
+
+def _record(row: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(row, dict):
+        raise ValueError(f"{what} is not a record: {shown(row)}")  # noqa: TRY004 - garbled, not a bug
+    return row
+
+
+def _key(row: object, column: str, what: str) -> str:
+    """What *row* is known by. Raises ValueError where it is not to be read: it could be anybody's."""
+    key = _record(row, what).get(column)
+    if not isinstance(key, str) or not is_text(key):
+        raise ValueError(f"{what} without {column}: {shown(key)}")
+    return key
+
+
+def _text(row: Mapping[str, Any], column: str) -> str:
+    """The text at *column*, which may be missing."""
+    value = row.get(column)
+    if value is None or value == "":
+        return ""
+    if not isinstance(value, str) or not is_text(value):
+        raise _Unreadable(f"{column} is not a text: {shown(value)}")
+    return value
+
+
+def _site(row: Mapping[str, Any]) -> Site:
+    name = row.get("parent_site_name")
+    if not _is_site(name):
+        raise _Unreadable(f"parent_site_name is not the name of a site: {shown(name)}")
+    return Site(str(name))
+
+
+def _is_site(name: object) -> bool:
+    """Whether a site can be called so; one in quotes would be another site."""
+    return isinstance(name, str) and bool(_SITE.fullmatch(name)) and name.isprintable()
+
+
+def _is_disabled(row: Mapping[str, Any]) -> bool:
+    value = row.get("is_force_disabled")
+    if value is not None and not isinstance(value, bool):
+        raise _Unreadable(f"is_force_disabled is neither true nor false: {shown(value)}")
+    return value is True
 
 
 def _closings(row: Mapping[str, Any], what: str) -> tuple[Closing, ...]:
     """When *row* is closed; a downtime that cannot be read closes nothing, since most are over."""
-    found = [Closing(f"{what} is disabled")] if row.get("is_force_disabled") is True else []
+    found = [Closing(f"{what} is disabled")] if _is_disabled(row) else []
     downtimes = row.get("downtime")
     for each in downtimes if isinstance(downtimes, list) else []:
         text = each.get("date_range") if isinstance(each, dict) else each
-        begins, separator, ends = str(text).partition(" to ")
+        begins, separator, ends = str(text)[:200].partition(" to ")
         try:
             times = _time(begins), _time(ends)
-        except ValueError:
+        except (ValueError, OverflowError):
             continue
         if separator:
             found.append(Closing(f"{what} has a downtime until {times[1]:%Y-%m-%d %H:%M} UTC", *times))
@@ -194,5 +305,5 @@ def _closings(row: Mapping[str, Any], what: str) -> tuple[Closing, ...]:
 
 
 def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text.strip())
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    moment = datetime.fromisoformat(text.strip())
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
