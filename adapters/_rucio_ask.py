@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import islice
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueUnreachable
+from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.model import Did
 
-from ._rucio_client import Client, Connection, Forbidden, Refused, RucioSettings, Stumbled
+from ._rucio_client import Client, Connection, Forbidden, Misread, Refused, RucioSettings, Stumbled
 from ._rucio_lines import Lines, Meanwhile
+from ._rucio_rows import BadRow, Garbled
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -22,7 +23,7 @@ _MOST_UNANSWERED = 2
 _DENIALS = 3
 _DENIALS_BETWEEN = 30
 _DENIED_BATCHES = 5
-_OF_ONE = (Refused, Stumbled, Forbidden)
+_OF_ONE = (Refused, Misread, Stumbled, Forbidden)
 
 
 class Denials:
@@ -119,7 +120,7 @@ class Asker:
         dids: AbstractSet[Did],
         lost: dict[Did, CatalogueError],
         call: Callable[[Client, list[dict[str, str]]], Iterable[object]],
-        read: Callable[[Iterable[object]], Iterable[T]],
+        read: Callable[[Iterable[object]], Iterable[T | Garbled]],
         size: int | None = None,
     ) -> list[T]:
         """Ask for *dids* in batches, and all that was read; see :meth:`batches`."""
@@ -130,12 +131,13 @@ class Asker:
         dids: AbstractSet[Did],
         lost: dict[Did, CatalogueError],
         call: Callable[[Client, list[dict[str, str]]], Iterable[object]],
-        read: Callable[[Iterable[object]], Iterable[T]],
+        read: Callable[[Iterable[object]], Iterable[T | Garbled]],
         size: int | None = None,
     ) -> Iterator[tuple[Sequence[Did], Iterable[T]]]:
         """Ask for *dids* in batches; each with what was read, while others are asked for.
 
-        Those of a batch that fails are *lost*.
+        Those of a batch that fails are *lost*, and so is each of which a row cannot be read. What is
+        *read* are tuples that begin with the DID they are about.
 
         Rucio refuses a whole batch for one name that it takes for malformed, so
         such a batch is halved until that name stands alone. An account that is denied asks no more.
@@ -147,7 +149,7 @@ class Asker:
         for batch, answer in self.side_by_side(todo, lambda each: self._ask_about(each, call, read)):
             is_denied = denials.denies(answer)
             if not isinstance(answer, CatalogueError):
-                yield batch, answer
+                yield self._readable(batch, answer, lost)
                 continue
             if is_denied:
                 denied = denied or answer
@@ -162,14 +164,43 @@ class Asker:
                 lost.update((did, denied) for left in todo for did in left)
                 todo.clear()
 
+    def _readable(
+        self, batch: Sequence[Did], answer: Iterable[T | Garbled], lost: dict[Did, CatalogueError]
+    ) -> tuple[Sequence[Did], Iterable[T]]:
+        """Those of *batch* whose rows can all be read, with their rows; the others are *lost*."""
+        garbled = {each.did: each.reason for each in answer if isinstance(each, Garbled)}
+        if not garbled:
+            return batch, cast("Iterable[T]", answer)
+        lost.update((did, CatalogueGarbled(self.name, reason)) for did, reason in garbled.items())
+        rows = [each for each in answer if not isinstance(each, Garbled) and _about(each) not in garbled]
+        return [did for did in batch if did not in garbled], rows
+
     def _ask_about(
         self,
         dids: Sequence[Did],
         call: Callable[[Client, list[dict[str, str]]], Iterable[object]],
-        read: Callable[[Iterable[object]], Iterable[T]],
-    ) -> Iterable[T]:
+        read: Callable[[Iterable[object]], Iterable[T | Garbled]],
+    ) -> Iterable[T | Garbled]:
         asked = [dict(zip(("scope", "name"), split(did), strict=True)) for did in dids]
-        return self.ask(lambda client: call(client, asked), read)
+        return self.ask(lambda client: call(client, asked), lambda rows: _only_about(dids, read(rows)))
+
+
+def _about(row: object) -> Did:
+    """The DID that a row, as it was read, is about."""
+    did: Did = cast("tuple[Did]", row)[0]
+    return did
+
+
+def _only_about(dids: Sequence[Did], rows: Iterable[T]) -> Iterable[T]:
+    """*rows*, when all are about *dids*: in place of a row about another one was to be expected.
+
+    Raises:
+        BadRow: one is about a DID that was not asked for.
+    """
+    rows, asked = list(rows), frozenset(dids)
+    if stray := next((_about(row) for row in rows if _about(row) not in asked), None):
+        raise BadRow(f"asked about {dids[0]}{' and others' * (len(dids) > 1)}, it told of {stray[:100]!r}")
+    return rows
 
 
 def is_silence(answer: object) -> bool:

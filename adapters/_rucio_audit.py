@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from hydrator.errors import CatalogueError, CatalogueGarbled
 from hydrator.model import Did, Seen
@@ -19,7 +18,7 @@ from hydrator.ports import Clock
 from ._rucio_ask import Asker, split
 from ._rucio_client import Connection, RucioSettings
 from ._rucio_names import Names
-from ._rucio_rows import BadRow, Count, Storage, record, text
+from ._rucio_rows import BadRow, Count, Storage, number, record, states_of, text
 from ._rucio_rules import Movement
 from ._rucio_states import container_replicas, dataset_replicas
 from ._rucio_storages import StorageElements
@@ -89,12 +88,10 @@ class RucioAuditor:
             ),
             _states,
         )
-        told = files & states.keys()
-        if not told:
-            raise CatalogueGarbled(
-                self.name, f"list_replicas says nothing of the {len(files)} files of {did}"
-            )
-        counts, moves = _added_up([states[file] for file in sorted(told)], len(files))
+        if left_out := files - states.keys():
+            reason = f"list_replicas says nothing of {len(left_out)} of the {len(files)} files of {did}"
+            raise CatalogueGarbled(self.name, reason)
+        counts, moves = _added_up([states[file] for file in sorted(files)], len(files))
         try:
             replicas = dataset_replicas(did, counts, moves, storages, held_until=self._clock(), call=_CALL)
         except BadRow as exc:
@@ -102,11 +99,21 @@ class RucioAuditor:
         return Seen(at, replicas)
 
     def _files(self, scope: str, name: str) -> set[File]:
-        return self._asker.ask(lambda client: list(client.list_files(scope, name)), _names_of_files)
+        """The files of a dataset, as many as Rucio counts."""
+        files = self._asker.ask(lambda client: list(client.list_files(scope, name)), _names_of_files)
+        length = self._asker.ask(
+            lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+            lambda answer: number(record(answer, "get_did"), "length", "get_did"),
+        )
+        if len(files) != length:
+            raise CatalogueGarbled(
+                self.name, f"list_files lists {len(files)} of the {length} files of {scope}:{name}"
+            )
+        return files
 
 
 def _added_up(
-    states: Iterable[Mapping[str, Any]], length: int
+    states: Iterable[Mapping[str, str]], length: int
 ) -> tuple[dict[str, Count], dict[str, Movement]]:
     """By storage element, how many of *length* files it has, and whether any is on its way."""
     available: dict[str, int] = {}
@@ -119,13 +126,10 @@ def _added_up(
     return counts, {storage: Movement(moving=is_moving) for storage, is_moving in moving.items()}
 
 
-def _states(rows: Iterable[object]) -> dict[File, Mapping[str, Any]]:
+def _states(rows: Iterable[object]) -> dict[File, Mapping[str, str]]:
     what = "list_replicas"
     records = (record(row, what) for row in rows)
-    return {
-        (text(row, "scope", what), text(row, "name", what)): record(row.get("states") or {}, what)
-        for row in records
-    }
+    return {(text(row, "scope", what), text(row, "name", what)): states_of(row, what) for row in records}
 
 
 def _names_of_files(rows: Iterable[object]) -> set[File]:

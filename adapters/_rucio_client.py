@@ -98,6 +98,10 @@ class Refused(CatalogueGarbled):
     """Rucio will not take this question; asked DID by DID, one of them is to blame."""
 
 
+class Misread(CatalogueGarbled):
+    """A row that cannot be read, of which nobody can tell whose it is; asked DID by DID, it is one's."""
+
+
 class Stumbled(CatalogueUnreachable):
     """HTTP 500: Rucio failed over this question; it may be over one of the DIDs in it."""
 
@@ -516,7 +520,7 @@ class Connection:
             self._common.bearer.forget()
             raise
         except BadRow as exc:
-            raise CatalogueGarbled(self._settings.name, str(exc)) from exc
+            raise Misread(self._settings.name, str(exc)) from exc
         except _FAILURES as exc:
             raise self._named(exc) from None
         if self.deadline.passed():

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from heapq import nsmallest
 
-from hydrator.errors import CatalogueError, CatalogueUnreachable
+from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.model import Did
 
 from ._rucio_ask import Asker, Denials, is_silence, split
 from ._rucio_background import Background, Key
 from ._rucio_client import Forbidden, NotFound
 from ._rucio_poll import Poll
-from ._rucio_rows import BadRow, Count, DatasetRow, amount, counted, dataset_rows, record
+from ._rucio_rows import Count, DatasetRow, amount, counted, dataset_rows, deep_rows, has_shrunk, record
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 Stamp = tuple[tuple[str, int, int, str], ...]
@@ -173,7 +173,7 @@ class Counts:
         if self._asker.connection.deadline.left < reserve:
             waiting, jobs = todo, []
         for did, counted_now in self._asker.side_by_side(
-            jobs, lambda each: count_one(self._asker, each, stamps[each], poll.at)
+            jobs, lambda each: count_one(self._asker, each, stamps[each], poll.at, self._counted.get(each))
         ):
             asked += 1
             if not isinstance(counted_now, CatalogueError):
@@ -207,30 +207,43 @@ class Counts:
         """Leave *did* to the background: no poll waits for it again before it was answered there."""
         self._failed_at[did] = poll.at
         if not isinstance(error, NotFound):
+            before = self._counted.get(did)
             self._background.failed(
-                ("count", did), error, lambda asker: count_one(asker, did, stamp, poll.at)
+                ("count", did), error, lambda asker: count_one(asker, did, stamp, poll.at, before)
             )
 
 
-def count_one(asker: Asker, did: Did, stamp: Stamp, at: datetime) -> Counted:
+def count_one(asker: Asker, did: Did, stamp: Stamp, at: datetime, before: Counted | None) -> Counted:
     """Count *did* file by file, and compare that with what the cheap rows said.
 
+    When there is less anywhere than *before*, or at first than the cheap rows said, it is counted again,
+    since an answer that was cut looks like that.
+
     Raises:
-        CatalogueError: it could not be counted.
+        CatalogueError: it could not be counted, or twice and not alike.
     """
     scope, name = split(did)
-    rows = asker.ask(
-        lambda client: list(client.list_dataset_replicas(scope, name, deep=True)),
-        lambda answer: _only_of(did, dataset_rows(answer, "list_dataset_replicas")),
-    )
-    counts = counted(rows)
+    counts = _deep(asker, did)
     shallow: dict[str, int] = {}
     for storage, _, available, _ in stamp:
         if available:
             shallow[storage] = max(available, shallow.get(storage, 0))
+    last = {k: v.available_length for k, v in before.counts.items()} if before else shallow
+    if has_shrunk(counts, last) and _deep(asker, did) != counts:
+        raise CatalogueGarbled(asker.name, f"list_dataset_replicas counts the files of {did} in two ways")
     agreed = {k: v.available_length for k, v in counts.items()} == shallow
     empty = not counts and not any(length for _, length, _, _ in stamp) and _is_empty(asker, scope, name)
     return Counted(at, stamp, agreed, counts, empty)
+
+
+def _deep(asker: Asker, did: Did) -> dict[str, Count]:
+    scope, name = split(did)
+    return counted(
+        asker.ask(
+            lambda client: list(client.list_dataset_replicas(scope, name, deep=True)),
+            lambda answer: deep_rows(did, answer),
+        )
+    )
 
 
 def _is_empty(asker: Asker, scope: str, name: str) -> bool:
@@ -239,13 +252,6 @@ def _is_empty(asker: Asker, scope: str, name: str) -> bool:
         lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
         lambda answer: amount(record(answer, "get_did"), "length", "get_did") == 0,
     )
-
-
-def _only_of(did: Did, rows: list[DatasetRow]) -> list[DatasetRow]:
-    """*rows*, when all speak of *did*: who answers of something else has not said that *did* is nowhere."""
-    if stray := next((row.did for row in rows if row.did != did), None):
-        raise BadRow(f"asked where {did} is, it told where {stray} is")
-    return rows
 
 
 def _look_elsewhere(jobs: list[Did]) -> None:

@@ -10,16 +10,18 @@ from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachab
 from hydrator.model import Did, Told
 
 from ._rucio_ask import Asker, split
-from ._rucio_client import NotFound
+from ._rucio_client import Misread, NotFound
 from ._rucio_lines import Meanwhile
 from ._rucio_poll import Poll
-from ._rucio_rows import did_of, record, text
+from ._rucio_rows import did_of, one_of, record, text
 from ._rucio_rulebook import RuleBook
-from ._rucio_rules import UNDONE, Lock, Movement, Rule, locks, movements, promised, rules
+from ._rucio_rules import LOCK_STATES, UNDONE, Lock, Movement, Rule, locks, movements, promised, rules
 
 Movements = Mapping[Did, Mapping[str, Movement]]
 _MOST_PARENTS = 50
 _MOST_HISTORIES = 1000  # in one poll
+_EVIDENCE = (CatalogueGarbled, Misread)
+"""Errors of a row that cannot be read; of the other kinds nothing was learned."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _ENDED = Told(reason="whole, but its last rule has ended")
 
@@ -119,7 +121,7 @@ class Moves:
         except CatalogueError as exc:
             changed = frozenset()
             poll.lost.update(dict.fromkeys(unsettled, exc))
-        self._ask_locks(poll, unsettled, poll.lost)
+        self._ask_locks(poll, unsettled, poll.lost, held)
         self._ask_file_locks(poll, {did for did in unsettled - poll.lost.keys() if not self._held[did].locks})
         due = {did for did, still in settled.items() if still and self._is_due(poll, did, changed)}
         told = set()
@@ -148,19 +150,50 @@ class Moves:
 
     # -- locks of whole datasets
 
-    def _ask_locks(self, poll: Poll, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> None:
-        asked = dids - lost.keys()
-        found: dict[Did, list[Lock]] = {did: [] for did in asked}
+    def _ask_locks(
+        self,
+        poll: Poll,
+        dids: AbstractSet[Did],
+        lost: dict[Did, CatalogueError],
+        held: Mapping[Did, AbstractSet[str]],
+    ) -> None:
+        """Ask for the locks of *dids*, and again for those of which one is missing: an answer may be cut."""
+        found = self._locks_now(dids - lost.keys(), lost)
+        fewer = {did for did, rows in found.items() if self._misses(did, rows, held.get(did, frozenset()))}
+        again = self._locks_now(fewer, lost)
+        for did in fewer - lost.keys():
+            if set(again[did]) != set(found[did]):
+                lost[did] = CatalogueGarbled(
+                    self._asker.name, f"get_locks_for_dids says two things of the locks of {did}"
+                )
+        self._held.update((did, _Held(poll.at, rows)) for did, rows in found.items() if did not in lost)
+
+    def _locks_now(
+        self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]
+    ) -> Mapping[Did, Sequence[Lock]]:
+        found: dict[Did, list[Lock]] = {did: [] for did in dids}
         answers = self._asker.in_batches(
-            asked,
+            dids,
             lost,
             lambda client, batch: client.get_locks_for_dids([{**did, "type": "dataset"} for did in batch]),
             lambda answer: locks(answer, "get_locks_for_dids"),
         )
         for lock in answers:
-            if lock.did in found:
-                found[lock.did].append(lock)
-        self._held.update((did, _Held(poll.at, found[did])) for did in asked - lost.keys())
+            found[lock.did].append(lock)
+        return {did: rows for did, rows in found.items() if did not in lost}
+
+    def _misses(self, did: Did, found: Sequence[Lock], named: AbstractSet[str]) -> bool:
+        """Whether a lock is missing in *found*: one of a rule that was there, or at a first look one where
+        the cheap rows have a rule *named*.
+        """
+        last = self._held.get(did)
+        if last is None:
+            return not named <= {lock.storage for lock in found}
+        there = {(lock.storage, lock.rule) for lock in found}
+        return any(
+            (lock.storage, lock.rule) not in there and not self._book.is_gone(lock.rule)
+            for lock in last.locks
+        )
 
     def _ask_locks_of_settled(self, poll: Poll, dids: AbstractSet[Did]) -> None:
         """Those never asked about first, then those asked longest ago, until half of the time is spent."""
@@ -172,7 +205,8 @@ class Moves:
         for start in range(0, len(due), at_once):
             if self._asker.connection.deadline.left < 0.5 * settings.deadline.total_seconds():
                 return
-            self._ask_locks(poll, {did for _, did in due[start : start + at_once]}, missed)
+            self._ask_locks(poll, {did for _, did in due[start : start + at_once]}, missed, {})
+            poll.lost.update((did, error) for did, error in missed.items() if type(error) in _EVIDENCE)
 
     def _listed(self, held: Mapping[Did, AbstractSet[str]]) -> Iterator[tuple[Did, Sequence[Lock]]]:
         """Of rules that tell enough, what their locks would; that costs Rucio a tenth of the same locks."""
@@ -395,4 +429,6 @@ def _past_rules(rows: Iterable[object]) -> frozenset[tuple[str, str]]:
 def _file_lock_rows(rows: Iterable[object]) -> set[tuple[Did | None, str, str]]:
     what = "list_replica_locks"
     each = (record(row, what) for row in rows)
-    return {(did_of(row, what), text(row, "rse", what), text(row, "state", what)) for row in each}
+    return {
+        (did_of(row, what), text(row, "rse", what), one_of(LOCK_STATES, row, "state", what)) for row in each
+    }

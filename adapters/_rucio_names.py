@@ -17,7 +17,9 @@ from ._names import matching
 from ._rucio_ask import Asker, Denials, is_silence, split
 from ._rucio_background import Background, Key
 from ._rucio_client import NotFound, Refused
-from ._rucio_rows import BadRow, amount, did_of, moment, record, text
+from ._rucio_rows import BadRow, Garbled, amount, did_of, each_about, flag, moment, one_of, record, text
+
+_PARTS = frozenset({"CONTAINER", "DATASET"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ class Names:
     def _entry_alone(self, did: Did) -> Entry:
         scope, name = split(did)
         try:
-            return self._asker.ask(lambda client: client.get_did(scope, name), _did_row)
+            return self._asker.ask(lambda client: client.get_did(scope, name), lambda row: _did_row(row, did))
         except NotFound:
             return ABSENT
 
@@ -248,6 +250,22 @@ class Names:
         scope, name = split(container)
         return self._asker.ask(lambda client: list(client.list_content(scope, name)), _content)
 
+    def size(self, container: Did) -> int:
+        """The bytes of all files in *container*, added up by Rucio now.
+
+        Raises:
+            CatalogueError: they could not be learned.
+        """
+        scope, name = split(container)
+        return self._asker.ask(
+            lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
+            lambda row: _did_row(row, container).bytes_total or 0,
+        )
+
+    def is_open(self, dids: Iterable[Did]) -> bool:
+        """Whether one of *dids*, as last learned, may still grow."""
+        return any(self._datasets[did][1].open for did in dids if did in self._datasets)
+
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """All datasets and containers whose DIDs match one of *patterns*."""
         scopes = self.scopes() if patterns else ()
@@ -283,22 +301,25 @@ def _list_beside(asker: Asker, did: Did) -> frozenset[Did]:
     return Names(asker)._listed(did)
 
 
-def _meta_rows(rows: Iterable[object]) -> list[tuple[Did, Entry]]:
-    what, found = "get_metadata_bulk", []
-    for each in rows:
-        row = record(each, what)
-        did = did_of(row, what)
-        if did:
-            ends_at = moment(row, "expired_at", what)
-            entry = Entry(text(row, "did_type", what), _size(row, what), row.get("is_open") is True, ends_at)
-            found.append((did, entry))
-    return found
+def _meta_rows(rows: Iterable[object]) -> list[tuple[Did, Entry] | Garbled]:
+    what = "get_metadata_bulk"
+
+    def read(did: Did, row: Mapping[str, Any]) -> tuple[Did, Entry]:
+        ends_at = moment(row, "expired_at", what)
+        is_open = flag(row, "is_open", what, usual=False)
+        return did, Entry(text(row, "did_type", what), _size(row, what), is_open, ends_at)
+
+    return list(each_about(rows, what, read))
 
 
-def _did_row(answer: object) -> Entry:
-    row = record(answer, "get_did")
-    ends_at = moment(row, "expired_at", "get_did")
-    return Entry(text(row, "type", "get_did"), _size(row, "get_did"), row.get("open") is True, ends_at)
+def _did_row(answer: object, did: Did) -> Entry:
+    what = "get_did"
+    row = record(answer, what)
+    if did_of(row, what) != did:
+        raise BadRow(f"{what}: asked what {did} is, it told what {row['scope']}:{row['name']} is")
+    ends_at = moment(row, "expired_at", what)
+    is_open = flag(row, "open", what, usual=False)
+    return Entry(text(row, "type", what), _size(row, what), is_open, ends_at)
 
 
 def _size(row: Mapping[str, object], what: str) -> int | None:
@@ -317,7 +338,7 @@ def _content(rows: Iterable[object]) -> list[tuple[Did, str]]:
         did = did_of(row, "list_content")
         if did is None:
             raise BadRow(f"list_content: {row['scope']}:{row['name']} is not a DID we can ask about")
-        found.append((did, text(row, "type", "list_content")))
+        found.append((did, one_of(_PARTS, row, "type", "list_content")))
     return found
 
 

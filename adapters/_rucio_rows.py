@@ -5,16 +5,17 @@ it. They mean what they meant in Rucio 41.5.1, as observed: see ``counted``.
 """
 
 import contextlib
-import math
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hydrator.errors import BadDid
 from hydrator.model import Did, Site, parse_did
+
+T = TypeVar("T")
 
 
 class BadRow(ValueError):
@@ -86,6 +87,17 @@ class DatasetRow(NamedTuple):
     stamp: str
 
 
+class Garbled(NamedTuple):
+    """A row about *did* that cannot be read, and why: nothing may be concluded of that one."""
+
+    did: Did
+    reason: str
+
+
+MOST = 2**63
+"""Files or bytes of which there are more are none: a column of Rucio's database holds less."""
+
+
 def one_of(known: Collection[str], row: Mapping[str, Any], key: str, what: str) -> str:
     """The word at *key*, one of those *known*; BadRow for one that a newer Rucio may have."""
     word = text(row, key, what)
@@ -129,13 +141,21 @@ def amount(row: Mapping[str, Any], key: str, what: str) -> float:
     SQLite and Oracle give integers, PostgreSQL floats.
     """
     value = row.get(key)
-    if type(value) is int and value >= 0:  # nearly always, and asked often
+    if type(value) is int and 0 <= value < MOST:  # nearly always, and asked often
         return value
-    if type(value) is float and 0 <= value < math.inf:
+    if type(value) is float and 0 <= value < MOST:
         return value
     if value is None:
         return 0
     raise BadRow(f"{what}: expected a number as {key!r}, got {str(value)[:80]!r}")
+
+
+def number(row: Mapping[str, Any], key: str, what: str) -> int:
+    """The whole number at *key*; see :func:`amount`."""
+    value = amount(row, key, what)
+    if value != int(value):
+        raise BadRow(f"{what}: expected a whole number as {key!r}, got {value}")
+    return int(value)
 
 
 def moment(row: Mapping[str, Any], key: str, what: str) -> datetime | None:
@@ -163,39 +183,93 @@ def did_of(row: Mapping[str, Any], what: str) -> Did | None:
         return None
 
 
-def dataset_rows(rows: Iterable[object], what: str) -> list[DatasetRow]:
-    """Rows of list_dataset_replicas and its bulk form.
+def each_about(
+    rows: Iterable[object], what: str, read: Callable[[Did, Mapping[str, Any]], T]
+) -> Iterator[T | Garbled]:
+    """What *read* makes of each row of an answer about several DIDs, in its place what cannot be read.
+
+    Raises:
+        BadRow: of one it cannot even be told which DID it is about.
+    """
+    for each in rows:
+        row = record(each, what)
+        did = did_of(row, what)
+        if did is None:
+            raise BadRow(f"{what}: {row['scope']}:{row['name']} is not a DID that was asked for")
+        try:
+            yield read(did, row)
+        except BadRow as exc:
+            yield Garbled(did, str(exc))
+
+
+def dataset_rows(rows: Iterable[object], what: str) -> list[DatasetRow | Garbled]:
+    """Rows of list_dataset_replicas and its bulk form; see :func:`each_about`.
 
     Often several rows of one dataset follow each other and say the same; that is kept once.
 
     Raises:
-        BadRow: one is not such a row.
+        BadRow: one is not such a row, and its dataset cannot be told.
     """
-    found: list[DatasetRow] = []
-    did: Did | None = None
-    named: tuple[object, object] | None = None
     count, stamp = NOTHING, ""
-    for each in rows:
-        row = record(each, what)
-        if (name := (row.get("scope"), row.get("name"))) != named:
-            did, named = did_of(row, what), name
+
+    def read(did: Did, row: Mapping[str, Any]) -> DatasetRow:
+        nonlocal count, stamp
         if (now := _count(row, what)) != count:
             count = now
         if (changed := str(row.get("updated_at"))) != stamp:
             stamp = changed
-        storage = text(row, "rse", what)
-        if did:
-            found.append(DatasetRow(did, storage, count, stamp))
+        return DatasetRow(did, text(row, "rse", what), count, stamp)
+
+    return list(each_about(rows, what, read))
+
+
+def deep_rows(did: Did, rows: Iterable[object]) -> list[DatasetRow]:
+    """Rows of list_dataset_replicas(deep=True) about *did*, which count its files now.
+
+    Raises:
+        BadRow: one cannot be read, is about another dataset (who answers of that has not said that *did*
+            is nowhere), or counts more files than there are, or others than its neighbour.
+    """
+    what = "list_dataset_replicas(deep=True)"
+    found: list[DatasetRow] = []
+    for row in dataset_rows(rows, what):
+        if isinstance(row, Garbled):
+            raise BadRow(row.reason)
+        if row.did != did:
+            raise BadRow(f"asked where {did} is, it told where {row.did} is")
+        if row.amount.available_length > row.amount.length:
+            counts = f"{row.amount.available_length} of {row.amount.length}"
+            raise BadRow(f"{what}: {counts} files of {did} are at {row.storage}")
+        if found and found[0].amount.length != row.amount.length:
+            lengths = f"{found[0].amount.length} and {row.amount.length}"
+            raise BadRow(f"{what}: {did} has {lengths} files")
+        found.append(row)
     return found
+
+
+def has_shrunk(now: Mapping[str, Count], before: Mapping[str, int]) -> bool:
+    """Whether *now* there are fewer files of a dataset anywhere than *before*."""
+    return any(files > now.get(storage, NOTHING).available_length for storage, files in before.items())
 
 
 def _count(row: Mapping[str, Any], what: str) -> Count:
     return Count(
-        length=int(amount(row, "length", what)),
-        available_length=int(amount(row, "available_length", what)),
+        length=number(row, "length", what),
+        available_length=number(row, "available_length", what),
         bytes=amount(row, "bytes", what),
         available_bytes=amount(row, "available_bytes", what),
     )
+
+
+_REPLICA_STATES = frozenset(
+    {"AVAILABLE", "UNAVAILABLE", "COPYING", "BEING_DELETED", "BAD", "TEMPORARY_UNAVAILABLE"}
+)
+
+
+def states_of(row: Mapping[str, Any], what: str) -> Mapping[str, str]:
+    """By storage element, the state of one file's replica there, in a row of list_replicas."""
+    states = record(row.get("states") or {}, what)
+    return {storage: one_of(_REPLICA_STATES, states, storage, what) for storage in states}
 
 
 def counted(rows: Iterable[DatasetRow]) -> dict[str, Count]:

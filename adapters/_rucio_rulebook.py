@@ -191,7 +191,10 @@ class RuleBook:
         return {rule.id: rule for rule in found}
 
     def _one(self, rule: str) -> Rule:
-        return self._asker.ask(
+        found = self._asker.ask(
             lambda client: client.get_replication_rule(rule),
             lambda row: rules([row], "get_replication_rule")[0],
         )
+        if found.id == rule:
+            return found
+        return Rule(rule, None, "", "", fault=f"asked for rule {rule}, it told of rule {found.id[:80]}")

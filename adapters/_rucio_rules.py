@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hydrator.model import UNTOLD, Did, Told
 
-from ._rucio_rows import did_of, moment, record, text
+from ._rucio_rows import BadRow, Garbled, did_of, each_about, moment, one_of, record, text
 
+LOCK_STATES = frozenset({"OK", "REPLICATING", "STUCK"})
+RULE_STATES = LOCK_STATES | {"SUSPENDED", "WAITING_APPROVAL", "INJECT"}
+_GROUPINGS = frozenset({"ALL", "DATASET", "NONE"})
 PENDING = {"INJECT": "I", "WAITING_APPROVAL": "W"}
 UNDONE = frozenset({"REPLICATING", "STUCK", "SUSPENDED"})
 _REASON_CHARS = 200
@@ -19,6 +22,7 @@ class Rule(NamedTuple):
 
     *state* is OK, REPLICATING, STUCK, SUSPENDED, WAITING_APPROVAL or INJECT; the last two have
     no locks yet. *error* is why it is stuck. *expires_at* is when it lets go, None: never.
+    Of one with a *fault* only its id and perhaps its DID can be read.
     """
 
     id: str
@@ -29,6 +33,7 @@ class Rule(NamedTuple):
     account: str = ""
     error: str = ""
     expires_at: datetime | None = None
+    fault: str = ""
 
 
 class Lock(NamedTuple):
@@ -46,31 +51,31 @@ class Movement:
 
     *ends_at* is when the last of the rules that hold it lets go, None when one never does
     (or none holds it: then nobody promised anything). *told* is of the rule that decides.
+    *fault* is what cannot be read of one of the rules.
     """
 
     moving: bool = False
     stuck: bool = False
     ends_at: datetime | None = None
     told: Told = UNTOLD
+    fault: str = ""
 
 
 STILL = Movement()
 
 
-def locks(rows: Iterable[object], what: str) -> list[Lock]:
-    """Rows of get_locks_for_dids.
+def locks(rows: Iterable[object], what: str) -> list[Lock | Garbled]:
+    """Rows of get_locks_for_dids; see :func:`each_about`.
 
     Raises:
-        BadRow: one is not such a row.
+        BadRow: one is not such a row, and its dataset cannot be told.
     """
-    found = []
-    for each in rows:
-        row = record(each, what)
-        did = did_of(row, what)
-        if did:
-            fields = (text(row, "rse", what), text(row, "state", what), text(row, "rule_id", what))
-            found.append(Lock(did, *fields))
-    return found
+
+    def read(did: Did, row: Mapping[str, Any]) -> Lock:
+        state = one_of(LOCK_STATES, row, "state", what)
+        return Lock(did, text(row, "rse", what), state, text(row, "rule_id", what))
+
+    return list(each_about(rows, what, read))
 
 
 def rules(rows: Iterable[object], what: str) -> list[Rule]:
@@ -88,16 +93,25 @@ def each_rule(rows: Iterable[object], what: str) -> Iterator[Rule]:
 
 
 def _rule(row: Mapping[str, object], what: str) -> Rule:
-    return Rule(
-        id=text(row, "id", what),
-        did=did_of(row, what),
-        state=text(row, "state", what),
-        expression=text(row, "rse_expression", what),
-        grouping=str(row.get("grouping") or "DATASET"),
-        account=str(row.get("account") or ""),
-        error=" ".join(str(row.get("error") or "").split())[:_REASON_CHARS],
-        expires_at=moment(row, "expires_at", what),
-    )
+    """What a row says of a rule; where not all of it can be read, which rule it is, and the fault.
+
+    Raises:
+        BadRow: it cannot even be told which rule it is.
+    """
+    which, did = text(row, "id", what), did_of(row, what)
+    try:
+        return Rule(
+            id=which,
+            did=did,
+            state=one_of(RULE_STATES, row, "state", what),
+            expression=text(row, "rse_expression", what),
+            grouping="DATASET" if row.get("grouping") is None else one_of(_GROUPINGS, row, "grouping", what),
+            account=str(row.get("account") or ""),
+            error=" ".join(str(row.get("error") or "").split())[:_REASON_CHARS],
+            expires_at=moment(row, "expires_at", what),
+        )
+    except BadRow as exc:
+        return Rule(which, did, "", "", fault=f"rule {which[:80]}: {exc}")
 
 
 def movements(
@@ -117,6 +131,8 @@ def movements(
 
 
 def _movement(pairs: list[tuple[Lock, Rule]], held_until: datetime) -> Movement:
+    if fault := next((rule.fault for _, rule in pairs if rule.fault), ""):
+        return Movement(fault=fault)
     moving, stuck = None, None
     for lock, rule in sorted(pairs, key=lambda pair: pair[1].id):
         soon_gone = rule.expires_at is not None and rule.expires_at <= held_until

@@ -82,16 +82,17 @@ def dataset_replicas(
 
     Raises:
         BadRow: one of *counts* is at an element that is not among *storages* (was that list cut short?),
-            or at one of which Rucio says what cannot be read.
+            or at one of which Rucio says what cannot be read, as it may of a rule.
     """
     found = []
     for name in sorted(counts.keys() | (moves.keys() & storages.keys())):
         storage = storages.get(name)
         if storage is None:
             raise BadRow(f"{did} is at {name}, which list_rses did not list")
-        if storage.fault:
-            raise BadRow(f"{did} is at {name}: {storage.fault}")
-        at = state_at(storage, counts.get(name, NOTHING), moves.get(name, STILL), held_until)
+        movement = moves.get(name, STILL)
+        if fault := storage.fault or movement.fault:
+            raise BadRow(f"{did} is at {name}: {fault}")
+        at = state_at(storage, counts.get(name, NOTHING), movement, held_until)
         if at:
             told = _by(at.told, call if name in counts else _LOCKED)
             found += [
@@ -129,9 +130,13 @@ def _by(told: Told, call: str) -> Told:
 
 
 def file_replicas(
-    did: Did, states: Mapping[str, object], storages: Mapping[str, Storage], *, held_until: datetime
+    did: Did, states: Mapping[str, str], storages: Mapping[str, Storage], *, held_until: datetime
 ) -> tuple[Replica, ...]:
-    """The replicas of one file, from the states list_replicas gives by storage element."""
+    """The replicas of one file, from the states list_replicas gives by storage element.
+
+    Raises:
+        BadRow: as :func:`dataset_replicas`.
+    """
     counts = {name: Count(1, int(state == "AVAILABLE"), 0, 0) for name, state in states.items()}
     moves = {name: Movement(moving=state == "COPYING") for name, state in states.items()}
     return dataset_replicas(did, counts, moves, storages, held_until=held_until, call=_OF_FILES)

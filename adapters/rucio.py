@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from hydrator.errors import CatalogueError
+from hydrator.errors import CatalogueError, CatalogueGarbled
 from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Survey
 from hydrator.ports import Clock, Login
 
@@ -31,7 +31,7 @@ from ._rucio_pace import Pace
 from ._rucio_poll import Poll
 from ._rucio_progress import Progress
 from ._rucio_recalls import Recalls
-from ._rucio_rows import BadRow, Count, Storage, did_of, record
+from ._rucio_rows import BadRow, Count, Garbled, Storage, each_about, states_of
 from ._rucio_rules import Movement
 from ._rucio_states import container_replicas, dataset_replicas, file_replicas, while_it_lasts
 from ._rucio_storages import StorageElements
@@ -96,6 +96,7 @@ class RucioCatalogue:
         self._last_storages: Mapping[str, Storage] = {}
         self._still: dict[Did, _Still] = {}
         self._unheld: dict[Did, tuple[Known, frozenset[str]]] = {}
+        self._whole_lists: dict[Did, tuple[datetime, AbstractSet[Did]]] = {}
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -163,7 +164,7 @@ class RucioCatalogue:
     def _verify(self, asker: Asker, stood: Stood) -> Counted:
         """Count again what a poll believed; where it differs, the next poll counts it itself."""
         did, counted = stood
-        return count_one(asker, did, counted.stamp, self._clock())
+        return count_one(asker, did, counted.stamp, self._clock(), counted)
 
     def _read_all(self, poll: Poll, dids: AbstractSet[Did]) -> dict[Did, Entry]:
         """Learn what *poll* can of *dids*, and what each name is."""
@@ -178,6 +179,7 @@ class RucioCatalogue:
         self._read_datasets(poll, datasets, entries)
         self._look_again(poll, dids, entries)
         self._read_files(poll, {did for did in dids if entries[did].kind == "FILE"}, entries)
+        self._whole_lists = {did: known for did, known in self._whole_lists.items() if did in members}
         for did, inside in members.items():
             self._fold_container(poll, did, inside, entries[did].ends_at)
         return entries
@@ -284,7 +286,7 @@ class RucioCatalogue:
         return self._last_storages
 
     def _read_files(self, poll: Poll, dids: AbstractSet[Did], entries: Mapping[Did, Entry]) -> None:
-        states: dict[Did, Mapping[str, object]] = {did: {} for did in dids}
+        states: dict[Did, Mapping[str, str]] = {}
         answers = self._asker.in_batches(
             dids,
             poll.lost,
@@ -292,15 +294,15 @@ class RucioCatalogue:
             _file_rows,
             size=_FILES_A_CALL,
         )
-        states.update((did, row) for did, row in answers if did in states)
+        states.update(answers)
+        for did in dids - poll.lost.keys() - states.keys():
+            poll.lost[did] = CatalogueGarbled(self.name, f"list_replicas says nothing of {did}")
         for did in dids - poll.lost.keys():
             poll.conclude(
                 did, entries[did].bytes_total, partial(self._of_file, poll, did, states[did], entries[did])
             )
 
-    def _of_file(
-        self, poll: Poll, did: Did, states: Mapping[str, object], entry: Entry
-    ) -> tuple[Replica, ...]:
+    def _of_file(self, poll: Poll, did: Did, states: Mapping[str, str], entry: Entry) -> tuple[Replica, ...]:
         margin = self._margin(poll)
         return while_it_lasts(
             file_replicas(did, states, poll.storages, held_until=margin), entry.ends_at, margin
@@ -310,6 +312,28 @@ class RucioCatalogue:
         """Until when data must be held to start a job on it."""
         return poll.at + self._settings.expiry_margin
 
+    def _check_parts(self, poll: Poll, container: Did, members: AbstractSet[Did]) -> None:
+        """Lose *container* where the list of its parts was cut: they have fewer bytes than Rucio says it has.
+
+        Asked when the list is another one than before, and every ``verify_every``. What is still open may
+        grow between the two questions.
+        """
+        known = self._whole_lists.get(container)
+        fresh = known is not None and poll.at - known[0] < self._settings.verify_every
+        if container in poll.lost or (fresh and known is not None and known[1] == members):
+            return
+        listed = sum(poll.parts[did].bytes_total or 0 for did in members)
+        try:
+            size = self._names.size(container)
+        except CatalogueError as exc:
+            poll.lost[container] = exc
+            return
+        if size > listed and not self._part_names.is_open(members):
+            reason = f"its list has {len(members)} datasets of {listed} bytes in all, and it has {size} bytes"
+            poll.lost[container] = CatalogueGarbled(self.name, f"{container}: {reason}")
+            return
+        self._whole_lists[container] = poll.at, members
+
     def _fold_container(
         self, poll: Poll, container: Did, members: AbstractSet[Did], ends_at: datetime | None
     ) -> None:
@@ -318,6 +342,7 @@ class RucioCatalogue:
             reason = f"of its {len(members)} datasets {len(missing)} are unseen, first {missing[0]}: "
             first: CatalogueError = poll.lost[missing[0]]
             poll.lost[container] = type(first)(self.name, reason + first.reason)
+        self._check_parts(poll, container, members)
         if container in poll.lost:
             return
         parts = [poll.parts[did] for did in sorted(members) if did not in poll.empty]
@@ -334,11 +359,5 @@ def _lasts(poll: Poll, name: str) -> bool:
     return storage is not None and not storage.tape and bool(storage.sites)
 
 
-def _file_rows(rows: Iterable[object]) -> list[tuple[Did, Mapping[str, object]]]:
-    found = []
-    for each in rows:
-        row = record(each, "list_replicas")
-        did = did_of(row, "list_replicas")
-        if did:
-            found.append((did, record(row.get("states") or {}, "list_replicas")))
-    return found
+def _file_rows(rows: Iterable[object]) -> list[tuple[Did, Mapping[str, str]] | Garbled]:
+    return list(each_about(rows, "list_replicas", lambda did, row: (did, states_of(row, "list_replicas"))))

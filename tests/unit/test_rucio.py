@@ -17,7 +17,7 @@ import pytest
 from adapters._headers import retry_after
 from adapters._rucio_pace import Pace
 from adapters._rucio_recalls import recall_reason
-from adapters._rucio_rows import BadRow, Count, DatasetRow, Storage, counted, dataset_rows
+from adapters._rucio_rows import BadRow, Count, DatasetRow, Garbled, Storage, counted, dataset_rows
 from adapters._rucio_rules import Lock, Movement, Rule, locks, movements, promised, rules
 from adapters._rucio_states import container_replicas, dataset_replicas, file_replicas, state_at
 from adapters.rucio import RucioCatalogue, RucioSettings
@@ -237,7 +237,16 @@ def test_a_rule_is_read_with_its_times_in_utc_and_its_error_on_one_line():
         assert rules([{**row, "expires_at": ends}], "rules") == [rule("r", ends=NOON, error="a b")]
 
 
-@pytest.mark.parametrize("damage", ["text", {}, {**RULE_ROW, "id": None}, {**RULE_ROW, "expires_at": "soon"}])
+@pytest.mark.parametrize("damage", [{"expires_at": "soon"}, {"state": "FROZEN"}, {"grouping": "SOME"}])
+def test_a_rule_that_cannot_be_read_is_kept_as_that_and_nothing_is_concluded_of_what_it_holds(damage):
+    (bad,) = rules([{**RULE_ROW, **damage}], "rules")
+    assert (bad.id, bad.did) == ("r", L1)
+    found = movements([Lock(L1, "UK-DISK", "OK", "r")], {"r": bad}, held_until=SOON)
+    with pytest.raises(BadRow, match=next(iter(damage))):
+        dataset_replicas(L1, {"UK-DISK": files(4)}, found, STORAGES, held_until=SOON)
+
+
+@pytest.mark.parametrize("damage", ["text", {}, {**RULE_ROW, "id": None}])
 def test_a_rule_that_is_not_one_is_refused(damage):
     with pytest.raises(BadRow):
         rules([RULE_ROW, damage], "rules")
@@ -305,27 +314,32 @@ ROW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "<html>",
-        None,
-        [],
-        {**ROW, "length": "4"},
-        {**ROW, "length": -1},
-        {**ROW, "length": True},
-        {**ROW, "bytes": float("nan")},
-        {**ROW, "bytes": float("inf")},
-        {**ROW, "rse": None},
-        {**ROW, "name": 7},
-        {},
-    ],
-)
-def test_a_row_that_is_not_one_is_refused_whole(damage):
+@pytest.mark.parametrize("damage", ["<html>", None, [], {**ROW, "name": 7}, {**ROW, "name": "L1\0"}, {}])
+def test_a_row_of_which_the_dataset_cannot_be_told_is_refused_with_all(damage):
     with pytest.raises(BadRow):
         dataset_rows([ROW, damage], "rows")
     with pytest.raises(BadRow):
         locks([{**ROW, "state": "OK", "rule_id": "r"}, "text"], "rows")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"length": "4"},
+        {"length": -1},
+        {"length": True},
+        {"length": 3.5},
+        {"bytes": float("nan")},
+        {"bytes": float("inf")},
+        {"bytes": 10**30},
+        {"rse": None},
+    ],
+)
+def test_a_row_that_cannot_be_read_is_kept_as_that_beside_the_others(damage):
+    good, bad = dataset_rows([ROW, {**ROW, "name": "L2", **damage}], "rows")
+    assert (good.did, good.amount) == (L1, Count(4, 4, 40, 40))
+    assert isinstance(bad, Garbled)
+    assert (bad.did, next(iter(damage)) in bad.reason) == (L2, True)
 
 
 def test_a_row_before_it_was_counted_has_no_sizes_and_is_still_a_row():
@@ -339,7 +353,15 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 def json_lines(*rows: object) -> Answer:
-    return body("".join(json.dumps(row) + "\n" for row in rows), "application/x-json-stream")
+    """*rows*; to a question about some DIDs those of them that are about these."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        sent = json.loads(request.sent or "{}")
+        asked = {(did["scope"], did["name"]) for did in sent.get("dids", ())}
+        said = [row for row in rows if not asked or (row["scope"], row["name"]) in asked]
+        body("".join(json.dumps(row) + "\n" for row in said), "application/x-json-stream")(request)
+
+    return answer
 
 
 def body(text: str, kind: str = "application/json", status: int = 200, **headers: str) -> Answer:
@@ -418,7 +440,8 @@ class _Request(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path.startswith("/auth/"):
             self.server.logins.append({name.lower(): value for name, value in self.headers.items()})
-        self.server.asked.append((path, self.rfile.read(length).decode()))
+        self.sent = self.rfile.read(length).decode()
+        self.server.asked.append((path, self.sent))
         self.server.answers.get(path, body('{"ExceptionClass": "DataIdentifierNotFound"}', status=404))(self)
 
     do_POST = do_GET  # noqa: N815 (http.server's name)
@@ -864,7 +887,7 @@ def test_what_its_cheap_row_calls_whole_may_be_believed_until_its_turn(asking, s
     stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows, {**ROW, "name": "M3"})
     for _ in range(2):
         found = catalogue.read(dids).readings
-    assert counted_at(stand_in) == ["M3", "M0"]
+    assert counted_at(stand_in) == ["M3", "M0", "M0"], "what would leave is counted twice"
     assert found[Did("lofar:M0")].replicas[0].state == PARTIAL
 
 

@@ -1,0 +1,254 @@
+"""Rows of Rucio that cannot be read, and answers that were cut: each is its dataset's (a stand-in)."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from adapters.rucio import RucioCatalogue
+from hydrator.model import Did, Reading, ReplicaState, Seen, Unseen
+from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
+from tests.rucio_fixtures import catalogues
+
+DIDS = [Did(f"lofar:L{n}") for n in range(6)]
+SICK = DIDS[2]
+BOX = Did("lofar:box")
+COMPLETE, INCOMING, PARTIAL = ReplicaState.COMPLETE, ReplicaState.INCOMING, ReplicaState.PARTIAL
+CHEAP, META, LOCKS = "/replicas/datasets_bulk", "/dids/bulkmeta", "/locks/bulk_locks_for_dids"
+DEEP = r"/replicas/lofar/L2/datasets"
+Spoil = Callable[[list[dict]], list]
+
+
+class Spoilt(RucioStandIn):
+    """A stand-in whose answers are changed by ``spoil``, by a pattern of the path; it knows one container."""
+
+    def __init__(self) -> None:
+        super().__init__({"UK-DISK": "UK", "AU-DISK": "AU"})
+        self.holdings = {did: {"UK-DISK": "available", "AU-DISK": "staging"} for did in DIDS}
+        self.spoil: dict[str, Spoil] = {}
+        self.asked: list[str] = []
+
+    def answer(self, path, query, body):
+        self.asked.append(path)
+        status, found = self._plain(path, query, body)
+        for pattern, change in self.spoil.items():
+            if status == 200 and re.fullmatch(pattern, path.rstrip("/")):
+                found = change(found if isinstance(found, list) else [found])
+        return status, found
+
+    def _plain(self, path, query, body):
+        scope, name = BOX.split(":")
+        if path == f"/dids/{scope}/{name}/dids":
+            return 200, [{"scope": scope, "name": did.split(":")[1], "type": "DATASET"} for did in DIDS]
+        if path == f"/dids/{scope}/{name}":
+            total = {"expired_at": None, "bytes": FILES * FILE_BYTES * len(DIDS), "length": FILES * len(DIDS)}
+            return 200, {"scope": scope, "name": name, "type": "CONTAINER", "open": False, **total}
+        if path.startswith("/rses/") and path.count("/") == 2 and path[6:]:
+            return 200, {"rse": path[6:], "rse_type": "DISK", "deleted": False}
+        status, found = super().answer(path, query, body)
+        if path == META and any(each["name"] == name for each in body["dids"]):
+            found.append({"scope": scope, "name": name, "did_type": "CONTAINER", "bytes": None})
+        return status, found
+
+
+@pytest.fixture
+def stand_in() -> Iterator[Spoilt]:
+    with Spoilt() as server:
+        yield server
+
+
+@pytest.fixture
+def asking(stand_in, tmp_path):
+    usual = {"twins_every": None, "calls_per_second": 1000, "deadline": timedelta(seconds=60)}
+    with catalogues(url=stand_in.url, token_dir=tmp_path, **usual) as make:
+        yield make
+
+
+def of_the_sick(change: Callable[[dict], object]) -> Spoil:
+    """Change the first row of the sick dataset."""
+
+    def spoil(rows: list[dict]) -> list:
+        mine = next((row for row in rows if row.get("name") == "L2"), None)
+        return [change(row) if row is mine else row for row in rows]
+
+    return spoil
+
+
+def put(**values: object) -> Spoil:
+    return of_the_sick(lambda row: {**row, **values})
+
+
+def read(catalogue: RucioCatalogue) -> dict[Did, Reading]:
+    return dict(catalogue.read(frozenset(DIDS)).readings)
+
+
+def seen(readings: dict[Did, Reading]) -> dict[Did, set[tuple[str, ReplicaState]]]:
+    return {
+        did: {(replica.site, replica.state) for replica in reading.replicas}
+        for did, reading in readings.items()
+        if isinstance(reading, Seen)
+    }
+
+
+HEALTHY = {("UK", COMPLETE), ("AU", INCOMING)}
+
+
+def test_a_healthy_stand_in_is_read(asking):
+    assert seen(read(asking())) == dict.fromkeys(DIDS, HEALTHY)
+
+
+ROWS = {
+    "a length in words": (CHEAP, put(length="4")),
+    "a negative length": (CHEAP, put(available_length=-1)),
+    "a length that is a boolean": (CHEAP, put(length=True)),
+    "half of a file": (CHEAP, put(length=3.5)),
+    "more bytes than there are": (CHEAP, put(bytes=10**30)),
+    "no element": (CHEAP, put(rse=None)),
+    "no name": (CHEAP, put(name=None)),
+    "a name that nobody asked for": (CHEAP, put(name="L99")),
+    "a scope that nobody asked for": (CHEAP, put(scope="lofar2")),
+    "a name with a control character": (CHEAP, put(name="L2\0")),
+    "no record": (CHEAP, of_the_sick(lambda _: ["L2"])),
+    "a deep count in words": (DEEP, put(available_length="4")),
+    "more files than there are": (DEEP, put(available_length=FILES + 1)),
+    "two lengths of one dataset": (DEEP, put(length=FILES + 1)),
+    "a kind that is none": (META, put(did_type=None)),
+    "a size in words": (META, put(bytes="many")),
+    "an end that is no time": (META, put(expired_at="soon")),
+    "openness in words": (META, put(is_open="yes")),
+    "another dataset's metadata": (META, put(name="L99")),
+    "an unknown state of a lock": (LOCKS, put(state="PAUSED")),
+    "a lock without a rule": (LOCKS, put(rule_id=None)),
+    "a lock at no element": (LOCKS, put(rse=7)),
+    "another dataset's lock": (LOCKS, put(name="L99")),
+    "an unknown state of a rule": ("/rules/rule-L2", put(state="FROZEN", scope="lofar", name="L2")),
+    "a rule that ends at no time": ("/rules/rule-L2", put(expires_at="soon", name="L2")),
+    "another rule": ("/rules/rule-L2", put(id="rule-L3", name="L2")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_that_cannot_be_read_makes_its_dataset_unseen_and_no_other(asking, stand_in, row):
+    path, change = ROWS[row]
+    if path.startswith("/rules/"):
+        stand_in.spoil[path] = lambda rows: change([{**rows[0], "name": "L2"}])[0]
+    else:
+        stand_in.spoil[path] = change
+    readings = read(asking())
+    reading = readings.pop(SICK)
+    assert isinstance(reading, Unseen), reading
+    assert len(reading.reason) > 10
+    assert seen(readings) == dict.fromkeys(readings, HEALTHY)
+
+
+def test_as_many_datasets_as_have_garbled_rows_are_unseen(asking, stand_in):
+    dids = [Did(f"lofar:M{n:03}") for n in range(200)]
+    stand_in.holdings = {did: {"UK-DISK": "available"} for did in dids}
+    stand_in.spoil[CHEAP] = lambda rows: [
+        {**row, "length": "4"} if int(row["name"][1:]) % 2 else row for row in rows
+    ]
+    readings = asking().read(frozenset(dids)).readings
+    assert {did for did, reading in readings.items() if isinstance(reading, Unseen)} == set(dids[1::2])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rse_type": "GLASS"},
+        {"rse_type": None},
+        {"deleted": "no"},
+        {"availability_read": "true"},
+        {"volatile": 1},
+    ],
+)
+def test_an_element_that_cannot_be_read_makes_what_is_there_unseen(asking, stand_in, change):
+    stand_in.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
+    stand_in.holdings[SICK] = {"UK-DISK": "available", "AU-DISK": "available"}
+    stand_in.spoil["/rses"] = lambda rows: [
+        {**row, **change} if row["rse"] == "AU-DISK" else row for row in rows
+    ]
+    readings = read(asking())
+    assert "AU-DISK" in readings.pop(SICK).reason
+    assert seen(readings) == {did: {("UK", COMPLETE)} for did in readings}
+
+
+def test_a_site_that_is_no_text_makes_what_is_there_unseen(asking, stand_in):
+    stand_in.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
+    stand_in.holdings[SICK] = {"AU-DISK": "available"}
+    stand_in.storages["AU-DISK"] = ["AU"]
+    assert seen(read(asking())).keys() == set(DIDS) - {SICK}
+
+
+def without(text: str) -> Spoil:
+    return lambda rows: [row for row in rows if text not in row.values()]
+
+
+def once(cut: Spoil) -> Spoil:
+    """*cut* the first answer, and no other."""
+    left = [cut]
+    return lambda rows: left.pop()(rows) if left else rows
+
+
+def test_a_count_that_was_cut_once_takes_nothing_away(asking, stand_in):
+    catalogue = asking(verify_every=timedelta(0))
+    assert seen(read(catalogue))[SICK] == HEALTHY
+    stand_in.spoil[DEEP] = once(without("UK-DISK"))
+    readings = read(catalogue)
+    assert isinstance(readings[SICK], Unseen) or seen(readings)[SICK] == HEALTHY
+    assert seen(read(catalogue))[SICK] == HEALTHY
+
+
+def test_a_count_that_shrank_is_believed_when_it_was_counted_twice(asking, stand_in):
+    catalogue = asking(verify_every=timedelta(0))
+    read(catalogue)
+    stand_in.holdings[SICK] = {"UK-DISK": "partial", "AU-DISK": "staging"}
+    stand_in.asked.clear()
+    assert seen(read(catalogue))[SICK] == {("UK", PARTIAL), ("AU", INCOMING)}
+    assert stand_in.asked.count(DEEP) == 2
+    stand_in.asked.clear()
+    read(catalogue)
+    assert stand_in.asked.count(DEEP) == 1
+
+
+def test_the_first_count_is_compared_with_the_cheap_row(asking, stand_in):
+    stand_in.spoil[DEEP] = once(without("UK-DISK"))
+    readings = read(asking())
+    assert isinstance(readings[SICK], Unseen) or seen(readings)[SICK] == HEALTHY
+
+
+def test_locks_that_were_cut_once_stop_nothing(asking, stand_in):
+    catalogue = asking(verify_every=timedelta(0))
+    read(catalogue)
+    stand_in.spoil[LOCKS] = once(without("L2"))
+    readings = read(catalogue)
+    assert isinstance(readings[SICK], Unseen) or seen(readings)[SICK] == HEALTHY
+
+
+def test_a_list_of_elements_that_was_cut_takes_nothing_away(asking, stand_in):
+    catalogue = asking(verify_every=timedelta(0))
+    sites = catalogue.read(frozenset(DIDS)).sites
+    stand_in.spoil["/rses"] = without("AU-DISK")
+    for one in (catalogue, asking()):
+        assert seen(read(one)) == dict.fromkeys(DIDS, HEALTHY)
+    assert catalogue.read(frozenset(DIDS)).sites == sites
+
+
+def test_a_container_of_which_parts_were_cut_is_unseen(asking, stand_in):
+    stand_in.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
+    catalogue = asking()
+    reading = catalogue.read({BOX}).readings[BOX]
+    assert {(r.site, r.state) for r in reading.replicas} == {("UK", COMPLETE)}
+    stand_in.spoil[f"/dids/{BOX.replace(':', '/')}/dids"] = lambda rows: rows[:2]
+    for one in (catalogue, asking()):
+        reading = one.read({BOX, SICK}).readings[BOX]
+        assert isinstance(reading, Unseen)
+        assert "2 datasets" in reading.reason
+
+
+def test_a_part_of_an_unknown_kind_makes_its_container_unseen(asking, stand_in):
+    stand_in.spoil[f"/dids/{BOX.replace(':', '/')}/dids"] = lambda rows: [
+        *rows[1:],
+        {**rows[0], "type": "ARCHIVE"},
+    ]
+    assert isinstance(asking().read({BOX, SICK}).readings[BOX], Unseen)
