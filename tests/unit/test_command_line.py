@@ -242,11 +242,19 @@ def test_top_looks_where_the_configuration_says(daemon, tmp_path, run):
     assert (refused.returncode, "give --url" in refused.stderr) == (2, True)
 
 
-def test_a_token_never_travels_in_clear_to_another_host(tmp_path, run):
+@pytest.mark.parametrize("url", ["http://203.0.113.7", "HTTP://203.0.113.7", "http://127.evil.example"])
+def test_a_token_never_travels_in_clear_to_another_host(tmp_path, run, url):
     (tmp_path / "token").write_text("secret-token")
-    refused = run("top", "--url", "http://203.0.113.7", "--token-file", str(tmp_path / "token"))
+    refused = run("top", "--url", url, "--token-file", str(tmp_path / "token"))
     assert (refused.returncode, "in clear" in refused.stderr) == (2, True)
     assert "secret-token" not in refused.stderr
+
+
+def test_a_url_that_cannot_be_read_is_one_sentence(tmp_path, run):
+    (tmp_path / "token").write_text("secret-token")
+    refused = run("top", "--url", "http://[203.0.113.7", "--token-file", str(tmp_path / "token"))
+    assert (refused.returncode, "is not a URL" in refused.stderr) == (2, True)
+    assert "Traceback" not in refused.stderr
 
 
 def test_what_is_no_hydrator_is_told():

@@ -1,5 +1,6 @@
 """The daemon as a witness over HTTP: what it knows, what it was not asked, and when it cannot say."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -146,6 +147,30 @@ def test_a_daemon_that_cannot_say_is_an_error_and_no_empty_answer(answer, error,
         catalogue.read({L1})
     assert told in str(failed.value)
     catalogue.close()
+
+
+ROW = {
+    "did": L1, "demanded": True, "unseen": None, "bytes": 1, "clashes_with": [],
+    "sites": [{"site": "CAM", "state": "PARTIAL", "fraction": 0.5, "as_of": 7}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "NaN", "Infinity", "true", '"x"', "[0.5]"])
+def test_a_fraction_that_cannot_be_is_a_garbled_answer(value):
+    body = f'{{"sites": [], "now": 7, "datasets": [{json.dumps(ROW)}]}}'.replace("0.5", value)
+    catalogue = DaemonCatalogue(URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, text=body)))
+    with pytest.raises(CatalogueGarbled):
+        catalogue.read({L1})
+
+
+@pytest.mark.parametrize("value", ["1e400", "1" + "0" * 15, "1" + "0" * 40, "NaN", '"soon"', "null"])
+@pytest.mark.parametrize("key", ["now", "as_of"])
+def test_a_time_that_cannot_be_is_a_garbled_answer(key, value):
+    text = json.dumps({"sites": [], "now": 7, "datasets": [ROW]})
+    body = text.replace(f'"{key}": 7', f'"{key}": {value}')
+    catalogue = DaemonCatalogue(URL, transport=httpx.MockTransport(lambda _: httpx.Response(200, text=body)))
+    with pytest.raises(CatalogueGarbled):
+        catalogue.read({L1})
 
 
 def test_the_token_goes_along_and_never_in_the_clear(tmp_path):
