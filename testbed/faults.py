@@ -24,9 +24,12 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from .hostile import CONTINUE, gzip_bomb
+
 DAY = 24 * 3600
 HUGE_BYTES = 64 * 1024 * 1024
 """How much a huge answer has: more than any true one, yet no danger to this machine."""
+_PACKED = gzip_bomb(HUGE_BYTES)
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te", "trailer"}
 
 
@@ -246,6 +249,34 @@ def huge(answer: Answer, request: _Request) -> None:
         request.wfile.write(b"\n" * 65536)
 
 
+def packed_bomb(answer: Answer, request: _Request) -> None:
+    """A little, packed, of what unpacks to a lot."""
+    packing = (("Content-Encoding", "gzip"),)
+    whole(replace(answer, headers=(*answer.headers, *packing), body=_PACKED), request)
+
+
+def continuing(_answer: Answer, request: _Request) -> None:
+    """``100 Continue``, again and again, each soon enough for a read timeout."""
+    while not request.healthy(0.05):
+        request.wfile.write(CONTINUE)
+
+
+def headers_without_end(answer: Answer, request: _Request) -> None:
+    """A status, and headers that go on and on."""
+    request.send_response_only(answer.status)
+    request.flush_headers()
+    while not request.healthy(0):
+        request.wfile.write(b"X-More: " + b"a" * 1000 + b"\r\n")
+
+
+def headers_slowly(answer: Answer, request: _Request) -> None:
+    """A status, and a header now and then."""
+    request.send_response_only(answer.status)
+    request.flush_headers()
+    while not request.healthy(0.05):
+        request.wfile.write(b"X: y\r\n")
+
+
 # --- ways to spoil an answer ------------------------------------------------------------------------
 
 
@@ -278,6 +309,36 @@ def rows(change: Callable[[list[Any]], list[Any]]) -> Callable[[Answer], Answer]
         return answer.with_body(json.dumps(change(parsed)).encode())
 
     return spoil
+
+
+def key_twice(answer: Answer) -> Answer:
+    """The first key of the first object is given a second time."""
+    return answer.with_body(re.sub(rb'\{("[^"]*": ?)', rb"{\1null, \1", answer.body, count=1))
+
+
+def not_a_number(answer: Answer) -> Answer:
+    """Sizes and lists of files are ``NaN``."""
+    return answer.with_body(re.sub(rb'("(?:length|replicas)": ?)(?:\d+|\[[^\]]*\])', rb"\1NaN", answer.body))
+
+
+def surrogates(answer: Answer) -> Answer:
+    """Names of storage, of states and of files end in half a character."""
+    return answer.with_body(re.sub(rb'((?:-DISK|ABLE|table\.\d+))"', rb'\1\\ud800"', answer.body))
+
+
+def many_values(answer: Answer) -> Answer:
+    """Empty records, line by line or in a list, more than any true answer has."""
+    stream = any("json-stream" in value for _, value in answer.headers)
+    return answer.with_body(b"{}\n" * 50_000 if stream else b"[" + b"{}," * 50_000 + b"{}]")
+
+
+def no_clock(answer: Answer) -> Answer:
+    """Headers that are times have one that no clock shows."""
+    spoilt = (
+        (name, "Fri, 31 Dec 9999 23:59:59 -2359" if re.search("(?i)^date$|expires", name) else value)
+        for name, value in answer.headers
+    )
+    return replace(answer, headers=tuple(spoilt))
 
 
 def elsewhere(answer: Answer) -> Answer:
@@ -341,5 +402,18 @@ FAULTS: Mapping[str, Fault] = _named(
         Fault("clock ahead", skewed(DAY)),
         Fault("clock behind", skewed(-DAY)),
         Fault("huge", deliver=huge),
+        Fault("a key given twice in mid-poll", key_twice, only=REPLICAS),
+        Fault("NaN in mid-poll", not_a_number, only=REPLICAS),
+        Fault("half a character in mid-poll", surrogates, only=REPLICAS),
+        Fault("many values", many_values),
+        Fault("many values in mid-poll", many_values, only=REPLICAS),
+        Fault("a packed bomb", deliver=packed_bomb),
+        Fault("a packed bomb in mid-poll", deliver=packed_bomb, only=REPLICAS),
+        Fault("100 Continue without end", deliver=continuing),
+        Fault("100 Continue without end in mid-poll", deliver=continuing, only=REPLICAS),
+        Fault("headers without end", deliver=headers_without_end),
+        Fault("slow headers in mid-poll", deliver=headers_slowly, only=REPLICAS),
+        Fault("503 with a Retry-After that overflows", status(503, Retry_After="9" * 400)),
+        Fault("times that no clock shows", no_clock),
     ]
 )

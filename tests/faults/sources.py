@@ -292,7 +292,9 @@ class HttpSource(Source):
     """A catalogue behind a fault proxy."""
 
     faults = tuple(FAULTS)
-    harmless = frozenset({"duplicates", "reordered", "clock ahead", "clock behind"})
+    harmless = frozenset(
+        {"duplicates", "reordered", "clock ahead", "clock behind", "times that no clock shows"}
+    )
     believable = frozenset({"empty 200 in mid-poll"})
 
     def __init__(self, proxy: FaultProxy) -> None:
@@ -312,7 +314,9 @@ class HttpSource(Source):
 class RucioSource(HttpSource):
     """The Rucio adapter, through the proxy, on a stand-in for Rucio."""
 
-    rests = dict.fromkeys(("429 with Retry-After", "429 in mid-poll"), LONGEST_REST)
+    rests = dict.fromkeys(
+        ("429 with Retry-After", "429 in mid-poll", "503 with a Retry-After that overflows"), LONGEST_REST
+    )
 
     def __init__(self, proxy: FaultProxy, server: RucioStandIn, folder: Path) -> None:
         super().__init__(proxy)
@@ -338,7 +342,7 @@ class DmapiSource(HttpSource):
         ),
     }
     faults = tuple(FAULTS)
-    harmless = HttpSource.harmless | {"wrong scope", "wrong scope in mid-poll"}  # it repeats no scope
+    harmless = HttpSource.harmless | {"wrong scope in mid-poll"}  # a location repeats no scope
     believable = frozenset({"an empty list in mid-poll"})
     rests = RucioSource.rests
     FILES = 4
@@ -357,6 +361,7 @@ class DmapiSource(HttpSource):
             attempts=2,
             pause=timedelta(milliseconds=1),
             max_bytes=1_000_000,
+            max_values=10_000,
         )
         time = TurnedTime(clock)
         server = Server(
@@ -404,6 +409,8 @@ def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:
         "deadline": timedelta(seconds=4),
         "verify_every": timedelta(0),
         "concurrent_calls": 2,
+        "max_bytes": 4_000_000,
+        "max_values": 40_000,
         **more,
     }
     return RucioSettings(**told)

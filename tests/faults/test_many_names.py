@@ -1,0 +1,65 @@
+"""Many names that do not exist, and many that never answer: the others are seen in every poll."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hydrator.errors import CatalogueError
+from hydrator.model import Did, Seen
+from testbed.dmapi_standin import DmapiStandIn
+from testbed.faults import Fault, FaultProxy, never
+from testbed.rucio_standin import RucioStandIn
+
+from .sources import DmapiSource, RucioSource, Source
+from .watched import CAM, DIDS, FULL, RAL, Watched
+
+ABSENT = tuple(Did(f"lofar:A-absent-{number:03}") for number in range(120))
+DEAD = tuple(Did(f"lofar:A-dead-{number:03}") for number in range(40))
+POLLS = 4
+CLOSE_SECONDS = 3.0
+"""A poll of this catalogue has 1.5 s, and the machine does other things, too."""
+
+
+@pytest.fixture(params=[RucioSource, DmapiSource])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
+    made = (
+        RucioStandIn({"CAM-DISK": CAM, "RAL-DISK": RAL}) if request.param is RucioSource else DmapiStandIn()
+    )
+    with made as server, FaultProxy(server.url) as proxy:
+        yield request.param(proxy, server, tmp_path)
+
+
+def all_seen(watched: Watched) -> bool:
+    readings = watched.faulty.read(frozenset(watched.dids)).readings
+    watched.clock.now += watched.poll
+    found = [readings[did] for did in DIDS]
+    return all(isinstance(one, Seen) and one.replicas for one in found)
+
+
+def test_many_absent_names_keep_no_dataset_waiting(source):
+    watched = Watched(source, dids=(*ABSENT, *DIDS))
+    watched.hold(FULL)
+    assert [all_seen(watched) for _ in range(POLLS)] == [True] * POLLS
+    watched.faulty.close()
+
+
+@pytest.mark.parametrize("source", [DmapiSource], indirect=True)
+def test_many_dead_names_keep_no_dataset_waiting(source):
+    watched = Watched(source, dids=(*DEAD, *DIDS))
+    watched.hold(FULL)
+    source.proxy.fault = Fault("dead names", deliver=never, only="A-dead")
+
+    def polled() -> tuple[bool, bool]:
+        begun = time.monotonic()
+        try:
+            return all_seen(watched), time.monotonic() - begun < CLOSE_SECONDS
+        except CatalogueError:  # no time was left for any that answers
+            return False, True
+
+    answers = [polled() for _ in range(12)]
+    assert answers[-POLLS:] == [(True, True)] * POLLS
+    source.heal()
+    assert all_seen(watched)
+    watched.faulty.close()
