@@ -5,7 +5,7 @@ old one ends.
 """
 
 import base64
-import json
+import re
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,7 +20,11 @@ from hydrator.ports import Clock, Login
 from hydrator.redact import SECRETS, secret_in
 
 from ._http import Limits, Server
+from ._json import Bounds, decode
 
+_TOKEN = re.compile(r"[!-~]{1,100000}")
+"""What can travel in a header."""
+_CLAIMS = Bounds(max_bytes=100_000, max_values=10_000)
 _UNTOLD = timedelta(minutes=10)
 _MARGIN = timedelta(seconds=60)
 _CALM = timedelta(seconds=10)
@@ -129,7 +133,7 @@ class ClientCredentials:
                 ) from None
             raise
         token = body.get("access_token") if isinstance(body, dict) else None
-        if not isinstance(token, str) or not token:
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise CatalogueGarbled(self._name, f"{settings.token_url} answers no access_token")
         SECRETS.keep(token)
         ends = _ends(body, token, now)
@@ -192,7 +196,7 @@ def _ends(body: dict[str, Any], token: str, now: datetime) -> datetime:
         return now + timedelta(seconds=seconds)
     try:
         payload = token.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        claims = decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), _CLAIMS)
         return max(now, from_unix(int(claims["exp"])))
     except (LookupError, ValueError, TypeError, OverflowError):
         return now + _UNTOLD

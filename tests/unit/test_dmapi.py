@@ -492,3 +492,21 @@ def test_a_token_file_is_read_anew_and_one_that_is_refused_twice_is_denied(tmp_p
         bearer.renewed("one")
     file.write_text("two\n")
     assert bearer.renewed("one") == "two"
+
+
+@pytest.mark.parametrize("token", ["", "two words", "a\nb", "\ud800", "\u00e9", 7, "x" * 100_001])
+def test_a_token_that_no_header_carries_is_no_token(tmp_path, token):
+    body = json.dumps({"access_token": token})
+    bearer, _ = credentials(tmp_path, lambda _: httpx.Response(200, text=body))
+    with pytest.raises(CatalogueGarbled, match="answers no access_token"):
+        bearer.token()
+
+
+@pytest.mark.parametrize("claims", ["[" * 50_000, '{"exp": 1e999}', '{"exp": ' + "9" * 400 + "}", "[]", "7"])
+def test_a_token_whose_claims_cannot_be_read_is_used_for_a_while(tmp_path, claims):
+    import base64
+
+    payload = base64.urlsafe_b64encode(claims.encode()).decode().rstrip("=")
+    bearer, _ = credentials(tmp_path, lambda _: httpx.Response(200, json={"access_token": f"h.{payload}.s"}))
+    assert bearer.token() == f"h.{payload}.s"
+    assert bearer.login == Login(NOON, NOON + 10 * MINUTE)
