@@ -12,11 +12,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from hydrator.errors import CatalogueError, CatalogueGarbled
-from hydrator.model import Did, Seen
+from hydrator.model import Did, ReplicaState, Seen
 from hydrator.ports import Clock
+from hydrator.unions import united
 
 from ._rucio_ask import Asker, split
 from ._rucio_client import Connection, RucioSettings
+from ._rucio_files import added_up
 from ._rucio_names import Names
 from ._rucio_rows import BadRow, Count, Storage, number, record, states_of, text
 from ._rucio_rules import Movement
@@ -96,7 +98,14 @@ class RucioAuditor:
             replicas = dataset_replicas(did, counts, moves, storages, held_until=self._clock(), call=_CALL)
         except BadRow as exc:
             raise CatalogueGarbled(self.name, str(exc)) from exc
-        return Seen(at, replicas)
+        lists = added_up([(f"{one}:{two}", states[one, two]) for one, two in sorted(files)], counts)
+        known = (
+            replace(each, files=lists[each.storage])
+            if _may_add(storages[each.storage], each.state) and each.storage in lists
+            else each
+            for each in replicas
+        )
+        return Seen(at, united(known))
 
     def _files(self, scope: str, name: str) -> set[File]:
         """The files of a dataset, as many as Rucio counts."""
@@ -110,6 +119,11 @@ class RucioAuditor:
                 self.name, f"list_files lists {len(files)} of the {length} files of {scope}:{name}"
             )
         return files
+
+
+def _may_add(storage: Storage, state: ReplicaState) -> bool:
+    """Whether files at *storage* count with others at its site."""
+    return not (storage.tape or storage.volatile) and storage.readable and state is not ReplicaState.ON_TAPE
 
 
 def _added_up(

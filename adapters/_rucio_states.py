@@ -5,6 +5,7 @@ docs/rucio.md has the same as a table, for people.
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -99,6 +100,43 @@ def dataset_replicas(
                 Replica(did, site, at.state, at.fraction, storage=name, told=told) for site in storage.sites
             ]
     return tuple(sorted(found, key=lambda replica: (replica.site, replica.storage)))
+
+
+def shared_elements(
+    counts: Mapping[str, Count],
+    moves: Mapping[str, Movement],
+    storages: Mapping[str, Storage],
+    together: Iterable[AbstractSet[Site]],
+    held_until: datetime,
+) -> frozenset[str]:
+    """The elements where parts of a dataset stay that may be whole together.
+
+    *together* are the sites whose storage is read as one; of those with a whole copy that stays, none.
+    """
+    if sum(0 < count.available_length < count.length for count in counts.values()) < 2:
+        return frozenset()
+    staying = {
+        name
+        for name, count in counts.items()
+        if count.available_length > 0 and _stays(storages.get(name), moves.get(name, STILL), held_until)
+    }
+    if len(staying) < 2:
+        return frozenset()
+    found = set[str]()
+    for sites in together:
+        here = {name for name in staying if not sites.isdisjoint(storages[name].sites)}
+        files = sum(counts[name].available_length for name in here)
+        whole = any(counts[name].complete for name in here)
+        if len(here) > 1 and not whole and files >= max(counts[name].length for name in here):
+            found |= here
+    return frozenset(found)
+
+
+def _stays(storage: Storage | None, movement: Movement, held_until: datetime) -> bool:
+    """Whether files at *storage* can be read, and are not about to go."""
+    if storage is None or storage.tape or storage.volatile or not storage.readable or not storage.sites:
+        return False
+    return movement.ends_at is None or movement.ends_at > held_until
 
 
 def while_it_lasts(

@@ -11,20 +11,21 @@ empty dataset, so names are looked up first, and containers are taken apart.
 """
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
 from hydrator.errors import CatalogueError, CatalogueGarbled
-from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Survey
+from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey
 from hydrator.ports import Clock, Login
 
 from ._rucio_ask import Asker
 from ._rucio_background import Background
 from ._rucio_client import Connection, NotFound, RucioSettings
 from ._rucio_counts import Counted, Counts, Known, Stood, count_one
+from ._rucio_files import FileLists
 from ._rucio_moves import Moves
 from ._rucio_names import Entry, Names
 from ._rucio_pace import Pace
@@ -33,7 +34,13 @@ from ._rucio_progress import Progress
 from ._rucio_recalls import Recalls
 from ._rucio_rows import BadRow, Count, Garbled, Storage, each_about, states_of
 from ._rucio_rules import Movement
-from ._rucio_states import container_replicas, dataset_replicas, file_replicas, while_it_lasts
+from ._rucio_states import (
+    container_replicas,
+    dataset_replicas,
+    file_replicas,
+    shared_elements,
+    while_it_lasts,
+)
 from ._rucio_storages import StorageElements
 from ._rucio_twins import Twins
 from .site_capabilities import SiteCapabilities
@@ -41,6 +48,14 @@ from .site_capabilities import SiteCapabilities
 __all__ = ["RucioCatalogue", "RucioSettings"]
 
 _FILES_A_CALL = 200
+Together = Callable[[AbstractSet[Site]], AbstractSet[AbstractSet[Site]]]
+
+
+def each_alone(sites: AbstractSet[Site]) -> AbstractSet[AbstractSet[Site]]:
+    """Each of *sites* by itself: jobs read the storage of their own site only."""
+    return frozenset(frozenset({site}) for site in sites)
+
+
 _ALONE_SECONDS = 10.0
 
 
@@ -67,6 +82,7 @@ class RucioCatalogue:
 
     Its *pace* is by default what *settings* say, on the machine's clock. *capabilities*
     knows downtimes, and the sites of storage elements of which neither *settings* nor Rucio do.
+    *together* says which sites' storage jobs somewhere read as their own.
     """
 
     def __init__(
@@ -76,6 +92,7 @@ class RucioCatalogue:
         pace: Pace | None = None,
         *,
         capabilities: SiteCapabilities | None = None,
+        together: Together = each_alone,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -92,6 +109,10 @@ class RucioCatalogue:
         self._counts = Counts(self._asker, self._background)
         self._moves = Moves(self._asker)
         self._recalls = Recalls(self._asker)
+        self._together = together
+        self._file_lists = FileLists(self._asker)
+        self._shared: dict[Did, Mapping[str, Count]] = {}
+        self._groups: tuple[Mapping[str, Storage], AbstractSet[AbstractSet[Site]]] | None = None
         self._progress = Progress()
         self._last_storages: Mapping[str, Storage] = {}
         self._still: dict[Did, _Still] = {}
@@ -198,7 +219,7 @@ class RucioCatalogue:
         """
         self._recalls.begin(dids)
         self._progress.keep(dids)
-        self._unheld = {}
+        self._unheld, self._shared = {}, {}
         self._still = {did: still for did, still in self._still.items() if did in dids}
         waiting: dict[Did, Known] = {}
         settled: dict[Did, bool] = {}
@@ -218,6 +239,7 @@ class RucioCatalogue:
         unheld = {did: storages for did, (_, storages) in self._unheld.items()}
         for did, moves in self._moves.with_history(poll, unheld):
             self._settle(poll, did, self._unheld[did][0], moves, entries)
+        self._file_lists.read(poll, self._shared)
 
     def _conclude(
         self, poll: Poll, did: Did, known: Known, moves: Mapping[str, Movement], entries: Mapping[Did, Entry]
@@ -227,7 +249,8 @@ class RucioCatalogue:
         still = self._still.get(did)
         if not (still and still.follows_from(counted.counts, moves, poll.storages)):
             whole = {name for name, count in counted.counts.items() if count.complete and _lasts(poll, name)}
-            if unheld := self._moves.unheld(poll, did, whole, moves):
+            parts = self._shared_elements(poll, counted.counts, moves, poll.storages)
+            if unheld := self._moves.unheld(poll, did, whole | parts, moves):
                 self._unheld[did] = known, unheld
                 return
         self._settle(poll, did, known, moves, entries)
@@ -260,9 +283,28 @@ class RucioCatalogue:
         found = dataset_replicas(did, counted.counts, moves, storages, held_until=self._margin(poll))
         found = while_it_lasts(found, ends_at, self._margin(poll))
         found = self._progress.timed(self._recalls.explained(found, poll.at), poll.at)
-        if ends_at is None and all(replica.state is not ReplicaState.INCOMING for replica in found):
+        parts = self._shared_elements(poll, counted.counts, moves, storages)
+        if parts and (ends_at is None or ends_at > self._margin(poll)):
+            self._shared[did] = {name: counted.counts[name] for name in parts}
+        if (
+            ends_at is None
+            and not parts
+            and all(replica.state is not ReplicaState.INCOMING for replica in found)
+        ):
             self._still[did] = _Still(counted.counts, moves, poll.storages, found)
         return found
+
+    def _shared_elements(
+        self,
+        poll: Poll,
+        counts: Mapping[str, Count],
+        moves: Mapping[str, Movement],
+        storages: Mapping[str, Storage],
+    ) -> frozenset[str]:
+        if self._groups is None or self._groups[0] is not poll.storages:
+            sites = frozenset(site for each in poll.storages.values() for site in each.sites)
+            self._groups = poll.storages, self._together(sites)
+        return shared_elements(counts, moves, storages, self._groups[1], self._margin(poll))
 
     def _with_unlisted(self, poll: Poll, names: AbstractSet[str]) -> Mapping[str, Storage]:
         """The storage elements of *poll*, and those of *names* that their list left out.

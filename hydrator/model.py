@@ -102,11 +102,24 @@ UNTOLD = Told()
 
 
 @dataclass(frozen=True, slots=True)
+class FilesOnDisk:
+    """The files of a dataset that are on disk in one place: their names with their bytes (0: unknown).
+
+    ``length`` and ``bytes_total`` are of all files that the dataset has.
+    """
+
+    sizes: frozenset[tuple[str, float]]
+    length: int
+    bytes_total: float = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """One dataset at one site, as one catalogue records it.
 
     ``fraction`` is bytes on disk / bytes in all (files where bytes are
-    unknown), 0 to 1, or None where the catalogue does not say.
+    unknown), 0 to 1, or None where the catalogue does not say. ``files`` are
+    those that are on disk there and stay, where the catalogue named them.
     """
 
     did: Did
@@ -115,6 +128,7 @@ class Replica:
     fraction: float | None = None
     storage: str = ""
     told: Told = UNTOLD
+    files: FilesOnDisk | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ jobs at one site can read what is at another: at no cost worth the name across
 the road, at some cost across a country. Both are the operator's to say.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from .model import Did, Replica, ReplicaState, Seen, Site, Survey
 from .ports import Auditor, Catalogue
+from .unions import union_at, united
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +35,29 @@ class Places:
         known = frozenset(self.aliases.get(site, site) for site in sites)
         return known | {site for site, others in self.reads.items() if known & others.keys()}
 
+    def together(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
+        """Those of *sites*, as a catalogue calls them, whose storage jobs somewhere read as their own."""
+        found = set()
+        for here in {self.aliases.get(site, site) for site in sites} | self.reads.keys():
+            read = {here, *(site for site, cost in self.reads.get(here, {}).items() if cost == 0)}
+            found.add(frozenset(site for site in sites if self.aliases.get(site, site) in read))
+        return frozenset(found - {frozenset()})
+
     def seen(self, seen: Seen) -> Seen:
         """The same reading, as it is from all sites.
 
         Only what is whole on disk is read from afar. At no cost it is whole there too; at a cost it is
         PARTIAL, with what the cost leaves as its fraction: no job that must have its data counts
-        on it. What a site has of its own stands before what it would have to fetch at a cost. A
+        on it. What a site has of its own stands before what it would have to fetch at a cost. Files that
+        lie here and at neighbours that are read at no cost are counted together; of what is not whole
+        then, a site has its own. A
         site whose neighbour could not be looked at is blind as well, unless it has the data anyhow.
         """
         own = tuple(
             replace(each, site=self.aliases.get(each.site, each.site)) if self.aliases else each
             for each in seen.replicas
         )
+        own = united(own)
         blind = {self.aliases.get(site, site) for site in seen.blind}
         found = [replica for replica in own if replica.site not in blind]
         for site, others in sorted(self.reads.items()):
@@ -56,10 +68,24 @@ class Places:
                     continue
                 if cost == 0 or (site not in here and cost < 1):
                     found.append(_afar(replica, site, cost))
+        found = [*self._shared(own, blind), *found]
         whole = {replica.site for replica in found if replica.state is ReplicaState.COMPLETE}
         more = {site for site, others in self.reads.items() if blind & others.keys()} - whole
         found = [replica for replica in found if replica.site not in more]
         return replace(seen, replicas=tuple(found), blind=frozenset(blind | more))
+
+    def _shared(self, own: Sequence[Replica], blind: AbstractSet[Site]) -> list[Replica]:
+        """What is whole where files at a site and at its neighbours are counted together."""
+        if sum(replica.files is not None for replica in own) < 2:
+            return []
+        found = []
+        for site, others in sorted(self.reads.items()):
+            read = {site, *(other for other, cost in others.items() if cost == 0)}
+            union = union_at(site, [part for part in own if part.site in read - blind])
+            if union and union.state is ReplicaState.COMPLETE:
+                reason = f"{union.told.reason}; {site} reads them all"
+                found.append(replace(union, told=replace(union.told, reason=reason)))
+        return found
 
 
 def _afar(replica: Replica, site: Site, cost: float) -> Replica:

@@ -184,13 +184,13 @@ def add_container(session, did, children):
 
 
 @command
-def place(session, did, rse, files=None):
-    """Make the first *files* files (all by default) of a dataset exist at *rse*, without a rule."""
+def place(session, did, rse, files=None, after=0):
+    """Make *files* files (all by default) of a dataset, *after* so many others, exist at *rse*, without a rule."""
     from rucio.core.replica import add_replicas
     from rucio.core.rse import get_rse
     from rucio.core.volatile_replica import add_volatile_replicas
 
-    rse_id, placed = _rse_id(session, rse), _files(session, did)[:files]
+    rse_id, placed = _rse_id(session, rse), _files(session, did)[after:][:files]
     if get_rse(rse_id, session=session)["volatile"]:
         add_volatile_replicas(rse_id=rse_id, replicas=placed, session=session)
     else:

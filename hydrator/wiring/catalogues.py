@@ -110,7 +110,12 @@ def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
     from adapters.rucio import RucioCatalogue  # rucio-clients is slow to import
 
     capabilities = site_capabilities(source.name, settings, clock)
-    return RucioCatalogue(rucio_settings(source, settings), clock, capabilities=capabilities)
+    return RucioCatalogue(
+        rucio_settings(source, settings),
+        clock,
+        capabilities=capabilities,
+        together=places(settings).together,
+    )
 
 
 def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":

@@ -45,6 +45,16 @@ class TestRucioAuditor(RucioTests, AuditorContract):
         self.server.do("go_bad", did=did, rse="CAM-DISK", files=1)
         assert self.found(did) == {(CAM, PARTIAL, 0.75), (RAL, COMPLETE, 1.0)}
 
+    def test_two_halves_at_two_elements_of_a_site_are_whole_there(self):
+        did = self.dataset("L1")
+        self.server.seed(
+            ("place", {"did": did, "rse": "CAM-DISK", "files": 2}),
+            ("place", {"did": did, "rse": "CAM-DISK2", "files": 2, "after": 2}),
+        )
+        assert self.found(did) == {(CAM, COMPLETE, 1.0), (CAM, PARTIAL, 0.5)}
+        self.server.do("go_bad", did=did, rse="CAM-DISK", files=1)
+        assert COMPLETE not in {state for _, state, _ in self.found(did)}
+
     def test_a_dataset_that_left_unnoticed_is_nowhere(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0), (RAL, COMPLETE, 1.0))
         self.server.do("remove", did=did, rse="CAM-DISK")

@@ -11,6 +11,7 @@ from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.contract import CAM, RAL, CatalogueContract
 from hydrator.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.model import DatasetState, Did, Replica, ReplicaState, Seen, Site, Told
+from hydrator.places import PlacedCatalogue, Places
 from hydrator.snapshot import Memory, remember
 from testbed.rucio import RucioServer
 
@@ -529,6 +530,62 @@ class TestOnlyRucio(RucioTests):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
         self.server.do("place", did=did, rse="CAM-DOWN")
         assert self.said(did) == {(CAM, COMPLETE, 1.0), (CAM, STUCK, 0.0)}
+
+    def halves(self, name: str, second: str, *, after: int = 2) -> Did:
+        """A dataset with its first two files in CAM-DISK and two in *second*, after so many."""
+        did = self.dataset(name)
+        self.server.seed(
+            ("place", {"did": did, "rse": "CAM-DISK", "files": 2}),
+            ("place", {"did": did, "rse": second, "files": 2, "after": after}),
+            ("abacus", {}),
+        )
+        return did
+
+    def test_two_halves_at_two_elements_of_a_site_are_whole_there(self):
+        did = self.halves("L1", "CAM-DISK2")
+        whole, *parts = self.read(did).replicas
+        assert (whole.site, whole.state, whole.fraction) == (CAM, COMPLETE, 1.0)
+        assert whole.storage == "CAM-DISK,CAM-DISK2"
+        assert "4 of its 4 files together: 2 at CAM-DISK, 2 at CAM-DISK2" in whole.told.reason
+        assert {(part.state, part.fraction) for part in parts} == {(PARTIAL, 0.5)}
+        box = Did(f"{self.scope}:box")
+        self.server.do("add_container", did=box, children=[did, self.dataset("L2", (CAM, COMPLETE, 1.0))])
+        assert self.said(box) == {(CAM, COMPLETE, 1.0)}
+        self.server.do("go_bad", did=did, rse="CAM-DISK", files=1)
+        assert self.said(did) == {(CAM, PARTIAL, 0.25), (CAM, PARTIAL, 0.5)}
+
+    def test_the_same_half_at_two_elements_is_a_half(self):
+        did = self.halves("L1", "CAM-DISK2", after=0)
+        assert self.said(did) == {(CAM, PARTIAL, 0.5)}
+
+    @pytest.mark.parametrize("second", ["RAL-DISK", "CAM-DOWN", "CAM-CACHE", "CAM-TAPE"])
+    def test_halves_at_two_sites_or_where_they_cannot_be_counted_on_are_not_whole(self, second):
+        did = self.halves("L1", second)
+        assert COMPLETE not in {state for _, state, _ in self.said(did)}
+
+    def test_halves_at_a_site_and_its_neighbour_are_whole_where_both_are_read(self):
+        did = self.halves("L1", "RAL-DISK")
+        known = Places(reads={CAM: {RAL: 0}})
+        inner = RucioCatalogue(self.settings, utc_now, together=known.together)
+        found = self.read(did, PlacedCatalogue(inner, known)).replicas
+        assert {(r.site, r.state) for r in found} == {(CAM, COMPLETE), (CAM, PARTIAL), (RAL, PARTIAL)}
+        inner.close()
+
+    def test_a_half_whose_rule_ended_does_not_make_a_whole(self):
+        did = self.halves("L1", "CAM-DISK2")
+        where = {"did": did, "rse": "CAM-DISK2"}
+        self.server.seed(("replicate", where), ("end_rules", where), ("abacus", {}))
+        assert COMPLETE not in {r.state for r in self.read(did, self.catalogue()).replicas}
+
+    def test_halves_are_listed_again_when_their_counts_changed(self):
+        catalogue = self.catalogue(verify_every=timedelta(hours=1))
+        did = self.halves("L1", "CAM-DISK2")
+        for _ in range(2):
+            assert self.read(did, catalogue).replicas[0].state == COMPLETE
+        self.server.do("place", did=did, rse="CAM-DISK", files=1, after=2)
+        whole = self.read(did, catalogue).replicas[0]
+        assert "3 at CAM-DISK, 2 at CAM-DISK2" in whole.told.reason
+        catalogue.close()
 
     def test_a_cache_counts_where_the_operator_says_so(self):
         did = self.dataset("L1")

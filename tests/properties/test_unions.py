@@ -1,0 +1,79 @@
+"""Laws of counting a dataset's files over several storage elements."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hydrator.model import FilesOnDisk, Replica, ReplicaState, Seen
+from hydrator.places import Places
+from hydrator.unions import united
+from tests.factories import CAM, L1, NOON, OSO, RAL
+
+COMPLETE, PARTIAL = ReplicaState.COMPLETE, ReplicaState.PARTIAL
+NAMES = tuple(f"lofar:f{n}" for n in range(5))
+SIZES = dict(zip(NAMES, (1.0, 2.0, 3.0, 4.0, 5.0), strict=True))
+
+
+@st.composite
+def replicas(draw) -> tuple[Replica, ...]:
+    found = []
+    for n in range(draw(st.integers(1, 5))):
+        site = draw(st.sampled_from([CAM, RAL, OSO]))
+        names = draw(st.sets(st.sampled_from(NAMES)))
+        is_known = draw(st.booleans())
+        files = FilesOnDisk(frozenset((each, SIZES[each]) for each in names), len(NAMES), sum(SIZES.values()))
+        share = sum(SIZES[each] for each in names) / sum(SIZES.values())
+        state = (
+            COMPLETE
+            if len(names) == len(NAMES)
+            else draw(st.sampled_from([PARTIAL, ReplicaState.INCOMING, ReplicaState.STUCK]))
+        )
+        found.append(Replica(L1, site, state, share, f"S{n}", files=files if is_known else None))
+    return tuple(found)
+
+
+def names_at(parts, sites) -> set[str]:
+    return {name for part in parts if part.site in sites and part.files for name, _ in part.files.sizes}
+
+
+def best(parts, site) -> float:
+    return max((part.fraction for part in parts if part.site == site), default=0.0)
+
+
+@given(replicas())
+def test_together_is_never_less_than_the_best_part_and_takes_nothing_away(parts):
+    found = united(parts)
+    assert found[len(found) - len(parts) :] == parts
+    for added in found[: len(found) - len(parts)]:
+        assert added.fraction >= best(parts, added.site)
+        assert len(added.files.sizes) > max(
+            len(part.files.sizes) for part in parts if part.site == added.site and part.files
+        )
+
+
+@given(replicas())
+def test_together_is_whole_only_where_each_file_is_on_disk_at_that_site(parts):
+    was = {part.site for part in parts if part.state is COMPLETE}
+    now = {part.site for part in united(parts) if part.state is COMPLETE}
+    known = {
+        site: sum(part.files is not None for part in parts if part.site == site) for site in (CAM, RAL, OSO)
+    }
+    for site in (CAM, RAL, OSO):
+        has_all = known[site] > 1 and names_at(parts, {site}) == set(NAMES)
+        assert (site in now) == (site in was or has_all)
+
+
+@given(replicas())
+def test_counting_together_twice_adds_nothing(parts):
+    once = united(parts)
+    assert united(once) == once
+
+
+@given(replicas())
+def test_with_a_neighbour_it_is_whole_only_where_each_file_is_on_disk_at_one_of_the_two(parts):
+    found = Places(reads={CAM: {RAL: 0}}).seen(Seen(NOON, parts)).replicas
+    whole_here = {part.site for part in united(parts) if part.state is COMPLETE}
+    is_whole = any(part.site == CAM and part.state is COMPLETE for part in found)
+    both = [part for part in parts if part.files and part.site in {CAM, RAL}]
+    together = len(both) > 1 and names_at(parts, {CAM, RAL}) == set(NAMES)
+    assert is_whole == bool(whole_here & {CAM, RAL} or together)
+    assert {part.site for part in found if part.state is COMPLETE} - {CAM} == whole_here - {CAM}

@@ -1,0 +1,123 @@
+"""Files that are listed where a dataset may be whole over several storage elements (a stand-in answers)."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from adapters.rucio import RucioCatalogue
+from hydrator.model import Did, ReplicaState, Seen, Unseen
+from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
+from tests.rucio_fixtures import catalogues
+
+DIDS = [Did(f"lofar:L{n}") for n in range(4)]
+FIRST, SECOND = {0, 1}, {2, 3}
+LIST = "/replicas/list"
+
+
+class Halved(RucioStandIn):
+    """A stand-in with two elements at one site; ``there`` are the files at each, of all datasets alike."""
+
+    def __init__(self) -> None:
+        super().__init__({"UK-DISK": "UK", "UK-DISK2": "UK"})
+        self.holdings = {did: {"UK-DISK": "available", "UK-DISK2": "available"} for did in DIDS}
+        self.there = {"UK-DISK": FIRST, "UK-DISK2": SECOND}
+        self.cut = False
+        self.refused = ""
+        self.asked: list[str] = []
+
+    def answer(self, path, query, body):
+        if path != LIST:
+            return super().answer(path, query, body)
+        (did,) = (f"{each['scope']}:{each['name']}" for each in body["dids"])
+        self.asked.append(did)
+        if did == self.refused:
+            return 403, {"ExceptionClass": "AccessDenied"}
+        assert body["rse_expression"] == "UK-DISK|UK-DISK2"
+        rows = [
+            {
+                "scope": "lofar",
+                "name": f"f{n}",
+                "bytes": FILE_BYTES,
+                "states": {storage: "AVAILABLE" for storage, here in self.there.items() if n in here},
+            }
+            for n in range(FILES)
+        ]
+        return 200, rows[:-1] if self.cut else rows
+
+    def _replicas(self, did):
+        return [
+            {
+                **row,
+                "available_length": len(self.there[row["rse"]]),
+                "available_bytes": len(self.there[row["rse"]]) * FILE_BYTES,
+            }
+            for row in super()._replicas(did)
+        ]
+
+
+@pytest.fixture
+def stand_in() -> Iterator[Halved]:
+    with Halved() as server:
+        yield server
+
+
+@pytest.fixture
+def asking(stand_in, tmp_path):
+    usual = {"twins_every": None, "calls_per_second": 1000, "deadline": timedelta(seconds=60)}
+    with catalogues(url=stand_in.url, token_dir=tmp_path, **usual) as make:
+        yield make
+
+
+def best(catalogue: RucioCatalogue, dids=DIDS) -> dict[Did, tuple[ReplicaState, float] | None]:
+    """What the first replica of each is, which is the best; None of those that are unseen."""
+    readings = catalogue.read(frozenset(dids)).readings
+    return {
+        did: (reading.replicas[0].state, reading.replicas[0].fraction) if isinstance(reading, Seen) else None
+        for did, reading in readings.items()
+    }
+
+
+WHOLE, HALF = (ReplicaState.COMPLETE, 1.0), (ReplicaState.PARTIAL, 0.5)
+
+
+def test_what_was_listed_is_not_listed_again_while_its_counts_are_the_same(asking, stand_in):
+    catalogue = asking()
+    for _ in range(3):
+        assert best(catalogue) == dict.fromkeys(DIDS, WHOLE)
+    assert sorted(stand_in.asked) == DIDS
+
+
+def test_what_is_not_enough_together_is_not_listed(asking, stand_in):
+    stand_in.there = {"UK-DISK": {0}, "UK-DISK2": SECOND}
+    assert best(asking()) == dict.fromkeys(DIDS, (ReplicaState.PARTIAL, 0.25))
+    assert stand_in.asked == []
+
+
+def test_what_the_budget_leaves_unlisted_is_unseen_until_its_turn_and_stays_seen_then(asking, stand_in):
+    catalogue = asking(deep_calls=20, verify_every=timedelta(0))
+    seen = [sum(found is not None for found in best(catalogue).values()) for _ in range(3)]
+    assert seen == [2, 4, 4]
+    assert len(stand_in.asked) == 6
+
+
+def test_a_list_that_was_cut_is_not_believed(asking, stand_in):
+    stand_in.cut = True
+    stand_in.holdings[DIDS[3]] = {"UK-DISK": "available"}
+    readings = asking().read(frozenset(DIDS)).readings
+    assert isinstance(readings[DIDS[3]], Seen)
+    for did in DIDS[:3]:
+        assert isinstance(readings[did], Unseen)
+        assert "lists 1 files" in readings[did].reason
+
+
+def test_the_dataset_whose_files_may_not_be_listed_is_unseen_and_no_other(asking, stand_in):
+    stand_in.refused = DIDS[1]
+    assert best(asking()) == {did: None if did == DIDS[1] else WHOLE for did in DIDS}
+
+
+def test_a_whole_that_falls_apart_is_not_whole_any_more(asking, stand_in):
+    catalogue = asking(verify_every=timedelta(0))
+    assert best(catalogue) == dict.fromkeys(DIDS, WHOLE)
+    stand_in.there = {"UK-DISK": FIRST, "UK-DISK2": FIRST}
+    assert best(catalogue) == dict.fromkeys(DIDS, HALF)
