@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from hydrator.model import Did
+from hydrator.unions import numbered
 
 from ._json import Unreadable, is_text, shown
 
@@ -23,12 +24,16 @@ class BadAnswer(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One storage element with so many of a dataset's files; ``is_dataset`` is None where it is not told."""
+    """One storage element with so many of a dataset's files; ``is_dataset`` is None where it is not told.
+
+    ``mask`` says which, by numbers that all locations of an answer share (see ``FilesOnDisk``).
+    """
 
     storage: str
     area: str | None
     files: int
     is_dataset: bool | None
+    mask: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,10 @@ def locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN401 - 
     if {True, False} <= said:
         raise BadAnswer("locate says of one name both that it is a dataset and that it is none")
     is_dataset = next((each for each in said if each is not None), None)
-    found = [Location(*place, len(names), is_dataset) for place, names in files.items() if names]
+    _, masks = numbered(files) if len(files) > 1 else ({}, dict.fromkeys(files, 0))
+    found = [
+        Location(*place, len(names), is_dataset, masks[place]) for place, names in files.items() if names
+    ]
     return tuple(sorted(found, key=lambda each: (each.storage, each.area or ""))), longest
 
 

@@ -4,6 +4,7 @@ That costs Rucio much more than counting, so it is asked only of datasets that m
 again when their counts changed or after ``verify_every``.
 """
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 
 from hydrator.errors import CatalogueError, CatalogueUnreachable
 from hydrator.model import Did, FilesOnDisk
-from hydrator.unions import united
+from hydrator.unions import numbered, united
 
 from ._rucio_ask import Asker, split
 from ._rucio_poll import Poll
@@ -106,20 +107,24 @@ def files_at(did: Did, rows: Iterable[object], counts: Mapping[str, Count]) -> M
     Raises:
         BadRow: a row cannot be read, or there are fewer files in all: was the answer cut?
     """
-    found: dict[str, dict[str, float]] = {storage: {} for storage in counts}
+    sizes: dict[str, float] = {}
+    found: dict[str, set[str]] = {storage: set() for storage in counts}
     for each in rows:
         row = record(each, _CALL)
         file = f"{text(row, 'scope', _CALL)}:{text(row, 'name', _CALL)}"
         for storage, state in states_of(row, _CALL).items():
             if state == "AVAILABLE" and storage in found:
-                found[storage][file] = amount(row, "bytes", _CALL)
+                found[storage].add(file)
+                sizes[file] = amount(row, "bytes", _CALL)
     for storage, count in counts.items():
         if not count.available_length <= len(found[storage]) <= count.length:
             listed = f"{len(found[storage])} files of {did} at {storage}"
             raise BadRow(f"{_CALL} lists {listed}, and {count.available_length} were counted")
+    numbers, masks = numbered(found)
+    packed = array("d", (sizes[file] for file in numbers)).tobytes()
     return {
-        storage: FilesOnDisk(frozenset(files.items()), counts[storage].length, counts[storage].bytes)
-        for storage, files in found.items()
+        storage: FilesOnDisk(mask, counts[storage].length, counts[storage].bytes, packed)
+        for storage, mask in masks.items()
     }
 
 
@@ -127,9 +132,7 @@ def added_up(
     states: Sequence[tuple[str, Mapping[str, str]]], storages: Iterable[str]
 ) -> dict[str, FilesOnDisk]:
     """By storage element, which of all files are available there, from the states of each."""
-    return {
-        storage: FilesOnDisk(
-            frozenset((file, 0.0) for file, where in states if where.get(storage) == "AVAILABLE"), len(states)
-        )
-        for storage in storages
+    names = {
+        storage: [file for file, where in states if where.get(storage) == "AVAILABLE"] for storage in storages
     }
+    return {storage: FilesOnDisk(mask, len(states)) for storage, mask in numbered(names)[1].items()}

@@ -21,8 +21,9 @@ from typing import Any
 from urllib.parse import quote
 
 from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey, Told, Unseen
+from hydrator.model import Did, FilesOnDisk, Reading, Replica, ReplicaState, Seen, Site, Survey, Told, Unseen
 from hydrator.ports import Clock, Login
+from hydrator.unions import united
 
 from ._dmapi_rows import (
     BadAnswer,
@@ -258,12 +259,15 @@ class DmapiCatalogue:
             if state is None:
                 blind |= sites
                 continue
+            length = known.files if known and fraction is not None else None
+            is_part = state is ReplicaState.PARTIAL and location.mask
+            files = FilesOnDisk(location.mask, length) if length and is_part else None
             replicas += [
-                Replica(did, site, state, fraction, location.storage, told) for site in sorted(sites)
+                Replica(did, site, state, fraction, location.storage, told, files) for site in sorted(sites)
             ]
         return Seen(
             poll.at,
-            tuple(each for each in replicas if each.site not in blind),
+            united(each for each in replicas if each.site not in blind),
             known.bytes_total if known else None,
             frozenset(blind),
         )

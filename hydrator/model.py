@@ -103,14 +103,20 @@ UNTOLD = Told()
 
 @dataclass(frozen=True, slots=True)
 class FilesOnDisk:
-    """The files of a dataset that are on disk in one place: their names with their bytes (0: unknown).
+    """The files of a dataset that are on disk in one place, by numbers that all its replicas share.
 
-    ``length`` and ``bytes_total`` are of all files that the dataset has.
+    File n is there where bit n of ``mask`` is 1. ``length`` and ``bytes_total`` are of all files that the
+    dataset has; ``sizes`` has the bytes of each numbered one, as an array of doubles, where they are known.
     """
 
-    sizes: frozenset[tuple[str, float]]
+    mask: int
     length: int
     bytes_total: float = 0
+    sizes: bytes = b""
+
+    @property
+    def count(self) -> int:
+        return self.mask.bit_count()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,14 @@
 Pure: values in, values out.
 """
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from .model import FilesOnDisk, Replica, ReplicaState, Site, Told
+
+P = TypeVar("P")
 
 
 def united(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
@@ -32,35 +37,44 @@ def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
     known = [(part, part.files) for part in parts if part.files is not None]
     if len(known) < 2 or any(part.state is ReplicaState.COMPLETE for part in parts):
         return None
-    sizes = dict(sorted(pair for _, files in known for pair in files.sizes))
-    length = max(files.length for _, files in known)
-    bytes_total = max(files.bytes_total for _, files in known)
-    most = max(len(files.sizes) for _, files in known)
-    if len(sizes) <= most:
+    mask = 0
+    for _, files in known:
+        mask |= files.mask
+    together = replace(known[0][1], mask=mask, length=max(files.length for _, files in known))
+    if together.count <= max(files.count for _, files in known):
         return None
-    whole = len(sizes) == length
-    places = [f"{files_at(part)} at {part.storage or part.site}" for part, _ in known]
-    reason = f"{len(sizes)} of its {length} files together: {', '.join(places)}"
+    whole = together.count == together.length
+    places = [f"{files.count} at {part.storage or part.site}" for part, files in known]
+    reason = f"{together.count} of its {together.length} files together: {', '.join(places)}"
     return Replica(
         parts[0].did,
         site,
         ReplicaState.COMPLETE if whole else ReplicaState.PARTIAL,
-        1.0
-        if whole
-        else max(_fraction(sizes, length, bytes_total), *(part.fraction or 0.0 for part in parts)),
+        1.0 if whole else max(_fraction(together), *(part.fraction or 0.0 for part in parts)),
         ",".join(sorted({part.storage for part, _ in known if part.storage})),
         Told(call=known[0][0].told.call, reason=reason),
-        FilesOnDisk(frozenset(sizes.items()), length, bytes_total),
+        together,
     )
 
 
-def files_at(part: Replica) -> int:
-    """How many files are known to be on disk in *part*."""
-    return len(part.files.sizes) if part.files else 0
+def numbered(places: Mapping[P, Collection[str]]) -> tuple[dict[str, int], dict[P, int]]:
+    """Number the files in *places*, which has their names by place; and by place, the mask of its files."""
+    every = sorted(set[str]().union(*places.values()))  # the same numbers for the same files, every time
+    numbers = {name: number for number, name in enumerate(every)}
+    masks = {}
+    for place, names in places.items():
+        bits = bytearray(len(numbers) // 8 + 1)
+        for name in names:
+            byte, bit = divmod(numbers[name], 8)
+            bits[byte] |= 1 << bit
+        masks[place] = int.from_bytes(bits, "little")
+    return numbers, masks
 
 
-def _fraction(sizes: dict[str, float], length: int, bytes_total: float) -> float:
-    there = sum(sizes.values())
-    if bytes_total > 0 and all(size > 0 for size in sizes.values()):
-        return min(1.0, there / bytes_total)
-    return min(1.0, len(sizes) / length) if length else 0.0
+def _fraction(files: FilesOnDisk) -> float:
+    """Bytes there / bytes in all, files where bytes are unknown."""
+    sizes = array("d", files.sizes)
+    if files.bytes_total > 0 and sizes and all(size > 0 for size in sizes):
+        there = sum(size for number, size in enumerate(sizes) if files.mask >> number & 1)
+        return min(1.0, there / files.bytes_total)
+    return min(1.0, files.count / files.length) if files.length else 0.0

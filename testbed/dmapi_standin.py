@@ -45,10 +45,10 @@ class Habits:
 
 @dataclass
 class Held:
-    """One DID: its files by storage element, and how many there are."""
+    """One DID: its files by storage element (so many, or these), and how many there are."""
 
     files: int
-    at: dict[str, int]
+    at: dict[str, int | range]
     kind: str = "DATASET"
     is_open: bool = False
 
@@ -137,9 +137,9 @@ class DmapiStandIn:
         return key
 
     def put(
-        self, did: str, files: int, at: dict[str, int], kind: str = "DATASET", is_open: bool = False
+        self, did: str, files: int, at: dict[str, int | range], kind: str = "DATASET", is_open: bool = False
     ) -> None:
-        """Hold *did* of so many *files*, so many of them at each storage element."""
+        """Hold *did* of so many *files*, so many of them, or these, at each storage element."""
         self.namespaces.add(did.partition(":")[0])
         self.held[did] = Held(files, at, kind, is_open)
 
@@ -223,7 +223,9 @@ class DmapiStandIn:
     def _entry(self, did: str, storage: str) -> dict[str, Any]:
         """One location, as the habits have it."""
         held, (namespace, _, name) = self.held[did], did.partition(":")
-        names = [name] if held.kind == "FILE" else [f"{name}/table.{n}" for n in range(held.at[storage])]
+        here = held.at[storage]
+        numbers = range(here) if isinstance(here, int) else here
+        names = [name] if held.kind == "FILE" else [f"{name}/table.{n}" for n in numbers]
         entry: dict[str, Any] = {"identifier": storage}
         if not self.habits.without_area:
             area = next((a["id"] for a in self.areas if a.get("name") == storage), "unknown-area")

@@ -1,11 +1,13 @@
 """Laws of counting a dataset's files over several storage elements."""
 
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.model import FilesOnDisk, Replica, ReplicaState, Seen
 from hydrator.places import Places
-from hydrator.unions import united
+from hydrator.unions import numbered, united
 from tests.factories import CAM, L1, NOON, OSO, RAL
 
 COMPLETE, PARTIAL = ReplicaState.COMPLETE, ReplicaState.PARTIAL
@@ -20,7 +22,8 @@ def replicas(draw) -> tuple[Replica, ...]:
         site = draw(st.sampled_from([CAM, RAL, OSO]))
         names = draw(st.sets(st.sampled_from(NAMES)))
         is_known = draw(st.booleans())
-        files = FilesOnDisk(frozenset((each, SIZES[each]) for each in names), len(NAMES), sum(SIZES.values()))
+        mask = sum(1 << NAMES.index(each) for each in names)
+        files = FilesOnDisk(mask, len(NAMES), sum(SIZES.values()), array("d", SIZES.values()).tobytes())
         share = sum(SIZES[each] for each in names) / sum(SIZES.values())
         state = (
             COMPLETE
@@ -31,8 +34,12 @@ def replicas(draw) -> tuple[Replica, ...]:
     return tuple(found)
 
 
+def names_of(lists) -> set[str]:
+    return {name for files in lists for n, name in enumerate(NAMES) if files.mask >> n & 1}
+
+
 def names_at(parts, sites) -> set[str]:
-    return {name for part in parts if part.site in sites and part.files for name, _ in part.files.sizes}
+    return names_of(part.files for part in parts if part.site in sites and part.files)
 
 
 def best(parts, site) -> float:
@@ -45,8 +52,8 @@ def test_together_is_never_less_than_the_best_part_and_takes_nothing_away(parts)
     assert found[len(found) - len(parts) :] == parts
     for added in found[: len(found) - len(parts)]:
         assert added.fraction >= best(parts, added.site)
-        assert len(added.files.sizes) > max(
-            len(part.files.sizes) for part in parts if part.site == added.site and part.files
+        assert added.files.count > max(
+            part.files.count for part in parts if part.site == added.site and part.files
         )
 
 
@@ -60,6 +67,20 @@ def test_together_is_whole_only_where_each_file_is_on_disk_at_that_site(parts):
     for site in (CAM, RAL, OSO):
         has_all = known[site] > 1 and names_at(parts, {site}) == set(NAMES)
         assert (site in now) == (site in was or has_all)
+
+
+@given(replicas())
+def test_the_fraction_of_what_is_together_is_of_its_bytes(parts):
+    for added in united(parts)[: -len(parts)]:
+        there = sum(SIZES[name] for name in names_of([added.files]))
+        assert added.fraction == max(there / sum(SIZES.values()), best(parts, added.site))
+
+
+@given(st.dictionaries(st.sampled_from("ABC"), st.sets(st.sampled_from(NAMES))))
+def test_each_file_has_one_number_wherever_it_is(places):
+    numbers, masks = numbered(places)
+    for place, names in places.items():
+        assert {name for name, n in numbers.items() if masks[place] >> n & 1} == names
 
 
 @given(replicas())

@@ -89,6 +89,20 @@ def test_recorded_shapes_all_say_the_same(standin, opened, shape):
     assert said(opened()) == {("ESPSRC", COMPLETE, 1.0), ("UKSRC CAM", PARTIAL, 0.25)}
 
 
+@pytest.mark.parametrize(
+    ("second", "whole"), [(range(2, 4), True), (range(1, 4), True), (range(2), False), (range(1, 3), False)]
+)
+def test_files_at_two_storage_elements_of_a_site_count_together(standin, opened, second, whole):
+    standin.put(L1, 4, {"SPSRC_STORM": 2, "CAM-T0": second})
+    catalogue = opened(storage_sites={"SPSRC_STORM": ("UKSRC CAM",)})
+    found = catalogue.read({L1}).readings[L1].replicas
+    assert ((COMPLETE, 1.0) in {(r.state, r.fraction) for r in found}) == whole
+    assert catalogue.read({L1}).readings[L1].replicas == found
+    if whole:
+        assert "4 of its 4 files together" in found[0].told.reason
+    assert not any(r.state is COMPLETE for r in opened().read({L1}).readings[L1].replicas)
+
+
 def test_recorded_the_order_is_shuffled_and_the_answer_is_not(standin, opened):
     standin.put(L1, 4, {"SPSRC_STORM": 4, "CAM-T0": 4})
     catalogue = opened()
