@@ -46,6 +46,7 @@ def listener(
         events=events,
         question=question,
         buckets=Buckets(http.requests_per_second, http.requests_burst, time.monotonic),
+        names=Buckets(http.names_per_minute / 60, http.names_burst, time.monotonic),
         behind_proxy=proxied,
         hosts=None if open_to_names else hosts_of(http.host, http.allowed_hosts),
     )

@@ -30,12 +30,16 @@ class Buckets:
     def __len__(self) -> int:
         return len(self._full)
 
-    def wait(self, asker: Hashable) -> float:
-        """Take one request out of the bucket of *asker*: 0, or how many seconds there will be none."""
+    def wait(self, asker: Hashable, taking: int = 1) -> float:
+        """Take one request, or *taking* of them, out of the bucket of *asker*.
+
+        Returns:
+            0, or how many seconds there will be too few; then none is taken.
+        """
         now = self._clock()
         full = max(self._full.pop(asker, now), now)
-        early = full - now - self._slack
-        self._full[asker] = full if early > 0 else full + self._pause
+        early = full - now + (taking - 1) * self._pause - self._slack
+        self._full[asker] = full if early > 0 else full + taking * self._pause
         while self._full and (len(self._full) > MAX_KNOWN or next(iter(self._full.values())) <= now):
             self._full.popitem(last=False)
         return max(early, 0.0)

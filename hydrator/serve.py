@@ -8,6 +8,7 @@ has the contract.
 
 import difflib
 import gzip
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from . import openapi, page, whypage
-from .access import Access, Role
+from .access import Access, Grant, Role
 from .asking import Telling
 from .dataset_query import asked_datasets, asked_dids
 from .errors import ConfigError, PoolError
@@ -69,6 +70,7 @@ def app(
     events: Posted | None = None,
     question: Question | None = None,
     buckets: Buckets | None = None,
+    names: Buckets | None = None,
     behind_proxy: bool = False,
     hosts: Hosts | None = None,
 ) -> Starlette:
@@ -85,6 +87,7 @@ def app(
         question: says why a job is idle; for tokens only, since it shows jobs and asks the whole pool.
         events: takes in what the webhook is told; it is closed without it, and without *access*.
         buckets: how often one address, and one token, may ask.
+        names: how many names of private datasets one token may exchange.
         behind_proxy: clients' addresses stand in ``X-Forwarded-For``.
         hosts: the names that the server answers to; None for any name.
     """
@@ -96,6 +99,7 @@ def app(
         shared=access is None,
         exchange=exchange,
         events=posted,
+        names=names,
         question=question,
     )
     read = [Middleware(Doorkeeper, access=access, need=Role.READ, buckets=buckets)]
@@ -161,12 +165,15 @@ class _Answers:
         exchange: Exchange | None,
         events: Posted | None,
         question: Question | None,
+        names: Buckets | None,
     ) -> None:
         self._view = view
         self._events = events
         self._exchange = None if shared else exchange
         self._question = None if shared else question
         self._asking = threading.Lock()
+        self._names = names
+        self._counting = threading.Lock()
         self._registry = registry
         self._cache_control = (
             f"{'public' if shared else 'private'}, max-age={int(max_age.total_seconds())}, "
@@ -235,9 +242,22 @@ class _Answers:
         asked = asked_dids(request.scope["query_string"])
         if not asked:
             raise Refusal(400, "no DID", "say which: did=scope:name")
+        self._count_names(request, len(asked))
         names = self._exchange(asked)
         rows = [{"did": did, "name": names[did]} for did in sorted(asked)]
         return json_reply(request, {"version": 1, "datasets": rows})
+
+    def _count_names(self, request: Request, number: int) -> None:
+        """Refuse a token that exchanges more names than submissions do: it tries which names are in use."""
+        if self._names is None:
+            return
+        grant: Grant = request.scope["grant"]
+        with self._counting:
+            wait = self._names.wait(grant.digest, number)
+        if wait:
+            seconds = str(math.ceil(wait))
+            detail = f"too many names were exchanged with this token: ask again in {seconds} s"
+            raise Refusal(429, "too many names", detail, headers={"Retry-After": seconds})
 
     async def events(self, request: Request) -> Response:
         """An event: what it speaks of is looked at soon. Nobody is told whether anybody wants that."""

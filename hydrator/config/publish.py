@@ -55,6 +55,12 @@ class HttpOutlet(Section):
     requests_burst: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
         2000, description="that may come at once before that"
     )
+    names_per_minute: Annotated[float, Field(gt=0, le=1e6)] = Field(
+        60, description="names of private datasets that one token may go on exchanging"
+    )
+    names_burst: Annotated[int, Field(ge=2000, le=10_000_000)] = Field(
+        5000, description="that it may exchange at once before that: those of a large submission"
+    )
     max_connections: Annotated[int, Field(ge=2, le=100_000)] = Field(
         500, description="at one time; half of them from one address"
     )

@@ -13,6 +13,7 @@ from hydrator.errors import CatalogueUnreachable, ConfigError
 from hydrator.exchange import ExchangeFailed, Exchanging, exchanged
 from hydrator.model import Did, Snapshot
 from hydrator.private import Privacy, Veil
+from hydrator.rate import Buckets
 from hydrator.register import Register
 from hydrator.serve import View, app
 from hydrator.server import Server
@@ -25,7 +26,7 @@ VEIL = Veil(Privacy(("embargo:*",)), (bytes(range(40)),))
 class Daemon:
     """A server that exchanges names, with a token for each role."""
 
-    def __init__(self, folder, *, tokens=True, patterns=("embargo:*",)):
+    def __init__(self, folder, *, tokens=True, patterns=("embargo:*",), names=1000):
         self.register = Register(Veil(Privacy(patterns), VEIL.keys), folder / "names")
         text = ""
         for role in (Role.READ, Role.SUBMIT):
@@ -44,8 +45,12 @@ class Daemon:
             max_age=timedelta(seconds=1),
             access=access,
             exchange=self.register.exchange,
+            names=Buckets(1 / 60, names, lambda: self.seconds),
         )
         self.server = Server(asgi, "127.0.0.1", 0)
+
+    seconds = 0.0
+    """The time on the clock that the limits go by."""
 
     def settings(self, **submit) -> Settings:
         """The configuration of a host that submits to it."""
@@ -92,6 +97,46 @@ def test_who_has_no_token_to_submit_gets_no_name(daemon):
 
 def test_no_answer_with_a_name_is_kept_by_a_cache(daemon):
     assert daemon.ask(f"did={CANARY}", "submit").headers["Cache-Control"] == "no-store"
+
+
+@pytest.fixture
+def sparing(tmp_path):
+    """A daemon that exchanges 100 names at once, and then one a minute."""
+    made = Daemon(tmp_path, names=100)
+    with made.server:
+        yield made
+
+
+def guesses(first, number):
+    return "&".join(f"did=embargo:guess-{n}" for n in range(first, first + number))
+
+
+def test_one_token_exchanges_so_many_names_and_then_a_few_a_minute(sparing):
+    assert sparing.ask(guesses(0, 60), "submit").status_code == 200
+    refused = sparing.ask(guesses(60, 60), "submit")
+    assert refused.status_code == 429
+    assert refused.headers["Retry-After"] == "1200"
+    assert "too many names" in refused.json()["detail"]
+    assert sparing.register.plain(VEIL.opaque(Did("embargo:guess-60"))) is None
+    assert sparing.ask(guesses(60, 40), "submit").status_code == 200
+    sparing.seconds += 59
+    assert sparing.ask(guesses(100, 1), "submit").status_code == 429
+    sparing.seconds += 1
+    assert sparing.ask(guesses(100, 1), "submit").status_code == 200
+
+
+def test_names_are_counted_whatever_they_are_so_that_a_refusal_tells_nothing(sparing):
+    sparing.register.exchange([CANARY])
+    for known in (CANARY, Did("embargo:not-there"), L1):
+        assert sparing.ask(f"did={known}", "submit").status_code == 200
+    assert sparing.ask(guesses(0, 98), "submit").status_code == 429
+    assert sparing.ask(guesses(0, 97), "submit").status_code == 200
+
+
+def test_a_submission_beyond_the_rate_says_so_in_one_sentence(sparing):
+    dids = {Did(f"embargo:L{n}") for n in range(101)}
+    with pytest.raises(ExchangeFailed, match=r"too many names .* ask again in \d+ s; nothing was submitted"):
+        exchanged(dids, sparing.settings())
 
 
 def test_the_metrics_name_no_dataset(daemon):
