@@ -21,6 +21,46 @@ HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 CANARY = "embargo:canary-observation"
 
 
+HIDDEN_FILE, PLUGIN_SECRET = "sb17_embargoed.ms", "plugin-c4nary-/+0123456789"
+PLUGIN = f"""
+import base64
+from pathlib import Path
+from hydrator.errors import CatalogueUnreachable
+from hydrator.model import Replica, ReplicaState, Seen, Site, Survey, Told, Unseen
+from datetime import UTC, datetime
+
+EVIL = "\\x1b[2J\\u202e\\ud800"
+
+class Talkative:
+    def __init__(self, name, options):
+        self.name, self.secret = name, Path(options["our_pass_file"])
+        self.polls = 0
+
+    def read(self, dids):
+        secret = self.secret.read_text().strip()
+        coded = base64.b64encode(secret.encode()).decode()
+        said = f"{HIDDEN_FILE} of {CANARY}: you sent {{secret}} or {{coded}} {{EVIL}}"
+        self.polls += 1
+        if self.polls % 3 == 2:
+            raise CatalogueUnreachable(self.name, said)
+        told = Told(said, "DISK" + EVIL, "its rule is stuck: " + said, said, said)
+        site = Site("AU" + EVIL)
+        held = [(did, Replica(did, site, ReplicaState.STUCK, 0.5, "DISK", told)) for did in sorted(dids)]
+        readings = {{did: Seen(datetime.now(UTC), (one,)) for did, one in held[::2]}}
+        readings |= {{did: Unseen(said) for did, _ in held[1::2]}}
+        return Survey(self.name, datetime.now(UTC), frozenset({{site}}), readings, frozenset({{EVIL}}))
+
+    def find(self, patterns):
+        return frozenset(["{CANARY}", "{CANARY}-2", "embargo:" + EVIL])
+
+    def close(self):
+        pass
+
+def catalogue(name, options, clock):
+    return Talkative(name, options)
+"""
+
+
 class Running:
     """A daemon with HTTPS, tokens and private datasets, whose secrets are credentials."""
 
@@ -59,6 +99,26 @@ class Running:
         for line in pem.splitlines()[1:-1]:
             self.known[f"tls line {len(self.known)}"] = line
 
+    def talk(self) -> None:
+        """Add a catalogue, a plugin, that says all it should not; install it as packages are."""
+        described = self.folder / "site-packages" / "talkative-1.0.dist-info"
+        described.mkdir(parents=True)
+        (described.parent / "talkative_catalogue.py").write_text(PLUGIN)
+        (described / "METADATA").write_text("Metadata-Version: 2.1\nName: talkative\nVersion: 1.0\n")
+        points = "[classad_hydrator.catalogues]\ntalkative = talkative_catalogue:catalogue\n"
+        (described / "entry_points.txt").write_text(points)
+        self.keep("our-pass", PLUGIN_SECRET)
+        self.known |= {
+            "plugin's secret in base64": base64.b64encode(PLUGIN_SECRET.encode()).decode()[:-4],
+            "file of a private dataset": HIDDEN_FILE.partition("_")[2],
+            "escape": "\x1b[2J",
+            "override": "\u202e",
+        }
+        with (self.folder / "config.toml").open("a") as config:
+            config.write(
+                f'[[catalogue]]\ntype = "talkative"\nour_pass_file = "{self.credentials / "our-pass"}"\n'
+            )
+
     def configure(self, private: str = 'key_file = "private-key"') -> None:
         (self.folder / "config.toml").write_text(
             f"""
@@ -96,7 +156,9 @@ class Running:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "CREDENTIALS_DIRECTORY": str(self.credentials)}
+        packages = [str(self.folder / "site-packages"), os.environ.get("PYTHONPATH")]
+        found = {"PYTHONPATH": os.pathsep.join(filter(None, packages))}
+        return {**os.environ, **found, "CREDENTIALS_DIRECTORY": str(self.credentials)}
 
     def start(self) -> None:
         self.token = self.run("token", "new", "--role", "submit").stdout.strip()
@@ -180,6 +242,28 @@ def test_secrets_are_found_among_the_credentials_and_shown_nowhere(running):
     assert files
     for file in files:
         assert not file.is_file() or running.shown(file.read_bytes().decode("latin-1")) == [], file
+
+
+def test_what_a_catalogue_says_of_secrets_and_private_files_is_shown_nowhere(running):
+    running.talk()
+    running.start()
+    wait_for(lambda: "you sent" in running.log.read_text(), 30, "a poll that failed")
+    wait_for(lambda: "AU" in running.get("/v1/datasets").text, 30, "a poll that answered")
+    for path in ("/", "/v1/datasets", "/v1/sites", "/metrics", f"/v1/datasets?did={running.name()}"):
+        answer = running.get(path)
+        assert answer.status_code == 200, path
+        assert running.shown(answer.text) == [], path
+    for words in (["status"], ["status", "--json"], ["datasets", "--why"], ["plan"], ["history"]):
+        done = running.run(*words)
+        assert running.shown(done.stdout + done.stderr) == [], words
+        assert "Traceback" not in done.stderr
+    told = json.loads(running.run("datasets", "--why", "--json").stdout)
+    assert any(row["why"].startswith("its rule is stuck; ") for row in told)
+    assert running.shown(running.log.read_text()) == []
+    for file in (running.folder / "state").rglob("*"):
+        if file.name != "private-datasets" and file.is_file():
+            assert file.stat().st_mode & 0o077 == 0, file
+            assert running.shown(file.read_bytes().decode("latin-1")) == [], file
 
 
 def test_a_new_key_names_datasets_from_a_reload_on(running):
