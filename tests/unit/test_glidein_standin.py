@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import time
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from hydrator import startd_cron
 from hydrator.poolconfig import START_CLAUSE
 from testbed.debs import program
 from testbed.glidein_standin import PATH, Ended, Glidein, Ran
+from testbed.glideinwms_standin import accepted
 from tests.parts import NO_READER, needs
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -255,20 +255,22 @@ def test_config_condor_in_a_glidein_finds_all_it_needs_beside_condor_config(tmp_
 
 
 def test_the_frontend_delivers_what_a_glidein_needs_by_the_rules_of_its_files():
-    root = ET.fromstring((DEPLOY / "glideinwms" / "frontend-files.xml").read_text())
-    variants = {files.attrib["variant"]: [file.attrib for file in files] for files in root.iter("files")}
-    script, hook = variants["periodic"]
+    folder = DEPLOY / "glideinwms"
+    roots = [accepted((folder / f"frontend-files{kind}.xml").read_text()) for kind in ("", "-condor")]
+    periodic, condor = ([file.attrib for file in root.iter("file")] for root in roots)
+    script, hook = periodic
     assert Path(script["absfname"]).name == NAME
     assert Path(hook["absfname"]).name == HOOK_NAME
     assert (script["executable"], script["const"], script["prefix"]) == ("True", "True", "NOPREFIX")
     assert (int(script["period"]) >= 60, script["type"]) == (True, "run")
     assert {script["untar"], script["wrapper"], hook["untar"], hook["wrapper"]} == {"False"}
-    (lines,) = variants["config:condor"]
+    (lines,) = condor
     assert (lines["type"], lines["executable"]) == ("config:condor", "False")
     assert (DEPLOY / "glideinwms" / Path(lines["absfname"]).name).is_file()
-    told = {attr.attrib["name"] for attr in root.iter("attr")}
-    assert told == {"HYDRATOR_URL", "HYDRATOR_HOOK"}
-    assert {attr.attrib["glidein_publish"] for attr in root.iter("attr")} == {"False"}
+    for root in roots:
+        told = {attr.attrib["name"] for attr in root.iter("attr")}
+        assert told == {"HYDRATOR_URL", "HYDRATOR_HOOK"}
+        assert {attr.attrib["glidein_publish"] for attr in root.iter("attr")} == {"False"}
 
 
 def test_the_container_has_what_its_configuration_names():

@@ -1,6 +1,7 @@
 """Pilots follow data: our groups and our policy under a stand-in for GlideinWMS's frontend."""
 
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from hydrator import startd_cron
 from hydrator.model import Did
 from hydrator.poolconfig import START_CLAUSE, here_expression
-from testbed.glideinwms_standin import Group, Refused, cycle, groups_of, queried, reconfigure
+from testbed.glideinwms_standin import Group, Refused, accepted, cycle, groups_of, queried, reconfigure
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"
 GROUPS = groups_of(DEPLOY / "frontend-groups.xml", DEPLOY)
@@ -253,3 +254,62 @@ def test_the_policy_is_python_of_every_frontend():
     import ast
 
     ast.parse((DEPLOY / "locality_policy.py").read_text(), feature_version=(3, 6))
+
+
+# --- what a stand-in for the frontend's parser takes
+
+
+@pytest.mark.parametrize("file", sorted(DEPLOY.glob("*.xml")), ids=lambda file: file.name)
+def test_every_shipped_fragment_is_taken_by_a_stand_in_for_the_frontends_parser(file):
+    assert list(accepted(file.read_text()))
+
+
+def test_the_files_of_our_fragments_are_taken_in_a_group_of_a_stand_in_too():
+    for file in DEPLOY.glob("frontend-files*.xml"):
+        text = file.read_text().replace("<frontend>", '<group name="g">').replace("</frontend>", "</group>")
+        assert list(accepted(text))
+
+
+def test_every_fragment_in_the_docs_is_taken_by_a_stand_in_for_the_frontends_parser():
+    docs = DEPLOY.parents[1] / "docs"
+    found = [
+        (path.name, element)
+        for path in docs.glob("*.md")
+        for element in re.findall(r"<(?:attr|file|match_attr) [^>]*/>", path.read_text())
+    ]
+    for name, element in found:
+        kind = re.match(r"<(\w+)", element)
+        assert kind
+        assert list(accepted(f"<frontend><{kind[1]}s>{element}</{kind[1]}s></frontend>")), name
+
+
+@pytest.mark.parametrize(
+    ("fragment", "unknown"),
+    [
+        ('<frontend><attrs><attr name="A" value="x" const="True"/></attrs></frontend>', "attr.const"),
+        ('<frontend><files variant="a"/></frontend>', "files.variant"),
+        ('<frontend><files><file absfname="/x" size="1"/></files></frontend>', "file.size"),
+        ('<group name="g"><files><file absfname="/x" after_group="True"/></files></group>', "after_group"),
+        ("<frontend><glideins/></frontend>", "frontend/glideins"),
+        ('<group name="g"><match policy="x"/></group>', "match.policy"),
+        ('<groups><group name="g" weight="1"/></groups>', "group.weight"),
+    ],
+)
+def test_an_unknown_parameter_is_refused_by_a_stand_in_as_by_the_frontend(fragment, unknown):
+    with pytest.raises(Refused, match=f"Unknown parameter .*{re.escape(unknown)}"):
+        accepted(fragment)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        '<file executable="True" type="run"/>',
+        '<file absfname="/x" executable="True" const="False"/>',
+        '<file absfname="/x" executable="True" wrapper="True"/>',
+        '<file absfname="/x" period="300"/>',
+        '<file absfname="/x" executable="True" type="config:condor"/>',
+    ],
+)
+def test_a_file_against_the_rules_is_refused_by_a_stand_in(file):
+    with pytest.raises(Refused):
+        accepted(f"<frontend><files>{file}</files></frontend>")
