@@ -209,6 +209,10 @@ def _usage(
         )
     if as_json and form is not Form.AD and not dry_run:
         problems.append("--json goes with --as ad and with --dry-run")
+    try:
+        shlex.split(settings.submit.stage_in or "")
+    except ValueError as error:
+        problems.append(f"[submit].stage_in cannot be read ({error}): quote it as for a shell")
     problems += [
         f"--line is one line each time: {why}" for text in wish.lines if text and (why := unfit(text))
     ]
