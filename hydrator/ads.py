@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -265,18 +266,19 @@ def moved_ad(ad: SiteAd, by: timedelta) -> SiteAd:
 
 
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:
-    """What *ad* lists, each with the age it says; the ads of another version list nothing."""
+    """Return what *ad* lists, each with the age it says; what another version wrote may not be readable."""
     lines = dict(ad.content)
     fractions = dict(_ENTRY.findall(lines.get("DatasetFractions", "")))
     ages = dict(_ENTRY.findall(lines.get("DatasetAsOf", "")))
-    return {
-        Did(did): Fact(
-            DatasetState(state.strip('"')),
-            from_unix(int(ages[did])) if did in ages else ad.as_of,
-            float(fractions[did]) if did in fractions else None,
-        )
-        for did, state in _ENTRY.findall(lines.get("DatasetStates", ""))
-    }
+    found = {}
+    for did, state in _ENTRY.findall(lines.get("DatasetStates", "")):
+        with suppress(ValueError, OverflowError, OSError):
+            found[Did(did)] = Fact(
+                DatasetState(state.strip('"')),
+                from_unix(int(ages[did])) if did in ages else ad.as_of,
+                float(fractions[did]) if did in fractions else None,
+            )
+    return found
 
 
 def _content(

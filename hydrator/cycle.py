@@ -1,15 +1,13 @@
 """Poll, snapshot, ads, plan, apply: the one place where the order is written.
 
 ``think`` is pure and does all the deciding; around it stand the questions to
-schedds and catalogues and the sending to publishers, each of which may fail
-without harm to the others.
+schedds and catalogues and the sending to publishers, each of which may fail,
+or hang, without harm to the others.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -18,10 +16,11 @@ from typing import Any
 from .ads import Budget, Draft, Drafting, drafting, forgotten, implausible, number, restored
 from .audit import WINDOW, Audit, By, Lie, Verdict, corrected, fold, settle
 from .breaker import Held, Limits, Listed, Since, judge
+from .bugs import Bugs
 from .datasets import Datasets, Memory
 from .demand import demand
 from .demand import remember as remember_demand
-from .errors import CatalogueError, PoolError, PublishError, StateError
+from .errors import Fenced, PoolError, PublishError, StateError
 from .fence import Fence
 from .folding import Folded, fold_memories
 from .history import Entry, Grounds, entry
@@ -29,6 +28,7 @@ from .model import (
     Demand,
     Did,
     Hold,
+    Pending,
     Plan,
     Publish,
     PublishedAd,
@@ -44,7 +44,9 @@ from .model import (
 )
 from .orders import Orders, Waiting
 from .plan import Policy, plan
+from .polls import Polled, Polls, read
 from .ports import Catalogue, Clock, Publisher, Queues, ReadsBack
+from .sidebyside import Busy, SideBySide, in_thread
 from .snapshot import remember
 from .store import State, Store
 
@@ -68,6 +70,19 @@ class Rules:
         """Did the operator take this site out, by name or by no longer including it?"""
         included = any(fnmatchcase(site, pattern) for pattern in self.include_sites)
         return site in self.retired or not included
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a cycle waits for its parts; None: until they are done.
+
+    ``polls``: for the answers of catalogues. ``shown``: for what each publisher
+    shows. ``sent``: for what is sent to each publisher.
+    """
+
+    polls: timedelta | None = None
+    shown: timedelta | None = None
+    sent: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +144,9 @@ class Report:
     """One cycle: what was asked, concluded, sent and read back; ``at`` is when it began.
 
     ``held`` says by site which change is held back, with the numbers;
-    ``took`` is how long each catalogue was asked; ``entries`` are what was decided anew.
+    ``took`` is how long each catalogue was asked that answered in this cycle, or failed;
+    ``pending`` are those that are still being asked, each with since when; of those, ``surveyed`` has
+    what the last answer was, or that this one is overdue. ``entries`` are what was decided anew.
     ``rejected`` has by publisher the ads that it showed and that were not adopted, each with the reason;
     ``implausible`` by site the generations that every hook refuses.
     """
@@ -146,6 +163,7 @@ class Report:
     entries: tuple[Entry, ...] = ()
     rejected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     implausible: Mapping[Site, int] = field(default_factory=dict)
+    pending: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
@@ -156,7 +174,7 @@ class Report:
 
 def think(
     state: State,
-    answers: Mapping[str, Survey | Unseen],
+    answers: Mapping[str, Survey | Unseen | Pending],
     demanded: Demand,
     *,
     published: Mapping[Site, int],
@@ -165,12 +183,13 @@ def think(
     approved: Mapping[Site, AbstractSet[Did]] | None = None,
     renumbered: AbstractSet[Site] = frozenset(),
     last: Thought | None = None,
+    began: Mapping[str, datetime] | None = None,
 ) -> Thought:
     """Conclude from what is remembered and what was answered which ad every site should have.
 
     Args:
         state: what the last cycle left, and what the audit found since.
-        answers: by catalogue, its survey, or why it gave none.
+        answers: by catalogue, its survey, or why it gave none, or that it is pending.
         demanded: the datasets in question.
         published: by site, the highest generation that any publisher shows.
         rules: what the operator decided.
@@ -180,6 +199,7 @@ def think(
         renumbered: sites whose ads the operator gives a new generation.
         last: what the last cycle thought. It changes no answer: what it worked out, and what is still
             so, is not worked out again, so that a cycle costs by what changed.
+        began: when the poll of a catalogue began, where that was before this cycle did.
 
     Returns:
         The state to remember, and the ads, also of sites that were not seen
@@ -188,7 +208,9 @@ def think(
     """
     dids = demanded.dids
     memories = {
-        name: remember(state.memories.get(name, Memory()), answer, dids, now=now)
+        name: remember(
+            state.memories.get(name, Memory()), answer, dids, now=min(now, (began or {}).get(name, now))
+        )
         for name, answer in answers.items()
     }
     basis = last.basis if last and last.basis and _continues(last.basis, state, answers, rules) else None
@@ -288,19 +310,6 @@ def _retired(state: State, memories: Mapping[str, Memory], rules: Rules) -> froz
     return frozenset(site for site in sites if rules.retires(site))
 
 
-def look_for(
-    catalogues: Sequence[Catalogue], patterns: Collection[str], last: Mapping[str, frozenset[Did]]
-) -> dict[str, frozenset[Did]]:
-    """What each catalogue has that matches *patterns*; one that cannot say keeps what it had *last*."""
-    found = {}
-    for catalogue in catalogues if patterns else ():
-        try:
-            found[catalogue.name] = catalogue.find(patterns)
-        except CatalogueError:
-            found[catalogue.name] = last.get(catalogue.name, frozenset())
-    return found
-
-
 def still_found(found: Mapping[str, frozenset[Did]], state: State) -> dict[str, frozenset[Did]]:
     """What was *found* now, and what no longer was though nobody could see yet that it is gone.
 
@@ -324,20 +333,15 @@ def _is_somewhere(did: Did, state: State) -> bool:
 
 def read_all(catalogues: Sequence[Catalogue], dids: AbstractSet[Did]) -> dict[str, Survey | Unseen]:
     """Ask every catalogue, side by side; one that fails is Unseen."""
-    return _read_side_by_side(catalogues, lambda catalogue: _read(catalogue, dids))
+    bugs = Bugs()
+    answers = {
+        one.name: in_thread(f"catalogue {one.name}", lambda one=one: read(one, dids, bugs))  # type: ignore[misc]
+        for one in catalogues
+    }
+    return {name: answer.result() for name, answer in answers.items()}
 
 
-def _read_side_by_side(
-    catalogues: Sequence[Catalogue], read: Callable[[Catalogue], Survey | Unseen]
-) -> dict[str, Survey | Unseen]:
-    if not catalogues:
-        return {}
-    with ThreadPoolExecutor(len(catalogues), thread_name_prefix="catalogue") as pool:
-        answers = {one.name: pool.submit(copy_context().run, read, one) for one in catalogues}
-        return {name: answer.result() for name, answer in answers.items()}
-
-
-def apply(todo: Plan, publisher: Publisher, fence: Fence | None = None) -> Outcome:
+def apply(todo: Plan, publisher: Publisher, fence: Fence | None = None, bugs: Bugs | None = None) -> Outcome:
     """Do what *todo* says, then read back: what is not seen there is not published.
 
     Raises:
@@ -356,6 +360,10 @@ def apply(todo: Plan, publisher: Publisher, fence: Fence | None = None) -> Outco
         there = publisher.published()
     except PublishError as error:
         return Outcome(publisher.name, todo, error=error.reason)
+    except Fenced:
+        raise
+    except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
+        return Outcome(publisher.name, todo, error=(bugs or Bugs()).caught(_part(publisher), error))
     missing = [ad.site for ad in to_send if not _is_there(ad, there.get(ad.site))]
     missing += [site for site in to_withdraw if site in there]
     return Outcome(publisher.name, todo, there, tuple(sorted(missing)))
@@ -369,7 +377,14 @@ def sent_by(action: object) -> SiteAd | None:
 class Cycle:
     """Runs cycles over one set of catalogues, schedds and publishers, and keeps their state.
 
-    Not thread-safe: the daemon runs one at a time.
+    Not thread-safe, but for :meth:`ask_schedds`: the daemon runs one at a time.
+
+    Args:
+        verdicts: what the audit found since it was asked last.
+        patience: how long a cycle waits for its parts.
+        bugs: takes exceptions that no part should raise.
+        answered: called, from any thread, when a catalogue answered that no cycle waited for any more: the
+            next cycle has something to take.
     """
 
     def __init__(
@@ -385,8 +400,15 @@ class Cycle:
         verdicts: Callable[[], Sequence[Verdict]] = tuple,
         orders: Orders | None = None,
         fence: Fence | None = None,
+        patience: Patience = Patience(),
+        bugs: Bugs | None = None,
+        answered: Callable[[], None] = lambda: None,
     ) -> None:
-        self._catalogues = tuple(catalogues)
+        self._bugs = bugs or Bugs()
+        self._patience = patience
+        self._polls = Polls(catalogues, clock, self._bugs, answered)
+        self._shows = SideBySide[Mapping[Site, PublishedAd] | PublishError]("publisher", clock)
+        self._sends = SideBySide[Outcome]("publisher", clock)
         self._queues = queues
         self._outlets = tuple(outlets)
         self._rules = rules
@@ -414,18 +436,33 @@ class Cycle:
         return demand(state.demand, pins=self._rules.pins, found=found, now=self._clock())
 
     def ask_demand(self) -> frozenset[Did]:
-        """Ask the schedds; the datasets that were not wanted before.
+        """Ask the schedds; the datasets that were not wanted before."""
+        return self.heed(self.ask_schedds())
+
+    def ask_schedds(self) -> Mapping[str, Queue | Unseen] | str:
+        """Ask the schedds, which may take long and changes nothing here; or say why they cannot be named."""
+        try:
+            answers = self._queues.wanted() if self._queues else {}
+        except PoolError as error:
+            return str(error)
+        except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
+            return self._bugs.caught("the query of schedds", error)
+        self._bugs.over("the query of schedds")
+        return answers
+
+    def heed(self, answers: Mapping[str, Queue | Unseen] | str) -> frozenset[Did]:
+        """Take in what :meth:`ask_schedds` returned; the datasets that were not wanted before.
 
         When the collector cannot even name the schedds, each keeps its demand.
         """
         now = self._clock()
         before = self.demand.dids
-        self.demand_error = None
-        try:
-            self.schedds = self._queues.wanted() if self._queues else {}
-        except PoolError as error:
-            self.demand_error = str(error)
-            self.schedds = {want.schedd: Unseen(str(error)) for want in self.state.demand.wants}
+        self.demand_error = answers if isinstance(answers, str) else None
+        self.schedds = (
+            {want.schedd: Unseen(answers) for want in self.state.demand.wants}
+            if isinstance(answers, str)
+            else answers
+        )
         memory = remember_demand(
             self.state.demand,
             self.schedds,
@@ -437,18 +474,20 @@ class Cycle:
         self.settled = replace(self.settled, demand=memory)
         return self.demand.dids - before
 
-    def run(self) -> Report:
+    def run(self, *, due: bool = True) -> Report:
         """One whole cycle; the state is on disk before anything is sent.
 
+        Every catalogue is asked that is not being asked already; if no poll is
+        *due*, only those are that were not asked yet about all that is wanted.
         A state that cannot be saved (disk full) stops no publishing: ads would
         expire, and generations are Unix times that a restart cannot reset.
 
         Raises:
             Fenced: a reload has replaced these parts; nothing more was saved or sent.
         """
-        self.state = replace(self.state, audit=fold(self.state.audit, self._verdicts()))
+        self.state = replace(self.state, audit=self._audited())
         before = self.state
-        report, todo, self.state = self._decide()
+        report, todo, self.state = self._decide(due=due)
         report = replace(report, entries=tuple(decided(before, report)))
         with self.fence.step():
             unsaved = self._settle(before, report)
@@ -470,7 +509,16 @@ class Cycle:
                 write(self._store)
         except StateError as error:
             return str(error)
+        except Exception as error:  # noqa: BLE001 - ads expire while a state is not written
+            return self._bugs.caught("the state", error)
         return None
+
+    def _audited(self) -> Audit:
+        try:
+            return fold(self.state.audit, self._verdicts())
+        except Exception as error:  # noqa: BLE001 - its bug is its failure alone
+            self._bugs.caught("the audit", error)
+        return self.state.audit
 
     def _followed(self, orders: Waiting) -> str | None:
         """Take followed orders away, once what follows from them is on disk."""
@@ -485,27 +533,42 @@ class Cycle:
         """The same, up to what would be sent: nothing is saved and nothing is sent."""
         return self._decide()[0]
 
-    def _read_timed(self, dids: AbstractSet[Did]) -> tuple[dict[str, Survey | Unseen], dict[str, timedelta]]:
-        """What every catalogue answers, and how long that took; a clock that is set back took no time."""
-        took: dict[str, timedelta] = {}
+    def _waiting(self) -> Waiting:
+        try:
+            return self._orders.waiting() if self._orders else Waiting()
+        except Exception as error:  # noqa: BLE001 - its bug is its failure alone
+            return Waiting(problem=self._bugs.caught("the reading of orders", error))
 
-        def timed(catalogue: Catalogue) -> Survey | Unseen:
-            begun = self._clock()
-            answer = _read(catalogue, dids)
-            took[catalogue.name] = max(self._clock() - begun, timedelta())
-            return answer
+    def _asked(self, state: State, *, due: bool) -> "_Asked":
+        """Ask the catalogues, and take what answers there are; each is used once."""
+        overdue = self._polls.overdue() if due else frozenset()
+        patterns = self._rules.patterns if due else ()
+        names = self._polls.names if self._rules.patterns else ()
+        found = {name: state.found.get(name, frozenset()) for name in names}
 
-        return _read_side_by_side(self._catalogues, timed), took
+        def wanted(fresh: Mapping[str, frozenset[Did]]) -> frozenset[Did]:
+            found.update((name, fresh[name]) for name in names if name in fresh)
+            return self._demand_of(self._looking_for(state, found)).dids
 
-    def _decide(self) -> tuple[Report, dict[str, Plan | PublishError], State]:
+        first = self._demand_of(self._looking_for(state, found)).dids
+        names_due = self._polls.names if due else self._polls.lacking(first)
+        taken = self._polls.ask(names_due, patterns, wanted, self._patience.polls)
+        return _Asked(found, taken, self._polls.busy, overdue - taken.keys())
+
+    @staticmethod
+    def _looking_for(state: State, found: Mapping[str, frozenset[Did]]) -> State:
+        asked = {name: dids | state.found.get(name, frozenset()) for name, dids in found.items()}
+        return replace(state, found=asked)
+
+    def _decide(self, *, due: bool = True) -> tuple[Report, dict[str, Plan | PublishError], State]:
         now = self._clock()
-        orders = self._orders.waiting() if self._orders else Waiting()
-        found = look_for(self._catalogues, self._rules.patterns, self.state.found)
-        asked = {name: dids | self.state.found.get(name, frozenset()) for name, dids in found.items()}
-        state = replace(self.state, found=asked, rollbacks=orders.rollbacks(self.state.rollbacks, now))
+        orders = self._waiting()
+        state = replace(self.state, rollbacks=orders.rollbacks(self.state.rollbacks, now))
+        asked = self._asked(state, due=due)
+        state = self._looking_for(state, asked.found)
         wanted = self._demand_of(state)
-        answers, took = self._read_timed(wanted.dids)
-        there = {outlet.name: _published(outlet.publisher) for outlet in self._outlets}
+        answers = {name: asked.answer(name, wanted.dids) for name in self._polls.names}
+        there = self._there()
         rejected = _rejected([outlet.publisher for outlet in self._outlets])
         thought = think(
             state,
@@ -517,6 +580,7 @@ class Cycle:
             approved=orders.approved,
             renumbered=orders.renumbered,
             last=self._last,
+            began={name: polled.began for name, polled in asked.taken.items()},
         )
         self._last = thought
         todo: dict[str, Plan | PublishError] = {}
@@ -531,7 +595,6 @@ class Cycle:
             Outcome(name, error=part.reason) if isinstance(part, PublishError) else Outcome(name, part)
             for name, part in todo.items()
         )
-        surveyed = {name: a.reason if isinstance(a, Unseen) else None for name, a in answers.items()}
         needed = self._rules.limits.polls
         held = {site: one.text(needed) for site, one in thought.state.held.items()}
         held |= {site: one.text for site, one in thought.state.rollbacks.items()}
@@ -540,48 +603,102 @@ class Cycle:
             wanted,
             thought,
             outcomes,
-            surveyed,
+            {name: memory.failure for name, memory in thought.state.memories.items()},
             orders=orders,
             held=held,
-            took=took,
+            took=asked.took(now),
+            pending=asked.pending,
             rejected=rejected,
             implausible=implausible(thought.ads, now),
         )
-        return report, todo, replace(thought.state, found=still_found(found, thought.state))
+        return report, todo, replace(thought.state, found=still_found(asked.found, thought.state))
+
+    def _there(self) -> dict[str, Mapping[Site, PublishedAd] | PublishError]:
+        """Return what each publisher shows; one that takes too long could not be asked."""
+        busy = {outlet.name: self._sends.busy(outlet.name) for outlet in self._outlets}
+        asked = {
+            outlet.name: lambda outlet=outlet: _published(outlet.publisher, self._bugs)
+            for outlet in self._outlets
+            if not busy[outlet.name]
+        }
+        shown = {**busy, **self._shows.do(asked, self._patience.shown)}
+        return {
+            name: PublishError(name, part.reason) if isinstance(part, Busy) else part
+            for name, part in shown.items()
+            if part is not None
+        }
 
     def _plan(
         self, outlet: Outlet, published: Mapping[Site, PublishedAd], thought: Thought, now: datetime
-    ) -> Plan:
-        retired = frozenset(site for site in published if self._rules.retires(site))
-        return plan(published, thought.ads, retired=retired, now=now, policy=outlet.policy)
+    ) -> Plan | PublishError:
+        try:
+            retired = frozenset(site for site in published if self._rules.retires(site))
+            return plan(published, thought.ads, retired=retired, now=now, policy=outlet.policy)
+        except Exception as error:  # noqa: BLE001 - what it shows is of no use, and its failure alone
+            return PublishError(outlet.name, self._bugs.caught(_part(outlet.publisher), error))
 
     def _apply(self, todo: Mapping[str, Plan | PublishError]) -> tuple[Outcome, ...]:
-        if not self._outlets:
-            return ()
+        work = {
+            outlet.name: lambda outlet=outlet, part=part: apply(
+                part, outlet.publisher, self.fence, self._bugs
+            )
+            for outlet in self._outlets
+            if not isinstance(part := todo[outlet.name], PublishError)
+        }
+        sent = self._sends.do(work, self._patience.sent)
+        return tuple(
+            _outcome(outlet.name, todo[outlet.name], sent.get(outlet.name)) for outlet in self._outlets
+        )
 
-        def one(outlet: Outlet) -> Outcome:
-            part = todo[outlet.name]
-            if isinstance(part, PublishError):
-                return Outcome(outlet.name, error=part.reason)
-            return apply(part, outlet.publisher, self.fence)
 
-        with ThreadPoolExecutor(len(self._outlets), thread_name_prefix="publisher") as pool:
-            sent = [pool.submit(copy_context().run, one, outlet) for outlet in self._outlets]
-            return tuple(outcome.result() for outcome in sent)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What patterns *found*, the answers *taken*, and the catalogues that are *pending* since when.
+
+    *overdue* are those that were due again, and again, while they were still being asked.
+    """
+
+    found: Mapping[str, frozenset[Did]]
+    taken: Mapping[str, Polled]
+    pending: Mapping[str, datetime]
+    overdue: AbstractSet[str]
+
+    def answer(self, name: str, wanted: AbstractSet[Did]) -> Survey | Unseen | Pending:
+        if name in self.taken:
+            return self.taken[name].about(wanted)
+        if name in self.overdue:
+            return Unseen(f"still being asked since {self.pending[name]:%Y-%m-%d %H:%M:%S} UTC")
+        return Pending()
+
+    def took(self, now: datetime) -> dict[str, timedelta]:
+        """Return how long each catalogue was asked that answered, failed, or is overdue."""
+        hung = {name: max(now - self.pending[name], timedelta()) for name in self.overdue}
+        return {name: polled.took for name, polled in self.taken.items()} | hung
 
 
-def _read(catalogue: Catalogue, dids: AbstractSet[Did]) -> Survey | Unseen:
+def _outcome(name: str, todo: Plan | PublishError, sent: Outcome | Busy | None) -> Outcome:
+    if isinstance(todo, PublishError):
+        return Outcome(name, error=todo.reason)
+    if isinstance(sent, Outcome):
+        return sent
+    return Outcome(name, todo, error=sent.reason if sent else None)
+
+
+def _part(publisher: Publisher) -> str:
+    return f"publisher {publisher.name}"
+
+
+def _published(publisher: Publisher, bugs: Bugs) -> Mapping[Site, PublishedAd] | PublishError:
     try:
-        return catalogue.read(dids)
-    except CatalogueError as error:
-        return Unseen(error.reason)
-
-
-def _published(publisher: Publisher) -> Mapping[Site, PublishedAd] | PublishError:
-    try:
-        return publisher.published()
+        there = publisher.published()
+        if not isinstance(there, Mapping):
+            raise TypeError(f"it shows a {type(there).__name__}, not its ads by site")  # noqa: TRY301
     except PublishError as error:
         return error
+    except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
+        return PublishError(publisher.name, bugs.caught(_part(publisher), error))
+    bugs.over(_part(publisher))
+    return there
 
 
 def _rejected(publishers: Sequence[Publisher]) -> dict[str, dict[str, str]]:

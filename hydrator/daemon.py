@@ -4,11 +4,12 @@ import contextlib
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -20,10 +21,11 @@ from prometheus_client import CollectorRegistry
 from . import __version__
 from .asking import Telling
 from .beside import Beats, Chores, Now, Questions
+from .bugs import Bugs
 from .clockstep import StepWatch, moved_back, not_ahead
 from .config import Settings, load
 from .credentials import Credential, credential_rows
-from .cycle import Cycle, Report
+from .cycle import Cycle, Patience, Report
 from .datasets import Memory
 from .errors import ConfigError, Fenced, HydratorError, SecretMissing, StateError
 from .events import Drop, Pace
@@ -34,7 +36,7 @@ from .history import Entry
 from .lasting import Lasting
 from .listener import listener
 from .memory import give_back, share_arenas
-from .model import Did, Unseen, unix
+from .model import Did, Queue, Unseen, unix
 from .orders import Orders
 from .page import MOST_CHANGES
 from .ports import Door, EventSource
@@ -59,6 +61,10 @@ from .wiring import (
 _log = structlog.get_logger("hydrator")
 _PATIENCE = 15.0
 """Seconds that a cycle may still take when the daemon is told to stop."""
+_CYCLE_PATIENCE = Patience(
+    polls=timedelta(seconds=3), shown=timedelta(seconds=10), sent=timedelta(seconds=30)
+)
+"""How long a cycle waits: healthy catalogues answer within it, and what comes later wakes the next cycle."""
 _BESIDE_PATIENCE = 2.0
 """Seconds that a question beside the cycles may still take when we are told to stop."""
 _STEP_PATIENCE = 10.0
@@ -70,6 +76,8 @@ _CLOCK_SECONDS = 1.0
 """Seconds from one look at whether the wall clock was set to the next."""
 
 Event = Literal["stop", "reload"]
+_Asked = Mapping[str, Queue | Unseen] | str
+"""What schedds want, or why they could not be named."""
 
 
 def run(config: Path) -> None:
@@ -128,6 +136,7 @@ class Daemon:
         self._turns = 0
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry, __version__)
+        self._bugs = Bugs(self._metrics.bug)
         self._report: Report | None = None
         self._changes: tuple[Entry, ...] = ()
         self._unasked: dict[str, str] = {}
@@ -136,6 +145,9 @@ class Daemon:
         self._event_metrics = EventMetrics(self._registry)
         self._waking = threading.Lock()
         self._woken = False
+        self._answer_due = False
+        self._again = False
+        self._polled_at: datetime | None = None
         self._pace = Pace(settings.events.spacing_seconds)
         self._beats = Beats(self._metrics, self._bug, self._progress.stuck, self._ending)
         self._questions = Questions(self._metrics, self._bug, self._ending)
@@ -308,7 +320,16 @@ class Daemon:
             orders = Orders(settings.daemon.state_dir)
             orders.prepare()
             fence = Fence()
-            cycle = parts.cycle(self._state, self._store, system_clock, orders, fence)
+            cycle = parts.cycle(
+                self._state,
+                self._store,
+                system_clock,
+                orders,
+                fence,
+                patience=_CYCLE_PATIENCE,
+                bugs=self._bugs,
+                answered=lambda: self._answered(fence),
+            )
             sources = brokers(settings, hearing) if hearing else ()
         except BaseException:
             self._close(parts)
@@ -336,7 +357,8 @@ class Daemon:
         self._progress.restart(_allowance(fresh.settings))
         self._pace = Pace(fresh.settings.events.spacing_seconds)
         with self._waking:
-            self._settings, self._generation, self._woken = fresh.settings, fresh, False
+            self._settings, self._generation = fresh.settings, fresh
+            self._woken = self._answer_due = False
         self._schedule(fresh)
         for source in fresh.brokers:
             source.start()
@@ -395,7 +417,7 @@ class Daemon:
         return explained(self._settings, self._report, cluster, proc, schedd)
 
     def _scheduler(self) -> BackgroundScheduler:
-        names = ("default", *(name for each in self._beside for name in each.NAMES))
+        names = ("default", "demand", *(name for each in self._beside for name in each.NAMES))
         return BackgroundScheduler(
             executors={name: ThreadPoolExecutor(1) for name in names},  # no cycle waits for the audit
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -406,26 +428,57 @@ class Daemon:
         settings, scheduler, fence = fresh.settings, fresh.scheduler, fresh.fence
         now = system_clock()
         scheduler.add_job(
-            self._taken,
+            self._polled,
             "interval",
-            [self._poll, fresh],
+            [fresh],
             seconds=settings.daemon.poll_seconds,
             id="poll",
             next_run_time=now,
         )
-        asking = settings.demand.ask_seconds
-        scheduler.add_job(self._taken, "interval", [self._ask, fresh], seconds=asking, id="demand")
+        every, asked = settings.demand.ask_seconds, [self._ask, fresh]
+        scheduler.add_job(self._demanded, "interval", asked, seconds=every, id="demand", executor="demand")
         self._questions.schedule(scheduler, fence, settings.audit, fresh.parts.auditing, fresh.parts.misses)
         self._chores.schedule(scheduler, fence, settings, fresh.parts, fresh.cycle)
         self._beats.schedule(scheduler, fence, settings.standby, fresh.parts.peers)
         scheduler.start()
 
-    def _taken(self, work: Callable[[Cycle], None], generation: Generation) -> None:
+    def _taken(self, work: Callable[[Cycle], object], generation: Generation) -> None:
         """Do *work* as a turn of *generation*, unless a reload has replaced that."""
         with contextlib.suppress(Fenced), generation.fence.turn("cycle"), self._numbered():
             if self._clock_steps.stepped and not self._step_told:
                 return  # the main thread is about to begin again, by the clock of now
             work(generation.cycle)
+
+    def _demanded(self, work: Callable[[Cycle, _Asked], object], generation: Generation) -> None:
+        """Ask the schedds while cycles go on; then do *work* with what they said, as :meth:`_taken`."""
+        with contextlib.suppress(Fenced), generation.fence.turn("demand"):
+            answers = generation.cycle.ask_schedds()
+            self._taken(lambda cycle: work(cycle, answers), generation)
+
+    def _polled(self, generation: Generation) -> None:
+        """Poll as :meth:`_taken`; before the first cycle, ask for demand."""
+        if self._report is None:
+            self._demanded(self._heeded, generation)
+        self._taken(self._poll, generation)
+
+    def _answered(self, fence: Fence) -> None:
+        """Have a cycle take the answer of a catalogue that the last one did not wait for; from any thread."""
+        with self._waking:
+            generation = self._generation
+            if self._answer_due or generation is None or self._ending.is_set():
+                return
+            if generation.fence is not fence:  # it came to parts that were replaced
+                return
+            self._answer_due = True
+            turn = (self._take_answers, generation)
+            generation.scheduler.add_job(self._taken, "date", turn, run_date=system_clock())
+
+    def _take_answers(self, cycle: Cycle) -> None:
+        """Run a cycle for what came; nobody is asked again but about what was not wanted then."""
+        with cycle.fence.step(), self._waking:
+            self._answer_due = False
+        again, self._again = self._again, False
+        self._careful("cycle", lambda: self._cycled(cycle, due=again))
 
     def _wake(self) -> None:
         """Poll before it is time, once the last cycle is long enough ago; from any thread."""
@@ -449,6 +502,8 @@ class Daemon:
             return
         self._event_metrics.early.inc()
         self._careful("cycle", lambda: self._cycled(cycle))
+        # who was being asked before the event came is asked again when that is over
+        self._again = any(since < self._report.at for since in self._report.pending.values())
 
     @contextlib.contextmanager
     def _numbered(self) -> Iterator[None]:
@@ -457,20 +512,22 @@ class Daemon:
         with structlog.contextvars.bound_contextvars(cycle=self._turns):
             yield
 
-    def _ask(self, cycle: Cycle) -> None:
-        """Ask for demand; what nobody wanted before is looked up at once, since a job waits for it."""
-        if self._careful("demand", lambda: self._asked(cycle)):
-            self._careful("cycle", lambda: self._cycled(cycle))
+    def _ask(self, cycle: Cycle, answers: _Asked) -> None:
+        """Look up at once what nobody wanted before, since a job waits for it."""
+        if self._heeded(cycle, answers):
+            self._careful("cycle", lambda: self._cycled(cycle, due=False))
 
     def _poll(self, cycle: Cycle) -> None:
-        if self._report is None:
-            self._careful("demand", lambda: self._asked(cycle))
-            if cycle.demand_error and not cycle.state.demand.wants and not cycle.demand.wants:
-                return  # nothing is known of what is wanted: publishing now would empty every ad
+        unknown = self._report is None and cycle.demand_error
+        if unknown and not cycle.state.demand.wants and not cycle.demand.wants:
+            return  # nothing is known of what is wanted: publishing now would empty every ad
         self._careful("cycle", lambda: self._cycled(cycle))
 
-    def _asked(self, cycle: Cycle) -> bool:
-        new = cycle.ask_demand()
+    def _heeded(self, cycle: Cycle, answers: _Asked) -> bool:
+        return self._careful("demand", lambda: self._take_demand(cycle, answers))
+
+    def _take_demand(self, cycle: Cycle, answers: _Asked) -> bool:
+        new = cycle.heed(answers)
         with cycle.fence.step():
             self._state = cycle.settled
             self._tell_unasked(cycle)
@@ -490,18 +547,21 @@ class Daemon:
         else:
             _log.info("demand", unasked="nobody any more")
 
-    def _cycled(self, cycle: Cycle) -> bool:
+    def _cycled(self, cycle: Cycle, *, due: bool = True) -> bool:
         before = cycle.state.memories
-        due = self._hearing.begin() if self._hearing else None
-        if due:
-            _log.debug("a poll that events asked for", datasets=len(due.dids), why=due.why)
+        told = self._hearing.begin() if self._hearing and due else None
+        if told:
+            _log.debug("a poll that events asked for", datasets=len(told.dids), why=told.why)
         begun = time.monotonic()
         cycle.publishes = self._stands_by is None
         try:
-            report = cycle.run()
+            report = cycle.run(due=due)
         finally:
             seconds = time.monotonic() - begun
-            self._pace.polled(time.monotonic(), seconds)
+            if due:
+                self._pace.polled(time.monotonic(), seconds)
+        if due or self._polled_at is None:
+            self._polled_at = report.at
         with cycle.fence.step():
             self._cycle_ended(cycle, before, report, seconds)
         give_back()
@@ -513,20 +573,14 @@ class Daemon:
         """Take over what a cycle came to, and tell of it."""
         self._state, self._report = cycle.state, report
         self._changes = (*self._changes, *report.entries)[-MOST_CHANGES:]
-        if self._hearing:
-            self._hearing.polled(report.demand.dids, before, cycle.state.memories, report.at)
-            if self._hearing.waiting:  # an event came meanwhile
-                self._wake()
-        self._metrics.record(report, seconds)
+        self._aside("events", lambda: self._compare_events(report, before))
+        self._aside("metrics", lambda: self._metrics.record(report, seconds))
         if (found := self._chores.credentials) != self._credentials_kept:
             with contextlib.suppress(StateError):  # told with the state, which cannot be saved either
                 self._store.save_report("credentials", {"rows": credential_rows(found)})
                 self._credentials_kept = found
         self._keep_private_trouble()
-        if self._parts and self._parts.auditing:
-            named = {site for memory in cycle.state.memories.values() for site in memory.sites}
-            retired = frozenset(site for site in named if self._parts.rules.retires(site))
-            self._parts.auditing.look(cycle.state.memories, cycle.state.audit, retired)
+        self._aside("the audit", lambda: self._show_audit(cycle.state))
         for lie in report.thought.lies:
             _log.warning("lie", **lie_line(lie))
         if self._parts and self._parts.client:
@@ -536,6 +590,30 @@ class Daemon:
         quiet = _log.info if line["changed"] or ended else _log.debug
         (_log.warning if new else quiet)("cycle", **line, **({"ended": ended} if ended else {}))
         self._supervisor.status(self._stands_by or status_line(line))
+
+    def _compare_events(self, report: Report, before: Mapping[str, Memory]) -> None:
+        """Compare what the cycle saw with what events told; poll soon if one came meanwhile."""
+        if self._hearing:
+            after = report.thought.state.memories
+            self._hearing.polled(report.demand.dids, before, after, self._polled_at or report.at)
+            if self._hearing.waiting:
+                self._wake()
+
+    def _show_audit(self, state: State) -> None:
+        """Show the audit what is held true now."""
+        if self._parts and self._parts.auditing:
+            named = {site for memory in state.memories.values() for site in memory.sites}
+            retired = frozenset(site for site in named if self._parts.rules.retires(site))
+            self._parts.auditing.look(state.memories, state.audit, retired)
+
+    def _aside(self, part: str, work: Callable[[], None]) -> None:
+        """Do *work* for one part after a cycle; its bug is its failure alone."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - what else follows a cycle goes on
+            self._bugs.caught(part, error)
+        else:
+            self._bugs.over(part)
 
     def _careful(self, what: str, work: Callable[[], bool]) -> bool:
         """Do *work*; a failure ends it, is counted and logged, and never ends the daemon."""
@@ -555,7 +633,8 @@ class Daemon:
 
     def _bug(self, what: str) -> None:
         """Log and count the exception at hand, which nobody foresaw."""
-        _log.exception(f"{what} failed: this is a bug, please report it")
+        if error := sys.exception():
+            self._bugs.caught(what, error)
         self._metrics.failed()
 
     def _reload(self) -> None:
@@ -684,6 +763,5 @@ class Daemon:
 
 
 def _allowance(settings: Settings) -> float:
-    """Seconds between two steps of the schedule after which it hangs."""
-    polls = [getattr(source, "deadline_seconds", 0.0) for source in settings.catalogue]
-    return settings.daemon.poll_seconds + max(polls, default=0.0) + settings.daemon.hang_seconds
+    """Seconds between two steps of the schedule after which it hangs; it waits for no catalogue."""
+    return settings.daemon.poll_seconds + settings.daemon.hang_seconds

@@ -159,6 +159,11 @@ class Unseen:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """No answer yet: the catalogue is being asked, or was not asked again. Its last answer still counts."""
+
+
 Reading = Seen | Unseen
 
 

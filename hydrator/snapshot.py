@@ -19,6 +19,7 @@ from .model import (
     DatasetState,
     Did,
     Fact,
+    Pending,
     Replica,
     ReplicaState,
     Seen,
@@ -39,19 +40,30 @@ _CONCLUDED = {
     ReplicaState.STUCK: DatasetState.STUCK,
 }
 _LEFT_OUT = Unseen("the catalogue left it out of its answer")
+_NOT_YET = "its catalogue is being asked"
 
 
-def remember(memory: Memory, answer: Survey | Unseen, wanted: AbstractSet[Did], *, now: datetime) -> Memory:
+def remember(
+    memory: Memory, answer: Survey | Unseen | Pending, wanted: AbstractSet[Did], *, now: datetime
+) -> Memory:
     """Bring one catalogue's *memory* up to date with its *answer* about the *wanted* datasets.
 
-    What is no longer wanted is forgotten. A reading dated later than *now*
-    counts as read now: an age is never negative. A site that the catalogue no
+    What is no longer wanted is forgotten; nothing else changes while the answer
+    is pending. A reading dated later than *now* counts as read now: an age is
+    never negative. A site that the catalogue no
     longer names was not looked at: its facts stand, and age. Neither was one
     at which it was blind for every dataset; one that it never looked at is
     not among its sites.
     """
     old = Datasets.of(memory.known)
     gone = [] if old.keys() <= wanted else [did for did in old.rows if did not in wanted]
+    if isinstance(answer, Pending):
+        unseen = {
+            did: memory.unseen.get(did, _NOT_YET)
+            for did in wanted
+            if did in memory.unseen or did not in old.rows
+        }
+        return replace(memory, known=old.after(old.at, {}, gone), unseen=unseen)
     if isinstance(answer, Unseen):
         unseen = dict.fromkeys(wanted, answer.reason)
         return replace(memory, known=old.after(old.at, {}, gone), unseen=unseen, failure=answer.reason)

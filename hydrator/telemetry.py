@@ -138,6 +138,18 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self._pending = Gauge(
+            "hydrator_catalogue_pending_seconds",
+            "How long the poll of a catalogue had been under way when the last cycle began; 0: none was.",
+            ["catalogue"],
+            registry=registry,
+        )
+        self._bugs = Counter(
+            "hydrator_bugs",
+            "Exceptions that no part should raise, by the part that failed; the log has each once.",
+            ["part"],
+            registry=registry,
+        )
         self._as_of = Gauge(
             "hydrator_site_as_of_timestamp_seconds",
             "The last complete reading of a site.",
@@ -342,6 +354,10 @@ class Metrics:
         """A cycle ended with an error that nobody foresaw."""
         self._cycles.labels("failed").inc()
 
+    def bug(self, part: str) -> None:
+        """*part* raised an exception that nobody foresaw; from any thread."""
+        self._bugs.labels(part).inc()
+
     def child_restarts(self, restarts: int) -> None:
         self._restarts.set(restarts)
 
@@ -361,9 +377,12 @@ class Metrics:
         self._cycles.labels("whole" if report.whole else "partial").inc()
         self._seconds.observe(seconds)
         self._last.set(unix(report.at))
-        for catalogue, failure in report.surveyed.items():
-            self._reads.labels(catalogue, "failed" if failure else "answered").inc()
+        for catalogue in report.surveyed:
+            since = report.pending.get(catalogue)
+            seconds_pending = (report.at - since).total_seconds() if since else 0.0
+            self._pending.labels(catalogue).set(max(0.0, seconds_pending))
         for catalogue, took in report.took.items():
+            self._reads.labels(catalogue, "failed" if report.surveyed[catalogue] else "answered").inc()
             self._read_seconds.labels(catalogue).observe(took.total_seconds())
         self._record_sites(report)
         self._record_held(report)

@@ -54,8 +54,11 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Polls by outcome", "ops", "timeseries",
          [(_rate("hydrator_catalogue_reads_total", "catalogue, outcome"), "{{catalogue}} {{outcome}}")]),
         ("Time of a poll, 95 %", "s", "timeseries",
-         [(_quantile("hydrator_catalogue_read_seconds", "catalogue"), "{{catalogue}}")]),
-        ("Cycles by outcome", "ops", "timeseries", [(_rate("hydrator_cycles_total", "outcome"), "{{outcome}}")]),
+         [(_quantile("hydrator_catalogue_read_seconds", "catalogue"), "{{catalogue}}"),
+          ("hydrator_catalogue_pending_seconds", "{{catalogue}} under way")]),
+        ("Cycles by outcome, and bugs", "ops", "timeseries",
+         [(_rate("hydrator_cycles_total", "outcome"), "{{outcome}}"),
+          (_rate("hydrator_bugs_total", "part"), "bug in {{part}}")]),
         ("Time of a cycle, 95 %", "s", "timeseries", [
             ("histogram_quantile(0.95, sum by (le) (rate(hydrator_cycle_seconds_bucket[$__rate_interval])))", "cycle"),
         ]),

@@ -13,8 +13,9 @@ from adapters.stomp import StompSettings, StompSource, tls_context
 from adapters.web import Board
 
 from ..auditing import Auditing
+from ..bugs import Bugs
 from ..config import Settings
-from ..cycle import Cycle, Outlet, Rules
+from ..cycle import Cycle, Outlet, Patience, Rules
 from ..desiring import Desiring
 from ..errors import ConfigError
 from ..events import MAX_EVENT_BYTES
@@ -73,7 +74,12 @@ class Parts:
         clock: Clock,
         orders: Orders | None = None,
         fence: Fence | None = None,
+        *,
+        patience: Patience | None = None,
+        bugs: Bugs | None = None,
+        answered: Callable[[], None] = lambda: None,
     ) -> Cycle:
+        """Build what runs cycles over these parts; see :class:`hydrator.cycle.Cycle`."""
         if not self.catalogues:  # such a configuration is for hosts that only submit
             raise ConfigError(['catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"'])
         return Cycle(
@@ -87,6 +93,9 @@ class Parts:
             orders=orders,
             fence=fence,
             verdicts=self.auditing.verdicts if self.auditing else tuple,
+            patience=patience or Patience(),
+            bugs=bugs,
+            answered=answered,
         )
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ def test_labels_name_no_dataset():
     assert labels - {"le"} <= {
         *("version", "outcome", "catalogue", "site", "state", "origin", "cause", "publisher"),
         *("action", "by", "verdict", "route", "status", "why", "source", "told"),
-        *("found", "at", "datasets", "credential", "carries", "schedd", "stand"),
+        *("found", "at", "datasets", "credential", "carries", "schedd", "stand", "part"),
     }
     assert CAM in generate_latest(registry()).decode()
 

@@ -162,6 +162,37 @@ def test_a_torn_file_leaves_every_ad_as_it_was_and_its_age_stands_still(daemon):
     assert [line["ended"] for line in told if "ended" in line] == [["catalogues: file"]]
 
 
+def test_a_catalogue_that_hangs_for_ever_holds_up_no_new_dataset_of_another(daemon):
+    with socket.socket() as silent:  # takes every connection and never answers
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(64)
+        daemon.configure(f"""
+            [[catalogue]]
+            type = "dmapi"
+            url = "http://127.0.0.1:{silent.getsockname()[1]}"
+            timeout_seconds = 600
+            deadline_seconds = 600
+        """)
+        daemon.hang_seconds = 1
+        daemon.start()
+        wait_for(lambda: "lofar:L1" in daemon.ad(), 15, "the first dataset")
+        daemon.catalogue({"lofar:L1": {"CAM": "available"}, "lofar:L2": {"CAM": "available"}})
+        wait_for(lambda: "lofar:L2" in daemon.ad(), 15, "the second dataset")
+
+        def told() -> str | None:
+            rows = json.loads(daemon.command("status", "--json").stdout)["catalogues"]
+            return {row["catalogue"]: row["failure"] for row in rows}["dmapi"]
+
+        assert re.fullmatch(r"still being asked since .* UTC", wait_for(told, 20, "who hangs to be told"))
+        assert daemon.get("/healthz").status_code == 200
+        pending = 'hydrator_catalogue_pending_seconds{catalogue="dmapi"}'
+        assert total(daemon.get("/metrics").text, pending) > 0
+        begun = time.monotonic()
+        assert daemon.end() == 0
+        assert time.monotonic() - begun < 60
+    assert '"hung"' not in daemon.log.read_text()
+
+
 def test_the_service_manager_hears_of_start_reload_and_stop_and_the_watchdog_of_progress_only(daemon):
     address = daemon.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -1,16 +1,18 @@
 """The order of a cycle, and that nothing that fails takes anything else with it."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.ads import Budget
 from hydrator.audit import By, Claim, Verdict
 from hydrator.breaker import Limits
-from hydrator.cycle import Cycle, Outlet, Report, Rules, apply, look_for, read_all, summary, think
+from hydrator.cycle import Cycle, Outlet, Report, Rules, apply, read_all, summary, think
 from hydrator.demand import DemandMemory, Remembered
 from hydrator.errors import StateError
 from hydrator.misses import Miss
@@ -489,11 +491,17 @@ def test_a_pattern_that_was_made_narrower_loses_what_it_found_though_it_is_still
 
 
 def test_without_patterns_no_catalogue_is_searched():
-    assert look_for([MemoryCatalogue("c", [replica(L1)])], (), {"c": frozenset({L1})}) == {}
+    world = World(replica(L1))
+    world.catalogue.find = pytest.fail
+    world.run()
+    assert world.cycle.state.found == {}
 
 
 def test_a_catalogue_never_found_anything_when_it_could_never_say():
-    assert look_for([MemoryCatalogue("c", broken=True)], ("*",), {}) == {"c": frozenset()}
+    world = World(rules=Rules(patterns=("*",)))
+    world.catalogue.broken = True
+    world.run()
+    assert world.cycle.state.found == {"rucio": frozenset(), "dmapi": frozenset()}
 
 
 def test_every_catalogue_answers_for_itself():
@@ -504,13 +512,20 @@ def test_every_catalogue_answers_for_itself():
     assert read_all([], {L1}) == {}
 
 
-def test_a_bug_in_a_catalogue_is_loud():
+def test_a_bug_in_a_catalogue_is_its_failure_alone_and_loud():
     class Buggy(MemoryCatalogue):
         def read(self, dids):
-            raise ZeroDivisionError
+            raise ZeroDivisionError("of something secret")
 
-    with pytest.raises(ZeroDivisionError):
-        read_all([Buggy("buggy")], {L1})
+    with capture_logs() as logged:
+        answers = read_all([Buggy("buggy"), MemoryCatalogue("a", [replica(L1)])], {L1})
+    assert answers["a"].readings[L1].replicas == (replica(L1),)
+    assert re.fullmatch(
+        r"bug in catalogue buggy: ZeroDivisionError at unit/test_cycle.py:\d+; the log has .*",
+        answers["buggy"].reason,
+    )
+    assert [line["event"] for line in logged] == ["catalogue buggy failed: this is a bug, please report it"]
+    assert isinstance(logged[0]["exc_info"], ZeroDivisionError)
 
 
 # ---- the pure part
