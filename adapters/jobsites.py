@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hydrator.errors import PoolError
 from hydrator.model import Unseen
 from hydrator.ports import AlikeJobs, Kept
 
+from ._rounds import Rounds
 from .condor import CondorClient
 
 
@@ -16,10 +16,11 @@ class ScheddJobSites:
 
     def __init__(self, client: CondorClient) -> None:
         self._client = client
+        self._rounds = Rounds(client)
 
     def alike(self) -> Mapping[str, Sequence[AlikeJobs] | Unseen]:
         """See :class:`hydrator.ports.JobSites`."""
-        return {str(ad["Name"]): self._of(str(ad["Name"])) for ad in self._client.schedds()}
+        return self._rounds.ask(lambda client, schedd: [_jobs(row) for row in client.alike_jobs(schedd)])
 
     def place(
         self, schedd: str, jobs: AlikeJobs, value: str | None, own: str | None, *, keep: bool, at_most: int
@@ -30,12 +31,6 @@ class ScheddJobSites:
     def close(self) -> None:
         """End the client, also under a call."""
         self._client.close()
-
-    def _of(self, schedd: str) -> Sequence[AlikeJobs] | Unseen:
-        try:
-            return [_jobs(row) for row in self._client.alike_jobs(schedd)]
-        except PoolError as exc:
-            return Unseen(str(exc))
 
 
 def _jobs(row: Mapping[str, Any]) -> AlikeJobs:

@@ -1,12 +1,12 @@
 """The pool's schedds as Queues: each asked alone, so that one that hangs costs only its own answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from hydrator.errors import PoolError
 from hydrator.model import Queue, QueuedJobs, Unseen
 from hydrator.ports import Clock, Ended
 
+from ._rounds import Rounds
 from .condor import CondorClient
 
 MOST_AT_ONCE = 20_000
@@ -16,21 +16,31 @@ OVERLAP = timedelta(minutes=5)
 
 
 class ScheddQueues:
-    """Keeps ``Queues``: the schedds that the collector knows, each with the client's time limit."""
+    """Keeps ``Queues``: the schedds that the collector knows, each with the client's time limit.
 
-    def __init__(self, client: CondorClient, clock: Clock) -> None:
+    Its *client* is none that a cycle waits for; with *more*, which makes another one, schedds that are
+    silent are asked several at a time.
+    """
+
+    def __init__(
+        self, client: CondorClient, clock: Clock, more: Callable[[], CondorClient] | None = None
+    ) -> None:
         self._client = client
+        self._rounds = Rounds(client, more)
         self._clock = clock
 
     def wanted(self) -> Mapping[str, Queue | Unseen]:
-        return {str(ad["Name"]): self._queue(str(ad["Name"])) for ad in self._client.schedds()}
+        """See :class:`hydrator.ports.Queues`."""
+        return self._rounds.ask(self._queue)
 
-    def _queue(self, schedd: str) -> Queue | Unseen:
+    def close(self) -> None:
+        """End the clients, also under a question."""
+        self._rounds.close()
+        self._client.close()
+
+    def _queue(self, client: CondorClient, schedd: str) -> Queue:
         at = self._clock()
-        try:
-            rows = self._client.queued_datasets(schedd)
-        except PoolError as exc:
-            return Unseen(exc.reason)
+        rows = client.queued_datasets(schedd)
         return Queue(at, tuple(QueuedJobs(datasets, jobs) for datasets, jobs in rows))
 
 
@@ -42,25 +52,23 @@ class ScheddMisses:
 
     def __init__(self, client: CondorClient, clock: Clock, *, first: timedelta = timedelta(hours=1)) -> None:
         self._client = client
+        self._rounds = Rounds(client)
         self._clock = clock
         self._begin = clock() - first
         self._answered: dict[str, datetime] = {}
 
     def reported(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
         """See :class:`hydrator.ports.Misses`."""
-        return {str(ad["Name"]): self._of(str(ad["Name"])) for ad in self._client.schedds()}
+        return self._rounds.ask(self._of)
 
     def close(self) -> None:
         """End the client, also under a question."""
         self._client.close()
 
-    def _of(self, schedd: str) -> Sequence[Sequence[str]] | Unseen:
+    def _of(self, client: CondorClient, schedd: str) -> Sequence[Sequence[str]]:
         now = self._clock()
         since = self._answered.get(schedd, self._begin) - OVERLAP
-        try:
-            found = self._client.reported_misses(schedd, since)
-        except PoolError as exc:
-            return Unseen(exc.reason)
+        found = client.reported_misses(schedd, since)
         self._answered[schedd] = now
         return found
 
@@ -79,7 +87,7 @@ class ScheddHistory:
         at_most: int = MOST_AT_ONCE,
     ) -> None:
         self._client = client
-        self._clock = clock
+        self._rounds = Rounds(client)
         self._sites = site_attributes
         self._at_most = at_most
         self._begin = clock()
@@ -87,30 +95,15 @@ class ScheddHistory:
 
     def ended(self, since: datetime) -> Mapping[str, Ended | Unseen]:
         """See :class:`hydrator.ports.History`."""
-        found: dict[str, Ended | Unseen] = {}
-        for schedd in self._schedds():
-            try:
-                found[schedd] = self._asked(schedd, since, None)
-            except PoolError as exc:
-                found[schedd] = Unseen(exc.reason)
-        return found
+        return self._rounds.ask(lambda _, schedd: self._asked(schedd, since, None))
 
     def newly(self) -> Mapping[str, Ended | Unseen]:
         """See :class:`hydrator.ports.History`."""
-        found: dict[str, Ended | Unseen] = {}
-        for schedd in self._schedds():
-            try:
-                found[schedd] = self._newly(schedd)
-            except PoolError as exc:
-                found[schedd] = Unseen(exc.reason)
-        return found
+        return self._rounds.ask(lambda _, schedd: self._newly(schedd))
 
     def close(self) -> None:
         """End the client, also under a question."""
         self._client.close()
-
-    def _schedds(self) -> list[str]:
-        return [str(ad["Name"]) for ad in self._client.schedds()]
 
     def _newly(self, schedd: str) -> Ended:
         """Those that ended since we began, and later those that left the queue after the last one told of."""

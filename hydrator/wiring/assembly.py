@@ -66,6 +66,7 @@ class Parts:
     slots: Slots | None = None
     desiring: Desiring | None = None
     editor: CondorClient | None = None
+    schedds: ScheddQueues | None = None
 
     def cycle(
         self,
@@ -101,7 +102,7 @@ class Parts:
     def close(self) -> None:
         """Close every part, first those that change what others own; one that fails keeps no other open."""
         others = (self.merger, self.desiring, self.editor, self.client)
-        asking = (self.auditing, self.misses, self.history, self.slots)
+        asking = (self.auditing, self.misses, self.history, self.slots, self.schedds)
         with contextlib.ExitStack() as closing:
             for part in reversed([*others, *asking, *self.catalogues]):
                 if part:
@@ -132,9 +133,10 @@ def assemble(
     client = condor_client(settings) if needs_pool else None
     board = (board or Board()) if door and publish.http.enabled else None
     catalogues, logins = catalogues_and_logins(settings, clock)
-    queues: Queues | None = None
-    if client and settings.demand.ask_schedds:
-        queues = ScheddQueues(client, clock)
+    schedds: ScheddQueues | None = None
+    if client and settings.demand.ask_schedds:  # through clients of their own: no cycle waits for a schedd
+        schedds = ScheddQueues(condor_client(settings), clock, lambda: condor_client(settings))
+    queues: Queues | None = schedds
     if register:
         catalogues = tuple(VeiledCatalogue(catalogue, register, clock) for catalogue in catalogues)
         queues = queues and VeiledQueues(queues, register.veil, settings.daemon.default_scope)
@@ -166,6 +168,7 @@ def assemble(
         merger=slot_merger(settings, clock) if settings.publish.merge.enabled else None,
         desiring=desiring_by(settings, editor, clock) if editor else None,
         editor=editor,
+        schedds=schedds,
         slots=PoolSlots(patient or condor_client(settings), settings.sites.slot_attributes)
         if needs_pool and settings.report.slots_seconds
         else None,

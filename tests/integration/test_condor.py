@@ -4,7 +4,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,6 +176,37 @@ def test_a_schedd_that_hangs_is_unseen_and_the_others_answer(pool: "Pool", conne
         real = found[the_schedd_but(client, deaf)]
         assert isinstance(real, Queue)
         assert QueuedJobs((f"ska:{unique}",), 1) in real.wants
+
+
+def test_many_schedds_that_hang_cost_one_time_limit_and_the_real_one_is_soon_heard(
+    pool: "Pool", connect: Connect, unique: str
+):
+    client, limit = connect(seconds=3), 3
+    with (
+        queued(pool, f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue'),
+        deaf_port() as port,
+        ExitStack() as fakes,
+    ):
+        deaf = [fakes.enter_context(fake_schedd(pool, f"aaa-{n}-{unique}", port)) for n in range(12)]
+        known = lambda: {ad["Name"] for ad in client.schedds()}  # noqa: E731
+        pool.wait(lambda: known() >= set(deaf), 60, "the deaf schedds' ads")
+        (real,) = known() - set(deaf)
+        queues = ScheddQueues(client, lambda: datetime.now(UTC), lambda: connect(seconds=limit))  # noqa: TID251
+        took = []
+
+        def heard() -> bool:
+            begun = time.monotonic()
+            found = queues.wanted()
+            took.append(time.monotonic() - begun)
+            assert all(isinstance(found[name], Unseen) for name in deaf)
+            return isinstance(found[real], Queue)
+
+        pool.wait(heard, 120, "the real schedd's answer")
+        assert len(took) <= 3
+        assert max(took) < 45  # one after the other they take 36 s on a quiet machine, and it has two cores
+        begun = time.monotonic()
+        assert isinstance(queues.wanted()[real], Queue)
+        assert time.monotonic() - begun < 30
 
 
 def test_a_schedd_that_is_gone_is_unseen(pool: "Pool", connect: Connect, unique: str):
