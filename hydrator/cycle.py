@@ -34,6 +34,7 @@ from .model import (
     PublishedAd,
     Queue,
     Refresh,
+    Seen,
     Site,
     SiteAd,
     Snapshot,
@@ -65,6 +66,7 @@ class Rules:
     retired: frozenset[Site] = frozenset()
     audit_window: timedelta = WINDOW
     limits: Limits = field(default_factory=Limits)
+    withhold: timedelta = timedelta(minutes=10)
 
     def retires(self, site: Site) -> bool:
         """Did the operator take this site out, by name or by no longer including it?"""
@@ -104,7 +106,8 @@ class Basis:
 class Thought:
     """What follows from a state, the answers of one cycle and the time: everything but the sending.
 
-    ``released`` are datasets that left after they had been held, each with the reason.
+    ``withheld`` are sites that get no ad yet, ``released`` datasets that left after they had been held,
+    each with the reason.
     """
 
     state: State
@@ -114,6 +117,7 @@ class Thought:
     lies: tuple[Lie, ...] = ()
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
     basis: Basis | None = field(default=None, compare=False, repr=False)
+    withheld: Mapping[Site, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +188,7 @@ def think(
     renumbered: AbstractSet[Site] = frozenset(),
     last: Thought | None = None,
     began: Mapping[str, datetime] | None = None,
+    withheld: Mapping[Site, str] | None = None,
 ) -> Thought:
     """Conclude from what is remembered and what was answered which ad every site should have.
 
@@ -200,6 +205,7 @@ def think(
         last: what the last cycle thought. It changes no answer: what it worked out, and what is still
             so, is not worked out again, so that a cycle costs by what changed.
         began: when the poll of a catalogue began, where that was before this cycle did.
+        withheld: sites that get no ad yet, each with the reason; see :func:`withholding`.
 
     Returns:
         The state to remember, and the ads, also of sites that were not seen
@@ -263,11 +269,62 @@ def think(
         else restored(ad, audit.trust.get(site, 1.0), now=now, bound=rules.bound)
         for site, ad in left.items()
     }
-    all_drafts = {**drafted, **standing, **returned}
-    ads = number(all_drafts, state.ads, published=published, now=now, renumbered=renumbered)
+    apart = withheld or {}
+    whole = {**drafted, **standing, **returned}
+    desired = {site: draft for site, draft in whole.items() if site not in apart}
+    ads = number(desired, state.ads, published=published, now=now, renumbered=renumbered)
     after = replace(state, memories=held, held=judged.held, ads=ads, audit=audit)
     left_over = Basis(_marks(held), rules, retired, judged.listed, folded, made)
-    return Thought(after, view, drafted, ads, lies, judged.released, left_over)
+    return Thought(after, view, drafted, ads, lies, judged.released, left_over, apart)
+
+
+def withholding(
+    state: State,
+    answers: Mapping[str, Survey | Unseen | Pending],
+    *,
+    published: Collection[Site],
+    unheard: Sequence[str],
+    rules: Rules,
+) -> dict[Site, str]:
+    """Choose the sites whose published ad must not be replaced yet: what it was made of is lost.
+
+    A daemon without its state knows neither what a silent schedd wants nor
+    what a silent catalogue has. An ad of a site that is *published*, and that
+    *state* does not know, was made of both. So it is left as it is until all
+    have answered.
+
+    Args:
+        state: what the last cycle left.
+        answers: those of this cycle, by catalogue.
+        published: the sites that any publisher shows.
+        unheard: those that have not told what they want since the state was lost, such as ``schedd ap1``.
+        rules: what the operator decided.
+
+    Returns:
+        By site the reason; nothing once all that was asked has answered.
+    """
+    lost = [
+        site
+        for site in published
+        if site not in state.ads and site not in state.rollbacks and not rules.retires(site)
+    ]
+    if not lost:
+        return {}
+    silent = [name for name, answer in answers.items() if not _is_known(state.memories.get(name), answer)]
+    unknown = [f"the demand of {name} is not known yet" for name in unheard]
+    unknown += [f"catalogue {name} has not answered for everything yet" for name in silent]
+    if not unknown:
+        return {}
+    more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    return dict.fromkeys(sorted(lost), f"{unknown[0]}{more}; what is published stays as it is")
+
+
+def _is_known(memory: Memory | None, answer: Survey | Unseen | Pending) -> bool:
+    """Has the catalogue ever said something of all that it was asked about?"""
+    known = memory.known if memory else {}
+    if isinstance(answer, Survey):
+        return all(isinstance(one, Seen) or did in known for did, one in answer.readings.items())
+    return bool(memory and memory.at)
 
 
 def _marks(memories: Mapping[str, Memory]) -> dict[str, object]:
@@ -425,6 +482,9 @@ class Cycle:
         """False where another daemon does: then all is read, concluded and kept, and nothing is sent."""
         self.schedds: Mapping[str, Queue | Unseen] = {}
         self.demand_error: str | None = None
+        self._heard: set[str] = set()
+        self._asked_schedds = False
+        self._withheld_since: datetime | None = None
 
     @property
     def demand(self) -> Demand:
@@ -458,11 +518,13 @@ class Cycle:
         now = self._clock()
         before = self.demand.dids
         self.demand_error = answers if isinstance(answers, str) else None
+        self._asked_schedds = self._asked_schedds or not self.demand_error
         self.schedds = (
             {want.schedd: Unseen(answers) for want in self.state.demand.wants}
             if isinstance(answers, str)
             else answers
         )
+        self._heard |= {schedd for schedd, answer in self.schedds.items() if isinstance(answer, Queue)}
         memory = remember_demand(
             self.state.demand,
             self.schedds,
@@ -570,16 +632,18 @@ class Cycle:
         answers = {name: asked.answer(name, wanted.dids) for name in self._polls.names}
         there = self._there()
         rejected = _rejected([outlet.publisher for outlet in self._outlets])
+        generations = _generations(there.values())
         thought = think(
             state,
             answers,
             wanted,
-            published=_generations(there.values()),
+            published=generations,
             rules=self._rules,
             now=now,
             approved=orders.approved,
             renumbered=orders.renumbered,
             last=self._last,
+            withheld=self._withheld(state, answers, generations, now),
             began={name: polled.began for name, polled in asked.taken.items()},
         )
         self._last = thought
@@ -598,6 +662,7 @@ class Cycle:
         needed = self._rules.limits.polls
         held = {site: one.text(needed) for site, one in thought.state.held.items()}
         held |= {site: one.text for site, one in thought.state.rollbacks.items()}
+        held |= thought.withheld
         report = Report(
             now,
             wanted,
@@ -612,6 +677,29 @@ class Cycle:
             implausible=implausible(thought.ads, now),
         )
         return report, todo, replace(thought.state, found=still_found(asked.found, thought.state))
+
+    def _withheld(
+        self,
+        state: State,
+        answers: Mapping[str, Survey | Unseen | Pending],
+        published: Collection[Site],
+        now: datetime,
+    ) -> dict[Site, str]:
+        """Return the sites to withhold, for a bounded time from the first one on."""
+        wanting = {want.schedd for want in state.demand.wants}
+        unheard = sorted(
+            f"schedd {schedd}"
+            for schedd, answer in self.schedds.items()
+            if isinstance(answer, Unseen) and schedd not in self._heard | wanting
+        )
+        if self._queues and not self._asked_schedds and not self._heard | wanting:
+            unheard = ["all schedds"]
+        found = withholding(state, answers, published=published, unheard=unheard, rules=self._rules)
+        if not found:
+            self._withheld_since = None
+            return {}
+        self._withheld_since = self._withheld_since or now
+        return found if abs(now - self._withheld_since) < self._rules.withhold else {}
 
     def _there(self) -> dict[str, Mapping[Site, PublishedAd] | PublishError]:
         """Return what each publisher shows; one that takes too long could not be asked."""
@@ -633,7 +721,14 @@ class Cycle:
     ) -> Plan | PublishError:
         try:
             retired = frozenset(site for site in published if self._rules.retires(site))
-            return plan(published, thought.ads, retired=retired, now=now, policy=outlet.policy)
+            return plan(
+                published,
+                thought.ads,
+                retired=retired,
+                now=now,
+                policy=outlet.policy,
+                withheld=thought.withheld,
+            )
         except Exception as error:  # noqa: BLE001 - what it shows is of no use, and its failure alone
             return PublishError(outlet.name, self._bugs.caught(_part(outlet.publisher), error))
 

@@ -38,6 +38,7 @@ def plan(
     retired: AbstractSet[Site],
     now: datetime,
     policy: Policy,
+    withheld: Mapping[Site, str] | None = None,
 ) -> Plan:
     """Choose the fewest actions that turn *published* into *desired*.
 
@@ -51,6 +52,7 @@ def plan(
         retired: sites the operator took out.
         now: aware UTC time of this cycle, read once by the caller.
         policy: when an unchanged ad is sent again.
+        withheld: sites that have no ad yet, each with the reason.
 
     Returns:
         One action per site, ordered by site: equal inputs, equal plan.
@@ -59,7 +61,8 @@ def plan(
     """
     sites = sorted(published.keys() | (desired.keys() - retired))
     return tuple(
-        _action(site, published.get(site), desired.get(site), retired, now, policy) for site in sites
+        _action(site, published.get(site), desired.get(site), retired, now, policy, withheld or {})
+        for site in sites
     )
 
 
@@ -70,11 +73,12 @@ def _action(
     retired: AbstractSet[Site],
     now: datetime,
     policy: Policy,
+    withheld: Mapping[Site, str],
 ) -> Action:
     if site in retired:
         return Withdraw(site, "retired in the configuration")
     if ad is None:
-        return Hold(site, "nothing is known of it any more; retire it to withdraw it")
+        return Hold(site, withheld.get(site, "nothing is known of it any more; retire it to withdraw it"))
     if there is None:
         return Publish(ad, "not published")
     if there.generation != ad.generation:

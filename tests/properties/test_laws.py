@@ -78,6 +78,9 @@ class Laws(RuleBasedStateMachine):
         self.collector = MemoryPublisher("collector", clock=lambda: self.now)
         self.files = MemoryPublisher("files", clock=lambda: self.now)
         self.witness = Witness()
+        self.unheard: set[str] = set()
+        self.lost_at: datetime | None = None
+        self.shown_before: dict[tuple[str, Site], object] = {}
         self.jobs: dict[tuple[str, Did], datetime] = {}
         self.saved_jobs = dict(self.jobs)
 
@@ -135,6 +138,7 @@ class Laws(RuleBasedStateMachine):
         self.witness.judge_holds(report)
         self.witness.judge_thought(report, self.rules)
         self.publishers_show_what_was_concluded(report)
+        self.a_lost_state_spoils_no_ad(report)
         self.the_next_plan_rests(report)
 
     def publishers_show_what_was_concluded(self, report) -> None:
@@ -147,8 +151,21 @@ class Laws(RuleBasedStateMachine):
             for site, ad in report.thought.ads.items():
                 shown = publisher.ads[site]
                 assert (shown.generation, shown.content) == (ad.generation, ad.content)
-            for site in publisher.ads.keys() | set(self.witness.listed):
+            for site in publisher.ads.keys() | set(self.witness.listed) - report.thought.withheld.keys():
                 assert (site in publisher.ads) != self.rules.retires(site)
+
+    def a_lost_state_spoils_no_ad(self, report) -> None:
+        """What was shown stays while a schedd has not told what it wants since, for a bounded time."""
+        if self.lost_at is None:
+            return
+        names = self.queues.queues.keys()
+        if self.now - self.lost_at >= RULES.withhold or not self.unheard & names:
+            self.lost_at, self.shown_before = None, {}
+            return
+        for publisher in (self.collector, self.files):
+            for site, ad in publisher.ads.items():
+                if (publisher.name, site) in self.shown_before and not publisher.broken:
+                    assert ad.content == self.shown_before[publisher.name, site]
 
     def the_next_plan_rests(self, report) -> None:
         again = self.cycle.plan()
@@ -250,6 +267,7 @@ class Laws(RuleBasedStateMachine):
             if isinstance(answer, Queue):
                 self.queues.queues = {**self.queues.queues, schedd: Queue(self.now, answer.wants)}
         self.cycle.ask_demand()
+        self.unheard -= {schedd for schedd, answer in answers.items() if isinstance(answer, Queue)}
         self.note_jobs(answers)
 
     def note_jobs(self, answers: Mapping[str, Queue | Unseen]) -> None:
@@ -296,8 +314,20 @@ class Laws(RuleBasedStateMachine):
         self.folder.mkdir()
         self.witness.forget_all()
         self.saved_jobs = {}
+        shown = (self.collector, self.files)
+        everywhere = set(self.collector.ads) & set(self.files.ads)
+        refused = any(publisher.broken for publisher in shown)
+        self.unheard, self.lost_at = set(self.queues.queues), None if refused else self.now
+        self.shown_before = {(p.name, site): p.ads[site].content for p in shown for site in everywhere}
         self.start()
         self.poll()
+
+    @rule(schedd=schedds)
+    def loses_its_state_while_a_schedd_is_down(self, schedd) -> None:
+        self.publishers_refuse("none")
+        self.poll()
+        self.a_schedd_is_down(schedd, for_long=False)
+        self.loses_its_state()
 
     # ---- operators
 

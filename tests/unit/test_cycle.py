@@ -335,7 +335,9 @@ def test_a_daemon_that_lost_its_state_goes_on_from_the_highest_generation_that_i
     world.run()
     ahead = unix(NOON) + 9999
     (world.collector if ahead_at == "collector" else world.file).publish([ad(L1, generation=ahead)])
-    report = world.restarted(rules=Rules(pins=frozenset({L1}))).run()
+    cycle = world.restarted(rules=Rules(pins=frozenset({L1})))
+    cycle.ask_demand()
+    report = cycle.run()
     assert world.collector.ads[CAM].generation == world.file.ads[CAM].generation == ahead + 1
     assert report.whole
 
@@ -526,6 +528,140 @@ def test_a_bug_in_a_catalogue_is_its_failure_alone_and_loud():
     )
     assert [line["event"] for line in logged] == ["catalogue buggy failed: this is a bug, please report it"]
     assert isinstance(logged[0]["exc_info"], ZeroDivisionError)
+
+
+# ---- a lost state
+
+
+def lost(world, *, rules=None, **more) -> World:
+    """The same world with a daemon that lost its state; the next schedd of its pool is silent."""
+    rules = rules or Rules(pins=frozenset({L2}))
+    world.cycle = world.restarted(rules=rules, **more)
+    return world
+
+
+@pytest.fixture
+def wanted_by_two():
+    """A world in which two schedds want a dataset each, both published, before its state is lost."""
+    world = World(replica(L1, CAM), replica(L2, CAM), rules=Rules())
+    world.queues.queues = {"ap1": queue(L1), "ap2": queue(L2)}
+    world.cycle.ask_demand()
+    world.run()
+    assert L1 in states(world.collector)
+    world.queues.queues = {"ap1": Unseen("no answer"), "ap2": queue(L2, at=NOON + MINUTE)}
+    return lost(world)
+
+
+def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wanted_by_two):
+    world = wanted_by_two
+    before = dict(world.collector.ads)
+    world.cycle.ask_demand()
+    report = world.run(MINUTE)
+    assert actions(report) == [Hold, Hold]
+    assert world.collector.ads == world.file.ads == before
+    why = "the demand of schedd ap1 is not known yet; what is published stays as it is"
+    assert report.held == {CAM: why, RAL: why}
+    assert summary(report)["held"] == report.held
+    assert {action.why for action in report.outcomes[0].plan} == {why}
+    assert report.thought.state.ads == {}
+
+
+def test_what_was_withheld_is_published_once_the_schedd_answers(wanted_by_two):
+    world = wanted_by_two
+    world.cycle.ask_demand()
+    world.run(MINUTE)
+    world.queues.queues = {"ap1": queue(L1), "ap2": queue(L2)}
+    world.cycle.ask_demand()
+    report = world.run(MINUTE)
+    assert report.held == {}
+    assert states(world.collector) == f"['{L1}'=\"AVAILABLE\";'{L2}'=\"AVAILABLE\"]"
+    world.queues.queues = {"ap1": Unseen("no answer"), "ap2": queue(L2)}
+    world.cycle.ask_demand()
+    assert world.run(MINUTE).held == {}  # it answered once: its demand is kept
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_schedd_that_stays_silent_withholds_for_ten_minutes_and_one_that_left_for_none(
+    wanted_by_two, leaves
+):
+    world = wanted_by_two
+    world.cycle.ask_demand()
+    world.run(MINUTE)
+    if leaves:
+        world.queues.queues = {"ap2": queue(L2)}
+        world.cycle.ask_demand()
+        world.run(MINUTE)
+    else:
+        world.run(9 * MINUTE)
+        assert L1 in states(world.collector)
+        world.run(MINUTE)
+    assert states(world.collector) == f"['{L2}'=\"AVAILABLE\"]"
+
+
+def test_a_lost_state_and_a_collector_that_names_no_schedds_leave_the_published_ads_as_they_are(
+    wanted_by_two,
+):
+    world = wanted_by_two
+    world.queues.broken = True
+    world.cycle.ask_demand()
+    world.run(MINUTE)
+    assert L1 in states(world.collector)
+    world.queues.broken = False
+    world.queues.queues = {"ap1": queue(L1), "ap2": queue(L2)}
+    world.cycle.ask_demand()
+    world.run(MINUTE)
+    assert L1 in states(world.collector)
+    assert world.cycle.state.ads.keys() == {CAM, RAL}
+
+
+def test_before_the_schedds_were_asked_a_lost_state_leaves_the_published_ads_as_they_are(wanted_by_two):
+    assert wanted_by_two.run(MINUTE).held[CAM].startswith("the demand of all schedds is not known yet")
+    assert L1 in states(wanted_by_two.collector)
+
+
+def test_a_site_that_no_publisher_shows_is_published_whoever_is_silent(wanted_by_two):
+    world = wanted_by_two
+    for publisher in (world.collector, world.file):
+        publisher.withdraw({RAL})
+    world.cycle.ask_demand()
+    assert actions(world.run(MINUTE)) == [Hold, Publish]
+
+
+def test_a_state_that_is_there_withholds_nothing_when_a_schedd_is_silent(wanted_by_two):
+    world = wanted_by_two
+    world.queues.queues = {"ap2": queue(L2)}
+    world.cycle.ask_demand()
+    world.run()
+    world.queues.queues = {"new": Unseen("no answer"), "ap2": queue(L2)}
+    world.cycle.ask_demand()
+    world.catalogue.replicas = ()
+    assert world.run(MINUTE).held == {}
+    assert states(world.collector) == "[]"
+
+
+@pytest.mark.parametrize("how", ["broken", "unseen"])
+def test_a_lost_state_and_a_catalogue_that_has_not_said_all_leave_the_published_ads_as_they_are(how):
+    world = World(replica(L1, CAM))
+    world.other.replicas = (replica(L2, CAM),)
+    world.run()
+    lost(world, rules=Rules(pins=frozenset({L1, L2})))
+    if how == "broken":
+        world.other.broken = True
+    else:
+        world.other.unseen = {L2: "timeout"}
+    world.cycle.ask_demand()
+    assert world.run(MINUTE).held[CAM].startswith("catalogue dmapi has not answered for everything yet")
+    assert L2 in states(world.collector)
+    world.other.broken, world.other.unseen = False, {}
+    assert world.run(MINUTE).held == {}
+    assert L2 in states(world.collector)
+
+
+def test_what_is_retired_is_withdrawn_though_the_state_is_lost(wanted_by_two):
+    world = lost(wanted_by_two, rules=Rules(pins=frozenset({L2}), retired=frozenset({RAL})))
+    world.cycle.ask_demand()
+    world.run(MINUTE)
+    assert set(world.collector.ads) == {CAM}
 
 
 # ---- the pure part
