@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from .bugs import Bugs
 from .datasets import Known
 from .errors import BadDid, CatalogueError, CatalogueUnreachable, PoolError
 from .model import Did, Queue, QueuedJobs, Reading, Seen, Site, Survey, Unseen, parse_did
@@ -22,6 +23,9 @@ from .withheld import told_of_private, withheld, without_names
 MOST_SHOWN = 2000
 """Characters of a text that is no DID, as a job's owner wrote it."""
 SEARCH_AGAIN = timedelta(minutes=10)
+_REST = timedelta(minutes=1)
+"""After a search that failed; twice as long after each further one that failed or was of no use."""
+_NOT_LOOKED_UP = "which dataset this name stands for could not be looked up"
 _UNKNOWN = "this name was not exchanged here: no key of ours makes it of a dataset that is listed"
 
 
@@ -38,9 +42,12 @@ class VeiledCatalogue:
         self._register = register
         self._veil = register.veil
         self._clock = clock
+        self._bugs = Bugs()
         self._searched: datetime | None = None
         self._sought: frozenset[Did] = frozenset()
         self._unfound = ""
+        self._fruitless = 0
+        self._rest_until: datetime | None = None
 
     @property
     def name(self) -> str:
@@ -71,6 +78,8 @@ class VeiledCatalogue:
         except CatalogueError as error:
             why = without_names(self._veil.scrubbed(error.reason))
             raise type(error)(error.catalogue, why) from None
+        except Exception as error:  # noqa: BLE001 - whatever it is, its text may name a dataset
+            raise _nameless(error) from None
         self._register.learn(found)
         return frozenset(self._veil.opaque(did) for did in found)
 
@@ -78,24 +87,47 @@ class VeiledCatalogue:
         self._inner.close()
 
     def _search(self, unknown: frozenset[Did]) -> None:
-        """Learn the names of all private datasets here, when one is *unknown* that was not sought lately."""
+        """Learn the names of all private datasets here, when one is *unknown* that was not sought lately.
+
+        Anybody may make names up, and a search is expensive: one that failed, or was of no use again, is not
+        repeated in each poll.
+        """
         now = self._clock()
         lately = self._searched is not None and now - self._searched < SEARCH_AGAIN
-        if not unknown or (lately and unknown <= self._sought):
+        rests = self._rest_until is not None and timedelta(0) < self._rest_until - now <= SEARCH_AGAIN
+        if not unknown or rests or (lately and unknown <= self._sought):
             return
+        part = f"the search for opaque names in catalogue {self.name}"
         try:
             self._register.learn(self._inner.find(self._veil.privacy.searches()), unknown)
         except CatalogueError as error:
             why = without_names(self._veil.scrubbed(error.reason))
-            self._unfound = f"which dataset this name stands for could not be looked up: {why}"
+            self._unfound = f"{_NOT_LOOKED_UP}: {why}"
+            self._rest(now, failed=True)
             return
+        except Exception as error:  # noqa: BLE001 - it fails these names alone
+            self._unfound = f"{_NOT_LOOKED_UP}: {self._bugs.caught(part, _nameless(error))}"
+            self._rest(now, failed=True)
+            return
+        self._bugs.over(part)
         self._searched, self._sought, self._unfound = now, unknown, ""
+        if all(self._register.plain(name) for name in unknown):
+            self._fruitless, self._rest_until = 0, None
+        else:
+            self._rest(now, failed=False)
+
+    def _rest(self, now: datetime, *, failed: bool) -> None:
+        self._fruitless += 1
+        rest = min(_REST * 2 ** min(self._fruitless - 1, 10), SEARCH_AGAIN)
+        self._rest_until = now + (rest if failed or self._fruitless > 1 else timedelta(0))
 
     def _asked(self, dids: frozenset[Did], names: Mapping[Did, Did]) -> Survey:
         try:
             return self._inner.read(dids)
         except CatalogueError as error:
             raise self._scrubbed(error, names) from None
+        except Exception as error:  # noqa: BLE001 - whatever it is, its text may name a dataset
+            raise _nameless(error) from None
 
     def _scrubbed(self, error: CatalogueError, names: Mapping[Did, Did]) -> CatalogueError:
         why = self._veil.scrubbed(error.reason, names)
@@ -157,6 +189,11 @@ class VeiledProbe:
         """As :meth:`hydrator.ports.Probe.look`; None for a name that stands for nothing we know."""
         plain = self._register.plain(did) if is_opaque(did) else did
         return None if plain is None or is_masked(plain) else self._inner.look(catalogue, plain, site)
+
+
+def _nameless(error: Exception) -> Exception:
+    """Return *error* as one without its text, which may name a private dataset."""
+    return RuntimeError(type(error).__name__).with_traceback(error.__traceback__)
 
 
 def _plain(did: Did, register: Register, catalogue: str) -> Did:

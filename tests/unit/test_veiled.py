@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
+from structlog.testing import capture_logs
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.audit import Audit, By, Claim, Correction
@@ -133,7 +135,8 @@ def test_a_name_that_is_new_is_searched_for_at_once(catalogue, inner):
 
 
 def test_when_it_cannot_be_searched_the_name_is_unseen_not_nowhere_and_searched_for_again(inner, register):
-    catalogue = VeiledCatalogue(inner, register, lambda: NOON)
+    now = [NOON]
+    catalogue = VeiledCatalogue(inner, register, lambda: now[0])
     inner.unseen = {}
     find, inner.find = inner.find, lambda patterns: Failing("rucio").read({CANARY})
     reading = catalogue.read({NAME}).readings[NAME]
@@ -141,7 +144,57 @@ def test_when_it_cannot_be_searched_the_name_is_unseen_not_nowhere_and_searched_
     assert "could not be looked up" in reading.reason
     assert "canary" not in reading.reason
     inner.find = find
+    now[0] += MINUTE
     assert isinstance(catalogue.read({NAME}).readings[NAME], Seen)
+
+
+@pytest.mark.parametrize(
+    "error", [CatalogueUnreachable("rucio", "timeout"), OverflowError("no place for canary-1")]
+)
+def test_a_search_that_fails_is_not_repeated_in_each_poll_whatever_names_come(inner, register, error):
+    now, searches = [NOON], []
+
+    def find(patterns):
+        searches.append(now[0])
+        raise error
+
+    inner.find = find
+    catalogue = VeiledCatalogue(inner, register, lambda: now[0])
+    with capture_logs() as logged:
+        for poll in range(120):  # one hour
+            made_up = Did(f"private:{poll:032x}")
+            reading = catalogue.read({made_up, L1}).readings
+            assert isinstance(reading[L1], Seen)
+            assert "could not be looked up" in reading[made_up].reason
+            assert "canary" not in reading[made_up].reason
+            now[0] += MINUTE / 2
+    rests = [later - sooner for sooner, later in pairwise(searches)]
+    assert rests[:5] == [MINUTE, 2 * MINUTE, 4 * MINUTE, 8 * MINUTE, 10 * MINUTE]
+    assert len(searches) <= 9
+    assert len(logged) == (not isinstance(error, CatalogueUnreachable))
+    assert all("canary" not in str(line["exc_info"]) for line in logged)
+
+
+def test_names_that_somebody_makes_up_cost_no_search_in_each_poll(inner, register):
+    now = [NOON]
+    catalogue = VeiledCatalogue(inner, register, lambda: now[0])
+    for poll in range(120):
+        catalogue.read({Did(f"private:{poll:032x}")})
+        now[0] += MINUTE / 2
+    assert inner.searches <= 10
+
+
+def test_a_bug_of_the_catalogue_itself_names_no_private_dataset(inner, register):
+    register.exchange([CANARY])
+
+    def read(dids):
+        raise KeyError(CANARY)
+
+    inner.read = read
+    with pytest.raises(RuntimeError) as caught:
+        VeiledCatalogue(inner, register, lambda: NOON).read({NAME})
+    assert "canary" not in str(caught.value)
+    assert caught.value.__suppress_context__
 
 
 @pytest.mark.parametrize("error", [CatalogueUnreachable, CatalogueDenied])
