@@ -9,7 +9,7 @@ cannot be read is not known, so what was not found elsewhere at that site counts
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
+from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from hydrator.errors import BadDid, CatalogueUnreachable
-from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey, from_unix, parse_did
+from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey, parse_did
 from hydrator.ports import Clock
 
 from ._names import by_lower_case, matching, twins
@@ -112,12 +112,18 @@ class DirectoryCatalogue:
         try:
             if marker and (path / marker).exists():
                 return ReplicaState.COMPLETE
-            changed = max(each.lstat().st_mtime for each in _all_below(path))
+            changed = max(_changed(each, now.timestamp()) for each in _all_below(path))
         except OSError:
             return None
-        if now - from_unix(int(changed)) < timedelta(minutes=self._options.settled_minutes):
+        if now.timestamp() - changed < 60 * self._options.settled_minutes:
             return ReplicaState.INCOMING
         return ReplicaState.PARTIAL if marker else ReplicaState.COMPLETE
+
+
+def _changed(path: Path, now: float) -> float:
+    """Return when *path* last changed, in Unix seconds of any year; whoever owns it may set one to come."""
+    status = path.lstat()
+    return status.st_mtime if status.st_mtime <= now else status.st_ctime
 
 
 def _listed(folder: Path, errors: list[OSError]) -> list[Path]:

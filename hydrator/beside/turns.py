@@ -38,11 +38,18 @@ class Turns:
         self._metrics = metrics
         self._bug = bug
 
-    @staticmethod
-    def _taken(fence: Fence, name: str, work: Callable[..., None], *given: object) -> None:
-        """Do *work* as a turn of the kind *name*; its fence ends it once a reload has replaced its parts."""
+    def _taken(self, fence: Fence, name: str, work: Callable[..., None], *given: object) -> None:
+        """Do *work* as a turn of the kind *name*; its fence ends it once a reload has replaced its parts.
+
+        Whatever else it raises is its own failure, and it has its turn again.
+        """
         with contextlib.suppress(Fenced), fence.turn(name):
-            work(fence, *given)
+            try:
+                work(fence, *given)
+            except Fenced:
+                raise
+            except BaseException:  # noqa: BLE001 - a plugin may even raise SystemExit
+                self._bug(f"the turn of {name}")
 
     def _every(
         self,

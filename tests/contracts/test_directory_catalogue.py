@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from adapters.directory import catalogue
 from hydrator.contract import CatalogueContract
 from hydrator.errors import CatalogueUnreachable
-from hydrator.model import Did, ReplicaState, Site
+from hydrator.model import Did, ReplicaState, Site, from_unix
 from hydrator.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 
@@ -149,3 +150,30 @@ def test_a_pattern_with_two_stars_finds_folders_at_every_depth(folder):
         put(folder, "CAM", name)
     found = make(folder, patterns=["**/*.MS"]).find(["*"])
     assert found == {Did(f"lofar:{name}") for name in ("x.MS", "2026/x.MS", "2026/11/x.MS")}
+
+
+@pytest.mark.parametrize("odd", [-(2**33), 2**34, 2**40], ids=["before 1970", "year 2514", "year 36812"])
+def test_a_file_with_an_odd_time_says_nothing_of_the_other_datasets_nor_keeps_its_own_unsettled(odd):
+    room = next(path for path in ("/dev/shm", None) if path is None or os.access(path, os.W_OK))
+    with tempfile.TemporaryDirectory(dir=room) as folder:
+        path = put(Path(folder), "CAM", "L1.MS")
+        put(Path(folder), "CAM", "L2.MS")
+        (Path(folder) / "RAL" / "other").mkdir(parents=True)
+        os.utime(path / "table.dat", (odd, odd))
+        if path.joinpath("table.dat").stat().st_mtime != odd:
+            pytest.skip("this file system keeps no such time")
+        options = {"roots": {site: f"{folder}/{site}" for site in ("CAM", "RAL")}, "scope": "lofar"}
+        later = from_unix(time.time() + 3600)  # everything was settled by then
+        readings = catalogue("folders", options, lambda: later).read({Did("lofar:L1.MS"), Did("lofar:L2.MS")})
+    states = {did: [one.state for one in seen.replicas] for did, seen in readings.readings.items()}
+    assert states == {"lofar:L1.MS": [ReplicaState.COMPLETE], "lofar:L2.MS": [ReplicaState.COMPLETE]}
+
+
+def test_a_file_that_just_changed_is_not_settled_whatever_time_its_owner_gave_it(tmp_path):
+    path = put(tmp_path, "CAM", "L1.MS")
+    (tmp_path / "RAL" / "other").mkdir(parents=True)
+    os.utime(path / "table.dat", (2**34, 2**34))
+    options = {"roots": {site: str(tmp_path / site) for site in ("CAM", "RAL")}, "scope": "lofar"}
+    now = from_unix(time.time() + 1)
+    seen = catalogue("folders", options, lambda: now).read({Did("lofar:L1.MS")}).readings["lofar:L1.MS"]
+    assert [one.state for one in seen.replicas] == [ReplicaState.INCOMING]

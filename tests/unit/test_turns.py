@@ -1,0 +1,69 @@
+"""What the daemon does beside its cycles: a turn with a bug is its own failure, and has its turn again."""
+
+import threading
+from datetime import UTC
+
+import pytest
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from prometheus_client import CollectorRegistry
+
+from hydrator.beside import Questions
+from hydrator.beside.turns import Turns
+from hydrator.config import AuditSettings
+from hydrator.errors import Fenced
+from hydrator.fence import Fence
+from hydrator.telemetry import Metrics
+from testbed.patience import wait_for
+
+
+class Slots(Turns):
+    """Turns of one kind."""
+
+    NAMES = ("slots",)
+
+
+@pytest.mark.parametrize("error", [OverflowError("year 33000"), SystemExit(3), KeyboardInterrupt()])
+def test_whatever_a_turn_raises_is_its_failure_and_it_has_its_turn_again(error):
+    bugs, turns = [], []
+    slots, fence = Slots(Metrics(CollectorRegistry(), "1"), bugs.append), Fence()
+
+    def look(_fence):
+        turns.append(1)
+        raise error
+
+    for _ in range(2):
+        slots._taken(fence, "slots", look)
+    assert (len(turns), bugs) == (2, ["the turn of slots"] * 2)
+
+
+def test_a_fence_ends_a_turn_and_is_no_bug():
+    slots = Slots(Metrics(CollectorRegistry(), "1"), pytest.fail)
+
+    def look(_fence):
+        raise Fenced
+
+    slots._taken(Fence(), "slots", look)
+
+
+def test_an_auditor_that_would_end_us_is_asked_again():
+    bugs, asked = [], []
+
+    class Audit:
+        probes = ()
+
+        def ask(self):
+            asked.append(1)
+            raise SystemExit
+
+    ending = threading.Event()
+    scheduler = BackgroundScheduler(executors={"files": ThreadPoolExecutor(1)}, timezone=UTC)
+    questions = Questions(Metrics(CollectorRegistry(), "1"), bugs.append, ending)
+    questions.schedule(scheduler, Fence(), AuditSettings(calls_per_second=50), Audit(), None)
+    scheduler.start()
+    try:
+        wait_for(lambda: len(asked) >= 3, 20, "a third question")
+    finally:
+        ending.set()
+        scheduler.shutdown()
+    assert bugs
