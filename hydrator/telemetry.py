@@ -325,10 +325,6 @@ class Metrics:
             ["site", "carries"],
             registry=registry,
         )
-        for found in Found:
-            self._jobs_local.labels(found.value)
-        for at in ("site", "elsewhere"):
-            self._jobs_bytes.labels(at)
         self._merge_slots = Gauge(
             "hydrator_merge_slots",
             "Slots without a hook at sites that we speak for.",
@@ -347,6 +343,14 @@ class Metrics:
         self._merge_errors = Counter(
             "hydrator_merge_errors", "Turns of the slot merge that failed.", ["collector"], registry=registry
         )
+        self._start_at_zero()
+
+    def _start_at_zero(self) -> None:
+        """Show what has not happened yet, so that its first time is an increase."""
+        for found in Found:
+            self._jobs_local.labels(found.value)
+        for at in ("site", "elsewhere"):
+            self._jobs_bytes.labels(at)
         for outcome in ("whole", "partial", "failed"):
             self._cycles.labels(outcome)
 

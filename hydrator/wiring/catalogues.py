@@ -9,6 +9,7 @@ from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.file import FileCatalogue
 
 from .. import plugins
+from ..checked import CheckedCatalogue
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, Source
 from ..errors import ConfigError
 from ..exchange import Exchanging
@@ -55,7 +56,9 @@ def catalogues_and_logins(
         try:
             bare = _catalogue(source, settings, clock)
             logins[f"catalogue {source.name}"] = lambda bare=bare: getattr(bare, "login", None)  # type: ignore[misc]
-            found.append(_placed(_cleaned(bare, source), settings))
+            foreign = isinstance(source, PluginSource) and source.type not in OUR_PLUGINS
+            checked = CheckedCatalogue(bare) if foreign else bare
+            found.append(_placed(_cleaned(checked, source), settings))
         except ConfigError as error:
             problems += error.problems
     if problems:

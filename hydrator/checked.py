@@ -1,0 +1,107 @@
+"""The answers of plugins, looked through: what no cycle could work with is Unseen, dataset by dataset."""
+
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from datetime import datetime
+from math import isfinite
+from typing import Any
+
+from .errors import CatalogueGarbled
+from .model import Did, Reading, Replica, ReplicaState, Seen, Survey, Unseen
+from .ports import Catalogue
+
+_MOST_BYTES = 2**63 - 1
+
+
+class CheckedCatalogue:
+    """Another catalogue, whose author may have made a mistake; see :class:`hydrator.ports.Catalogue`."""
+
+    def __init__(self, inner: Catalogue) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def read(self, dids: AbstractSet[Did]) -> Survey:
+        """As :meth:`hydrator.ports.Catalogue.read`; a garbled reading is Unseen, with what is wrong with it.
+
+        Raises:
+            CatalogueGarbled: nothing of the answer can be used.
+        """
+        survey: Any = self._inner.read(dids)
+        if not isinstance(survey, Survey):
+            raise CatalogueGarbled(self.name, f"its answer is a {type(survey).__name__}, not a Survey")
+        wrong = _wrong_with_survey(survey)
+        if wrong:
+            raise CatalogueGarbled(self.name, f"its answer is garbled: {wrong}")
+        given = {did: survey.readings[did] for did in dids if did in survey.readings}
+        return replace(survey, readings={did: _checked(did, reading) for did, reading in given.items()})
+
+    def find(self, patterns: Collection[str]) -> frozenset[Did]:
+        """As :meth:`hydrator.ports.Catalogue.find`."""
+        found = self._inner.find(patterns)
+        if not _are_texts(found):
+            raise CatalogueGarbled(self.name, "what it found is no set of names")
+        return frozenset(found)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def _checked(did: Did, reading: Reading) -> Reading:
+    wrong = _wrong_with(did, reading)
+    return Unseen(f"the catalogue's answer is garbled: {wrong}") if wrong else reading
+
+
+def _wrong_with_survey(survey: Any) -> str | None:  # noqa: ANN401 - whatever its author made of it
+    if not _is_time(survey.at):
+        return "its time is no aware datetime"
+    if not _are_texts(survey.sites):
+        return "its sites are no set of names"
+    return None if isinstance(survey.readings, Mapping) else "its readings are no mapping"
+
+
+def _wrong_with(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - as above
+    if _is(reading, Unseen):
+        return None if isinstance(reading.reason, str) else "the reason is no text"
+    if not _is(reading, Seen):
+        return f"it is a {type(reading).__name__}, not a reading"
+    if not _is_time(reading.at):
+        return "its time is no aware datetime"
+    if not _are_texts(reading.blind) or not _are_texts(reading.twins):
+        return "what it is blind for, or its twins, is no set of names"
+    size: Any = reading.bytes_total
+    if size is not None and (type(size) is not int or not 0 <= size <= _MOST_BYTES):
+        return "its size is no number of bytes"
+    if not isinstance(reading.replicas, tuple):
+        return "its replicas are no tuple"
+    return next((wrong for one in reading.replicas if (wrong := _wrong_with_replica(did, one))), None)
+
+
+def _wrong_with_replica(did: Did, one: Any) -> str | None:  # noqa: ANN401 - as above
+    if not _is(one, Replica) or one.did != did:
+        return "a replica of it is none, or of another dataset"
+    if not isinstance(one.site, str) or not one.site:
+        return "a replica has no site"
+    if not isinstance(one.state, ReplicaState):
+        return "a replica has no state"
+    share: Any = one.fraction
+    if share is None:
+        return None
+    is_number = isinstance(share, int | float) and not isinstance(share, bool)
+    return None if is_number and isfinite(share) and 0 <= share <= 1 else "a fraction is not from 0 to 1"
+
+
+def _is(value: object, kind: type) -> bool:
+    """Return whether *value* is of that *kind*; its fields may be of any."""
+    return isinstance(value, kind)
+
+
+def _is_time(at: object) -> bool:
+    return isinstance(at, datetime) and at.utcoffset() is not None
+
+
+def _are_texts(names: object) -> bool:
+    return isinstance(names, AbstractSet) and all(isinstance(name, str) for name in names)
