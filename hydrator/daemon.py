@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from . import __version__
 from .asking import Telling
-from .beside import Beats, Chores, Now, Questions
+from .beside import Beats, Chores, Now, Questions, Schedule
 from .bugs import Bugs
 from .clockstep import StepWatch, moved_back, not_ahead
 from .config import Settings, load
@@ -418,7 +418,7 @@ class Daemon:
 
     def _scheduler(self) -> BackgroundScheduler:
         names = ("default", "demand", *(name for each in self._beside for name in each.NAMES))
-        return BackgroundScheduler(
+        return Schedule(
             executors={name: ThreadPoolExecutor(1) for name in names},  # no cycle waits for the audit
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone="UTC",

@@ -3,6 +3,6 @@
 from .beats import Beats
 from .chores import Chores
 from .questions import Questions
-from .turns import Now
+from .turns import Now, Schedule
 
-__all__ = ["Beats", "Chores", "Now", "Questions"]
+__all__ = ["Beats", "Chores", "Now", "Questions", "Schedule"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from ..cycle import Report
@@ -22,6 +23,19 @@ class Now:
     report: Report | None
     ads: Mapping[Site, SiteAd]
     stands_by: str | None
+
+
+class Schedule(BackgroundScheduler):  # type: ignore[misc]
+    """A scheduler that may be shut down while a job of its own is due.
+
+    apscheduler 3.11 removes a job after its last run. In a scheduler that was shut down meanwhile it does not
+    find the job, and its thread ends with a traceback.
+    """
+
+    def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
+        """Remove a job, where it is still there."""
+        with contextlib.suppress(JobLookupError):
+            super().remove_job(job_id, jobstore)
 
 
 class Turns:

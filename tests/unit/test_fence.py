@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.beside.turns import Turns
+from hydrator.beside.turns import Schedule, Turns
 from hydrator.cycle import Cycle, Outlet, Rules
 from hydrator.errors import Fenced
 from hydrator.fence import Fence
@@ -153,6 +154,31 @@ def test_the_next_parts_continue_from_what_is_settled_and_from_the_demand_asked_
         cycle.state = replace(cycle.state, held={CAM: None})
         assert cycle.settled.demand == cycle.state.demand
         assert cycle.settled.held == {}
+
+
+def test_a_schedule_that_is_shut_down_under_a_job_that_is_due_ends_without_a_word():
+    class Slow(Schedule):
+        def _lookup_executor(self, alias):
+            due.set()
+            shut.wait(60)
+            return super()._lookup_executor(alias)
+
+    due, shut = threading.Event(), threading.Event()
+    schedule = Slow(timezone="UTC")
+    broken = []
+    before, threading.excepthook = threading.excepthook, broken.append
+    try:
+        schedule.add_job(print, "date", run_date=datetime.now(UTC))  # noqa: TID251 - apscheduler's own
+        schedule.start()
+        assert due.wait(60)
+        ending = threading.Thread(target=schedule.shutdown, args=[False])
+        ending.start()
+        wait_for(lambda: not schedule.running, 10, "the shutdown to begin")
+        shut.set()
+        ending.join(60)
+    finally:
+        threading.excepthook = before
+    assert broken == []
 
 
 def test_work_beside_the_cycles_that_waits_in_the_queue_does_not_begin_after_a_reload():
