@@ -6,6 +6,7 @@ for is Unseen, not absent, and it lists nothing, since it knows only part.
 
 import ipaddress
 import ssl
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -17,7 +18,6 @@ import httpx
 
 from hydrator.errors import (
     CatalogueDenied,
-    CatalogueError,
     CatalogueGarbled,
     CatalogueUnreachable,
     ConfigError,
@@ -38,10 +38,15 @@ from hydrator.model import (
 from hydrator.numbers import finite
 from hydrator.redact import secret_in, shown
 
+from ._json import Bounds, decode
+from ._wire import Received, Wire
+
 NOT_ASKED = "no job has asked the daemon for it yet"
 _QUERY_BYTES = 6000
 """Of one question; the daemon takes 8192 bytes of URL."""
 _TIMEOUT_SECONDS = 15.0
+_DEADLINE_SECONDS = 60.0
+_BOUNDS = Bounds(bytes_setting="the client's own", values_setting="the client's own")
 _RECORDED = {
     DatasetState.AVAILABLE: ReplicaState.COMPLETE,
     DatasetState.STAGING: ReplicaState.INCOMING,
@@ -80,7 +85,9 @@ class DaemonCatalogue:
         if (secret or token_file) and urlsplit(url).scheme != "https" and not near:
             what = "our token" if token_file else "names of private datasets"
             raise ConfigError([f"submit.daemon_url: {url} would show {what} on the way; use https"])
-        self._client = httpx.Client(
+        self._wire = Wire(
+            self.name,
+            _BOUNDS,
             headers={"Authorization": f"Bearer {_token(token_file)}"} if token_file else {},
             verify=_trusted(ca_cert) if ca_cert else True,
             timeout=_TIMEOUT_SECONDS,
@@ -130,26 +137,26 @@ class DaemonCatalogue:
 
     def close(self) -> None:
         """Let go of connections."""
-        self._client.close()
+        self._wire.close()
 
     def _asked(self, path: str) -> Any:  # noqa: ANN401 - JSON
+        until = time.monotonic() + _DEADLINE_SECONDS
         try:
-            answer = self._client.get(self._url + path)
-        except httpx.HTTPError as error:
+            return self._wire.exchange("GET", self._url + path, until, self._judged)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CatalogueUnreachable(self.name, str(error) or type(error).__name__) from None
-        if answer.status_code == 200:
-            return answer.json()
-        raise self._refused(answer)
 
-    def _refused(self, answer: httpx.Response) -> CatalogueError:
+    def _judged(self, received: Received) -> Any:  # noqa: ANN401 - JSON
+        if received.status == 200:
+            return decode(received.content, _BOUNDS)
         try:
-            why = shown(str(answer.json()["detail"]), 300)
+            why = shown(str(decode(received.content, _BOUNDS)["detail"]), 300)
         except (LookupError, TypeError, ValueError):
             why = "no reason given"
-        text = f"{why} (status {answer.status_code})"
-        if answer.status_code in (401, 403):
-            return CatalogueDenied(self.name, f"{text}; see submit.token_file")
-        return CatalogueUnreachable(self.name, text)
+        text = f"{why} (status {received.status})"
+        if received.status in (401, 403):
+            raise CatalogueDenied(self.name, f"{text}; see submit.token_file")
+        raise CatalogueUnreachable(self.name, text)
 
 
 def _reading(row: Mapping[str, Any], at: datetime) -> Reading:

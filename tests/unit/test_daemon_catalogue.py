@@ -133,6 +133,13 @@ def test_it_lists_nothing_since_it_knows_only_part():
         (httpx.Response(502, text="<html>"), CatalogueError, "status 502"),
         (httpx.Response(200, text="<html>"), CatalogueGarbled, "does not answer as our daemon does"),
         (httpx.Response(200, json={"sites": 1}), CatalogueGarbled, "does not answer as our daemon does"),
+        (httpx.Response(200, text='{"sites": [], "now": 1e300}'), CatalogueGarbled, "as our daemon does"),
+        (httpx.Response(200, text='{"sites": [], "now": NaN}'), CatalogueGarbled, "as our daemon does"),
+        (
+            httpx.Response(200, text="[" + "{}," * 600_000 + "{}]"),
+            CatalogueGarbled,
+            "more than 500000 values",
+        ),
         (httpx.ConnectError("refused"), CatalogueError, "refused"),
     ],
 )
