@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hydrator import redact
+
 _WIDE = re.compile(rb"[\xf0-\xff]|\\u")
 _DIGITS = 19
 """Of the largest whole number that 64 bits hold; one more for a sign."""
@@ -67,7 +69,7 @@ def decode(data: bytes | bytearray, bounds: Bounds) -> Any:  # noqa: ANN401 - JS
         TooLarge: it is beyond *bounds*.
         ValueError: it is not JSON.
     """
-    _check_size(data, bounds)
+    check_size(data, bounds)
     may_be_deep = data.count(b"{") + data.count(b"[") > bounds.max_depth
     text = data.decode("utf-8", "surrogateescape")
     if isinstance(data, bytearray):
@@ -99,12 +101,12 @@ def is_text(value: object) -> bool:
 
 
 def shown(value: object, most: int = 80) -> str:
-    """Return the beginning of *value* for people, in printable ASCII."""
-    text = value[:most] if isinstance(value, str) else str(value)[:most]
-    return ascii(text)[: most + 2]
+    """Return the beginning of *value* for people, in quotes, printable and without secrets."""
+    return f"'{redact.shown(value if isinstance(value, str) else str(value), most)}'"
 
 
-def _check_size(data: bytes | bytearray, bounds: Bounds) -> None:
+def check_size(data: bytes | bytearray, bounds: Bounds) -> None:
+    """Raise TooLarge where *data*, a text of JSON or TOML, has more bytes or values than *bounds* allow."""
     size = len(data)
     if size > bounds.max_bytes:
         raise bounds.too_many_bytes()

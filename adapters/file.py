@@ -33,6 +33,7 @@ from hydrator.errors import BadDid, CatalogueDenied, CatalogueGarbled, Catalogue
 from hydrator.model import Did, Replica, ReplicaState, Seen, Site, Survey, from_unix, parse_did
 from hydrator.ports import Clock
 
+from ._json import Bounds, check_size
 from ._names import by_lower_case, matching, twins
 
 STATES: Final[Mapping[str, ReplicaState]] = {
@@ -52,6 +53,11 @@ SETTLED_SECONDS: Final = 2.0
 """A file changed more recently may change again without its times showing it."""
 
 PROBLEMS_SHOWN: Final = 10
+
+BOUNDS: Final = Bounds(
+    64_000_000, 2_000_000, bytes_setting="fixed: give two files", values_setting="fixed: give two files"
+)
+"""Of one file: some 250,000 datasets."""
 
 ReadAll = Callable[[int], bytes]
 _Signature = tuple[int, int, int, int, int]
@@ -201,6 +207,8 @@ class FileCatalogue:
                 before = os.fstat(descriptor)
                 if not stat.S_ISREG(before.st_mode):
                     raise CatalogueUnreachable(self.name, f"{self._path}: not an ordinary file")
+                if before.st_size > BOUNDS.max_bytes:
+                    raise CatalogueGarbled(self.name, f"{self._path}: {BOUNDS.too_many_bytes()}")
                 data = self._read_all(descriptor)
                 after = os.fstat(descriptor)
             finally:
@@ -256,6 +264,7 @@ def _settled(signature: _Signature) -> bool:
 
 def _parse(path: Path, data: bytes) -> dict[str, Any]:
     """The file as a table; raises ValueError or RecursionError."""
+    check_size(data, BOUNDS)
     if not data.strip():
         raise ValueError("it is empty; a catalogue without datasets says so: an empty [datasets]")
     text = data.decode("utf-8-sig")
