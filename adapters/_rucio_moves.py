@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.model import Did, Told
 
-from ._rucio_ask import Asker, split
+from ._rucio_ask import Asker, Denials, is_silence, split
 from ._rucio_client import Misread, NotFound
 from ._rucio_lines import Meanwhile
 from ._rucio_poll import Poll
@@ -70,6 +70,7 @@ class Moves:
         self._parents: dict[Did, tuple[datetime, frozenset[Did]]] = {}
         self._ended: dict[Did, frozenset[str]] = {}
         self._past: dict[Did, _Past] = {}
+        self._no_history_at: dict[Did, datetime] = {}
         self._lasting: dict[Did, _Lasting] = {}
         self._refreshed = Meanwhile[frozenset[Did]](frozenset)
         self._pending: Mapping[Did, list[Rule]] | None = None
@@ -77,7 +78,8 @@ class Moves:
     @contextmanager
     def beside(self, poll: Poll, dids: AbstractSet[Did]) -> Iterator[None]:
         """Learn what changed of the rules beside what is asked inside; all else but *dids* is forgotten."""
-        for memory in (self._held, self._parents, self._ended, self._lasting, self._past):
+        dropped = (self._held, self._parents, self._ended, self._lasting, self._past, self._no_history_at)
+        for memory in dropped:
             for gone in memory.keys() - dids:
                 del memory[gone]
         self._pending = None
@@ -307,17 +309,26 @@ class Moves:
         which it cannot be learned are lost; what is only due to be asked again is as it was.
         """
         settings = self._asker.settings
-        jobs = sorted(unheld, key=lambda did: (self._past[did].at if did in self._past else _NEVER, did))
+
+        def turn(did: Did) -> tuple[datetime, Did]:
+            asked_at = self._past[did].at if did in self._past else _NEVER
+            return max(asked_at, self._no_history_at.get(did, _NEVER)), did
+
+        jobs = sorted(unheld, key=turn)
         waiting, jobs = jobs[_MOST_HISTORIES:], jobs[:_MOST_HISTORIES][::-1]
+        denials, unanswered = Denials(beside=settings.concurrent_calls), 0
         for did, past in self._asker.side_by_side(jobs, lambda each: self._past_of(poll, each, unheld[each])):
             if isinstance(past, CatalogueError):
                 poll.lost[did] = past
+                self._no_history_at[did] = poll.at
             else:
                 known = self._past.get(did)
                 locks = (*known.locks, *past.locks) if known and known.at == poll.at else past.locks
                 self._past[did] = replace(past, locks=locks)
                 self._ended[did] = self._ended.get(did, frozenset()) | past.ended
-            if self._asker.connection.deadline.left < 0.2 * settings.deadline.total_seconds():
+            unanswered += is_silence(past)
+            is_over = self._asker.connection.deadline.left < 0.2 * settings.deadline.total_seconds()
+            if denials.denies(past) or unanswered >= self._asker.most_unanswered or is_over:
                 waiting += jobs
                 jobs.clear()
         late = CatalogueUnreachable(self._asker.name, "the history of its rules was not asked for in time")

@@ -118,6 +118,14 @@ def test_a_poll_ends_soon_where_many_datasets_are_silent(asking, server):
     assert len(server.counted()) <= 2 * 3 + 2, "rucio-clients asks three times"
 
 
+def test_silent_histories_of_rules_do_not_come_first_again(asking, server):
+    server.trouble = {f"/rules/lofar/L{n:02}/history": SILENT for n in range(4)}
+    catalogue = asking(timeout=timedelta(seconds=2), concurrent_calls=2)
+    left = [unseen(catalogue, [*DIDS, Did("lofar:nothing")]) for _ in range(3)]
+    assert left[0] == set(DIDS), "two silences end it"
+    assert left[2] <= set(DIDS[:4])
+
+
 # -- names
 
 
