@@ -14,6 +14,7 @@ from .ports import Catalogue
 from .redact import SECRETS, printable, shown
 
 MOST_NAME_CHARS = 500
+_MOST_SEEN = 50_000
 
 
 class CleanCatalogue:
@@ -29,6 +30,8 @@ class CleanCatalogue:
         self._before = before
         self._clean: dict[Did, tuple[tuple[Replica, ...], tuple[Replica, ...]]] = {}
         """By dataset, its replicas as they came last, and what was made of them."""
+        self._seen: set[str] = set()
+        """Texts with which there was nothing to do."""
 
     @property
     def name(self) -> str:
@@ -59,13 +62,23 @@ class CleanCatalogue:
     def close(self) -> None:
         self._inner.close()
 
+    def _is_clean(self, texts: AbstractSet[str]) -> bool:
+        """Is there nothing to do for any of *texts*? Most were looked at for another dataset."""
+        new = texts - self._seen
+        if not all(map(_may_pass, new)):
+            return False
+        if len(self._seen) > _MOST_SEEN:
+            self._seen.clear()
+        self._seen |= new
+        return True
+
     def _reading(self, did: Did, reading: Reading) -> Reading:
         if isinstance(reading, Unseen):
             return Unseen(shown(reading.reason))
         blind, twins = reading.blind, reading.twins
         before, replicas = self._clean.get(did, (None, reading.replicas))
         if before is not reading.replicas:
-            clean = all(map(_is_clean, reading.replicas))
+            clean = self._is_clean({text for one in reading.replicas for text in _texts(one)})
             replicas = reading.replicas if clean else tuple(map(_replica, reading.replicas))
         if replicas is reading.replicas and not blind and not twins:
             return reading
@@ -77,13 +90,13 @@ class CleanCatalogue:
         )
 
 
-def _is_clean(replica: Replica) -> bool:
-    """Is there nothing to do? True for nearly all of many thousand, so it is cheap."""
+def _texts(replica: Replica) -> tuple[str, ...]:
     told = replica.told
-    return not told.reason and all(
-        text.isprintable() and len(text) <= MOST_NAME_CHARS
-        for text in (replica.site, replica.storage, told.call, told.rule, told.account)
-    )
+    return replica.site, replica.storage, told.call, told.reason, told.storage, told.rule, told.account
+
+
+def _may_pass(text: str) -> bool:
+    return text.isprintable() and len(text) <= MOST_NAME_CHARS and shown(text) == text
 
 
 def _replica(replica: Replica) -> Replica:

@@ -249,6 +249,17 @@ def test_texts_of_an_answer_show_no_secret_and_steer_no_terminal():
     str(seen).encode()
 
 
+@pytest.mark.parametrize("field", ["call", "reason", "storage", "rule", "account"])
+def test_a_secret_in_any_text_of_an_answer_is_hidden(field):
+    SECRETS.keep(SECRET)
+    told = Told(**{field: f"x {SECRET}"})
+    held = Replica(L1, Site("UK"), ReplicaState.COMPLETE, told=told)
+    catalogue = CleanCatalogue(Says(Survey("plugin", NOON, frozenset(), {L1: Seen(NOON, (held,))})))
+    for _ in range(2):
+        (replica,) = catalogue.read({L1}).readings[L1].replicas
+        assert getattr(replica.told, field) == "x [secret]"
+
+
 def test_an_answer_with_nothing_to_clean_is_passed_on_as_it_is():
     held = Replica(L1, Site("Zürich"), ReplicaState.COMPLETE)
     survey = Survey("plugin", NOON, frozenset({Site("Zürich")}), {L1: Seen(NOON, (held,))})
