@@ -5,6 +5,8 @@ for a second site's administration is that nobody here hydrates it until a test 
 """
 
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +18,7 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.slotmerge import SlotMerger
+from hydrator import startd_cron
 from hydrator.model import Site
 from hydrator.poolconfig import PoolPolicy, schedd_config
 from testbed.installation import Installation, ListedCatalogue
@@ -286,19 +289,80 @@ def test_a_routed_copy_with_requirements_of_the_routes_is_tied_to_its_data_anew(
     assert copy["DataLocalityTransformed"] is True
 
 
-def test_a_schedds_ad_says_what_its_site_holds(world):
-    ad = world.home.shared / "UK.ad"
-    ad.write_text(site_ad("UK", 5).text, "utf-8")
-    ad.chmod(0o644)
+HOSTILE_AD = """DataLocalityGeneration = 7
+include command : touch {ran}
+use ROLE : Personal
+SCHEDD_NAME = stolen
+SCHEDD_ATTRS = $(SCHEDD_ATTRS) Injected
+Injected = "yes"
+DataLocalitySite = "$RANDOM_CHOICE(a,b) $$(Name)"
+AvailableDatasets = {{"ska:a"}}
+@=end
+"""
+
+
+def summary_config(pool: Pool, folder: Path) -> str:
+    """The shipped file, as a stand-in for a CE has it: with this schedd's places and pace."""
+    hook = pool.shared / "classad-hydrator-hook"
+    shutil.copy(startd_cron.__file__, hook)
+    hook.chmod(0o755)
     text = (CE / SUMMARY).read_text("utf-8")
-    assert text.count("/var/lib/classad-hydrator/ads/SITE.ad") == 1
-    config = schedd_config(PoolPolicy(), {}) + text.replace("/var/lib/classad-hydrator/ads/SITE.ad", str(ad))
-    world.home.reconfig(schedd=config)
+    for shipped, ours in (
+        ("/usr/libexec/classad-hydrator/classad-hydrator-hook", str(hook)),
+        ("/var/lib/classad-hydrator/ads", str(folder)),
+        ("--site SITE", "--site UK"),
+        ("300s", "2s"),
+    ):
+        assert text.count(shipped) == 1
+        text = text.replace(shipped, ours)
+    return schedd_config(PoolPolicy(), {}) + "SCHEDD_INTERVAL = 3\nSCHEDD_CRON_MAX_JOB_LOAD = 1\n" + text
 
-    def summary() -> list[dict]:
-        return world.home.ads('MyType == "Scheduler" && DataLocalityGeneration == 5')
 
-    (said,) = world.home.wait(summary, 60, "the schedd's ad to say so")
-    assert said["DataLocalitySite"] == "UK"
-    assert said["AvailableDatasets"] == ["ska:observation_00000", "ska:observation_00001"]
-    assert dict(said["DatasetStates"]) == dict.fromkeys(said["AvailableDatasets"], "AVAILABLE")
+def test_the_schedd_of_a_stand_in_for_a_ce_says_what_its_site_holds(world):
+    folder = world.home.shared / "ads"
+    folder.mkdir()
+    folder.chmod(0o755)
+    ad = folder / "UK.ad"
+
+    def put(text: str) -> None:
+        ad.write_text(text, "utf-8")
+        ad.chmod(0o644)
+
+    def said(generation: int) -> list[dict]:
+        return world.home.ads(f'MyType == "Scheduler" && DataLocalityGeneration == {generation}')
+
+    put(site_ad("UK", 5).text)
+    world.home.reconfig(schedd=summary_config(world.home, folder))
+    world.home.restart_daemon("schedd")  # one without a cron job at its start takes none at a reconfiguration
+    (schedd,) = world.home.wait(lambda: said(5), 60, "the schedd's ad to say so")
+    assert schedd["DataLocalitySite"] == "UK"
+    assert schedd["AvailableDatasets"] == ["ska:observation_00000", "ska:observation_00001"]
+    assert dict(schedd["DatasetStates"]) == dict.fromkeys(schedd["AvailableDatasets"], "AVAILABLE")
+
+    ran = world.home.shared / "ran"
+    put(HOSTILE_AD.format(ran=ran))
+
+    def trouble() -> list[dict]:
+        return world.home.ads('MyType == "Scheduler" && DataLocalityTrouble isnt undefined')
+
+    (schedd,) = world.home.wait(trouble, 60, "the schedd's ad to say that the file is refused")
+    world.home.reconfig(schedd=summary_config(world.home, folder))
+    put(site_ad("UK", 6).text)
+    (again,) = world.home.wait(lambda: said(6), 60, "the schedd's ad to be good again")
+    assert not ran.exists()
+    for one in (schedd, again):
+        assert "Injected" not in one
+        assert one["DataLocalitySite"] == "UK"
+        assert one["Name"] != "stolen"
+    assert world.home.run("condor_config_val", "Injected", check=False).returncode != 0
+
+
+def test_no_shipped_or_documented_configuration_includes_a_file_that_is_data():
+    """An included ad file is root's configuration: `include command` in it runs as root."""
+    root = CE.parents[1]
+    texts = [*root.glob("deploy/**/*"), *root.glob("docs/*.md")]
+    for path in texts:
+        if path.is_file():
+            lines = path.read_text("utf-8", "replace").splitlines()
+            found = [line for line in lines if re.match(r"\s*include\b.*:", line, re.IGNORECASE)]
+            assert found == [], path
