@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,9 +62,19 @@ def venv_python(name: str, lock: Path, *options: str) -> Path:
     def build(home: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, capture_output=True)
         pip: Sequence[str] = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        words = [*pip, "--disable-pip-version-check", "--no-deps", *options, "-r", str(lock)]
+        words = [
+            *pip,
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--require-hashes",
+            *options,
+            "-r",
+            str(lock),
+        ]
         done = subprocess.run(words, check=False, capture_output=True, text=True)
         if done.returncode != 0:
             raise PipFailed(f"cannot install {name}: {done.stderr.strip()[-600:]}")
 
-    return built(name, lock.read_bytes(), build) / "bin" / "python"
+    # other files of the same versions need no other environment
+    pins = re.sub(rb" \\\n +--hash=\S+", b"", lock.read_bytes())
+    return built(name, pins, build) / "bin" / "python"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import debs, machine
+from .sbom import write_sbom
 from .wheelhouse import ROOT, dependencies, our_wheel
 
 CONTAINERFILE = ROOT / "deploy" / "container" / "Containerfile"
@@ -61,6 +62,7 @@ def build(store: Path) -> dict[str, Any]:
     context = store / "context"
     shutil.copytree(dependencies(), context / "dist")
     our_wheel(context / "dist")
+    write_sbom(context / "dist")
     (store / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
     (store / "registries.conf").write_text("unqualified-search-registries = []\n")
     given = {

@@ -84,7 +84,7 @@ def _build(home: Path, wheels: Path) -> None:
     _step(["chroot", str(home), "python3", "-m", "venv", PREFIX])
     lock = f"{WHEELS}/runtime.lock"
     pip = [f"{PREFIX}/bin/pip", "install", "--quiet", "--no-index", "--find-links", WHEELS, "--no-deps"]
-    _step(["chroot", str(home), *pip, "-r", lock])
+    _step(["chroot", str(home), *pip, "--require-hashes", "-r", lock])
 
 
 def _step(command: list[str]) -> None:

@@ -51,7 +51,7 @@ class RucioUnavailable(Exception):
     """The server's virtual environment cannot be built here, most often for lack of a package index."""
 
 
-_ON_POSTGRESQL = ("psycopg==3.3.9", "psycopg-binary==3.3.9")
+_ON_POSTGRESQL = LOCK.with_name("rucio-postgresql.lock")
 
 
 def server_python(*, postgresql: bool = False) -> Path:
@@ -62,7 +62,7 @@ def server_python(*, postgresql: bool = False) -> Path:
     """
     try:
         if postgresql:
-            return venv_python(f"rucio-{VERSION}-postgresql", LOCK, *_ON_POSTGRESQL)
+            return venv_python(f"rucio-{VERSION}-postgresql", LOCK, "-r", str(_ON_POSTGRESQL))
         return venv_python(f"rucio-{VERSION}", LOCK)
     except PipFailed as failed:
         raise RucioUnavailable(str(failed)) from failed

@@ -14,6 +14,7 @@ from build import ProjectBuilder
 from packaging.requirements import Requirement
 
 from .cached import built
+from .sbom import write_sbom
 
 ROOT = Path(__file__).parents[1]
 PYTHON = "3.11"
@@ -103,10 +104,11 @@ def _fetch(home: Path) -> None:
 
 
 def main(folder: Path) -> int:
-    """Put our wheel and those of our dependencies into *folder*, anew."""
+    """Put our wheel and those of our dependencies into a new *folder*, with the bill of materials of all."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(dependencies(), folder, ignore=shutil.ignore_patterns("runtime.lock", "lock.sha256"))
     print(our_wheel(folder))
+    print(write_sbom(folder))
     return 0
 
 

@@ -1,6 +1,7 @@
 """What is shipped: wheel and sdist hold what they should, and nothing of the machine that made them."""
 
 import configparser
+import json
 import re
 import shutil
 import subprocess
@@ -15,7 +16,10 @@ import pytest
 from build import ProjectBuilder
 
 import hydrator
+from testbed.cyclonedx import problems
 from testbed.debian import mirror
+from testbed.sbom import write_sbom
+from testbed.wheelhouse import dependencies, runtime_lock
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -261,6 +265,56 @@ def test_the_lock_pins_every_dependency_with_hashes():
     names = {_canonical(re.match(r"[\w.-]+", requirement)[0]) for requirement in asked}
     assert names - set(pinned) == set()
     assert [name for name, hashes in pinned.items() if "--hash=sha256:" not in hashes] == []
+
+
+LOCKS = sorted([*ROOT.glob("*.lock"), *ROOT.glob("docs/*.lock"), *ROOT.glob("testbed/*.lock")])
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_every_lock_has_a_hash_for_each_package(lock):
+    text = lock.read_text()
+    pinned = re.findall(r"^([\w.-]+)==\S+(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert pinned
+    assert len(pinned) == len(re.findall(r"^[^#\s]", text, re.MULTILINE))
+    assert [name for name, hashes in pinned if not re.search(r"--hash=sha256:[0-9a-f]{64}", hashes)] == []
+
+
+def test_the_npm_lock_has_a_hash_for_each_package():
+    packages = json.loads((ROOT / "testbed" / "npm" / "package-lock.json").read_text())["packages"]
+    fetched = {name: each for name, each in packages.items() if name}
+    assert fetched
+    assert [
+        name for name, each in fetched.items() if not each.get("integrity", "").startswith("sha512-")
+    ] == []
+
+
+def test_every_installer_of_a_lock_asks_for_its_hashes():
+    """pip checks hashes as soon as one has them; asked for, it also refuses a package that has none."""
+    texts = {path: path.read_text() for path in [*ROOT.glob("testbed/*.py"), ROOT / "scripts" / "setup"]}
+    using = {
+        path: [line for line in text.splitlines() if re.search(r'"-r", |--requirement ', line)]
+        for path, text in texts.items()
+    }
+    found = [line for lines in using.values() for line in lines if "_ON_POSTGRESQL" not in line]
+    assert len(found) > 6
+    assert [line for line in found if "--require-hashes" not in line] == []
+
+
+def test_the_bill_of_materials_lists_what_is_shipped_by_the_schema_of_cyclonedx(wheel, tmp_path):
+    shutil.copy(wheel, tmp_path)
+    shutil.copytree(dependencies(), tmp_path, dirs_exist_ok=True)
+    bill = json.loads(write_sbom(tmp_path).read_text())
+    assert problems(bill) == []
+    assert problems({**bill, "version": "one"})
+    assert bill["metadata"]["component"]["name"] == "classad-hydrator"
+    listed = {(each["name"].lower().replace("_", "-"), each["version"]) for each in bill["components"]}
+    wheels = [path for path in tmp_path.glob("*.whl") if path.name != wheel.name]
+    assert len(listed) == len(wheels) > 20
+    hashes = {each["hashes"][0]["content"] for each in bill["components"]}
+    assert hashes <= set(re.findall(r"sha256:([0-9a-f]{64})", runtime_lock()))
+    (ours,) = [each for each in bill["dependencies"] if "classad-hydrator" in each["ref"]]
+    assert len(ours["dependsOn"]) >= 10
+    assert write_sbom(tmp_path).read_text() == json.dumps(bill, indent=1) + "\n"
 
 
 # nothing of the machine that made it
