@@ -38,8 +38,24 @@ def program(name: str, package: str, places: str, copy: Path | None = None) -> t
     return found, {"LD_LIBRARY_PATH": os.pathsep.join(libraries)}
 
 
-def _newest(root: Path, pattern: str) -> Path | None:
-    return max((path for path in root.glob(pattern) if os.access(path, os.X_OK)), default=None)
+def library(name: str, package: str, places: str) -> Path:
+    """Return the shared library *name*; see :func:`program`.
+
+    Raises:
+        DebUnavailable: it is neither here nor to be had.
+    """
+    pattern = f"{places}/{name}"
+    found = _newest(Path("/"), pattern, os.R_OK)
+    if not found:
+        root = built(f"deb-{package}", package.encode(), lambda home: _unpack(package, home))
+        found = _newest(root, pattern, os.R_OK)
+    if not found:
+        raise DebUnavailable(f"Debian's {package} has no {pattern}")
+    return found
+
+
+def _newest(root: Path, pattern: str, mode: int = os.X_OK) -> Path | None:
+    return max((path for path in root.glob(pattern) if os.access(path, mode)), default=None)
 
 
 def _unpack(package: str, home: Path) -> None:

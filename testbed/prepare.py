@@ -23,6 +23,7 @@ from . import (
     rabbitmq,
     rapthor,
     rucio,
+    stepped,
     toil,
     wheelhouse,
 )
@@ -53,6 +54,7 @@ def main() -> int:
     parts["Rucio on PostgreSQL"] = lambda: rucio.server_python(postgresql=True)
     parts["PostgreSQL"] = lambda: postgres.initdb()[0]
     parts["Apache"] = lambda: apache.apache2()[0]
+    parts["libfaketime"] = stepped.fake_clock
     parts["nginx"] = lambda: nginx.nginx_program()[0]
     parts["Rapthor"] = rapthor.python
     parts["Debian 12 under systemd"] = machine.base

@@ -17,7 +17,6 @@ from testbed.pool import PoolUnavailable
 from testbed.prometheus import PromtoolUnavailable
 from testbed.rapthor import RapthorUnavailable
 from testbed.rucio import RucioUnavailable
-from testbed.stepped import CompilerUnavailable
 from testbed.toil import ToilUnavailable
 from testbed.wheelhouse import WheelsUnavailable
 
@@ -34,7 +33,7 @@ NO_IMAGE = "no container image"
 NO_HELM = "no Helm"
 NO_PROMETHEUS = "no Prometheus"
 NO_BROWSER = "no browser"
-NO_COMPILER = "no C compiler"
+NO_FAKE_CLOCK = "no libfaketime"
 NO_READER = "no reader of shell scripts"
 
 MISSED = {
@@ -51,13 +50,13 @@ MISSED = {
     NO_HELM: "A REAL HELM AND KUBERNETES' SCHEMAS",
     NO_PROMETHEUS: "A REAL PROMETHEUS",
     NO_BROWSER: "A REAL BROWSER",
-    NO_COMPILER: "A C COMPILER",
+    NO_FAKE_CLOCK: "A CLOCK THAT CAN BE SET",
     NO_READER: "BUSYBOX OR SHELLCHECK",
 }
 """What the summary calls each."""
 
 UNAVAILABLE = (
-    BrowserUnavailable, CompilerUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable,
+    BrowserUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable,
     NodeUnavailable, PoolUnavailable, PromtoolUnavailable, RapthorUnavailable, RucioUnavailable,
     SchemasUnavailable, ToilUnavailable, WheelsUnavailable,
 )  # fmt: skip

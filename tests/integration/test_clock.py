@@ -8,14 +8,14 @@ import pytest
 from testbed.installation import wait_for
 from testbed.stepped import SteppedClock
 from tests.integration.test_daemon import Running
-from tests.parts import NO_COMPILER, needs
+from tests.parts import NO_FAKE_CLOCK, needs
 
 HOUR = 3600
 
 
 @pytest.fixture
 def clock(tmp_path):
-    with needs(NO_COMPILER):
+    with needs(NO_FAKE_CLOCK):
         return SteppedClock(tmp_path)
 
 
