@@ -109,7 +109,7 @@ class RucioAuditor:
 
     def _files(self, scope: str, name: str) -> set[File]:
         """The files of a dataset, as many as Rucio counts."""
-        files = self._asker.ask(lambda client: list(client.list_files(scope, name)), _names_of_files)
+        files = self._asker.ask(lambda client: client.list_files(scope, name), _names_of_files)
         length = self._asker.ask(
             lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
             lambda answer: number(record(answer, "get_did"), "length", "get_did"),

@@ -240,7 +240,7 @@ def _deep(asker: Asker, did: Did) -> dict[str, Count]:
     scope, name = split(did)
     return counted(
         asker.ask(
-            lambda client: list(client.list_dataset_replicas(scope, name, deep=True)),
+            lambda client: client.list_dataset_replicas(scope, name, deep=True),
             lambda answer: deep_rows(did, answer),
         )
     )

@@ -237,14 +237,14 @@ class Moves:
     def _spreading(self, did: Did) -> list[Rule]:
         scope, name = split(did)
         found = self._asker.ask(
-            lambda client: list(client.list_did_rules(scope, name)),
+            lambda client: client.list_did_rules(scope, name),
             lambda rows: rules(rows, "list_did_rules"),
         )
         return [rule for rule in found if rule.grouping == "NONE" and rule.state in UNDONE]
 
     def _file_locks(self, did: Did, rule: Rule) -> list[Lock]:
         """What *rule* wants of *did*; of a rule for more than *did*, the locks on its files only."""
-        rows = self._asker.ask(lambda client: list(client.list_replica_locks(rule.id)), _file_lock_rows)
+        rows = self._asker.ask(lambda client: client.list_replica_locks(rule.id), _file_lock_rows)
         mine = None if rule.did == did else self._files(did)
         states = {(storage, state) for file, storage, state in rows if mine is None or file in mine}
         return [Lock(did, storage, state, rule.id) for storage, state in sorted(states)]
@@ -252,7 +252,7 @@ class Moves:
     def _files(self, did: Did) -> frozenset[Did | None]:
         scope, name = split(did)
         return self._asker.ask(
-            lambda client: list(client.list_files(scope, name)),
+            lambda client: client.list_files(scope, name),
             lambda rows: frozenset(did_of(record(row, "list_files"), "list_files") for row in rows),
         )
 
@@ -272,7 +272,7 @@ class Moves:
             scope, name = split(todo.pop())
             try:
                 above = self._asker.ask(
-                    lambda client, scope=scope, name=name: list(client.list_parent_dids(scope, name)),  # type: ignore[misc]
+                    lambda client, scope=scope, name=name: client.list_parent_dids(scope, name),  # type: ignore[misc]
                     lambda rows: {
                         did_of(record(row, "list_parent_dids"), "list_parent_dids") for row in rows
                     },
@@ -360,7 +360,7 @@ class Moves:
         scope, name = split(did)
         try:
             return self._asker.ask(
-                lambda client: list(client.list_replication_rule_full_history(scope, name)), _past_rules
+                lambda client: client.list_replication_rule_full_history(scope, name), _past_rules
             )
         except NotFound:
             return frozenset()

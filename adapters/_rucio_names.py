@@ -248,7 +248,7 @@ class Names:
 
     def _children(self, container: Did) -> list[tuple[Did, str]]:
         scope, name = split(container)
-        return self._asker.ask(lambda client: list(client.list_content(scope, name)), _content)
+        return self._asker.ask(lambda client: client.list_content(scope, name), _content)
 
     def size(self, container: Did) -> int:
         """The bytes of all files in *container*, added up by Rucio now.

@@ -151,7 +151,7 @@ class RuleBook:
         if known and now - known[0] < self._asker.settings.attributes_every:
             return known[1]
         found = self._asker.ask(
-            lambda client: list(client.list_rses(rse_expression=expression)),
+            lambda client: client.list_rses(rse_expression=expression),
             lambda rows: frozenset(text(record(row, "list_rses"), "rse", "list_rses") for row in rows),
         )
         self._places[expression] = (now, found)

@@ -38,7 +38,7 @@ class StorageElements:
         Raises:
             CatalogueError: they cannot be listed, or one's site cannot be learned.
         """
-        rows = self._asker.ask(lambda client: list(client.list_rses()), _rse_rows)
+        rows = self._asker.ask(lambda client: client.list_rses(), _rse_rows)
         if not rows:
             raise CatalogueGarbled(
                 self._asker.name, "it lists no storage elements; that would be an empty catalogue"
