@@ -45,16 +45,20 @@ class StorageElements:
             )
         areas = self._areas(now)
         missing = sorted(name for name, last in self._last.items() if name not in rows and not last.deleted)
+        for name in missing[:_MOST_MISSING]:
+            if row := self._row_of(name):
+                rows[name] = row
+            else:
+                self._last[name] = _gone(self._last[name])
         if len(missing) > _MOST_MISSING:
             reason = f"list_rses leaves out {len(missing)} elements that it listed before, first {missing[0]}"
             raise CatalogueGarbled(self._asker.name, reason)
-        rows.update((name, row) for name in missing if (row := self._row_of(name)))
         found = {name: self._storage(name, row, now, areas) for name, row in sorted(rows.items())}
         for name, last in self._last.items():
             if name not in found:
-                found[name] = Storage(name, None, last.tape, deleted=True)
+                found[name] = last
                 self._attribute_sites.pop(name, None)
-            before, each = (last.left | ({last.site} if last.site else set())), found[name]
+            before, each = _before(last), found[name]
             if left := before - set(each.sites):
                 found[name] = replace(each, left=frozenset(left))
         self._last = found
@@ -153,6 +157,16 @@ class StorageElements:
         site = Site(found) if found else None
         self._attribute_sites[storage] = (now, site)
         return site
+
+
+def _before(last: Storage) -> frozenset[Site]:
+    """The sites that a storage element is known to have been at."""
+    return last.left | ({last.site} if last.site else frozenset[Site]())
+
+
+def _gone(last: Storage) -> Storage:
+    """A storage element that was deleted since it was *last* seen."""
+    return Storage(last.name, None, last.tape, deleted=True, left=_before(last))
 
 
 def _deleted(name: str) -> Storage:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.rucio import RucioCatalogue
+from hydrator.errors import CatalogueGarbled
 from hydrator.model import Did, Reading, ReplicaState, Seen, Unseen
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.rucio_fixtures import catalogues
@@ -45,6 +46,8 @@ class Spoilt(RucioStandIn):
             total = {"expired_at": None, "bytes": FILES * FILE_BYTES * len(DIDS), "length": FILES * len(DIDS)}
             return 200, {"scope": scope, "name": name, "type": "CONTAINER", "open": False, **total}
         if path.startswith("/rses/") and path.count("/") == 2 and path[6:]:
+            if path[6:] not in self.storages:
+                return 404, {"ExceptionClass": "RSENotFound"}
             return 200, {"rse": path[6:], "rse_type": "DISK", "deleted": False}
         status, found = super().answer(path, query, body)
         if path == META and any(each["name"] == name for each in body["dids"]):
@@ -232,6 +235,19 @@ def test_a_list_of_elements_that_was_cut_takes_nothing_away(asking, stand_in):
     for one in (catalogue, asking()):
         assert seen(read(one)) == dict.fromkeys(DIDS, HEALTHY)
     assert catalogue.read(frozenset(DIDS)).sites == sites
+
+
+def test_many_elements_that_were_deleted_are_asked_for_some_a_poll(asking, stand_in):
+    stand_in.storages |= {f"OLD-{n}": f"OLD{n}" for n in range(50)}
+    catalogue = asking()
+    assert len(catalogue.read(frozenset(DIDS)).sites) == 52
+    stand_in.storages = {"UK-DISK": "UK", "AU-DISK": "AU"}
+    for left in (50, 30):
+        with pytest.raises(CatalogueGarbled, match=f"leaves out {left}"):
+            catalogue.read(frozenset(DIDS))
+    survey = catalogue.read(frozenset(DIDS))
+    assert len(survey.sites) == 52, "they are looked at, and nothing is there"
+    assert seen(dict(survey.readings)) == dict.fromkeys(DIDS, HEALTHY)
 
 
 def test_a_container_of_which_parts_were_cut_is_unseen(asking, stand_in):
