@@ -1,5 +1,6 @@
 """The image, built and run without a registry: a Debian of our own stands in for the base it names."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -37,6 +38,18 @@ def test_the_image_runs_what_the_chart_runs(image):
     assert config["User"] == "10001:10001"
     chart = of_the_chart(objects(example("glideins")))
     assert (config["Entrypoint"], config["Cmd"]) == (chart["command"], chart["args"])
+
+
+def test_the_image_lists_every_package_that_is_installed_in_it(image):
+    store, _ = image
+    root = store / "rootfs"
+    bill = json.loads((root / "usr/share/doc/classad-hydrator/classad-hydrator.cdx.json").read_text())
+    listed = [bill["metadata"]["component"], *bill["components"]]
+    packages = (root / "opt/classad-hydrator/lib").glob("python3.*/site-packages/*.dist-info")
+    installed = {path.name.removesuffix(".dist-info").rpartition("-") for path in packages}
+    plain = {(re.sub(r"[-_.]+", "-", name).lower(), version) for name, _, version in installed}
+    assert plain - {(re.sub(r"[-_.]+", "-", one["name"]).lower(), one["version"]) for one in listed} == set()
+    assert len(plain) > 20
 
 
 def test_it_serves_from_a_read_only_root_as_nobody_without_capabilities(image, tmp_path):

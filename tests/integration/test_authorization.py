@@ -3,11 +3,16 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from adapters.condor import CondorClient, CondorSettings
+from adapters.slotmerge import SlotMerger
+from hydrator.model import Site
 from testbed.installation import HYDRATOR, Installation, ListedCatalogue
-from testbed.pool import DOMAIN, Pool, SiteSpec
+from testbed.pool import DOMAIN, UIDS, Pool, SiteSpec
+from tests.contracts.publisher import site_ad
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -205,3 +210,65 @@ def test_the_daemons_log_says_which_right_is_missing(strict, installed, tmp_path
             daemon.terminate()
     assert US in log.read_text()
     assert "Traceback" not in log.read_text()
+
+
+def test_a_slot_merge_needs_negotiator_and_no_daemon(strict, installed):
+    """Why docs/security.md asks for DAEMON for site ads alone."""
+    rights = f"{configuration('COLLECTOR.ALLOW_DAEMON')}\nCOLLECTOR.ALLOW_NEGOTIATOR = condor@{DOMAIN} {US}\n"
+    strict.reconfig(all=rights)
+    strict.wait(lambda: not allowed(strict, "collector", "DAEMON"), 20, "DAEMON to be taken from us")
+    levels = ["READ", "NEGOTIATOR"]
+    settings = CondorSettings(strict.collector, token_directory=strict.token("hydrator", levels))
+    with CondorClient(settings) as client:
+        merger = SlotMerger(
+            client,
+            ["GLIDEIN_Site"],
+            pace=100,
+            interval=timedelta(seconds=10),
+            clock=lambda: datetime.now(UTC),  # noqa: TID251  (real startds keep real time)
+        )
+
+        def merged() -> bool:
+            merger.turn({Site("UK"): site_ad("UK", 9)}, lambda _: False)
+            found = strict.slots("DataLocalityVia", constraint="PartitionableSlot")
+            return bool(found) and found[0].get("DataLocalityVia") == "merge"
+
+        strict.wait(merged, 60, "a slot to show the merge")
+    installed._client_config = strict.client("hydrator", levels)
+    installed.install()
+    text = installed.config.read_text()
+    installed.config.write_text(f"{text}\n[publish.merge]\nenabled = true\n")
+    assert any("DAEMON" in finding["seen"] for finding in failures(installed))
+    installed.config.write_text(
+        f"{text}\n[publish.merge]\nenabled = true\n[publish.collector]\nenabled = false\n"
+    )
+    assert [f for f in failures(installed) if f["subject"].startswith("collector")] == []
+
+
+def test_an_editor_of_desired_sites_needs_write_and_no_read_at_the_schedd(strict):
+    """Why docs/desired-sites.md gives the editor WRITE there alone, and a token of WRITE alone."""
+    job = strict.submit("executable = /bin/sleep\narguments = 60\nhold = true\nqueue")
+    readers = OTHERS.replace(f"bob@{DOMAIN}", "")
+    lists = configuration().replace(OTHERS, readers)
+    strict.reconfig(
+        all=f"{lists}\nQUEUE_SUPER_USERS = $(QUEUE_SUPER_USERS), bob\n"
+        f"SCHEDD.ALLOW_WRITE = condor@{DOMAIN} alice@{DOMAIN} bob@{DOMAIN}\n"
+        f"COLLECTOR.ALLOW_READ = {readers} {US} bob@{DOMAIN}\n"
+    )
+    folder = str(strict.token("bob", ["WRITE"], uid=UIDS["bob"]))
+    env = {"_CONDOR_SEC_TOKEN_DIRECTORY": folder, "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY": folder}
+
+    def edited() -> bool:
+        words = ("condor_qedit", str(job), "DESIRED_Sites", '"UK"')
+        return strict.run(*words, user="bob", env=env, check=False).returncode == 0
+
+    def as_bob(*words: str) -> str:
+        return strict.run(*words, user="bob", env=env, check=False).stdout
+
+    strict.run(
+        "condor_submit", "-", user="bob", input="executable = /bin/true\nhold = true\nqueue\n", check=False
+    )
+    strict.wait(edited, 30, "the editor to be let in")
+    assert as_bob("condor_q", "-allusers", str(job), "-af", "DESIRED_Sites").strip() == "UK"
+    strict.empty_queue()
+    strict.reconfig(all=configuration())
