@@ -36,7 +36,8 @@ class Hanging(MemoryCatalogue):
         self.asked.append(dids)
         answer = super().read(dids)
         self._hang("read")
-        return answer
+        read = {did: replace(reading, at=self._clock()) for did, reading in answer.readings.items()}
+        return replace(answer, readings=read)
 
     def find(self, patterns):
         self._hang("find")
@@ -142,6 +143,7 @@ def test_what_comes_late_wakes_a_cycle_that_asks_nobody_and_has_the_age_of_its_p
     assert available(world.shows(RAL)) == f'{{"{L2}"}}'
     assert world.cycle.state.ads[RAL].as_of == NOON + MINUTE
     assert world.shows(RAL)["DatasetAsOf"] == "[]"
+    assert world.cycle.state.memories["sick"].known[L2].at == NOON + MINUTE
     assert len(world.sick.asked) == calls
     assert report.took.keys() == {"sick"}
     assert world.cycle.state.ads[CAM].as_of == NOON + 2 * MINUTE

@@ -89,7 +89,8 @@ class Seconds:
 
 
 def rounds(pool: Pool, *, more=True, **given) -> Rounds:
-    return Rounds(pool.client(), pool.client if more else None, stall=STALL, budget=BUDGET, **given)
+    given = {"stall": STALL, "budget": BUDGET, **given}
+    return Rounds(pool.client(), pool.client if more else None, **given)
 
 
 def question(client, schedd):
@@ -106,10 +107,10 @@ def test_all_answer_one_after_the_other_through_one_client():
 
 def test_the_silent_are_asked_several_at_a_time_and_every_other_is_asked_all_the_same():
     pool = Pool(*(f"silent{n:02}" for n in range(6)))
-    answers = rounds(pool).ask(question)
+    answers = rounds(pool, budget=timedelta(minutes=1)).ask(question)
     assert {name for name, answer in answers.items() if isinstance(answer, Unseen)} == pool.silent
     assert 2 <= pool.most <= 8
-    assert pool.closed == pool.most - 1  # those beyond the first end with the question
+    assert pool.closed >= pool.most - 1  # those beyond the first end with the question
 
 
 def test_however_many_are_silent_a_round_takes_one_time_limit_and_the_rest_is_asked_the_next_time():
