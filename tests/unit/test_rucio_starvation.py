@@ -106,10 +106,10 @@ def test_two_silent_datasets_do_not_come_first_again(asking, server):
     server.trouble = {f"/replicas/lofar/{did[6:]}/datasets": SILENT for did in silent}
     catalogue = asking(concurrent_calls=2, timeout=timedelta(seconds=2))
     assert unseen(catalogue) > set(silent), "the poll gives up counting after two silences"
-    assert unseen(catalogue) == set(silent)
-    first = server.counted()
-    assert unseen(catalogue) == set(silent)
-    assert {*first[-2:], *server.counted()[-2:]} == {"L00", "L01"}
+    for _ in range(2):
+        server.counted()
+        assert unseen(catalogue) == set(silent), "where they came first again, the poll would give up again"
+        assert {*server.counted()} >= {did[6:] for did in DIDS[2:]}
 
 
 def test_a_poll_ends_soon_where_many_datasets_are_silent(asking, server):
