@@ -10,16 +10,18 @@ from hydrator.errors import CatalogueError
 from hydrator.model import Did, Seen
 from testbed.dmapi_standin import DmapiStandIn
 from testbed.faults import Fault, FaultProxy, never
+from testbed.patience import PATIENCE
 from testbed.rucio_standin import RucioStandIn
 
 from .sources import DmapiSource, RucioSource, Source
 from .watched import CAM, DIDS, FULL, RAL, Watched
 
 ABSENT = tuple(Did(f"lofar:A-absent-{number:03}") for number in range(120))
-DEAD = tuple(Did(f"lofar:A-dead-{number:03}") for number in range(40))
+DEAD = tuple(Did(f"lofar:A-dead-{number:03}") for number in range(20))
 POLLS = 4
+MOST_POLLS = 60
 CLOSE_SECONDS = 3.0
-"""A poll of this catalogue has 1.5 s, and the machine does other things, too."""
+"""A poll of this catalogue has 1.5 s."""
 
 
 @pytest.fixture(params=[RucioSource, DmapiSource])
@@ -38,6 +40,17 @@ def all_seen(watched: Watched) -> bool:
     return all(isinstance(one, Seen) and one.replicas for one in found)
 
 
+def polled_in_time(watched: Watched) -> bool:
+    begun = time.monotonic()
+    try:
+        seen = all_seen(watched)
+    except CatalogueError:  # no time was left for any that answers
+        return False
+    finally:
+        assert time.monotonic() - begun < CLOSE_SECONDS * PATIENCE
+    return seen
+
+
 def test_many_absent_names_keep_no_dataset_waiting(source):
     watched = Watched(source, dids=(*ABSENT, *DIDS))
     watched.hold(FULL)
@@ -45,21 +58,17 @@ def test_many_absent_names_keep_no_dataset_waiting(source):
     watched.faulty.close()
 
 
-@pytest.mark.parametrize("source", [DmapiSource], indirect=True)
 def test_many_dead_names_keep_no_dataset_waiting(source):
     watched = Watched(source, dids=(*DEAD, *DIDS))
     watched.hold(FULL)
     source.proxy.fault = Fault("dead names", deliver=never, only="A-dead")
 
-    def polled() -> tuple[bool, bool]:
-        begun = time.monotonic()
-        try:
-            return all_seen(watched), time.monotonic() - begun < CLOSE_SECONDS
-        except CatalogueError:  # no time was left for any that answers
-            return False, True
-
-    answers = [polled() for _ in range(12)]
-    assert answers[-POLLS:] == [(True, True)] * POLLS
+    in_a_row = 0
+    for _ in range(MOST_POLLS):
+        in_a_row = in_a_row + 1 if polled_in_time(watched) else 0
+        if in_a_row == POLLS:
+            break
+    assert in_a_row == POLLS, "where dead names came first for ever, no poll would see the others"
     source.heal()
     assert all_seen(watched)
     watched.faulty.close()
