@@ -72,7 +72,7 @@ class Names:
             did: kept for did, kept in self._datasets.items() if did in dids and now - kept[0] < believed
         }
         self._forget_all_but(dids)
-        todo = dids - known.keys()
+        todo = self._without_dots(dids - known.keys(), lost)
         there, absent = todo & self._there, todo & self._absent.keys()
         found: dict[Did, Entry] = defaultdict(lambda: LOST)
         for group in (there, todo - there - absent, absent - self._refused):
@@ -93,6 +93,14 @@ class Names:
             for gone in memory.keys() - dids:
                 del memory[gone]
         self._refused &= dids
+
+    def _without_dots(self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> AbstractSet[Did]:
+        """Return those of *dids* that can stand in a URL, where a part that is only dots leads elsewhere."""
+        dotted = {did for did in dids if not {".", ".."}.isdisjoint(split(did))}
+        for did in dotted:
+            why = f"{did}: a scope or name that is only dots cannot be asked about: it would be another URL"
+            lost[did] = CatalogueGarbled(self._asker.name, why)
+        return dids - dotted
 
     def _in_bulk(self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> dict[Did, Entry]:
         """What the bulk call answers of *dids*; it leaves absent names out, and refuses batches for some."""
@@ -189,7 +197,7 @@ class Names:
     def entries(self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> dict[Did, Entry]:
         """What each name is, all asked at once: for few names."""
         found: dict[Did, Entry] = defaultdict(lambda: LOST)
-        found.update(self._in_bulk(dids, lost))
+        found.update(self._in_bulk(self._without_dots(dids, lost), lost))
         for did in sorted(dids - found.keys() - lost.keys()):
             try:
                 found[did] = self._entry_alone(did)

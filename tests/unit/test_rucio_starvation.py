@@ -217,3 +217,12 @@ def test_a_scope_that_cannot_be_searched_for_twins_hides_those_of_no_other(askin
     catalogue = asking(twins_every=timedelta(hours=1))
     readings = catalogue.read({Did(f"{scope}:L1") for scope in "abc"}).readings
     assert {did for did, reading in readings.items() if reading.twins} == {"a:L1", "c:L1"}
+
+
+@pytest.mark.parametrize("dotted", ["lofar:..", "lofar:.", "..:L00", ".:L00"])
+def test_a_name_that_is_only_dots_reaches_no_other_url_and_delays_no_dataset(asking, server, dotted):
+    catalogue = asking()
+    assert unseen(catalogue, [*DIDS, Did(dotted)]) == {Did(dotted)}
+    known = ("/dids/bulkmeta", "/dids/lofar/", "/replicas/", "/locks/", "/rules", "/rses", "/auth/", "/ping")
+    assert [path for path in server.asked if not path.startswith(known)] == []
+    assert not any("/.." in path for path in server.asked)
