@@ -15,7 +15,7 @@ class Daemon(Section):
     state_dir: Path = Field(Path("/var/lib/classad-hydrator"), description="what must survive a restart")
     poll_seconds: Seconds = Field(30, description="how often catalogues are asked")
     hang_seconds: Seconds = Field(
-        600, description="a cycle this much slower than a catalogue's deadline hangs: the watchdog may end us"
+        600, description="no progress for poll_seconds and this is a hang: the watchdog may end us"
     )
     default_scope: str | None = Field(None, description="the scope of a dataset that a job names without one")
     max_age_hours: Annotated[float, Field(gt=0.25, le=168)] = Field(
