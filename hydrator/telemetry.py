@@ -353,6 +353,7 @@ class Metrics:
             self._jobs_bytes.labels(at)
         for outcome in ("whole", "partial", "failed"):
             self._cycles.labels(outcome)
+        self._bugs.labels("cycle")
 
     def failed(self) -> None:
         """A cycle ended with an error that nobody foresaw."""

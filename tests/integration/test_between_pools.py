@@ -319,7 +319,7 @@ def summary_config(pool: Pool, folder: Path) -> str:
 
 
 def test_the_schedd_of_a_stand_in_for_a_ce_says_what_its_site_holds(world):
-    folder = world.home.shared / "ads"
+    folder = world.home.shared / "ce-ads"
     folder.mkdir()
     folder.chmod(0o755)
     ad = folder / "UK.ad"

@@ -199,7 +199,8 @@ def test_a_job_that_names_a_private_dataset_in_plain_matches_nowhere_and_why_say
     page = get(installed, hidden, f"/why?job={job}")
     assert page.status_code == 200
     hidden_name = opaque(installed, hidden, PLAIN)
-    assert f"{hidden_name} is private and is never advertised under its own name" in page.text
+    assert "private:[hidden] is private and is never advertised under its own name" in page.text
+    assert hidden_name not in page.text  # it is for those who exchanged the name
     assert_clean("the page", page.text, hidden)
     assert PLAIN not in page.text
     assert html.escape(said.stdout.splitlines()[0]) in page.text  # the same verdict
