@@ -105,7 +105,7 @@ def _flag(row: Mapping[str, Any], key: str, where: str) -> bool | None:
 
 
 def _why(value: object) -> str:
-    """What there is instead, for people: nothing where it is not worth a word."""
+    """Return what there is instead, for people: nothing where it is not worth a word."""
     if isinstance(value, Unreadable):
         return f": {value.why}"
     return "" if isinstance(value, dict | list) else f": {shown(value)}"
@@ -130,7 +130,7 @@ def file_of(url: object) -> str:
 
 
 def size(did: Did, body: Any) -> Size:  # noqa: ANN401 - JSON
-    """How many files and bytes *did* has, from its metadata (``plugin=DID_COLUMN``, Rucio's columns).
+    """Return how many files and bytes *did* has, from its metadata (``plugin=DID_COLUMN``, Rucio's columns).
 
     Recorded is that this is a flat record; the names of the columns are Rucio's own. Any may be missing.
 

@@ -167,7 +167,7 @@ class Asker:
     def _readable(
         self, batch: Sequence[Did], answer: Iterable[T | Garbled], lost: dict[Did, CatalogueError]
     ) -> tuple[Sequence[Did], Iterable[T]]:
-        """Those of *batch* whose rows can all be read, with their rows; the others are *lost*."""
+        """Return those of *batch* whose rows can all be read, with their rows; the others are *lost*."""
         garbled = {each.did: each.reason for each in answer if isinstance(each, Garbled)}
         if not garbled:
             return batch, cast("Iterable[T]", answer)

@@ -122,7 +122,7 @@ class RucioAuditor:
 
 
 def _may_add(storage: Storage, state: ReplicaState) -> bool:
-    """Whether files at *storage* count with others at its site."""
+    """Return whether files at *storage* count with others at its site."""
     return not (storage.tape or storage.volatile) and storage.readable and state is not ReplicaState.ON_TAPE
 
 

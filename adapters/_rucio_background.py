@@ -128,7 +128,7 @@ class Background(Generic[T, R]):
     # -- what is verified in turn
 
     def take_verified(self) -> list[tuple[T, R]]:
-        """What was verified since the last call, each with what was found."""
+        """Return what was verified since the last call, each with what was found."""
         with self._changed:
             taken, self._verified = self._verified, []
             return taken

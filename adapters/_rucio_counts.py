@@ -247,7 +247,7 @@ def _deep(asker: Asker, did: Did) -> dict[str, Count]:
 
 
 def _is_empty(asker: Asker, scope: str, name: str) -> bool:
-    """Whether a dataset of which nothing is anywhere has no files at all."""
+    """Return whether a dataset of which nothing is anywhere has no files at all."""
     return asker.ask(
         lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
         lambda answer: amount(record(answer, "get_did"), "length", "get_did") == 0,

@@ -185,7 +185,7 @@ class Moves:
         return {did: rows for did, rows in found.items() if did not in lost}
 
     def _misses(self, did: Did, found: Sequence[Lock], named: AbstractSet[str]) -> bool:
-        """Whether a lock is missing in *found*: one of a rule that was there, or at a first look one where
+        """Return whether *found* lacks a lock: one of a rule that was there, or at a first look one where
         the cheap rows have a rule *named*.
         """
         last = self._held.get(did)
@@ -341,7 +341,7 @@ class Moves:
                 yield did, self._moves(poll, did)
 
     def _past_of(self, poll: Poll, did: Did, storages: frozenset[str]) -> _Past:
-        """What became of the rules that wanted *did* at *storages*, also of those on its containers."""
+        """Ask what became of the rules that wanted *did* at *storages*, also of those on its containers."""
         parents = self._parents.get(did)
         fresh = parents and poll.at - parents[0] < self._asker.settings.verify_every
         owners = {did, *(parents[1] if parents and fresh else self._above(did))}
@@ -366,7 +366,7 @@ class Moves:
             return frozenset()
 
     def _means(self, poll: Poll, expression: str, storage: str) -> bool:
-        """Whether *expression* means *storage*; one that Rucio cannot read any more may have."""
+        """Return whether *expression* means *storage*; one that Rucio cannot read any more may have."""
         try:
             return storage in self._book.places(expression, poll.storages, poll.at)
         except CatalogueGarbled:

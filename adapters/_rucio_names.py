@@ -62,7 +62,7 @@ class Names:
     def remembered(
         self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError], now: datetime
     ) -> dict[Did, Entry]:
-        """What each name is; of datasets as learned at most ``verify_every`` ago.
+        """Return what each name is; of datasets as learned at most ``verify_every`` ago.
 
         A name that a 404 called absent is so until the bulk call, or another look-up, finds it. One that
         neither knows is LOST, for :meth:`look_up`.
@@ -103,7 +103,7 @@ class Names:
         return dids - dotted
 
     def _in_bulk(self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> dict[Did, Entry]:
-        """What the bulk call answers of *dids*; it leaves absent names out, and refuses batches for some."""
+        """Look *dids* up by the bulk call; it leaves absent names out, and refuses batches for some."""
         refused: dict[Did, CatalogueError] = {}
         answers = self._asker.in_batches(
             dids, refused, lambda client, batch: client.get_metadata_bulk(batch), _meta_rows
@@ -183,7 +183,7 @@ class Names:
             self._background.failed(key, error, ask)
 
     def gone(self, dids: AbstractSet[Did], now: datetime) -> dict[Did, Entry]:
-        """Those of *dids*, of which Rucio said 404 in this poll, that the bulk call does not know either."""
+        """Return those of *dids*, for which Rucio said 404, that the bulk call does not know either."""
         for did in dids:
             self._datasets.pop(did, None)
         unknown: dict[Did, CatalogueError] = {}
@@ -195,7 +195,7 @@ class Names:
         return dict.fromkeys(absent, ABSENT)
 
     def entries(self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> dict[Did, Entry]:
-        """What each name is, all asked at once: for few names."""
+        """Return what each name is, all asked at once: for few names."""
         found: dict[Did, Entry] = defaultdict(lambda: LOST)
         found.update(self._in_bulk(self._without_dots(dids, lost), lost))
         for did in sorted(dids - found.keys() - lost.keys()):
@@ -271,7 +271,7 @@ class Names:
         )
 
     def is_open(self, dids: Iterable[Did]) -> bool:
-        """Whether one of *dids*, as last learned, may still grow."""
+        """Return whether one of *dids*, as last learned, may still grow."""
         return any(self._datasets[did][1].open for did in dids if did in self._datasets)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:

@@ -186,7 +186,7 @@ def did_of(row: Mapping[str, Any], what: str) -> Did | None:
 def each_about(
     rows: Iterable[object], what: str, read: Callable[[Did, Mapping[str, Any]], T]
 ) -> Iterator[T | Garbled]:
-    """What *read* makes of each row of an answer about several DIDs, in its place what cannot be read.
+    """Return what *read* makes of each row of an answer about several DIDs, in its place what cannot be read.
 
     Raises:
         BadRow: of one it cannot even be told which DID it is about.
@@ -248,7 +248,7 @@ def deep_rows(did: Did, rows: Iterable[object]) -> list[DatasetRow]:
 
 
 def has_shrunk(now: Mapping[str, Count], before: Mapping[str, int]) -> bool:
-    """Whether *now* there are fewer files of a dataset anywhere than *before*."""
+    """Return whether *now* there are fewer files of a dataset anywhere than *before*."""
     return any(files > now.get(storage, NOTHING).available_length for storage, files in before.items())
 
 

@@ -158,11 +158,11 @@ class RuleBook:
         return found
 
     def is_gone(self, rule: str) -> bool:
-        """Whether Rucio said that it has no rule with this id any more."""
+        """Return whether Rucio said that it has no rule with this id any more."""
         return self._page is not None and rule in self._page.gone
 
     def exists(self, rule: str) -> bool:
-        """Whether there still is a rule with this id.
+        """Return whether there still is a rule with this id.
 
         Raises:
             CatalogueError: it could not be learned.

@@ -93,7 +93,7 @@ def each_rule(rows: Iterable[object], what: str) -> Iterator[Rule]:
 
 
 def _rule(row: Mapping[str, object], what: str) -> Rule:
-    """What a row says of a rule; where not all of it can be read, which rule it is, and the fault.
+    """Return what a row says of a rule; where not all of it can be read, which rule it is, and the fault.
 
     Raises:
         BadRow: it cannot even be told which rule it is.

@@ -133,7 +133,7 @@ def shared_elements(
 
 
 def _stays(storage: Storage | None, movement: Movement, held_until: datetime) -> bool:
-    """Whether files at *storage* can be read, and are not about to go."""
+    """Return whether files at *storage* can be read, and are not about to go."""
     if storage is None or storage.tape or storage.volatile or not storage.readable or not storage.sites:
         return False
     return movement.ends_at is None or movement.ends_at > held_until

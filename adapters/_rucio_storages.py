@@ -79,7 +79,7 @@ class StorageElements:
             return None
 
     def _row_of(self, name: str) -> Mapping[str, object] | None:
-        """What Rucio says of one storage element; None where it was deleted.
+        """Return what Rucio says of one storage element; None where it was deleted.
 
         Raises:
             CatalogueError: it could not be learned.

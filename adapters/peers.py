@@ -48,7 +48,7 @@ class CollectorPeers:
         return peers
 
     def _odd(self, ad: Mapping[str, Any]) -> str | None:
-        """Why the numbers and the name of *ad* cannot be a daemon's; None where they can."""
+        """Return why the numbers and the name of *ad* cannot be a daemon's; None where they can."""
         since = whole(ad["DataLocalityLeadsSince"], LATEST)
         if not isinstance(ad["Name"], str) or not 0 < len(ad["Name"]) <= MOST_NAME:
             return f"its name is not a text of 1 to {MOST_NAME} characters"

@@ -396,7 +396,7 @@ class RucioCatalogue:
 
 
 def _lasts(poll: Poll, name: str) -> bool:
-    """Whether it matters of a whole copy at this element if a rule holds it: on disk, at a site."""
+    """Return whether it matters of a whole copy at this element if a rule holds it: on disk, at a site."""
     storage = poll.storages.get(name)
     return storage is not None and not storage.tape and bool(storage.sites)
 

@@ -252,7 +252,7 @@ def _record(row: object, what: str) -> Mapping[str, Any]:
 
 
 def _key(row: object, column: str, what: str) -> str:
-    """What *row* is known by. Raises ValueError where it is not to be read: it could be anybody's."""
+    """Return what *row* is known by. Raises ValueError where it is not to be read: it could be anybody's."""
     key = _record(row, what).get(column)
     if not isinstance(key, str) or not is_text(key):
         raise ValueError(f"{what} without {column}: {shown(key)}")
@@ -277,7 +277,7 @@ def _site(row: Mapping[str, Any]) -> Site:
 
 
 def _is_site(name: object) -> bool:
-    """Whether a site can be called so; one in quotes would be another site."""
+    """Return whether a site can be called so; one in quotes would be another site."""
     return isinstance(name, str) and bool(_SITE.fullmatch(name)) and name.isprintable()
 
 

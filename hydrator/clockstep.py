@@ -51,7 +51,7 @@ class StepWatch:
 
     @property
     def stepped(self) -> timedelta:
-        """How far the wall clock was set (negative: back) since :meth:`taken`; zero below LEAST_STEP."""
+        """The size of the clock steps (negative: back) since :meth:`taken`; zero below LEAST_STEP."""
         start = self._read()
         step = start - self._start if start else timedelta()
         return step if abs(step) >= LEAST_STEP else timedelta()

@@ -86,7 +86,7 @@ class Glob:
 
     @staticmethod
     def _middle(text: str, place: int, end: int, parts: Sequence[Part]) -> int:
-        """Where the last of *parts* ends, each after the one before; -1 where one is missing."""
+        """Return where the last of *parts* ends, each after the one before; -1 where one is missing."""
         for part in parts:
             place = part.find(text, place, end)
             if place < 0:
@@ -108,7 +108,7 @@ def glob(pattern: str) -> Glob:
 
 
 def tokens(pattern: str) -> list[Token | None]:
-    """What *pattern* is made of; None stands for a star. A bracket that nothing closes stands for itself."""
+    """Split *pattern*; None stands for a star. A bracket that nothing closes stands for itself."""
     found: list[Token | None] = []
     place = 0
     while place < len(pattern):
@@ -127,7 +127,7 @@ def tokens(pattern: str) -> list[Token | None]:
 
 
 def _closing(pattern: str, place: int) -> int:
-    """Where the bracket ends that opened before *place*; one right at its begin belongs to it."""
+    """Return where the bracket ends that opened before *place*; one right at its begin belongs to it."""
     if pattern.startswith("!", place):
         place += 1
     if pattern.startswith("]", place):

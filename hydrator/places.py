@@ -36,7 +36,7 @@ class Places:
         return known | {site for site, others in self.reads.items() if known & others.keys()}
 
     def together(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
-        """Those of *sites*, as a catalogue calls them, whose storage jobs somewhere read as their own."""
+        """Return those of *sites*, in a catalogue's names, whose storage jobs elsewhere read as their own."""
         found = set()
         for here in {self.aliases.get(site, site) for site in sites} | self.reads.keys():
             read = {here, *(site for site, cost in self.reads.get(here, {}).items() if cost == 0)}
@@ -75,7 +75,7 @@ class Places:
         return replace(seen, replicas=tuple(found), blind=frozenset(blind | more))
 
     def _shared(self, own: Sequence[Replica], blind: AbstractSet[Site]) -> list[Replica]:
-        """What is whole where files at a site and at its neighbours are counted together."""
+        """Return what is whole where files at a site and at its neighbours are counted together."""
         if sum(replica.files is not None for replica in own) < 2:
             return []
         found = []

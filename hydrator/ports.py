@@ -171,7 +171,7 @@ class ReadsBack(Protocol):
 
     @property
     def rejected(self) -> Mapping[str, str]:
-        """Why each ad that the last ``published`` saw and did not adopt cannot be ours, by its name."""
+        """By name, the ads that the last ``published`` saw and did not adopt, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

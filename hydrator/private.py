@@ -107,7 +107,7 @@ class Privacy:
         return "".join([*kept, text[done:]])
 
     def _looks(self, colon: str = ":") -> list[Glob]:
-        """What finds private DIDs in a text; patterns without two letters would find anything."""
+        """Return what finds private DIDs in a text; patterns without two letters would find anything."""
         return [
             glob(pattern.lower().replace(":", colon))
             for pattern in self.patterns
@@ -128,7 +128,7 @@ class _Run:
     places: Sequence[int] | None
 
     def place(self, at: int) -> int:
-        """Where in the text the character *at* of ``plain`` begins."""
+        """Return where in the text the character *at* of ``plain`` begins."""
         return self.begin + (at if self.places is None else self.places[at])
 
 
@@ -159,7 +159,7 @@ def _decoded(text: str, places: Sequence[int] | None) -> tuple[str, Sequence[int
 
 
 def _hits(look: Glob, text: str, no_begin: str) -> Iterator[tuple[int, int]]:
-    """Where *look* matches in *text*: from a begin of a name, as far as the name may go.
+    """Return where *look* matches in *text*: from a begin of a name, as far as the name may go.
 
     The first place where the pattern's first part stands will do: what follows a later one also
     follows this. So each part is looked for once, and nothing is tried twice.
@@ -186,7 +186,7 @@ def _begin(look: Glob, text: str, start: int, no_begin: str) -> int:
 
 
 def _start(look: Glob, run: _Run, folded: str) -> int | None:
-    """Where in *run* the private DID begins that *look* finds first."""
+    """Return where in *run* the private DID begins that *look* finds first."""
     for start, _ in _hits(look, folded, ""):
         if not _OURS.match(run.plain, start):
             return start
@@ -253,7 +253,7 @@ def _lower(letter: str) -> str:
 
 
 def _longest(lower: str, at: int, sizes: Collection[int], names: Mapping[str, Did]) -> int:
-    """How long the longest of *names* is that stands alone in *lower* at this place; 0 for none."""
+    """Return how long the longest of *names* is that stands alone in *lower* at this place; 0 for none."""
     if at and _is_letter(lower[at - 1]):
         return 0
     fitting = (

@@ -165,7 +165,7 @@ def _forms(secret: str) -> frozenset[str]:
 
 
 def _in_base64(octets: bytes) -> set[str]:
-    """What *octets* are in base64, wherever they stand in what is encoded: at three places in a group."""
+    """Encode *octets* in base64 as they look at each of the three places in a group of bytes."""
     found = set()
     for before in range(3):
         coded = base64.b64encode(bytes(before) + octets).decode()
@@ -198,7 +198,7 @@ def _without(text: str, squeezed: str, forms: Iterable[str]) -> str:
 
 
 def _common(text: str, start: int, form: str) -> int:
-    """How many characters of *form* stand in *text* from *start* on."""
+    """Return how many characters of *form* stand in *text* from *start* on."""
     low, high = min(_BEGIN, len(form)), len(form)
     while low < high:
         half = (low + high + 1) // 2

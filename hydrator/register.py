@@ -66,7 +66,7 @@ class Register:
 
     @property
     def trouble(self) -> str | None:
-        """Why names may be lost; None while all are kept."""
+        """Return why names may be lost; None while all are kept."""
         full = f"more than {self._most} private datasets were named, so the oldest are forgotten"
         said = [self._unwritten or "", full if self._full else ""]
         return "; ".join(filter(None, said)) or None

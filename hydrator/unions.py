@@ -30,7 +30,7 @@ def united(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
 
 
 def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
-    """What *parts* make together for jobs at *site*; None where one of them is whole, or as good alone.
+    """Count *parts* together for jobs at *site*; None where one of them is whole, or as good alone.
 
     It is whole only where each file of the dataset is on disk in one of them.
     """

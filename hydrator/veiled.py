@@ -242,7 +242,7 @@ class VeiledQueues:
 
 
 def _known(did: Did, known: Known) -> Known:
-    """What is *known* of a dataset, without words about a private one that an older version kept."""
+    """Return what is *known* of a dataset, without words about a private one that an older version kept."""
     if not is_opaque(did):
         return known
     here, before = (

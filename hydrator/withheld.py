@@ -51,7 +51,7 @@ _AROUND: Final = "()[]{}<>,;:.!?"
 
 
 def withheld(reason: str, storage: str = "") -> str:
-    """What may be shown of *reason*, a catalogue's word on one private dataset.
+    """Return what may be shown of *reason*, a catalogue's word on one private dataset.
 
     >>> withheld("its rule is stuck: no route to sb_17.ms")
     "its rule is stuck; the catalogue's own words are not shown: the dataset is private"
@@ -68,7 +68,7 @@ def withheld(reason: str, storage: str = "") -> str:
 
 
 def told_of_private(told: Told) -> Told:
-    """What may be shown of how a catalogue came to the state of a private dataset."""
+    """Return what may be shown of how a catalogue came to the state of a private dataset."""
     return replace(
         told,
         call=told.call if _CALL.match(told.call) else without_names(told.call),

@@ -398,7 +398,7 @@ class CondorClient:
         return [(tuple(datasets), jobs) for datasets, jobs in rows]
 
     def reported_misses(self, schedd: str, since: datetime) -> list[list[str]]:
-        """What jobs did not find where they ran, each of ChirpDataLocalityMisses in a list of its own.
+        """Return what jobs did not find where they ran, each of ChirpDataLocalityMisses in a list of its own.
 
         Of jobs that are in the queue of *schedd*, and of those that left it after *since*; 1000 at most, of
         each user a fair share, and those first that differ in dataset or site.

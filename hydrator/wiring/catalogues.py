@@ -122,7 +122,7 @@ def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
 
 
 def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
-    """What the catalogue and its audit know of one Rucio server."""
+    """Return what the catalogue and its audit know of one Rucio server."""
     from adapters.rucio import RucioSettings
 
     fields: dict[str, Any] = {

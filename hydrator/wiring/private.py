@@ -86,7 +86,7 @@ def _in_file(file: Path) -> Iterator[str]:
 
 
 def redactor(settings: Settings) -> Redactor:
-    """What looks through every line of the log: for the secrets of *settings*, and for private datasets."""
+    """Build the redactor of the log: of the secrets of *settings*, and of private datasets."""
     keep_secrets(settings)
     try:
         register = register_of(settings, owned=False)
