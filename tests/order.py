@@ -13,6 +13,7 @@ SECONDS = {
     "tests/deploy/test_helm_objects.py": 40,
     "tests/deploy/test_page.py": 40,
     "tests/deploy/test_prometheus.py": 70,
+    "tests/faults/test_catalogue_faults.py": 135,
     "tests/faults/test_kill_9.py": 180,
     "tests/faults/test_pool_faults.py": 140,
     "tests/faults/test_rucio_server_faults.py": 75,
@@ -39,6 +40,7 @@ SECONDS = {
     "tests/integration/test_rucio_end_to_end.py": 110,
     "tests/integration/test_rucio_several.py": 80,
     "tests/integration/test_slot_merge.py": 55,
+    "tests/integration/test_submit_language.py": 60,
     "tests/integration/test_submit_rapthor.py": 330,
     "tests/integration/test_toil.py": 800,
     "tests/integration/test_transform.py": 590,
@@ -46,8 +48,12 @@ SECONDS = {
     "tests/integration/test_why.py": 420,
     "tests/unit/test_docs.py": 40,
     "tests/unit/test_file_catalogue.py": 40,
+    "tests/unit/test_holds_command.py": 30,
     "tests/unit/test_job_start.py": 80,
     "tests/unit/test_rucio.py": 45,
+    "tests/unit/test_rucio_background.py": 55,
+    "tests/unit/test_rucio_garbled.py": 50,
+    "tests/unit/test_rucio_starvation.py": 130,
     "tests/unit/test_store.py": 65,
 }
 
