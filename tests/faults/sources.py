@@ -204,6 +204,15 @@ class ListedSource(Source):
     def nested_too_deeply(self) -> None:
         self._write(b'{"datasets":' + b"[" * 200_000)
 
+    def garbled_row(self) -> None:
+        document = self.document()
+        first = min(document["datasets"])
+        document["datasets"][first] = {"sites": {"\ud800": 10**400}}
+        self._write(json.dumps(document).encode())
+
+    def element_bomb(self) -> None:
+        self._write(b'{"datasets": [' + b"[]," * 1_000_001 + b"[]]}")
+
 
 ListedSource.FAULTS = {
     "missing": ListedSource.missing,
@@ -222,6 +231,8 @@ ListedSource.FAULTS = {
     "clock ahead": ListedSource.made_in_the_future,
     "clock a little ahead": ListedSource.made_a_little_ahead,
     "huge": ListedSource.nested_too_deeply,
+    "garbled row": ListedSource.garbled_row,
+    "element bomb": ListedSource.element_bomb,
 }
 ListedSource.faults = tuple(ListedSource.FAULTS)
 
