@@ -114,11 +114,6 @@ class Background(Generic[T, R]):
             failing = self._failing.get(key)
             return failing.error if failing else None
 
-    def are_failing(self, kind: str) -> bool:
-        """Does any question of this *kind* fail?"""
-        with self._changed:
-            return any(each == kind for each, _ in self._failing)
-
     def keep(self, dids: Collection[Did]) -> None:
         """Forget the questions about all but *dids*."""
         with self._changed:

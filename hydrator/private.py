@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .globs import Glob, OneOf, Token, glob, tokens
+from .globs import Glob, OneOf, Token, glob, matches_any, tokens
 from .model import Did, Reading, Unseen
 
 SCOPE = "private"
@@ -61,8 +61,7 @@ class Privacy:
         """Is *did* the plain DID of a private dataset?"""
         if not self.patterns or is_opaque(did) or is_masked(did):
             return False
-        lower = did.lower()
-        return any(glob(pattern.lower()).matches(lower) for pattern in self.patterns)
+        return matches_any(did.lower(), [pattern.lower() for pattern in self.patterns])
 
     def hidden(self, dids: Iterable[Did]) -> list[Did]:
         """Those of *dids* that are private, sorted."""

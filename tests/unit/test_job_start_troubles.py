@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.pythons import python_3_6
 from tests.unit.test_job_start import FILE, PARSET, Node
 
-PYTHON_3_6 = Path("~/.pyenv/versions/3.6.15/bin/python3.6").expanduser()
+PYTHON_3_6 = python_3_6()
 HOOK_SCRIPT = Path(__file__).parents[2] / "deploy" / "pilots" / "locality_hook.sh"
 FETCH = "sh -c 'echo x > $0/f' {path}"
 
@@ -365,10 +366,10 @@ def test_whichever_call_to_the_system_fails_the_job_runs_or_ends_with_85(node, e
         assert status == 0 or lasting or complaint.count("hydrator: ") == 1, (at, complaint)
 
 
-@pytest.mark.skipif(not PYTHON_3_6.exists(), reason="no Python 3.6 here: only this Python was tried")
+@pytest.mark.skipif(not PYTHON_3_6, reason="no Python 3.6 here: only this Python was tried")
 def test_on_python_3_6_a_failing_call_ends_with_85_too(node):
-    calls = injected(node, 10**9, errno.ENOSPC, lasting=False, python=str(PYTHON_3_6))[3]
+    calls = injected(node, 10**9, errno.ENOSPC, lasting=False, python=PYTHON_3_6)[3]
     for at in range(1, calls + 1):
-        status, said, complaint, _ = injected(node, at, errno.ENOSPC, lasting=False, python=str(PYTHON_3_6))
+        status, said, complaint, _ = injected(node, at, errno.ENOSPC, lasting=False, python=PYTHON_3_6)
         assert (status, said) in ((0, "ran\n"), (85, "")), (at, status, complaint)
         assert "Traceback" not in complaint, at

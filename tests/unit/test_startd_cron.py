@@ -22,6 +22,7 @@ import pytest
 from hydrator import startd_cron as hook
 from hydrator.numbers import MOST_AHEAD
 from testbed.patience import PATIENCE
+from tests.pythons import pythons
 
 HOOK = Path(hook.__file__)
 NOW = 1_763_690_400
@@ -1246,18 +1247,6 @@ def test_help_names_every_option_and_goes_to_stdout(run):
     assert done.returncode == 0
     for option in hook.OPTIONS:
         assert f"--{option} " in done.stdout
-
-
-def pythons() -> list[str]:
-    """The interpreters of other versions on PATH, as they call themselves (a shim is no interpreter)."""
-    found = {sys.executable}
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    for name in [*(f"python3.{minor}" for minor in range(6, 15)), *pyenv.glob("3.*/bin/python3")]:
-        if path := shutil.which(name):
-            ask = [path, "-c", "import sys; print(sys.executable)"]
-            done = subprocess.run(ask, capture_output=True, text=True, check=False)
-            found |= {done.stdout.strip()} if done.returncode == 0 else set()
-    return sorted(found)
 
 
 @pytest.mark.parametrize("python", pythons())
