@@ -283,13 +283,17 @@ def test_a_restarted_workflow_removes_the_jobs_of_the_leader_that_was_killed(ins
     os.killpg(run.leader.pid, signal.SIGKILL)
     run.leader.wait(120)
     old = set(run.ads)
-    installed.catalogue.hold({"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
     words = (*OURS, "--restart", *options(run.folder))
     leader = current.start(*words, folder=run.folder, SECRET=CANARY, _CONDOR_RequiredDatasets=BOTH)
     again = Run(installed.pool, run.folder, leader)
+    of_the_killed = " || ".join(f"ClusterId == {cluster}" for cluster in old)
+    installed.pool.wait(
+        lambda: not installed.pool.jobs(of_the_killed), 90, "the jobs of the killed leader to leave the queue"
+    )
+    # before this the old jobs could still run, and would leave less to do
+    installed.catalogue.hold({"lofar:L1.ms": {"UK": "available"}, "lofar:L2.ms": {"UK": "available"}})
     assert again.ended() == 0, again.said
     assert len(set(again.ads) - old) == 2
-    assert not installed.pool.jobs(" || ".join(f"ClusterId == {cluster}" for cluster in old))
 
 
 def test_a_step_that_fails_fails_the_workflow_with_its_status(installed, current):
