@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -31,10 +32,13 @@ class Affinity:
         """A *job* finished at *site*; whether that decided it, and nothing had before."""
         if self.file is None or self.site or not isinstance(site, str) or not site:
             return False
-        fresh = self.file.with_name(f"{self.file.name}.{os.getpid()}")
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(json.dumps({"site": site, "job": job}) + "\n", "utf-8")
+        descriptor, name = tempfile.mkstemp(prefix=f"{self.file.name}.", dir=self.file.parent)
+        fresh = Path(name)  # no link that somebody put there is followed
         try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+                opened.write(json.dumps({"site": site, "job": job}) + "\n")
+            fresh.chmod(0o644)
             os.link(fresh, self.file)  # whole or not at all, and the first one stays
         except FileExistsError:
             pass

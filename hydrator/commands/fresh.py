@@ -1,43 +1,165 @@
-"""Files that a command writes for its user: always fresh ones, never through a link that somebody planted."""
+"""Files that a command writes for its user: always new ones. Nothing that exists is replaced or followed."""
 
+import errno
+import fcntl
 import os
+import shutil
 import stat
+import subprocess
 import tempfile
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 
-def write_fresh(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Put a new file with *content* in the place of *path*, with *mode* as far as the umask lets it.
-
-    The file is made under a name that did not exist and then renamed: a link at *path*, and what it
-    points to, is replaced or left alone, but not written to.
+def write_new(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Create the file *path* with *content* and with *mode* as far as the umask lets it; sync it to disk.
 
     Raises:
+        FileExistsError: something has that name already, be it a link that leads nowhere.
         OSError: it cannot be written; nothing of it is left then.
     """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-            os.fchmod(file.fileno(), mode & ~_umask())
-        Path(name).replace(path)
-    except BaseException:
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(path)
         with suppress(OSError):
-            Path(name).unlink()
+            path.unlink()
         raise
 
 
-def own_folder(folder: Path) -> str:
-    """Make *folder* where it is not there yet; return why files of a job are not safe in it, else nothing.
+def new_folder(parent: Path, stem: str, ending: str, fill: Callable[[Path], None]) -> Path:
+    """Make a folder in *parent* under a name that nothing had, and return it; *fill* puts its files there.
+
+    It is called ``STEM + ENDING``, or ``STEM-2 + ENDING`` and so on where that exists, also where another
+    process takes the name at the same time. It is filled under a hidden name, so it appears whole.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: a folder or file cannot be made; nothing that was made is left then.
     """
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    if folder.stat().st_mode & stat.S_IWOTH:
+    missing = [each for each in (parent, *parent.parents) if not each.exists()]
+    hidden: Path | None = None
+    try:
+        parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        hidden = Path(tempfile.mkdtemp(prefix=f".{stem}.", suffix=".new", dir=parent))
+        fill(hidden)
+        hidden.chmod(0o755 & ~_umask())
+        return _settled(hidden, parent, stem, ending)
+    except BaseException:
+        if hidden is not None:
+            shutil.rmtree(hidden, ignore_errors=True)
+        _remove_empty(missing)
+        raise
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove those of *folders* that are empty."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _settled(hidden: Path, parent: Path, stem: str, ending: str) -> Path:
+    """Rename *hidden* to the first name that is free; ``mkdir`` decides between two that want one name."""
+    for number in count(1):
+        place = parent / (f"{stem}{ending}" if number == 1 else f"{stem}-{number}{ending}")
+        try:
+            place.mkdir()
+        except FileExistsError:
+            continue
+        try:
+            hidden.rename(place)  # onto the empty folder that is ours
+        except BaseException as error:
+            _remove_empty([place])
+            if isinstance(error, OSError) and error.errno == errno.ENOTEMPTY:
+                continue
+            raise
+        return place
+    raise AssertionError("count has no end")
+
+
+def unsafe_parent(folder: Path) -> str:
+    """Return why files of a job are not safe below *folder*, else nothing."""
+    mode = folder.stat().st_mode if folder.exists() else 0
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         return "others can write into it, and could change the job before it is submitted"
     return ""
+
+
+def run_to_its_end(words: Sequence[str], folder: Path | None = None) -> int:
+    """Run *words* and return its exit status, negative for a signal.
+
+    Ctrl-C reaches the program itself, which decides what comes of it: killing it in the middle of a
+    submission would leave open whether there is a job.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    process = subprocess.Popen(words, cwd=folder)
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue
+
+
+def write_all_new(texts: Mapping[Path, bytes]) -> list[Path] | None:
+    """Write all of *texts*, and return those that did not exist; None where one exists with another content.
+
+    Raises:
+        OSError: one cannot be written; nothing of them is left then.
+    """
+    written: list[Path] = []
+    try:
+        for path, text in texts.items():
+            if not _has(path, text):
+                write_new(path, text)
+                written.append(path)
+    except FileExistsError:
+        remove(written)
+        return None
+    except BaseException:
+        remove(written)
+        raise
+    return written
+
+
+def remove(paths: Sequence[Path]) -> None:
+    """Remove files that may be gone."""
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _has(path: Path, content: bytes) -> bool:
+    """Is *path* a file, not a link to one, with *content*?"""
+    try:
+        found = path.lstat()
+        return stat.S_ISREG(found.st_mode) and found.st_size == len(content) and path.read_bytes() == content
+    except OSError:
+        return False
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other command of ours submits from *folder*; where it cannot be locked, go on."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):  # NFS does not lock folders
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _umask() -> int:

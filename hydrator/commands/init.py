@@ -14,6 +14,7 @@ import typer
 
 from ..errors import ConfigError
 from ..words import count
+from .fresh import write_new
 from .options import DEFAULT_CONFIG
 from .sources import Kind, Login, sections
 from .working import working
@@ -174,8 +175,7 @@ def text(data: Mapping[str, Any]) -> str:
 def _write(file: Path, content: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("x", encoding="utf-8") as new:
-            new.write(content)
+        write_new(file, content.encode())
     except OSError as error:
         raise ConfigError([f"init: {file}: {error.strerror}; name another file with -c"]) from error
 

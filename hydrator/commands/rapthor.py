@@ -58,7 +58,8 @@ def command(
     parset: Annotated[Path, typer.Argument(help="The parset, as you would give it to rapthor.")],
     config: Config = DEFAULT_CONFIG,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write job, parset and wrapper into this folder.")
+        Path | None,
+        typer.Option("--output", "-o", help="Write the job into a new folder of its own in this one."),
     ] = None,
     form: Annotated[
         Form, typer.Option("--as", help="The whole run as a job; exports for Toil's steps; a ClassAd.")
@@ -98,7 +99,9 @@ def command(
 ) -> None:
     """Turn a Rapthor parset into a job that runs where its measurement sets are.
 
-    Prints a submit description; -o FOLDER writes it with all it needs, --submit submits that.
+    Prints a submit description. --submit submits it; the job gets a new folder of its own, called after
+    the parset and the time, here or in that of -o. -o alone makes that folder, prints its name and submits
+    nothing. No file that exists is replaced.
     """
     from .. import rapthor
     from ..config import load
@@ -157,8 +160,8 @@ def command(
             site_attributes=settings.sites.slot_attributes,
             path_sites=None if settings.submit.stage_in else _path_sites(paths, dids),
         )
-        folder = output or Path(f"{label}.run")
-        _refuse(_leaks(private, {"the job": description, "the job's folder": str(folder.absolute())}))
+        parent, stem = output or Path(), f"{label}-{now:%Y%m%dT%H%M%SZ}"
+        _refuse(_leaks(private, {"the job": description, "the job's folder": str(parent.absolute() / stem)}))
         if output is None and not submit:
             sys.stdout.write(description)
             _say("-o FOLDER writes this with the files it names, --submit submits it")
@@ -169,11 +172,8 @@ def command(
             rapthor.JOB_PARSET: travel,
             _paths_file_name(): _paths_text(settings, resolution, paths, names),
         }
-        _write(folder, texts, ours_alone=bool(private))
-        if submit:
-            _submit(folder, f"{label}.sub")
-        else:
-            _say(f"to submit it: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
+        folder = _write(parent, stem, texts, ours_alone=bool(private))
+        _hand_over(folder, label, submit=submit)
 
 
 # --- what is asked ------------------------------------------------------------------------------------
@@ -507,27 +507,31 @@ def _files(read: "Parset") -> tuple[list[str], dict[str, str]]:
     return paths, here
 
 
-def _write(folder: Path, texts: Mapping[str, str], *, ours_alone: bool) -> None:
-    """All that the job needs, in one folder: *texts* by file, and the wrapper; where private, ours alone."""
+def _write(parent: Path, stem: str, texts: Mapping[str, str], *, ours_alone: bool) -> Path:
+    """Write *texts* and the wrapper into a new folder in *parent*; where private, for its owner alone."""
     from .. import rapthor
     from ..errors import ConfigError
-    from .fresh import own_folder, write_fresh
+    from .fresh import new_folder, unsafe_parent, write_new
 
     wrapper = Path(__file__).parents[1].joinpath("job_start.py").read_text("utf-8")
-    before = os.umask(0o077) if ours_alone else None
-    try:
-        if why := own_folder(folder):
-            raise ConfigError([f"{folder}: {why}: choose another folder with -o, or chmod o-w it"])
+
+    def fill(folder: Path) -> None:
         # what Rapthor does not come to make is still there to be brought back
-        for path in (folder / rapthor.WORKING_FOLDER / part for part in ("", *rapthor.RESULTS)):
-            if path.is_symlink():
-                raise ConfigError([f"{path}: is a link, and the job's folder is expected: remove it"])
-            path.mkdir(exist_ok=True)
+        for part in ("", *rapthor.RESULTS):
+            (folder / rapthor.WORKING_FOLDER / part).mkdir()
         for name, text in {**texts, rapthor.WRAPPER_FILE: wrapper}.items():
             mode = 0o777 if name == rapthor.WRAPPER_FILE else 0o666
-            write_fresh(folder / name, text.encode("utf-8", "surrogateescape"), mode)
+            write_new(folder / name, text.encode("utf-8", "surrogateescape"), mode)
+
+    before = os.umask(0o077) if ours_alone else None
+    try:
+        if why := unsafe_parent(parent):
+            raise ConfigError([f"{parent}: {why}: choose another folder with -o, or chmod o-w it"])
+        return new_folder(parent, stem, ".run", fill)
     except OSError as error:
-        raise ConfigError([f"{folder}: {error.strerror}; choose another folder with -o"]) from error
+        raise ConfigError(
+            [f"{parent}: {error.strerror}; nothing was written; choose another folder with -o"]
+        ) from error
     finally:
         if before is not None:
             os.umask(before)
@@ -541,10 +545,37 @@ def _condor_submit() -> str:
     return str(tool)
 
 
-def _submit(folder: Path, file: str) -> None:
-    done = subprocess.run([_condor_submit(), file], cwd=folder, check=False)
-    if done.returncode:
-        _refuse([f"condor_submit ended with status {done.returncode}; nothing was submitted"], status=1)
+def _hand_over(folder: Path, label: str, *, submit: bool) -> None:
+    """Submit the job in *folder*, or print where it is and how to submit it."""
+    if submit:
+        _submit(folder, label)
+        return
+    print(folder)
+    _say(f"to submit it: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
+
+
+def _submit(folder: Path, label: str) -> None:
+    """Run condor_submit in *folder*; where it refuses the job, nothing is left of the folder.
+
+    The job runs in that folder, which therefore has its name before the job exists: a folder that was
+    renamed only afterwards would be missing for a job that starts at once, and for ever after a kill -9.
+    The schedd writes the job's log when it takes the job.
+    """
+    from .fresh import run_to_its_end
+
+    tool = _condor_submit()
+    status = run_to_its_end([tool, f"{label}.sub"], folder)
+    log = folder / f"{label}.log"
+    if status > 0 and not (log.exists() and log.stat().st_size):
+        shutil.rmtree(folder, ignore_errors=True)
+        _refuse([f"condor_submit ended with status {status}; nothing was submitted"], status=1)
+    if status:
+        how = f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
+        _refuse(
+            [f"condor_submit {how}: look with condor_q if there is a job; its files stay in {folder}"],
+            status=1,
+        )
+    _say(f"the job's files are in {folder}")
 
 
 # --- what is shown ------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -78,21 +79,20 @@ def wrap(
 ) -> None:
     """Run condor_submit or condor_submit_dag with RequiredDatasets added; its exit status is ours.
 
-    A submit file is not changed and no copy is made: condor_submit is told of the line by -append.
-    A DAG gets a copy beside it, NAME.hydrator.dag, since DAGMan reads it for as long as it runs.
+    A submit file is not changed and no copy is made: condor_submit gets the line by -append.
+    A DAG gets a copy beside it, NAME.hydrator.dag, since DAGMan reads it for as long as it runs. No copy is
+    ever changed: another one with other datasets is NAME.2.hydrator.dag. What was written for a submission
+    that is refused is removed.
     """
     wanted = Wanted(datasets or (), datasets_file, from_inputs, config, gpu or ())
     wanted.command = "\n".join(command)
     tool = Path(command[0]).name
     if tool not in ("condor_submit", "condor_submit_dag"):
         raise Bad(f"{command[0]}: wrap runs condor_submit or condor_submit_dag; give it behind --")
-    words = _wrapped_dag(command, wanted) if tool.endswith("_dag") else _wrapped(command, wanted)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    try:
-        os.execvp(words[0], words)  # noqa: S606 - no shell
-    except OSError as error:
-        raise Bad(f"cannot run {words[0]}: {error.strerror}", 127) from error
+    if tool.endswith("_dag"):
+        _submit_dag(command, wanted)
+    else:
+        _submit(command, wanted)
 
 
 class Bad(typer.Exit):
@@ -101,6 +101,13 @@ class Bad(typer.Exit):
     def __init__(self, sentence: str, status: int = 2) -> None:
         print(f"hydrator: {sentence}", file=sys.stderr)
         super().__init__(status)
+
+
+class Ended(typer.Exit):
+    """The exit status of a command, as a shell reports it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status if status >= 0 else 128 - status)
 
 
 class Wanted:
@@ -318,44 +325,72 @@ def content(file: Path) -> bytes:
         raise Bad(f"cannot read {file}: {error.strerror}") from error
 
 
-def _wrapped(command: Sequence[str], wanted: Wanted) -> list[str]:
-    """The condor_submit command that submits the same file with our line before its queue statements."""
+def _submit(command: Sequence[str], wanted: Wanted) -> None:
+    """Become the condor_submit that submits the same file with our lines before its queue statements."""
     at = _file_among(command, _SUBMIT_VALUES)
     if at is None or command[at] == "-":
         raise Bad("name a submit file: condor_submit's standard input cannot be looked at; see submit filter")
-    filtered = _filtered(content(Path(command[at])), Path(command[at]), wanted)
+    file = Path(command[at])
+    filtered = _filtered(content(file), file, wanted)
     lines = [line.strip() for line in filtered.added.decode("utf-8").splitlines() if line.strip()]
     if any(len(line.encode()) > _MOST_ARGUMENT for line in lines):
-        return _with_copy(command, at, filtered)
-    return [command[0], *(word for line in lines for word in ("-append", line)), *command[1:]]
+        _submit_copy(command, at, filtered.text)
+    words = [command[0], *(word for line in lines for word in ("-append", line)), *command[1:]]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvp(words[0], words)  # noqa: S606 - no shell
+    except OSError as error:
+        raise Bad(f"cannot run {words[0]}: {error.strerror}", 127) from error
 
 
-def _with_copy(command: Sequence[str], at: int, filtered: "Filtered") -> list[str]:
-    """For lists that no argument can hold: a copy beside the file."""
-    copy = Path(command[at]).with_name(f".{Path(command[at]).name}.hydrator")
-    write(copy, filtered.text)
-    return [*command[:at], str(copy), *command[at + 1 :]]
+def _submit_copy(command: Sequence[str], at: int, text: bytes) -> NoReturn:
+    """Submit a copy beside the file, for lists that no argument can hold; condor_submit alone reads it."""
+    file = Path(command[at])
+    try:
+        descriptor, name = tempfile.mkstemp(f".{file.name[:100]}.hydrator", ".", file.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as opened:
+                opened.write(text)
+            raise Ended(run([*command[:at], name, *command[at + 1 :]]))
+        finally:
+            Path(name).unlink(missing_ok=True)
+    except OSError as error:
+        raise Bad(f"cannot write beside {file}: {error.strerror}: a copy must stand there", 1) from error
 
 
-def _wrapped_dag(command: Sequence[str], wanted: Wanted) -> list[str]:
-    """The condor_submit_dag command for a copy of the DAG with our lines."""
+def _submit_dag(command: Sequence[str], wanted: Wanted) -> NoReturn:
+    """Run condor_submit_dag on a copy of the DAG with our lines; where it refuses, no copy is left."""
+    from .fresh import one_at_a_time, remove
+    from .wrapdag import copied
+
     at = _file_among(command, _DAG_VALUES)
     if at is None:
         raise Bad("name a DAG file: condor_submit_dag FILE")
-    from .wrapdag import copied
-
+    file = Path(command[at])
     beside = "-usedagdir" in [word.lower() for word in command]
-    copy = copied(Path(command[at]), wanted, beside=beside)
-    return [*command[:at], str(copy), *command[at + 1 :]] if copy else list(command)
+    with one_at_a_time(file.parent):
+        copy = copied(file, wanted, beside=beside)
+        words = [*command[:at], str(copy.file), *command[at + 1 :]] if copy else list(command)
+        status = 127
+        try:
+            status = run(words)
+        finally:
+            if copy and status > 0:
+                remove(copy.written)
+    raise Ended(status)
 
 
-def write(copy: Path, text: bytes) -> None:
-    from .fresh import write_fresh
+def run(words: Sequence[str]) -> int:
+    """Run *words* to their end, and return the status; a negative one is a signal's."""
+    from .fresh import run_to_its_end
 
+    sys.stdout.flush()
+    sys.stderr.flush()
     try:
-        write_fresh(copy, text)
+        return run_to_its_end(words)
     except OSError as error:
-        raise Bad(f"cannot write {copy}: {error.strerror}: it must stand beside the original", 1) from error
+        raise Bad(f"cannot run {words[0]}: {error.strerror}", 127) from error
 
 
 def _file_among(command: Sequence[str], taking: Sequence[str]) -> int | None:

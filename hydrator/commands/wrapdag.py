@@ -1,14 +1,17 @@
 """Copies of a DAG and of all it brings in, each node with its datasets: DAGMan reads them while it runs."""
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..dagfile import Dag, dag_with_datasets, read_dag
-from ..submitfile import SubmitFileError
-from .wrap import Bad, Wanted, content, for_dag, reader, tell, write
+from ..submitfile import Filtered, SubmitFileError
+from .fresh import write_all_new
+from .wrap import Bad, Wanted, content, for_dag, reader, tell
 
 if TYPE_CHECKING:
     from ..model import Did
@@ -44,9 +47,19 @@ class _Branch:
             yield from branch.all()
 
 
-def copied(file: Path, wanted: Wanted, *, beside: bool) -> Path | None:
-    """The copy of *file* to submit, written with those of all it brings in; None where nothing is added.
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The copy of a DAG to submit, as its user names it, and the files that were written for it."""
 
+    file: Path
+    written: list[Path]
+
+
+def copied(file: Path, wanted: Wanted, *, beside: bool) -> Copy | None:
+    """Write copies of *file* and of all it brings in, with datasets; None where nothing is added.
+
+    A copy that exists is never changed, since a DAG in the queue may read it still: one with the same content
+    is used again, so that DAGMan finds its rescue file; else all copies get the first number that is free.
     *beside*: files it names count from its own folder, not from where the command is run.
 
     Raises:
@@ -57,12 +70,42 @@ def copied(file: Path, wanted: Wanted, *, beside: bool) -> Path | None:
         root = _branch(file, where, "", ())
         names = [name for branch in root.all() for name in branch.names]
         dids, lines = wanted.for_nodes(names), wanted.gpu_lines(names)
-        copy = _copy(root, wanted, dids, lines)
+        filled = _filled(root, wanted, dids, lines)
+        copy, written, notes = _first_free(filled)
     except SubmitFileError as bad:
         raise Bad(str(bad)) from bad
-    if copy is None and not wanted.asked and not any(n.has_datasets for b in root.all() for n in b.dag.nodes):
-        raise Bad(f"{file}: which datasets? give --datasets, --datasets-file or --from-inputs")
-    return copy
+    for filtered in notes:
+        tell(filtered)
+    if copy is None:
+        if not wanted.asked and not any(n.has_datasets for b in root.all() for n in b.dag.nodes):
+            raise Bad(f"{file}: which datasets? give --datasets, --datasets-file or --from-inputs")
+        return None
+    return Copy(copy, written)
+
+
+def _first_free(filled: "_Filled") -> tuple[Path | None, list[Path], "list[Filtered]"]:
+    """Write the copies under the first number under which none is there with another content."""
+    for number in count(1):
+        texts: dict[Path, bytes] = {}
+        copy, notes = _copy(filled, number, texts)
+        written = _written(texts)
+        if written is not None:
+            if number > 1:
+                print(
+                    f"hydrator: submitting {copy}: earlier copies have other content and stay for their DAGs",
+                    file=sys.stderr,
+                )
+            return copy, written, notes
+    raise AssertionError("count has no end")
+
+
+def _written(texts: dict[Path, bytes]) -> list[Path] | None:
+    """Write *texts*; None where one of the names is taken."""
+    try:
+        return write_all_new(texts)
+    except OSError as error:
+        place = error.filename or next(iter(texts))
+        raise Bad(f"cannot write {place}: {error.strerror}: it must stand beside the original", 1) from error
 
 
 def _branch(file: Path, where: Path, scope: str, above: Sequence[Path]) -> _Branch:
@@ -78,12 +121,20 @@ def _branch(file: Path, where: Path, scope: str, above: Sequence[Path]) -> _Bran
     return branch
 
 
-def _copy(
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """A DAG file with what its nodes get, by their own names: datasets and more lines."""
+
+    branch: _Branch
+    dids: "dict[str, list[Did]]"
+    lines: dict[str, Sequence[str]]
+    below: "dict[int, _Filled]"
+
+
+def _filled(
     branch: _Branch, wanted: Wanted, dids: "dict[str, list[Did]]", lines: dict[str, Sequence[str]]
-) -> Path | None:
-    """Write the copy of one file, after those of what it brings in; its name as its parent says it."""
-    copies = {start: _copy(below, wanted, dids, lines) for start, below in branch.below.items()}
-    inner = {start: str(copy) for start, copy in copies.items() if copy is not None}
+) -> _Filled:
+    below = {start: _filled(one, wanted, dids, lines) for start, one in branch.below.items()}
     scoped = {node.name: branch.scope + node.name for node in branch.dag.nodes}
     own = for_dag(
         branch.dag,
@@ -93,14 +144,27 @@ def _copy(
         {str(branch.file): branch.text},
     )
     more = {name: lines[full] for name, full in scoped.items() if full in lines}
-    filtered = dag_with_datasets(branch.text, own, branch.dag, str(branch.file), more=more, copies=inner)
-    tell(filtered)
+    return _Filled(branch, own, more, below)
+
+
+def _copy(filled: _Filled, number: int, texts: dict[Path, bytes]) -> tuple[Path | None, list[Filtered]]:
+    """Put the copies of a file and of those below into *texts*; return its name for its parent, and notes."""
+    inner, found = {}, []
+    for start, below in filled.below.items():
+        copy, those = _copy(below, number, texts)
+        found += those
+        if copy is not None:
+            inner[start] = str(copy)
+    branch = filled.branch
+    filtered = dag_with_datasets(
+        branch.text, filled.dids, branch.dag, str(branch.file), more=filled.lines, copies=inner
+    )
+    found.append(filtered)
     if filtered.text == branch.text:
-        return None
+        return None, found
     # one file may be spliced twice, with other datasets
     scope = re.sub(r"[^\w.-]", "-", branch.scope.rstrip("+"))
-    name = ".".join(
-        part for part in (branch.file.name.removesuffix(".dag"), scope, "hydrator", "dag") if part
-    )
-    write(branch.path.with_name(name), filtered.text)
-    return branch.file.with_name(name)
+    parts = (branch.file.name.removesuffix(".dag"), scope, str(number) if number > 1 else "")
+    name = ".".join(part for part in (*parts, "hydrator", "dag") if part)
+    texts[branch.path.with_name(name)] = filtered.text
+    return branch.file.with_name(name), found

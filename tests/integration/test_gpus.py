@@ -73,9 +73,9 @@ def run_of(installed: Installation, name: str, *options: str) -> tuple[Path, str
     folder.mkdir()
     (folder / "run.parset").write_text(f"[global]\ndir_working = /tmp\ninput_ms = {name}\n")
     words = ["submit", "rapthor", str(folder / "run.parset"), "-o", str(folder / "job"), "--command", SHOW]
-    installed.run(*words, *options)
+    job = Path(installed.run(*words, *options).stdout.strip())
     installed.pool.run("chown", "-R", "1000", str(folder))
-    return folder / "job", (folder / "job" / "run.sub").read_text()
+    return job, (job / "run.sub").read_text()
 
 
 def submitted(installed: Installation, folder: Path) -> int:

@@ -150,10 +150,11 @@ def submit_run(installed: Installation) -> tuple[int, Path]:
         "submit", "rapthor", str(home / "field.parset"), "-o", str(home / "job"), *SMALL, *STANDIN
     )
     assert "canary" not in made.stdout + made.stderr
+    folder = Path(made.stdout.strip())
     for path in (home, *home.rglob("*")):
         os.chown(path, UIDS["alice"], -1)
-    said = installed.pool.run("condor_submit", "-terse", "field.sub", user="alice", cwd=home / "job").stdout
-    return int(said.partition(".")[0]), home / "job"
+    said = installed.pool.run("condor_submit", "-terse", "field.sub", user="alice", cwd=folder).stdout
+    return int(said.partition(".")[0]), folder
 
 
 def assert_clean(where: str, text: str, hidden: Secrets) -> None:

@@ -117,7 +117,13 @@ def prepare(installed: Installation, folder: Path, input_ms: str, *options: str)
     parset.write_text(EXAMPLE.format(input_ms=input_ms))
     installed.run("submit", "rapthor", str(parset), "-o", str(folder / "job"), *SMALL, *STANDIN, *options)
     give_to_alice(folder)
-    return folder / "job" / "example.sub"
+    return job_of(folder) / "example.sub"
+
+
+def job_of(folder: Path) -> Path:
+    """The folder that the only submission from *folder* got."""
+    (job,) = (folder / "job").glob("*.run")
+    return job
 
 
 def give_to_alice(folder: Path) -> None:
@@ -144,12 +150,12 @@ def test_a_run_lands_at_the_site_that_holds_its_measurement_sets_and_opens_them_
     job = submit(installed, prepare(installed, folder, "/data/lofar/one_SB*.ms"))
     assert installed.ran_at(job) == ["AU"]
     disk = installed.catalogue.disk("AU") / "lofar"
-    out = (folder / "job" / "example.out").read_text()
+    out = (job_of(folder) / "example.out").read_text()
     assert f"DATA {disk}/one_SB1.ms" in out
     assert f'input_ms = ["{disk}/one_SB1.ms", "{disk}/one_SB2.ms"]' in out
     assert re.search(r"^dir_working = /\S+/rapthor$", out, re.MULTILINE)
     assert "batch_system = single_machine" in out
-    assert (folder / "job" / "images" / "a.fits").read_text() == "image\n"
+    assert (job_of(folder) / "images" / "a.fits").read_text() == "image\n"
 
 
 def test_of_two_sites_that_hold_parts_it_prefers_the_one_with_more_bytes_and_fetches_the_rest(
@@ -164,7 +170,7 @@ def test_of_two_sites_that_hold_parts_it_prefers_the_one_with_more_bytes_and_fet
     options = ("--mode", "prefer", "--config", str(staging(installed)))
     job = submit(installed, prepare(installed, folder, "[part_1.ms, part_2.ms, part_3.ms]", *options))
     assert installed.ran_at(job) == ["AU"]
-    out = (folder / "job" / "example.out").read_text()
+    out = (job_of(folder) / "example.out").read_text()
     (listed,) = re.findall(r"^input_ms = (.*)$", out, re.MULTILINE)
     assert [Path(path).name for path in json.loads(listed)] == ["part_1.ms", "part_2.ms", "part_3.ms"]
     assert [path.startswith(str(installed.catalogue.disk("AU"))) for path in json.loads(listed)] == [
@@ -224,7 +230,7 @@ def test_where_nobody_has_the_data_it_waits_and_then_runs_elsewhere_with_what_it
     assert "ChirpDataLocalityMisses" not in done  # no slot had said that it is there
     assert re.search(
         r"^DATA .*/hydrator-inputs/1/far_1.ms/far_1.ms$",
-        (folder / "job" / "example.out").read_text(),
+        (job_of(folder) / "example.out").read_text(),
         re.MULTILINE,
     )
 
@@ -237,6 +243,7 @@ def test_submit_hands_the_job_to_condor_submit(installed, folder):
     tool.write_text(
         f"#!{sys.executable}\nimport os, sys\nfrom pathlib import Path\nsys.path.insert(0, {str(ROOT)!r})\n"
         f"from testbed.pool import Pool\npool = Pool.attach(Path({str(installed.pool.home)!r}))\n"
+        "os.chown('.', 1000, -1)\n"  # as if alice had made it
         "done = pool.run('condor_submit', *sys.argv[1:], user='alice', check=False, cwd=Path.cwd())\n"
         "print(done.stdout, done.stderr)\nsys.exit(done.returncode)\n"
     )
@@ -259,10 +266,22 @@ def test_submit_hands_the_job_to_condor_submit(installed, folder):
     done = run()
     assert done.returncode == 0, done.stderr
     (cluster,) = re.findall(r"submitted to cluster (\d+)", done.stdout)
-    assert installed.ran_at(int(cluster)) == ["UK"]
+    (first,) = (folder / "job").glob("*.run")
+    (wrapper, parset) = ((first / name).read_bytes() for name in ("hydrator-paths.json", "run.parset"))
+    assert (first / "direct.log").stat().st_size  # by which it is known that there is a job
     failed = run("--line", "request_cpus = nonsense(")
     assert failed.returncode == 1
     assert "condor_submit ended with status" in failed.stderr
+    assert list((folder / "job").iterdir()) == [first]
+    (folder / "direct.parset").write_text(EXAMPLE.format(input_ms="direct.ms") + "# changed\n")
+    again = run("--cpus", "2")
+    assert again.returncode == 0, again.stderr
+    assert [(first / name).read_bytes() for name in ("hydrator-paths.json", "run.parset")] == [
+        wrapper,
+        parset,
+    ]
+    assert len(list((folder / "job").glob("*.run"))) == 2
+    assert installed.ran_at(int(cluster)) == ["UK"]
 
 
 def test_everything_that_cannot_be_resolved_is_told_at_once_and_nothing_is_submitted(installed, folder):
@@ -378,7 +397,7 @@ def test_244_sub_bands_as_one_job(big_run, folder, record_property):
     measured(record_property, "whole run", time.monotonic() - begun, ad_bytes(big_run, job))
     print(f"made in {made:.2f} s")
     assert big_run.ran_at(job) == ["UK"]
-    out = (folder / "job" / "example.out").read_text()
+    out = (job_of(folder) / "example.out").read_text()
     assert len(json.loads(re.findall(r"^input_ms = (.*)$", out, re.MULTILINE)[0])) == 244
 
 

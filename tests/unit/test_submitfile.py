@@ -311,19 +311,93 @@ def test_wrap_submits_a_copy_of_a_dag_beside_it(tmp_path):
     assert (tmp_path / "d" / "x.dag").read_text() == "JOB A a.sub\n"
 
 
-def test_wrap_replaces_a_planted_link_and_does_not_follow_it(tmp_path):
+def dag_tool(folder: Path, script: str = 'printf "%s\\n" "$@"') -> Path:
+    """A stand-in for condor_submit_dag."""
+    tool = folder / "condor_submit_dag"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    return tool
+
+
+def test_wrap_leaves_a_planted_link_alone(tmp_path):
     (tmp_path / "x.dag").write_text("JOB A a.sub\n")
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / "x.hydrator.dag").symlink_to(victim)
-    tool = tmp_path / "condor_submit_dag"
-    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    tool.chmod(0o755)
-    done = hydrator("wrap", "-d", "o:1", "--", str(tool), "x.dag", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = hydrator("wrap", "-d", "o:1", "--", str(dag_tool(tmp_path)), "x.dag", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, b"x.2.hydrator.dag\n"), done.stderr
     assert victim.read_text() == "mine"
-    assert "RequiredDatasets" in (tmp_path / "x.hydrator.dag").read_text()
-    assert {path.name for path in tmp_path.iterdir()} == {"x.dag", "x.hydrator.dag", "victim", tool.name}
+    assert (tmp_path / "x.hydrator.dag").is_symlink()
+    assert "RequiredDatasets" in (tmp_path / "x.2.hydrator.dag").read_text()
+
+
+def test_the_same_dag_again_is_the_same_copy_so_that_dagman_finds_its_rescue_file(nested):
+    assert wrapped(nested, "-d", "o:1").stdout == b"root.hydrator.dag\n"
+    before = {path: path.stat().st_mtime_ns for path in nested.rglob("*.hydrator.dag")}
+    assert wrapped(nested, "-d", "o:1").stdout == b"root.hydrator.dag\n"
+    assert {path: path.stat().st_mtime_ns for path in nested.rglob("*.hydrator.dag")} == before
+
+
+def test_another_submission_of_a_dag_changes_no_file_of_the_first(nested):
+    assert wrapped(nested, "-d", "o:1").returncode == 0
+    before = {path: path.read_bytes() for path in nested.rglob("*.dag")}
+    done = wrapped(nested, "-d", "D+C=o:2")
+    assert (done.returncode, done.stdout) == (0, b"root.2.hydrator.dag\n")
+    assert b"root.2.hydrator.dag: earlier copies have other content" in done.stderr
+    assert {path: path.read_bytes() for path in before} == before
+    assert "d.D.2.hydrator.dag DIR deep" in (nested / "root.2.hydrator.dag").read_text()
+    assert "o:2" in (nested / "deep" / "d.D.2.hydrator.dag").read_text()
+
+
+def test_a_refused_dag_leaves_no_copy_and_changes_none_of_a_running_one(nested):
+    assert wrapped(nested, "-d", "o:1").returncode == 0
+    before = {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()}
+    dag_tool(nested, "echo refused >&2; exit 3")
+    before[nested / "condor_submit_dag"] = (nested / "condor_submit_dag").read_bytes()
+    for datasets in ("o:1", "D+C=o:2"):
+        done = wrapped(nested, "-d", datasets)
+        assert done.returncode == 3
+        assert {path: path.read_bytes() for path in nested.rglob("*") if path.is_file()} == before
+
+
+def test_a_dag_whose_submission_was_interrupted_keeps_its_copies(nested):
+    dag_tool(nested, "kill -INT $$")
+    assert wrapped(nested, "-d", "o:1").returncode == 130
+    assert (nested / "root.hydrator.dag").exists()
+
+
+def test_copies_that_cannot_be_written_are_one_sentence_and_none_is_left(nested):
+    big = "# " + "x" * 9000 + "\n"
+    (nested / "root.dag").write_text(big + (nested / "root.dag").read_text())
+    program = [sys.executable, "-m", "hydrator.cli", "submit", "wrap", "-d", "o:1", "--"]
+    limited = [
+        "sh",
+        "-c",
+        'ulimit -f 8; exec "$@"',
+        "sh",
+        *program,
+        str(nested / "condor_submit_dag"),
+        "root.dag",
+    ]
+    done = subprocess.run(limited, cwd=nested, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "root.hydrator.dag: File too large" in done.stderr
+    assert list(nested.rglob("*.hydrator.dag")) == []
+
+
+def test_a_list_too_long_for_an_argument_goes_by_a_copy_that_is_gone_afterwards(tmp_path):
+    (tmp_path / "x.sub").write_text("queue\n")
+    victim = tmp_path / ".x.sub.hydrator"
+    victim.write_text("mine")
+    tool = tmp_path / "condor_submit"
+    tool.write_text('#!/bin/sh\ncat "$2"\nexit 7\n')
+    tool.chmod(0o755)
+    (tmp_path / "list").write_text("".join(f"o:{'x' * 50}{number}\n" for number in range(2500)))
+    done = hydrator("wrap", "--datasets-file", "list", "--", str(tool), "-verbose", "x.sub", cwd=tmp_path)
+    assert done.returncode == 7, done.stderr
+    assert done.stdout.startswith(b"+RequiredDatasets = {")
+    assert {path.name for path in tmp_path.iterdir()} == {"x.sub", "list", victim.name, tool.name}
+    assert victim.read_text() == "mine"
 
 
 def test_a_splice_with_a_path_for_its_name_has_its_copy_beside_the_file(nested):
