@@ -86,7 +86,8 @@ Finds the datasets of this job at the site where it runs, then becomes COMMAND.
 
   --paths FILE   which datasets, and where sites keep them (hydrator-paths.json)
   --parset FILE  a Rapthor parset: COMMAND gets a copy whose input_ms names this site's paths,
-                 instead of FILE, and has the scratch folder for {scratch}
+                 instead of FILE, and has the scratch folder for {scratch}; its [cluster] has no more
+                 cores and memory than the slot, and the scratch folder
   --site NAME    this site; without it: DataLocalitySite of the machine ad, then GLIDEIN_... of it
   --help, --version
 
@@ -573,9 +574,22 @@ def rewritten(parset: bytes, paths: "list[str]") -> bytes:
 
     items = ", ".join(json.dumps(glob.escape(path), ensure_ascii=False) for path in paths)
     value = ("[" + items + "]").encode("utf-8", "surrogateescape")
+    text, done = with_values(parset, b"global", {b"input_ms": value})
+    if not done:
+        raise Trouble("the parset has no input_ms in [global]: nothing would tell Rapthor where its data is")
+    return text
+
+
+def with_values(
+    parset: bytes, wanted_section: bytes, values: "dict[bytes, bytes]"
+) -> "tuple[bytes, set[bytes]]":
+    """Return *parset* with other *values*, by option, in one section, and the options found there."""
+    names = b"|".join(re.escape(name) for name in values)
+    option = re.compile(rb"(\s*(" + names + rb")\s*[=:])([ \t]*)", re.IGNORECASE)
     out = []  # type: list[bytes]
     waiting = []  # type: list[bytes]
-    section, indent, ours, done = b"", -1, False, False
+    done = set()  # type: set[bytes]
+    section, indent, ours = b"", -1, False
     for line in parset.splitlines(True):
         bare = line.strip()
         depth = len(line) - len(line.lstrip(b" \t"))
@@ -588,17 +602,86 @@ def rewritten(parset: bytes, paths: "list[str]") -> bytes:
                 out.append(line)
         else:
             header = re.match(rb"\[(.+)\]", bare)
-            found = None if header else re.match(rb"(\s*input_ms\s*[=:])([ \t]*)", line, re.IGNORECASE)
-            ours = bool(found) and section == b"global"
+            found = None if header else option.match(line)
+            ours = bool(found) and section == wanted_section
             section, indent = (header.group(1), -1) if header else (section, depth)
-            done = done or ours
-            end = line[len(line.rstrip(b"\r\n")) :]
-            mine = found.group(1) + (found.group(2) or b" ") + value + end if ours and found else line
+            mine = line
+            if ours and found:
+                name = found.group(2).lower()
+                done.add(name)
+                mine = found.group(1) + (found.group(3) or b" ") + values[name]
+                mine += line[len(line.rstrip(b"\r\n")) :]
             out += [*waiting, mine]
             waiting = []
-    if not done:
-        raise Trouble("the parset has no input_ms in [global]: nothing would tell Rapthor where its data is")
-    return b"".join(out + waiting)
+    return b"".join(out + waiting), done
+
+
+def fitted(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[bytes, list[str]]":
+    """Return *parset* with a [cluster] for this slot, and each option of the user's that had another value.
+
+    *machine* is the slot's ad; without ``Cpus`` there is no slot, and nothing changes. Cores, threads and
+    memory become what the slot has, unless the parset asks for less.
+    """
+    import configparser
+
+    cores, mebibytes = whole_number(machine.get("cpus")), whole_number(machine.get("memory"))
+    reader = configparser.ConfigParser(interpolation=None)
+    try:
+        reader.read_string(parset.decode("utf-8", "surrogateescape"))
+    except configparser.Error:
+        return parset, []  # Rapthor says what is wrong with it
+    if cores < 1:
+        return parset, []
+    before = dict(reader.items("cluster")) if reader.has_section("cluster") else {}
+    after = slot_options(before, cores, mebibytes // 1024 or 1 if mebibytes else 0, scratch)
+    given = ("", "0", "None")
+    changes = [
+        "%s = %s is now %s" % (name, before[name], value)
+        for name, value in after.items()
+        if before.get(name, "") not in given and before[name] != value
+    ]
+    values = {name.encode(): os.fsencode(value) for name, value in after.items()}
+    text, done = with_values(parset, b"cluster", values)
+    more = b"".join(name + b" = " + value + b"\n" for name, value in values.items() if name not in done)
+    if not more:
+        return text, changes
+    lines = text.splitlines(True)
+    at = next((at for at, line in enumerate(lines) if line.strip() == b"[cluster]"), None)
+    if at is None:
+        return text + (b"" if text.endswith(b"\n") else b"\n") + b"[cluster]\n" + more, changes
+    header = lines[at] if lines[at].endswith(b"\n") else lines[at] + b"\n"
+    return b"".join([*lines[:at], header, more, *lines[at + 1 :]]), changes
+
+
+def slot_options(before: "dict[str, str]", cores: int, gigabytes: int, scratch: str) -> "dict[str, str]":
+    """Return the options of Rapthor's [cluster] that a slot decides on; *before* are the user's."""
+
+    def at_most(name: str, limit: int) -> str:
+        asked = whole_number(before.get(name))
+        return str(asked if 0 < asked < limit else limit)
+
+    def is_set(name: str) -> bool:
+        return before.get(name, "").strip() not in ("", "None")
+
+    after = {"batch_system": "single_machine", "max_nodes": "1"}
+    after.update({name: at_most(name, cores) for name in ("cpus_per_task", "max_cores", "max_threads")})
+    for name in ("deconvolution_threads", "parallel_gridding_threads"):
+        if whole_number(before.get(name)) > cores:
+            after[name] = str(cores)
+    if gigabytes:
+        after["mem_per_node_gb"] = at_most("mem_per_node_gb", gigabytes)
+    after["local_scratch_dir"] = scratch
+    if is_set("global_scratch_dir"):
+        after["global_scratch_dir"] = scratch
+    if is_set("dir_local"):
+        after["dir_local"] = "None"  # the older name of local_scratch_dir
+    return after
+
+
+def whole_number(text: "str | None") -> int:
+    """Return the whole number that *text* is, rounded down; 0 where it is none."""
+    found = re.match(r"\s*(\d{1,9})(\.\d*)?\s*\Z", text or "")
+    return int(found.group(1)) if found else 0
 
 
 def replaced(words: "list[str]", datasets: "list[Dataset]", paths: "list[str]") -> "list[str]":
@@ -739,7 +822,8 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
         paths = locate(job, site, scratch, environ)
         words = replaced(command, job.datasets, paths)
         if options["parset"]:
-            copy = parset_copy(options["parset"], paths, scratch)
+            machine = read_ad(environ.get("_CONDOR_MACHINE_AD", ""))
+            copy = parset_copy(options["parset"], paths, scratch, machine)
             words = words[:1] + [copy if word == options["parset"] else word for word in words[1:]]
         become(words, environment(environ, site, job.datasets, paths))
     except Trouble:
@@ -752,12 +836,15 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
         raise
 
 
-def parset_copy(parset: str, paths: "list[str]", scratch: str) -> str:
-    """Where the copy of *parset* for this site is."""
+def parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "dict[str, str]") -> str:
+    """Write the copy of *parset* for this site and for the slot with the ad *machine*; return where it is."""
     copy = os.path.join(scratch, FOLDER, os.path.basename(parset))
     try:
         with open(parset, "rb") as file:
             content = rewritten(file.read().replace(b"{scratch}", os.fsencode(scratch)), paths)
+        content, changes = fitted(content, machine, scratch)
+        if changes:
+            say("[cluster] of %s is of another machine than this slot: %s" % (parset, ", ".join(changes)))
         make_folder(scratch)
         with open(copy, "wb") as file:
             file.write(content)

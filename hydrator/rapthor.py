@@ -44,6 +44,11 @@ _FILE_OPTIONS = (
     "facet_layout",
     "strategy",
 )
+_OF_A_MACHINE = (
+    *("batch_system", "max_nodes", "cpus_per_task", "mem_per_node_gb", "max_cores", "max_threads"),
+    *("deconvolution_threads", "parallel_gridding_threads"),
+    *("dir_local", "local_scratch_dir", "global_scratch_dir"),
+)
 _REQUIRED = ("dir_working", "input_ms")
 _NOT_GIVEN = ("", "None")
 _NUMBER = r"\d+(\.\d*)?([:\s]\s*\d+(\.\d*)?)*"
@@ -304,6 +309,19 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> str:
     text = io.StringIO()
     parser.write(text)
     return f"# the job's copy of {_one_line(parset.origin)}, by `hydrator submit rapthor`\n{text.getvalue()}"
+
+
+def foreign_options(parset: Parset) -> dict[str, str]:
+    """Return the options of [cluster] for which the job sets what its slot has, as the parset gives them.
+
+    The job's start does it (job_start.py, ``fitted``), because no slot is known yet.
+    """
+    given = parset.sections.get("cluster", {})
+    return {
+        name: _one_line(given[name])
+        for name in _OF_A_MACHINE
+        if given.get(name, "").strip() not in (*_NOT_GIVEN, "0", "single_machine")
+    }
 
 
 def submit_description(

@@ -79,6 +79,17 @@ def example() -> str:
     return (home / "rapthor.parset").read_text("utf-8")
 
 
+def examples() -> dict[str, str]:
+    """Every parset that Rapthor ships, by its name: the example of its source, and those of its package.
+
+    Raises:
+        RapthorUnavailable: pip could not install it.
+    """
+    (settings,) = python().parents[1].glob("lib/python3*/site-packages/rapthor/settings")
+    shipped = {file.name: file.read_text("utf-8") for file in sorted(settings.glob("*.parset"))}
+    return {"rapthor.parset": example(), **shipped}
+
+
 def _fetch_example(home: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]

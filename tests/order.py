@@ -36,6 +36,7 @@ SECONDS = {
     "tests/integration/test_pool.py": 130,
     "tests/integration/test_private.py": 90,
     "tests/integration/test_rapthor_reader.py": 30,
+    "tests/integration/test_rapthor_slot.py": 60,
     "tests/integration/test_reload.py": 60,
     "tests/integration/test_rucio_end_to_end.py": 110,
     "tests/integration/test_rucio_several.py": 80,

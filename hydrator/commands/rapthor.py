@@ -149,6 +149,7 @@ def command(
             _gpu(settings, gpu, cpus, memory_gb),
         )
         _refuse(_unreachable(settings, paths, dids))
+        _say_foreign(read)
         extra, travelling = _files(read)
         bases = [Path(file).name for file in travelling.values()]
         description = rapthor.submit_description(
@@ -477,6 +478,18 @@ def _leaks(private: "Sequence[Did]", texts: Mapping[str, str]) -> list[str]:
         for where, text in texts.items()
         for did, line in leaks(text, private)
     ]
+
+
+def _say_foreign(read: "Parset") -> None:
+    """Say which options of [cluster] are of another machine than the slot that the job will have."""
+    from ..rapthor import foreign_options
+
+    if foreign := foreign_options(read):
+        listed = ", ".join(f"{name} = {value[:100]}" for name, value in foreign.items())
+        _say(
+            f"{read.origin}: [cluster] {listed}: where the job starts it sets what its slot has,"
+            " or less where the parset says less"
+        )
 
 
 def _files(read: "Parset") -> tuple[list[str], dict[str, str]]:

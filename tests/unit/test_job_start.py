@@ -178,7 +178,9 @@ def test_the_parset_is_copied_with_this_sites_paths_and_the_original_stands(node
     one, two = node.holds("L1.ms"), node.holds("L2.ms")
     (node.scratch / "run.parset").write_bytes(PARSET)
     done = node.run("--parset", "run.parset", "--", "cat", "run.parset")
-    assert done.stdout.encode() == PARSET.replace(b"/as/was/*.ms", f'["{one}", "{two}"]'.encode())
+    own, _, slot = done.stdout.encode().partition(b"[cluster]\n")
+    assert own == PARSET.replace(b"/as/was/*.ms", f'["{one}", "{two}"]'.encode())
+    assert b"max_cores = 1\n" in slot
     assert (node.scratch / "run.parset").read_bytes() == PARSET
 
 
@@ -211,6 +213,64 @@ def test_a_rewritten_parset_reads_as_the_paths_and_all_else_as_before():
     assert ast.literal_eval(parset["global"]["input_ms"]) == ["/a b/é.ms", "/c[[]1][*].ms"]
     assert parset["global"]["x"] == "1"
     assert parset["cluster"]["batch_system"] == "single_machine"
+
+
+ANOTHER_MACHINE = """\
+[global]
+input_ms = a
+[cluster]
+batch_system = slurm
+max_nodes = 12
+Max_Cores: 96
+cpus_per_task = 0
+max_threads = 4
+mem_per_node_gb =
+   384
+deconvolution_threads = 14
+local_scratch_dir = /shared/fsx1
+dir_local = /data
+use_container = True
+"""
+
+
+@pytest.mark.parametrize(("cores", "memory"), [(1, 512), (16, 65536)])
+def test_the_cluster_of_a_parset_becomes_what_the_slot_has(cores, memory):
+    machine = {"cpus": str(cores), "memory": str(memory)}
+    text, changes = job_start.fitted(ANOTHER_MACHINE.encode(), machine, "/scratch")
+    parset = configparser.ConfigParser(interpolation=None)
+    parset.read_string(text.decode())
+    threads = min(cores, 4)
+    assert dict(parset["cluster"]) == {
+        "batch_system": "single_machine", "max_nodes": "1", "max_cores": str(cores), "dir_local": "None",
+        "cpus_per_task": str(cores), "max_threads": str(threads), "local_scratch_dir": "/scratch",
+        "mem_per_node_gb": str(max(1, memory // 1024)), "deconvolution_threads": str(min(cores, 14)),
+        "use_container": "True",
+    }  # fmt: skip
+    said = [text.partition(" = ")[0] for text in changes]
+    always = ["batch_system", "max_nodes", "max_cores", "mem_per_node_gb", "local_scratch_dir", "dir_local"]
+    small = ["max_threads", "deconvolution_threads"] if cores == 1 else []
+    assert sorted(said) == sorted(always + small)
+    assert f"max_cores = 96 is now {cores}" in changes
+
+
+@pytest.mark.parametrize(
+    ("machine", "parset"),
+    [({}, b"[cluster]\nmax_cores = 96\n"), ({"cpus": "4"}, b"[cluster]\nmax_cores = 1\nmax_cores = 2\n")],
+    ids=["not a slot", "not a parset"],
+)
+def test_a_parset_that_cannot_be_fitted_stays_as_it_is(machine, parset):
+    assert job_start.fitted(parset, machine, "/scratch") == (parset, [])
+
+
+def test_the_job_says_which_options_of_another_machine_it_changed(node):
+    node.takes("lofar:L1.ms")
+    node.holds("L1.ms")
+    (node.scratch / "run.parset").write_bytes(PARSET + b"[cluster]\nmax_cores = 96")
+    done = node.run("--parset", "run.parset", "--", "cat", "run.parset")
+    assert "max_cores = 1\n" in f"{done.stdout}\n"
+    assert done.stderr == (
+        "hydrator: [cluster] of run.parset is of another machine than this slot: max_cores = 96 is now 1\n"
+    )
 
 
 def test_a_parset_without_input_ms_is_refused():

@@ -135,6 +135,16 @@ def test_a_folder_gets_all_that_the_job_needs(host):
     assert (job / "hydrator-job-start.py").stat().st_mode & 0o111
 
 
+def test_options_of_another_machine_are_named_at_submission(host):
+    cluster = "[cluster]\nbatch_system = slurm\nmax_cores = 96\nmax_threads = 0\ndir_local = None\n"
+    done = host.submit("L1.ms", more=cluster)
+    assert (
+        "run1.parset: [cluster] batch_system = slurm, max_cores = 96: where the job starts it sets what its"
+        " slot has, or less where the parset says less\n" in done.stderr
+    )
+    assert "[cluster]" not in host.submit("L1.ms", more="[cluster]\nbatch_system = single_machine\n").stderr
+
+
 def test_two_files_of_one_name_cannot_travel_together(host):
     for folder in ("a", "b"):
         (host.folder / folder).mkdir()
