@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from hydrator.beliefs import Beliefs
 from hydrator.errors import (
     CatalogueDenied,
     CatalogueGarbled,
@@ -23,13 +25,17 @@ from hydrator.errors import (
     ConfigError,
 )
 from hydrator.model import (
+    UNTOLD,
     DatasetState,
     Did,
+    Fact,
     Reading,
     Replica,
     ReplicaState,
     Seen,
     Site,
+    SiteFacts,
+    Snapshot,
     Survey,
     Unseen,
     from_unix,
@@ -37,6 +43,7 @@ from hydrator.model import (
 )
 from hydrator.numbers import finite
 from hydrator.redact import secret_in, shown
+from hydrator.told import told_from
 
 from ._json import Bounds, decode
 from ._wire import Received, Wire
@@ -101,16 +108,48 @@ class DaemonCatalogue:
         Raises:
             CatalogueError: the daemon could not be asked, or does not answer as one.
         """
-        rows: list[Mapping[str, Any]] = []
-        try:
+        with self._readable():
             answer = self._asked("/v1/sites")
             sites, times = {Site(str(row["site"])) for row in answer["sites"]}, [answer["now"]]
-            for query in _queries(sorted(dids)):
-                answer = self._asked(f"/v1/datasets?{query}")
-                times.append(answer["now"])
-                rows += answer["datasets"]
-            at = from_unix(min(times))
+            rows, more = self._rows(dids)
+            at = from_unix(min([*times, *more]))
             readings = {parse_did(str(row["did"])): _reading(row, at) for row in rows}
+        sites |= {
+            replica.site for one in readings.values() if isinstance(one, Seen) for replica in one.replicas
+        }
+        left = Unseen("the daemon left it out of its answer")
+        return Survey(self.name, at, frozenset(sites), {did: readings.get(did, left) for did in dids})
+
+    def beliefs(self, dids: AbstractSet[Did], now: datetime) -> Beliefs:
+        """Return what the daemon holds true of each of *dids*, as its own state would say it at *now*.
+
+        Raises:
+            CatalogueError: the daemon could not be asked, or does not answer as one.
+        """
+        with self._readable():
+            held = {
+                Site(str(row["site"])): str(row["held"])
+                for row in self._asked("/v1/sites")["sites"]
+                if row.get("held")
+            }
+            rows, _ = self._rows(dids)
+            return _beliefs(rows, held, now)
+
+    def _rows(self, dids: AbstractSet[Did]) -> tuple[list[Mapping[str, Any]], list[float]]:
+        """Return the rows of *dids*, and the daemon's time at each answer."""
+        rows: list[Mapping[str, Any]] = []
+        times = []
+        for query in _queries(sorted(dids)):
+            answer = self._asked(f"/v1/datasets?{query}")
+            times.append(answer["now"])
+            rows += answer["datasets"]
+        return rows, times
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Take an answer that cannot be read for that of something else than our daemon."""
+        try:
+            yield
         except (
             LookupError,
             TypeError,
@@ -121,11 +160,6 @@ class DaemonCatalogue:
             RecursionError,
         ) as wrong:
             raise CatalogueGarbled(self.name, f"it does not answer as our daemon does: {wrong!r}") from wrong
-        sites |= {
-            replica.site for one in readings.values() if isinstance(one, Seen) for replica in one.replicas
-        }
-        left = Unseen("the daemon left it out of its answer")
-        return Survey(self.name, at, frozenset(sites), {did: readings.get(did, left) for did in dids})
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:  # noqa: ARG002 - the promise has it
         """It cannot be searched.
@@ -175,6 +209,53 @@ def _reading(row: Mapping[str, Any], at: datetime) -> Reading:
         blind=frozenset(Site(str(fact["site"])) for fact in facts if fact not in told),
         twins=frozenset(parse_did(str(other)) for other in row["clashes_with"]),
     )
+
+
+def _beliefs(rows: Iterable[Mapping[str, Any]], held: Mapping[Site, str], now: datetime) -> Beliefs:
+    """Read rows of GET /v1/datasets; an older daemon leaves some fields out."""
+    sites: dict[Site, dict[Did, Fact]] = {}
+    unseen: dict[Did, str] = {}
+    sizes: dict[Did, int] = {}
+    near: dict[Did, tuple[Did, ...]] = {}
+    left_out: dict[Site, set[Did]] = {}
+    clashes, demanded = set(), set()
+    for row in rows:
+        did = parse_did(str(row["did"]))
+        for fact in row["sites"]:
+            sites.setdefault(Site(str(fact["site"])), {})[did] = _fact(fact)
+        if row["demanded"]:
+            demanded.add(did)
+        if row["unseen"]:
+            unseen[did] = str(row["unseen"])
+        if row["bytes"] is not None:
+            sizes[did] = int(row["bytes"])
+        if others := row["clashes_with"]:
+            clashes.add(tuple(sorted([did, *(parse_did(str(other)) for other in others)])))
+        if alike := row.get("near"):
+            near[did] = tuple(parse_did(str(other)) for other in alike)
+        for site in row.get("left_out_at", ()):
+            left_out.setdefault(Site(str(site)), set()).add(did)
+    known = {site: SiteFacts(now, facts) for site, facts in sites.items()}
+    snapshot = Snapshot(known, unseen, tuple(sorted(clashes)), sizes)
+    return Beliefs(now, snapshot, frozenset(demanded), left_out=left_out, held=held, near=near)
+
+
+def _fact(row: Mapping[str, Any]) -> Fact:
+    told = row.get("told") or {}
+    fraction = row["fraction"]
+    return Fact(
+        DatasetState(row["state"]),
+        from_unix(int(row["as_of"])),
+        None if fraction is None else _share(fraction),
+        told_from([told]) if told else UNTOLD,
+    )
+
+
+def _share(value: object) -> float:
+    found = finite(value)
+    if found is None or not 0 <= found <= 1:
+        raise ValueError("a fraction is not a number from 0 to 1")
+    return float(found)
 
 
 def _replica(did: Did, fact: Mapping[str, Any]) -> Replica:

@@ -63,6 +63,15 @@ class _Drafted:
     trust: float
 
 
+def no_room(made: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]]:
+    """Return, by site, the datasets that its ad has no room for."""
+    return {
+        site: frozenset(did for want in draft.left_out for did in want.dids)
+        for site, draft in made.items()
+        if draft.left_out
+    }
+
+
 def drafts(
     snapshot: Snapshot, demand: Demand, *, budget: Budget, trust: Mapping[Site, float] | None = None
 ) -> Mapping[Site, Draft]:

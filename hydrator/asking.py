@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from .ads import Budget, drafts
+from .ads import Budget, drafts, no_room
+from .beliefs import Beliefs
 from .crowd import Crowd, crowd
 from .errors import ConfigError, PoolError
-from .judged import HERE, Job, JobStatus, facts_wanted, groups_from, job_from, with_requests
-from .missing import Beliefs
+from .judged import HERE, Job, JobStatus, facts_wanted, groups_from, job_from, string, with_requests
 from .model import Demand, Did, Site, Snapshot, unix
 from .private import Privacy
+from .schedd_facts import ScheddFacts, Schedds, may_release, schedd_facts
 from .why import Answer, AtSite, explain
 from .words import span
 
@@ -24,7 +25,7 @@ JOB = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
 """A job, or all of a cluster, as people write it."""
 
 
-class Pool(Protocol):
+class Pool(Schedds, Protocol):
     """What is asked of the pool; CondorClient keeps it."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
@@ -38,7 +39,9 @@ class Pool(Protocol):
         *,
         whole: Sequence[str] = (),
         constraint: str = "true",
+        flock: Sequence[str] = (),
     ) -> dict[str, Any]: ...
+    def uploads(self, schedd: str, user: str, least_bytes: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,10 @@ class Asked:
     privacy: Privacy = field(default_factory=Privacy)
     learn: Callable[[frozenset[Did]], Beliefs | None] | None = None
     """Asks somebody else where the daemon's state cannot be read."""
+    near: Callable[[Beliefs, frozenset[Did]], Beliefs] | None = None
+    """Adds names that look like those that exist nowhere."""
+    releases: bool = False
+    """May whoever asks be offered `hydrator release`, where the schedd would let us do it?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,8 @@ def ask_job(asked: Asked, cluster: int, proc: int | None, schedd: str | None) ->
 def _beliefs_for(asked: Asked, jobs: Sequence[Job]) -> Beliefs | None:
     """What the daemon holds true of the datasets of *jobs*: from its state, else asked over HTTP."""
     wanted = frozenset(did for job in jobs for did in job.datasets)
-    return asked.learn(wanted) if asked.beliefs is None and asked.learn and wanted else asked.beliefs
+    beliefs = asked.learn(wanted) if asked.beliefs is None and asked.learn and wanted else asked.beliefs
+    return asked.near(beliefs, wanted) if beliefs and asked.near else beliefs
 
 
 def _judged(asked: Asked, schedd: str, row: Mapping[str, Any]) -> Answer:
@@ -105,9 +113,40 @@ def _judged(asked: Asked, schedd: str, row: Mapping[str, Any]) -> Answer:
     job = replace(job, private=tuple(asked.privacy.hidden(job.datasets)))
     if job.status not in {None, JobStatus.IDLE, JobStatus.HELD}:
         return explain(job, (), None, now=asked.now)
-    judged = asked.pool.judge(row["ad"], facts_wanted(job.datasets), asked.site_attributes, whole=[HERE])
+    facts = schedd_facts(asked.pool, schedd)
+    flock = facts.pools_of(string(_text(row["ad"], "FlockTo")))
+    judged = asked.pool.judge(
+        row["ad"], facts_wanted(job.datasets), asked.site_attributes, whole=[HERE], flock=flock
+    )
     groups = groups_from(judged, job.datasets)
-    return explain(with_requests(job, judged), groups, _beliefs_for(asked, [job]), now=asked.now)
+    job = replace(
+        with_requests(job, judged),
+        most_uploads=facts.most_uploads,
+        uploads=_uploads(asked, schedd, row["ad"], facts),
+        may_release=asked.releases and job.transformed and may_release(asked.pool, schedd, facts),
+    )
+    answer = explain(job, groups, _beliefs_for(asked, [job]), now=asked.now)
+    notes = [
+        f"pool {pool}, to which its schedd flocks, could not be asked: {why}"
+        for pool, why in (judged.get("unasked") or {}).items()
+    ]
+    return replace(answer, notes=(*answer.notes, *notes))
+
+
+def _text(ad: Mapping[str, str], name: str) -> str | None:
+    """Return the text of an attribute; ads ignore letter case."""
+    return next((text for key, text in ad.items() if key.lower() == name.lower()), None)
+
+
+def _uploads(asked: Asked, schedd: str, ad: Mapping[str, str], facts: ScheddFacts) -> int:
+    """Return how many jobs of the job's user send their input now, where the schedd limits that."""
+    user = string(_text(ad, "User"))
+    if facts.most_uploads is None or user is None:
+        return 0
+    try:
+        return asked.pool.uploads(schedd, user, facts.queued_bytes)
+    except PoolError:
+        return 0
 
 
 def _ended(
@@ -147,11 +186,7 @@ def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> Answer
 
 def left_out(snapshot: Snapshot, demand: Demand, budget: Budget) -> Mapping[Site, frozenset[Did]]:
     """By site, the datasets that its ad has no room for."""
-    return {
-        site: frozenset(did for want in draft.left_out for did in want.dids)
-        for site, draft in drafts(snapshot, demand, budget=budget).items()
-        if draft.left_out
-    }
+    return no_room(drafts(snapshot, demand, budget=budget))
 
 
 # --- in words ---------------------------------------------------------------------------------------------
@@ -183,12 +218,15 @@ def telling(answer: Answer, hide: Callable[[str], str] = str) -> Telling:
 
 def _rows(sites: Sequence[AtSite]) -> Iterable[tuple[str, str, str, str]]:
     for at in sites:
-        head: tuple[str, str, str] = (at.site, str(at.slots), str(at.matching))
+        head: tuple[str, str, str] = (at.where, str(at.slots), str(at.matching))
         for reason in at.reasons:
             some = f" ({reason.slots} of {at.slots} slots)" if 0 < reason.slots < at.slots else ""
             yield (*head, f"{'data: ' if reason.ours else ''}{reason.text}{some}")
             head = ("", "", "")
-        if not at.reasons:
+        if at.held:
+            advice = "hydrator status says more: docs/when-a-change-is-held.md"
+            yield (*head, f"data: a change of this site is held: {at.held}; {advice}")
+        elif not at.reasons:
             yield (*head, "")
 
 

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .beliefs import Beliefs
 from .judged import Job, JobStatus
-from .missing import Beliefs, clause_holds
+from .missing import clause_holds
 from .model import Fact, Site, unix
 from .words import count, some
 

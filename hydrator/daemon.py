@@ -19,6 +19,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from . import __version__
+from .ads import no_room
 from .asking import Telling
 from .beside import Beats, Chores, Now, Questions, Schedule
 from .bugs import Bugs
@@ -273,6 +274,7 @@ class Daemon:
             waiting=report.thought.state.held if report else {},
             bound=self._settings.daemon.bound,
             changes=self._changes,
+            left_out=no_room(report.thought.drafts) if report else {},
         )
 
     @property

@@ -1,10 +1,11 @@
 """The daemon's answer to why a job is idle: its own beliefs, and a pool asked by a child of its own."""
 
 from .asking import Asked, Telling, ask_job, left_out, tellings
+from .beliefs import Beliefs
 from .config import Settings
 from .cycle import Report
 from .errors import ConfigError, PoolError
-from .missing import Beliefs
+from .nearest import with_near
 from .redact import printable
 from .wiring import condor_client, privacy, redactor, rules, system_clock
 
@@ -35,6 +36,7 @@ def explained(
             settings.daemon.default_scope,
             now,
             privacy=privacy(settings),
+            near=with_near,
         )
         return tellings(ask_job(asked, cluster, proc, schedd), hide)
     except PoolError as error:
@@ -49,4 +51,4 @@ def _beliefs(settings: Settings, report: Report) -> Beliefs:
     """What the last cycle concluded."""
     snapshot, demand = report.thought.snapshot, report.demand
     no_room = left_out(snapshot, demand, rules(settings).budget)
-    return Beliefs(report.at, snapshot, demand.dids, left_out=no_room)
+    return Beliefs(report.at, snapshot, demand.dids, left_out=no_room, held=report.held)

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 from .errors import BadDid
-from .misses import PATHS_ATTRIBUTE
+from .misses import MISSES_ATTRIBUTE, PATHS_ATTRIBUTE, SITES_ATTRIBUTE, UNTIL_ATTRIBUTE, Miss, misses
 from .model import DatasetState, Did, Site, parse_did
 from .numbers import MOST_WHOLE, finite
 from .poolconfig import available_expression
@@ -22,6 +22,8 @@ MOST_OF_A_TEXT = 2000
 """Characters of what a job's owner wrote, such as a reason for a hold, that are looked at."""
 MOST_OF_A_LIST = 1 << 18
 """Characters of ``RequiredDatasets``; what is longer counts as no list."""
+MOST_SITES = 50
+"""Sites of a job's misses that are looked at."""
 _BUSY_STATES = {"Claimed", "Preempting", "Matched", "Drained"}
 
 
@@ -74,6 +76,7 @@ class SlotGroup:
     slot: tuple[Clause, ...]
     matches: bool
     told: Mapping[Did, Told] = field(default_factory=dict)
+    pool: str = ""  # the collector of another pool, to which the job's schedd flocks
     most: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -98,6 +101,13 @@ class Job:
     transformed: bool = False
     released: bool = False
     opens_paths: bool = False  # and cannot fetch: without its data at the site it would only fail
+    missed: tuple[Miss, ...] = ()  # what its own reports say that it could not read, the oldest first
+    missed_sites: tuple[str, ...] = ()  # it keeps away from these
+    missed_until: int | None = None  # until then, Unix s
+    limits: str = ""  # ConcurrencyLimits, as its owner wrote it
+    uploads: int = 0  # jobs of its user whose input files are sent, or wait for that, at its schedd
+    most_uploads: int | None = None  # from so many on its schedd asks for no slots for that user
+    may_release: bool = False  # whoever asks may have `hydrator release` let it go
     requests: Mapping[str, float] = field(default_factory=dict)
     words: Mapping[str, Any] = field(default_factory=dict)
 
@@ -129,6 +139,10 @@ def job_from(
         transformed=ad.get("datalocalitytransformed", "").lower() == "true",
         released=ad.get(HERE.lower(), "").lower() == "true",
         opens_paths=PATHS_ATTRIBUTE.lower() in ad,
+        missed=misses({MISSES_ATTRIBUTE: strings(ad.get(MISSES_ATTRIBUTE.lower()))}),
+        missed_sites=tuple(dict.fromkeys(strings(ad.get(SITES_ATTRIBUTE.lower()))[:MOST_SITES])),
+        missed_until=whole(ad.get(UNTIL_ATTRIBUTE.lower())),
+        limits=begin_of(string(ad.get("concurrencylimits", "")[:MOST_OF_A_TEXT]) or "", MOST_OF_A_TEXT),
         words={
             name: begin_of(string(text) or "", MOST_OF_A_TEXT) if text.startswith('"') else _number(text)
             for name in _WORDS
@@ -186,6 +200,7 @@ def _group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequence[Did]) 
         slot=values("slot", row["theirs"]),
         matches=row["matches"],
         told=told,
+        pool=str(row.get("pool") or ""),
         most=row["most"],
     )
 
@@ -195,6 +210,17 @@ def string(text: str | None) -> str | None:
     if text is None or len(text) < 2 or text[0] != '"' or text[-1] != '"':
         return None
     return re.sub(r"\\(.)", r"\1", text[1:-1])
+
+
+def strings(text: str | None) -> list[str]:
+    """Return the strings of a ClassAd list of literals; nothing for all else, or for a list too long."""
+    if text is None or len(text) > MOST_OF_A_LIST or not (found := _LIST.fullmatch(text.strip())):
+        return []
+    return [string(literal.strip()) or "" for literal in re.findall(_ITEM, found[1])]
+
+
+_ITEM = r'\s*"(?:\\.|[^"\\])*"\s*'
+_LIST = re.compile(rf"\{{({_ITEM}(?:,{_ITEM})*)\}}")
 
 
 def _number(text: str | None) -> float | None:
@@ -230,14 +256,12 @@ def _datasets(text: str | None, default_scope: str | None) -> tuple[tuple[Did, .
     if len(text) > MOST_OF_A_LIST:
         reason = f"RequiredDatasets has {len(text)} characters, {MOST_OF_A_LIST} are allowed"
         return (), {begin_of(text, MOST_OF_A_TEXT): reason}
-    strings = r'\s*"(?:\\.|[^"\\])*"\s*'
-    listed = re.fullmatch(rf"\{{({strings}(?:,{strings})*)\}}", text.strip())
-    if not listed:
+    names = strings(text)
+    if not names:
         return (), {begin_of(text, MOST_OF_A_TEXT): "RequiredDatasets must be a list of strings"}
     found: list[Did] = []
     refused = {}
-    for literal in re.findall(strings, listed[1]):
-        name = string(literal.strip()) or ""
+    for name in names:
         try:
             found.append(parse_did(name, default_scope))
         except BadDid as bad:

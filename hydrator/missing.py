@@ -1,17 +1,18 @@
 """Why a dataset does not count at a site: what the slots say of it, else what the daemon knows. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from .beliefs import Beliefs
 from .judged import Job, SlotGroup, Told
-from .model import DatasetState, Did, Fact, Site, Snapshot, unix
+from .model import DatasetState, Did, Fact, Site, unix
 from .private import IN_PLAIN
 from .told import because
-from .words import listed, share, shortened, some, span
+from .words import clock, data_size, listed, share, shortened, some, span
 
 
 class Lack(StrEnum):
@@ -33,24 +34,6 @@ class Lack(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Beliefs:
-    """What the daemon holds true, and what it could not do.
-
-    ``demanded`` datasets are published; ``asked`` ones were asked about besides, for this answer alone.
-    """
-
-    now: datetime
-    snapshot: Snapshot
-    demanded: frozenset[Did] = frozenset()
-    asked: frozenset[Did] = frozenset()
-    left_out: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
-
-    @property
-    def clashing(self) -> dict[str, tuple[Did, ...]]:
-        return {did.lower(): clash for clash in self.snapshot.clashes for did in clash}
-
-
-@dataclass(frozen=True, slots=True)
 class Missing:
     """One dataset that does not count at a site: what the slots, else the daemon, say; in one sentence."""
 
@@ -63,6 +46,20 @@ class Missing:
     rule: str | None = None
     because: str | None = None
     """How the catalogue came to that state: its reason, the rule and whose it is, when it will be whole."""
+    bytes: int | None = None
+    """What is still to come to the site, where the size of the dataset is known."""
+    ready_at: int | None = None
+    """When the catalogue expects it to be whole, Unix s."""
+    near: tuple[Did, ...] = ()
+    """Datasets whose names look like this one, which exists nowhere."""
+
+    @property
+    def is_there(self) -> bool:
+        """Was the dataset seen whole at the site, or listed there, so that only our word is wanting?"""
+        return self.lack in {Lack.STALE, Lack.NO_AGE} or self.state in {
+            DatasetState.AVAILABLE,
+            DatasetState.UNKNOWN,
+        }
 
 
 def clause_holds(
@@ -104,8 +101,21 @@ def missing_at(
     for did in job.datasets:
         short = [group for group in groups if not group.told.get(did, Told(False)).counts]
         if short:
-            found.append(_lacking(job, did, site, short[0], beliefs, now))
+            lacking = _lacking(job, did, site, short[0], beliefs, now)
+            found.append(replace(lacking, **_amount(lacking, did, site, beliefs)))
     return tuple(found)
+
+
+def _amount(one: Missing, did: Did, site: Site, beliefs: Beliefs | None) -> dict[str, Any]:
+    """Return how many bytes of *did* are still to come to *site*, and when the last of them is expected."""
+    total = beliefs.snapshot.bytes_total.get(did) if beliefs else None
+    if one.is_there or total is None:
+        left = 0 if one.is_there else None
+    else:
+        left = round(total * (1 - (one.fraction or 0)))
+    fact = _fact(did, site, beliefs)
+    ready = fact.told.ready_at if fact and one.state == fact.state == DatasetState.STAGING else None
+    return {"bytes": left, "ready_at": unix(ready) if ready else None}
 
 
 def _lacking(
@@ -117,7 +127,7 @@ def _lacking(
     values: dict[str, Any] = {"state": told.state, "fraction": told.fraction, "as_of": told.as_of}
     if group.generation is None and told.state is None:
         text = "the slots carry none of our attributes: no hook runs there (docs/install-on-a-glidein.md)"
-        return Missing(did, Lack.UNHYDRATED, f"{did}: {text}")
+        return Missing(did, Lack.UNHYDRATED, f"{did}: {text}", **_state_of(_fact(did, site, beliefs)))
     if told.state == DatasetState.AVAILABLE:
         return _untrusted(job, did, told, values, now)
     fact = _fact(did, site, beliefs)
@@ -181,16 +191,13 @@ def _unmentioned(did: Did, site: Site, beliefs: Beliefs | None, why: dict[str, A
         return Missing(did, Lack.ELSEWHERE, f"{did} is not there, say the slots")
     if clash := beliefs.clashing.get(did.lower()):
         other = listed([one for one in clash if one != did])
-        return Missing(did, Lack.CLASH, f"{did} is not advertised: only letter case tells it from {other}")
+        text = f"{did} is not advertised: only letter case tells it from {other}"
+        return Missing(did, Lack.CLASH, text, **_state_of(_fact(did, site, beliefs)))
     if did in beliefs.left_out.get(site, ()):
-        return Missing(did, Lack.LEFT_OUT, f"{did} found no room in the site's ad (budget.line_bytes)")
+        text = f"{did} is left out of the site's ad by its budget (budget.line_bytes)"
+        return Missing(did, Lack.LEFT_OUT, text, **_state_of(_fact(did, site, beliefs)))
     if fact := _fact(did, site, beliefs):
-        values: dict[str, Any] = {
-            **why,
-            "state": str(fact.state),
-            "fraction": fact.fraction,
-            "as_of": unix(fact.as_of),
-        }
+        values = {**why, **_state_of(fact)}
         state = _state_in_words(fact.state, fact.fraction) + _told(why)
         if did in beliefs.demanded:
             text = f"{did} is {state} there, says the daemon; the slots do not say so yet"
@@ -209,12 +216,89 @@ def _unmentioned(did: Did, site: Site, beliefs: Beliefs | None, why: dict[str, A
     if did not in beliefs.demanded | beliefs.asked:
         text = "the daemon has not heard of it yet: it asks the schedds at its next round (hydrator status)"
         return Missing(did, Lack.NOT_ASKED, f"{did}: {text}")
-    return Missing(
-        did, Lack.NOWHERE, f"{did} is nowhere: no catalogue has it; is the name right, to the letter?"
+    near = beliefs.near.get(did, ())
+    advice = f"did you mean {' or '.join(near)}?" if near else "is the name right, to the letter?"
+    return Missing(did, Lack.NOWHERE, f"{did} is nowhere: no catalogue has it; {advice}", near=near)
+
+
+def _state_of(fact: Fact | None) -> dict[str, Any]:
+    """Return the fields of a Missing that say what the daemon holds true."""
+    if fact is None:
+        return {}
+    return {"state": str(fact.state), "fraction": fact.fraction, "as_of": unix(fact.as_of)}
+
+
+# --- counted ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetCounts:
+    """How many datasets of a job count at a site, and the others by what they are there.
+
+    ``missing_bytes`` are still to come there; None where no size is known, and at least so many where
+    not ``all_sized``. ``ready_at`` is when the last that is on its way is expected, Unix s.
+    """
+
+    here: int
+    others: Mapping[str, int]
+    missing_bytes: int | None = None
+    all_sized: bool = True
+    ready_at: int | None = None
+
+    def text(self, now: datetime) -> str:
+        """Return one line, such as ``232 here, 8 partial, 4 staging until 15:10 UTC, 360 GB missing``."""
+        parts = [f"{self.here} here"]
+        for word, number in self.others.items():
+            until = f" until {clock(self.ready_at, now)}" if word == "staging" and self.ready_at else ""
+            parts.append(f"{number} {word}{until}")
+        if self.missing_bytes:
+            least = "" if self.all_sized else "at least "
+            parts.append(f"{least}{data_size(self.missing_bytes)} missing")
+        return listed(parts)
+
+
+def dataset_counts(job: Job, missing: Sequence[Missing]) -> DatasetCounts:
+    """Count the datasets of *job* at a site by what they are there, the most frequent first."""
+    counts = Counter(_word(one) for one in missing)
+    sizes = [one.bytes for one in missing]
+    known = [size for size in sizes if size is not None]
+    staging = [one.ready_at for one in missing if _word(one) == "staging"]
+    ends = [at for at in staging if at is not None]
+    return DatasetCounts(
+        here=len(job.datasets) + len(job.refused) - len(missing),
+        others=dict(counts.most_common()),
+        missing_bytes=sum(known) if known else None,
+        all_sized=len(known) == len(sizes),
+        ready_at=max(ends) if ends and len(ends) == len(staging) else None,
     )
 
 
-def data_text(missing: Sequence[Missing]) -> str:
+def _word(one: Missing) -> str:
+    """Return what a dataset is at a site, in a word or two."""
+    words = {
+        Lack.STALE: "not confirmed lately",
+        Lack.NO_AGE: "of unknown age",
+        Lack.LEFT_OUT: "left out",
+        Lack.CLASH: "told apart by letter case alone",
+        Lack.REFUSED: "no DID",
+        Lack.PRIVATE: "private",
+        Lack.UNSEEN: "not known",
+        Lack.UNHYDRATED: "not said",
+        Lack.ELSEWHERE: "absent",
+        Lack.NOWHERE: "in no catalogue",
+    }
+    if word := words.get(one.lack):
+        return word
+    states = {DatasetState.NEARLINE: "on tape", DatasetState.AVAILABLE: "not said yet"}
+    return next(
+        (states.get(state, state.lower()) for state in DatasetState if state == one.state), "not asked yet"
+    )
+
+
+def data_text(job: Job, missing: Sequence[Missing], now: datetime) -> str:
+    """Return the datasets that do not count in one line; of a job with several, first how many are what."""
     if missing and all(one.lack is Lack.UNHYDRATED for one in missing):
         return missing[0].text.partition(": ")[2]
-    return some([one.text for one in missing], "; ")
+    each = some([one.text for one in missing], "; ")
+    several = len(job.datasets) + len(job.refused) > 1
+    return f"{dataset_counts(job, missing).text(now)}: {each}" if several else each

@@ -270,6 +270,14 @@ def _schemas() -> Json:
         "fraction": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
         "as_of": _MOMENT,
         "age_seconds": _WHOLE,
+        "told": {
+            **_object(
+                {},
+                {"reason": _TEXT, "rule": _TEXT, "account": _TEXT, "expires_at": _MOMENT}
+                | {"ready_at": _MOMENT, "ready_error": {"type": "number", "minimum": 0}},
+            ),
+            "description": "how the catalogue came to the state; ready_error in seconds",
+        },
     }
     dataset = {
         "did": _DID,
@@ -278,6 +286,8 @@ def _schemas() -> Json:
         "bytes": _OPTIONAL_WHOLE,
         "unseen": {"type": ["string", "null"], "description": "why it could not be asked about; not: absent"},
         "clashes_with": _list(_DID),
+        "left_out_at": {**_list(_TEXT), "description": "sites whose ads have no room for it (budget)"},
+        "near": {**_list(_DID), "description": "of a named one that exists nowhere: names that look like it"},
         "sites": _list(_object(fact)),
     }
     site = {
@@ -287,6 +297,7 @@ def _schemas() -> Json:
         "age_seconds": _WHOLE,
         "heard": {"type": "number", "description": "when it was last put here; Unix time, seconds"},
         "known_datasets": _OPTIONAL_WHOLE,
+        "held": {"type": ["string", "null"], "description": "the change that is held back"},
         "ad": {"type": "string", "description": "the path of its ad"},
     }
     head = {"version": {"const": 1}, "now": _MOMENT}

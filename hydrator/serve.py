@@ -35,10 +35,12 @@ from .events import MAX_EVENT_BYTES, Drop
 from .gate import Doorkeeper, Gate, may_read
 from .hosts import Hosts
 from .model import Did, Fact, Site, SiteAd, Snapshot, unix
+from .nearest import with_near
 from .rate import Buckets
 from .redact import printable
 from .reply import Refusal, accepts_gzip, body_reply, failed, json_reply, refused
 from .selection import selection
+from .told import served_told
 from .traffic import Traffic
 from .view import View
 
@@ -229,7 +231,7 @@ class _Answers:
             raise Refusal(503, "not ready", view.ready or "no catalogue has been read yet")
         demanded = view.demand.dids if view.demand else frozenset()
         dids, following = asked.page(demanded)
-        rows = _dataset_rows(view, view.snapshot, dids)
+        rows = _dataset_rows(view, view.snapshot, dids, named=bool(asked.dids))
         answer = {"version": 1, "now": unix(view.now), "datasets": rows, "next": following}
         return json_reply(request, answer)
 
@@ -361,11 +363,15 @@ def _site_row(view: View, ad: SiteAd) -> dict[str, object]:
         "age_seconds": max(0, unix(view.now) - unix(ad.as_of)),
         "heard": view.heard.get(ad.site, view.now).timestamp(),
         "known_datasets": len(facts.facts) if facts else None,
+        "held": view.held.get(ad.site),
         "ad": f"/v1/sites/{quote(ad.site, safe='')}/ad",
     }
 
 
-def _dataset_rows(view: View, snapshot: Snapshot, dids: list[Did]) -> list[dict[str, object]]:
+def _dataset_rows(view: View, snapshot: Snapshot, dids: list[Did], *, named: bool) -> list[dict[str, object]]:
+    """The rows of *dids*; where the question *named* them, with the names near those that exist nowhere."""
+    beliefs = view.beliefs
+    near = with_near(beliefs, dids).near if beliefs and named else {}
     demanded = view.demand.dids if view.demand else frozenset()
     jobs = page.jobs_by_did(view.demand)
     clashes = {did: clash for clash in snapshot.clashes for did in clash}
@@ -377,6 +383,8 @@ def _dataset_rows(view: View, snapshot: Snapshot, dids: list[Did]) -> list[dict[
             "bytes": snapshot.bytes_total.get(did),
             "unseen": snapshot.unseen.get(did),
             "clashes_with": [other for other in clashes.get(did, ()) if other != did],
+            "left_out_at": sorted(site for site, dids in view.left_out.items() if did in dids),
+            "near": list(near.get(did, ())),
             "sites": [
                 _fact_row(site, facts.facts[did], view.now)
                 for site, facts in sorted(snapshot.sites.items())
@@ -394,6 +402,7 @@ def _fact_row(site: Site, fact: Fact, now: datetime) -> dict[str, object]:
         "fraction": fact.fraction,
         "as_of": unix(fact.as_of),
         "age_seconds": max(0, unix(now) - unix(fact.as_of)),
+        "told": served_told(fact.told),
     }
 
 

@@ -229,6 +229,9 @@ LACKING = record(
     as_of=(maybe(TIME), "when that was read"),
     rule=(maybe(TEXT), "the catalogue's rule behind it"),
     because=(maybe(TEXT), "how the catalogue came to that state"),
+    bytes=(maybe(COUNT), "that are still to come there, where its size is known"),
+    ready_at=(maybe(TIME), "when it is expected to be whole"),
+    near=(rows(TEXT), "of one that exists nowhere: datasets whose names look like it"),
 )
 JOB = record(
     name=(TEXT, "CLUSTER.PROC"),
@@ -244,6 +247,22 @@ JOB = record(
     transformed=(FLAG, "the schedd's transform has been there"),
     released=(FLAG, "`hydrator release` let it go anywhere"),
     opens_paths=(FLAG, "it opens paths at the site and cannot fetch"),
+    missed=(
+        rows(
+            record(
+                site=(TEXT, "where"),
+                did=(TEXT, "what"),
+                when=(TIME, "when"),
+            )
+        ),
+        "what it could not read where it ran, the oldest first",
+    ),
+    missed_sites=(rows(TEXT), "sites that it keeps away from since"),
+    missed_until=(maybe(TIME), "when it tries them again"),
+    limits=(TEXT, "its ConcurrencyLimits"),
+    uploads=(COUNT, "jobs of its user that send input files at its schedd, or wait to"),
+    most_uploads=(maybe(COUNT), "from so many on the schedd asks for no slots for that user"),
+    may_release=(FLAG, "whoever asks may let it go by `hydrator release`"),
     requests=(by("RESOURCE", NUMBER), "what it asks for"),
     words=(by("ATTRIBUTE", ANYTHING), "what its status is explained by"),
 )
@@ -253,6 +272,7 @@ WHY = record(
         verdict=(TEXT, "in one sentence"),
         matches_at=(rows(TEXT), "sites with a slot that matches now"),
         could_run=(FLAG, "it would match now, runs, or has run"),
+        blocked=(maybe(TEXT), "the limit or priority that keeps it from slots that match"),
         notes=(rows(TEXT), "what else to know"),
         wait=(maybe(TEXT), "until when it waits for its data"),
         funnel=(TEXT, "how many slots are left, condition by condition"),
@@ -262,7 +282,7 @@ WHY = record(
             slots=(COUNT, "that it has"),
             matching=(COUNT, "of them"),
             reasons=(rows(record(
-                cause=(TEXT, "data, cores, memory, disk, gpus, platform, path, requirement, start, busy…"),
+                cause=(TEXT, "data, missed, cores, memory, disk, gpus, platform, path, requirement, start…"),
                 ours=(FLAG, "it is about data"),
                 slots=(COUNT, "that it keeps the job from"),
                 text=(TEXT, "in one sentence"),
@@ -270,6 +290,15 @@ WHY = record(
                 missing=(rows(LACKING), "datasets that do not count there"),
             )), "what keeps it from the others"),
             way_out=(maybe(WAY_OUT), "what would help there"),
+            counts=(maybe(record(
+                here=(COUNT, "datasets of the job that count there"),
+                others=(by("WORD", COUNT), "the others, by what they are there"),
+                missing_bytes=(maybe(COUNT), "still to come there, of those whose size is known"),
+                all_sized=(FLAG, "the sizes of all of these are known"),
+                ready_at=(maybe(TIME), "when all that is on its way is expected"),
+            )), "null where all count"),
+            held=(maybe(TEXT), "the change of the site's ad that the daemon holds back"),
+            pool=(TEXT, "the collector of another pool, where the schedd flocks to one"),
         )), "each, with what keeps the job away"),
     )), "one for each kind of jobs"),
     more=(record(

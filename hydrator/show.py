@@ -60,6 +60,12 @@ class Known:
     reload: Mapping[str, Any] = field(default_factory=dict)
     private: str | None = None
 
+    @property
+    def changes_held(self) -> dict[Site, str]:
+        """By site, the change that the daemon holds back, in words."""
+        held = {site: one.text(self.rules.limits.polls) for site, one in self.held.items()}
+        return held | {site: one.text for site, one in self.rollbacks.items()}
+
     @classmethod
     def of(cls, store: Store, rules: Rules, *, now: datetime) -> Self:
         state = store.load()

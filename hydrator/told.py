@@ -36,6 +36,15 @@ def told_from(row: Sequence[Mapping[str, Any]]) -> Told:
     return Told(**known)
 
 
+SERVED = ("reason", "rule", "account", "expires_at", "ready_at", "ready_error")
+"""What the daemon tells over HTTP of how a catalogue came to a state: all that `because` makes words of."""
+
+
+def served_told(told: Told) -> dict[str, Any]:
+    """Return what is known of SERVED, for JSON."""
+    return {key: value for row in told_row(told) for key, value in row.items() if key in SERVED}
+
+
 def because(told: Told, now: datetime) -> str:
     """One line on how a catalogue came to a state, times relative to *now*."""
     clauses = [told.reason] if told.reason else []

@@ -1,12 +1,14 @@
 """What the HTTP answers are made of: the present state, as values."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from .beliefs import Beliefs
 from .breaker import Held
 from .history import Entry
-from .model import Demand, Site, SiteAd, Snapshot
+from .model import Demand, Did, Site, SiteAd, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class View:
     says, by site, which change is held back there, and ``waiting`` has what
     the breaker holds of it; ``stuck`` is None, or why the daemon counts as
     hung. Facts older than ``bound`` do not count. ``changes`` are the last
-    that were decided, oldest first.
+    that were decided, oldest first. ``left_out`` has, by site, the datasets
+    that its ad has no room for.
     """
 
     ads: Mapping[Site, SiteAd]
@@ -33,3 +36,12 @@ class View:
     waiting: Mapping[Site, Held] = field(default_factory=dict)
     bound: timedelta = timedelta(hours=6)
     changes: Sequence[Entry] = ()
+    left_out: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
+
+    @property
+    def beliefs(self) -> Beliefs | None:
+        """What a job is explained by; None before anything was read."""
+        if self.snapshot is None:
+            return None
+        demanded = self.demand.dids if self.demand else frozenset()
+        return Beliefs(self.now, self.snapshot, demanded, left_out=self.left_out, held=self.held)

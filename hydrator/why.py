@@ -14,18 +14,20 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
 
+from .beliefs import Beliefs
 from .judged import HERE, Clause, Job, JobStatus, SlotGroup
-from .misses import PATHS_ATTRIBUTE
-from .missing import Beliefs, Lack, Missing, clause_holds, data_text, missing_at
+from .misses import MISSED, PATHS_ATTRIBUTE, SITES_ATTRIBUTE
+from .missing import DatasetCounts, Lack, Missing, clause_holds, data_text, dataset_counts, missing_at
 from .model import DatasetState, Site, unix
 from .numbers import finite, nearest_moment
-from .words import count, listed, share, shortened, some, span, unique
+from .words import clock, count, listed, share, shortened, some, span, unique
 
 
 class Cause(StrEnum):
     """What keeps a job from a slot, in the order of the funnel."""
 
     DATA = "data"
+    MISSED = "missed"  # the job ran there and could not read its data
     CORES = "cores"
     MEMORY = "memory"
     DISK = "disk"
@@ -67,6 +69,17 @@ class AtSite:
     matching: int
     reasons: tuple[Reason, ...] = ()
     way_out: WayOut | None = None
+    counts: DatasetCounts | None = None
+    """How many of the job's datasets count there, and what the others are; None where all count."""
+    held: str | None = None
+    """The change of the site's ad that the daemon holds back."""
+    pool: str = ""
+    """The collector of another pool, to which the job's schedd flocks; empty for the job's own."""
+
+    @property
+    def where(self) -> str:
+        """The site for people, with its pool where that is another one."""
+        return f"{self.site} (pool {self.pool}, by flocking)" if self.pool else self.site
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +88,15 @@ class Answer:
 
     job: Job
     verdict: str
-    matches_at: tuple[Site, ...]
+    matches_at: tuple[str, ...]
     could_run: bool
     notes: tuple[str, ...] = ()
     wait: str | None = None
     funnel: str = ""
     way_out: str | None = None
     sites: tuple[AtSite, ...] = ()
+    blocked: str | None = None
+    """Why no negotiator gives it a slot though some match: a limit or a priority."""
 
 
 # --- answers ----------------------------------------------------------------------------------------------
@@ -98,20 +113,22 @@ def explain(job: Job, groups: Sequence[SlotGroup], beliefs: Beliefs | None, *, n
     """
     notes = _notes(job, now)
     wait = _wait(job, now)
-    sites = [_at_site(job, site, list(those), beliefs, now) for site, those in _by_site(groups)]
+    sites = [_at_site(job, site, pool, list(those), beliefs, now) for (pool, site), those in _by_site(groups)]
     sites += _without_slots(job, {at.site for at in sites}, beliefs, now)
-    matches = tuple(at.site for at in sites if at.matching)
+    matches = tuple(at.where for at in sites if at.matching)
     idle = job.status in {None, JobStatus.IDLE}
+    blocked = _blocked(job, matches, now)
     return Answer(
         job=job,
-        verdict=_verdict(job, matches, sites, now),
+        verdict=_verdict(job, matches, sites, blocked, now),
         matches_at=matches,
-        could_run=(idle and bool(matches))
+        could_run=(idle and bool(matches) and not blocked)
         or job.status in {JobStatus.RUNNING, JobStatus.TRANSFERRING, JobStatus.COMPLETED},
+        blocked=blocked,
         notes=notes,
         wait=wait,
         funnel=funnel(job, groups, now),
-        way_out=_soonest(sites) if idle and not matches else None,
+        way_out=_soonest(sites) if idle and not (matches or blocked) else None,
         sites=tuple(sites),
     )
 
@@ -130,7 +147,7 @@ def foresee(
         only: this site alone.
     """
     sites = []
-    for site, those in _by_site(groups):
+    for (_, site), those in _by_site(groups):
         if only in {None, site}:
             sites.append(_foreseen(job, site, list(those), beliefs, now))
     known = {at.site for at in sites}
@@ -166,6 +183,8 @@ def funnel(job: Job, groups: Sequence[SlotGroup], now: datetime) -> str:
 
 def _funnel_word(cause: Cause, job: Job, now: datetime) -> str:
     match cause:
+        case Cause.MISSED:
+            return "where it has not missed its data"
         case Cause.DATA:
             return "with the data" if _insists_on_data(job, now) else "where its data lets it run"
         case Cause.CORES | Cause.MEMORY | Cause.DISK | Cause.GPUS:
@@ -189,21 +208,33 @@ def _insists_on_data(job: Job, now: datetime) -> bool:
 # --- one site ---------------------------------------------------------------------------------------------
 
 
-def _by_site(groups: Sequence[SlotGroup]) -> Iterable[tuple[Site, Iterable[SlotGroup]]]:
-    def site(group: SlotGroup) -> Site:
-        return group.site
+def _by_site(groups: Sequence[SlotGroup]) -> Iterable[tuple[tuple[str, Site], Iterable[SlotGroup]]]:
+    """Group slots by their pool and site, the pool of the job first."""
 
-    return groupby(sorted(groups, key=site), key=site)
+    def place(group: SlotGroup) -> tuple[str, Site]:
+        return group.pool, group.site
+
+    return groupby(sorted(groups, key=place), key=place)
 
 
 def _at_site(
-    job: Job, site: Site, groups: Sequence[SlotGroup], beliefs: Beliefs | None, now: datetime
+    job: Job, site: Site, pool: str, groups: Sequence[SlotGroup], beliefs: Beliefs | None, now: datetime
 ) -> AtSite:
     matching = sum(group.slots for group in groups if group.free)
     reasons = tuple(_reasons(job, site, [g for g in groups if not g.free], beliefs, now))
     ways = [_way_out(job, group, reasons, now) for group in groups if not group.free]
     best = min((way for way in ways if way), key=lambda way: way.cost, default=None)
-    return AtSite(site, sum(g.slots for g in groups), matching, reasons, None if matching else best)
+    missing = [one for reason in reasons for one in reason.missing]
+    return AtSite(
+        site,
+        sum(g.slots for g in groups),
+        matching,
+        reasons,
+        None if matching else best,
+        dataset_counts(job, missing) if missing else None,
+        beliefs.held.get(site) if beliefs and job.names_data else None,
+        pool,
+    )
 
 
 def _foreseen(
@@ -216,9 +247,12 @@ def _foreseen(
     missing = missing_at(job, site, without or groups, beliefs, now)
     coming = all(one.lack is Lack.NOT_ASKED and one.state == "AVAILABLE" for one in missing)
     hydrated = all(group.generation is not None for group in without)
-    reason = Reason(Cause.DATA, True, sum(group.slots for group in without), data_text(missing), (), missing)
-    way = None if coming else _data_way(job, (reason,), now, released=False)
-    return AtSite(site, slots, slots if coming and hydrated else slots - reason.slots, (reason,), way)
+    text = data_text(job, missing, now)
+    reason = Reason(Cause.DATA, True, sum(group.slots for group in without), text, (), missing)
+    way = None if coming else _data_way(job, (reason,), now)
+    matching = slots if coming and hydrated else slots - reason.slots
+    held = beliefs.held.get(site) if beliefs else None
+    return AtSite(site, slots, matching, (reason,), way, dataset_counts(job, missing), held)
 
 
 def _without_slots(
@@ -263,7 +297,12 @@ def _reasons(
             continue
         failing = unique(clause.text for group in hit for clause, found in _failing(group) if found is cause)
         missing = missing_at(job, site, hit, beliefs, now) if cause is Cause.DATA else ()
-        text = data_text(missing) if missing else _text(cause, job, hit, failing)
+        if missing:
+            text = data_text(job, missing, now)
+        elif cause is Cause.MISSED:
+            text = _missed_text(job, site, now)
+        else:
+            text = _text(cause, job, hit, failing)
         yield Reason(
             cause, cause is Cause.DATA, sum(group.slots for group in hit), text, tuple(failing), missing
         )
@@ -282,6 +321,8 @@ def _cause_of(clause: Clause, default: Cause) -> Cause:
     words = {word.lower() for word in re.findall(r"[A-Za-z_]\w*", _unquoted(clause.text))}
     if words & {HERE.lower(), "datasetstates", "availabledatasets"}:
         return Cause.DATA
+    if SITES_ATTRIBUTE.lower() in words:
+        return Cause.MISSED
     if PATHS_ATTRIBUTE.lower() in words:
         return Cause.PATH
     kinds = {cause for cause, known in _KINDS.items() if words & known}
@@ -343,6 +384,24 @@ def _text(cause: Cause, job: Job, groups: Sequence[SlotGroup], failing: Sequence
             return f"its own requirement {shown} does not hold{why}"
 
 
+def _missed_text(job: Job, site: Site, now: datetime) -> str:
+    """Return what the job could not read at *site*, when, and until when it keeps away."""
+    there = [miss for miss in job.missed if miss.site == site]
+    if there:
+        last = there[-1].when
+        dids = unique(miss.did for miss in there if miss.when == last)
+        text = f"the job could not read {some(dids)} there {_ago(last, now)}, though its slot had it listed"
+    else:
+        text = f"its last run there could not read its data (it ended with status {MISSED})"
+    if job.missed_until is not None and job.missed_until > unix(now) and site in job.missed_sites:
+        text += f"; it keeps away until {clock(job.missed_until, now)}"
+    return f"{text}; its stderr says more"
+
+
+def _ago(when: datetime, now: datetime) -> str:
+    return f"{span((now - when).total_seconds())} ago"
+
+
 def _in_use(job: Job, groups: Sequence[SlotGroup]) -> str:
     parts = []
     for cause, name in _RESOURCE.items():
@@ -395,7 +454,7 @@ def _soonest(sites: Sequence[AtSite]) -> str | None:
     best = min((at.way_out for at in sites if at.way_out), key=lambda way: way.cost, default=None)
     if best is None:
         return None
-    opened = [at.site for at in sites if at.way_out == best]
+    opened = [at.where for at in sites if at.way_out == best]
     return f"{best.text} (then it matches at {some(opened)})"
 
 
@@ -411,7 +470,9 @@ def _cure(cause: Cause, job: Job, group: SlotGroup, reasons: Sequence[Reason], n
         case Cause.BUSY:
             return WayOut(1, "a slot becomes free")
         case Cause.DATA:
-            return _data_way(job, [reason for reason in reasons if reason.cause is cause], now, released=True)
+            return _data_way(job, [reason for reason in reasons if reason.cause is cause], now)
+        case Cause.MISSED:
+            return _missed_way(job, now)
         case Cause.CORES | Cause.MEMORY | Cause.DISK | Cause.GPUS:
             return WayOut(4, f"ask for {_largest(cause, [group])} or less")
         case Cause.PATH:
@@ -424,7 +485,13 @@ def _cure(cause: Cause, job: Job, group: SlotGroup, reasons: Sequence[Reason], n
             return WayOut(9, "build the job for that platform")
 
 
-def _data_way(job: Job, reasons: Sequence[Reason], now: datetime, *, released: bool) -> WayOut:
+def _missed_way(job: Job, now: datetime) -> WayOut:
+    if job.missed_until is not None and job.missed_until > unix(now):
+        return WayOut(3, f"the job tries the site again, in {span(job.missed_until - unix(now))}")
+    return WayOut(7, "the site's operator sees why the data cannot be read there")
+
+
+def _data_way(job: Job, reasons: Sequence[Reason], now: datetime) -> WayOut:
     missing = [one for reason in reasons for one in reason.missing]
     ways = []
     if job.any_after is not None and job.any_after > unix(now):
@@ -432,13 +499,33 @@ def _data_way(job: Job, reasons: Sequence[Reason], now: datetime, *, released: b
         ways.append(WayOut(2 if left <= 3600 else 3, f"the wait ends in {span(left)}"))
     if missing:
         ways += _cures(missing)
-    if released and job.transformed and not (job.released or job.opens_paths):
-        ways.append(WayOut(6, f"hydrator release 'ClusterId == {job.name.partition('.')[0]}'"))
+    releasable = job.transformed and not (job.released or job.opens_paths)
+    if job.may_release and releasable and all(one.is_there for one in missing):
+        cluster = job.name.partition(".")[0]
+        text = f"hydrator release 'ClusterId == {cluster}' lets it run anywhere, with its data or without"
+        ways.append(WayOut(6, text))
     best = min(ways, key=lambda way: way.cost, default=None)
     if best is None:
-        return WayOut(10, "the data comes there: somebody makes a rule")
+        return _by_somebody(missing)
     equal = [way.text for way in ways if way.cost == best.cost]
     return WayOut(best.cost, " or ".join(equal))
+
+
+def _by_somebody(missing: Sequence[Missing]) -> WayOut:
+    """Return what a person must do, by the first of *missing* that no time cures."""
+    first = next((one for one in missing if _arrival(one) is None), None)
+    match first.lack if first else None:
+        case Lack.NOWHERE | Lack.REFUSED | Lack.PRIVATE | Lack.CLASH if first:
+            name = f"with {first.near[0]} instead of {first.did}" if first.near else "with another name"
+            if first.lack is Lack.PRIVATE:
+                name = "by `hydrator submit`"
+            return WayOut(9, f"submit it again {name}")
+        case _ if first and first.state == DatasetState.NEARLINE:
+            return WayOut(10, "the data is brought from tape: somebody makes a rule")
+        case _ if first and first.state == DatasetState.STUCK:
+            return WayOut(10, "the data comes there: the owner of the stuck rule acts")
+        case _:
+            return WayOut(10, "the data comes there: somebody makes a rule")
 
 
 def _cures(missing: Sequence[Missing]) -> list[WayOut]:
@@ -460,6 +547,8 @@ def _arrival(one: Missing) -> WayOut | None:
             return WayOut(2, f"{one.did} arrives (STAGING{share(one.fraction)}{how})")
         case Lack.NOT_ASKED if one.state is None:
             return WayOut(3, f"the daemon looks for {one.did} (a minute or two)")
+        case Lack.STATE | Lack.NOT_YET | Lack.NOT_ASKED if one.state == DatasetState.UNKNOWN:
+            return WayOut(5, f"fresh facts about {one.did}")
         case Lack.STALE | Lack.NO_AGE | Lack.UNSEEN:
             return WayOut(5, f"fresh facts about {one.did}")
         case Lack.UNHYDRATED:
@@ -473,7 +562,9 @@ def _arrival(one: Missing) -> WayOut | None:
 # --- the job as a whole -----------------------------------------------------------------------------------
 
 
-def _verdict(job: Job, matches: Sequence[Site], sites: Sequence[AtSite], now: datetime) -> str:
+def _verdict(
+    job: Job, matches: Sequence[str], sites: Sequence[AtSite], blocked: str | None, now: datetime
+) -> str:
     since = finite(job.words.get("EnteredCurrentStatus"))
     lasting = f" for {span(unix(now) - since)}" if since else ""
     match job.status:
@@ -488,6 +579,10 @@ def _verdict(job: Job, matches: Sequence[Site], sites: Sequence[AtSite], now: da
             return "it is being removed"
         case JobStatus.COMPLETED:
             return "it has completed and is about to leave the queue"
+        case _ if blocked and matches:
+            return f"{blocked}; but for that it would match at {listed(matches)}"
+        case _ if blocked:
+            return f"{blocked}; and it would match nowhere now"
         case _ if matches:
             return (
                 f"it would match at {listed(matches)}: it waits for its turn in the next negotiation cycles"
@@ -496,6 +591,41 @@ def _verdict(job: Job, matches: Sequence[Site], sites: Sequence[AtSite], now: da
             return "it cannot match: there are no slots in the pool"
         case _:
             return "it would match nowhere now"
+
+
+_RECENT_SECONDS = 600
+"""What the negotiator said longer ago is history: it considers jobs each minute or so."""
+_NO_MATCH = "no match found"
+
+
+def _blocked(job: Job, matches: Sequence[str], now: datetime) -> str | None:
+    """Return why an idle job lately got no slot though slots match; None where nothing says so."""
+    if job.status is not JobStatus.IDLE:
+        return None
+    if job.most_uploads and job.uploads >= job.most_uploads:
+        return (
+            f"its schedd asks for no slots for its user: {count(job.uploads, 'job')} of the user send their"
+            f" input files, or wait to, and {job.most_uploads} may (MAX_CONCURRENT_UPLOADS_PER_USER)"
+        )
+    reason = str(job.words.get("LastRejMatchReason") or "").partition(" |")[0].strip()
+    when = finite(job.words.get("LastRejMatchTime"))
+    if not reason or when is None or not 0 <= unix(now) - when <= _RECENT_SECONDS or reason == _NO_MATCH:
+        return None
+    said = f"the negotiator said so {span(unix(now) - when)} ago"
+    if found := re.match(r"concurrency limit (.{0,500}?)\s*reached", reason):
+        names = found[1].strip() or job.limits
+        return f"it waits for a concurrency limit{f' ({names})' if names else ''}: {said}"
+    if not matches:
+        return None
+    return f"it waits for its turn ({reason}): {said}"
+
+
+def _misses_note(job: Job, now: datetime) -> str:
+    """Return what the job could not read so far, the last first; empty where it read all."""
+    if not job.missed or job.status not in {JobStatus.IDLE, JobStatus.HELD}:
+        return ""
+    each = [f"{miss.did} at {miss.site} {_ago(miss.when, now)}" for miss in reversed(job.missed)]
+    return f"it ran and could not read {some(unique(each))}"
 
 
 def _notes(job: Job, now: datetime) -> tuple[str, ...]:
@@ -509,6 +639,8 @@ def _notes(job: Job, now: datetime) -> tuple[str, ...]:
         )
     elif job.released:
         notes.append("it was released: its data no longer decides where it runs")
+    if missed := _misses_note(job, now):
+        notes.append(missed)
     said = job.words.get("LastRejMatchReason")
     when = finite(job.words.get("LastRejMatchTime"))
     if said and when and job.status is JobStatus.IDLE:

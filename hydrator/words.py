@@ -1,8 +1,9 @@
 """Words for people: durations, counts and lists, short enough for a line."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
-from .numbers import nearest_span
+from .numbers import nearest_moment, nearest_span
 
 SHOWN = 3
 """How many items of a list are told; the rest is counted."""
@@ -14,6 +15,21 @@ def span(seconds: float) -> str:
     hours, rest = divmod(left.seconds, 3600)
     parts = [(left.days, "d"), (hours, "h"), (rest // 60, "min"), (rest % 60, "s")]
     return " ".join([f"{value} {unit}" for value, unit in parts if value][:2]) or "0 s"
+
+
+def clock(at: float, now: datetime) -> str:
+    """Return the time of *at*, Unix s, in UTC; with its date where that is not the date of *now*."""
+    moment = nearest_moment(at)
+    return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def data_size(number: float) -> str:
+    """Return a number of bytes with three digits or more, and a unit."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.4g} PB"
 
 
 def count(number: int, word: str) -> str:

@@ -94,8 +94,15 @@ LEFT_IN_QUEUE = 11 * 86_400
 """Seconds that a completed job may stay in the queue before it is history: 10 days, if it was spooled."""
 OF_AN_OUTCOME = ("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
 JOB_GROUPS_AT_MOST = 20
-TELLING_OF_A_KIND = ("JobStatus", "AutoClusterId", "RequiredDatasets", "DataLocalityMaxAge")
+TELLING_OF_A_KIND = (
+    "JobStatus",
+    "AutoClusterId",
+    "RequiredDatasets",
+    "DataLocalityMaxAge",
+    "ChirpDataLocalityMissed",
+)
 """What tells kinds of jobs of a cluster apart, with their requirements."""
+REFUSAL = ("LastRejMatchTime", "LastRejMatchReason")
 ROUNDS = 6
 """How deep the attributes of slots may refer to one another before what is missing counts as undefined."""
 OF_AN_ENDED_JOB = (
@@ -106,7 +113,11 @@ OF_AN_ENDED_JOB = (
     "RemoveReason",
     "LastRemoteHost",
 )
+NO_DATA_SLOT = "IsDataSlot =!= true"
+"""HTCondor 25 keeps common input files on slots of their own, which run no jobs."""
 Ad = dict[str, Any]
+SlotQuery = Callable[[Sequence[str], str], list[Any]]
+"""Asks for slots: attributes and a constraint."""
 
 
 class Failed(Exception):
@@ -431,14 +442,25 @@ class Pool:
         which = f"ClusterId == {cluster}" + ("" if proc is None else f" && ProcId == {proc}")
         telling = (*TELLING_OF_A_KIND, "Requirements", "DataLocalityHere")
         alike: dict[tuple[Any, ...], list[int]] = {}
-        for ad in queue.query(which, ["ProcId", *telling]):
+        refused: dict[tuple[Any, ...], tuple[int, str]] = {}
+        for ad in queue.query(which, ["ProcId", *REFUSAL, *telling]):
             key = tuple(unparsed(ad, name) if name in ad else None for name in telling)
             alike.setdefault(key, []).append(ad["ProcId"])
+            when, reason = (self._scalar(ad, name) for name in REFUSAL)
+            if isinstance(when, int) and isinstance(reason, str):
+                refused[key] = max(refused.get(key, (0, "")), (when, reason))
         found: list[Ad] = []
         for number, (procs, key) in enumerate(sorted((sorted(procs), key) for key, procs in alike.items())):
             if number < JOB_GROUPS_AT_MOST:
                 one = queue.query(f"ClusterId == {cluster} && ProcId == {procs[0]}")
-                found += [{"procs": procs, "ad": {name: unparsed(ad, name) for name in ad}} for ad in one]
+                # the negotiator answers for one job of many alike ones: its last word is that of all
+                last = dict(zip(REFUSAL, refused.get(key, ()), strict=False))
+                said = {
+                    name: self._classad.quote(v) if isinstance(v, str) else str(v) for name, v in last.items()
+                }
+                found += [
+                    {"procs": procs, "ad": {name: unparsed(ad, name) for name in ad} | said} for ad in one
+                ]
             else:
                 known = zip(TELLING_OF_A_KIND, key, strict=False)
                 brief = {name: text for name, text in known if text is not None}
@@ -458,6 +480,7 @@ class Pool:
         site_attributes: Sequence[str],
         whole: Sequence[str],
         constraint: str,
+        flock: Sequence[str],
     ) -> Ad:
         """Evaluate a job against every slot as the negotiator does, clause by clause; alike slots together.
 
@@ -466,15 +489,61 @@ class Pool:
             facts: expressions to evaluate for one slot of each group, MY being the job.
             site_attributes: where a slot says its site; the first that it has counts.
             whole: attributes of the job that stay one clause, whatever they are made of.
-            constraint: which slots.
+            constraint: which slots; data slots are none.
+            flock: collectors of other pools; their groups say so as ``pool``, and ``unasked`` has the
+                reasons of those that could not be asked.
         """
         self._expression(constraint, "the constraint")
+        which = f"({constraint}) && {NO_DATA_SLOT}"
         match = Match(self._classad, self._ad(job), facts, site_attributes, whole)
-        slots = self._slots_to_judge(match.asked_of_slots(), site_attributes, constraint)
-        return match.answer(slots)
+        wanted = match.asked_of_slots()
+        ask = self._from_all(self._collectors() or [""])
+        answer = match.answer(self._slots_to_judge(ask, wanted, site_attributes, which))
+        unasked = {}
+        for address in flock:
+            try:
+                slots = self._slots_to_judge(self._from_all([address]), wanted, site_attributes, which)
+            except Failed as failure:
+                unasked[address] = failure.reason
+                continue
+            answer["groups"] += [{**group, "pool": address} for group in match.answer(slots)["groups"]]
+        return {**answer, "unasked": unasked}
+
+    def _from_all(self, addresses: Sequence[str]) -> SlotQuery:
+        """Return a query for slots of all collectors at *addresses*, each slot once.
+
+        A collector that could not be asked is not asked again; one at least must answer.
+        """
+        left = list(addresses)
+
+        def ask(attributes: Sequence[str], constraint: str) -> list[Any]:
+            found: dict[Any, Any] = {}
+            silent: dict[str, Failed] = {}
+            for address in left:
+                try:
+                    ads = self._ask("Slot", attributes, constraint, address)
+                except Failed as failure:
+                    silent[address] = failure
+                    continue
+                for ad in ads:
+                    found.setdefault(self._scalar(ad, "Name"), ad)
+            if len(silent) == len(left):
+                raise silent[left[-1]]
+            left[:] = [address for address in left if address not in silent]
+            return list(found.values())
+
+        return ask
+
+    def uploads(self, schedd: str, user: str, least_bytes: int) -> int:
+        """Return how many jobs of *user* send *least_bytes* of input or more, or wait to."""
+        which = (
+            f"User =?= {self._classad.quote(user)} && (TransferringInput =?= true || TransferQueued =?= true)"
+            f" && (TransferInputSizeMB ?: 0) >= {least_bytes // 2**20}"
+        )
+        return len(self._schedd(schedd).query(which, ["ProcId"]))
 
     def _slots_to_judge(
-        self, first: set[str], site_attributes: Sequence[str], constraint: str
+        self, ask: SlotQuery, first: set[str], site_attributes: Sequence[str], constraint: str
     ) -> list[tuple[Any, Any]]:
         """Slots with all that the expressions refer to, each with the ad that has its site's long attributes.
 
@@ -484,7 +553,7 @@ class Pool:
         wanted = {name.lower() for name in (*OF_A_SLOT, *RESOURCES, *totals, *site_attributes, *first)}
         long = {name.lower() for name in SITE_WIDE}
         for _ in range(ROUNDS):
-            slots = self._ask("Slot", sorted(wanted - long), constraint)
+            slots = ask(sorted(wanted - long), constraint)
             referred = {
                 name.lower()
                 for ad in slots
@@ -497,9 +566,9 @@ class Pool:
             wanted |= referred
         if not wanted & long:
             return [(ad, None) for ad in slots]
-        return self._with_long(slots, sorted(wanted & long))
+        return self._with_long(ask, slots, sorted(wanted & long))
 
-    def _with_long(self, slots: Sequence[Any], long: Sequence[str]) -> list[tuple[Any, Any]]:
+    def _with_long(self, ask: SlotQuery, slots: Sequence[Any], long: Sequence[str]) -> list[tuple[Any, Any]]:
         """Pair slots with the long attributes of their site's generation, which are fetched once."""
 
         def content(ad: Any) -> tuple[Any, ...]:
@@ -514,7 +583,7 @@ class Pool:
         )
         asked = ["Name", "DataLocalitySite", "DataLocalityGeneration", *long]
         carriers = {}
-        for ad in self._ask("Slot", asked, f"({by_hand})" + (f" || {each}" if each else "")):
+        for ad in ask(asked, f"({by_hand})" + (f" || {each}" if each else "")):
             carriers[content(ad)] = ad
         return [(ad, carriers.get(content(ad))) for ad in slots]
 

@@ -518,8 +518,12 @@ class CondorClient:
         *,
         whole: Sequence[str] = (),
         constraint: str = "true",
+        flock: Sequence[str] = (),
     ) -> Ad:
         """A job beside every slot, with the library that the negotiator has, clause by clause.
+
+        Every configured collector is asked; those that do not answer are passed over unless none does.
+        Data slots, on which HTCondor 25 keeps common input files, are left out.
 
         Args:
             job: the text of each attribute's expression.
@@ -527,8 +531,10 @@ class CondorClient:
             site_attributes: where a slot says its site; the first that it has.
             whole: attributes of the job that count as one clause, whatever they are made of.
             constraint: which slots.
+            flock: collectors of other pools, to which the job's schedd flocks; their groups have a ``pool``.
 
         Returns:
+            ``unasked``: by collector of *flock*, why it could not be asked.
             ``clauses``: the texts that Requirements joins by ``&&``. ``requests``: by resource, the value of
             ``RequestCpus`` and so on. ``groups``: alike slots, each with
             their number ``slots``, an ``example``, ``site``, ``told_site`` (DataLocalitySite),
@@ -548,8 +554,14 @@ class CondorClient:
             site_attributes=list(site_attributes),
             whole=list(whole),
             constraint=constraint,
+            flock=list(flock),
         )
         return dict(found)
+
+    def uploads(self, schedd: str, user: str, least_bytes: int) -> int:
+        """Return how many jobs of *user* at *schedd* send *least_bytes* of input or more, or wait to."""
+        who = f"schedd {schedd}"
+        return int(self._call("uploads", who, READ, schedd=schedd, user=user, least_bytes=least_bytes))
 
     # what we show
 

@@ -11,7 +11,7 @@ import typer
 from ..model import Unseen, unix
 from ..outcomes import Found, Shown, Tallied, Tally, ended_job, median, quantile, tally
 from ..ports import Ended
-from ..words import count, span
+from ..words import count, data_size, span
 from .history import moment
 from .options import DEFAULT_CONFIG, Config, Json
 from .working import working
@@ -129,8 +129,8 @@ def _cells(one: Tally) -> tuple[str, ...]:
         str(sum(one.found.values())),
         f"{one.found[Found.ALL]}{_percent(one.share)}",
         *counts,
-        f"{_bytes(one.bytes_here)}{_percent(one.share_of_bytes)}",
-        _bytes(one.bytes_elsewhere),
+        f"{data_size(one.bytes_here)}{_percent(one.share_of_bytes)}",
+        data_size(one.bytes_elsewhere),
         str(one.missed),
     )
 
@@ -166,14 +166,6 @@ def _sentences(found: Tallied, started: int, oldest: datetime, now: datetime) ->
 
 def _percent(share: float | None) -> str:
     return "" if share is None else f" ({int(share * 100)} %)"
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number /= 1000
-    return f"{number:.4g} PB"
 
 
 def _troubles(answers: Mapping[str, Ended | Unseen]) -> list[str]:

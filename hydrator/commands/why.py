@@ -6,7 +6,8 @@ usage or configuration. So a script can tell "not now" from "not known".
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from enum import IntEnum
@@ -15,10 +16,10 @@ from typing import Annotated, Any
 import typer
 
 from ..asking import COLUMNS, JOB, Asked, Found, Telling, ask_job, left_out, telling
+from ..beliefs import Beliefs
 from ..errors import BadDid, CatalogueError, ConfigError, StateError
 from ..judged import HERE, Job, facts_wanted, groups_from
-from ..missing import Beliefs
-from ..model import Did, Site, SiteFacts, Snapshot, Survey, Unseen, parse_did
+from ..model import Did, Site, SiteFacts, Snapshot, Survey, Unseen, parse_did, unix
 from ..ports import Catalogue
 from ..why import Answer, foresee
 from .options import DEFAULT_CONFIG, Config
@@ -45,7 +46,7 @@ def why(
     """
     from ..config import load
     from ..exchange import exchanged
-    from ..wiring import condor_client, privacy, system_clock
+    from ..wiring import condor_client, daemon_beliefs, privacy, system_clock
 
     settings = load(config)
     job = JOB.match(what[0]) if len(what) == 1 and site is None else None
@@ -65,7 +66,9 @@ def why(
             now,
             unread,
             privacy(settings),
-            lambda dids: _from_the_daemon(settings, dids, now),
+            lambda dids: daemon_beliefs(settings, dids.difference(privacy(settings).hidden(dids)), now),
+            NearNames(lambda: _catalogues(settings)),
+            releases=True,
         )
         with working("asking the pool"):
             if job:
@@ -107,19 +110,18 @@ def _before_submitting(
 ) -> Answer:
     """What the pool and the catalogues say of datasets; *names* has, by DID, what the pool calls them."""
     from ..exchange import Exchanged
-    from ..wiring import assemble, pool_policy, system_clock, witnesses
+    from ..wiring import pool_policy
 
     dids = sorted(names.values())
-    beliefs = asked.beliefs or Beliefs(asked.now, Snapshot({}))
-    if new := frozenset(dids) - beliefs.demanded:
-        parts, daemon = assemble(settings, system_clock), witnesses(settings)
-        known = [Exchanged(catalogue, names) for catalogue in parts.catalogues]
-        try:
-            beliefs = with_news(beliefs, [*known, *daemon], new, bound=settings.daemon.bound)
-        finally:
-            parts.close()
-            for witness in daemon:
-                witness.close()
+    wanted = frozenset(dids)
+    told = asked.learn(wanted) if asked.beliefs is None and asked.learn else asked.beliefs
+    beliefs = told or Beliefs(asked.now, Snapshot({}))
+    with _catalogues(settings) as catalogues:
+        if catalogues and (new := wanted - beliefs.demanded):
+            known = [Exchanged(catalogue, names) for catalogue in catalogues]
+            beliefs = with_news(beliefs, known, new, bound=settings.daemon.bound)
+    if asked.near:
+        beliefs = asked.near(beliefs, wanted)
     return ask_dids(
         replace(asked, beliefs=beliefs),
         dids,
@@ -143,18 +145,49 @@ def ask_dids(asked: Asked, dids: Sequence[Did], site: Site | None, *, max_age: i
     return foresee(job, groups_from(judged, dids), asked.beliefs, now=asked.now, only=site)
 
 
-def _from_the_daemon(settings: Any, dids: frozenset[Did], now: datetime) -> Beliefs | None:  # noqa: ANN401
-    """What the daemon says over HTTP of *dids*; None where [submit] does not say where it answers."""
-    from ..wiring import witnesses
+class NearNames:
+    """Looks for names that look like those that exist nowhere, in the catalogues too; once for each name.
 
-    daemon = witnesses(settings)
-    if not daemon:
-        return None
+    Args:
+        catalogues: makes the catalogues; called when the first such name comes. They are closed after use.
+    """
+
+    def __init__(self, catalogues: Callable[[], AbstractContextManager[Sequence[Catalogue]]]) -> None:
+        self._catalogues = catalogues
+        self._listed: dict[Did, frozenset[Did]] = {}
+
+    def __call__(self, beliefs: Beliefs, dids: frozenset[Did]) -> Beliefs:
+        """Return *beliefs* with what looks like those of *dids* that exist nowhere."""
+        from ..nearest import MOST_ASKED, nowhere, with_near
+
+        lost = [did for did in nowhere(beliefs, dids) if did not in beliefs.near]
+        new = [did for did in lost if did not in self._listed][: max(0, MOST_ASKED - len(self._listed))]
+        if new:
+            found = self._found(new)
+            self._listed.update(dict.fromkeys(new, found))
+        return with_near(beliefs, lost, frozenset().union(*(self._listed.get(did, ()) for did in lost)))
+
+    def _found(self, dids: Sequence[Did]) -> frozenset[Did]:
+        """What the catalogues list under names that begin alike; one that cannot say lists nothing."""
+        from ..nearest import patterns_near
+
+        found: set[Did] = set()
+        with self._catalogues() as catalogues:
+            for catalogue in catalogues:
+                with suppress(CatalogueError):
+                    found |= catalogue.find(patterns_near(dids))
+        return frozenset(found)
+
+
+@contextmanager
+def _catalogues(settings: Any) -> Iterator[Sequence[Catalogue]]:  # noqa: ANN401
+    from ..wiring import assemble, system_clock
+
+    parts = assemble(settings, system_clock)
     try:
-        return with_news(Beliefs(now, Snapshot({}), dids), daemon, dids, bound=settings.daemon.bound)
+        yield parts.catalogues
     finally:
-        for witness in daemon:
-            witness.close()
+        parts.close()
 
 
 def with_news(
@@ -208,7 +241,8 @@ def _beliefs(settings: Any, now: datetime) -> tuple[Beliefs | None, str | None]:
             return None, None  # it is asked over HTTP, once the datasets are known
         return None, f"what the daemon knows is not told here, the slots alone speak: {error}"
     no_room = left_out(known.snapshot, known.demand, by.budget)
-    return Beliefs(now, known.snapshot, known.demand.dids, left_out=no_room), None
+    held = known.changes_held
+    return Beliefs(now, known.snapshot, known.demand.dids, left_out=no_room, held=held), None
 
 
 # --- printing -----------------------------------------------------------------------------------------
@@ -249,6 +283,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, datetime):
+        return unix(value)
     return value.name.lower() if isinstance(value, IntEnum) else value
 
 

@@ -1,7 +1,7 @@
 """From names in the configuration to the adapters that keep the promises; nobody else imports adapters."""
 
 from .assembly import Parts, assemble, brokers
-from .catalogues import witnesses
+from .catalogues import daemon_beliefs, witnesses
 from .clock import system_clock
 from .core import called, places, pool_policy, privacy, rules
 from .credentials import credentials
@@ -12,7 +12,25 @@ from .secrets import unreadable_secrets
 from .web import described
 
 __all__ = [
-    "Parts", "assemble", "brokers", "called", "condor_client", "credentials", "described", "editing_client",
-    "examined", "history_of", "places", "pool_policy", "present_values", "privacy", "redactor", "register_of",
-    "rules", "system_clock", "unreadable_secrets", "witnesses",
+    "Parts",
+    "assemble",
+    "brokers",
+    "called",
+    "condor_client",
+    "credentials",
+    "daemon_beliefs",
+    "described",
+    "editing_client",
+    "examined",
+    "history_of",
+    "places",
+    "pool_policy",
+    "present_values",
+    "privacy",
+    "redactor",
+    "register_of",
+    "rules",
+    "system_clock",
+    "unreadable_secrets",
+    "witnesses",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
 """From a name in the configuration to the catalogue."""
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Set as AbstractSet
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from adapters import directory
@@ -9,12 +10,13 @@ from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.file import FileCatalogue
 
 from .. import plugins
+from ..beliefs import Beliefs
 from ..checked import CheckedCatalogue
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, Source
-from ..errors import ConfigError
+from ..errors import CatalogueError, ConfigError
 from ..exchange import Exchanging
 from ..intake import CleanCatalogue
-from ..model import ReplicaState
+from ..model import Did, ReplicaState, Snapshot
 from ..places import PlacedCatalogue
 from ..ports import Catalogue, Clock, Login
 from .core import places
@@ -22,6 +24,7 @@ from .private import keep_secrets
 from .web import client_of, server_of, site_capabilities
 
 if TYPE_CHECKING:
+    from adapters.daemon import DaemonCatalogue
     from adapters.rucio import RucioSettings
 
 OUR_PLUGINS: Mapping[str, plugins.Factory] = {"directory": directory.catalogue}
@@ -33,16 +36,41 @@ def witnesses(settings: Settings) -> tuple[Catalogue, ...]:
     Raises:
         ConfigError: a secret would be sent in the clear, or a file of it cannot be read.
     """
+    daemon = _daemon(settings)
+    if daemon is None:
+        return ()
+    return (Exchanging(daemon, settings),) if settings.private.patterns else (daemon,)
+
+
+def daemon_beliefs(settings: Settings, dids: AbstractSet[Did], now: datetime) -> Beliefs | None:
+    """Return what the daemon at [submit] daemon_url holds true of *dids*, by the names that jobs use.
+
+    Where it cannot be asked, each of them counts as one that could not be asked about. None without a URL.
+
+    Raises:
+        ConfigError: a secret would be sent in the clear, or a file of it cannot be read.
+    """
+    daemon = _daemon(settings)
+    if daemon is None:
+        return None
+    try:
+        return daemon.beliefs(dids, now)
+    except CatalogueError as error:
+        return Beliefs(now, Snapshot({}, dict.fromkeys(dids, f"{daemon.name}: {error.reason}")))
+    finally:
+        daemon.close()
+
+
+def _daemon(settings: Settings) -> "DaemonCatalogue | None":
     submit = settings.submit
     if not submit.daemon_url:
-        return ()
+        return None
     from adapters.daemon import DaemonCatalogue
 
     secret = bool(submit.token_file or settings.private.patterns)
-    daemon = DaemonCatalogue(
+    return DaemonCatalogue(
         submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert, secret=secret
     )
-    return (Exchanging(daemon, settings),) if settings.private.patterns else (daemon,)
 
 
 def catalogues_and_logins(

@@ -15,9 +15,9 @@ from adapters._dmapi_rows import BadAnswer, file_of
 from adapters.condor.values import unparsed
 from hydrator.access import Access, Role, new_token
 from hydrator.asking import Found, tellings
+from hydrator.beliefs import Beliefs
 from hydrator.crowd import crowd
 from hydrator.judged import MOST_OF_A_LIST, MOST_OF_A_TEXT, Job, JobStatus, job_from
-from hydrator.missing import Beliefs
 from hydrator.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site, SiteFacts, Snapshot
 from hydrator.private import HIDDEN, Privacy, Veil
 from hydrator.redact import Redactor

@@ -31,7 +31,8 @@ from hydrator.cycle import Rules, summary
 from hydrator.history import Change, Entry, Rollback
 from hydrator.judged import Job, JobStatus
 from hydrator.manual import commands
-from hydrator.missing import Lack, Missing
+from hydrator.misses import Miss
+from hydrator.missing import DatasetCounts, Lack, Missing
 from hydrator.model import (
     DatasetState,
     Fact,
@@ -112,9 +113,10 @@ def answers() -> dict:
     reason = Reason(Cause.DATA, True, 3, "its data is not there", ("TARGET.x",), (lacks,))
     job = Job(
         "7.0", "ap1", 2, JobStatus.IDLE, (L1,), {"x": "no colon"}, (L2,), "wait", 1_800_000_000, 20_700, True,
-        requests={"cpus": 1.0}, words={"HoldReason": None},
+        requests={"cpus": 1.0}, words={"HoldReason": None}, missed=(Miss(CAM, L1, NOON),),
     )  # fmt: skip
-    where = AtSite(CAM, 3, 0, (reason,), WayOut(1, "wait"))
+    counts = DatasetCounts(1, {"partial": 1}, 5, True, 1_700_000_000)
+    where = AtSite(CAM, 3, 0, (reason,), WayOut(1, "wait"), counts, "5 of 6 datasets would leave", "cm2")
     answer = Answer(job, "it waits", (RAL,), False, ("a note",), "until noon", "3 of 3", "wait", (where,))
     crowd = Crowd(2, 9, {"idle": 9}, {CAM: 4}, 5, 0, "7.9")
     return why_rows(Found((answer,), {"ap2": "timeout"}, crowd))

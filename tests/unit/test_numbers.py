@@ -9,13 +9,13 @@ import pytest
 
 from adapters.condor.values import MISSES_OF_A_JOB, fair_misses, is_number
 from hydrator import numbers
+from hydrator.beliefs import Beliefs
 from hydrator.commands.why import row
 from hydrator.counting import count
 from hydrator.crowd import crowd
 from hydrator.desiring import Desiring
 from hydrator.judged import groups_from, job_from, with_requests
 from hydrator.misses import MISSES_ATTRIBUTE, MOST_OF_A_JOB, misses
-from hydrator.missing import Beliefs
 from hydrator.model import DatasetState, Fact, Site, SiteFacts, Snapshot, unix
 from hydrator.ports import AlikeJobs, Ended
 from hydrator.why import explain

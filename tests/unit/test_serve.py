@@ -207,9 +207,15 @@ def test_datasets_says_where_one_is_with_state_and_age(daemon):
     (row,) = daemon.ask("/v1/datasets", params={"did": L1}).json()["datasets"]
     assert (row["did"], row["demanded"], row["jobs"], row["bytes"]) == (L1, True, 7, 9)
     assert row["sites"] == [
-        {"site": CAM, "state": "AVAILABLE", "fraction": None, "as_of": unix(NOON), "age_seconds": 0},
-        {"site": RAL, "state": "STAGING", "fraction": 0.25, "as_of": unix(NOON - HOUR), "age_seconds": 3600},
-    ]
+        {
+            "site": CAM, "state": "AVAILABLE", "fraction": None, "as_of": unix(NOON), "age_seconds": 0,
+            "told": {},
+        },
+        {
+            "site": RAL, "state": "STAGING", "fraction": 0.25, "as_of": unix(NOON - HOUR),
+            "age_seconds": 3600, "told": {},
+        },
+    ]  # fmt: skip
 
 
 def test_datasets_without_a_name_are_all_demanded_ones(daemon):

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from adapters.condor.client import Authorization
+from hydrator.asking import telling
+from hydrator.beliefs import Beliefs
 from hydrator.commands.why import Asked, ask_dids, ask_job, row, with_news
 from hydrator.crowd import crowd
 from hydrator.errors import CatalogueUnreachable, ConfigError, PoolDenied, PoolError
 from hydrator.judged import HERE, Clause, Job, JobStatus, SlotGroup, Told, job_from
-from hydrator.missing import Beliefs, Lack
+from hydrator.missing import Lack
 from hydrator.model import (
     DatasetState,
     Did,
@@ -25,6 +28,8 @@ from hydrator.model import (
     unix,
 )
 from hydrator.model import Told as Catalogued
+from hydrator.nearest import nearest, with_near
+from hydrator.schedd_facts import facts_from
 from hydrator.why import Cause, explain, foresee
 from hydrator.words import span
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
@@ -122,20 +127,202 @@ def test_what_comes_by_itself_is_cheaper_than_what_somebody_must_do():
         answer.way_out == f"the wait ends in 12 min or {L1} arrives (STAGING 40 %) (then it matches at CAM)"
     )
     assert "for 12 min" in answer.wait
-    requires = explain(JOB, [slots(MISSING, told=Told(False, "PARTIAL"))], None, now=NOON)
-    assert "hydrator release 'ClusterId == 7'" in requires.way_out
+
+
+RELEASE = "hydrator release 'ClusterId == 7' lets it run anywhere, with its data or without"
 
 
 def test_a_run_that_can_only_open_local_paths_is_not_advised_to_go_without_its_data():
     """Released, it would start, miss its data and be held."""
-    partial = [slots(MISSING, told=Told(False, "PARTIAL"))]
+    left_out = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
+    left_out = replace(left_out, left_out={CAM: {L1}})
     text = {"ClusterId": "7", "DataLocality": '"require"', "DataLocalityTransformed": "true"}
     for more, advice in (
-        ({}, "hydrator release 'ClusterId == 7'"),
-        ({"DataLocalityPathSites": '{"CAM"}'}, "the data comes there: somebody makes a rule"),
+        ({}, RELEASE),
+        ({"DataLocalityPathSites": '{"CAM"}'}, "the operator makes room (budget.line_bytes)"),
     ):
         job = job_from({**text, "RequiredDatasets": f'{{"{L1}"}}', **more}, [0], "schedd")
-        assert explain(job, partial, None, now=NOON).way_out == f"{advice} (then it matches at CAM)"
+        job = replace(job, may_release=True)
+        answer = explain(job, [slots(MISSING)], left_out, now=NOON)
+        assert answer.way_out == f"{advice} (then it matches at CAM)"
+
+
+@pytest.mark.parametrize("state", ["PARTIAL", "NEARLINE", "STUCK"])
+def test_release_is_not_offered_for_data_that_is_not_whole_there(state):
+    asks = replace(JOB, may_release=True)
+    answer = explain(asks, [slots(MISSING, told=Told(False, state))], None, now=NOON)
+    assert "release" not in answer.way_out
+
+
+def test_release_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
+    asks = replace(JOB, may_release=True)
+    typo = explain(asks, [slots(MISSING)], beliefs(), now=NOON)
+    assert typo.way_out == "submit it again with another name (then it matches at CAM)"
+    down = explain(asks, [slots(MISSING)], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
+    assert "release" not in down.way_out
+
+
+def test_release_is_offered_only_to_those_who_may_where_our_word_alone_is_wanting():
+    known = replace(beliefs(CAM={L1: fact(DatasetState.AVAILABLE)}), left_out={CAM: {L1}})
+    for may, offered in ((True, True), (False, False)):
+        job = replace(JOB, may_release=may)
+        assert (RELEASE in explain(job, [slots(MISSING)], known, now=NOON).way_out) is offered
+
+
+MISSED_HERE = Clause(
+    "member((TARGET.DataLocalitySite ?: TARGET.GLIDEIN_Site), MY.ChirpDataLocalityMissed) =!= true"
+    " || time() > MY.ChirpDataLocalityMissedUntil", "false", "false",
+)  # fmt: skip
+
+
+def missed_job(**more: str) -> Job:
+    return job_from(
+        {
+            "ClusterId": "7", "JobStatus": "1", "RequiredDatasets": f'{{"{L1}","{L2}"}}',
+            "DataLocalityTransformed": "true",
+            "ChirpDataLocalityMisses": f'{{ "{unix(NOON - 12 * MINUTE)} {L1},+2 CAM","junk" }}',
+            "ChirpDataLocalityMissed": '{ "CAM" }',
+            "ChirpDataLocalityMissedUntil": str(unix(NOON + 48 * MINUTE)),
+            **more,
+        },
+        [0],
+        "schedd",
+    )  # fmt: skip
+
+
+def test_after_a_miss_the_site_names_what_was_missed_when_and_until_when_the_job_keeps_away():
+    answer = explain(missed_job(), [slots(MISSED_HERE)], None, now=NOON)
+    (reason,) = answer.sites[0].reasons
+    assert reason.cause is Cause.MISSED
+    assert reason.text == (
+        f"the job could not read {L1} there 12 min ago, though its slot had it listed;"
+        " it keeps away until 12:48 UTC; its stderr says more"
+    )
+    assert f"it ran and could not read {L1} at CAM 12 min ago" in answer.notes
+    assert answer.way_out == "the job tries the site again, in 48 min (then it matches at CAM)"
+    assert answer.funnel == "1 slot → 1 with the data → 0 where it has not missed its data"
+
+
+def test_a_job_that_is_held_after_misses_names_them():
+    held = missed_job(JobStatus="5", HoldReason='"its datasets could not be read at CAM"')
+    assert f"it ran and could not read {L1} at CAM 12 min ago" in explain(held, [], None, now=NOON).notes
+
+
+def test_a_miss_that_the_job_could_not_report_is_still_no_requirement_of_its_owners():
+    clause = Clause(
+        "MY.ChirpDataLocalityMissed isnt undefined || MY.ExitCode =!= 85 || ! true", "false", "false"
+    )
+    answer = explain(JOB, [slots(clause)], None, now=NOON)
+    assert [reason.cause for reason in answer.sites[0].reasons] == [Cause.MISSED]
+    assert "ended with status 85" in answer.sites[0].reasons[0].text
+
+
+def refused(reason: str, ago: timedelta = MINUTE, **more) -> Job:
+    return replace(JOB, words={"LastRejMatchReason": reason, "LastRejMatchTime": unix(NOON - ago)}, **more)
+
+
+def test_the_headline_names_the_concurrency_limit_that_a_job_waits_for():
+    answer = explain(
+        refused("concurrency limit license, tape reached |5|7.0|"), [slots(FINE)], None, now=NOON
+    )
+    assert answer.verdict == (
+        "it waits for a concurrency limit (license, tape): the negotiator said so 1 min ago;"
+        " but for that it would match at CAM"
+    )
+    assert (answer.could_run, answer.way_out, answer.matches_at) == (False, None, (CAM,))
+    nowhere = explain(refused("concurrency limit license reached"), [slots(BUSY)], None, now=NOON)
+    assert nowhere.verdict.startswith("it waits for a concurrency limit (license)")
+
+
+def test_a_limit_that_the_negotiator_does_not_name_is_named_by_the_job():
+    job = refused("concurrency limit reached", limits="license:2")
+    assert "concurrency limit (license:2)" in explain(job, [slots(FINE)], None, now=NOON).verdict
+
+
+def test_other_refusals_of_matching_jobs_are_in_the_headline_too():
+    answer = explain(refused("insufficient priority"), [slots(FINE)], None, now=NOON)
+    assert answer.verdict.startswith("it waits for its turn (insufficient priority)")
+
+
+@pytest.mark.parametrize(
+    "job", [refused("no match found"), refused("concurrency limit x reached", 20 * MINUTE)]
+)
+def test_what_was_said_long_ago_or_of_slots_alone_is_no_headline(job):
+    answer = explain(job, [slots(FINE)], None, now=NOON)
+    assert (answer.verdict.startswith("it would match at CAM"), answer.could_run) == (True, True)
+
+
+def test_too_many_uploads_of_a_user_are_in_the_headline():
+    job = replace(JOB, uploads=21, most_uploads=20)
+    answer = explain(job, [slots(FINE)], None, now=NOON)
+    assert answer.verdict.startswith("its schedd asks for no slots for its user: 21 jobs of the user send")
+    assert "MAX_CONCURRENT_UPLOADS_PER_USER" in answer.verdict
+    assert not answer.could_run
+    assert explain(replace(job, uploads=19), [slots(FINE)], None, now=NOON).could_run
+
+
+def test_datasets_of_a_site_are_counted_by_state_with_bytes_and_an_end():
+    dids = [Did(f"lofar:D{number:03}") for number in range(245)]
+    ready = NOON + 190 * MINUTE
+    facts = {dids[0]: fact(DatasetState.PARTIAL, 0.5), dids[1]: fact(DatasetState.NEARLINE)}
+    facts |= {did: Fact(DatasetState.STAGING, NOON, 0.25, Catalogued(ready_at=ready)) for did in dids[2:6]}
+    known = beliefs(demanded=dids, CAM=facts)
+    sized = replace(known, snapshot=replace(known.snapshot, bytes_total=dict.fromkeys(dids, 80 * 10**9)))
+    told = {did: Told(True, "AVAILABLE", None, unix(NOON)) for did in dids}
+    told |= {did: Told(False, str(one.state), one.fraction, unix(NOON)) for did, one in facts.items()}
+    answer = explain(
+        replace(JOB, datasets=tuple(dids)), [replace(slots(MISSING), told=told)], sized, now=NOON
+    )
+    (at,) = answer.sites
+    begin = "239 here, 4 staging until 15:10 UTC, 1 partial, 1 on tape, 360 GB missing: "
+    assert at.reasons[0].text.startswith(begin)
+    assert (at.counts.here, at.counts.missing_bytes, at.counts.ready_at) == (239, 360 * 10**9, unix(ready))
+
+
+def test_a_size_that_is_not_known_makes_the_sum_a_least_one():
+    known = beliefs(CAM={L1: fact(DatasetState.PARTIAL), L2: fact(DatasetState.PARTIAL)})
+    known = replace(known, snapshot=replace(known.snapshot, bytes_total={L1: 5 * 10**9}))
+    job = replace(JOB, datasets=(L1, L2))
+    text = explain(job, [slots(MISSING)], known, now=NOON).sites[0].reasons[0].text
+    assert text.startswith("0 here, 2 partial, at least 5 GB missing: ")
+
+
+def test_a_name_that_exists_nowhere_is_followed_by_the_nearest_ones():
+    right = Did("lofar:L1234_SB001.ms")
+    wrong = Did("lofar:L1243_SB001.ms")
+    known = beliefs(demanded=(wrong, right), RAL={right: fact(DatasetState.AVAILABLE)})
+    job = replace(JOB, datasets=(wrong,))
+    answer = explain(
+        job, [replace(slots(MISSING), told={wrong: Told(False)})], with_near(known, [wrong]), now=NOON
+    )
+    (missing,) = answer.sites[0].reasons[0].missing
+    assert missing.text == f"{wrong} is nowhere: no catalogue has it; did you mean {right}?"
+    assert answer.way_out == f"submit it again with {right} instead of {wrong} (then it matches at CAM)"
+
+
+def test_the_nearest_names_leave_out_those_that_look_like_nothing_and_long_lists_are_bounded():
+    known = [Did(f"lofar:L{number}_SB001.ms") for number in range(1000, 1100)]
+    assert nearest(Did("lofar:l1050_sb001.ms"), known)[0] == "lofar:L1050_SB001.ms"
+    assert len(nearest(Did("lofar:L105_SB001.ms"), known)) == 3
+    assert nearest(Did("ska:other"), known) == ()
+    assert nearest(Did("a:" + "x" * 400), [Did("a:" + "x" * 401)]) == ()
+
+
+def test_a_held_change_stands_beside_the_site_it_is_about():
+    known = replace(beliefs(CAM={L1: fact(DatasetState.PARTIAL)}), held={CAM: "5 of 6 datasets would leave"})
+    answer = explain(JOB, [slots(MISSING, told=Told(False, "PARTIAL"))], known, now=NOON)
+    rows = telling(answer).rows
+    assert rows[-1][3].startswith("data: a change of this site is held: 5 of 6 datasets would leave")
+    assert answer.sites[0].held == "5 of 6 datasets would leave"
+    free = explain(JOB, [slots(FINE)], known, now=NOON)
+    assert "a change of this site is held" in telling(free).rows[0][3]
+
+
+def test_slots_of_a_pool_that_the_schedd_flocks_to_are_a_place_of_their_own():
+    away = slots(FINE, pool="cm2:9618")
+    answer = explain(JOB, [slots(MISSING, told=Told(False, "PARTIAL")), away], None, now=NOON)
+    assert answer.matches_at == ("CAM (pool cm2:9618, by flocking)",)
+    assert [(at.pool, at.slots) for at in answer.sites] == [("", 1), ("cm2:9618", 1)]
 
 
 def test_a_busy_slot_that_also_lacks_the_data_needs_both():
@@ -281,6 +468,8 @@ class FakePool:
         self.queues = queues or {}
         self.histories = histories or {}
         self.judged: list[dict[str, str]] = []
+        self.config: dict[str, str] = {}
+        self.flocked: tuple[str, ...] = ()
 
     def schedds(self):
         return [{"Name": name} for name in self.queues]
@@ -293,8 +482,21 @@ class FakePool:
     def ended(self, schedd, cluster, proc=None):
         return self.histories.get(schedd)
 
-    def judge(self, job, facts, site_attributes, *, whole=(), constraint="true"):
+    def config_of(self, daemon, names, name=None):
+        return dict.fromkeys(names) | self.config
+
+    def ping(self, daemon, level, name=None):
+        return Authorization(level, True, "ops@pool", "IDTOKENS")
+
+    def user_record(self, schedd, user):
+        return True
+
+    def uploads(self, schedd, user, least_bytes):
+        return 30
+
+    def judge(self, job, facts, site_attributes, *, whole=(), constraint="true", flock=()):
         self.judged.append(dict(job))
+        self.flocked = tuple(flock)
         group = {
             "site": "CAM", "told_site": None, "generation": 1, "as_of": None, "via": None,
             "state": "Unclaimed", "partitionable": False, "dynamic": False, "theirs": [],
@@ -345,6 +547,42 @@ def test_a_job_that_left_the_queue_is_told_from_the_history():
     removed = {**ended, "JobStatus": 3, "RemoveReason": "by alice"}
     (answer,) = ask_job(asked(FakePool({"a": []}, {"a": removed})), 7, 0, None).answers
     assert (answer.verdict, answer.could_run) == ("it was removed 5 min ago: by alice", False)
+
+
+def test_the_schedd_is_asked_where_it_flocks_how_much_it_sends_and_who_may_release():
+    ad = {**IDLE[0]["ad"], "User": '"alice@pool"', "DataLocalityTransformed": "true"}
+    pool = FakePool({"a": [{**IDLE[0], "ad": ad}]})
+    pool.config = {
+        "FLOCK_COLLECTOR_HOSTS": "cm2:9618, cm3", "QUEUE_SUPER_USERS": "condor, ops@pool",
+        "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "true", "MAX_CONCURRENT_UPLOADS_PER_USER": "-1",
+        "MAX_CONCURRENT_UPLOADS": "100",
+    }  # fmt: skip
+    (answer,) = ask_job(replace(asked(pool), releases=True), 7, None, None).answers
+    assert pool.flocked == ("cm2:9618", "cm3")
+    assert (answer.job.uploads, answer.job.most_uploads, answer.job.may_release) == (30, 20, True)
+    (answer,) = ask_job(asked(pool), 7, None, None).answers
+    assert not answer.job.may_release
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        ({}, None),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7"}, 7),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "0"}, None),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7", "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "False"}, None),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "-1", "MAX_CONCURRENT_UPLOADS": "4"}, None),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "-1"}, 20),
+    ],
+)
+def test_the_limit_of_uploads_is_computed_as_the_schedd_does(config, limit):
+    assert facts_from({"SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "True", **config}).most_uploads == limit
+
+
+def test_a_job_chooses_among_the_pools_of_its_schedd_and_makes_none_up():
+    facts = facts_from({"FLOCK_COLLECTOR_HOSTS": "cm2, cm3", "FLOCK_BY_DEFAULT": "False"})
+    assert facts.pools_of("CM3, evil.example") == ("cm3",)
+    assert facts.pools_of(None) == ()
 
 
 class Answering:

@@ -1,0 +1,67 @@
+"""Nearest names: the datasets whose names look most like one that exists nowhere. Pure."""
+
+import difflib
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from .beliefs import Beliefs
+from .model import Did
+
+MOST_NEAR = 3
+MOST_ASKED = 5
+"""Of so many names that exist nowhere, names that look like them are looked for."""
+_MOST_COMPARED = 5000
+"""So many names are compared; the rest of a longer list is not."""
+_LONGEST = 200
+"""A longer name is compared with none: the comparison takes time with the square of the length."""
+_CUTOFF = 0.75
+
+
+def nearest(did: Did, known: Iterable[Did]) -> tuple[Did, ...]:
+    """Return up to MOST_NEAR of *known* that look like *did*, the most alike first, letter case aside."""
+    if len(did) > _LONGEST:
+        return ()
+    by_lower: dict[str, list[Did]] = {}
+    for other in sorted(known)[:_MOST_COMPARED]:
+        if other != did and abs(len(other) - len(did)) <= len(did) // 2:
+            by_lower.setdefault(other.lower(), []).append(other)
+    close = difflib.get_close_matches(did.lower(), list(by_lower), n=MOST_NEAR, cutoff=_CUTOFF)
+    return tuple(other for lower in close for other in by_lower[lower])[:MOST_NEAR]
+
+
+def patterns_near(dids: Collection[Did]) -> list[str]:
+    """Return the globs under which a catalogue lists names that begin like one of *dids*, in its scope.
+
+    >>> patterns_near([Did("lofar:L1234_SB001")])
+    ['lofar:L1234_S*']
+    """
+    found = []
+    for did in sorted(dids):
+        scope, _, name = did.partition(":")
+        begin = name[: max(1, len(name) * 2 // 3)]
+        found.append(f"{scope}:{begin}*")
+    return list(dict.fromkeys(found))
+
+
+def nowhere(beliefs: Beliefs, dids: Iterable[Did]) -> list[Did]:
+    """Return those of *dids* that were looked for and are at no site, MOST_ASKED at most."""
+    looked_for = beliefs.demanded | beliefs.asked
+    sites = beliefs.snapshot.sites.values()
+    found = [
+        did
+        for did in sorted(dids)
+        if did in looked_for
+        and did not in beliefs.snapshot.unseen
+        and not any(did in site.facts for site in sites)
+    ]
+    return found[:MOST_ASKED]
+
+
+def with_near(beliefs: Beliefs, dids: Iterable[Did], names: Iterable[Did] = ()) -> Beliefs:
+    """Add the names that look like those of *dids* that exist nowhere, out of *names* and what is known."""
+    wanted = nowhere(beliefs, dids)
+    if not wanted:
+        return beliefs
+    known = {did for site in beliefs.snapshot.sites.values() for did in site.facts} | set(names)
+    near = {did: found for did in wanted if (found := nearest(did, known))}
+    return replace(beliefs, near={**beliefs.near, **near})

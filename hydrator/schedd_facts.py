@@ -1,0 +1,133 @@
+"""Schedd facts: the settings of a job's schedd that decide where it may go, and how soon."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .errors import PoolError
+from .judged import HERE
+
+_SETTINGS = (
+    "FLOCK_COLLECTOR_HOSTS",
+    "FLOCK_BY_DEFAULT",
+    "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS",
+    "MAX_CONCURRENT_UPLOADS_PER_USER",
+    "MAX_CONCURRENT_UPLOADS",
+    "BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER",
+    "QUEUE_SUPER_USERS",
+    "IMMUTABLE_JOB_ATTRS",
+)
+_UPLOADS = 100
+_QUEUED_BYTES = 100_000_000
+"""HTCondor's defaults for MAX_CONCURRENT_UPLOADS and BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER."""
+MOST_POOLS = 20
+"""So many pools to which a schedd flocks are asked."""
+
+
+class Schedds(Protocol):
+    """Questions to schedds; CondorClient answers them."""
+
+    def config_of(
+        self,
+        daemon: Any,  # noqa: ANN401
+        names: Iterable[str],
+        name: str | None = None,
+    ) -> dict[str, str | None]: ...
+    def ping(self, daemon: Any, level: str, name: str | None = None) -> Any: ...  # noqa: ANN401
+    def user_record(self, schedd: str, user: str) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScheddFacts:
+    """The settings of one schedd.
+
+    ``flocks_to`` are collectors of other pools; without ``flocks_by_default`` only jobs that name one go
+    there. From ``most_uploads`` jobs on that send ``queued_bytes`` or more of input, or wait to, the schedd
+    asks for no slots for their user [1]; None: it has no such limit.
+
+    [1] HTCondor 25.11, MAX_CONCURRENT_UPLOADS_PER_USER.
+    """
+
+    flocks_to: tuple[str, ...] = ()
+    flocks_by_default: bool = True
+    most_uploads: int | None = None
+    queued_bytes: int = _QUEUED_BYTES
+    super_users: frozenset[str] = frozenset()
+    immutable: frozenset[str] = frozenset()
+
+    def pools_of(self, flock_to: str | None) -> tuple[str, ...]:
+        """Return the collectors to which a job with this FlockTo may go; never one that it made up."""
+        if self.flocks_by_default:
+            return self.flocks_to
+        named = {word.lower() for word in _words(flock_to)}
+        return tuple(pool for pool in self.flocks_to if pool.lower() in named)
+
+
+def schedd_facts(pool: Schedds, schedd: str) -> ScheddFacts:
+    """Ask *schedd* for its settings; one that does not answer counts as one that has none."""
+    try:
+        return facts_from(pool.config_of("schedd", list(_SETTINGS), schedd))
+    except PoolError:
+        return ScheddFacts()
+
+
+def facts_from(config: Mapping[str, str | None]) -> ScheddFacts:
+    """Read the values of _SETTINGS, as the schedd has them."""
+    flocks_to = _words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MOST_POOLS]
+    queued = _whole(config.get("BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER"))
+    return ScheddFacts(
+        flocks_to=tuple(dict.fromkeys(flocks_to)),
+        flocks_by_default=_is_true(config.get("FLOCK_BY_DEFAULT") or "true"),
+        most_uploads=_most_uploads(config),
+        queued_bytes=_QUEUED_BYTES if queued is None else queued,
+        super_users=frozenset(_words(config.get("QUEUE_SUPER_USERS"))),
+        immutable=frozenset(word.lower() for word in _words(config.get("IMMUTABLE_JOB_ATTRS"))),
+    )
+
+
+def may_release(pool: Schedds, schedd: str, facts: ScheddFacts) -> bool:
+    """Return whether we may edit DataLocalityHere of anybody's queued job at *schedd*.
+
+    Only a queue super user may, and only one that the schedd has a user record of.
+    """
+    if HERE.lower() in facts.immutable or not facts.super_users:
+        return False
+    try:
+        who = pool.ping("schedd", "WRITE", schedd)
+        identity = str(who.identity or "")
+        known = {identity, identity.partition("@")[0]} - {""}
+        return bool(who.allowed and known & facts.super_users and pool.user_record(schedd, identity))
+    except PoolError:
+        return False
+
+
+def _most_uploads(config: Mapping[str, str | None]) -> int | None:
+    """Return the limit as the schedd computes it: a fifth of MAX_CONCURRENT_UPLOADS unless it is set."""
+    if (config.get("SCHEDD_ENABLE_PER_USER_MATCH_LIMITS") or "").strip().lower() not in {
+        "true",
+        "t",
+        "yes",
+        "1",
+    }:
+        return None  # also schedds before 25, which do not know it
+    given = config.get("MAX_CONCURRENT_UPLOADS_PER_USER")
+    if given is None:
+        return None
+    most = _whole(given)
+    if most is None or most < 0:
+        all_users = _whole(config.get("MAX_CONCURRENT_UPLOADS"))
+        most = (_UPLOADS if all_users is None else all_users) // 5
+    return most if most > 0 else None
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() in {"true", "t", "yes", "1"}
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"\s*-?[0-9]{1,15}\s*", text) else None
+
+
+def _words(text: str | None) -> list[str]:
+    return [word for word in re.split(r"[,\s]+", text or "") if word]
