@@ -1,38 +1,45 @@
-"""DAG files with ``RequiredDatasets`` for each node added, every other byte as it was.
+"""Add ``RequiredDatasets`` to each node of a DAG file; every other byte stays.
 
-Bytes in, bytes out, as for submit descriptions (submitfile.py). A DAG may
-bring in others: by SPLICE and INCLUDE their nodes become its own, by SUBDAG
-EXTERNAL they are submitted by a DAGMan of their own. Whoever follows them
-writes copies, and gives their names to :func:`dag_with_datasets`.
+Bytes in, bytes out, as for submit descriptions (submitfile.py). The grammar
+is DAGMan's: ``src/condor_utils/dag_parser.cpp`` of HTCondor 25 and
+``src/condor_dagman/parse.cpp`` of HTCondor 23. A DAG may bring in others: by
+SPLICE and INCLUDE their nodes become its own, by SUBDAG EXTERNAL they are
+submitted by a DAGMan of their own. The caller who follows them writes
+copies, and gives their names to :func:`dag_with_datasets`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from .model import Did
 from .submitfile import (
     ATTRIBUTE,
     Filtered,
     Read,
+    SubmitFileError,
     already_there,
     as_text,
     list_literal,
     newline,
     read_description,
-    statements,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A JOB of a DAG: its submit description, as text or as a file's name; its VARS; has it datasets yet."""
+    """One node of a DAG: its submit description, as text or as a file's name, and its VARS.
+
+    ``kind`` is JOB, FINAL, PROVISIONER or SERVICE; only a JOB is meant by what is for all nodes.
+    """
 
     name: str
     file: str | None
     inline: bytes | None
     variables: Mapping[str, str]
     has_datasets: bool
+    kind: str = "JOB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,7 @@ class Outside:
 
     ``name`` is that of the splice or the sub-DAG, None for an INCLUDE;
     ``folder`` its DIR, from which ``file`` and all that it names count.
+    ``file_at`` are the first and the last byte, exclusive, of the file's name.
     """
 
     said: str
@@ -49,115 +57,284 @@ class Outside:
     folder: str
     start: int
     end: int
+    file_at: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Dag:
-    """What a DAG file says: its nodes in order, and what it leaves to other files."""
+    """The nodes of a DAG file in order, and the other DAG files that it brings in."""
 
     nodes: tuple[Node, ...]
     elsewhere: tuple[Outside, ...]
 
 
-_DAG_WORDS = (
-    *("job", "parent", "splice", "subdag", "final", "provisioner", "service", "submit-description", "script"),
-    *("vars", "retry", "include", "config", "dot", "priority", "category", "maxjobs", "abort-dag-on"),
-    *("node_status_file", "jobstate_log", "set_job_attr", "env", "connect", "pin_in", "pin_out", "reject"),
+_NODE_KINDS = {"JOB": "JOB", "NODE": "JOB", "DATA": "JOB"} | {
+    kind: kind for kind in ("FINAL", "PROVISIONER", "SERVICE")
+}
+_COMMANDS = frozenset(
+    (
+        *_NODE_KINDS,
+        *("SUBDAG", "SPLICE", "INCLUDE", "SUBMIT_DESCRIPTION", "CATEGORY", "PARENT", "WEAK", "SCRIPT"),
+        *("RETRY", "ABORT_DAG_ON", "VARS", "PRIORITY", "PRE_SKIP", "TOLERANCE", "DONE", "MAXJOBS", "CONFIG"),
+        *("DOT", "NODE_STATUS_FILE", "JOBSTATE_LOG", "SAVE_POINT_FILE", "SET_JOB_ATTR", "ENV", "REJECT"),
+        *("CONNECT", "PIN_IN", "PIN_OUT"),
+    )
 )
-_VARS_PAIR = re.compile(r'([+\w.-]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_ALL_NODES = "ALL_NODES"
+_PAIR = re.compile(
+    r"""[ \t\r]*([^\s"'=]+)[ \t\r]*=[ \t\r]*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"']\S*))""",
+    re.DOTALL,
+)
+_SUBMIT_INCLUDE = re.compile(rb"include[ \t]*(ifexist\b|command\b|output\b)?[^:]*:", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """One word of a statement, with and without its quotes, and its bytes in the file."""
+
+    text: str
+    bare: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One logical line: its bytes in the file, its text without continuations, and where its parts begin."""
+
+    start: int
+    end: int
+    text: bytes
+    parts: tuple[tuple[int, int], ...]
+
+    def place(self, at: int) -> int:
+        """Return the byte of the file that byte *at* of the text came from."""
+        joined, original = max(part for part in self.parts if part[0] <= at)
+        return original + at - joined
+
+    def words(self) -> list[_Word]:
+        """Return the words as DAGMan reads them: quotes of both kinds keep blanks together.
+
+        Raises:
+            SubmitFileError: a quote is not closed.
+        """
+        found = []
+        at, text = 0, self.text
+        while at < len(text):
+            if text[at : at + 1] in b" \t\r":
+                at += 1
+                continue
+            start, quote, bare = at, b"", bytearray()
+            while at < len(text) and (quote or text[at : at + 1] not in b" \t\r"):
+                letter = text[at : at + 1]
+                if quote and letter == b"\\" and at + 1 < len(text):
+                    at += 1
+                    bare += text[at : at + 1]
+                elif letter == quote:
+                    quote = b""
+                elif not quote and letter in b"\"'":
+                    quote = letter
+                else:
+                    bare += letter
+                at += 1
+            if quote:
+                raise SubmitFileError(f"{as_text(text)[:200]}: the quote {as_text(quote)} is not closed")
+            word = as_text(text[start:at])
+            found.append(_Word(word, as_text(bytes(bare)), self.place(start), self.place(at - 1) + 1))
+        return found
 
 
 def is_dag(text: bytes) -> bool:
-    """Is *text* a DAG file, not a submit description, by its first statement?"""
-    for statement in statements(text):
-        words = statement.text.split()
-        if words:
-            return words[0].lower().decode("latin-1") in _DAG_WORDS and words[1:2] != [b"="]
+    """Return whether *text* is a DAG file, not a submit description, by its first statement."""
+    for line in _Lines(text):
+        first, *rest = line.text.split(None, 1)
+        if b"".join(rest)[:1] in (b"=", b"@") or _SUBMIT_INCLUDE.match(line.text):
+            return False
+        return _command(as_text(first)) in _COMMANDS
     return False
 
 
 def has_attribute(text: bytes, read: Read) -> bool:
-    """Does *text*, a submit description or a DAG with one of its nodes, say RequiredDatasets?"""
+    """Return whether *text*, a submit description or one node of a DAG, has RequiredDatasets."""
     if is_dag(text):
         return any(node.has_datasets for node in read_dag(text, read).nodes)
     return already_there(read_description(text), read)
 
 
 def read_dag(text: bytes, read: Read) -> Dag:
-    """Read the nodes of the DAG file *text*; the files they name through *read*."""
+    """Read the nodes of the DAG file *text*; the files they name through *read*.
+
+    Raises:
+        SubmitFileError: an inline description or a quote is not closed, or the file ends in a backslash.
+    """
     shared: dict[str, bytes] = {}
-    jobs: list[tuple[str, str, str, bytes | None]] = []
+    jobs: list[_Declared] = []
     variables: dict[str, dict[str, str]] = {}
     elsewhere = []
-    open_block: tuple[str, str, int] | None = None
-    for statement in statements(text):
-        words = as_text(statement.text).split()
-        first = words[0].lower() if words else ""
-        if open_block:
-            if first == "}":
-                kind, name, start = open_block
-                block = text[start : statement.start]
-                if kind == "job":
-                    jobs.append((name, "", "", block))
-                else:
-                    shared[name] = block
-                open_block = None
-            continue
-        if first in ("job", "submit-description") and len(words) >= 3 and words[2] == "{":
-            open_block = (first, words[1], statement.end)
-        elif first == "job" and len(words) >= 3:
-            jobs.append((words[1], words[2], _folder(words[3:]), None))
-        elif first == "vars" and len(words) >= 3:
-            pairs = dict(_VARS_PAIR.findall(as_text(statement.text).split(None, 2)[2]))
-            variables.setdefault(words[1], {}).update(pairs)
-        elif outside := _outside(words, statement.start, statement.end):
+    lines = _Lines(text)
+    for line in lines:
+        command = _command(as_text(line.text.split(None, 1)[0]))
+        if command in _NODE_KINDS:
+            jobs += _declared(_NODE_KINDS[command], line, text, lines)
+        elif command == "SUBMIT_DESCRIPTION":
+            words = line.words()
+            if len(words) >= 3 and (ending := _inline_end(words[2])) is not None:
+                shared[words[1].text], _ = _inline(words[1].text, ending, line, text, lines)
+        elif command == "VARS":
+            node, pairs = _variables(as_text(line.text))
+            variables.setdefault(node, {}).update(pairs)
+        elif outside := _outside(command, line):
             elsewhere.append(outside)
     return Dag(tuple(_node(job, variables, shared, read) for job in jobs), tuple(elsewhere))
 
 
-def _outside(words: Sequence[str], start: int, end: int) -> Outside | None:
-    """The statement *words* where it brings in another DAG file."""
-    match [word.upper() for word in words[:2]]:
-        case ["SPLICE", _] if len(words) >= 3:
-            name, file, rest = words[1], words[2], words[3:]
-        case ["SUBDAG", "EXTERNAL"] if len(words) >= 4:
-            name, file, rest = words[2], words[3], words[4:]
-        case ["INCLUDE", _]:
-            return Outside(" ".join(words[:2]), None, words[1], "", start, end)
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A node as its statement has it, before its VARS and its file are known."""
+
+    kind: str
+    name: str
+    file: str
+    folder: str
+    inline: bytes | None
+
+
+def _command(word: str) -> str:
+    return word.upper().replace("-", "_")
+
+
+class _Lines(Iterator[_Line]):
+    """The logical lines of a DAG file; ``at`` is the first byte that was not read yet.
+
+    Comments begin with ``#``, and since HTCondor 24 with ``//``. They and empty
+    lines are left out, also between two parts of a line that goes on behind a backslash.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self.at = 0
+
+    def raw(self) -> tuple[int, int, bytes] | None:
+        """Return the next physical line: its first byte, its end, its text without blanks around it."""
+        if self.at >= len(self._text):
+            return None
+        start = self.at
+        self.at = (self._text.find(b"\n", start) + 1) or len(self._text)
+        return start, self.at, self._text[start : self.at].strip()
+
+    def __next__(self) -> _Line:
+        parts: list[tuple[int, int]] = []
+        joined, begun = b"", -1
+        while physical := self.raw():
+            start, end, bare = physical
+            if not bare or bare.startswith((b"#", b"//")):
+                continue
+            begun = start if begun < 0 else begun
+            joined += b" " if joined else b""
+            parts.append((len(joined), start + self._text[start:end].index(bare)))
+            goes_on = bare.endswith(b"\\")
+            joined += bare[:-1] if goes_on else bare
+            if not goes_on:
+                return _Line(begun, end, joined, tuple(parts))
+        if parts:
+            raise SubmitFileError(f"{as_text(joined)[:200]}: the DAG file ends in a backslash: end that line")
+        raise StopIteration
+
+
+def _declared(kind: str, line: _Line, text: bytes, lines: _Lines) -> list[_Declared]:
+    """Return the node of a JOB, FINAL, PROVISIONER or SERVICE statement; none where it is incomplete."""
+    words = line.words()
+    if len(words) < 3:
+        return []
+    name = words[1].text
+    ending = _inline_end(words[2])
+    if ending is None:
+        return [_Declared(kind, name, words[2].bare, _folder(words[3:]), None)]
+    block, rest = _inline(name, ending, line, text, lines)
+    return [_Declared(kind, name, "", _folder(rest), block)]
+
+
+def _inline_end(word: _Word) -> bytes | None:
+    """Return the word that ends an inline description; None where *word* is a file's name."""
+    if word.text.startswith("{"):
+        return b"}"
+    return b"@" + word.text[2:].encode("utf-8", "surrogateescape") if word.text.startswith("@=") else None
+
+
+def _inline(name: str, ending: bytes, line: _Line, text: bytes, lines: _Lines) -> tuple[bytes, list[_Word]]:
+    """Return the inline description behind *line*, and the words behind its end."""
+    if ending == b"@":
+        raise SubmitFileError(f"node {name}: write a word behind @=, which ends its inline description")
+    while physical := lines.raw():
+        start, end, bare = physical
+        if bare == ending or bare.startswith((ending + b" ", ending + b"\t")):
+            rest = _Line(start, end, bare[len(ending) :], ((0, start),))
+            return text[line.end : start], rest.words()
+    raise SubmitFileError(f"node {name}: no line {as_text(ending)} ends its inline description")
+
+
+def _variables(statement: str) -> tuple[str, dict[str, str]]:
+    """Return the node of a VARS statement and its values; ``ALL_NODES`` in any letter case is one node."""
+    words = statement.split(None, 2)
+    if len(words) < 3:
+        return "", {}
+    rest = words[2]
+    first = rest.split(None, 1)
+    if len(first) == 2 and first[0].upper() in ("PREPEND", "APPEND") and not first[1].startswith("="):
+        rest = first[1]
+    pairs: dict[str, str] = {}
+    at = 0
+    while found := _PAIR.match(rest, at):
+        quoted = found[2] if found[2] is not None else found[3]
+        pairs[found[1]] = found[4] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        at = found.end()
+    return (_ALL_NODES if words[1].upper() == _ALL_NODES else words[1]), pairs
+
+
+def _outside(command: str, line: _Line) -> Outside | None:
+    """Return the other DAG file that the statement brings in."""
+    if command not in ("SPLICE", "SUBDAG", "INCLUDE"):
+        return None
+    words = line.words()
+    name: str | None
+    match command:
+        case "SPLICE" if len(words) >= 3:
+            name, file, rest, shown = words[1].text, words[2], words[3:], 3
+        case "SUBDAG" if len(words) >= 4 and words[1].text.upper() == "EXTERNAL":
+            name, file, rest, shown = words[2].text, words[3], words[4:], 4
+        case "INCLUDE" if len(words) >= 2:
+            name, file, rest, shown = None, words[1], [], 2
         case _:
             return None
-    return Outside(" ".join(words[:4]), name, file, _folder(rest), start, end)
+    said = " ".join(word.text for word in words[:shown])
+    return Outside(said, name, file.bare, _folder(rest), line.start, line.end, (file.start, file.end))
 
 
-def _folder(words: Sequence[str]) -> str:
-    """What follows DIR among *words*; empty where nothing does."""
-    upper = [word.upper() for word in words]
-    at = upper.index("DIR") + 1 if "DIR" in upper else len(words)
-    return words[at] if at < len(words) else ""
+def _folder(words: Sequence[_Word]) -> str:
+    """Return the folder behind DIR among *words*; empty where there is none."""
+    for word, behind in pairwise(words):
+        if word.text.upper() == "DIR":
+            return behind.bare
+    return ""
 
 
 def _node(
-    job: tuple[str, str, str, bytes | None],
-    variables: Mapping[str, Mapping[str, str]],
-    shared: Mapping[str, bytes],
-    read: Read,
+    job: _Declared, variables: Mapping[str, Mapping[str, str]], shared: Mapping[str, bytes], read: Read
 ) -> Node:
-    name, file, folder, inline = job
-    content = inline if inline is not None else shared.get(file)
-    path = f"{folder.rstrip('/')}/{file}" if folder and not file.startswith("/") else file
+    content = job.inline if job.inline is not None else shared.get(job.file)
+    in_folder = job.folder and not job.file.startswith("/")
+    path = f"{job.folder.rstrip('/')}/{job.file}" if in_folder else job.file
     if content is None:
         content = read(path)
-    own = {**variables.get("ALL_NODES", {}), **variables.get(name, {})}
+    # DAGMan leaves out the FINAL node where a VARS statement is for all nodes
+    of_all = {} if job.kind == "FINAL" else variables.get(_ALL_NODES, {})
+    own = {**of_all, **variables.get(job.name, {})}
     given = {key.lower().removeprefix("my.").lstrip("+") for key in own if key[:1] == "+" or "." in key}
     there = ATTRIBUTE.lower() in given or (
         content is not None and already_there(read_description(content), read)
     )
-    plain = {key.lower(): _unescaped(value) for key, value in own.items() if key[:1] != "+"}
-    return Node(name, path if inline is None else None, content, plain, there)
-
-
-def _unescaped(value: str) -> str:
-    return re.sub(r"\\(.)", r"\1", value)
+    plain = {key.lower(): value for key, value in own.items() if key[:1] != "+"}
+    return Node(job.name, path if job.inline is None else None, content, plain, there, job.kind)
 
 
 def dag_with_datasets(
@@ -210,14 +387,21 @@ def _vars(node: str, name: str, value: str, how: str = "") -> str:
 
 
 def _bringing_in(text: bytes, dag: Dag, copies: Mapping[int, str]) -> bytes:
-    """*text* with the names of other DAG files replaced by those of their copies; no other byte changes."""
+    """Return *text* with the names of other DAG files replaced by those of their copies."""
     for outside in sorted(dag.elsewhere, key=lambda one: -one.start):
         if outside.start in copies:
-            statement = text[outside.start : outside.end]
-            old = outside.file.encode("utf-8", "surrogateescape")
-            new = copies[outside.start].encode("utf-8", "surrogateescape")
-            found = list(re.finditer(rb"(?<!\S)" + re.escape(old) + rb"(?!\S)", statement))
-            place = found[1 if outside.name == outside.file else 0]
-            changed = statement[: place.start()] + new + statement[place.end() :]
-            text = text[: outside.start] + changed + text[outside.end :]
+            start, end = outside.file_at
+            text = text[:start] + _file_name(copies[outside.start]) + text[end:]
     return text
+
+
+def _file_name(name: str) -> bytes:
+    """Return *name* as a DAG file has it: in double quotes where it has blanks, which know no escape.
+
+    Raises:
+        SubmitFileError: no DAG file can have that name.
+    """
+    if '"' in name or "\\" in name or "\n" in name:
+        raise SubmitFileError(f"{name}: a DAG file cannot name it: take the quotes and backslashes out")
+    blank = any(letter in name for letter in " \t'")
+    return (f'"{name}"' if blank else name).encode("utf-8", "surrogateescape")

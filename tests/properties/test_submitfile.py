@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hydrator.dagfile import dag_with_datasets, read_dag
 from hydrator.job_start import rewritten
 from hydrator.model import Did, parse_did
-from hydrator.submitfile import with_datasets
+from hydrator.submitfile import SubmitFileError, with_datasets
 
 PIECES = [
     *(
@@ -69,7 +69,10 @@ def swallowed(text: bytes, at: int) -> bool:
 
 @given(TEXTS, DIDS)
 def test_every_byte_of_a_dag_stays_and_filtering_it_twice_is_filtering_it_once(text: bytes, dids: list[Did]):
-    dag = read_dag(text, none)
+    try:
+        dag = read_dag(text, none)
+    except SubmitFileError:
+        return  # DAGMan refuses it, too
     wanted = {node.name: dids for node in dag.nodes}
     once = dag_with_datasets(text, wanted, dag, "x")
     assert once.text.startswith(text)

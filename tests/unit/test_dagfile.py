@@ -1,0 +1,173 @@
+"""DAG files by DAGMan's own grammar: HTCondor 25's ``dag_parser.cpp``, 23's ``parse.cpp``."""
+
+import pytest
+
+from hydrator.dagfile import Dag, dag_with_datasets, is_dag, read_dag
+from hydrator.model import parse_did
+from hydrator.submitfile import SubmitFileError
+
+A = parse_did("lofar:a")
+
+
+def read(text: str, **files: str) -> Dag:
+    return read_dag(text.encode(), lambda name: files.get(name, "").encode() or None)
+
+
+def names(text: str) -> list[str]:
+    return [node.name for node in read(text).nodes]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        *("// a comment", "PRE_SKIP A 3", "pre-skip A 3", "DONE A", "WEAK PARENT A CHILD B", "FINAL A a.sub"),
+        *("Service A a.sub", "PROVISIONER A a.sub", "NODE A a.sub", "TOLERANCE A 3", "SAVE_POINT_FILE A"),
+        *("ABORT-DAG-ON A 3", "submit_description D {", "INCLUDE other.dag", "\\\nJOB A a.sub"),
+    ],
+)
+def test_a_dag_is_known_by_each_statement_that_it_can_begin_with(first):
+    assert is_dag(f"{first}\nJOB A a.sub\n".encode())
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        *(
+            "include : common.sub",
+            "include ifexist : a",
+            "include command : /bin/x",
+            "include command into c : x",
+        ),
+        *("priority = 3", "priority=3", "retry @=end", "queue", "env = a", "config =x", "include: a"),
+    ],
+)
+def test_a_submit_description_is_never_taken_for_a_dag(first):
+    assert not is_dag(f"{first}\nexecutable = x\n".encode())
+
+
+@pytest.mark.parametrize("kind", ["JOB", "node", "FINAL", "Provisioner", "SERVICE"])
+def test_every_kind_of_node_is_read(kind):
+    (node,) = read(f"{kind} A a.sub DIR d\n", **{"d/a.sub": "executable = x\n"}).nodes
+    assert (node.name, node.file, node.inline) == ("A", "d/a.sub", b"executable = x\n")
+    assert node.kind == ("JOB" if kind == "node" else kind.upper())
+
+
+@pytest.mark.parametrize(
+    ("opens", "closes"), [("{", "}"), ("@=end", "@end"), ("@=EOF", "@EOF"), ("{", "}  "), ("@=x", "@x DONE")]
+)
+@pytest.mark.parametrize("kind", ["JOB", "FINAL", "SERVICE"])
+def test_an_inline_description_is_read_to_its_end(kind, opens, closes):
+    dag = read(f'{kind} A {opens}\n  +RequiredDatasets = {{"o:1"}}\n  # JOB X x.sub\n{closes}\nJOB B b.sub\n')
+    assert [(node.name, node.has_datasets) for node in dag.nodes] == [("A", True), ("B", False)]
+
+
+def test_what_is_inside_an_inline_description_is_no_statement_of_the_dag():
+    text = "JOB A @=end\nJOB Z z.sub\n}\nSPLICE S s.dag\n@end DIR d\nJOB B { \nexecutable = x\n} DONE\n"
+    dag = read(text)
+    assert [node.name for node in dag.nodes] == ["A", "B"]
+    assert dag.elsewhere == ()
+
+
+def test_a_shared_description_is_that_of_each_node_that_names_it():
+    dag = read('SUBMIT_DESCRIPTION d @=x\n+RequiredDatasets={"o:1"}\n@x\nJOB A d\nFINAL F d\nJOB B e\n')
+    assert [node.has_datasets for node in dag.nodes] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ('JOB A "my file.sub"', "my file.sub"),
+        ("JOB A 'my file.sub' DONE", "my file.sub"),
+        ('JOB A my" "x', "my x"),
+    ],
+)
+def test_quotes_keep_the_blanks_of_a_file_name(line, file):
+    (node,) = read(line).nodes
+    assert node.file == file
+
+
+def test_a_quoted_folder_and_a_quoted_dag_file_are_read_and_replaced():
+    text = '# x\nSPLICE S "a b.dag" DIR "c d"\nSUBDAG EXTERNAL D \'e.dag\'\nINCLUDE "i j.dag"\n'
+    dag = read(text)
+    assert [(one.file, one.folder) for one in dag.elsewhere] == [
+        ("a b.dag", "c d"),
+        ("e.dag", ""),
+        ("i j.dag", ""),
+    ]
+    copies = {one.start: one.file.replace(".dag", ".new.dag") for one in dag.elsewhere}
+    done = dag_with_datasets(text.encode(), {}, dag, "x", copies=copies)
+    assert done.text.decode() == (
+        '# x\nSPLICE S "a b.new.dag" DIR "c d"\nSUBDAG EXTERNAL D e.new.dag\nINCLUDE "i j.new.dag"\n'
+    )
+
+
+def test_the_name_of_a_dag_file_in_a_continued_statement_is_replaced_where_it_stands():
+    text = "SPLICE \\\n  # s.dag\n\n   s.dag \\\n  s.dag DIR s.dag\n"
+    dag = read(text)
+    done = dag_with_datasets(text.encode(), {}, dag, "x", copies={dag.elsewhere[0].start: "new.dag"})
+    assert done.text.decode() == "SPLICE \\\n  # s.dag\n\n   s.dag \\\n  new.dag DIR s.dag\n"
+
+
+@pytest.mark.parametrize("node", ["all_nodes", "ALL_NODES", "All_Nodes"])
+def test_vars_of_all_nodes_are_those_of_each_but_the_final_one(node):
+    dag = read(f"JOB A a\nSERVICE S s\nFINAL F f\nVARS {node} +RequiredDatasets='{{\"o:1\"}}'\n")
+    assert [node.has_datasets for node in dag.nodes] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "values"),
+    [
+        ('x="1" y="a b"', {"x": "1", "y": "a b"}),
+        ("x='1' y = 'a \"b\"'", {"x": "1", "y": 'a "b"'}),
+        (r'x="a \"b\" \\c" z=plain', {"x": r'a "b" \c', "z": "plain"}),
+        ('PREPEND x="1"', {"x": "1"}),
+        ("append x='1'", {"x": "1"}),
+        ('append="1"', {"append": "1"}),
+        ("x=L1.ms,L2.ms", {"x": "L1.ms,L2.ms"}),
+    ],
+)
+def test_values_of_vars_are_read_in_either_quotes_and_without(pairs, values):
+    (node,) = read(f"JOB A a.sub\nVARS A {pairs}\n").nodes
+    assert node.variables == values
+
+
+@pytest.mark.parametrize(
+    "given", ["+RequiredDatasets='{}'", 'My.requireddatasets="{}"', "MY.RequiredDatasets = {}"]
+)
+def test_a_node_whose_vars_have_datasets_keeps_them(given):
+    (node,) = read(f"VARS A {given}\nJOB A a.sub\n").nodes
+    assert node.has_datasets
+
+
+def test_a_comment_and_a_blank_line_inside_a_continued_line_are_left_out():
+    assert names("JOB \\\n# JOB X x\n\n// y\n A a.sub\n//JOB Z z.sub\nJOB B b.sub\n") == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("JOB A {\nexecutable = x\n", "node A: no line } ends its inline description"),
+        ("JOB A @=end\nexecutable = x\n", "node A: no line @end ends its inline description"),
+        ("SUBMIT-DESCRIPTION D {\n", "node D: no line }"),
+        ("JOB A @=\nqueue\n", "node A: write a word behind @="),
+        ('JOB A "a.sub\n', 'the quote " is not closed'),
+        ("JOB A a.sub\nPARENT A \\\n", "the DAG file ends in a backslash"),
+    ],
+)
+def test_what_dagman_would_refuse_is_one_sentence(text, sentence):
+    with pytest.raises(SubmitFileError) as refused:
+        read(text)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ['a"b.dag', "a\\b.dag"])
+def test_a_copy_whose_name_no_dag_can_have_is_refused(name):
+    dag = read("SPLICE S s.dag\n")
+    with pytest.raises(SubmitFileError, match="a DAG file cannot name it"):
+        dag_with_datasets(b"SPLICE S s.dag\n", {}, dag, "x", copies={0: name})
+
+
+def test_nodes_that_dagman_leaves_out_of_all_nodes_are_named_and_left():
+    text = "JOB A a.sub\nFINAL F f.sub\n"
+    done = dag_with_datasets(text.encode(), {"A": [A]}, read(text), "x.dag")
+    assert done.notes == ("x.dag: no dataset is known for node F: it is left as it is",)
