@@ -23,6 +23,7 @@ from .submitfile import (
     as_text,
     list_literal,
     newline,
+    possibly_there,
     read_description,
 )
 
@@ -31,6 +32,7 @@ from .submitfile import (
 class Node:
     """One node of a DAG: its submit description, as text or as a file's name, and its VARS.
 
+    ``unsure`` says where its description may have datasets that only condor_submit can find.
     ``kind`` is JOB, FINAL, PROVISIONER or SERVICE; only a JOB is meant by what is for all nodes.
     """
 
@@ -40,6 +42,7 @@ class Node:
     variables: Mapping[str, str]
     has_datasets: bool
     kind: str = "JOB"
+    unsure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +160,9 @@ def is_dag(text: bytes) -> bool:
 def has_attribute(text: bytes, read: Read) -> bool:
     """Return whether *text*, a submit description or one node of a DAG, has RequiredDatasets."""
     if is_dag(text):
-        return any(node.has_datasets for node in read_dag(text, read).nodes)
-    return already_there(read_description(text), read)
+        return any(node.has_datasets or node.unsure for node in read_dag(text, read).nodes)
+    found = read_description(text)
+    return already_there(found, read) or bool(possibly_there(found, read))
 
 
 def read_dag(text: bytes, read: Read) -> Dag:
@@ -330,11 +334,11 @@ def _node(
     of_all = {} if job.kind == "FINAL" else variables.get(_ALL_NODES, {})
     own = {**of_all, **variables.get(job.name, {})}
     given = {key.lower().removeprefix("my.").lstrip("+") for key in own if key[:1] == "+" or "." in key}
-    there = ATTRIBUTE.lower() in given or (
-        content is not None and already_there(read_description(content), read)
-    )
+    described = read_description(content or b"")
+    there = ATTRIBUTE.lower() in given or already_there(described, read)
+    unsure = "" if there else possibly_there(described, read)
     plain = {key.lower(): value for key, value in own.items() if key[:1] != "+"}
-    return Node(job.name, path if job.inline is None else None, content, plain, there, job.kind)
+    return Node(job.name, path if job.inline is None else None, content, plain, there, job.kind, unsure)
 
 
 def dag_with_datasets(
@@ -366,7 +370,14 @@ def dag_with_datasets(
         if node.has_datasets:
             notes.append(f"{origin}: node {node.name} has {ATTRIBUTE} already: it is left as it is")
         elif dids:
-            lines.append(_vars(node.name, f"+{ATTRIBUTE}", list_literal(dids)))
+            if node.unsure:
+                notes.append(
+                    f"{origin}: node {node.name} may set {ATTRIBUTE} itself ({node.unsure}):"
+                    " where it does, its own list counts"
+                )
+            # what VARS put before the description, the description overrides
+            how = "PREPEND " if node.unsure else ""
+            lines.append(_vars(node.name, f"+{ATTRIBUTE}", list_literal(dids), how))
         else:
             notes.append(f"{origin}: no dataset is known for node {node.name}: it is left as it is")
         for line in (more or {}).get(node.name, ()):

@@ -42,13 +42,15 @@ class SubmitFileError(HydratorError):
 class Filtered:
     """The text with what was added; ``notes`` say what was left alone, a sentence each.
 
-    ``added`` are the lines that were put in, at byte ``at`` of the original.
+    ``added`` are the lines that were put in, at byte ``at`` of the original;
+    ``first`` a line at its beginning, which whatever the description says later overrides.
     """
 
     text: bytes
     notes: tuple[str, ...] = ()
     added: bytes = b""
     at: int = 0
+    first: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,20 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Description:
-    """What a submit description says, as far as it is read."""
+    """A submit description, as far as it is read.
+
+    ``required`` are its lists of datasets. ``unsure`` says where the
+    description may have one that only condor_submit can find: in a
+    condition, in an include whose text is not known here. ``open_at`` is the
+    byte of an ``if`` that is never closed.
+    """
 
     queues: list[_Queue] = field(default_factory=list)
     macros: dict[str, str] = field(default_factory=dict)
     required: list[str] = field(default_factory=list)
     included: list[str] = field(default_factory=list)
+    unsure: list[str] = field(default_factory=list)
+    open_at: int | None = None
 
 
 # --- submit descriptions --------------------------------------------------------------------------------
@@ -84,40 +94,63 @@ class _Description:
 def with_datasets(
     text: bytes, dids: Sequence[Did], origin: str, read: Read, more: Sequence[str] = ()
 ) -> Filtered:
-    """*text*, a submit description, with ``+RequiredDatasets`` before its first queue statement.
+    """Add ``+RequiredDatasets`` to *text*, a submit description, before its first queue statement.
 
     *more* lines come after it, whether or not there are datasets to add.
 
-    Where that one stands in an ``if`` the line comes before the ``if``; where
-    there is none (``-queue`` on a command line, a DAG's node) it comes last.
-    A description that has the attribute, itself or in a file it includes, is
-    left alone, after a look at every item it would be made for.
+    Where the queue statement is in an ``if``, the line comes before the
+    ``if``; without one (``-queue`` on a command line, a DAG's node) it comes
+    last. A description that has the attribute, itself or in a file it
+    includes, is left alone, after a look at every item it would be made for.
+    Where only condor_submit can know, in a condition or an include, the line
+    comes first: the description then overrides it.
 
     Raises:
         SubmitFileError: it has the attribute, with a DID that is none.
     """
     found = read_description(text)
+    notes, line = [], ""
+    unsure = possibly_there(found, read)
     if already_there(found, read):
         check_items(text, origin, read)
-        note = f"{origin} has {ATTRIBUTE} already: it is left as it is"
+        notes.append(f"{origin} has {ATTRIBUTE} already: it is left as it is")
+    elif not dids:
+        notes.append(f"{origin}: no dataset is known for it: it is left as it is")
     else:
-        note = "" if dids else f"{origin}: no dataset is known for it: it is left as it is"
-    added = [*([] if note else [f"+{ATTRIBUTE} = {list_literal(dids)}"]), *more]
-    if not added:
-        return Filtered(text, (note,))
+        line = f"+{ATTRIBUTE} = {list_literal(dids)}"
+    if line and unsure:
+        notes.append(f"{origin} may set {ATTRIBUTE} itself ({unsure}): where it does, its own list counts")
     end = newline(text)
-    at = found.queues[0].place if found.queues else len(text)
-    put = b"".join(line.encode() + end for line in added)
-    before = end if at and not text[:at].endswith(b"\n") else b""
-    return Filtered(text[:at] + before + put + text[at:], (note,) if note else (), before + put, at)
+    first = line.encode() + end if line and unsure else b""
+    added = [*([line] if line and not unsure else []), *more]
+    end_of_file = len(text) if found.open_at is None else found.open_at
+    at = found.queues[0].place if found.queues else end_of_file
+    put = b"".join(one.encode() + end for one in added)
+    before = end if put and at and not text[:at].endswith(b"\n") else b""
+    whole = first + text[:at] + before + put + text[at:]
+    return Filtered(whole, tuple(notes), before + put, at if put else 0, first)
 
 
 def already_there(found: "_Description", read: Read) -> bool:
-    """Does the description, or a file that it includes under a plain name, say RequiredDatasets?"""
-    if found.required:
-        return True
-    texts = (read(name) for name in found.included)
-    return any(read_description(text).required for text in texts if text)
+    """Return whether the description, or a file that it includes, has RequiredDatasets in any case."""
+    return bool(found.required) or any(one.required for one in _included_texts(found, read))
+
+
+def possibly_there(found: "_Description", read: Read) -> str:
+    """Return where a RequiredDatasets may be that cannot be seen here; empty where there is none."""
+    inside = (where for one in _included_texts(found, read) for where in one.unsure)
+    unread = (f"include : {name}" for name in found.included if read(name) is None)
+    return next(iter([*found.unsure, *inside, *unread]), "")
+
+
+def _included_texts(found: "_Description", read: Read, depth: int = 10) -> Iterator["_Description"]:
+    """Return the descriptions that *found* includes, and those that they include."""
+    for name in found.included:
+        text = read(name)
+        if text and depth:
+            one = read_description(text, found.macros)
+            yield one
+            yield from _included_texts(one, read, depth - 1)
 
 
 def check_items(text: bytes, origin: str, read: Read, default_scope: str | None = None) -> None:
@@ -205,49 +238,110 @@ def statements(text: bytes) -> Iterator[_Statement]:
         yield _Statement(start, at, b" ".join(parts).strip())
 
 
-def read_description(text: bytes) -> _Description:
-    found = _Description()
-    depth, outermost, skip_to = 0, 0, 0
-    for statement in _untagged(text, found):
+def read_description(text: bytes, macros: Mapping[str, str] | None = None) -> _Description:
+    """Read the submit description *text*; *macros* are values that it begins with, names in lower case."""
+    found = _Description(macros=dict(macros or {}))
+    conditions = _Conditions()
+    outermost, skip_to = 0, 0
+    for statement, owns in _untagged(text):
         words = statement.text
-        first = words.split(None, 1)[0].lower() if words else b""
         if statement.start < skip_to:
             continue
-        if first == b"if":
-            outermost = outermost if depth else statement.start
-            depth += 1
-        elif first == b"endif":
-            depth = max(0, depth - 1)
-        elif queue := _QUEUE.match(words):
+        if words[:3].strip().lower() == b"if" and not conditions.depth:
+            outermost = statement.start
+        if conditions.read(as_text(words), found.macros):
+            continue
+        holds = conditions.holds
+        if queue := _QUEUE.match(words):
             rest, skip_to = _with_item_lines(text, statement, queue[1])
-            found.queues.append(_Queue(outermost if depth else statement.start, rest))
-        else:
-            _read_setting(words, found)
+            if holds is not False:
+                found.queues.append(_Queue(outermost if conditions.depth else statement.start, rest))
+        elif holds is not False:
+            _read_setting(words, found, sure=holds is True, tagged=owns)
+    found.open_at = outermost if conditions.depth else None
     return found
 
 
-def _untagged(text: bytes, found: _Description) -> Iterator[_Statement]:
-    """The statements of *text* without the values of ``name @=tag`` … ``@tag``."""
+class _Conditions:
+    """The ``if`` blocks around a statement, as far as their conditions can be known without condor_submit."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[bool | None, bool | None]] = []  # holds now; an earlier branch held
+
+    @property
+    def depth(self) -> int:
+        return len(self._open)
+
+    @property
+    def holds(self) -> bool | None:
+        """True, False, or None where only condor_submit knows."""
+        states = [now for now, _ in self._open]
+        return False if False in states else None if None in states else True
+
+    def read(self, statement: str, macros: Mapping[str, str]) -> bool:
+        """Follow *statement*; return False where it is none of if, elif, else and endif."""
+        word, condition = (*statement.split(None, 1), "", "")[:2]
+        match word.lower():
+            case "if":
+                self._open.append((_literal(_expand(condition, macros)), False))
+            case "elif" | "else" if self._open:
+                now, before = self._open.pop()
+                done = True if True in (now, before) else None if None in (now, before) else False
+                branch = True if word.lower() == "else" else _literal(_expand(condition, macros))
+                self._open.append(
+                    (False if done or branch is False else None if done is None else branch, done)
+                )
+            case "endif" if self._open:
+                self._open.pop()
+            case "elif" | "else" | "endif":
+                pass
+            case _:
+                return False
+        return True
+
+
+def _literal(condition: str) -> bool | None:
+    """Return a condition that is written out: true, false, yes, no or a number; None for any other."""
+    word = condition.strip().lower()
+    if word in ("true", "yes", "t", "false", "no", "f"):
+        return word[0] in "ty"
+    return float(word) != 0 if re.fullmatch(r"-?\d+(\.\d*)?", word) else None
+
+
+def _untagged(text: bytes) -> Iterator[tuple[_Statement, bool]]:
+    """Return the statements of *text* without the values of ``name @=tag`` … ``@tag``; was it such a one?"""
     tag = b""
     for statement in statements(text):
         if tag:
             tag = b"" if statement.text.lower() == b"@" + tag else tag
-        elif tagged := _TAGGED.match(statement.text):
-            tag = tagged[1].lower()
-            if _OURS.match(statement.text.partition(b"@")[0].strip()):
-                found.required.append("")
         else:
-            yield statement
+            tagged = _TAGGED.match(statement.text)
+            tag = tagged[1].lower() if tagged else b""
+            yield statement, bool(tagged)
 
 
-def _read_setting(words: bytes, found: _Description) -> None:
+def _read_setting(words: bytes, found: _Description, *, sure: bool, tagged: bool) -> None:
+    """Put one setting into *found*: *sure* where no condition is in doubt, *tagged* with a value in lines."""
     if words[:7].lower() == b"include":
-        found.included += _included(words)
-    elif value := _TAKES_VALUE.match(words):
-        if _OURS.match(value[1]):
-            found.required.append(as_text(value[2]))
+        name = _included(words, found.macros)
+        shown = as_text(words)[:80]
+        if name and sure:
+            found.included.append(name)
         else:
+            found.unsure.append(shown)
+        return
+    value = _TAKES_VALUE.match(words)
+    name_of = words.partition(b"@")[0].strip() if tagged else value[1] if value else b""
+    if _OURS.match(name_of):
+        if sure:
+            found.required.append(as_text(value[2]) if value and not tagged else "")
+        else:
+            found.unsure.append("a condition")
+    elif value and not tagged:
+        if sure:
             found.macros[as_text(value[1]).lower()] = as_text(value[2])
+        else:
+            found.macros.setdefault(as_text(value[1]).lower(), as_text(value[2]))
 
 
 def _with_item_lines(text: bytes, statement: _Statement, words: bytes) -> tuple[str, int]:
@@ -264,11 +358,12 @@ def _with_item_lines(text: bytes, statement: _Statement, words: bytes) -> tuple[
     return "\n".join(as_text(line).strip() for line in lines), at
 
 
-def _included(words: bytes) -> list[str]:
-    """The file that an include statement names plainly: no command, no macro."""
-    name = as_text(words.partition(b":")[2]).strip()
-    command = b"command" in words.partition(b":")[0].lower()
-    return [] if command or not name or "$(" in name or name.endswith("|") else [name]
+def _included(words: bytes, macros: Mapping[str, str]) -> str:
+    """Return the file that an include statement names; empty for a command, and where a macro is unknown."""
+    how, _, name = as_text(words).partition(":")
+    name = _expand(name.strip(), macros)
+    command = "command" in how.lower() or name.endswith("|")
+    return "" if command or "$" in name else name
 
 
 def as_text(line: bytes) -> str:

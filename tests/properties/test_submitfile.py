@@ -20,6 +20,10 @@ PIECES = [
     ),
     *(
         "if defined x",
+        "if false",
+        "elif true",
+        "include command : x",
+        '+RequiredDatasets = {"lofar:z"}',
         "endif",
         "else",
         "# queue",
@@ -50,8 +54,10 @@ def none(name: str) -> bytes | None:
 @given(TEXTS, DIDS)
 def test_every_other_byte_of_a_submit_description_stays(text: bytes, dids: list[Did]):
     done = with_datasets(text, dids, "x", none)
-    assert done.text[: done.at] + done.text[done.at + len(done.added) :] == text
-    assert done.text[done.at : done.at + len(done.added)] == done.added
+    assert done.text.startswith(done.first)
+    behind = done.text[len(done.first) :]
+    assert behind[: done.at] + behind[done.at + len(done.added) :] == text
+    assert behind[done.at : done.at + len(done.added)] == done.added
 
 
 @given(TEXTS, DIDS)

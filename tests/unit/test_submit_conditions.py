@@ -1,0 +1,98 @@
+"""Submit descriptions whose datasets depend on conditions, macros and includes."""
+
+import pytest
+
+from hydrator.dagfile import dag_with_datasets, has_attribute, read_dag
+from hydrator.model import parse_did
+from hydrator.submitfile import check_items, input_names, with_datasets
+
+A = parse_did("lofar:a")
+LINE = b'+RequiredDatasets = {"lofar:a"}\n'
+OWN = '+RequiredDatasets = {"own:1"}\n'
+
+
+def added(text: str, **files: str) -> tuple[bytes, bytes, tuple[str, ...]]:
+    done = with_datasets(
+        text.encode(), [A], "x", lambda name: files[name].encode() if name in files else None
+    )
+    return done.first, done.added, done.notes
+
+
+@pytest.mark.parametrize(
+    "dead",
+    [
+        *(f"if false\n{OWN}endif\n", f"if 0\n{OWN}endif\n", f"if true\nelse\n{OWN}endif\n"),
+        *(f"if no\nif defined x\n{OWN}endif\nendif\n", f"x = no\nif $(x)\n{OWN}endif\n"),
+        *(f"if true\nelif true\n{OWN}endif\n", f"if FALSE\nb = 1\nelif 0\n{OWN}endif\n"),
+    ],
+)
+def test_datasets_in_a_block_that_never_holds_are_none(dead):
+    assert added(f"{dead}queue\n") == (b"", LINE, ())
+
+
+@pytest.mark.parametrize(
+    "live", [f"if true\n{OWN}endif\n", f"if false\nelse\n{OWN}endif\n", f"if 0\nelif yes\n{OWN}endif\n"]
+)
+def test_datasets_in_a_block_that_always_holds_are_its_own(live):
+    first, line, notes = added(f"{live}queue\n")
+    assert (first, line) == (b"", b"")
+    assert notes == ("x has RequiredDatasets already: it is left as it is",)
+
+
+@pytest.mark.parametrize(
+    ("doubtful", "where"),
+    [
+        (f"if defined x\n{OWN}endif\n", "a condition"),
+        (f"if version > 9\nelse\n{OWN}endif\n", "a condition"),
+        ("if $(unknown)\n+RequiredDatasets @=t\n{}\n@t\nendif\n", "a condition"),
+        ("include command : /bin/datasets\n", "include command : /bin/datasets"),
+        ("include : /bin/datasets |\n", "include : /bin/datasets |"),
+        ("include : $(nowhere)/common.sub\n", "include : $(nowhere)/common.sub"),
+        ("include : gone.sub\n", "include : gone.sub"),
+        ("include : deep.sub\n", "include command : x"),
+    ],
+)
+def test_what_only_condor_submit_can_know_overrides_the_line(doubtful, where):
+    first, line, notes = added(f"{doubtful}queue\n", **{"deep.sub": "include command : x\n"})
+    assert (first, line) == (LINE, b"")
+    assert notes == (f"x may set RequiredDatasets itself ({where}): where it does, its own list counts",)
+    assert has_attribute(f"{doubtful}queue\n".encode(), {"deep.sub": b"include command : x\n"}.get)
+
+
+def test_an_include_whose_name_is_a_macro_is_followed():
+    first, line, notes = added("dir = sub\ninclude : $(dir)/common.sub\nqueue\n", **{"sub/common.sub": OWN})
+    assert (first, line) == (b"", b"")
+    assert "already" in notes[0]
+
+
+def test_an_include_of_an_include_is_followed_and_one_of_itself_ends():
+    files = {"a.sub": "include : b.sub\n", "b.sub": OWN}
+    assert "already" in added("include : a.sub\nqueue\n", **files)[2][0]
+    assert added("include : c.sub\nqueue\n", **{"c.sub": "include : c.sub\n"})[1] == LINE
+
+
+def test_the_lines_of_a_gpu_stay_before_the_queue_statement():
+    text = b"include command : x\nqueue\n"
+    done = with_datasets(text, [A], "x", lambda name: None, ["request_gpus = 1"])
+    assert done.text == LINE + b"include command : x\nrequest_gpus = 1\nqueue\n"
+
+
+def test_queue_statements_and_items_of_a_dead_block_are_passed_over():
+    text = (
+        'if false\nqueue did from (\nno did\n)\nendif\n+RequiredDatasets = {"o:$(did)"}\nqueue did in (a)\n'
+    )
+    check_items(text.encode(), "x", lambda name: None)
+    assert added("if false\nqueue\nendif\nexecutable = x\nqueue\n")[1] == LINE
+
+
+def test_inputs_of_a_dead_block_are_none():
+    text = b"if false\narguments = L9.ms\nelse\narguments = L1.ms\nendif\nqueue\n"
+    assert input_names(text) == ["L1.ms"]
+
+
+def test_a_node_in_doubt_gets_values_that_its_description_overrides():
+    text = b"JOB A a.sub\n"
+    dag = read_dag(text, {"a.sub": b"include command : x\nqueue\n"}.get)
+    done = dag_with_datasets(text, {"A": [A]}, dag, "x.dag")
+    assert done.added == b'VARS A PREPEND +RequiredDatasets="{\\"lofar:a\\"}"\n'
+    assert "node A may set RequiredDatasets itself (include command : x)" in done.notes[0]
