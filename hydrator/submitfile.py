@@ -30,6 +30,7 @@ _QUEUE_FORM = re.compile(
 )
 _MACRO = re.compile(r"\$\((\w+)(?::([^()]*))?\)")
 _STRING = re.compile(r'"([^"\\]*)"')
+_OTHER_STATEMENTS = re.compile(rb"(if|elif|else|endif|include|use|error|warning)\b", re.IGNORECASE)
 _OURS = re.compile(rb"(\+|MY\.)RequiredDatasets\Z", re.IGNORECASE)
 _MOST_ITEMS = 1_000_000
 
@@ -129,6 +130,16 @@ def with_datasets(
     before = end if put and at and not text[:at].endswith(b"\n") else b""
     whole = first + text[:at] + before + put + text[at:]
     return Filtered(whole, tuple(notes), before + put, at if put else 0, first)
+
+
+def is_description(text: bytes) -> bool:
+    """Return whether the first statement of *text* is one of a submit description; an empty one is one."""
+    for statement in statements(text):
+        words = statement.text
+        if words:
+            takes_value = _TAKES_VALUE.match(words) or _TAGGED.match(words)
+            return bool(takes_value or _QUEUE.match(words) or _OTHER_STATEMENTS.match(words))
+    return True
 
 
 def already_there(found: "_Description", read: Read) -> bool:

@@ -103,6 +103,32 @@ class Bad(typer.Exit):
         super().__init__(status)
 
 
+class DagNodes:
+    """The nodes of a DAG, or of several that are submitted as one, by the names that DAGMan gives them.
+
+    A node of the second of several DAG files is ``1.A``, for DAGMan; it may be called ``A`` where no other
+    file has an ``A``. A name that a DAG file has in quotes may be given without them.
+    """
+
+    def __init__(self, kinds: "Mapping[str, str]", numbered: bool = False) -> None:
+        self.names = list(kinds)
+        self.jobs = [name for name, kind in kinds.items() if kind == "JOB"]
+        self._called: dict[str, list[str]] = {}
+        for name in self.names:
+            plain = name.partition(".")[2] if numbered else name
+            for alias in dict.fromkeys((name, plain, name.replace('"', ""), plain.replace('"', ""))):
+                self._called.setdefault(alias, []).append(name)
+
+    def find(self, name: str, said: str) -> str:
+        """Return the node that the option *said* calls *name*."""
+        found = [name] if name in self.names else self._called.get(name, [])
+        if len(found) > 1:
+            raise Bad(f"{said}: several of the DAG files have a node {name}: say {' or '.join(found)}")
+        if not found:
+            raise Bad(f"{said}: the DAG has no node {name}")
+        return found[0]
+
+
 class Ended(typer.Exit):
     """The exit status of a command, as a shell reports it."""
 
@@ -171,21 +197,25 @@ class Wanted:
         """The datasets of every job."""
         return self._parsed([did for text in self.texts for did in text.split(",")] + self.listed)
 
-    def for_nodes(self, names: Sequence[str]) -> "dict[str, list[Did]]":
-        """The datasets by node of a DAG: those for all, and those given as NODE=DIDs."""
-        own: dict[str, list[str]] = {name: [] for name in names}
+    def for_nodes(self, nodes: "DagNodes") -> "dict[str, list[Did]]":
+        """Return the datasets by node of a DAG: those for all JOBs, and those given as NODE=DIDs.
+
+        FINAL, PROVISIONER and SERVICE nodes, which seldom read data, have only what is given by their name.
+        """
+        own: dict[str, list[str]] = {name: [] for name in nodes.names}
         shared = list(self.listed)
         for text in self.texts:
             name, equals, dids = text.partition("=")
-            if equals and ":" not in name and name not in own:
-                raise Bad(f"--datasets {text}: the DAG has no node {name}")
-            (own[name] if equals and name in own else shared).extend(
-                (dids if name in own else text).split(",")
-            )
-        return {name: self._parsed(shared + dids) for name, dids in own.items()}
+            found = nodes.find(name, f"--datasets {text}") if equals and ":" not in name else None
+            if found is None and equals and name in own:
+                found = name
+            (shared if found is None else own[found]).extend((text if found is None else dids).split(","))
+        return {
+            name: self._parsed((shared if name in nodes.jobs else []) + dids) for name, dids in own.items()
+        }
 
-    def gpu_lines(self, nodes: Sequence[str] = ()) -> "dict[str, Sequence[str]]":
-        """The lines that --gpu asks for, by node of a DAG; for a submit file by the name ``""``."""
+    def gpu_lines(self, nodes: "DagNodes | None" = None) -> "dict[str, Sequence[str]]":
+        """Return the lines that --gpu asks for, by node of a DAG; for a submit file by the name ``""``."""
         from ..config import SubmitSettings
         from ..gpus import gpu_choice, lines_for
 
@@ -195,9 +225,12 @@ class Wanted:
             node, equals, mode = text.rpartition("=")
             if mode not in ("no", "prefer", "require"):
                 raise Bad(f"--gpu {text}: say no, prefer or require")
-            if equals and node not in nodes:
-                raise Bad(f"--gpu {text}: the DAG has no node {node}")
-            modes |= {node: mode} if equals else dict.fromkeys(nodes or [""], mode)
+            if equals and nodes is None:
+                raise Bad(f"--gpu {text}: this is not a DAG: say --gpu {mode}")
+            everything = nodes.jobs if nodes else [""]
+            modes |= dict.fromkeys(
+                [nodes.find(node, f"--gpu {text}")] if equals and nodes else everything, mode
+            )
         chosen = {node: gpu_choice(submit, mode) for node, mode in modes.items()}
         if submit.require_gpus and chosen:
             self._parses(submit.require_gpus)
@@ -244,23 +277,25 @@ def _filtered(text: bytes, file: Path, wanted: Wanted, folder: Path | None = Non
     Files that it names count from *folder*, as for HTCondor: from where the command is run.
     """
     from ..dagfile import dag_with_datasets, has_attribute, is_dag, read_dag
-    from ..submitfile import SubmitFileError, with_datasets
+    from ..submitfile import SubmitFileError, is_description, with_datasets
 
     origin = "standard input" if str(file) == "-" else str(file)
     read = reader(folder or Path.cwd())
     try:
         if is_dag(text):
             dag = read_dag(text, read)
-            names = [node.name for node in dag.nodes]
-            dids = for_dag(dag, wanted, read, wanted.for_nodes(names), {origin: text})
-            filtered = dag_with_datasets(text, dids, dag, origin, more=wanted.gpu_lines(names))
+            nodes = DagNodes({node.name: node.kind for node in dag.nodes})
+            dids = for_dag(dag, wanted, read, wanted.for_nodes(nodes), {origin: text})
+            filtered = dag_with_datasets(text, dids, dag, origin, more=wanted.gpu_lines(nodes))
+        elif not is_description(text):
+            raise Bad(f"{origin} begins with a line that is neither of a submit description nor of a DAG")
         else:
             found = wanted.for_all() + _from_inputs(text, {}, wanted, origin)
             called = wanted.called(found, {origin: text})
             filtered = with_datasets(text, called, origin, read, wanted.gpu_lines().get("", ()))
     except SubmitFileError as bad:
         raise Bad(str(bad)) from bad
-    if not filtered.added and not wanted.asked and not has_attribute(text, read):
+    if filtered.text == text and not wanted.asked and not has_attribute(text, read):
         raise Bad(f"{origin}: which datasets? give --datasets, --datasets-file or --from-inputs")
     tell(filtered)
     return filtered
@@ -327,15 +362,23 @@ def content(file: Path) -> bytes:
 
 def _submit(command: Sequence[str], wanted: Wanted) -> None:
     """Become the condor_submit that submits the same file with our lines before its queue statements."""
+    from ..dagfile import is_dag
+
     at = _file_among(command, _SUBMIT_VALUES)
     if at is None or command[at] == "-":
         raise Bad("name a submit file: condor_submit's standard input cannot be looked at; see submit filter")
     file = Path(command[at])
-    filtered = _filtered(content(file), file, wanted)
+    text = content(file)
+    if is_dag(text):
+        raise Bad(f"{file} is a DAG file: give condor_submit_dag behind --")
+    filtered = _filtered(text, file, wanted)
     lines = [line.strip() for line in filtered.added.decode("utf-8").splitlines() if line.strip()]
-    if any(len(line.encode()) > _MOST_ARGUMENT for line in lines):
+    # what stands before the file on the command line, the file overrides
+    first = filtered.first.decode("utf-8").strip().replace("+", "MY.", 1).replace(" = ", "=", 1)
+    if any(len(line.encode()) > _MOST_ARGUMENT for line in (*lines, first)):
         _submit_copy(command, at, filtered.text)
-    words = [command[0], *(word for line in lines for word in ("-append", line)), *command[1:]]
+    appended = [word for line in lines for word in ("-append", line)]
+    words = [command[0], *([first] if first else []), *appended, *command[1:]]
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -364,20 +407,22 @@ def _submit_dag(command: Sequence[str], wanted: Wanted) -> NoReturn:
     from .fresh import one_at_a_time, remove
     from .wrapdag import copied
 
-    at = _file_among(command, _DAG_VALUES)
-    if at is None:
+    places = _files_among(command, _DAG_VALUES)
+    if not places:
         raise Bad("name a DAG file: condor_submit_dag FILE")
-    file = Path(command[at])
+    files = [Path(command[at]) for at in places]
     beside = "-usedagdir" in [word.lower() for word in command]
-    with one_at_a_time(file.parent):
-        copy = copied(file, wanted, beside=beside)
-        words = [*command[:at], str(copy.file), *command[at + 1 :]] if copy else list(command)
+    with one_at_a_time(files[0].parent):
+        copies = copied(files, wanted, beside=beside)
+        words = list(command)
+        for at, file in zip(places, copies.files, strict=True):
+            words[at] = str(file)
         status = 127
         try:
             status = run(words)
         finally:
-            if copy and status > 0:
-                remove(copy.written)
+            if status > 0:
+                remove(copies.written)
     raise Ended(status)
 
 
@@ -394,17 +439,23 @@ def run(words: Sequence[str]) -> int:
 
 
 def _file_among(command: Sequence[str], taking: Sequence[str]) -> int | None:
-    """The place of the file in an HTCondor submit command; its options may be shortened."""
+    """Return the place of the file in an HTCondor submit command."""
+    return next(iter(_files_among(command, taking)), None)
+
+
+def _files_among(command: Sequence[str], taking: Sequence[str]) -> list[int]:
+    """Return the places of the files in an HTCondor submit command; its options may be shortened."""
+    found = []
     at = 1
     while at < len(command):
         word = command[at]
         option = word.lstrip("-").lower()
         if word == "-" or not word.startswith("-"):
             if "=" not in word or Path(word).exists():
-                return at
+                found.append(at)
         elif option == "queue":
-            return None
+            break
         elif any(name.startswith(option) for name in taking) and len(option) > (option[:1] in "dm"):
             at += 1
         at += 1
-    return None
+    return found

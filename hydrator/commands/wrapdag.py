@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..dagfile import Dag, dag_with_datasets, read_dag
 from ..submitfile import Filtered, SubmitFileError
 from .fresh import write_all_new
-from .wrap import Bad, Wanted, content, for_dag, reader, tell
+from .wrap import Bad, DagNodes, Wanted, content, for_dag, reader, tell
 
 if TYPE_CHECKING:
     from ..model import Did
@@ -37,9 +37,9 @@ class _Branch:
     below: dict[int, "_Branch"] = field(default_factory=dict)
 
     @property
-    def names(self) -> list[str]:
-        """The nodes of this file, by their names in the whole."""
-        return [self.scope + node.name for node in self.dag.nodes]
+    def kinds(self) -> dict[str, str]:
+        """The nodes of this file, by their names in the whole: JOB, FINAL and so on."""
+        return {self.scope + node.name: node.kind for node in self.dag.nodes}
 
     def all(self) -> Iterator["_Branch"]:
         yield self
@@ -48,54 +48,66 @@ class _Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """The copy of a DAG to submit, as its user names it, and the files that were written for it."""
+class Copies:
+    """The DAG files to submit, copies or the originals, as their user names them, and what was written."""
 
-    file: Path
+    files: list[Path]
     written: list[Path]
 
 
-def copied(file: Path, wanted: Wanted, *, beside: bool) -> Copy | None:
-    """Write copies of *file* and of all it brings in, with datasets; None where nothing is added.
+def copied(files: Sequence[Path], wanted: Wanted, *, beside: bool) -> Copies:
+    """Write copies of *files* and of all they bring in, with datasets; those where nothing is added stay.
 
     A copy that exists is never changed, since a DAG in the queue may read it still: one with the same content
     is used again, so that DAGMan finds its rescue file; else all copies get the first number that is free.
+    Nodes of several files have names with the file's number, as in DAGMan: ``0.A``, ``1.A``.
     *beside*: files it names count from its own folder, not from where the command is run.
 
     Raises:
         Bad: a file cannot be read or written, a node is not there, a list of datasets is malformed.
     """
-    where = file.absolute().parent if beside else Path.cwd()
+    several = len(files) > 1
     try:
-        root = _branch(file, where, "", ())
-        names = [name for branch in root.all() for name in branch.names]
-        dids, lines = wanted.for_nodes(names), wanted.gpu_lines(names)
-        filled = _filled(root, wanted, dids, lines)
-        copy, written, notes = _first_free(filled)
+        roots = [
+            _branch(
+                file,
+                file.absolute().parent if beside else Path.cwd(),
+                f"{number}." if several else "",
+                (),
+            )
+            for number, file in enumerate(files)
+        ]
+        branches = [branch for root in roots for branch in root.all()]
+        kinds = {name: kind for branch in branches for name, kind in branch.kinds.items()}
+        nodes = DagNodes(kinds, numbered=several)
+        dids, lines = wanted.for_nodes(nodes), wanted.gpu_lines(nodes)
+        copies, notes = _first_free([_filled(root, wanted, dids, lines) for root in roots])
     except SubmitFileError as bad:
         raise Bad(str(bad)) from bad
     for filtered in notes:
         tell(filtered)
-    if copy is None:
-        if not wanted.asked and not any(n.has_datasets for b in root.all() for n in b.dag.nodes):
-            raise Bad(f"{file}: which datasets? give --datasets, --datasets-file or --from-inputs")
-        return None
-    return Copy(copy, written)
+    has_some = any(node.has_datasets or node.unsure for branch in branches for node in branch.dag.nodes)
+    if copies.files == list(files) and not wanted.asked and not has_some:
+        named = ", ".join(map(str, files))
+        raise Bad(f"{named}: which datasets? give --datasets, --datasets-file or --from-inputs")
+    return copies
 
 
-def _first_free(filled: "_Filled") -> tuple[Path | None, list[Path], "list[Filtered]"]:
+def _first_free(filled: "Sequence[_Filled]") -> tuple[Copies, "list[Filtered]"]:
     """Write the copies under the first number under which none is there with another content."""
     for number in count(1):
         texts: dict[Path, bytes] = {}
-        copy, notes = _copy(filled, number, texts)
+        made = [_copy(one, number, texts) for one in filled]
+        files = [copy or one.branch.file for (copy, _), one in zip(made, filled, strict=True)]
         written = _written(texts)
         if written is not None:
             if number > 1:
+                named = ", ".join(str(copy) for copy, _ in made if copy)
                 print(
-                    f"hydrator: submitting {copy}: earlier copies have other content and stay for their DAGs",
+                    f"hydrator: submitting {named}: earlier copies have other content and stay",
                     file=sys.stderr,
                 )
-            return copy, written, notes
+            return Copies(files, written), [note for _, notes in made for note in notes]
     raise AssertionError("count has no end")
 
 
@@ -163,7 +175,7 @@ def _copy(filled: _Filled, number: int, texts: dict[Path, bytes]) -> tuple[Path 
     if filtered.text == branch.text:
         return None, found
     # one file may be spliced twice, with other datasets
-    scope = re.sub(r"[^\w.-]", "-", branch.scope.rstrip("+"))
+    scope = re.sub(r"[^\w.-]", "-", branch.scope.rstrip("+."))
     parts = (branch.file.name.removesuffix(".dag"), scope, str(number) if number > 1 else "")
     name = ".".join(part for part in (*parts, "hydrator", "dag") if part)
     texts[branch.path.with_name(name)] = filtered.text

@@ -1,6 +1,7 @@
 """``hydrator submit wrap`` and ``filter`` before the real condor_submit and condor_submit_dag."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,7 +76,8 @@ class Desk:
 
 @pytest.fixture
 def desk(pool: Pool, request: pytest.FixtureRequest) -> Iterator[Desk]:
-    yield Desk(pool, pool.user_home("alice") / request.node.name.partition("[")[0])
+    name = re.sub(r"\W+", "-", request.node.name)
+    yield Desk(pool, pool.user_home("alice") / name)
     pool.empty_queue()
 
 
@@ -183,3 +185,93 @@ def queued(desk: Desk, terse: str) -> list[dict[str, object]]:
     """The jobs that ``condor_submit -terse`` announced."""
     cluster = int(terse.partition(".")[0])
     return sorted(desk.pool.jobs(f"ClusterId == {cluster}", *ATTRIBUTES), key=lambda job: job["ProcId"])
+
+
+NODE = "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nlog = node.log\n"
+
+
+def test_dagman_reads_what_was_written_for_every_form_of_a_dag(desk):
+    """Two DAG files; inline and shared descriptions, quoted names, nodes of other kinds, VARS of all."""
+    new = desk.pool.version >= "25"  # comments with //, @=end and values in single quotes are of HTCondor 24
+    desk.write("my node.sub", NODE + "queue\n")
+    comment, opens, closes, value = ("// all", "@=end", "@end", "'1'") if new else ("# all", "{", "}", '"1"')
+    desk.write(
+        "one.dag",
+        f'{comment}\nDONE Z\nJOB A {opens}\n{NODE}{closes}\nJOB B "my node.sub"\nFINAL F shared\n'
+        f"SUBMIT-DESCRIPTION shared {{\n{NODE}}}\nJOB Z shared\n"
+        f"VARS all_nodes x={value}\nPRE_SKIP A 3\nPARENT A CHILD B\n",
+    )
+    desk.write("two.dag", f"JOB A {{\n{NODE}}}\n")
+    words = [w for node in ("0.A", "B", "F", "1.A") for w in ("-d", f"{node}=lofar:{node.replace('.', '')}")]
+    done = desk.hydrator("wrap", *words, "--", "condor_submit_dag", "-f", "one.dag", "two.dag")
+    assert done.returncode == 0, done.stderr
+    nodes = f'DAGNodeName isnt undefined && Iwd == "{desk.folder}"'
+    desk.pool.wait(
+        lambda: len(desk.pool.history(nodes, "DAGNodeName")) == 4,
+        180,
+        f"all nodes to end; see {desk.folder}/one.0.hydrator.dag.dagman.out",
+    )
+    ran = desk.pool.history(nodes, "DAGNodeName", "RequiredDatasets")
+    assert {job["DAGNodeName"]: job["RequiredDatasets"] for job in ran} == {
+        "0.A": ["lofar:0A"],
+        "0.B": ["lofar:B"],
+        "0.F": ["lofar:F"],
+        "1.A": ["lofar:1A"],
+    }
+
+
+@pytest.mark.parametrize("first", ["PRE_SKIP A 3", "DONE A", "WEAK PARENT A CHILD B", "// a", "NODE C a.sub"])
+@pytest.mark.parametrize("how", ["wrap", "filter"])
+def test_condor_submit_dag_judges_a_dag_the_same_before_and_after(desk, first, how):
+    """What this release does not know stays what it does not know; nothing else is refused."""
+    desk.write("x.dag", f"{first}\nJOB A {{\n{NODE}}}\nJOB B {{\n{NODE}}}\n")
+    words = ("condor_submit_dag", "-no_submit", "-f", "x.dag")
+    plain = desk.pool.run(*words, user="alice", cwd=desk.folder, check=False)
+    if how == "wrap":
+        done = desk.hydrator("wrap", "-d", "lofar:a", "--", *words)
+        assert (desk.folder / "x.hydrator.dag").exists() is (plain.returncode == 0)
+    else:
+        filtered = desk.hydrator("filter", "x.dag", "-d", "lofar:a")
+        assert filtered.returncode == 0, filtered.stderr
+        desk.write("y.dag", filtered.stdout)
+        done = desk.pool.run(*words[:-1], "y.dag", user="alice", cwd=desk.folder, check=False)
+    assert done.returncode == plain.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("doubtful", "expected"),
+    [
+        ('include command : /bin/echo +RequiredDatasets={{"own:1"}}', ["own:1"]),
+        ("include command : /bin/echo a = b", ["lofar:a"]),
+        ('x = 1\nif $(x)\n+RequiredDatasets = {"own:1"}\nendif', ["own:1"]),
+        ('if defined nothing\n+RequiredDatasets = {"own:1"}\nendif', ["lofar:a"]),
+        ('if false\n+RequiredDatasets = {"own:1"}\nendif', ["lofar:a"]),
+    ],
+    ids=["command with", "command without", "holds", "does not hold", "never holds"],
+)
+@pytest.mark.parametrize("how", ["wrap", "filter"])
+def test_condor_submit_decides_whose_list_counts(desk, doubtful, expected, how):
+    text = doubtful.replace("{{", "{").replace("}}", "}")
+    desk.write("x.sub", f"{NODE}hold = true\n{text}\nqueue\n")
+    if how == "filter":
+        filtered = desk.hydrator("filter", "x.sub", "-d", "lofar:a")
+        desk.write("y.sub", filtered.stdout)
+        said = desk.pool.run("condor_submit", "-terse", "y.sub", user="alice", cwd=desk.folder).stdout
+    else:
+        done = desk.hydrator("wrap", "-d", "lofar:a", "--", "condor_submit", "-terse", "x.sub")
+        assert done.returncode == 0, done.stderr
+        said = done.stdout
+    assert [job["RequiredDatasets"] for job in queued(desk, said)] == [expected]
+
+
+def test_the_description_of_a_node_decides_whose_list_counts(desk):
+    """What VARS put before a node's description is its default."""
+    for name, text in {"own": '+RequiredDatasets={"own:1"}', "none": "a = b"}.items():
+        desk.write(f"{name}.sub", f"{NODE}include command : /bin/echo {text}\nqueue\n")
+    desk.write("x.dag", "JOB A own.sub\nJOB B none.sub\n")
+    done = desk.hydrator("wrap", "-d", "lofar:a", "--", "condor_submit_dag", "-f", "x.dag")
+    assert done.returncode == 0, done.stderr
+    nodes = f'DAGNodeName isnt undefined && Iwd == "{desk.folder}"'
+    desk.pool.wait(lambda: len(desk.pool.history(nodes, "DAGNodeName")) == 2, 180, "both nodes to end")
+    ran = desk.pool.history(nodes, "DAGNodeName", "RequiredDatasets")
+    assert {job["DAGNodeName"]: job["RequiredDatasets"] for job in ran} == {"A": ["own:1"], "B": ["lofar:a"]}

@@ -537,3 +537,87 @@ def test_the_gpu_of_a_submit_file_comes_by_the_command_line(tmp_path):
     assert words[::2][:-1] == ["-append"] * (len(words) // 2)
     assert "request_cpus = ((TARGET.GPUs >= 1) =?= true) ? 4 : 16" in words
     assert words[-1] == "x.sub"
+
+
+# --- several DAG files, nodes of other kinds, files that are neither
+
+
+def test_wrap_gives_the_nodes_of_several_dag_files_their_own_datasets(nested):
+    (nested / "one.dag").write_text("JOB A n.sub\nJOB B n.sub\n")
+    (nested / "two.dag").write_text("JOB A n.sub\nJOB C n.sub\nSPLICE S s.dag DIR sub\n")
+    tool = str(nested / "condor_submit_dag")
+    words = ("-d", "0.A=o:1", "-d", "1.A=o:2", "-d", "C=o:3", "-d", "S+A=o:4")
+    done = hydrator("wrap", *words, "--", tool, "-maxidle", "5", "one.dag", "two.dag", cwd=nested)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().splitlines() == ["-maxidle", "5", "one.0.hydrator.dag", "two.1.hydrator.dag"]
+    one, two = ((nested / name).read_text() for name in ("one.0.hydrator.dag", "two.1.hydrator.dag"))
+    assert one.splitlines()[2:] == ['VARS A +RequiredDatasets="{\\"o:1\\"}"']
+    assert "SPLICE S s.1.S.hydrator.dag DIR sub" in two
+    assert two.splitlines()[3:] == [
+        'VARS A +RequiredDatasets="{\\"o:2\\"}"',
+        'VARS C +RequiredDatasets="{\\"o:3\\"}"',
+    ]
+    assert '"{\\"o:4\\"}"' in (nested / "sub" / "s.1.S.hydrator.dag").read_text()
+    assert b"no dataset is known for node B" in done.stderr
+
+
+def test_a_name_that_several_dag_files_have_must_say_which(nested):
+    for name in ("one.dag", "two.dag"):
+        (nested / name).write_text("JOB A n.sub\n")
+    tool = str(nested / "condor_submit_dag")
+    done = hydrator("wrap", "-d", "A=o:1", "--", tool, "one.dag", "two.dag", cwd=nested)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"several of the DAG files have a node A: say 0.A or 1.A" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["FINAL", "PROVISIONER", "SERVICE"])
+def test_what_is_for_all_nodes_is_for_jobs_and_other_nodes_have_it_by_name(tmp_path, kind):
+    (tmp_path / "x.dag").write_text(f"JOB A @=end\nexecutable = x\n@end\n{kind} F {{\nexecutable = x\n}}\n")
+    done = hydrator("filter", "x.dag", "-d", "o:1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert b"VARS A +R" in done.stdout
+    assert b"VARS F" not in done.stdout
+    named = hydrator("filter", "x.dag", "-d", "F=o:1", cwd=tmp_path)
+    assert b"VARS F +R" in named.stdout
+
+
+def test_a_node_whose_name_is_quoted_may_be_named_without_quotes(tmp_path):
+    (tmp_path / "x.dag").write_text('JOB "A B" {\nexecutable = x\n}\n')
+    done = hydrator("filter", "x.dag", "-d", "A B=o:1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert b'VARS "A B" +RequiredDatasets="{\\"o:1\\"}"' in done.stdout
+
+
+@pytest.mark.parametrize(
+    "first", ["PRE_SKIP A 3", "DONE A", "WEAK PARENT A CHILD A", "// all", "pre-skip A 1"]
+)
+def test_a_dag_is_filtered_as_one_whatever_it_begins_with(tmp_path, first):
+    (tmp_path / "x.dag").write_text(f"{first}\nJOB A {{\nexecutable = x\n}}\n")
+    done = hydrator("filter", "x.dag", "-d", "o:1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().endswith('}\nVARS A +RequiredDatasets="{\\"o:1\\"}"\n')
+
+
+@pytest.mark.parametrize("text", ["JOBS A a.sub\n", "hello world\n", "\x00\n"])
+def test_a_file_that_is_neither_is_one_sentence(tmp_path, text):
+    (tmp_path / "x").write_text(text)
+    done = hydrator("filter", "x", "-d", "o:1", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"neither of a submit description nor of a DAG" in done.stderr
+
+
+def test_wrap_hands_a_list_that_the_file_may_set_itself_over_as_a_default(tmp_path):
+    (tmp_path / "x.sub").write_text("include command : /bin/true\nexecutable = a\nqueue\n")
+    tool = tmp_path / "condor_submit"
+    tool.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    tool.chmod(0o755)
+    done = hydrator("wrap", "-d", "o:1,o:2", "--", str(tool), "x.sub", cwd=tmp_path)
+    assert done.stdout.decode().splitlines() == ['MY.RequiredDatasets={"o:1", "o:2"}', "x.sub"]
+    assert b"may set RequiredDatasets itself" in done.stderr
+
+
+def test_wrap_of_condor_submit_refuses_a_dag(tmp_path):
+    (tmp_path / "x.dag").write_text("JOB A a.sub\n")
+    done = hydrator("wrap", "-d", "o:1", "--", "condor_submit", "x.dag", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"x.dag is a DAG file: give condor_submit_dag behind --" in done.stderr
