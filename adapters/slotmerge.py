@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from hydrator.errors import ConfigError, PoolError, PublishError
 from hydrator.model import PublishedAd, Site, SiteAd
 from hydrator.ports import Clock, Merged
+from hydrator.spelling import merged_text
 
 from ._readback import believable
 from ._slot_rows import (
@@ -209,7 +210,7 @@ class SlotMerger:
     ) -> int:
         """Send what *ads* say into the *chosen* slots, or take it back where they say nothing."""
         texts = {slot.site or Site(""): "" for slot in chosen}
-        texts |= {site: ads[site].text for site in texts if site in ads}
+        texts |= {site: merged_text(ads[site]) for site in texts if site in ads}
         since = max((slot.heard for slot in seen), default=0)
         time = self._times.setdefault(collector, SlotTime())
         count = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from .beliefs import Beliefs
 from .judged import Job, JobStatus
 from .missing import clause_holds
-from .model import Fact, Site, unix
+from .model import Did, Fact, Site, unix
 from .words import count, some
 
 
@@ -49,7 +49,7 @@ def crowd(jobs: Sequence[Job], beliefs: Beliefs | None) -> Crowd:
         jobs: one of each kind.
         beliefs: what the daemon holds true; None where that is not known.
     """
-    known = _by_lower_case(beliefs) if beliefs else {}
+    known = {site: here.facts for site, here in beliefs.snapshot.sites.items()} if beliefs else {}
     whole: Counter[Site] = Counter()
     apart, unknown, example = 0, 0, None
     for job in jobs:
@@ -77,23 +77,15 @@ def crowd(jobs: Sequence[Job], beliefs: Beliefs | None) -> Crowd:
     )
 
 
-def _by_lower_case(beliefs: Beliefs) -> dict[Site, dict[str, Fact]]:
-    """By site, its facts under names that differ in more than letter case; made once for all jobs."""
-    return {
-        site: {did.lower(): fact for did, fact in here.facts.items()}
-        for site, here in beliefs.snapshot.sites.items()
-    }
-
-
-def _whole_at(job: Job, known: Mapping[Site, Mapping[str, Fact]], now: int) -> list[Site]:
+def _whole_at(job: Job, known: Mapping[Site, Mapping[Did, Fact]], now: int) -> list[Site]:
     """The sites that hold all of the job's datasets, by facts young enough for it."""
     if job.refused:
         return []
     return [site for site, facts in known.items() if _holds(job, facts, now)]
 
 
-def _holds(job: Job, facts: Mapping[str, Fact], now: int) -> bool:
-    here = {did: facts[did.lower()] for did in job.datasets if did.lower() in facts}
+def _holds(job: Job, facts: Mapping[Did, Fact], now: int) -> bool:
+    here = {did: facts[did] for did in job.datasets if did in facts}
     return clause_holds(
         job.datasets,
         {did: str(fact.state) for did, fact in here.items()},

@@ -865,6 +865,7 @@ def summary(report: Report) -> dict[str, Any]:
             if draft.left_out
         },
         "clashes": [list(clash) for clash in report.thought.snapshot.clashes],
+        "misspelt": {did: list(held) for did, held in report.thought.snapshot.misspelt.items()},
         "unseen": dict(report.thought.snapshot.unseen),
         "refused": dict(report.demand.refused),
         "held": report.held,

@@ -34,10 +34,16 @@ class Facts(Rows[Fact]):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The datasets that exist, each with its twins, and those of them that only letter case tells apart."""
+    """The datasets that exist, each with its twins, and those of them that only letter case tells apart.
+
+    ``absent`` are wanted datasets that no catalogue has, with their twins; ``misspelt`` those of them that
+    another one differs from in letter case only.
+    """
 
     there: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
     clashes: tuple[tuple[Did, ...], ...] = ()
+    absent: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
+    misspelt: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,7 @@ def fold_memories(
         sites={site: SiteFacts(ages[site], Facts(rows.get(site, {}), now)) for site in sorted(ages)},
         unseen=_unseen(memories),
         clashes=names.clashes,
+        misspelt=names.misspelt,
         bytes_total=_sizes(look, memories, last.snapshot.bytes_total) if last else sizes_of(memories),
     )
     if last is None:
@@ -291,16 +298,35 @@ def _named(
 ) -> Names:
     """Which of the datasets to *look* at exist now; and the DIDs that only letter case tells apart."""
     there: dict[Did, frozenset[Did]] = {}
+    absent: dict[Did, frozenset[Did]] = {}
     for memory in memories.values():
         rows = Datasets.of(memory.known).rows
         for did in look:
-            if (known := rows.get(did)) is not None and known.here and did in wanted:
-                there[did] = there[did] | known.twins if did in there else known.twins
-    if last.there:
-        if all(there.get(did) == last.there.get(did) for did in look):
+            if (known := rows.get(did)) is not None and did in wanted:
+                found = there if known.here else absent
+                found[did] = found[did] | known.twins if did in found else known.twins
+    for did in there.keys() & absent.keys():
+        del absent[did]
+    if last.there or last.absent:
+        if all(
+            there.get(did) == last.there.get(did) and absent.get(did) == last.absent.get(did) for did in look
+        ):
             return last
         there = {did: twins for did, twins in last.there.items() if did not in look} | there
-    return Names(there, _clashes(there))
+        absent = {did: twins for did, twins in last.absent.items() if did not in look} | absent
+    return Names(there, _clashes(there), absent, _misspelt(there, absent))
+
+
+def _misspelt(
+    there: Mapping[Did, frozenset[Did]], absent: Mapping[Did, frozenset[Did]]
+) -> dict[Did, tuple[Did, ...]]:
+    """Those of the *absent* datasets that one which exists differs from in letter case only."""
+    others: dict[str, set[Did]] = {did.lower(): set() for did in absent}
+    for did in there if others else ():
+        if (alike := others.get(did.lower())) is not None:
+            alike.add(did)
+    found = {did: tuple(sorted(others[did.lower()] | twins)) for did, twins in sorted(absent.items())}
+    return {did: held for did, held in found.items() if held}
 
 
 def _clashes(there: Mapping[Did, frozenset[Did]]) -> tuple[tuple[Did, ...], ...]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
+from .ads import quoted
 from .errors import BadDid
 from .misses import MISSES_ATTRIBUTE, PATHS_ATTRIBUTE, SITES_ATTRIBUTE, UNTIL_ATTRIBUTE, Miss, misses
 from .model import DatasetState, Did, Site, parse_did
 from .numbers import MOST_WHOLE, finite
-from .poolconfig import available_expression
+from .poolconfig import available_expression, spelled_expression
 from .private import begin_of
 
 HERE = "DataLocalityHere"
@@ -41,12 +42,16 @@ class JobStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a slot says of one dataset; ``counts`` is the verdict of the job's own expression."""
+    """What a slot says of one dataset; ``counts`` is the verdict of the job's own expression.
+
+    ``spelled`` is false where the slot has the name with another letter case only.
+    """
 
     counts: bool
     state: str | None = None
     fraction: float | None = None
     as_of: int | None = None
+    spelled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +166,16 @@ def with_requests(job: Job, judged: Mapping[str, Any]) -> Job:
 
 
 def facts_wanted(dids: Iterable[Did]) -> list[str]:
-    """The expressions whose values ``groups_from`` reads: four for each dataset."""
+    """The expressions whose values ``groups_from`` reads: five for each dataset."""
     return [
         text
         for did in dids
         for text in (
-            available_expression([did]),
+            f"{available_expression([did])} && {spelled_expression([did], quoted(did))}",
             f'TARGET.DatasetStates["{did}"]',
             f'TARGET.DatasetFractions["{did}"]',
             f'TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf',
+            spelled_expression([did], quoted(did)),
         )
     ]
 
@@ -185,10 +191,7 @@ def _group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequence[Did]) 
         return tuple(map(Clause, texts, now, row.get(f"{side}_values_empty", now)))
 
     facts = row["facts"]
-    told = {
-        did: Told(facts[at] is True, _state(facts[at + 1]), _share(facts[at + 2]), _maybe_int(facts[at + 3]))
-        for did, at in zip(dids, range(0, len(facts), 4), strict=True)
-    }
+    told = {did: _told(facts[at : at + 5]) for did, at in zip(dids, range(0, len(facts), 5), strict=True)}
     return SlotGroup(
         site=Site(str(row["told_site"] or row["site"] or NO_SITE)),
         slots=row["slots"],
@@ -203,6 +206,15 @@ def _group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequence[Did]) 
         pool=str(row.get("pool") or ""),
         most=row["most"],
     )
+
+
+def _told(values: Sequence[object]) -> Told:
+    """Read the five values of one dataset; a state under another spelling is another dataset's."""
+    counts, state, share, as_of, spelled = values
+    known = _state(state)
+    if known is not None and spelled is False:
+        return Told(False, spelled=False)
+    return Told(counts is True, known, _share(share), _maybe_int(as_of))
 
 
 def string(text: str | None) -> str | None:

@@ -45,6 +45,7 @@ def last_cycle(told: Mapping[str, Any], now: datetime, silent_after: float) -> I
     for failure in failed:
         todo = "look at it as the daemon's user, where this check sees nothing wrong"
         yield Finding(Level.FAIL, "daemon", f"in its last cycle, {span(age)} ago, {failure}", todo)
+    yield from _letter_case(told)
     for publisher, ads in told.get("rejected", {}).items():
         for name, why in ads.items():
             seen = f"publisher {publisher} shows an ad that is not adopted, {name}: {why}"
@@ -52,6 +53,17 @@ def last_cycle(told: Mapping[str, Any], now: datetime, silent_after: float) -> I
             yield Finding(Level.WARN, "daemon", seen, todo)
     if not failed:
         yield Finding(Level.OK, "daemon", f"its last cycle was {span(age)} ago")
+
+
+def _letter_case(told: Mapping[str, Any]) -> Iterator[Finding]:
+    """Findings for names that only letter case tells from another one."""
+    for did, held in told.get("misspelt", {}).items():
+        seen = f"no catalogue has {did}, which is wanted; with other letter case: {', '.join(held)}"
+        todo = "have the jobs submitted again, or the pin corrected, with the catalogue's spelling"
+        yield Finding(Level.WARN, "letter case", seen, todo)
+    for clash in told.get("clashes", []):
+        seen = f"not advertised, since only letter case tells them apart: {', '.join(clash)}"
+        yield Finding(Level.WARN, "letter case", seen, "have one of them renamed in the catalogue")
 
 
 def refused_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Finding]:

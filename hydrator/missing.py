@@ -25,6 +25,7 @@ class Lack(StrEnum):
     NOT_ASKED = "not asked"  # nobody asked for it before: it is published once a job does
     LEFT_OUT = "left out"  # the size budget had no room
     CLASH = "clash"  # another dataset has the same name but for letter case
+    CASE = "case"  # it is spelled with another letter case than the dataset that there is
     REFUSED = "refused"  # the name is no DID
     PRIVATE = "private"  # it is named in plain, and advertised under an opaque name only
     UNSEEN = "unseen"  # no catalogue could say
@@ -74,18 +75,16 @@ def clause_holds(
 ) -> bool:
     """What ``DataLocalityHere`` evaluates to beside a slot that says *states*, *ages* and *as_of* (Unix s).
 
-    The keys of a nested ad ignore letter case. *any_after* None is ``require``; where *max_age* (s) or a
+    Letter case counts, in the job's expression too. *any_after* None is ``require``; where *max_age* (s) or a
     fact's age is None, the comparison is undefined, so nothing counts.
     """
     if any_after is not None and now >= any_after:
         return True
-    states = {did.lower(): state for did, state in states.items()}
-    ages = {did.lower(): age for did, age in ages.items()}
 
     def counts(did: Did) -> bool:
-        age = ages.get(did.lower(), as_of)
+        age = ages.get(did, as_of)
         young = age is not None and max_age is not None and now - age < max_age
-        return young and states.get(did.lower()) == "AVAILABLE"
+        return young and states.get(did) == "AVAILABLE"
 
     return all(counts(did) for did in dids)
 
@@ -128,6 +127,8 @@ def _lacking(
     if group.generation is None and told.state is None:
         text = "the slots carry none of our attributes: no hook runs there (docs/install-on-a-glidein.md)"
         return Missing(did, Lack.UNHYDRATED, f"{did}: {text}", **_state_of(_fact(did, site, beliefs)))
+    if not told.spelled or (beliefs and did in beliefs.snapshot.misspelt):
+        return _misspelt(did, beliefs)
     if told.state == DatasetState.AVAILABLE:
         return _untrusted(job, did, told, values, now)
     fact = _fact(did, site, beliefs)
@@ -138,6 +139,15 @@ def _lacking(
             how = {}
         return Missing(did, Lack.STATE, text + _told(how), **values, **how)
     return _unmentioned(did, site, beliefs, how)
+
+
+def _misspelt(did: Did, beliefs: Beliefs | None) -> Missing:
+    """The sentence on a name whose letter case is another one's; it names that dataset where it is known."""
+    held = beliefs.snapshot.misspelt.get(did, ()) if beliefs else ()
+    known = f": the catalogue has {listed(held)}" if held else " than at this site"
+    return Missing(
+        did, Lack.CASE, f"{did} is written with another letter case{known}; names count to the letter"
+    )
 
 
 def _fact(did: Did, site: Site, beliefs: Beliefs | None) -> Fact | None:

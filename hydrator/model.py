@@ -254,12 +254,15 @@ class Snapshot:
     ``unseen`` has, by DID, why no catalogue could say anything new of it this
     cycle; ``clashes`` are DIDs that differ only in letter case from another
     that exists: ClassAds cannot tell them apart, so neither is advertised.
+    ``misspelt`` are wanted DIDs that no catalogue has, each with those that
+    catalogues have and that differ from it only in letter case.
     """
 
     sites: Mapping[Site, SiteFacts]
     unseen: Mapping[Did, str] = field(default_factory=dict)
     clashes: tuple[tuple[Did, ...], ...] = ()
     bytes_total: Mapping[Did, int] = field(default_factory=dict)
+    misspelt: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from datetime import timedelta
 from typing import Literal
 
 from .model import MAX_DID_CHARS, Did
+from .spelling import letters
 
 Mode = Literal["require", "wait", "prefer"]
 MODES: tuple[Mode, ...] = ("require", "wait", "prefer")
@@ -38,6 +39,7 @@ IMMUTABLE = (
     "DataLocalityAnyAfter",
     "DataLocalityMaxAge",
     "DataLocalityRank",
+    "DataLocalitySpelled",
     "DataLocalityTransformed",
 )
 """What nobody may edit on a queued job (no super user either): expressions were made from it."""
@@ -75,6 +77,12 @@ _CREDIT = (
     ' : TARGET.DatasetStates["{did}"] =?= "STAGING" ? {credit} : 0.0) : 0.0)'
 )
 _BYTES = 'MY.RequiredBytes["{did}"] * '
+_SPELLED = (
+    '(TARGET.DatasetLetters is undefined || stringListSubsetMatch("{letters}", TARGET.DatasetLetters)'
+    " || stringListSubsetMatch({names}, TARGET.DatasetLetters)) =?= true"
+)
+_IS_SPELLED = "(MY.DataLocalitySpelled =!= false)"
+_NAMES = "MY.RequiredDatasetsCSV"
 _SIZE = '(isInteger(RequiredBytes["{did}"]) && RequiredBytes["{did}"] >= 0 ? real(RequiredBytes["{did}"]) : -9.0e99)'
 
 
@@ -131,23 +139,37 @@ def available_expression(dids: Sequence[Did]) -> str:
     return "(" + ") && (".join(groups) + ")"
 
 
+def spelled_expression(dids: Sequence[Did], names: str = _NAMES) -> str:
+    """Build ``DataLocalitySpelled``: true where the slot spells *dids* with the same letter case.
+
+    The look-up of a state ignores letter case, this does not. A slot of an older hook has no DatasetLetters
+    and counts as spelling them alike.
+
+    Args:
+        dids: the datasets; the slot knows all of them, in some letter case.
+        names: the expression for *dids* as one text, a comma between.
+    """
+    return _SPELLED.format(letters=",".join(letters(dids)), names=names)
+
+
 def here_expression(dids: Sequence[Did], mode: Mode) -> str:
     """``DataLocalityHere``: the locality clause of a job; only ``require`` has no way out."""
-    available = available_expression(dids)
+    available = f"{available_expression(dids)} && {_IS_SPELLED}"
     return available if mode == "require" else f"time() >= MY.DataLocalityAnyAfter || ({available})"
 
 
 def rank_expression(dids: Sequence[Did], sizes: Mapping[Did, int], staging_credit: float = 0.5) -> str:
     """``DataLocalityRank``: the share (0 to 1) of the required bytes at the slot's site.
 
-    Where a size is missing or negative, or all are zero, datasets are counted instead.
+    Where a size is missing or negative, or all are zero, datasets are counted instead. It is 0 where the slot
+    spells one of them in another letter case.
     """
     known = [sizes.get(did, -1) for did in dids]
     sized = min(known) >= 0 and 0 < sum(known) < _MOST_BYTES
     each = (_BYTES if sized else "") + _CREDIT
     total = float(sum(known) if sized else len(dids))
     listed = ",".join(each.format(did=did, credit=_real(staging_credit)) for did in dids)
-    return f"sum({{{listed}}}) / {_real(total)}"
+    return f"{_IS_SPELLED} ? sum({{{listed}}}) / {_real(total)} : 0.0"
 
 
 def requirements_expression(users: str) -> str:
@@ -360,15 +382,24 @@ def _for_each(template: str, listed: str = '"$(dl_csv)"') -> str:
 def _in_groups(listed: str) -> str:
     """The ClassAd expression for *listed* texts, commas between, as groups joined by ``&&``."""
     grouped = f'regexps("((?:[^,]+,){{{_GROUP - 1}}}[^,]+),", {listed}, "\\\\1) && (", "fg")'
-    return f'strcat("(", regexps(",", {grouped}, " && ", "fg"), ")")'
+    return f'strcat("(", regexps(",", {grouped}, " && ", "fg"), ") && {_IS_SPELLED}")'
+
+
+def _distinct(listed: str) -> str:
+    """The ClassAd expression for the items of *listed*, a comma after each, without doubles."""
+    return rf'split(regexps("(?<![^,])([^,]+),(?=(?:[^,]*,)*?\\1,)", {listed}, "", "fg"), ",")'
 
 
 def _transform(observe: bool) -> str:
     worded = "".join(_TRANSFORM_WORDED.format(name=name) for name in _USERS_WORDS)
-    parts = [_TRANSFORM_NAMES, _TRANSFORM_LIST.replace("<worded>", worded)]
+    listed = _TRANSFORM_LIST.replace("<worded>", worded)
+    listed = listed.replace("<distinct>", _distinct("$(DATALOCALITY_LISTED)"))
+    listed = listed.replace("<letters>", _distinct('regexps("[^A-Za-z,]+", "$(dl_csv),", "", "fg")'))
+    listed = listed.replace("<spelled>", _SPELLED.format(letters="$(dl_letters)", names=_NAMES))
+    parts = [_TRANSFORM_NAMES, listed]
     if not observe:
         parts.append(_TRANSFORM_PLACE.replace("<here>", _in_groups(_for_each(_AVAILABLE))))
-    ranks = _TRANSFORM_RANK.replace("<sizes>", _for_each(_SIZE))
+    ranks = _TRANSFORM_RANK.replace("<sizes>", _for_each(_SIZE)).replace("<is_spelled>", _IS_SPELLED)
     ranks = ranks.replace("<most>", _real(_MOST_BYTES))
     ranks = ranks.replace("<sized>", _for_each(_BYTES + _CREDIT)).replace("<counted>", _for_each(_CREDIT))
     ranks = ranks.replace("<late>", "" if observe else _TRANSFORM_LATE)
@@ -435,10 +466,24 @@ _TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransforme
    EVALMACRO dl_good JobFactoryId is undefined && $(DATALOCALITY_GOOD)
    if $(dl_good)
       # the list: scopes added, doubles dropped
-      EVALMACRO dl_csv  join(",", split(regexps("(?<![^,])([^,]+),(?=(?:[^,]*,)*?\\1,)", $(DATALOCALITY_LISTED), "", "fg"), ","))
+      EVALMACRO dl_csv  join(",", <distinct>)
       EVALMACRO dl_n    size(split("$(dl_csv)", ","))
+      # sorted, so that jobs with the same datasets share an autocluster: a nested ad keeps its names by length, then
+      # alphabet, without regard to case. So all get one length, and a capital X becomes @X (and @ becomes @!).
+      EVALMACRO dl_keys regexps("([A-Z])", regexps("@", "$(dl_csv)", "@!", "fg"), "@\\1", "fg")
+      EVALMACRO dl_each regexps("[^,]+", "$(dl_keys)", "size(\"\\0\")", "fg")
+      EVALMACRO dl_long max({$(dl_each)})
+      EVALMACRO dl_fill substr(regexps("[^!]", "$(dl_keys)", "!", "fg"), 0, $(dl_long))
+      EVALMACRO dl_keys regexps("([^,]+),", "$(dl_keys),", "'\\1$(dl_fill)'=1;", "fg")
+      EVALMACRO dl_keys regexps("'([^']{$(dl_long)})[^']*'", "$(dl_keys)", "'\\1'", "fg")
+      EVALMACRO dl_keys eval("[$(dl_keys)]")
+      EVALMACRO dl_keys regexps("[^']*'([^']*)'[^']*", "$(dl_keys)", "\\1,", "fg")
+      EVALMACRO dl_keys regexps("!", regexps("@([A-Za-z])", "$(dl_keys)", "\\1", "fg"), "", "fg")
+      EVALMACRO dl_csv  ifThenElse(size(split("$(dl_keys)", ",")) == $(dl_n), join(",", split("$(dl_keys)", ",")), "$(dl_csv)")
+      EVALMACRO dl_letters join(",", <letters>)
       EVALSET RequiredDatasets split("$(dl_csv)", ",")
       EVALSET RequiredDatasetsCSV "$(dl_csv)"
+      SET DataLocalitySpelled <spelled>
       EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: $(DATALOCALITY_MAX_AGE)
 """
 
@@ -475,10 +520,10 @@ _TRANSFORM_RANK = r"""      # how well it runs there: the share of its bytes, or
       EVALMACRO dl_sized $(dl_bytes) > 0 && $(dl_bytes) < <most>
       if $(dl_sized)
          EVALMACRO dl_share <sized>
-         SET DataLocalityRank sum({$(dl_share)}) / $(dl_bytes)
+         SET DataLocalityRank <is_spelled> ? sum({$(dl_share)}) / $(dl_bytes) : 0.0
       else
          EVALMACRO dl_share <counted>
-         SET DataLocalityRank sum({$(dl_share)}) / $(dl_n).0
+         SET DataLocalityRank <is_spelled> ? sum({$(dl_share)}) / $(dl_n).0 : 0.0
       endif
       DEFAULT Rank 0.0
       SET Rank (isError(real($(MY.Rank))) ? 0.0 : (real($(MY.Rank)) ?: 0.0)) + $(DATALOCALITY_RANK_WEIGHT) * MY.DataLocalityRank

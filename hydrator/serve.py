@@ -374,7 +374,7 @@ def _dataset_rows(view: View, snapshot: Snapshot, dids: list[Did], *, named: boo
     near = with_near(beliefs, dids).near if beliefs and named else {}
     demanded = view.demand.dids if view.demand else frozenset()
     jobs = page.jobs_by_did(view.demand)
-    clashes = {did: clash for clash in snapshot.clashes for did in clash}
+    clashes = {did: clash for clash in snapshot.clashes for did in clash} | dict(snapshot.misspelt)
     return [
         {
             "did": did,

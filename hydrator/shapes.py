@@ -75,6 +75,10 @@ OUTCOME = {
 UNSEEN = (by("DID", TEXT), "datasets that no catalogue could be asked about, with the reason")
 REFUSED = (by("NAME", TEXT), "what jobs name and is no DID, with the reason")
 CLASHES = (rows(rows(TEXT)), "datasets told apart by letter case alone, not advertised")
+MISSPELT = (
+    by("DID", rows(TEXT)),
+    "wanted datasets that no catalogue has, with those it has in other letter case",
+)
 REJECTED = (by("PUBLISHER", by("NAME", TEXT)), "ads read back there and not adopted, with the reason")
 IMPLAUSIBLE = (by("SITE", COUNT), "generations that hooks refuse: `hydrator renumber`")
 ONCE = record(
@@ -84,6 +88,7 @@ ONCE = record(
     publishers=(by("PUBLISHER", record(**OUTCOME)), "how each went"),
     left_out=(LEFT_OUT, "for lack of room"),
     clashes=CLASHES,
+    misspelt=MISSPELT,
     unseen=UNSEEN,
     refused=REFUSED,
     held=(by("SITE", TEXT), "changes that are held, with the numbers"),
@@ -115,6 +120,7 @@ STATUS = record(
         refused=REFUSED,
         unseen=UNSEEN,
         clashes=CLASHES,
+        misspelt=MISSPELT,
         left_out=(LEFT_OUT, "for lack of room"),
     ), "what is wanted"),
     held=(rows(record(
@@ -170,6 +176,7 @@ DATASET = record(
     bytes=(maybe(BYTES), "its size, where known"),
     unseen=(maybe(TEXT), "why it could not be asked about"),
     clash=(FLAG, "letter case alone tells it from another"),
+    misspelt=(rows(TEXT), "where no catalogue has it: datasets it has in other letter case"),
     sites=(by("SITE", record(
         state=(STATE, "its state there"),
         fraction=(maybe(SHARE), "on disk there, where neither 0 nor 1"),

@@ -203,6 +203,7 @@ def status_rows(known: Known) -> dict[str, Any]:
             "refused": dict(known.demand.refused),
             "unseen": dict(known.snapshot.unseen),
             "clashes": [list(clash) for clash in known.snapshot.clashes],
+            "misspelt": {did: list(held) for did, held in known.snapshot.misspelt.items()},
             "left_out": report.get("left_out", {}),
         },
         "held": held_rows(known.held, known.rules.limits.polls),
@@ -291,6 +292,8 @@ def _trouble_with_demand(wanted: Mapping[str, Any]) -> Iterable[str]:
         yield f"a job names {text!r}, which is no DID: {reason}"
     for clash in wanted["clashes"]:
         yield f"not advertised, since only letter case tells them apart: {', '.join(clash)}"
+    for did, held in wanted["misspelt"].items():
+        yield f"no catalogue has {did}, which is wanted; with other letter case: {', '.join(held)}"
     for did, reason in wanted["unseen"].items():
         yield f"could not be asked about {did}: {reason}"
     for site, wants in wanted["left_out"].items():
@@ -359,6 +362,7 @@ def dataset_rows(known: Known, asked: Sequence[Did] | None) -> list[dict[str, An
             "bytes": known.snapshot.bytes_total.get(did),
             "unseen": known.snapshot.unseen.get(did),
             "clash": did in clashing,
+            "misspelt": list(known.snapshot.misspelt.get(did, ())),
             "sites": {
                 site: {
                     "state": fact.state.value,
@@ -458,6 +462,8 @@ def findings(found: Sequence[Finding]) -> None:
 def _note(row: Mapping[str, Any]) -> str:
     if row["clash"]:
         return "not advertised: letter case alone tells it from another"
+    if row["misspelt"]:
+        return f"no catalogue has it; with other letter case: {', '.join(row['misspelt'])}"
     if row["unseen"]:
         return f"could not be asked about: {row['unseen']}"
     return "" if row["wanted"] else "no job, pin or pattern wants it, so no catalogue is asked about it"

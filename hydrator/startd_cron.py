@@ -60,6 +60,8 @@ MAX_BODY = 1 << 20
 """Bytes of the longest answer that is read."""
 MAX_LINE = 65000
 """Bytes of the longest line: the startd cuts at 65,536 (HTCondor 9.0.2 and later) and loses the attribute."""
+MAX_SPELLINGS = 60000
+"""Bytes of the longest text that has the letters of names beside the names."""
 MAX_TROUBLE = 300
 """Characters of what the pool is told of a failure; stderr has a little more."""
 MAX_SKEW = 300
@@ -442,6 +444,29 @@ def trouble_block(text: str) -> bytes:
     return ("\nDataLocalityTrouble = " + value + "\n- " + TAGS[0] + "\n").encode("ascii")
 
 
+def letters(name: str) -> str:
+    return "".join([letter for letter in name if letter in LETTERS])
+
+
+def spellings(ad: "dict[str, object]") -> str:
+    """Which spellings of its names the slot stands for: a look-up in ``DatasetStates`` ignores letter case.
+
+    The letters of the names, with commas; where letters differ in case only, the names themselves are added.
+    hydrator/spelling.py says why, and has the same code.
+    """
+    states = ad["DatasetStates"]
+    names = sorted(states) if isinstance(states, dict) else []
+    schemes = {}  # type: dict[str, set[str]]
+    for name in names:
+        if letters(name):
+            schemes.setdefault(letters(name).lower(), set()).add(letters(name))
+    clear = sorted([text for alike in schemes.values() if len(alike) == 1 for text in alike])
+    if len(clear) == len(schemes):
+        return ",".join(clear)
+    both = ",".join(clear + names)
+    return both if len(both) <= MAX_SPELLINGS else ",".join(names)
+
+
 def block(ad: "dict[str, object]", update: bool) -> bytes:
     """Our attributes of the site's data, and the end of their block.
 
@@ -452,7 +477,7 @@ def block(ad: "dict[str, object]", update: bool) -> bytes:
     ours = [
         shared[isinstance(value, (list, dict))].format(name, literal(value)) for name, value in ad.items()
     ]
-    lines = [*ours, 'DataLocalityVia = "hook"']
+    lines = [*ours, f'DatasetLetters = ("{spellings(ad)}")', 'DataLocalityVia = "hook"']
     for line in lines:
         if len(line) > MAX_LINE:
             raise Refused(f"its line {line.split()[0]} has {len(line)} bytes, {MAX_LINE} are allowed")

@@ -107,6 +107,12 @@ def configure_logs(
     )
 
 
+_LETTER_CASE = {
+    "hydrator_clashing_datasets": "Datasets not advertised: only letter case tells them apart.",
+    "hydrator_misspelt_datasets": "Wanted datasets that no catalogue has, except in another letter case.",
+}
+
+
 class Metrics:
     """What the daemon counts; labels are sites, catalogues, publishers and states, never datasets."""
 
@@ -205,10 +211,8 @@ class Metrics:
             ["site"],
             registry=registry,
         )
-        self._clashes = Gauge(
-            "hydrator_clashing_datasets",
-            "Datasets not advertised: only letter case tells them apart.",
-            registry=registry,
+        self._clashes, self._misspelt = (
+            Gauge(name, meaning, registry=registry) for name, meaning in _LETTER_CASE.items()
         )
         self._published = Counter(
             "hydrator_ads_sent",
@@ -405,6 +409,7 @@ class Metrics:
         for catalogue, memory in report.thought.state.memories.items():
             self._unmapped.labels(catalogue).set(len(memory.unmapped))
         self._clashes.set(sum(len(clash) for clash in report.thought.snapshot.clashes))
+        self._misspelt.set(len(report.thought.snapshot.misspelt))
 
     def _record_held(self, report: Report) -> None:
         held = report.thought.state.held
@@ -550,6 +555,7 @@ def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
         "let_go": {site: len(gone) for site, gone in report.thought.released.items()},
         "orders": report.orders.problems,
         "clashes": report.thought.snapshot.clashes,
+        "misspelt": report.thought.snapshot.misspelt,
         "untrusted": {site: trust for site, trust in report.thought.state.audit.trust.items() if trust < 1},
         "refused": report.demand.refused,
     }

@@ -553,6 +553,8 @@ def _arrival(one: Missing) -> WayOut | None:
             return WayOut(5, f"fresh facts about {one.did}")
         case Lack.UNHYDRATED:
             return WayOut(8, "the hook is installed there, if the data is")
+        case Lack.CASE:
+            return WayOut(4, f"submit again with the catalogue's spelling of {one.did}")
         case Lack.LEFT_OUT:
             return WayOut(8, "the operator makes room (budget.line_bytes)")
         case _:

@@ -63,7 +63,8 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             ("histogram_quantile(0.95, sum by (le) (rate(hydrator_cycle_seconds_bucket[$__rate_interval])))", "cycle"),
         ]),
         ("Not asked, or told apart by letter case", "short", "timeseries",
-         [("hydrator_unseen_datasets", "unseen"), ("hydrator_clashing_datasets", "clashing")]),
+         [("hydrator_unseen_datasets", "unseen"), ("hydrator_clashing_datasets", "clashing"),
+          ("hydrator_misspelt_datasets", "misspelt")]),
     )),
     ("What is said", (
         ("Datasets by state", "short", "timeseries",

@@ -63,6 +63,10 @@ ON_JOBS = {
         "the locality clause of Requirements; `hydrator release` makes it true",
     ),
     "DataLocalityRank": ("expression, 0 to 1", "the share of required bytes at the slot's site"),
+    "DataLocalitySpelled": (
+        "expression, boolean",
+        "true beside a slot that spells the datasets with the job's letter case (`DatasetLetters`)",
+    ),
     "DataLocalityTransformed": ("boolean", "the schedd's transform has been here"),
     "DataLocalityDesiredSites": ("boolean", "asks for `DESIRED_Sites`, where the pool has that on"),
     "DataLocalityDesiredSitesKept": (
@@ -100,6 +104,8 @@ def attributes() -> str:
             "## On slots, and on site ads\n",
             table(head, rows(ON_SLOTS)),
             "`DataLocalityTrouble`, on slots: why the hook's last run failed; undefined where it did not.\n",
+            "`DatasetLetters`, on slots: the letters of the names in `DatasetStates`, with commas.\n",
+            "Where letters differ in case only, the names too. So `lofar:l1` does not match `Lofar:L1`.\n",
             '`DataLocalityVia`, on slots: `hook` or `merge`. `MyType` of site ads: "DataLocality".\n',
             "## On jobs\n",
             table(head, rows(ON_JOBS)),

@@ -59,7 +59,7 @@ EDITS_AT_ONCE = 1000
 _BEATS = 100
 """Signs of life of ours that are remembered: one of several collectors may have missed the last ones."""
 REMOVED, COMPLETED = 3, 4  # JobStatus
-SITE_WIDE = ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf")
+SITE_WIDE = ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf", "DatasetLetters")
 """Long attributes, the same on all slots of a site that have one generation."""
 OF_A_MERGE = (
     "DataLocalitySite",

@@ -41,7 +41,7 @@ FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
 PATIENCE = {"judge": 6, "outcomes": 6, "alike_jobs": 6, "place_jobs": 3, "restore_jobs": 6}
 """How many timeouts a call may take; 2,000 slots beside 244 datasets are 4 s, and the queries come on top."""
 FATAL_STATUS = 4  # EXCEPT() in HTCondor's C++ code ends the process with it
-SITE_WIDE = {"availabledatasets", "datasetstates", "datasetfractions", "datasetasof"}
+SITE_WIDE = {"availabledatasets", "datasetstates", "datasetfractions", "datasetasof", "datasetletters"}
 CONFIG_FILES = ("/etc/condor/condor_config", "/usr/local/etc/condor_config")
 Ad = dict[str, Any]
 

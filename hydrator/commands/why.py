@@ -132,11 +132,13 @@ def _before_submitting(
 
 def ask_dids(asked: Asked, dids: Sequence[Did], site: Site | None, *, max_age: int) -> Answer:
     """Judge a job that requires *dids* and nothing else; facts older than *max_age* (s) do not count."""
-    from ..poolconfig import here_expression
+    from ..ads import quoted
+    from ..poolconfig import here_expression, spelled_expression
 
     ad = {
         "JobUniverse": "5",
         "DataLocalityMaxAge": str(max_age),
+        "DataLocalitySpelled": spelled_expression(dids, quoted(",".join(dids))),
         HERE: here_expression(dids, "require"),
         "Requirements": f"MY.{HERE}",
     }
@@ -223,6 +225,7 @@ def _merged(old: Snapshot, new: Snapshot) -> Snapshot:
         {**old.unseen, **new.unseen},
         (*old.clashes, *new.clashes),
         {**old.bytes_total, **new.bytes_total},
+        {**old.misspelt, **new.misspelt},
     )
 
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
 DATASETS = 2000
 OLD_FACT = 1_700_000_000
-OURS = [*hook.READERS, "DataLocalityVia"]
+OURS = [*hook.READERS, "DatasetLetters", "DataLocalityVia"]
 
 
 @pytest.fixture(scope="module", params=os.environ.get("HYDRATOR_TEST_HTCONDOR", "25.14,23.9").split(","))

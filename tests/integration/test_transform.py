@@ -29,9 +29,11 @@ from hydrator.poolconfig import (
     rank_expression,
     removal,
     schedd_config,
+    spelled_expression,
     startd_config,
 )
 from hydrator.rapthor import Run, Wish, as_ad
+from hydrator.spelling import spellings
 from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
 
@@ -90,6 +92,7 @@ class Located:
         for site in self.pool.sites:
             entries = ";".join(f"'{did}'=\"{state}\"" for did, state in sites.get(site.name, {}).items())
             text = f"\nDatasetStates = [{entries}]\nDataLocalityAsOf = {int(time.time()) - age}\n"
+            text += f'DatasetLetters = "{spellings(map(Did, sites.get(site.name, {})))}"\n'
             text += f"DataLocalityGeneration = {generation}\n- locality update:true\n"
             new = self.pool.shared / f"{site.name}.new"
             new.write_text(text)
@@ -190,9 +193,10 @@ def test_a_bare_list_becomes_all_that_the_contract_lists(located, mode):
     before = int(time.time())
     cluster = located.submit('{"ska:b", "ska:a"}', HELD, f'+DataLocality = "{mode.capitalize()}"')
     ad = located.ad(cluster)
-    dids = [B, A]
+    dids = [A, B]
     assert ad["RequiredDatasets"] == dids
-    assert ad["RequiredDatasetsCSV"] == "ska:b,ska:a"
+    assert ad["RequiredDatasetsCSV"] == "ska:a,ska:b"
+    assert same(ad.lookup("DataLocalitySpelled"), spelled_expression(dids))
     assert ad["DataLocality"] == mode
     assert ad["DataLocalityMaxAge"] == 20700
     assert ad["DataLocalityTransformed"] is True
@@ -249,7 +253,7 @@ def test_the_users_requirements_and_rank_are_kept_in_parentheses(located):
 def test_doubles_are_dropped_and_names_get_the_default_scope(located):
     with configured(located, PoolPolicy(default_scope="2lofar")):
         ad = located.ad(located.submit('{"L1", "ska:a", "2lofar:L1", "ska:a"}', HELD))
-        assert sorted(ad["RequiredDatasets"]) == ["2lofar:L1", "ska:a"]
+        assert ad["RequiredDatasets"] == ["2lofar:L1", "ska:a"]
         assert "2lofar:L1" in str(ad.lookup("DataLocalityHere"))
         assert "neither part empty" in located.refusal('{"L1", ":b"}')
 
@@ -288,7 +292,8 @@ def test_a_job_that_was_transformed_is_not_transformed_again(located):
 def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companion_computes(located):
     """A hundred runs of chance, through HTCondor's own tool at once."""
     chance = random.Random(4)
-    names = [Did(f"ska:obs_{number}") for number in range(40)]
+    names = [Did(f"ska:obs_{number}") for number in range(20)]
+    names += [Did(f"{'Ska' * (number % 3)}@{chr(65 + number)}:L{number}_SB") for number in range(20)]
     runs = []
     for number in range(100):
         dids = chance.sample(names, chance.randint(1, 30))
@@ -310,6 +315,7 @@ def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companio
         ad, dids, mode = made[run.name], sorted(run.dids), run.wish.mode
         assert ad["RequiredDatasets"] == dids
         assert same(ad.lookup("DataLocalityHere"), here_expression(dids, mode))
+        assert same(ad.lookup("DataLocalitySpelled"), spelled_expression(dids))
         assert same(ad.lookup("DataLocalityRank"), rank_expression(dids, run.sizes))
         assert same(ad.lookup("Requirements"), "(TARGET.Cpus > 1 || false) && MY.DataLocalityHere")
         assert same(ad.lookup("Rank"), job_rank_expression("TARGET.Mips", 1000.0))
@@ -514,7 +520,46 @@ def test_waiting_jobs_submitted_together_share_an_autocluster(located):
         assert all(len(clusters) == 1 for clusters in by_deadline.values())
 
 
+def test_jobs_that_name_the_same_datasets_in_any_order_share_an_autocluster(located):
+    located.holds()
+    names = ["ska:a10", "Lofar:L1_SB2", "ska:a9"]
+    lists = ["{" + ", ".join(f'"{name}"' for name in order) + "}" for order in itertools.permutations(names)]
+    clusters = [located.submit(datasets, '+DataLocality = "require"') for datasets in lists]
+    late = ('+DataLocality = "require"', "max_materialize = 3", "+RequiredDatasets = $(list)")
+    clusters.append(located.submit(None, *late, queue=f"queue list from (\n{chr(10).join(lists[:3])}\n)"))
+
+    def clustered() -> list[dict]:
+        jobs = located.pool.jobs("true", "ClusterId", "RequiredDatasets", "AutoClusterId")
+        return jobs if len(jobs) == 9 and all("AutoClusterId" in job for job in jobs) else []
+
+    jobs = located.pool.wait(clustered, 60, "all jobs to be in autoclusters")
+    assert {job["ClusterId"] for job in jobs} == set(clusters)
+    assert {tuple(job["RequiredDatasets"]) for job in jobs} == {tuple(sorted(names))}
+    assert len({job["AutoClusterId"] for job in jobs}) == 1
+
+
 # --- where jobs then run
+
+
+def test_a_name_in_another_letter_case_than_the_sites_matches_nothing(located):
+    located.holds(UK={"Lofar:L1_SB001": "AVAILABLE", "ska:Test1": "AVAILABLE", "ska:test2": "AVAILABLE"})
+    strict = '+DataLocality = "require"'
+    wrong = [
+        located.submit(f'{{"{name}"}}', strict)
+        for name in ("lofar:l1_sb001", "LOFAR:L1_SB001", "ska:test1", "ska:Test2")
+    ]
+    right = [
+        located.submit(datasets, strict)
+        for datasets in ('{"Lofar:L1_SB001"}', '{"ska:test2", "ska:Test1", "Lofar:L1_SB001"}')
+    ]
+    assert [located.ran_at(cluster, seconds=120) for cluster in right] == [["UK"], ["UK"]]
+
+    def rejected() -> dict[int, int]:
+        jobs = located.pool.jobs("LastRejMatchTime isnt undefined", "ClusterId", "JobStatus")
+        found = {job["ClusterId"]: job["JobStatus"] for job in jobs}
+        return found if found.keys() >= set(wrong) else {}
+
+    assert located.pool.wait(rejected, 120, "the negotiator to reject them") == dict.fromkeys(wrong, 1)
 
 
 def test_require_runs_only_where_all_of_it_is(located):

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydrator import startd_cron as hook
+from hydrator.spelling import spellings
 
 NOW = 1_763_690_400
 NAMES = "|".join(hook.READERS)
@@ -23,7 +24,8 @@ LITERAL = "|".join(
 )
 TROUBLE = re.compile(r'\nDataLocalityTrouble = (?:undefined|"[^"\\\n]{1,300}")\n- trouble\n')
 OURS = re.compile(
-    rf'\n(?:(?:{NAMES}) = (?:{LITERAL})\n)+DataLocalityVia = "hook"\n- locality( update:true)?\n'
+    rf'\n(?:(?:{NAMES}) = (?:{LITERAL})\n)+DatasetLetters = \("[^"\\\n]*"\)\n'
+    r'DataLocalityVia = "hook"\n- locality( update:true)?\n'
 )
 """What may reach a startd, written a second time and differently from the hook's own reading."""
 
@@ -80,7 +82,8 @@ def test_what_is_printed_is_ours_and_the_same_text_again(ad):
     out = accepted(text.encode(), str(ad["DataLocalitySite"])).decode()
     assert OURS.fullmatch(out)
     bare = re.sub(r"(?m) = \((.*)\)$", r" = \1", out)
-    assert bare == "\n" + text + 'DataLocalityVia = "hook"\n- locality update:true\n'
+    spelled = f'DatasetLetters = "{spellings(ad["DatasetStates"])}"\n'
+    assert bare == "\n" + text + spelled + 'DataLocalityVia = "hook"\n- locality update:true\n'
 
 
 @given(st.binary(max_size=400))

@@ -42,6 +42,19 @@ def test_what_failed_for_the_daemon_is_told_although_the_check_can_do_it(ill, se
     assert words.startswith(f"in its last cycle, 12 s ago, {seen}")
 
 
+@pytest.mark.parametrize(
+    ("ill", "words"),
+    [
+        ({"misspelt": {"lofar:l1": ["Lofar:L1"]}}, "no catalogue has lofar:l1"),
+        ({"clashes": [["Lofar:L1", "lofar:l1"]]}, "only letter case tells them apart: Lofar:L1, lofar:l1"),
+    ],
+)
+def test_names_that_only_letter_case_tells_apart_are_findings(ill, words):
+    [(level, subject, seen), _] = said(WELL | ill)
+    assert (level, subject) == (Level.WARN, "letter case")
+    assert words in seen
+
+
 def test_a_daemon_that_is_silent_may_be_down_and_what_it_said_counts_no_more():
     [(level, _, words)] = said(WELL | {"catalogues": {"rucio": "down"}}, NOON + timedelta(hours=3))
     assert (level, words) == (Level.WARN, "its last cycle was 3 h ago")

@@ -5,6 +5,7 @@ from itertools import permutations
 
 import pytest
 
+from hydrator.folding import fold_memories
 from hydrator.model import DatasetState, Did, Fact, ReplicaState, SiteFacts, Unseen
 from hydrator.snapshot import Memory, remember, snapshot
 from tests.factories import (
@@ -272,6 +273,37 @@ def test_a_twin_that_nobody_wants_clashes_all_the_same():
 def test_a_did_that_does_not_exist_clashes_with_nothing():
     assert facts(replica(L1), asked=[LOWER]).clashes == ()
     assert view(memory(survey((L1, seen(twins=frozenset({LOWER})))))).clashes == ()
+
+
+def test_a_wanted_name_that_a_catalogue_has_in_another_letter_case_is_misspelt():
+    by_demand = facts(replica(L1), asked=[LOWER])
+    by_twin = view(memory(survey((LOWER, seen(twins=frozenset({L1}))))), wanted={LOWER})
+    for here in (by_demand, by_twin):
+        assert here.misspelt == {LOWER: (L1,)}
+        assert here.clashes == ()
+    assert facts(replica(L1), asked=[L2]).misspelt == {}
+
+
+def test_a_name_that_one_catalogue_has_is_not_misspelt():
+    pair = [memory(holding(replica(L1), asked=[LOWER])), memory(holding(replica(LOWER)))]
+    assert view(*pair, wanted={L1, LOWER}).misspelt == {}
+
+
+def test_a_name_that_could_not_be_asked_about_is_not_misspelt():
+    one = memory(survey((L1, seen(replica())), (LOWER, Unseen("busy"))))
+    assert view(one, wanted={L1, LOWER}).misspelt == {}
+
+
+def test_a_misspelt_name_that_comes_to_exist_is_a_clash():
+    wanted = frozenset({L1, LOWER})
+    first = memory(holding(replica(L1), asked=[LOWER]))
+    then = remember(first, holding(replica(L1), replica(LOWER), at=LATER), wanted, now=LATER)
+    folded = fold_memories({"c": first}, wanted, now=NOON, bound=BOUND)
+    assert folded.snapshot.misspelt == {LOWER: (L1,)}
+    again = fold_memories(
+        {"c": then}, wanted, now=LATER, bound=BOUND, last=folded, changed=frozenset({LOWER})
+    )
+    assert (again.snapshot.misspelt, again.snapshot.clashes) == ({}, ((L1, LOWER),))
 
 
 def test_what_is_not_wanted_clashes_with_nothing():

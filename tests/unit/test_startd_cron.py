@@ -30,6 +30,10 @@ STATES = """['a:1'="AVAILABLE";'b:2'="AVAILABLE";'c:3'="STAGING"]"""
 ORDER = tuple(hook.READERS)
 
 
+ADDED = {"DatasetLetters": '"a,b,c"', "DataLocalityVia": '"hook"'}
+"""What the hook adds to the daemon's attributes."""
+
+
 def ad_lines(**changes: str | None) -> dict[str, str]:
     """The contract's attributes as the daemon writes them; None leaves one out."""
     lines = {
@@ -545,7 +549,7 @@ def test_a_file_a_directory_and_a_pattern_are_sources(run, tmp_path, form):
     wrote(tmp_path / "ads" / "UK.ad")
     done = run("--site", "UK", "--file", tmp_path / "ads" / form)
     assert (done.returncode, done.stderr) == (0, "")
-    assert printed(done) == {**ad_lines(), "DataLocalityVia": '"hook"'}
+    assert printed(done) == {**ad_lines(), **ADDED}
 
 
 def test_a_site_with_a_slash_stays_in_the_directory(run, tmp_path):
@@ -895,7 +899,7 @@ def test_an_ad_comes_over_http(run, server):
     server.respond = ok()
     done = run("--site", "UK", "--url", server.url)
     assert (done.returncode, done.stderr) == (0, "")
-    assert printed(done) == {**ad_lines(), "DataLocalityVia": '"hook"'}
+    assert printed(done) == {**ad_lines(), **ADDED}
     path, asked = server.asked[0]
     assert path == "/v1/sites/UK/ad"
     assert "authorization" not in asked

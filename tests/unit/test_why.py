@@ -378,6 +378,21 @@ def test_what_the_slots_do_not_mention_the_daemon_explains():
     assert "timed out" in lacking(known=unseen).text
 
 
+@pytest.mark.parametrize("told", [Told(False, spelled=False), Told(False)])
+def test_a_name_in_another_letter_case_is_said_with_the_catalogues(told):
+    known = replace(beliefs(RAL={Did("LOFAR:l1"): fact(DatasetState.AVAILABLE)}))
+    known = replace(known, snapshot=replace(known.snapshot, misspelt={L1: (Did("LOFAR:l1"),)}))
+    one = lacking(told=told, known=known)
+    assert one.lack is Lack.CASE
+    assert (
+        one.text
+        == f"{L1} is written with another letter case: the catalogue has LOFAR:l1; names count to the letter"
+    )
+    answer = explain(JOB, [slots(MISSING, told=told)], known, now=NOON)
+    assert answer.way_out == f"submit again with the catalogue's spelling of {L1} (then it matches at CAM)"
+    assert answer.matches_at == ()
+
+
 def test_a_site_that_has_all_the_data_and_no_slot_is_told():
     answer = explain(JOB, [], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
     assert (answer.sites[0].site, answer.sites[0].slots) == (RAL, 0)

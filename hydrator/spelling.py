@@ -1,0 +1,52 @@
+"""Letter case: which spellings of its datasets' names a slot stands for, in one short string.
+
+The keys of a nested ad ignore letter case, so ``DatasetStates["lofar:l1"]``
+finds the entry of ``Lofar:L1``. ``DatasetLetters`` lets a job see whether the
+slot spells its names as the job does. Only letters have a case, and the names
+of a site follow few schemes: ``lofar:L1_SB001`` and all other sub-bands of all
+observations have the letters ``lofarLSB``. So the string is short, however many
+datasets there are, and a job needs one term, not one for each dataset.
+
+Pure. The hook has a copy of this code (hydrator/startd_cron.py), because it is
+one file; tests/unit/test_spelling.py holds both to the same results.
+"""
+
+import re
+from collections.abc import Iterable
+
+from .model import Did, SiteAd
+
+ATTRIBUTE = "DatasetLetters"
+_NO_LETTER = re.compile(r"[^A-Za-z]+")
+_KEY = re.compile(r"'([^']+)'=")
+_LONGEST = 60_000
+"""Bytes of the longest text that has the letters beside the names."""
+
+
+def letters(dids: Iterable[Did]) -> list[str]:
+    """Return the letters of each of *dids*; of doubles the last one stays, as in the transform."""
+    each = [_NO_LETTER.sub("", did) for did in dids]
+    return [text for text in dict.fromkeys(reversed(each)) if text][::-1]
+
+
+def spellings(dids: Iterable[Did]) -> str:
+    """Return the value of ``DatasetLetters`` for a slot that knows *dids*.
+
+    It has the letters of the names, sorted, with commas. Letters that differ in case only, such as those of
+    ``ska:A1`` and ``ska:a2``, do not say which name has which: they are left out, and all names are added.
+    """
+    names = sorted(dids)
+    schemes: dict[str, set[str]] = {}
+    for text in letters(names):
+        schemes.setdefault(text.lower(), set()).add(text)
+    clear = sorted(text for alike in schemes.values() if len(alike) == 1 for text in alike)
+    if len(clear) == len(schemes):
+        return ",".join(clear)
+    both = ",".join([*clear, *names])
+    return both if len(both) <= _LONGEST else ",".join(names)
+
+
+def merged_text(ad: SiteAd) -> str:
+    """Return the text of *ad* as slots carry it: with the line that the hook would add."""
+    names = [Did(name) for name in _KEY.findall(dict(ad.content).get("DatasetStates", ""))]
+    return f'{ad.text}{ATTRIBUTE} = "{spellings(names)}"\n'

@@ -1,0 +1,103 @@
+"""The spellings that a slot stands for: they tell ``Lofar:L1`` from ``lofar:l1``, a look-up does not."""
+
+import time
+
+import htcondor2  # noqa: F401 - classad2 knows all functions only after this
+import pytest
+from classad2 import ClassAd, ExprTree
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hydrator import startd_cron
+from hydrator.ads import quoted
+from hydrator.judged import facts_wanted
+from hydrator.model import Did
+from hydrator.poolconfig import here_expression, rank_expression, spelled_expression
+from hydrator.spelling import letters, spellings
+
+names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).map(Did), unique=True)
+
+
+def slot(*held: str, said: str | None = None) -> ClassAd:
+    """A slot whose site has *held* on disk; *said* is its DatasetLetters, else it is what the hook prints."""
+    states = ";".join(f"'{did}'=\"AVAILABLE\"" for did in held)
+    ad = ClassAd(f"[DatasetStates = [{states}]; DataLocalityAsOf = {int(time.time())}]")
+    ad["DatasetLetters"] = spellings(map(Did, held)) if said is None else ExprTree(said)
+    return ad
+
+
+def job(*wanted: str) -> ClassAd:
+    dids = [Did(did) for did in sorted(wanted)]
+    ad = ClassAd({"DataLocalityMaxAge": 20700, "RequiredDatasetsCSV": ",".join(dids)})
+    ad["DataLocalitySpelled"] = ExprTree(spelled_expression(dids))
+    ad["DataLocalityHere"] = ExprTree(here_expression(dids, "require"))
+    ad["DataLocalityRank"] = ExprTree(rank_expression(dids, {}))
+    return ad
+
+
+def matches(wanted: ClassAd, there: ClassAd) -> bool:
+    here = wanted.lookup("DataLocalityHere").eval(wanted, there)
+    assert wanted.lookup("DataLocalityRank").eval(wanted, there) == (1.0 if here else 0.0)
+    return here
+
+
+@pytest.mark.parametrize("wanted", ["lofar:l1_sb001", "LOFAR:L1_SB001", "Lofar:L1_sb001"])
+def test_another_letter_case_does_not_match(wanted):
+    assert matches(job("Lofar:L1_SB001"), slot("Lofar:L1_SB001", "Lofar:L2_SB001"))
+    assert not matches(job(wanted), slot("Lofar:L1_SB001", "Lofar:L2_SB001"))
+    assert not matches(job(wanted, "ska:a"), slot("Lofar:L1_SB001", "ska:a"))
+
+
+def test_names_whose_letters_differ_in_case_only_are_compared_whole():
+    there = slot("ska:Test1", "ska:test2", "ska:other")
+    assert matches(job("ska:Test1", "ska:test2", "ska:other"), there)
+    assert matches(job("ska:other"), there)
+    assert not matches(job("ska:test1"), there)
+    assert not matches(job("ska:Test2", "ska:other"), there)
+
+
+def test_a_slot_of_an_older_hook_counts_as_spelling_alike():
+    assert matches(job("ska:test1"), slot("ska:Test1", said="undefined"))
+
+
+def test_names_without_letters_match():
+    assert matches(job("1:2"), slot("1:2", "ska:a"))
+
+
+def test_nonsense_under_our_name_matches_nothing():
+    assert not matches(job("ska:a"), slot("ska:a", said="5"))
+    assert not matches(job("ska:a"), slot("ska:a", said="error"))
+
+
+def test_subbands_of_all_observations_share_their_letters():
+    dids = [Did(f"lofar:L{run}_SB{band:03}") for run in range(20) for band in range(50)]
+    assert spellings(dids) == "lofarLSB"
+    assert letters(dids) == ["lofarLSB"]
+    assert len(spelled_expression(dids)) < 250
+
+
+@given(names, names)
+def test_a_job_matches_exactly_where_its_names_are_spelled_alike(held, wanted):
+    held = list({did.lower(): did for did in held}.values())
+    there = slot(*held)
+    assert matches(job(*(wanted or ["a:a"])), there) == (set(wanted or ["a:a"]) <= set(held))
+    for did in wanted:
+        counts = ExprTree(facts_wanted([did])[0]).eval(job(did), there)
+        assert counts == (did in held)
+
+
+@given(names)
+def test_the_hook_prints_what_a_merge_writes(held):
+    assert startd_cron.spellings({"DatasetStates": dict.fromkeys(held, "AVAILABLE")}) == spellings(held)
+
+
+def test_a_long_text_has_the_names_alone():
+    held = [Did(f"{letter * 400}:{number}") for letter in "aA" for number in range(60)]
+    held += [
+        Did(f"s{number:x}".translate(str.maketrans("0123456789", "ghijklmnop")) + ":x" * 200)
+        for number in range(60)
+    ]
+    text = spellings(held)
+    assert text == ",".join(sorted(held))
+    assert startd_cron.spellings({"DatasetStates": dict.fromkeys(held, "AVAILABLE")}) == text
+    assert quoted(text) == f'"{text}"'
