@@ -414,9 +414,10 @@ def _refusals(observe: bool) -> str:
     ]
     for name in names:
         test, reason = _REFUSALS[name]
-        lines.append(f"SUBMIT_REQUIREMENT_{name} = $(DATALOCALITY_EXEMPT) || {test}")
+        exempt = "RequiredDatasets is undefined" if name in _UNIVERSES else "$(DATALOCALITY_EXEMPT)"
+        lines.append(f"SUBMIT_REQUIREMENT_{name} = {exempt} || {test}")
         lines.append(f"SUBMIT_REQUIREMENT_{name}_REASON = {reason}")
-        if observe:
+        if observe or name == _ONLY_SAID:
             lines.append(f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true")
     return "\n".join((*lines, ""))
 
@@ -545,7 +546,23 @@ _TRANSFORM_LATE = f"""\
 """
 
 _GOT = 'substr(join(", ", RequiredDatasets) ?: "?", 0, 200)'
+_UNIVERSES: Mapping[str, tuple[str, str]] = {
+    "DataLocalityUniverse": (
+        "(JobUniverse =!= 10 && JobUniverse =!= 11 && JobUniverse =!= 13)",
+        (
+            '"RequiredDatasets: jobs of the java, parallel and vm universes are not sent to their data;'
+            ' use the vanilla universe, or leave RequiredDatasets out"'
+        ),
+    ),
+    "DataLocalityLocal": (
+        '((JobUniverse =!= 7 && JobUniverse =!= 12) || regexp("dagman", Cmd) =?= true)',
+        '"RequiredDatasets has no effect here: jobs of the local and scheduler universes run on the access point"',
+    ),
+}
+_ONLY_SAID = "DataLocalityLocal"
+"""Nothing is lost with such a job, and what starts it may set RequiredDatasets for jobs of its own."""
 _REFUSALS: Mapping[str, tuple[str, str]] = {
+    **_UNIVERSES,
     "DataLocalityList": (
         "isList(RequiredDatasets)",
         r'"RequiredDatasets must be a list of strings, such as {\"scope:name1\", \"scope:name2\"}"',

@@ -392,6 +392,22 @@ def test_nonsense_beside_the_list_is_refused_with_a_sentence(located, line, sent
     assert sentence in located.refusal('{"ska:a"}', line)
 
 
+@pytest.mark.parametrize("lines", [("universe = java",), ("universe = parallel", "machine_count = 1")])
+def test_jobs_of_a_universe_that_no_transform_reaches_are_refused(located, lines):
+    assert "java, parallel and vm universes are not sent" in located.refusal('{"ska:a"}', *lines)
+    assert located.refusal(None, *lines) == ""
+
+
+@pytest.mark.parametrize("universe", ["local", "scheduler"])
+def test_a_job_that_runs_on_the_access_point_is_taken_with_a_warning(located, universe):
+    text = description('{"ska:a"}', HELD, f"universe = {universe}")
+    done = located.pool.run("condor_submit", "-", user="alice", input=text)
+    assert "RequiredDatasets has no effect here" in done.stdout + done.stderr
+    text = description('{"ska:a"}', HELD, f"universe = {universe}", run="/usr/bin/condor_dagman 1")
+    done = located.pool.run("condor_submit", "-", user="alice", input=text)
+    assert "no effect" not in done.stdout + done.stderr
+
+
 def test_a_schedd_whose_transform_is_not_in_force_refuses_rather_than_forgets(located):
     with configured(located, more={"schedd": "JOB_TRANSFORM_NAMES = \n"}):
         assert "was not worked on" in located.refusal('{"ska:a"}')
