@@ -90,6 +90,8 @@ ENDED_AT_MOST = 20_000
 """Ended jobs with misses that are looked at for them."""
 NOT_MATCHED = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
 """Jobs that a negotiator sends somewhere: not scheduler, grid and local universe."""
+NO_DATA_SLOT = "IsDataSlot =!= true"
+"""HTCondor 25 shows what moves a job's files as a slot of its own (``data1_1@…``): jobs do not match it."""
 LEFT_IN_QUEUE = 11 * 86_400
 """Seconds that a completed job may stay in the queue before it is history: 10 days, if it was spooled."""
 OF_AN_OUTCOME = ("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
@@ -632,6 +634,7 @@ class Pool:
     ) -> list[Any]:
         """Ads from the first collector that answers, or from *collector*."""
         kind = getattr(self._htcondor.AdType, ad_type)
+        constraint = f"({constraint}) && {NO_DATA_SLOT}" if ad_type == "Slot" else constraint
         failures = []
         asked = [collector] if collector else self._collectors() or [""]
         for address in asked:

@@ -257,6 +257,32 @@ def test_a_slot_whose_startd_was_heard_since_we_looked_is_left_alone(pool, clien
     assert slot(pool, "twins")["MyAddress"] == "<127.0.0.1:9002>"
 
 
+def test_a_data_slot_is_no_slot(pool, client, merger):
+    """HTCondor 25 advertises what moves a job's files as a slot of its own."""
+    ad = (
+        'MyType = "Machine"\nName = "data1_1@uk"\nMachine = "uk"\nState = "Claimed"\nIsDataSlot = true\n'
+        'MyAddress = "<127.0.0.1:9003>"\nStartdIpAddr = "<127.0.0.1:9003>"\nGLIDEIN_Site = "UK"\n'
+    )
+    pool.run("condor_advertise", "-tcp", "UPDATE_STARTD_AD", "-", input=ad)
+    data = lambda: pool.slots(*SHOWN, constraint="IsDataSlot")  # noqa: E731
+    pool.wait(data, 30, "the data slot to be advertised")
+    try:
+        assert not [one for one in client.slots(["Name"]) if one["Name"].startswith("data")]
+        judged = client.judge({"Requirements": "true"}, [], ["GLIDEIN_Site"], whole=[])
+        assert sum(row["slots"] for row in judged["groups"]) == len(client.slots(["Name"]))
+
+        def merged() -> bool:
+            turn(merger, ads_of("UK"))
+            return shown(pool, "UK") == ("merge", "UK", 7)
+
+        pool.wait(merged, 30, "the slot of UK to be merged")
+        (found,) = data()
+        assert told(found) == (None, None, None)
+    finally:
+        bye = 'MyType = "Query"\nTargetType = "Machine"\nRequirements = Name == "data1_1@uk"\n'
+        pool.run("condor_advertise", "-tcp", "INVALIDATE_STARTD_ADS", "-", input=bye)
+
+
 def test_a_turn_takes_no_more_slots_than_the_pace_allows(pool, client):
     slow = SlotMerger(client, ["GLIDEIN_Site"], pace=1, interval=timedelta(seconds=1), clock=now)
     ads = {site: replace(ad, generation=99) for site, ad in ads_of("UK", "AU").items()}
