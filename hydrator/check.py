@@ -24,7 +24,7 @@ from .words import count
 SLOT_ATTRIBUTES = (
     "Name", "Machine", "PartitionableSlot", "DynamicSlot", "Start",
     "DataLocalityVia", "DataLocalitySite", "DataLocalityAsOf", "DataLocalityGeneration",
-    "DataLocalityTrouble",
+    "DataLocalityTrouble", "LastHeardFrom",
 )  # fmt: skip
 START_CLAUSE = "DataLocalityHere"
 MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
@@ -103,6 +103,10 @@ class Examined:
     warn_below: float = 1.0
     sites_file: Path | None = None
     merges: bool = False
+    merge_seconds: float = 60
+    """How long a slot may wait for a turn of the merges, which its startd's update wipes."""
+    now: int = 0
+    """Unix s of this check."""
     daemon: Sequence[Finding] = ()
     editor: "Editor | None" = None
     edits: bool = False
@@ -434,14 +438,16 @@ def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
         yield Finding(Level.WARN, "slots", "the collector knows none")
         return
     by_site: Counter[str] = Counter()
-    homeless, unhydrated = [], []
+    homeless: list[str] = []
+    unhydrated: list[str] = []
+    wiped: list[str] = []
     for slot in slots:
         site = site_of(slot, what.slot_attributes)
         by_site[site or ""] += 1
         if site is None:
             homeless.append(str(slot["Name"]))
         elif site in sites and slot.get("DataLocalityAsOf") is None:
-            unhydrated.append(str(slot["Name"]))
+            (wiped if _merge_is_due(slot, what) else unhydrated).append(str(slot["Name"]))
     strangers = {site for site in by_site if site and site not in sites}
     yield Finding(
         Level.OK, "slots", f"{count(len(slots), 'slot')} at {count(len(by_site.keys() - {''}), 'site')}"
@@ -468,8 +474,21 @@ def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
             "install the hook there: docs/install-on-a-glidein.md"
             + ("; or see why they are not merged: docs/slot-merge.md" if what.merges else ""),
         )
+    if wiped:
+        yield Finding(
+            Level.ADVICE,
+            "slots",
+            f"{len(wiped)} wait for their next merge, their startds just sent an update: {_some(wiped)}",
+            "where that is so at most times, install the hook: docs/slot-merge.md says how much is covered",
+        )
     yield from _hooks(slots)
-    yield from _start(slots)
+    yield from _start(slots, merges=what.merges)
+
+
+def _merge_is_due(slot: Mapping[str, Any], what: Examined) -> bool:
+    """Return whether *slot* may lack our attributes because no merge followed its startd's update yet."""
+    heard = slot.get("LastHeardFrom")
+    return what.merges and isinstance(heard, int) and what.now - heard < 2 * what.merge_seconds
 
 
 def _hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -487,11 +506,15 @@ def _hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         )
 
 
-def _start(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """START has our clause where there is a hook, and only there: other startds know nothing of data."""
+def _start(slots: Sequence[Mapping[str, Any]], *, merges: bool) -> Iterator[Finding]:
+    """START has our clause where there is a hook, and only there: other startds know nothing of data.
+
+    With *merges*, a slot that says nothing is one that was or will be merged.
+    """
     has_clause = {str(slot["Name"]): START_CLAUSE in str(slot.get("Start")) for slot in slots}
     via = {str(slot["Name"]): slot.get("DataLocalityVia") for slot in slots}
-    refusing = [name for name, clause in has_clause.items() if clause and via[name] == "merge"]
+    unhooked = {"merge", None} if merges else {"merge"}
+    refusing = [name for name, clause in has_clause.items() if clause and via[name] in unhooked]
     without_clause = [name for name, clause in has_clause.items() if not clause and via[name] == "hook"]
     if refusing:
         yield Finding(

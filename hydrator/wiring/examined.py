@@ -5,6 +5,7 @@ from ..config import Settings
 from ..errors import StateError, StateMissing
 from ..keeping import examine_credentials, examine_secrets
 from ..lastcycle import last_cycle, names_lost, refused_generations
+from ..model import unix
 from ..store import State, Store
 from .assembly import Parts, brokers
 from .clock import system_clock
@@ -38,6 +39,8 @@ def examined(settings: Settings, parts: Parts) -> Examined:
         sites_file=settings.publish.sites.path if settings.publish.sites.enabled else None,
         advertises=settings.publish.collector.enabled,
         merges=settings.publish.merge.enabled,
+        merge_seconds=settings.publish.merge.interval_seconds,
+        now=unix(system_clock()),
         editor=parts.editor,
         edits=settings.publish.desired_sites.enabled
         and settings.publish.desired_sites.token_directory is None,

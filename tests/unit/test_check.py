@@ -124,6 +124,36 @@ def ill(found: list[Finding]) -> list[Finding]:
     return [finding for finding in found if finding.level is not Level.OK]
 
 
+@pytest.mark.parametrize("seconds", [1, 119])
+def test_a_slot_between_its_startds_update_and_the_next_merge_is_no_fault(seconds):
+    """Else the verdict would change from one look to the next."""
+    bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true", LastHeardFrom=10_000 - seconds)
+    (found,) = [
+        one
+        for one in ill(findings(Pool(slots_there=[bare]), merges=True, now=10_000))
+        if one.subject == "slots"
+    ]
+    assert (found.level, found.seen.split(":")[0]) == (
+        Level.ADVICE,
+        "1 wait for their next merge, their startds just sent an update",
+    )
+
+
+@pytest.mark.parametrize("more", [{"LastHeardFrom": 9_800}, {}])
+def test_a_slot_that_no_merge_reached_in_time_is_a_fault(more):
+    bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true", **more)
+    assert Level.WARN in {one.level for one in findings(Pool(slots_there=[bare]), merges=True, now=10_000)}
+    fresh = slot(DataLocalityAsOf=None, DataLocalityVia=None, LastHeardFrom=9_999)
+    assert Level.WARN in {one.level for one in findings(Pool(slots_there=[fresh]), now=10_000)}
+
+
+@pytest.mark.parametrize("via", ["merge", None])
+def test_a_start_that_refuses_all_data_jobs_is_named_whether_or_not_the_merge_is_there(via):
+    clause = slot(DataLocalityVia=via, DataLocalityAsOf=1 if via else None, LastHeardFrom=9_999)
+    found = findings(Pool(slots_there=[clause]), merges=True, now=10_000)
+    assert [one for one in found if "no hook: their startds know nothing" in one.seen]
+
+
 def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
     assert ill(findings(Pool(), folder=tmp_path / "not" / "there" / "yet")) == []
 
