@@ -22,7 +22,7 @@ from .trust import distrust
 from .words import count
 
 SLOT_ATTRIBUTES = (
-    "Name", "Machine", "PartitionableSlot", "DynamicSlot", "Start",
+    "Name", "Machine", "PartitionableSlot", "DynamicSlot", "TotalSlotCpus", "Start",
     "DataLocalityVia", "DataLocalitySite", "DataLocalityAsOf", "DataLocalityGeneration",
     "DataLocalityTrouble", "LastHeardFrom",
 )  # fmt: skip
@@ -483,6 +483,8 @@ def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
         )
     yield from _hooks(slots)
     yield from _start(slots, merges=what.merges)
+    if what.merges:
+        yield from _merged([slot for slot in slots if site_of(slot, what.slot_attributes) in sites])
 
 
 def _merge_is_due(slot: Mapping[str, Any], what: Examined) -> bool:
@@ -531,6 +533,29 @@ def _start(slots: Sequence[Mapping[str, Any]], *, merges: bool) -> Iterator[Find
             f"{len(without_clause)} hydrated slots have a START without {START_CLAUSE}: a claim may outlive "
             f"its data by CLAIM_WORKLIFE: {_some(without_clause)}",
             "hydrator submit pool-config --role startd",
+        )
+
+
+def _merged(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Name partitionable slots without a hook: each starts one job that needs data at a time.
+
+    A slot without attributes counts too: its startd's last update may have wiped what was merged.
+    """
+    slow = [
+        str(slot["Name"])
+        for slot in slots
+        if slot.get("DataLocalityVia") in {None, "merge"}
+        and slot.get("PartitionableSlot") is True
+        and slot.get("TotalSlotCpus") != 1
+    ]
+    if slow:
+        yield Finding(
+            Level.ADVICE,
+            "slots",
+            f"{count(len(slow), 'partitionable slot')} hydrated by merge only: each starts one job that needs"
+            " data in each publish.merge.interval_seconds or negotiation cycle, whichever is longer:"
+            f" {_some(slow)}",
+            "where jobs are short install the hook, or cut static slots: docs/slot-merge.md",
         )
 
 

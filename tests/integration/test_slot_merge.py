@@ -1,6 +1,7 @@
 """Slots without a hook get their site's attributes in the collector, on a real pool."""
 
 import json
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ HOOKED = {
 """What a startd says whose hook has run."""
 ODD = "Observatoire de la Côte d'Azur (T2)"
 SITES = (
-    SiteSpec("UK", cpus=1),
+    SiteSpec("UK", cpus=4),
     SiteSpec("AU", cpus=1),
     SiteSpec("NL", cpus=1, extra=HOOKED),
     SiteSpec("ELSEWHERE", cpus=1),
@@ -383,6 +384,39 @@ def test_a_job_that_requires_a_dataset_runs_on_a_slot_that_only_a_merge_tells_of
     pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
     job = installed.submit(["lofar:L1"], mode="require")
     assert installed.ran_at(job, 120) == ["UK"]
+
+
+def matches_by_cycle(pool: Pool, cluster: int) -> list[int]:
+    """Return how many jobs of *cluster* each negotiation cycle matched, cycles without any left out."""
+    cycles = pool.logs("negotiator").split("Started Negotiation Cycle")
+    counts = [len(re.findall(rf"Matched {cluster}\.\d+ ", cycle)) for cycle in cycles]
+    return [count for count in counts if count]
+
+
+def test_a_merged_partitionable_slot_starts_one_data_job_a_cycle(pool, installed):
+    """Hold the figure of docs/slot-merge.md: the schedd's copy of a claimed slot lacks what was merged."""
+    pool.reconfig(schedd=installed.pool_config("schedd"))
+    at_uk = 'requirements = TARGET.GLIDEIN_Site == "UK"'
+    plain = pool.submit(f"executable = /bin/true\nrequest_memory = 10\n{at_uk}\nqueue 8\n")
+    pool.wait(lambda: pool.done(plain, 8), 120, "jobs without datasets")
+    assert sum(matches_by_cycle(pool, plain)) < 8
+    wanting = installed.submit(["lofar:L1"], mode="require", count=3)
+    assert installed.ran_at(wanting, 120, jobs=3) == ["UK"] * 3
+    matched = matches_by_cycle(pool, wanting)  # a job whose claim failed is matched twice
+    assert max(matched) == 1
+    assert len(matched) >= 3
+
+
+def test_check_says_how_slowly_merged_partitionable_slots_start_jobs(pool, installed):
+    pool.wait(lambda: '"merge"' in states(pool, "UK"), 60, "the slot to be merged")
+
+    def advised() -> list[dict]:
+        found = json.loads(installed.run("check", "--json", check=False).stdout)
+        return [finding for finding in found if "by merge only" in finding["seen"]]
+
+    (finding,) = pool.wait(advised, 60, "a check that sees the slot before its startd's update")
+    assert finding["level"] == "advice"
+    assert "slot1@UK" in finding["seen"]
 
 
 def test_in_slots_a_private_dataset_has_its_opaque_name(pool, installed):

@@ -219,6 +219,34 @@ def test_a_merge_only_slot_needs_no_start_clause():
     assert ill(findings(Pool(slots_there=[slot(Start="true", DataLocalityVia="merge")]))) == []
 
 
+WIDE = {"PartitionableSlot": True, "TotalSlotCpus": 8, "Start": "true"}
+
+
+def slow(*slots: dict, merges: bool = True) -> list[Finding]:
+    found = findings(Pool(slots_there=list(slots)), merges=merges)
+    return [finding for finding in found if "merge only" in finding.seen]
+
+
+@pytest.mark.parametrize("via", ["merge", None])
+def test_partitionable_slots_without_a_hook_are_named_as_slow_to_start_jobs(via):
+    (found,) = slow(slot(**WIDE, DataLocalityVia=via), slot("slot1@b", **WIDE))
+    assert found.level is Level.ADVICE
+    assert found.seen.startswith("1 partitionable slot hydrated by merge only")
+    assert found.seen.endswith("whichever is longer: slot1@a")
+    assert "static slots" in found.todo
+
+
+@pytest.mark.parametrize(
+    "other", [{"TotalSlotCpus": 1}, {"PartitionableSlot": None}, {"GLIDEIN_Site": "elsewhere"}]
+)
+def test_slots_of_one_core_static_ones_and_those_of_unknown_sites_are_not_slow(other):
+    assert slow(slot(**{**WIDE, "DataLocalityVia": "merge", **other})) == []
+
+
+def test_no_slot_is_called_slow_where_merges_are_off():
+    assert slow(slot(**WIDE, DataLocalityVia="merge"), merges=False) == []
+
+
 def test_a_schedd_that_cannot_be_asked_fails_and_the_others_are_looked_at():
     queues = Queues({"ap1": Unseen("denied"), "ap2": Queue(NOON, ())})
     found = findings(Pool(), queues=queues)
