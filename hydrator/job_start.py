@@ -41,8 +41,9 @@ import time
 
 TYPE_CHECKING = False  # `typing` costs start-up time
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from subprocess import Popen
+    from tarfile import TarFile, TarInfo
 
 VERSION = "0.1.0"
 CONTRACT = 1
@@ -56,7 +57,9 @@ SITE_KEYS = (
     "SiteLocation",
 )
 CHECK_SECONDS = 120
-"""How long looking at all datasets may take: a dead file server never answers."""
+"""How long looking at one file may take: a dead file server never answers."""
+MOST_MEMBERS = 200000
+"""Files in one archive that is unpacked."""
 STAGE_SECONDS = 86400
 """How long fetching one dataset may take."""
 KEEP_AWAY_SECONDS = 3600
@@ -94,6 +97,9 @@ Finds the datasets of this job at the site where it runs, then becomes COMMAND.
 COMMAND finds each path in $INPUT_1, $INPUT_2, ..., in $INPUT_<NAME> (the dataset's name, other characters
 than letters and digits as _), and in place of each ARGUMENT that is a dataset's name, its DID, or $INPUT_...
 Also set: $HYDRATOR_SITE.
+
+A dataset of several files is a folder of links to them in the scratch folder. Tar files with the names that
+hydrator-paths.json has under "unpack" are unpacked there.
 """
 
 
@@ -107,6 +113,14 @@ class Missed(Trouble):
     """The job cannot run here, and may elsewhere: a dataset cannot be read, or the node itself fails."""
 
     status = MISSED
+
+
+class Spoilt(Missed):
+    """A dataset, by its number from 0, of which an archive cannot be unpacked."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
+        self.number = number
 
 
 class Unstartable(Trouble):
@@ -139,6 +153,7 @@ class Dataset:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
             raise Trouble("bytes of " + self.did + " is no number of bytes")
         self.bytes = size
+        self.files, self.layouts = files_of(entry, self.did)
 
 
 class Job:
@@ -163,13 +178,59 @@ class Job:
         self.site_keys = [str(key) for key in keys] if isinstance(keys, list) else list(SITE_KEYS)
         stage_in = content.get("stage_in")
         self.stage_in = stage_in if isinstance(stage_in, str) and stage_in.strip() else ""
+        unpack = content.get("unpack")
+        self.unpack = [str(pattern) for pattern in unpack] if isinstance(unpack, list) else []
         seconds = content.get("stage_in_seconds")
         self.stage_seconds = seconds if isinstance(seconds, int) and seconds > 0 else STAGE_SECONDS
 
-    def paths_at(self, site: str) -> "dict[str, str]":
-        """DID -> path at *site*; empty for a site without storage."""
-        paths = self.sites.get(site)
-        return {did: file_name(path) for did, path in paths.items()} if isinstance(paths, dict) else {}
+    def places_at(self, site: str) -> "dict[str, object]":
+        """DID -> place at *site*: a path, or shelves for its files; empty for a site without storage."""
+        places = self.sites.get(site)
+        return {did: place_of(place) for did, place in places.items()} if isinstance(places, dict) else {}
+
+
+def place_of(place: object) -> object:
+    """Return the path, or the pairs of a folder and a layout, that *place* in hydrator-paths.json says."""
+    if not isinstance(place, list):
+        return file_name(place)
+    if not all(isinstance(shelf, list) and len(shelf) == 2 for shelf in place):
+        raise Trouble("a place in hydrator-paths.json is neither a path nor a list of shelves: make it again")
+    return [(file_name(prefix), str(layout)) for prefix, layout in place]
+
+
+def files_of(
+    entry: "dict[str, object]", did: str
+) -> "tuple[list[tuple[str, int | None]], dict[str, list[object]]]":
+    """Return the files of a dataset, each with its size, and by layout their paths below a folder.
+
+    No file's name or path leads out of the folder that it is put in.
+    """
+    files = entry.get("files") or []
+    layouts = entry.get("layouts") or {}
+    bad = Trouble("the files of %s in hydrator-paths.json cannot be read: make it again" % did)
+    if not isinstance(files, list) or not isinstance(layouts, dict):
+        raise bad
+    found = []  # type: list[tuple[str, int | None]]
+    for file in files:
+        if not isinstance(file, list) or len(file) != 2 or not is_below(file[0]):
+            raise bad
+        size = file[1]
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
+            raise bad
+        found.append((file_name(file[0]), size))
+    for paths in layouts.values():
+        if not isinstance(paths, list) or len(paths) != len(found):
+            raise bad
+        if not all(path is None or is_below(path) for path in paths):
+            raise bad
+    return found, layouts
+
+
+def is_below(path: object) -> bool:
+    """Return whether *path* stays in the folder that it is put in, and is not that folder."""
+    if not isinstance(path, str) or "\0" in path:
+        return False
+    return not any(part in ("", ".", "..") for part in path.split("/"))
 
 
 def file_name(path: object) -> str:
@@ -244,20 +305,32 @@ def find_site(asked: str, keys: "list[str]", environ: "dict[str, str]") -> str:
 # ---------------------------------------------------------------- is it readable
 
 
-def wrong_with(path: str, size: "int | None") -> str:
+def wrong_with(path: str, size: "int | None", goes_on: "Callable[[], None]") -> str:
     """Why the dataset at *path* cannot be read; empty when it can.
 
-    A folder must be listable and not empty, a file must open; *size* is the least number of bytes.
+    A file must open, a folder have files, and each of them open; *size* is the least number of bytes.
+    *goes_on* is called between two files.
     """
     try:
-        if os.path.isdir(path):
+        if not os.path.isdir(path):
+            there = opened(path)
+        else:
             if not os.listdir(path):
                 return "is empty"
             os.stat(os.path.join(path, "."))
-        else:
-            with open(path, "rb") as file:
-                file.read(1)
-        there = bytes_below(path) if size is not None else 0
+            there = 0
+            for folder, _, names in os.walk(path, onerror=complain):
+                for name in names:
+                    goes_on()
+                    try:
+                        there += opened(os.path.join(folder, name))
+                    except OSError as trouble:
+                        inside = os.path.relpath(os.path.join(folder, name), path)
+                        return "has %s, of which: %s" % (inside, trouble.strerror)
+                why = wrong_with_table(folder, names)
+                if why:
+                    inside = os.path.relpath(folder, path)
+                    return "has a folder %s that %s" % (inside, why) if inside != "." else why
     except (OSError, ValueError) as trouble:
         return getattr(trouble, "strerror", None) or str(trouble)
     if size is not None and there < size:
@@ -265,46 +338,327 @@ def wrong_with(path: str, size: "int | None") -> str:
     return ""
 
 
-def bytes_below(path: str) -> int:
-    """Bytes of the file *path*, or of all files below the folder *path*."""
-    if not os.path.isdir(path):
-        return os.stat(path).st_size
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            total += os.lstat(os.path.join(folder, name)).st_size
-    return total
+def wrong_with_table(folder: str, names: "list[str]") -> str:
+    """Why *folder*, with files of these *names*, is not a table of a measurement set; empty when it may be.
+
+    casacore keeps the description of each table in table.dat and the data in table.f0, table.f1, ...
+    """
+    is_table = any(re.match(r"table\.f\d+", name) for name in names)
+    if "table.dat" in names:
+        return "" if os.stat(os.path.join(folder, "table.dat")).st_size else "has an empty table.dat"
+    return "has data of a table and no table.dat" if is_table else ""
 
 
-def look(wanted: "list[tuple[str, int | None]]", seconds: float) -> "list[str]":
-    """:func:`wrong_with` for each, in a process of its own: a dead file server would stop us for ever."""
+def complain(trouble: OSError) -> None:
+    raise trouble
+
+
+def opened(path: str) -> int:
+    """Return the bytes of the file *path*, which opens and can be read."""
+    with open(path, "rb") as file:
+        file.read(1)
+        return os.fstat(file.fileno()).st_size
+
+
+def wrong_with_files(
+    dataset: Dataset, shelves: "list[tuple[str, str]]", goes_on: "Callable[[], None]"
+) -> "tuple[str, list[str]]":
+    """Why files of *dataset* cannot be read on any of *shelves*, and the path of each; "" when all can.
+
+    A file must open and have the size that the catalogue says.
+    """
+    paths = []  # type: list[str]
+    missing = []  # type: list[str]
+    for at, (_, size) in enumerate(dataset.files):
+        said = "no path is known"
+        for prefix, layout in shelves:
+            below = dataset.layouts.get(layout, [None] * len(dataset.files))[at]
+            if below is None:
+                continue
+            goes_on()
+            path = os.path.join(prefix, file_name(below))
+            why = wrong_with_file(path, size)
+            if not why:
+                paths.append(path)
+                break
+            said = path + ": " + why
+        else:
+            missing.append(said)
+    if missing:
+        return "%d of its %d files cannot be read, first %s" % (
+            len(missing),
+            len(dataset.files),
+            missing[0],
+        ), []
+    return "", paths
+
+
+def wrong_with_file(path: str, size: "int | None") -> str:
+    try:
+        there = opened(path)
+    except (OSError, ValueError) as trouble:
+        return getattr(trouble, "strerror", None) or str(trouble)
+    return "has %d of %d bytes" % (there, size) if size is not None and there != size else ""
+
+
+def examined(dataset: Dataset, place: object, goes_on: "Callable[[], None]") -> "tuple[str, list[str]]":
+    """Return why *dataset* cannot be read at *place*, or "", and the paths of which it consists there."""
+    if isinstance(place, str):
+        why = wrong_with(place, dataset.bytes, goes_on)
+        return (place + " " + why if why else ""), [place]
+    if not dataset.files or not isinstance(place, list):
+        return "its files are not listed", []
+    return wrong_with_files(dataset, place, goes_on)
+
+
+def look(wanted: "list[tuple[Dataset, object]]", seconds: float) -> "list[tuple[str, list[str]]]":
+    """:func:`examined` for each, in a process of its own: a dead file server would stop us for ever.
+
+    It may be silent for *seconds*, and says at least once a second that it goes on.
+    """
     import select
 
     there, here = os.pipe()
     child = os.fork()
     if not child:
+        last = [time.monotonic()]
+
+        def goes_on() -> None:
+            if time.monotonic() - last[0] > 1:
+                last[0] = time.monotonic()
+                os.write(here, b"\n")
+
         try:
-            for path, size in wanted:
-                os.write(here, json.dumps(wrong_with(path, size)).encode("ascii") + b"\n")
+            for dataset, place in wanted:
+                write_all(here, json.dumps(examined(dataset, place, goes_on)).encode("ascii") + b"\n")
         finally:
             os._exit(0)  # whatever happens, there is one of us
     os.close(here)
-    end = time.monotonic() + seconds
-    said = b""
-    while True:
-        left = end - time.monotonic()
-        ready = left > 0 and select.select([there], [], [], left)[0]
-        piece = os.read(there, 65536) if ready else b""
+    pieces = []  # type: list[bytes]
+    while select.select([there], [], [], seconds)[0]:
+        piece = os.read(there, 65536)
         if not piece:
             break
-        said += piece
+        pieces.append(piece)
     os.close(there)
-    found = [str(json.loads(line.decode("ascii"))) for line in said.split(b"\n")[:-1]]
+    lines = [line for line in b"".join(pieces).split(b"\n")[:-1] if line]
+    found = [(str(why), [str(path) for path in paths]) for why, paths in map(decoded, lines)]
     if len(found) < len(wanted):
         os.kill(child, signal.SIGKILL)
     else:
         os.waitpid(child, 0)
-    return found + ["no answer within %g s" % seconds] * (len(wanted) - len(found))
+    return found + [("no answer within %g s" % seconds, [])] * (len(wanted) - len(found))
+
+
+def decoded(line: bytes) -> "tuple[object, list[object]]":
+    why, paths = json.loads(line.decode("ascii"))
+    return why, paths
+
+
+def write_all(number: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(number, content) :]
+
+
+# ---------------------------------------------------------------- files into one folder
+
+
+class Archive:
+    """A tar file that is unpacked: its members are regular files and folders below one folder, no more.
+
+    An archive with a link, a device, or a name that leads out of the folder is not unpacked at all.
+    """
+
+    def __init__(self, path: str, most: int = MOST_MEMBERS) -> None:
+        self.path = path
+        self.most = most
+
+    def size(self) -> int:
+        """Return the bytes that it takes unpacked, in blocks of 4096.
+
+        Raises:
+            Missed: it is not a tar file that can be unpacked.
+        """
+        sizes = [member.size if member.isreg() else 1 for _, member in self._members()]
+        if not sizes:
+            raise Missed("%s has nothing in it" % self.path)
+        return sum((size + 4095) // 4096 * 4096 for size in sizes)
+
+    def unpack(self, folder: str) -> None:
+        """Put its members into *folder*; what is there already is not replaced.
+
+        Raises:
+            Missed: it is not whole, or has a member twice.
+        """
+        import shutil
+
+        try:
+            for tar, member in self._members():
+                path = os.path.join(folder, own_name(member.name))
+                if member.isdir():
+                    os.makedirs(path, exist_ok=True)
+                    continue
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+                with os.fdopen(os.open(path, flags, 0o666), "wb") as copy:
+                    content = tar.extractfile(member)
+                    if content is not None:
+                        shutil.copyfileobj(content, copy, 1 << 20)
+                    if copy.tell() != member.size:
+                        raise Missed("%s ends within %r" % (self.path, member.name[:200]))
+        except (FileExistsError, NotADirectoryError) as trouble:
+            raise Missed("%s has a member twice: %s" % (self.path, trouble.filename)) from trouble
+
+    def _members(self) -> "Iterator[tuple[TarFile, TarInfo]]":
+        """Yield each member with the open archive.
+
+        Raises:
+            Missed: the archive cannot be read to its end, or has a member that is not unpacked.
+        """
+        import tarfile
+
+        try:
+            with tarfile.open(self.path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
+                for _ in range(self.most):
+                    member = tar.next()
+                    if member is None:
+                        break
+                    tar.members = []  # type: ignore[attr-defined]  # else it keeps them all
+                    self._judge(member)
+                    if own_name(member.name) != ".":
+                        yield tar, member
+                else:
+                    raise Missed("%s has over %d members" % (self.path, self.most))
+                with open(self.path, "rb") as file:
+                    file.seek(tar.offset)
+                    if file.read(512) != b"\0" * 512:  # tarfile takes a garbled header for the end
+                        raise Missed("%s breaks off at byte %d" % (self.path, tar.offset))
+        except (tarfile.TarError, EOFError, ValueError) as trouble:
+            raise Missed("%s is not a tar file, or not whole: %s" % (self.path, trouble)) from trouble
+
+    def _judge(self, member: "TarInfo") -> None:
+        name = own_name(member.name)
+        if name == "." and member.isdir():
+            return
+        if not is_below(name) or member.size < 0:
+            raise Missed("%s has a member that leads out of its folder: %r" % (self.path, member.name[:200]))
+        if not (member.isreg() or member.isdir()):
+            raise Missed(
+                "%s has a member that is neither file nor folder: %r" % (self.path, member.name[:200])
+            )
+
+
+def own_name(name: str) -> str:
+    """Return a member's name without the ``./`` and the ``/`` that tar puts around it."""
+    while name.startswith("./") and len(name) > 2:
+        name = name[2:]
+    return file_name(name.rstrip("/") if name.strip("/") else name)
+
+
+class Piece:
+    """One entry of a dataset's folder in the scratch folder: its name there, and the path that it is from."""
+
+    def __init__(self, name: str, path: str, is_packed: bool) -> None:
+        self.name = name
+        self.path = path
+        self.archive = Archive(path) if is_packed else None
+
+
+def pieces_of(dataset: Dataset, paths: "list[str]", patterns: "list[str]") -> "list[Piece]":
+    """Return the pieces of a dataset that is at *paths*: its files, or the one file or folder that it is.
+
+    A folder with archives in it is taken apart.
+    """
+    if len(paths) == 1 and os.path.isdir(paths[0]):
+        inside = sorted(os.listdir(paths[0]))
+        if any(is_packed(os.path.join(paths[0], name), patterns) for name in inside):
+            found = [(name, os.path.join(paths[0], name)) for name in inside]
+        else:
+            found = [(dataset.base, paths[0])]
+    elif len(paths) == len(dataset.files):
+        found = [(name, path) for (name, _), path in zip(dataset.files, paths)]
+    else:
+        found = [(os.path.basename(path), path) for path in paths]
+    return [
+        Piece(name, path, is_packed(path, patterns) or is_packed(path, patterns, name))
+        for name, path in found
+    ]
+
+
+def is_packed(path: str, patterns: "list[str]", name: str = "") -> bool:
+    """Return whether the file *path* is an archive by its name, or the *name* that the dataset has for it."""
+    import fnmatch
+
+    base = os.path.basename(name or path).lower()
+    return any(fnmatch.fnmatchcase(base, each.lower()) for each in patterns) and os.path.isfile(path)
+
+
+def into_folders(job: Job, found: "list[list[str]]", scratch: str) -> "list[str]":
+    """Return the path of each dataset, which is at the paths *found*: there, or below the scratch folder.
+
+    Several files become a folder of links, archives are unpacked. One file or folder stays where it is.
+
+    Raises:
+        Spoilt: an archive cannot be unpacked.
+        OSError: the scratch folder has no room for it.
+    """
+    pieces = [pieces_of(dataset, paths, job.unpack) for dataset, paths in zip(job.datasets, found)]
+    need = 0
+    for number, each in enumerate(pieces):
+        try:
+            need += sum(piece.archive.size() for piece in each if piece.archive)
+        except Missed as missed:
+            raise Spoilt(number, str(missed)) from missed
+    room = os.statvfs(scratch)
+    free = room.f_bavail * room.f_frsize
+    if need > free:
+        text = "unpacking takes %d bytes and %s has %d: request more disk" % (need, scratch, free)
+        raise OSError(errno.ENOSPC, text)
+    paths = []  # type: list[str]
+    for number, each in enumerate(pieces):
+        try:
+            paths.append(into_folder(number, job.datasets[number], each, scratch))
+        except Missed as missed:
+            raise Spoilt(number, str(missed)) from missed
+    return paths
+
+
+def into_folder(number: int, dataset: Dataset, pieces: "list[Piece]", scratch: str) -> str:
+    """Return the path of dataset *number* (from 0), of these *pieces*."""
+    archives = [piece.archive for piece in pieces if piece.archive]
+    if len(pieces) == 1 and not archives:
+        return pieces[0].path
+    folder = make_folder(scratch, "%d-%s" % (number + 1, "unpacked" if archives else "files"), dataset.base)
+    for archive in archives:  # before there are links, which a member's name could go through
+        archive.unpack(folder)
+    for piece in pieces:
+        if not piece.archive:
+            link(piece, folder)
+    inside = os.listdir(folder)
+    alone = os.path.join(folder, inside[0]) if archives and len(inside) == 1 else folder
+    for each in measurement_sets(alone) if archives else ():
+        why = wrong_with(each, None, lambda: None)
+        if why:
+            raise Missed("%s, unpacked from %s, %s" % (os.path.basename(each), pieces[0].path, why))
+    return alone
+
+
+def link(piece: Piece, folder: str) -> None:
+    """Make *piece* a link in *folder*."""
+    path = os.path.join(folder, piece.name)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(os.path.abspath(piece.path), path)
+    except (FileExistsError, NotADirectoryError) as trouble:
+        raise Missed("two of its files cannot be in one folder: %s" % piece.name) from trouble
+
+
+def measurement_sets(path: str) -> "list[str]":
+    """Return the measurement sets in the folder *path*, where it is not one itself; else *path*."""
+    if not os.path.isdir(path) or os.path.exists(os.path.join(path, "table.dat")):
+        return [path]
+    inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
+    return [each for each in inside if os.path.exists(os.path.join(each, "table.dat"))] or [path]
 
 
 # ---------------------------------------------------------------- fetching
@@ -775,35 +1129,41 @@ def find_paths_file(asked: str, scratch: str) -> str:
 
 
 def locate(job: Job, site: str, scratch: str, environ: "dict[str, str]") -> "list[str]":
-    """Each dataset's path: at the site, else fetched.
+    """Each dataset's path: at the site, else fetched; several files as one folder, archives unpacked.
 
     Raises:
         Missed: a dataset is neither; the job's ad says so already.
     """
-    known = job.paths_at(site)
-    paths = [known.get(dataset.did, "") for dataset in job.datasets]
-    there = [(path, dataset.bytes) for path, dataset in zip(paths, job.datasets) if path]
+    known = job.places_at(site)
+    there = [(dataset, known[dataset.did]) for dataset in job.datasets if dataset.did in known]
     answers = iter(look(there, CHECK_SECONDS) if there else [])
+    found = []  # type: list[list[str]]
     wrong = {}  # type: dict[int, str]
-    for at, path in enumerate(paths):
-        why = next(answers) if path else "no path is known"
+    for at, dataset in enumerate(job.datasets):
+        why, paths = next(answers) if dataset.did in known else ("no path is known", [])
+        found.append(paths)
         if why:
-            wrong[at] = (path + " " if path else "") + why
+            wrong[at] = why
     said = ["%s (%s)" % (job.datasets[at].did, why) for at, why in wrong.items()]
+    missing = list(wrong)
     try:
         if wrong and not job.stage_in:
             raise Missed("; ".join(said))
         for at in wrong:
-            paths[at] = fetch(job, at, scratch)
+            found[at] = [fetch(job, at, scratch)]
+        ready = into_folders(job, found, scratch)
     except Missed as missed:
+        if isinstance(missed, Spoilt):
+            missing = [missed.number]
+            missed.args = ("%s (%s)" % (job.datasets[missed.number].did, missed),)
         if site:
-            report(site, [job.datasets[at].did for at in wrong], environ, int(time.time()))
+            report(site, [job.datasets[at].did for at in missing], environ, int(time.time()))
         raise Missed(
             "not readable at %s: %s" % (site or "a node that names no site", str(missed)[:2000])
         ) from missed
     if wrong:
         report_fetched(site or "?", [job.datasets[at].did for at in wrong], environ, int(time.time()))
-    return paths
+    return ready
 
 
 def start(argv: "list[str]", environ: "dict[str, str]") -> None:
@@ -823,7 +1183,8 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
         words = replaced(command, job.datasets, paths)
         if options["parset"]:
             machine = read_ad(environ.get("_CONDOR_MACHINE_AD", ""))
-            copy = parset_copy(options["parset"], paths, scratch, machine)
+            sets = [each for path in paths for each in measurement_sets(path)]
+            copy = parset_copy(options["parset"], sets, scratch, machine)
             words = words[:1] + [copy if word == options["parset"] else word for word in words[1:]]
         become(words, environment(environ, site, job.datasets, paths))
     except Trouble:

@@ -58,6 +58,18 @@ def is_unsafe_argument(did: str) -> bool:
     return did.startswith("-") or any(part == ".." for part in re.split("[:/]", did))
 
 
+@dataclass(frozen=True, slots=True)
+class DatasetFile:
+    """One file of a dataset: its own DID, its size, and its addresses by storage element where asked for.
+
+    ``did`` is ``scope:name`` and need not be a name that the DID of a dataset could have.
+    """
+
+    did: str
+    bytes: int | None = None
+    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
 class ReplicaState(StrEnum):
     """What one catalogue records of one dataset at one storage element."""
 

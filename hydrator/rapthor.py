@@ -13,7 +13,7 @@ import json
 import re
 import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .errors import ConfigError
@@ -536,7 +536,7 @@ class Outlook:
 def outlook(
     run: Run,
     sites: Mapping[Site, SiteFacts],
-    paths: Mapping[Site, Mapping[Did, str]],
+    paths: Mapping[Site, Collection[Did]],
     *,
     now: float,
     fetches: bool = False,
@@ -546,7 +546,7 @@ def outlook(
     Args:
         run: what it reads.
         sites: what is held true of them; facts that are too old read UNKNOWN there.
-        paths: by site, where datasets are as local paths.
+        paths: by site, the datasets that have a local path there.
         now: Unix s.
         fetches: whether the job has a stage-in command.
     """

@@ -1,9 +1,9 @@
 """What jobs ask for and get: [demand], [jobs], [submit], [[storage]]."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from .fields import Seconds, Section, SiteName
 
@@ -65,6 +65,16 @@ class SubmitSettings(Section):
     stage_in: str | None = Field(
         None, description="a command that fetches {did} to {path}, for wait and prefer"
     )
+    unpack: list[str] = Field(
+        default=["*.ms.tar"],
+        description="names of tar files, with * and ? in any letter case: unpacked into the scratch folder",
+    )
+    max_files: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        20_000, description="files of all datasets of one run"
+    )
+    max_list_mb: Annotated[float, Field(gt=0, le=1000)] = Field(
+        16, description="of hydrator-paths.json, which travels with the job"
+    )
     cpus: Annotated[int, Field(ge=1, le=4096)] = 16
     memory_gb: Annotated[float, Field(gt=0, le=65_536)] = 64
     disk_gb: Annotated[float, Field(gt=0, le=1_000_000)] = 100
@@ -94,7 +104,24 @@ class StorageArea(Section):
 
     site: SiteName
     prefix: str = Field(description="the folder, as jobs at the site see it")
-    rule: Literal["hash", "name", "table"] = Field(
-        "hash", description="below it: Rucio's scope/xx/yy/name, or scope/name, or by the table"
+    rule: Literal["hash", "identity", "catalogue", "name", "table"] = Field(
+        "hash",
+        description="below it, of each file: Rucio's scope/xx/yy/name, its scope/name, or by its address;"
+        " of the dataset as one folder: scope/name, or by the table",
     )
     table: dict[str, str] = Field(default_factory=dict, description="DID = path below the prefix")
+    rse: str | None = Field(
+        None, description="for rule catalogue: the storage element whose addresses of files count"
+    )
+    address_prefix: str | None = Field(
+        None, description="for rule catalogue: how these addresses begin; prefix stands for it"
+    )
+
+    @model_validator(mode="after")
+    def _has_addresses(self) -> Self:
+        given = self.rse is not None, self.address_prefix is not None
+        if self.rule == "catalogue" and not all(given):
+            raise ValueError('rule "catalogue" needs rse and address_prefix')
+        if self.rule != "catalogue" and any(given):
+            raise ValueError('rse and address_prefix are for rule = "catalogue"')
+        return self

@@ -8,7 +8,7 @@ from adapters.probe import CommandProbe, ProbeSettings
 from ..auditing import Auditing
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings
 from ..model import Did, Site, unix
-from ..paths import local_paths
+from ..paths import whole_path
 from ..places import PlacedAuditor
 from ..ports import Auditor, Clock, Probe
 from ..register import Register
@@ -56,6 +56,6 @@ def _probe(settings: Settings) -> Probe | None:
     ]
 
     def path_at(site: Site, did: Did) -> str | None:
-        return local_paths(settings.storage, [did]).get(site, {}).get(did)
+        return whole_path(settings.storage, site, did)
 
     return CommandProbe(probes, path_at)

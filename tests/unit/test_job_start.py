@@ -442,8 +442,9 @@ def test_a_site_without_storage_misses_everything(node):
 def test_a_file_server_that_never_answers_does_not_stop_the_job(tmp_path):
     os.mkfifo(tmp_path / "never")
     (tmp_path / "file").write_text("x")
-    looked = job_start.look([(str(tmp_path / "file"), None), (str(tmp_path / "never"), None)], 0.5)
-    assert looked == ["", "no answer within 0.5 s"]
+    one = Dataset(1, {"did": "lofar:L1"})
+    looked = job_start.look([(one, str(tmp_path / "file")), (one, str(tmp_path / "never"))], 0.5)
+    assert looked == [("", [str(tmp_path / "file")]), ("no answer within 0.5 s", [])]
 
 
 def test_a_condor_chirp_that_fails_changes_nothing(node):

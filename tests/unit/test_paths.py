@@ -11,9 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.config import StorageArea
-from hydrator.errors import BadDid
-from hydrator.model import Did, parse_did
-from hydrator.paths import hashed_path, job_datasets, local_paths, path_at, paths_file
+from hydrator.errors import BadDid, ConfigError
+from hydrator.model import DatasetFile, Did, Site, parse_did
+from hydrator.paths import (
+    Shelf,
+    bounded,
+    hashed_path,
+    identical_path,
+    job_datasets,
+    local_paths,
+    path_at,
+    paths_file,
+    whole_path,
+)
 
 L1, L2 = Did("lofar:L1.ms"), Did("lofar:L2.ms")
 
@@ -27,11 +37,13 @@ import json, sys
 from rucio.rse.translation import RSEDeterministicTranslation
 
 translation = RSEDeterministicTranslation("X", {})
-print(json.dumps([translation.path(*did.split(":", 1)) for did in json.load(sys.stdin)]))
+identity = RSEDeterministicTranslation("X", {"lfn2pfn_algorithm": "identity"})
+each = (translation, identity)
+print(json.dumps([[by.path(*did.split(":", 1)) for by in each] for did in json.load(sys.stdin)]))
 """
 
 
-def test_the_hash_rule_is_that_of_rucios_own_code(tmp_path):
+def test_the_rules_hash_and_identity_are_those_of_rucios_own_code(tmp_path):
     """In a process of its own: Rucio reads its configuration when it is imported."""
     dids = [
         "lofar:L1.ms",
@@ -51,7 +63,7 @@ def test_the_hash_rule_is_that_of_rucios_own_code(tmp_path):
         env={**os.environ, "RUCIO_CONFIG": str(tmp_path / "rucio.cfg")},
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [hashed_path(Did(did)) for did in dids]
+    assert json.loads(done.stdout) == [[hashed_path(did), identical_path(did)] for did in dids]
 
 
 def test_the_name_rule_is_scope_and_name():
@@ -74,6 +86,84 @@ def test_an_opaque_name_is_at_no_path_whatever_the_rule(rule):
     opaque = Did(f"private:{'0123456789abcdef' * 2}")
     assert path_at(area(rule=rule), opaque) is None
     assert local_paths([area(rule=rule)], [opaque]) == {"UK": {}}
+
+
+def test_a_dataset_of_files_has_no_path_of_its_own_to_probe():
+    """A probe of the hash of its DID would find nothing at a site that has it all."""
+    areas = [area(table={L2: "odd/L2.ms"}), area("AU", rule="name")]
+    found = [whole_path(areas, Site(site), did) for site in ("UK", "AU", "NL") for did in (L1, L2)]
+    assert found == [None, "/data/odd/L2.ms", "/data/lofar/L1.ms", "/data/lofar/L2.ms", None, None]
+
+
+FILES = (DatasetFile("lofar:a", 1), DatasetFile("user.x:b", 2, {"RSE": ("davs://h:1/p//q/b", "root://h/b")}))
+
+
+def test_each_file_has_a_path_by_the_rules_for_files():
+    """Rucio's own names of the algorithms."""
+    hashed, identity = area(), area("AU", rule="identity")
+    paths = local_paths([hashed, identity], [L1], {L1: FILES})
+    assert paths == {"UK": {L1: (Shelf("/data", "hash"),)}, "AU": {L1: (Shelf("/data", "identity"),)}}
+    text = paths_file(
+        job_datasets([("L1.ms", L1)]), paths, None, areas=[hashed, identity], contents={L1: FILES}
+    )
+    (entry,) = json.loads(text)["datasets"]
+    assert entry["layouts"]["identity"] == ["lofar/a", "user/x/b"]
+    assert entry["layouts"]["hash"] == [hashed_path("lofar:a"), hashed_path("user.x:b")]
+    assert entry["files"] == [["a", 1], ["b", 2]]
+    assert entry["bytes"] == 3
+
+
+@pytest.mark.parametrize("prefix", ["davs://h:1/p", "davs://h:1/p/"])
+def test_an_address_says_where_a_file_is_and_no_other_storage_elements(prefix):
+    def at(rse: str) -> StorageArea:
+        return area(rule="catalogue", rse=rse, address_prefix=prefix)
+
+    contents = {L1: FILES[1:]}
+    assert local_paths([at("OTHER")], [L1], contents) == {"UK": {}}
+    paths = local_paths([at("RSE")], [L1], contents)
+    text = paths_file(job_datasets([("L1.ms", L1)]), paths, None, areas=[at("RSE")], contents=contents)
+    (entry,) = json.loads(text)["datasets"]
+    assert list(entry["layouts"].values()) == [["q/b"]]
+
+
+@pytest.mark.parametrize(
+    "address", ["davs://h/p/../../etc/passwd", "davs://h/pq/x", "davs://h/p/", "file:///etc/x"]
+)
+def test_an_address_that_leads_elsewhere_is_no_path(address):
+    chosen = area(rule="catalogue", rse="RSE", address_prefix="davs://h/p")
+    assert local_paths([chosen], [L1], {L1: [DatasetFile("lofar:a", 1, {"RSE": (address,)})]}) == {"UK": {}}
+
+
+@pytest.mark.parametrize("name", ["../a", "a//b", "/a", "."])
+def test_a_dataset_with_a_file_that_could_leave_its_folder_has_no_path(name):
+    for rule in ("hash", "identity"):
+        assert local_paths([area(rule=rule)], [L1], {L1: [*FILES, DatasetFile(f"lofar:{name}")]}) == {
+            "UK": {}
+        }
+
+
+def test_files_lack_the_name_of_their_dataset_and_have_their_scope_where_two_are_alike():
+    def names(*dids: str) -> list[str]:
+        contents = {L1: [DatasetFile(did) for did in dids]}
+        paths = local_paths([area()], [L1], contents)
+        text = paths_file(job_datasets([("L1.ms", L1)]), paths, None, areas=[area()], contents=contents)
+        return [name for name, _ in json.loads(text)["datasets"][0]["files"]]
+
+    assert names("lofar:L1.ms/table.dat", "lofar:L1.ms.tar") == ["table.dat", "L1.ms.tar"]
+    assert names("a:x", "b:x", "b:y") == ["a/x", "b/x", "b/y"]
+
+
+def test_a_folder_that_others_unpacked_is_not_measured_by_its_archives():
+    def size(did: str) -> object:
+        text = paths_file(job_datasets([("L1.ms", L1)]), {}, None, contents={L1: [DatasetFile(did, 7)]})
+        return json.loads(text)["datasets"][0].get("bytes")
+
+    assert [size("lofar:L1.ms.tar"), size("lofar:L1.ms/table.dat")] == [None, 7]
+
+
+def test_a_list_that_is_too_long_is_refused_by_its_setting():
+    with pytest.raises(ConfigError, match=r"has 11 bytes, \[submit\].max_list_mb allows 10: submit fewer"):
+        bounded("x" * 11, 10)
 
 
 def test_of_two_areas_at_a_site_the_first_that_has_it_counts():

@@ -122,7 +122,7 @@ def test_the_files_that_travel_tell_the_job_what_the_opaque_name_stands_for(host
     travelling = TravellingJob(str(folder / "hydrator-paths.json"))
     private = next(dataset for dataset in travelling.datasets if dataset.did == NAME)
     assert private.plain == CANARY
-    assert travelling.paths_at("UK")[NAME] == "/data/embargo/canary-1.ms"
+    assert travelling.places_at("UK")[NAME] == "/data/embargo/canary-1.ms"
 
 
 def test_what_is_written_of_a_private_run_is_for_its_owner_alone(host):
