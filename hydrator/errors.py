@@ -7,7 +7,8 @@ HydratorError                   carries facts as attributes, so logs need no par
 ├── CatalogueError              this catalogue, this cycle: what it was asked becomes Unseen
 │   ├── CatalogueUnreachable    timeout, 5xx, 429: asked again
 │   ├── CatalogueDenied         401, 403: not asked again this cycle, alerted
-│   └── CatalogueGarbled        an answer we cannot read: our bug or theirs, keep the evidence
+│   ├── CatalogueGarbled        an answer we cannot read: our bug or theirs, keep the evidence
+│   └── TooManyFiles            a dataset of more files than a job may list: who submits acts
 ├── PoolError                   this collector or schedd, this cycle: what it said before is kept
 │   └── PoolDenied              it refused our credentials or our authorization
 ├── EventsError                 nobody tells us of events: polls go on without
@@ -72,6 +73,13 @@ class CatalogueDenied(CatalogueError):
 
 class CatalogueGarbled(CatalogueError):
     """An answer that cannot be read."""
+
+
+class TooManyFiles(CatalogueError):
+    """A dataset with more files than [submit].max_files, alone or with the others of its run."""
+
+    def __init__(self, catalogue: str, most: int) -> None:
+        super().__init__(catalogue, f"there are over {most} files, and [submit].max_files allows no more")
 
 
 class PoolError(HydratorError):

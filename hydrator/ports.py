@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
-from .model import Did, PublishedAd, Queue, Seen, Site, SiteAd, Survey, Unseen
+from .errors import CatalogueError
+from .model import DatasetFile, Did, PublishedAd, Queue, Seen, Site, SiteAd, Survey, Unseen
 
 Clock = Callable[[], datetime]
 """Answers the aware UTC time now."""
@@ -104,6 +105,31 @@ class Catalogue(Protocol):
 
     def close(self) -> None:
         """Let go of connections and files."""
+
+
+class FileLister(Protocol):
+    """A catalogue that can say of which files a dataset consists."""
+
+    @property
+    def name(self) -> str:
+        """The catalogue's."""
+
+    def files(
+        self, dids: AbstractSet[Did], storages: AbstractSet[str], most: int
+    ) -> Mapping[Did, tuple[DatasetFile, ...] | CatalogueError]:
+        """List the files of each of *dids*, ordered by name; a file's DID stands for that file alone.
+
+        Args:
+            dids: datasets, containers and files. One that the catalogue does not know is left out.
+            storages: storage elements whose addresses of each file are wanted; those of no other are given.
+            most: files of all *dids* together; what is beyond it is an error of its dataset.
+
+        Raises:
+            CatalogueError: the catalogue could not be asked at all.
+        """
+
+    def close(self) -> None:
+        """Close connections and files."""
 
 
 class Auditor(Protocol):

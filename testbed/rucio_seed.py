@@ -103,14 +103,29 @@ def add_scope(session, scope):
 
 
 @command
-def add_rse(session, rse, rse_type="DISK", staging_area=False, volatile=False, attributes=None):
-    """Add a storage element that every other can send to and receive from, with the mock protocol."""
+def add_rse(
+    session,
+    rse,
+    rse_type="DISK",
+    staging_area=False,
+    volatile=False,
+    attributes=None,
+    folder=None,
+    deterministic=True,
+):
+    """Add a storage element that every other can send to and receive from, with the mock protocol.
+
+    One with a *folder* has its files there, with Rucio's own posix protocol; it is *deterministic* or not.
+    """
     from rucio.core import distance
     from rucio.core import rse as rses
     from rucio.core.account_limit import set_local_account_limit
     from rucio.db.sqla.constants import RSEType
 
-    kind = {"rse_type": RSEType[rse_type], "staging_area": staging_area, "volatile": volatile}
+    kind = {
+        "rse_type": RSEType[rse_type], "staging_area": staging_area, "volatile": volatile,
+        "deterministic": deterministic,
+    }  # fmt: skip
     rse_id = rses.add_rse(rse, vo=_VO[0], **kind, session=session)
     for key, value in (attributes or {}).items():
         rses.add_rse_attribute(rse_id=rse_id, key=key, value=value, session=session)
@@ -120,6 +135,9 @@ def add_rse(session, rse, rse_type="DISK", staging_area=False, volatile=False, a
         "scheme": "mock", "hostname": f"{rse.lower()}.invalid", "port": 1, "prefix": "/data/",
         "impl": "rucio.rse.protocols.mock.Default", "domains": {"lan": one, "wan": away},
     }  # fmt: skip
+    if folder:
+        posix = {"scheme": "file", "hostname": "localhost", "port": 0, "prefix": folder}
+        parameter |= {**posix, "impl": "rucio.rse.protocols.posix.Default"}
     rses.add_protocol(rse_id=rse_id, parameter=parameter, session=session)
     set_local_account_limit(account=_root(), rse_id=rse_id, bytes_=10**18, session=session)
     for other in rses.list_rses(filters={"vo": _VO[0]}, session=session):

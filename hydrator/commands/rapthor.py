@@ -22,6 +22,7 @@ from .working import working
 if TYPE_CHECKING:
     from ..config import Settings
     from ..gpus import GpuChoice
+    from ..listing import Listing
     from ..model import Did, Site, SiteFacts
     from ..paths import Paths
     from ..rapthor import Outlook, Parset, Run, Wish
@@ -117,9 +118,9 @@ def command(
     read = rapthor.parse(_content(parset), str(parset))
     resolution, facts, now = _known(read, settings, allow_unknown=allow_unknown, dry_run=dry_run)
     dids = [did for _, did in resolution.pairs]
+    listing, paths = _stored(settings, dids, allow_unknown=allow_unknown, for_a_job=form is Form.JOB)
     label = rapthor.run_name(name or parset.stem)
     run = rapthor.Run(_unique(label, name, now), tuple(dids), resolution.sizes, wish, label)
-    paths = _paths(settings, dids)
     if dry_run:
         fetches = settings.submit.stage_in is not None
         sites = rapthor.outlook(run, facts, paths, now=now.timestamp(), fetches=fetches)
@@ -144,7 +145,7 @@ def command(
         resources = rapthor.Resources(
             cpus or settings.submit.cpus,
             memory_gb or settings.submit.memory_gb,
-            disk_gb or settings.submit.disk_gb,
+            _disk_gb(settings, listing, disk_gb),
             container or settings.submit.container,
             _gpu(settings, gpu, cpus, memory_gb),
         )
@@ -171,7 +172,7 @@ def command(
         texts = {
             f"{label}.sub": description,
             rapthor.JOB_PARSET: travel,
-            _paths_file_name(): _paths_text(settings, resolution, paths, names),
+            _paths_file_name(): _paths_text(settings, resolution, paths, names, listing),
         }
         folder = _write(parent, stem, texts, ours_alone=bool(private))
         _hand_over(folder, label, submit=submit)
@@ -395,10 +396,55 @@ def _facts(settings: "Settings", resolution: "Resolution", now: datetime) -> "Ma
     return {site: facts for site, facts in view.sites.items() if not policy.retires(site)}
 
 
-def _paths(settings: "Settings", dids: "Collection[Did]") -> "Paths":
+def _stored(
+    settings: "Settings", dids: "Collection[Did]", *, allow_unknown: bool, for_a_job: bool
+) -> "tuple[Listing, Paths]":
+    """The files of *dids*, and where each site keeps them; nothing where no job opens them by a path."""
+    from ..listing import Listing
     from ..paths import local_paths
 
-    return local_paths(settings.storage, dids)
+    listing = _listed(settings, dids, allow_unknown=allow_unknown) if for_a_job else Listing()
+    contents = {**dict.fromkeys(listing.failed, ()), **listing.contents}
+    return listing, local_paths(settings.storage, dids, contents)
+
+
+def _listed(settings: "Settings", dids: "Collection[Did]", *, allow_unknown: bool) -> "Listing":
+    """The files of *dids*, where some site has storage; refused where they cannot be known and must be."""
+    from ..listing import Listing, foreign_addresses, list_files, taken_alone
+    from ..paths import has_file_rule
+    from ..wiring import file_listers
+
+    if not settings.storage:
+        return Listing()
+    listers = file_listers(settings)
+    try:
+        with working("listing the files of the datasets"):
+            listing = list_files(dids, settings, listers)
+    finally:
+        for lister in listers:
+            lister.close()
+    if has_file_rule(settings.storage):
+        if not allow_unknown or listing.is_too_long:
+            _refuse(listing.problems, status=2 if listing.is_too_long else 1)
+        alone = taken_alone(settings.storage, listing)
+        for text in [
+            *listing.problems,
+            *([alone] if alone else []),
+            *foreign_addresses(settings.storage, listing.contents),
+        ]:
+            _say(text)
+    return listing
+
+
+def _disk_gb(settings: "Settings", listing: "Listing", asked: float | None) -> float:
+    """Scratch space: what was asked for, and besides what the job unpacks."""
+    plain = asked or settings.submit.disk_gb
+    packed = listing.packed_bytes(settings.submit.unpack) / 1e9
+    if packed:
+        _say(
+            f"the job unpacks {packed:,.3f} GB of archives: it requests them besides {plain:g} GB of scratch"
+        )
+    return plain + packed
 
 
 def _path_sites(paths: "Paths", dids: "Collection[Did]") -> "list[Site]":
@@ -456,16 +502,24 @@ def _paths_file_name() -> str:
 
 
 def _paths_text(
-    settings: "Settings", resolution: "Resolution", paths: "Paths", names: "Mapping[Did, Did]"
+    settings: "Settings",
+    resolution: "Resolution",
+    paths: "Paths",
+    names: "Mapping[Did, Did]",
+    listing: "Listing",
 ) -> str:
-    from ..paths import called, job_datasets, paths_file
+    from ..paths import bounded, called, job_datasets, paths_file
 
-    return paths_file(
+    text = paths_file(
         job_datasets(resolution.pairs, names),
         called(paths, names),
         settings.submit.stage_in,
         settings.sites.slot_attributes,
+        areas=settings.storage,
+        contents=listing.contents,
+        unpack=settings.submit.unpack,
     )
+    return bounded(text, settings.submit.max_list_mb * 1e6)
 
 
 def _leaks(private: "Sequence[Did]", texts: Mapping[str, str]) -> list[str]:

@@ -1,7 +1,7 @@
 """From names in the configuration to the adapters that keep the promises; nobody else imports adapters."""
 
 from .assembly import Parts, assemble, brokers
-from .catalogues import daemon_beliefs, witnesses
+from .catalogues import daemon_beliefs, file_listers, witnesses
 from .clock import system_clock
 from .core import called, places, pool_policy, privacy, rules
 from .credentials import credentials
@@ -22,6 +22,7 @@ __all__ = [
     "described",
     "editing_client",
     "examined",
+    "file_listers",
     "history_of",
     "places",
     "pool_policy",

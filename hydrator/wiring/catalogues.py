@@ -18,7 +18,7 @@ from ..exchange import Exchanging
 from ..intake import CleanCatalogue
 from ..model import Did, ReplicaState, Snapshot
 from ..places import PlacedCatalogue
-from ..ports import Catalogue, Clock, Login
+from ..ports import Catalogue, Clock, FileLister, Login
 from .core import places
 from .private import keep_secrets
 from .web import client_of, server_of, site_capabilities
@@ -71,6 +71,17 @@ def _daemon(settings: Settings) -> "DaemonCatalogue | None":
     return DaemonCatalogue(
         submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert, secret=secret
     )
+
+
+def file_listers(settings: Settings) -> tuple[FileLister, ...]:
+    """The catalogues that say of which files a dataset consists, on connections of their own: Rucio's."""
+    found: list[FileLister] = []
+    for source in settings.catalogue:
+        if isinstance(source, RucioSource):
+            from adapters._rucio_contents import RucioFiles  # rucio-clients is slow to import
+
+            found.append(RucioFiles(rucio_settings(source, settings)))
+    return tuple(found)
 
 
 def catalogues_and_logins(

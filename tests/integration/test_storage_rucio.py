@@ -1,0 +1,244 @@
+"""Storage that Rucio's own upload client laid out: jobs find each file, by hash and by its address."""
+
+import itertools
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adapters._rucio_contents import RucioFiles
+from adapters.rucio import RucioSettings
+from hydrator.config import StorageArea
+from hydrator.errors import CatalogueError
+from hydrator.model import DatasetFile, Did
+from hydrator.paths import job_datasets, local_paths, paths_file
+
+pytestmark = pytest.mark.rucio
+
+NUMBERS = itertools.count()
+PARTS = {"table.dat": "main table", "ANTENNA/table.dat": "antennas"}
+
+
+class Tree:
+    """Two storage elements with files of a scope with dots: one hashed, one that is not deterministic."""
+
+    def __init__(self, server, folder: Path) -> None:
+        self.server = server
+        number = next(NUMBERS)
+        self.scope = f"user.storage{number}"
+        self.hashed, self.free = f"HASHED{number}", f"FREE{number}"
+        self.disk = {rse: folder / rse for rse in (self.hashed, self.free)}
+        for each in self.disk.values():
+            each.mkdir()
+        server.seed(
+            ("add_scope", {"scope": self.scope}),
+            ("add_rse", {
+                "rse": self.hashed, "attributes": {"site": "UK"}, "folder": str(self.disk[self.hashed]),
+            }),
+            ("add_rse", {
+                "rse": self.free, "attributes": {"site": "AU"}, "folder": str(self.disk[self.free]),
+                "deterministic": False,
+            }),
+        )  # fmt: skip
+        self.lister = RucioFiles(
+            RucioSettings(
+                name="rucio",
+                url=server.url,
+                account=server.account,
+                username=server.username,
+                password=server.password,
+                token_dir=folder / "tokens",
+            )
+        )
+        self.source = folder / "source"
+        self.source.mkdir()
+
+    def did(self, name: str) -> Did:
+        return Did(f"{self.scope}:{name}")
+
+    def item(self, name: str, dataset: str, rse: str, content: str | Path) -> dict[str, object]:
+        """What Rucio is to upload: a file and the dataset that it belongs to."""
+        path = content if isinstance(content, Path) else self.source / name.replace("/", "_")
+        if isinstance(content, str):
+            path.write_text(content)
+        item = {
+            "path": str(path), "rse": rse, "did_scope": self.scope, "did_name": name,
+            "dataset_scope": self.scope, "dataset_name": dataset,
+        }  # fmt: skip
+        if rse == self.free:
+            item["pfn"] = f"file://localhost{self.disk[rse]}/by/hand/{dataset}.d/{name}"
+        return item
+
+    def areas(self) -> list[StorageArea]:
+        free = self.disk[self.free]
+        catalogue = {"rule": "catalogue", "rse": self.free, "address_prefix": f"file://localhost{free}"}
+        return [
+            StorageArea(site="UK", prefix=str(self.disk[self.hashed]), rule="hash"),
+            StorageArea(site="AU", prefix=str(free), **catalogue),
+        ]
+
+    def contents(self, *names: str) -> dict[Did, tuple[DatasetFile, ...]]:
+        dids = {self.did(name) for name in names}
+        found = self.lister.files(dids, {self.free}, 100)
+        assert not any(isinstance(each, CatalogueError) for each in found.values()), found
+        return dict(found)
+
+    def run(self, site: str, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """Start a job at *site* that reads the dataset *name*."""
+        scratch = self.source.parent / f"scratch{next(NUMBERS)}"
+        scratch.mkdir()
+        contents = self.contents(name)
+        did = self.did(name)
+        paths = local_paths(self.areas(), [did], contents)
+        text = paths_file(
+            job_datasets([(name, did)]),
+            paths,
+            None,
+            areas=self.areas(),
+            contents=contents,
+            unpack=["*.ms.tar"],
+        )
+        (scratch / "hydrator-paths.json").write_text(text)
+        wrapper = Path(__file__).parents[2] / "hydrator" / "job_start.py"
+        return subprocess.run(
+            [sys.executable, "-I", "-S", str(wrapper), "--site", site, "--", *words],
+            cwd=scratch, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tree(rucio_server, tmp_path_factory) -> Iterator[Tree]:
+    made = Tree(rucio_server, tmp_path_factory.mktemp("elements"))
+    items = [
+        made.item(f"{dataset}/{part}", dataset, rse, content)
+        for dataset, rse in (("plain.ms", made.hashed), ("free.ms", made.free))
+        for part, content in PARTS.items()
+    ]
+    measurement_set = made.source / "L1_abc.MS"
+    (measurement_set / "ANTENNA").mkdir(parents=True)
+    (measurement_set / "table.dat").write_text("main table")
+    (measurement_set / "ANTENNA" / "table.dat").write_text("antennas")
+    for dataset, rse in (("packed.ms", made.hashed), ("packed-free.ms", made.free)):
+        packed = made.source / f"{dataset}.tar"
+        with tarfile.open(packed, "w") as tar:
+            tar.add(measurement_set, "L1_abc.MS")
+        items.append(made.item(packed.name, dataset, rse, packed))
+    rucio_server.upload(*items)
+    children = [made.did(name) for name in ("plain.ms", "packed.ms")]
+    rucio_server.seed(
+        ("add_container", {"did": made.did("observation"), "children": children}),
+        ("add_dataset", {"did": made.did("empty.ms"), "files": 0}),
+        ("abacus", {}),
+    )  # fmt: skip
+    yield made
+    made.lister.close()
+
+
+@pytest.mark.parametrize(("site", "name"), [("UK", "plain.ms"), ("AU", "free.ms")])
+def test_a_job_reads_each_file_where_rucio_put_it(tree, site, name):
+    show = 'basename "$INPUT_1"; cat "$INPUT_1/table.dat" "$INPUT_1/ANTENNA/table.dat"'
+    done = tree.run(site, name, "sh", "-c", show)
+    assert (done.returncode, done.stdout) == (0, f"{name}\nmain tableantennas"), done.stderr
+
+
+@pytest.mark.parametrize(("site", "name"), [("UK", "packed.ms"), ("AU", "packed-free.ms")])
+def test_a_job_reads_what_was_in_an_archive(tree, site, name):
+    done = tree.run(site, name, "sh", "-c", 'basename "$INPUT_1"; cat "$INPUT_1/table.dat"')
+    assert (done.returncode, done.stdout) == (0, "L1_abc.MS\nmain table"), done.stderr
+
+
+def submitted(tree: Tree, folder: Path, input_ms: str, *more: str, storage: str = "") -> Path:
+    """Have `hydrator submit rapthor` write a job into *folder* that shows its parset; the job's folder."""
+    server, free = tree.server, tree.disk[tree.free]
+    (folder / "password").write_text(server.password)
+    (folder / "password").chmod(0o600)
+    (folder / "config.toml").write_text(
+        f'[daemon]\nstate_dir = "state"\ndefault_scope = "{tree.scope}"\n[submit]\ndisk_gb = 1\n{storage}'
+        f'[[catalogue]]\ntype = "rucio"\nname = "rucio"\nurl = "{server.url}"\nauth = "userpass"\n'
+        f'account = "{server.account}"\nusername = "{server.username}"\npassword_file = "password"\n'
+        f'[[storage]]\nsite = "UK"\nprefix = "{tree.disk[tree.hashed]}"\n'
+        f'[[storage]]\nsite = "AU"\nprefix = "{free}"\nrule = "catalogue"\nrse = "{tree.free}"\n'
+        f'address_prefix = "file://localhost{free}"\n'
+    )
+    (folder / "run.parset").write_text(f"[global]\ndir_working = /x\ninput_ms = {input_ms}\n")
+    words = ["rapthor", "run.parset", "-c", "config.toml", "-o", "job", *more]
+    done = subprocess.run(
+        [sys.executable, "-m", "hydrator.cli", "submit", *words],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (job,) = (each.parent for each in folder.glob("job/**/hydrator-paths.json"))
+    return job
+
+
+@pytest.mark.parametrize(("site", "names"), [("UK", ("plain.ms", "packed.ms")), ("AU", ("free.ms",))])
+def test_the_companions_job_finds_what_rucio_laid_out(tree, tmp_path, site, names):
+    job = submitted(tree, tmp_path, f"[{', '.join(names)}]")
+    wrapper = [sys.executable, "-I", "-S", "hydrator-job-start.py", "--parset", "run.parset"]
+    done = subprocess.run(
+        [*wrapper, "--site", site, "--", "cat", "run.parset"],
+        cwd=job, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("input_ms"))
+    found = [Path(path) for path in json.loads(line.partition("=")[2])]
+    assert {path.name for path in found} == {"L1_abc.MS" if "packed" in name else name for name in names}
+    for path in found:
+        assert (path / "ANTENNA" / "table.dat").read_text() == "antennas"
+
+
+def test_the_jobs_ad_names_no_file_and_requests_the_room_for_archives(tree, tmp_path):
+    job = submitted(tree, tmp_path, "packed.ms")
+    description = next(job.glob("*.sub")).read_text()
+    assert "packed.ms.tar" not in description
+    assert "packed.ms.tar" in (job / "hydrator-paths.json").read_text()
+    (disk,) = (line for line in description.splitlines() if line.startswith("request_disk"))
+    size = (tree.source / "packed.ms.tar").stat().st_size
+    assert int(disk.partition("=")[2]) * 1024 > 1e9 + size - 1024
+
+
+def test_a_run_of_more_files_than_allowed_is_refused_in_one_sentence(tree, tmp_path):
+    with pytest.raises(AssertionError, match=r"over 1 files, and \[submit\].max_files allows no more"):
+        submitted(tree, tmp_path, "plain.ms", storage="max_files = 1\n")
+    assert not list(tmp_path.glob("job/*"))
+
+
+def test_a_file_that_left_its_element_is_a_miss_that_names_it(tree):
+    (gone,) = tree.disk[tree.hashed].rglob("plain.ms/ANTENNA/table.dat")
+    kept = gone.rename(gone.with_name("kept"))
+    try:
+        done = tree.run("UK", "plain.ms", "true")
+    finally:
+        kept.rename(gone)
+    assert done.returncode == 85
+    assert f"1 of its 2 files cannot be read, first {gone}: No such file" in done.stderr
+
+
+def test_a_dataset_that_is_at_the_other_element_has_no_path_by_its_catalogue(tree):
+    contents = tree.contents("plain.ms")
+    assert local_paths(tree.areas(), list(contents), contents)["AU"] == {}
+
+
+def test_a_container_is_the_files_of_all_its_datasets(tree):
+    (files,) = tree.contents("observation").values()
+    names = [f"plain.ms/{part}" for part in sorted(PARTS)]
+    assert [file.did for file in files] == [tree.did(name) for name in ("packed.ms.tar", *names)]
+
+
+def test_a_file_is_a_dataset_of_one_file(tree):
+    (files,) = tree.contents("packed.ms.tar").values()
+    assert [file.did for file in files] == [tree.did("packed.ms.tar")]
+
+
+def test_what_rucio_does_not_know_is_left_out_and_what_is_empty_has_no_files(tree):
+    assert tree.contents("nothing.ms", "empty.ms") == {tree.did("empty.ms"): ()}
+
+
+def test_more_files_than_allowed_are_an_error_of_the_dataset(tree):
+    found = tree.lister.files({tree.did("plain.ms"), tree.did("packed.ms")}, set(), 1)
+    assert [type(found[tree.did(name)]) for name in ("packed.ms",)] == [tuple]
+    assert "over 1 files" in str(found[tree.did("plain.ms")])

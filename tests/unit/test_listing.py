@@ -1,0 +1,98 @@
+"""The files of a run's datasets, from the catalogues that can list them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from hydrator.config import Settings, parse
+from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable, TooManyFiles
+from hydrator.listing import Listing, foreign_addresses, list_files, taken_alone
+from hydrator.model import DatasetFile, Did
+
+A, B = Did("lofar:A"), Did("lofar:B")
+
+
+class Lister:
+    """A catalogue that knows these files, or none at all for a reason."""
+
+    def __init__(
+        self, known: Mapping[Did, tuple[DatasetFile, ...] | CatalogueError], *, away: bool = False
+    ) -> None:
+        self.name = "rucio"
+        self.known, self.away = known, away
+        self.asked: list[tuple[frozenset[Did], frozenset[str], int]] = []
+
+    def files(self, dids, storages, most):
+        self.asked.append((dids, storages, most))
+        if self.away:
+            raise CatalogueUnreachable(self.name, "timed out")
+        return {did: answer for did, answer in self.known.items() if did in dids}
+
+    def close(self) -> None: ...
+
+
+def settings(*storage: Mapping[str, str], **submit: object) -> Settings:
+    data = {
+        "catalogue": [{"type": "file", "path": "unused.toml"}],
+        "storage": [{"site": "UK", "prefix": "/data", **each} for each in storage],
+        "submit": submit,
+    }
+    return parse(data, folder=Path("/"), origin="test")
+
+
+def files(*dids: str, size: int | None = 5) -> tuple[DatasetFile, ...]:
+    return tuple(DatasetFile(did, size) for did in dids)
+
+
+def test_each_dataset_is_listed_by_the_first_catalogue_that_knows_it():
+    first, second = Lister({A: files("x:1")}), Lister({A: files("y:1"), B: files("x:2", "x:3")})
+    chosen = settings({"rule": "catalogue", "rse": "R", "address_prefix": "p"}, {}, max_files=10)
+    listing = list_files([A, B], chosen, [first, second])
+    assert listing == Listing({A: files("x:1"), B: files("x:2", "x:3")})
+    assert second.asked == [(frozenset({B}), frozenset({"R"}), 9)]
+
+
+def test_what_no_catalogue_lists_counts_as_one_file_and_is_said():
+    listing = list_files([A, B], settings({}), [Lister({A: files("x:1")})])
+    assert (listing.alone, listing.problems) == ({B}, [])
+    assert "lofar:B: no catalogue here lists files of it" in str(taken_alone(settings({}).storage, listing))
+    assert taken_alone(settings({"rule": "name"}).storage, listing) is None
+
+
+def test_a_catalogue_that_is_away_is_one_problem_unless_another_lists_the_files():
+    away = Lister({}, away=True)
+    assert list_files([A, B], settings({}), [away]).problems == [
+        "the files of lofar:A, lofar:B are not known: catalogue rucio did not answer: timed out"
+    ]
+    listing = list_files([A], settings({}), [away, Lister({A: files("x:1")})])
+    assert (listing.problems, list(listing.contents)) == ([], [A])
+
+
+def test_a_dataset_whose_files_cannot_be_read_is_a_problem_of_its_own():
+    listing = list_files(
+        [A, B], settings({}), [Lister({A: files("x:1"), B: CatalogueGarbled("rucio", "cut")})]
+    )
+    assert listing.problems == ["the files of lofar:B are not known: catalogue rucio: cut"]
+    assert (listing.alone, listing.is_too_long) == (frozenset(), False)
+
+
+def test_too_many_files_are_the_users_to_change():
+    listing = list_files([A], settings({}), [Lister({A: TooManyFiles("rucio", 3)})])
+    assert listing.is_too_long
+    why = "there are over 3 files, and [submit].max_files allows no more"
+    assert listing.problems == [f"the files of lofar:A are not known: catalogue rucio: {why}"]
+
+
+def test_archives_that_are_unpacked_are_added_up():
+    listing = Listing({A: files("x:a/1.MS.tar", "x:2.ms.tar", "x:3.tar"), B: files("x:4.ms.tar", size=None)})
+    assert listing.packed_bytes(["*.ms.tar"]) == 10
+    assert listing.packed_bytes([]) == 0
+
+
+def test_addresses_that_all_begin_otherwise_are_told_with_one_of_them():
+    chosen = settings({"rule": "catalogue", "rse": "R", "address_prefix": "file://localhost:0/d"}).storage
+    there = {A: (DatasetFile("x:1", 1, {"R": ("file://localhost/d/1",)}),)}
+    assert foreign_addresses(chosen, there) == [
+        "[[storage]] of UK: no address at R begins with file://localhost:0/d/; one is file://localhost/d/1"
+    ]
+    fits = {A: (DatasetFile("x:1", 1, {"R": ("file://localhost:0/d/1",)}),)}
+    assert foreign_addresses(chosen, fits) == []
