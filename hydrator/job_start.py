@@ -520,7 +520,8 @@ class Archive:
         try:
             with tarfile.open(self.path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
                 for _ in range(self.most):
-                    member = tar.next()
+                    # of an empty archive, a Python before 3.11 would seek to byte -1
+                    member = tar.next() if tar.offset else None
                     if member is None:
                         break
                     tar.members = []  # type: ignore[attr-defined]  # else it keeps them all

@@ -9,6 +9,7 @@ from .errors import CatalogueError, TooManyFiles
 from .model import DatasetFile, Did
 from .paths import Contents, has_file_rule
 from .ports import FileLister
+from .redact import shown
 from .words import count
 
 _SHOWN = 3
@@ -106,8 +107,9 @@ def foreign_addresses(areas: Collection[StorageArea], contents: Contents) -> lis
         ]
         begin = area.address_prefix.rstrip("/") + "/"
         if known and not any(address.startswith(begin) for address in known):
+            one = shown(known[0])
             found.append(
-                f"[[storage]] of {area.site}: no address at {area.rse} begins with {begin}; one is {known[0]}"
+                f"[[storage]] of {area.site}: no address at {area.rse} begins with {begin}; one is {one}"
             )
     return found
 

@@ -13,10 +13,11 @@ import pytest
 
 from hydrator.config import StorageArea
 from hydrator.misses import misses, retry_elsewhere
-from hydrator.model import Did
-from hydrator.paths import job_datasets, local_paths, paths_file
+from hydrator.model import DatasetFile, Did
+from hydrator.paths import hashed_path, job_datasets, local_paths, paths_file
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
+from tests.archives import tar_of
 
 BRISK = {"startd": "UPDATE_INTERVAL = 5\n"}  # a 23.9 startd sends its slots at this pace only
 
@@ -66,6 +67,14 @@ class Storage:
             folder.mkdir(parents=True)
             (folder / "table.dat").write_text(f"{did} at {site}\n")
 
+    def put_files(self, files: Mapping[str, bytes], *sites: str) -> tuple[DatasetFile, ...]:
+        """Put *files* where Rucio does by hash at *sites*; what a catalogue says of them."""
+        for site, (did, content) in itertools.product(sites, files.items()):
+            path = self.folder / site / hashed_path(did)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return tuple(DatasetFile(did, len(content)) for did, content in files.items())
+
     def submit(
         self,
         dids: Sequence[str],
@@ -78,13 +87,21 @@ class Storage:
         tries: int = 5,
         more: str = "",
         retry: bool = True,
+        contents: Mapping[Did, Sequence[DatasetFile]] | None = None,
     ) -> int:
-        """Submit the wrapper with *command*, from a folder of the job's own."""
+        """Submit the wrapper with *command*, from a folder of the job's own.
+
+        Sites have datasets as folders, or where there are *contents*, their files by hash.
+        """
         home = self.home = self.pool.user_home("alice") / f"job{next(self._numbers)}"
         home.mkdir()
-        areas = [StorageArea(site=site, prefix=str(self.folder / site), rule="name") for site in SITES]
+        rule = "hash" if contents else "name"
+        areas = [StorageArea(site=site, prefix=str(self.folder / site), rule=rule) for site in SITES]
         pairs = [(f"/elsewhere/{did.partition(':')[2]}", Did(did)) for did in dids]
-        table = paths_file(job_datasets(pairs), local_paths(areas, map(Did, dids)), stage_in)
+        paths = local_paths(areas, map(Did, dids), contents)
+        table = paths_file(
+            job_datasets(pairs), paths, stage_in, areas=areas, contents=contents, unpack=["*.ms.tar"]
+        )
         (home / "hydrator-paths.json").write_text(table)
         for name, content in (files or {}).items():
             (home / name).write_bytes(content)
@@ -145,6 +162,40 @@ def test_a_replica_that_the_disk_does_not_have_ends_in_a_second_try_at_another_s
     assert (ad["ExitCode"], ad["NumJobStarts"], ad["ChirpDataLocalityMissed"]) == (0, 2, ["NL"])
     assert [(miss.site, miss.did) for miss in misses(ad)] == [("NL", "miss:a")]
     assert (storage.home / "result.txt").read_text() == "made\n"
+
+
+def test_files_by_hash_become_one_folder_and_a_site_that_lacks_one_is_left(storage):
+    storage.say("files:k", "NL", "UK")
+    plain = {"files:k/one": b"1\n", "files:k/two": b"2\n"}
+    archive = {"files:L1.ms.tar": tar_of({"L1.MS/table.dat": b"unpacked\n"})}
+    listed = storage.put_files({**plain, **archive}, "NL", "UK")
+    (storage.folder / "NL" / hashed_path("files:k/two")).unlink()
+    cluster = storage.submit(
+        ["files:k"],
+        ["sh", "-c", 'cd "$INPUT_1" && cat one two L1.MS/table.dat && echo $HYDRATOR_SITE'],
+        more='rank = TARGET.DataLocalitySite == "NL"',
+        contents={Did("files:k"): listed},
+    )
+    assert storage.end(cluster) == "1\n2\nunpacked\nUK\n"
+    ad = storage.ended(cluster, *MISS_ATTRIBUTES)
+    assert [(miss.site, miss.did) for miss in misses(ad)] == [("NL", "files:k")]
+    assert not (storage.home / "hydrator-inputs").exists()
+
+
+def test_an_archive_that_would_write_outside_its_folder_is_a_miss_and_writes_nothing(storage):
+    storage.say("files:evil", "NL", "UK")
+    good, bad = (tar_of({name: b"x\n"}) for name in ("L1.MS/table.dat", "../../../evil"))
+    listed = storage.put_files({"files:evil.ms.tar": good}, "UK")
+    storage.put_files({"files:evil.ms.tar": bad}, "NL")
+    cluster = storage.submit(
+        ["files:evil"],
+        ["cat", "$INPUT_1/table.dat"],
+        more='rank = TARGET.DataLocalitySite == "NL"',
+        contents={Did("files:evil"): listed},
+    )
+    assert storage.end(cluster) == "x\n"
+    assert storage.ended(cluster, *MISS_ATTRIBUTES)["ChirpDataLocalityMissed"] == ["NL"]
+    assert not list(storage.pool.shared.rglob("evil"))
 
 
 def test_the_parset_names_this_sites_paths(storage):

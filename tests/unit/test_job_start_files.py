@@ -1,7 +1,7 @@
 """The job's start where a dataset is files: below a storage element as Rucio lays it out, or in archives."""
 
-import io
 import re
+import subprocess
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +12,8 @@ from hydrator import job_start
 from hydrator.config import StorageArea
 from hydrator.model import DatasetFile, Did
 from hydrator.paths import hashed_path, job_datasets, local_paths, paths_file
+from tests.archives import tar_of
+from tests.pythons import pythons
 from tests.unit.test_job_start import PARSET, Node
 
 L1 = Did("lofar:L1.ms")
@@ -54,22 +56,6 @@ class Element(Node):
 @pytest.fixture
 def element(tmp_path: Path) -> Element:
     return Element(tmp_path)
-
-
-def tar_of(members: Mapping[str, bytes | None], *more: tarfile.TarInfo) -> bytes:
-    """An archive with files, folders (None), and *more* without content."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            if content is None:
-                info.type = tarfile.DIRTYPE
-            else:
-                info.size = len(content)
-            tar.addfile(info, io.BytesIO(content or b""))
-        for info in more:
-            tar.addfile(info)
-    return made.getvalue()
 
 
 WHOLE = {"L1.MS": None, "L1.MS/table.dat": b"table", "L1.MS/ANTENNA/table.dat": b"antennas"}
@@ -296,6 +282,39 @@ def test_a_bad_archive_is_not_unpacked(tmp_path, bad):
         unpack()
     assert not list(tmp_path.rglob("evil"))
     assert not any(each.is_symlink() for each in tmp_path.rglob("*"))
+
+
+UNPACK = """
+import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("job_start", sys.argv[1])
+job_start = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(job_start)
+dataset = job_start.Dataset(1, {"did": "lofar:L1.ms"})
+for path in sys.argv[2:]:
+    folder = path + ".d"
+    os.mkdir(folder)
+    try:
+        job_start.Archive(path).size()
+        job_start.into_folder(0, dataset, job_start.pieces_of(dataset, [path], ["*.tar"]), folder)
+        print("unpacked")
+    except job_start.Missed as missed:
+        print(missed)
+"""
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_archives_are_judged_alike_by_the_pythons_of_this_machine(tmp_path, python):
+    """Since Python 3.12 tarfile refuses some of it by itself; the Pythons of worker nodes refuse nothing."""
+    archives = [*BAD.values(), (GOOD, "unpacked")]
+    paths = [tmp_path / f"{number}.tar" for number in range(len(archives))]
+    for path, (content, _) in zip(paths, archives, strict=True):
+        path.write_bytes(content)
+    words = [python, "-I", "-S", "-c", UNPACK, job_start.__file__, *map(str, paths)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == len(archives)
+    assert [why for line, (_, why) in zip(said, archives, strict=True) if why not in line] == []
 
 
 def test_a_bad_archive_is_a_miss_of_its_dataset_alone_and_leaves_nothing_behind(element):

@@ -16,6 +16,7 @@ from hydrator.model import DatasetFile, Did, Site, parse_did
 from hydrator.paths import (
     Shelf,
     bounded,
+    called,
     hashed_path,
     identical_path,
     job_datasets,
@@ -159,6 +160,17 @@ def test_a_folder_that_others_unpacked_is_not_measured_by_its_archives():
         return json.loads(text)["datasets"][0].get("bytes")
 
     assert [size("lofar:L1.ms.tar"), size("lofar:L1.ms/table.dat")] == [None, 7]
+
+
+def test_the_files_of_a_private_dataset_stand_under_its_opaque_name():
+    opaque = Did(f"private:{'0123456789abcdef' * 2}")
+    paths = called(local_paths([area()], [L1], {L1: FILES}), {L1: opaque})
+    text = paths_file(
+        job_datasets([("L1.ms", L1)], {L1: opaque}), paths, None, areas=[area()], contents={L1: FILES}
+    )
+    body = json.loads(text)
+    assert body["sites"] == {"UK": {opaque: [["/data", "hash"]]}}
+    assert (body["datasets"][0]["did"], len(body["datasets"][0]["files"])) == (opaque, 2)
 
 
 def test_a_list_that_is_too_long_is_refused_by_its_setting():
