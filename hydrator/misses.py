@@ -19,8 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from .ads import quoted
 from .errors import BadDid
 from .model import Did, Site, from_unix, parse_did
+from .submittext import literal
 
 MISSED = 85
 """The wrapper's exit status where a dataset cannot be read."""
@@ -41,6 +43,8 @@ MOST_OF_A_JOB = 50
 MOST_CHARS = 2000
 """So many misses of one job are read, and of each so many characters."""
 TRIES = 5
+GRACE_SECONDS = 300
+"""A job that missed its data at every site that had it waits so long for another site, then it is held."""
 SITE_ATTRIBUTES = (
     "GLIDEIN_ResourceName",
     "GLIDEIN_CMSSite",
@@ -89,6 +93,8 @@ def _did(text: str) -> Did | None:
 def elsewhere(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
     """The clause for Requirements: not where this job lately missed its data; true for a job that never did.
 
+    A job that was held for its misses and released tries all sites again.
+
     Where condor_chirp could not report, the site of the last run stands in for the list. (It is compared
     without ``MY.a ?: MY.b``: with that the negotiator of 23.9.6 matched jobs that the expression excludes.)
 
@@ -101,7 +107,8 @@ def elsewhere(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
     for name in reversed(names):
         same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
     return (
-        f"(member(({here}), MY.{SITES_ATTRIBUTE}) =!= true || time() > MY.{UNTIL_ATTRIBUTE})"
+        f"(member(({here}), MY.{SITES_ATTRIBUTE}) =!= true || time() > MY.{UNTIL_ATTRIBUTE}"
+        f" || MY.LastHoldReasonSubCode =?= {MISSED})"
         f" && (MY.{SITES_ATTRIBUTE} isnt undefined || MY.ExitCode =!= {MISSED} || ! {same})"
     )
 
@@ -116,22 +123,32 @@ def has_path(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
 
 
 def retry_elsewhere(
-    requirements: str = "", *, tries: int = TRIES, site_attributes: Sequence[str] = SITE_ATTRIBUTES
+    requirements: str = "",
+    *,
+    tries: int = TRIES,
+    site_attributes: Sequence[str] = SITE_ATTRIBUTES,
+    data_sites: Sequence[str] = (),
+    grace_seconds: int = GRACE_SECONDS,
 ) -> list[str]:
     """Lines of a submit description that make the schedd try a job of the wrapper elsewhere.
 
     A job that ends with MISSED stays in the queue and keeps away, for an hour,
-    from the sites it missed at; after *tries* such ends it is held, with the
-    sites in its reason. The lines set ``requirements``: the description must
-    not do so itself.
+    from the sites it missed at. It is held, with the sites in its reason,
+    after *tries* such ends, when it misses again at a site that it came back
+    to, or when it has missed at all *data_sites* and no other site took it for
+    *grace_seconds*. The lines set ``requirements`` and ``periodic_hold``: the
+    description must not do so itself.
 
     Args:
         requirements: the job's own, an expression; empty for none.
         tries: 1 or more.
         site_attributes: as for :func:`elsewhere`.
+        data_sites: the sites that can give the job its data, as far as that is known; empty: not known.
+        grace_seconds: how long after its last miss the job waits for a site that is none of *data_sites*.
     """
     own = f"({requirements}) && " if requirements.strip() else ""
     missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED}"
+    again = f"(size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
     where = f'join(", ", {SITES_ATTRIBUTE}) ?: "several sites"'
     advice = "; see its stderr, tell the operator, then condor_release"
     return [
@@ -139,9 +156,23 @@ def retry_elsewhere(
         f"job_machine_attrs = {', '.join(_site_names(site_attributes))}",
         "job_machine_attrs_history_length = 1",
         f"on_exit_remove = ! ({missed})",
-        f"on_exit_hold = {missed} && NumJobCompletions >= {tries}",
+        f"on_exit_hold = {missed} && (NumJobCompletions >= {tries} || {again})",
         f'on_exit_hold_reason = strcat("its datasets could not be read at ", {where}, "{advice}")',
         f"on_exit_hold_subcode = {MISSED}",
+        *(_hold_where_all_missed(data_sites, where, advice, grace_seconds) if data_sites else []),
+    ]
+
+
+def _hold_where_all_missed(sites: Sequence[str], where: str, advice: str, grace_seconds: int) -> list[str]:
+    """Hold an idle job that missed at all *sites*; one that was released after that is left to try again."""
+    each = " && ".join(literal(f"member({quoted(site)}, {SITES_ATTRIBUTE})") for site in sorted(set(sites)))
+    waited = f"time() < {UNTIL_ATTRIBUTE} && time() - EnteredCurrentStatus >= {grace_seconds}"
+    reason = f'"its datasets could not be read at any site that should have them (", {where}, "){advice}"'
+    first = f"JobStatus == 1 && LastHoldReasonSubCode =!= {MISSED}"
+    return [
+        f"periodic_hold = {first} && ({each}) =?= true && {waited}",
+        f"periodic_hold_reason = strcat({reason})",
+        f"periodic_hold_subcode = {MISSED}",
     ]
 
 

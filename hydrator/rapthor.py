@@ -23,7 +23,7 @@ from .model import DatasetState as State
 from .model import Did, Site, SiteFacts
 from .poolconfig import Mode
 from .submittext import arguments, literal, spoilt_lines, unfit, unfit_name, unfit_value
-from .words import count
+from .words import count, some
 
 JOB_PARSET = "run.parset"
 WRAPPER_FILE = "hydrator-job-start.py"
@@ -333,6 +333,7 @@ def submit_description(
     command: Sequence[str],
     site_attributes: Sequence[str],
     path_sites: Sequence[Site] | None = None,
+    data_sites: Sequence[Site] = (),
 ) -> str:
     """The submit description of the whole run as one job.
 
@@ -344,6 +345,7 @@ def submit_description(
         command: what the wrapper starts once the data is found.
         site_attributes: where a slot says its site.
         path_sites: the sites where every dataset has a path; the job goes to no other. None: it can fetch.
+        data_sites: those of them that have all of its data now; a job that misses at all of them is held.
 
     Raises:
         ConfigError: a name, the image or a line of the user's would not stay one value of the description.
@@ -383,7 +385,9 @@ def submit_description(
         *([f"rank = {rank}"] if rank else []),
         "",
         "# where the data is not what the catalogue says, the wrapper ends the job and it tries elsewhere",
-        *retry_elsewhere(requirements, site_attributes=site_attributes),
+        *retry_elsewhere(
+            requirements, site_attributes=site_attributes, data_sites=data_sites or path_sites or ()
+        ),
         *(["", *run.wish.lines] if run.wish.lines else []),
         "",
         "queue",
@@ -569,3 +573,20 @@ def outlook(
             )
         )
     return tuple(sorted(found, key=lambda o: (-(o.bytes_local or 0), -o.available, o.site)))
+
+
+def nowhere_text(run: Run, sites: Sequence[Outlook]) -> str:
+    """Return one sentence on why no site can start the run now; empty where one can."""
+    if any(site.qualifies for site in sites):
+        return ""
+    whole = [site.site for site in sites if not site.missing]
+    if whole:
+        return f"all data is at {some(whole)}, but no [[storage]] says where it is there"
+    wanted = len(set(run.dids))
+    each = []
+    for site in sites:
+        if site.available or any(state != "absent" for state in site.missing.values()):
+            lacks = some([f"{did} {state}" for did, state in site.missing.items()])
+            each.append(f"{site.site} has {site.available} of {wanted} ({lacks})")
+    where = some(each, "; ") or "no site has any of it"
+    return f"no site has all of its data now: {where}"

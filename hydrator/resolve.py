@@ -16,6 +16,7 @@ from .config import NamePattern, Settings
 from .cycle import read_all
 from .errors import BadDid, CatalogueError, ConfigError
 from .model import Did, Seen, Survey, Unseen, parse_did
+from .nearest import MOST_ASKED, nearest, patterns_near
 from .ports import Catalogue
 from .rapthor import base_name, fits, is_glob
 
@@ -173,18 +174,25 @@ def resolve(
                 away = f"; {' and '.join(sorted(unreachable))} could not be asked" if unreachable else ""
                 unknown[name] = f"{why}{away}; add it to [submit].names or a pattern to [submit].patterns"
     answers = read_all([*catalogues, *witnesses], frozenset(chosen.values()))
-    unreachable |= {name: a.reason for name, a in answers.items() if isinstance(a, Unseen)}
-    readings = _readings(answers)
+    # a daemon knows only what jobs asked for: beside catalogues its silence on a name says nothing
+    judges = {catalogue.name for catalogue in catalogues or witnesses}
+    judging = {name: answer for name, answer in answers.items() if name in judges}
+    unreachable |= {name: a.reason for name, a in judging.items() if isinstance(a, Unseen)}
+    readings, judged = _readings(answers), _readings(judging)
     unchecked = set()
+    lost: dict[str, Did] = {}
     for name, did in list(chosen.items()):
         if _exists(did, readings):
             continue
-        if any(isinstance(reading, Unseen) for reading in readings.get(did, [Unseen("")])):
+        if any(isinstance(reading, Unseen) for reading in judged.get(did, [Unseen("")])):
             unchecked.add(did)
         else:
-            unknown[name] = (
-                f"{did} is in no catalogue; another name goes into [submit].names or [submit].patterns"
-            )
+            lost[name] = did
+    near = _near(list(lost.values())[:MOST_ASKED], catalogues)
+    for name, did in lost.items():
+        alike = f"; did you mean {' or '.join(near[did])}?" if near.get(did) else ""
+        advice = "another name goes into [submit].names or [submit].patterns"
+        unknown[name] = f"{did} is in no catalogue{alike or f'; {advice}'}"
     return Resolution(
         names=tuple(names),
         dids=tuple(chosen.get(name) for name in names),
@@ -329,6 +337,15 @@ def _ask_all(
                 else:
                     answers[name] = answer
     return answers, away
+
+
+def _near(dids: Sequence[Did], catalogues: Sequence[Catalogue]) -> dict[Did, tuple[Did, ...]]:
+    """What the catalogues hold under names that look like those of *dids*."""
+    if not dids:
+        return {}
+    held, _ = _ask_all(catalogues, lambda catalogue: catalogue.find(patterns_near(dids)))
+    known = frozenset(did for found in held.values() for did in found)
+    return {did: nearest(did, known) for did in dids}
 
 
 def _readings(answers: Mapping[str, Survey | Unseen]) -> dict[Did, list[Seen | Unseen]]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ..resolve import Resolution
 
 _SHOWN = 3
+NOT_NOW = 3
+"""The exit status where no site has all of the data, as of `hydrator why`."""
 
 
 class Form(StrEnum):
@@ -97,6 +99,13 @@ def command(
     allow_unknown: Annotated[
         bool, typer.Option("--allow-unknown", help="Go on with datasets that no catalogue confirmed.")
     ] = False,
+    refuse_nowhere: Annotated[
+        bool,
+        typer.Option(
+            "--refuse-nowhere",
+            help="End with status 3 where no site has all of its data now; submit nothing.",
+        ),
+    ] = False,
 ) -> None:
     """Turn a Rapthor parset into a job that runs where its measurement sets are.
 
@@ -121,11 +130,14 @@ def command(
     listing, paths = _stored(settings, dids, allow_unknown=allow_unknown, for_a_job=form is Form.JOB)
     label = rapthor.run_name(name or parset.stem)
     run = rapthor.Run(_unique(label, name, now), tuple(dids), resolution.sizes, wish, label)
+    fetches = settings.submit.stage_in is not None
+    sites = rapthor.outlook(run, facts, paths, now=now.timestamp(), fetches=fetches)
     if dry_run:
-        fetches = settings.submit.stage_in is not None
-        sites = rapthor.outlook(run, facts, paths, now=now.timestamp(), fetches=fetches)
         _show(sites, run, _asked(resolution), as_json=as_json)
+        _end_where_nowhere(rapthor.nowhere_text(run, sites), refuse=refuse_nowhere)
         return
+    _refuse(_unreachable(settings, paths, dids) if form is Form.JOB else ())
+    _say_nowhere(rapthor.nowhere_text(run, sites), run, refuse=refuse_nowhere)
     names = exchanged(frozenset(dids), settings)
     private = [did for did in dids if names[did] != did]
     run = run.called(names)
@@ -134,13 +146,7 @@ def command(
         _refuse(_leaks(private, {"the ad": text}))
         sys.stdout.write(text)
     elif form is Form.ENV:
-        text = rapthor.exports(run, os.environ, _present(), toil=toil_params)
-        _refuse(_leaks(private, {"the exports": text}))
-        if len(run.sizes) > 1:
-            _say(
-                "sizes are left out: they need a ';', which is lost on the way; ranks count datasets instead"
-            )
-        sys.stdout.write(text)
+        sys.stdout.write(_exports(run, private, toil=toil_params))
     else:
         resources = rapthor.Resources(
             cpus or settings.submit.cpus,
@@ -149,7 +155,6 @@ def command(
             container or settings.submit.container,
             _gpu(settings, gpu, cpus, memory_gb),
         )
-        _refuse(_unreachable(settings, paths, dids))
         _say_foreign(read)
         extra, travelling = _files(read)
         bases = [Path(file).name for file in travelling.values()]
@@ -161,6 +166,7 @@ def command(
             command=words,
             site_attributes=settings.sites.slot_attributes,
             path_sites=None if settings.submit.stage_in else _path_sites(paths, dids),
+            data_sites=() if settings.submit.stage_in else [site.site for site in sites if site.qualifies],
         )
         parent, stem = output or Path(), f"{label}-{now:%Y%m%dT%H%M%SZ}"
         _refuse(_leaks(private, {"the job": description, "the job's folder": str(parent.absolute() / stem)}))
@@ -343,6 +349,20 @@ def _no_match(read: "Parset", search: str) -> str:
     )
 
 
+def _say_nowhere(text: str, run: "Run", *, refuse: bool) -> None:
+    """Say why no site can start the run now, where that is so, and end here where the user asks for that."""
+    if not text:
+        return
+    later = "it waits until one has" if run.wish.mode == "require" else "it runs anywhere after its wait"
+    _say(f"{text}; {'nothing was submitted' if refuse else f'{later}: see hydrator why'}")
+    _end_where_nowhere(text, refuse=refuse)
+
+
+def _end_where_nowhere(text: str, *, refuse: bool) -> None:
+    if text and refuse:
+        raise typer.Exit(NOT_NOW)
+
+
 def _judge_absent(away: Sequence[str], *, allow_unknown: bool) -> None:
     """A glob that only some catalogues could be asked about may stand for more than was found."""
     if away and not allow_unknown:
@@ -520,6 +540,17 @@ def _paths_text(
         unpack=settings.submit.unpack,
     )
     return bounded(text, settings.submit.max_list_mb * 1e6)
+
+
+def _exports(run: "Run", private: "Sequence[Did]", *, toil: bool) -> str:
+    """The exports for Toil's steps."""
+    from ..rapthor import exports
+
+    text = exports(run, os.environ, _present(), toil=toil)
+    _refuse(_leaks(private, {"the exports": text}))
+    if len(run.sizes) > 1:
+        _say("sizes are left out: they need a ';', which is lost on the way; ranks count datasets instead")
+    return text
 
 
 def _leaks(private: "Sequence[Did]", texts: Mapping[str, str]) -> list[str]:

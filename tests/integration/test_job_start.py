@@ -4,6 +4,7 @@ Each site's storage is a folder of its own; the catalogue, and so the slots, may
 """
 
 import itertools
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -19,7 +20,10 @@ from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
 from tests.archives import tar_of
 
-BRISK = {"startd": "UPDATE_INTERVAL = 5\n"}  # a 23.9 startd sends its slots at this pace only
+BRISK = {
+    "startd": "UPDATE_INTERVAL = 5\n",  # a 23.9 startd sends its slots at this pace only
+    "schedd": "PERIODIC_EXPR_INTERVAL = 5\n",
+}
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -88,6 +92,7 @@ class Storage:
         more: str = "",
         retry: bool = True,
         contents: Mapping[Did, Sequence[DatasetFile]] | None = None,
+        data_sites: Sequence[str] = (),
     ) -> int:
         """Submit the wrapper with *command*, from a folder of the job's own.
 
@@ -123,7 +128,7 @@ class Storage:
             "request_disk = 1",
             f"+RequiredDatasets = {{{listed}}}",
             f'+DataLocality = "{mode}"',
-            *(retry_elsewhere(tries=tries) if retry else []),
+            *(retry_elsewhere(tries=tries, data_sites=data_sites, grace_seconds=2) if retry else []),
             *more.splitlines(),
             "queue",
         ]
@@ -228,6 +233,39 @@ def test_a_dataset_that_is_nowhere_holds_the_job_after_its_tries_and_the_reason_
     assert {miss.site for miss in misses(ad)} == set(SITES)
     assert all(site in ad["HoldReason"] for site in SITES)
     assert "not readable at" in (storage.home / "err").read_text()
+
+
+def test_misses_at_all_sites_that_should_have_the_data_hold_the_job_and_a_release_tries_them_again(storage):
+    """Of five tries only two are made: no other site has the data, and an hour need not go by."""
+    storage.say("gone:n", "NL", "UK")
+    cluster = storage.submit(["gone:n"], ["cat", "$INPUT_1/table.dat"], data_sites=["NL", "UK"])
+    storage.pool.wait(lambda: status(storage, cluster) == 5, 240, "the job to be held")
+    ad = storage.pool.job(cluster, "HoldReason", "HoldReasonSubCode", "NumJobCompletions", *MISS_ATTRIBUTES)
+    assert ad is not None
+    assert ad["HoldReasonSubCode"] == 85
+    assert ad["NumJobCompletions"] == 2
+    assert "could not be read at any site that should have them" in ad["HoldReason"]
+    assert all(site in ad["HoldReason"] for site in ("NL", "UK"))
+    done = storage.installed.run("why", str(cluster), check=False)
+    assert done.returncode == 3
+    assert "it ran and could not read gone:n at" in done.stdout
+    storage.put("gone:n", "NL", "UK")
+    storage.pool.run("condor_release", str(cluster), user="alice")
+    assert storage.end(cluster).startswith("gone:n at ")
+
+
+def test_after_a_miss_why_names_the_dataset_the_site_and_when_and_no_requirement(storage):
+    storage.say("once:m", "NL")
+    cluster = storage.submit(["once:m"], ["true"])
+    missed = f"ClusterId == {cluster} && JobStatus == 1 && ChirpDataLocalityMissed isnt undefined"
+    storage.pool.wait(lambda: storage.pool.jobs(missed), 240, "the job to miss and wait")
+    done = storage.installed.run("why", str(cluster), "--json", check=False)
+    (answer,) = json.loads(done.stdout)["answers"]
+    (nl,) = [at for at in answer["sites"] if at["site"] == "NL"]
+    assert [reason["cause"] for reason in nl["reasons"]] == ["missed"]
+    assert nl["reasons"][0]["text"].startswith("the job could not read once:m there ")
+    assert "release" not in (answer["way_out"] or "")
+    storage.pool.run("condor_rm", str(cluster), user="alice")
 
 
 def test_a_folder_that_the_job_may_not_list_is_a_miss(storage):

@@ -74,6 +74,15 @@ AHEAD = 4_000_000_000
             {"DataLocalitySite": "UK"},
             True,
         ),
+        (
+            {
+                "ChirpDataLocalityMissed": ["UK"],
+                "ChirpDataLocalityMissedUntil": AHEAD,
+                "LastHoldReasonSubCode": 85,
+            },
+            {"DataLocalitySite": "UK"},
+            True,
+        ),
         ({"ExitCode": 85, "MachineAttrDataLocalitySite0": "UK"}, {"DataLocalitySite": "UK"}, False),
         ({"ExitCode": 85, "MachineAttrGLIDEIN_Site0": "UK"}, {"GLIDEIN_Site": "UK"}, False),
         ({"ExitCode": 85, "MachineAttrDataLocalitySite0": "UK"}, {"DataLocalitySite": "NL"}, True),

@@ -7,13 +7,20 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from hydrator.cli import main
 from hydrator.commands.fresh import new_folder, write_new
+from hydrator.model import Snapshot
+from hydrator.serve import app
+from hydrator.server import Server
+from hydrator.view import View
 from testbed.shaped import conforms
+from tests.factories import NOON, demand
 
 CATALOGUE = """
 sites = ["UK", "AU"]
@@ -499,3 +506,41 @@ def test_a_stage_in_command_with_an_open_quote_is_refused_before_a_job_has_it(ho
     host.configure(STORAGE + '[submit]\nstage_in = "fetch \'x {did} {path}"\n')
     (said,) = host.refusal("L1.ms", "-o", "job")
     assert said == "[submit].stage_in cannot be read (No closing quotation): quote it as for a shell"
+
+
+def test_what_no_site_can_start_now_is_said_and_the_exit_status_is_the_users_choice(host):
+    done = host.submit("[L1.ms, L2.ms]", "-o", "here")
+    assert (done.returncode, "no site has" in done.stderr) == (0, False)
+    (host.folder / "catalogue.toml").write_text(
+        CATALOGUE.replace('sites.UK = "available"\nsites.AU', "sites.AU")
+    )
+    said = (
+        "no site has all of its data now: UK has 1 of 2 (lofar:L2.ms absent);"
+        " AU has 0 of 2 (lofar:L1.ms absent, lofar:L2.ms STAGING)"
+    )
+    done = host.submit("[L1.ms, L2.ms]", "-o", "waits")
+    assert done.returncode == 0
+    assert f"{said}; it waits until one has" in done.stderr
+    done = host.submit("[L1.ms, L2.ms]", "-o", "refused", "--refuse-nowhere")
+    assert done.returncode == 3
+    assert f"{said}; nothing was submitted" in done.stderr
+    assert not (host.folder / "refused").exists()
+    assert host.submit("[L1.ms, L2.ms]", "--dry-run", "--refuse-nowhere").returncode == 3
+    assert host.submit("[L1.ms, L2.ms]", "--dry-run").returncode == 0
+
+
+def test_the_sites_that_have_the_data_are_those_at_which_misses_hold_the_job(host):
+    done = host.submit("[L1.ms, L2.ms]")
+    (hold,) = [line for line in done.stdout.splitlines() if line.startswith("periodic_hold =")]
+    assert 'member("UK", ChirpDataLocalityMissed)' in hold
+    assert '"AU"' not in hold
+
+
+def test_a_typo_is_refused_alike_with_and_without_a_dry_run_though_the_daemon_never_heard_of_it(host):
+    """The daemon, which is asked for a dry run, knows only what jobs asked it for."""
+    view = View({}, Snapshot({}), demand(), None, NOON)
+    with Server(app(lambda: view, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0) as daemon:
+        host.configure(f'{STORAGE}[submit]\ndaemon_url = "{daemon.url}"\n')
+        really = host.refusal("lofar:L1.mss")
+        tried = host.refusal("lofar:L1.mss", "--dry-run")
+    assert really == tried == ["lofar:L1.mss: lofar:L1.mss is in no catalogue; did you mean lofar:L1.ms?"]
