@@ -499,15 +499,18 @@ class Pool:
         which = f"({constraint}) && {NO_DATA_SLOT}"
         match = Match(self._classad, self._ad(job), facts, site_attributes, whole)
         wanted = match.asked_of_slots()
-        ask = self._from_all(self._collectors() or [""])
-        answer = match.answer(self._slots_to_judge(ask, wanted, site_attributes, which))
+        ours = self._collectors()
+        here = self._slots_to_judge(self._from_all(ours or [""]), wanted, site_attributes, which)
+        known = {self._scalar(ad, "Name") for ad, _ in here}
+        answer = match.answer(here)
         unasked = {}
-        for address in flock:
+        for address in [one for one in flock if one not in ours]:
             try:
-                slots = self._slots_to_judge(self._from_all([address]), wanted, site_attributes, which)
+                there = self._slots_to_judge(self._from_all([address]), wanted, site_attributes, which)
             except Failed as failure:
                 unasked[address] = failure.reason
                 continue
+            slots = [(ad, carrier) for ad, carrier in there if self._scalar(ad, "Name") not in known]
             answer["groups"] += [{**group, "pool": address} for group in match.answer(slots)["groups"]]
         return {**answer, "unasked": unasked}
 

@@ -188,6 +188,30 @@ def test_in_a_pool_that_nobody_hydrates_no_expression_of_ours_errs_or_matches_fa
 
 
 @pytest.mark.usefixtures("clear")
+def test_why_looks_at_the_pool_to_which_the_schedd_flocks_and_at_every_configured_collector(world):
+    pool = world.home
+    installation = Installation(pool, ListedCatalogue(pool.home, ("UK", "FAR")))
+    installation.install()
+    job = pool.submit(JOB.partition("+")[0] + 'requirements = GLIDEIN_Site == "FAR"\nhold = true\nqueue')
+
+    def asked() -> dict:
+        done = installation.run("why", str(job), "--json", check=False)
+        (answer,) = json.loads(done.stdout)["answers"]
+        return dict(answer)
+
+    answer = asked()
+    assert answer["matches_at"] == [f"FAR (pool {world.far}, by flocking)"]
+    assert {(at["site"], at["pool"]) for at in answer["sites"]} >= {("UK", ""), ("FAR", world.far)}
+    text = installation.config.read_text()
+    both = f'[htcondor]\ncollector = "{pool.collector}, {world.far}"\n'
+    installation.config.write_text(text.replace("[htcondor]\n", both))
+    assert asked()["matches_at"] == ["FAR"]
+    silent = f'[htcondor]\ncollector = "127.0.0.1:9, {pool.collector}"\n'
+    installation.config.write_text(text.replace("[htcondor]\n", silent))
+    assert asked()["matches_at"] == [f"FAR (pool {world.far}, by flocking)"]
+
+
+@pytest.mark.usefixtures("clear")
 def test_one_daemon_hydrates_both_pools_and_a_job_flocks_to_its_data(world):
     pool = world.home
     catalogue = ListedCatalogue(pool.home, ("UK", "FAR"))

@@ -5,6 +5,7 @@ is tied to each site, so that a verdict is tried at every site and not only wher
 """
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,7 +92,8 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
     sites = [SiteSpec("UK", 8), SiteSpec("AU", 4), SiteSpec("NL", 2), SiteSpec("BB", 2), SiteSpec("XX", 2)]
     extra = {
         "startd": "BB.START = (TARGET.WantSite =?= MY.GLIDEIN_Site) && (TARGET.DataLocalityHere =!= false)\n"
-        "XX.STARTD_CRON_JOBLIST =\n"
+        "XX.STARTD_CRON_JOBLIST =\n",
+        "negotiator": "LICENSE_LIMIT = 0\n",
     }
     with Pool.start(htcondor_release, sites) as pool:
         catalogue = ListedCatalogue(pool.home, sites=(*SITES, "RAL"))
@@ -327,3 +329,104 @@ def test_a_first_configuration_is_made_by_looking_at_the_pool_and_passes_check(i
     checked = installed.run("check", "--config", str(new), "--json", check=False)
     assert [row for row in json.loads(checked.stdout) if row["level"] == "fail"] == []
     assert checked.returncode == 0
+
+
+def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: Installation):
+    pool = installed.pool
+    job = installed.submit(["why:uk"], mode="require", more="concurrency_limits = license")
+    said = f'ClusterId == {job} && regexp("concurrency limit", LastRejMatchReason)'
+    pool.wait(lambda: pool.jobs(said), 120, "the negotiator to refuse it")
+    (answer,) = ask(installed, str(job), status=3)
+    assert answer["verdict"].startswith("it waits for a concurrency limit (license): the negotiator said so ")
+    assert answer["matches_at"] == ["UK"]
+    assert (answer["could_run"], answer["way_out"]) == (False, None)
+    pool.run("condor_rm", str(job), user="alice")
+
+
+def test_a_typo_is_met_with_the_nearest_name_and_never_with_a_release(installed: Installation):
+    installed.catalogue.hold({**HOLDINGS, "why:L1234_SB001.ms": {"UK": "available"}})
+    job = installed.submit(["why:L1243_SB001.ms"], mode="require", more="hold = true")
+
+    def asked() -> tuple[dict[str, Any], dict[str, Any]]:
+        (answer,) = ask(installed, str(job), status=3)
+        (uk,) = [at for at in answer["sites"] if at["site"] == "UK"]
+        return answer, uk
+
+    def looked_for() -> bool:
+        return asked()[1]["reasons"][0]["missing"][0]["lack"] == "nowhere"
+
+    installed.pool.wait(looked_for, 120, "the daemon to have looked for it")
+    answer, uk = asked()
+    (missing,) = uk["reasons"][0]["missing"]
+    assert (missing["lack"], missing["near"]) == ("nowhere", ["why:L1234_SB001.ms"])
+    assert uk["way_out"]["text"] == "submit it again with why:L1234_SB001.ms instead of why:L1243_SB001.ms"
+    assert not answer["job"]["may_release"]
+    installed.pool.run("condor_rm", str(job), user="alice")
+
+
+def test_release_is_offered_to_a_queue_super_user_alone(installed: Installation):
+    job = installed.submit(["why:uk"], mode="require", more="hold = true")
+    root = installed.home / "root.toml"
+    text = installed.config.read_text()
+    config_file = next(line for line in text.splitlines() if line.startswith("config_file"))
+    root.write_text(text.replace(config_file, f'config_file = "{installed.pool.client("condor")}"'))
+    done = installed.run("why", str(job), "--json", "--config", str(root), check=False)
+    (answer,) = json.loads(done.stdout)["answers"]
+    assert answer["job"]["may_release"]
+    (answer,) = ask(installed, str(job))
+    assert not answer["job"]["may_release"]
+    installed.pool.run("condor_rm", str(job), user="alice")
+
+
+def test_a_data_slot_is_no_slot(installed: Installation):
+    """HTCondor 25 keeps common input files on such slots; here one is advertised by hand."""
+    pool = installed.pool
+    ad = (
+        'MyType = "Machine"\nName = "data1_1@far.away"\nMachine = "far.away"\nState = "Claimed"\n'
+        'MyAddress = "<127.0.0.1:9>"\nIsDataSlot = true\nGLIDEIN_Site = "DATASLOTS"\nRequirements = false\n'
+        'StartdIpAddr = "<127.0.0.1:9>"\nSlotID = 1\nCpus = 1\nMemory = 10\nDisk = 10\n'
+    )
+    pool.run("condor_advertise", "UPDATE_STARTD_AD", input=ad, user="root")
+    pool.wait(lambda: pool.slots("Name", constraint="IsDataSlot =?= true"), 60, "the data slot to show")
+    job = installed.submit(["why:uk"], mode="require", more="hold = true")
+    (answer,) = ask(installed, str(job), status=3)
+    assert "DATASLOTS" not in {at["site"] for at in answer["sites"]}
+    pool.run("condor_rm", str(job), user="alice")
+
+
+def test_why_knows_how_much_a_user_may_send_before_the_schedd_asks_for_no_more_slots(
+    installed: Installation, htcondor_release: str
+):
+    """A folder with a pipe in it: whoever sends it waits for a writer, and keeps its place in the queue."""
+    pool = installed.pool
+    limits = (
+        "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = True\nMAX_CONCURRENT_UPLOADS_PER_USER = 1\n"
+        "BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER = 0\n"
+    )
+    pool.reconfig(schedd=installed.pool_config("schedd") + "\n" + limits)
+    folder = pool.user_home("alice") / "endless"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe")
+    (folder / "pipe").chmod(0o666)
+    folder.chmod(0o777)
+    sending = pool.submit(
+        "executable = /bin/true\nrequest_cpus = 1\nrequest_memory = 10\nrequest_disk = 1\n"
+        f"should_transfer_files = YES\ntransfer_input_files = {folder}\n"
+        'requirements = TARGET.GLIDEIN_Site == "AU"\nqueue'
+    )
+    busy = f"ClusterId == {sending} && TransferringInput =?= true"
+    pool.wait(lambda: pool.jobs(busy), 120, "the first job to be sent")
+    job = installed.submit(["why:uk"], mode="require")
+    if htcondor_release.startswith("23"):
+        (answer,) = ask(installed, str(job), status=0)
+        assert answer["job"]["most_uploads"] is None
+    else:
+        refuses = "will not request matches this cycle"
+        pool.wait(lambda: refuses in pool.logs("SchedLog"), 120, "the schedd to ask for nothing")
+        (answer,) = ask(installed, str(job), status=3)
+        assert (answer["job"]["uploads"], answer["job"]["most_uploads"]) == (1, 1)
+        assert answer["verdict"].startswith(
+            "its schedd asks for no slots for its user: 1 job of the user send"
+        )
+    pool.run("condor_rm", str(sending), user="alice")
+    pool.run("condor_rm", str(job), user="alice", check=False)
