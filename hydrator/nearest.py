@@ -30,16 +30,19 @@ def nearest(did: Did, known: Iterable[Did]) -> tuple[Did, ...]:
 
 
 def patterns_near(dids: Collection[Did]) -> list[str]:
-    """Return the globs under which a catalogue lists names that begin like one of *dids*, in its scope.
+    """Return globs for names in the same scope that share a half with one of *dids*, or both its ends.
+
+    A slip of one or two characters leaves a half of the name, or both ends of it, as they should be.
 
     >>> patterns_near([Did("lofar:L1234_SB001")])
-    ['lofar:L1234_S*']
+    ['lofar:L1234*', 'lofar:*_SB001', 'lofar:L1*01']
     """
     found = []
     for did in sorted(dids):
         scope, _, name = did.partition(":")
-        begin = name[: max(1, len(name) * 2 // 3)]
-        found.append(f"{scope}:{begin}*")
+        half, quarter = max(1, len(name) // 2), max(1, len(name) // 4)
+        parts = (f"{name[:half]}*", f"*{name[half:]}", f"{name[:quarter]}*{name[-quarter:]}")
+        found += [f"{scope}:{part}" for part in parts]
     return list(dict.fromkeys(found))
 
 

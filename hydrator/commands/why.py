@@ -109,25 +109,49 @@ def _before_submitting(
     site: Site | None,
 ) -> Answer:
     """What the pool and the catalogues say of datasets; *names* has, by DID, what the pool calls them."""
-    from ..exchange import Exchanged
     from ..wiring import pool_policy
 
     dids = sorted(names.values())
-    wanted = frozenset(dids)
-    told = asked.learn(wanted) if asked.beliefs is None and asked.learn else asked.beliefs
-    beliefs = told or Beliefs(asked.now, Snapshot({}))
-    with _catalogues(settings) as catalogues:
-        if catalogues and (new := wanted - beliefs.demanded):
-            known = [Exchanged(catalogue, names) for catalogue in catalogues]
-            beliefs = with_news(beliefs, known, new, bound=settings.daemon.bound)
-    if asked.near:
-        beliefs = asked.near(beliefs, wanted)
     return ask_dids(
-        replace(asked, beliefs=beliefs),
+        replace(asked, beliefs=_foreknown(settings, asked.beliefs, names, asked.now)),
         dids,
         site,
         max_age=int(pool_policy(settings).max_age.total_seconds()),
     )
+
+
+def _foreknown(
+    settings: Any,  # noqa: ANN401
+    beliefs: Beliefs | None,
+    names: Mapping[Did, Did],
+    now: datetime,
+) -> Beliefs:
+    """What the daemon and the catalogues say of datasets that no job named yet; *names* as above."""
+    from ..exchange import Exchanged
+    from ..wiring import daemon_beliefs
+
+    wanted = frozenset(names.values())
+    known = beliefs or daemon_beliefs(settings, wanted, now) or Beliefs(now, Snapshot({}))
+    with _catalogues(settings) as catalogues:
+        if catalogues and (new := wanted - known.demanded):
+            told = [Exchanged(catalogue, names) for catalogue in catalogues]
+            known = with_news(known, told, new, bound=settings.daemon.bound)
+    return NearNames(lambda: _catalogues(settings))(known, wanted)
+
+
+def nowhere_now(settings: Any, names: Mapping[Did, Did]) -> str:  # noqa: ANN401
+    """Say why no site could start a job with these datasets now; empty where one could, or nobody knows.
+
+    Args:
+        settings: whom to ask.
+        names: by DID, what the pool calls it.
+    """
+    from ..nowhere import nowhere_text
+    from ..wiring import system_clock
+
+    now = system_clock()
+    beliefs, _ = _beliefs(settings, now)
+    return nowhere_text(_foreknown(settings, beliefs, names, now), frozenset(names.values()))
 
 
 def ask_dids(asked: Asked, dids: Sequence[Did], site: Site | None, *, max_age: int) -> Answer:

@@ -76,6 +76,13 @@ def wrap(
     from_inputs: FromInputs = False,
     gpu: Gpus = None,
     config: Config = DEFAULT_CONFIG,
+    refuse_nowhere: Annotated[
+        bool,
+        typer.Option(
+            "--refuse-nowhere",
+            help="Submit no job, with status 3, where no site has all of its data now; not for DAGs.",
+        ),
+    ] = False,
 ) -> None:
     """Run condor_submit or condor_submit_dag with RequiredDatasets added; its exit status is ours.
 
@@ -92,7 +99,7 @@ def wrap(
     if tool.endswith("_dag"):
         _submit_dag(command, wanted)
     else:
-        _submit(command, wanted)
+        _submit(command, wanted, refuse_nowhere=refuse_nowhere)
 
 
 class Bad(typer.Exit):
@@ -147,6 +154,8 @@ class Wanted:
         self._loaded: Settings | None = None
         self.from_inputs = from_inputs
         self.command = ""
+        self.names: dict[Did, Did] = {}
+        """By DID, what the pool calls the datasets that were looked up last."""
         self.texts = [text for text in texts if text.strip()]
         lines = content(file).decode("utf-8", "replace").splitlines() if file else []
         self.listed = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
@@ -177,6 +186,7 @@ class Wanted:
         from ..exchange import exchanged
         from ..private import Privacy, leaks
 
+        self.names = {did: did for did in dids}
         if self.settings is None or not self.settings.private.patterns:
             return list(dids)
         privacy = Privacy(tuple(self.settings.private.patterns))
@@ -190,8 +200,8 @@ class Wanted:
                     f"{where} shows a private dataset, which everybody in the pool could read:"
                     f" {(shown or plain)[0]}; take it out, name it by --datasets alone; nothing was submitted"
                 )
-        names = exchanged(frozenset(dids), self.settings)
-        return [names[did] for did in dids]
+        self.names = dict(exchanged(frozenset(dids), self.settings))
+        return [self.names[did] for did in dids]
 
     def for_all(self) -> "list[Did]":
         """The datasets of every job."""
@@ -360,7 +370,7 @@ def content(file: Path) -> bytes:
         raise Bad(f"cannot read {file}: {error.strerror}") from error
 
 
-def _submit(command: Sequence[str], wanted: Wanted) -> None:
+def _submit(command: Sequence[str], wanted: Wanted, *, refuse_nowhere: bool) -> None:
     """Become the condor_submit that submits the same file with our lines before its queue statements."""
     from ..dagfile import is_dag
 
@@ -372,6 +382,7 @@ def _submit(command: Sequence[str], wanted: Wanted) -> None:
     if is_dag(text):
         raise Bad(f"{file} is a DAG file: give condor_submit_dag behind --")
     filtered = _filtered(text, file, wanted)
+    _say_nowhere(wanted, refuse=refuse_nowhere)
     lines = [line.strip() for line in filtered.added.decode("utf-8").splitlines() if line.strip()]
     # what stands before the file on the command line, the file overrides
     first = filtered.first.decode("utf-8").strip().replace("+", "MY.", 1).replace(" = ", "=", 1)
@@ -385,6 +396,23 @@ def _submit(command: Sequence[str], wanted: Wanted) -> None:
         os.execvp(words[0], words)  # noqa: S606 - no shell
     except OSError as error:
         raise Bad(f"cannot run {words[0]}: {error.strerror}", 127) from error
+
+
+def _say_nowhere(wanted: Wanted, *, refuse: bool) -> None:
+    """Say why no site can start the job now, where that is known to be so, and end here if asked to."""
+    from ..errors import HydratorError
+    from .why import NOT_NOW, nowhere_now
+
+    text = ""
+    if wanted.settings and wanted.names:
+        try:
+            text = nowhere_now(wanted.settings, wanted.names)
+        except HydratorError as error:  # who cannot be asked keeps nobody from submitting
+            print(f"hydrator: where its data is could not be asked: {error}", file=sys.stderr)
+    if text and refuse:
+        raise Bad(f"{text}; nothing was submitted", NOT_NOW)
+    if text:
+        print(f"hydrator: {text}", file=sys.stderr)
 
 
 def _submit_copy(command: Sequence[str], at: int, text: bytes) -> NoReturn:

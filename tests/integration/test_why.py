@@ -94,6 +94,7 @@ def installed(htcondor_release: str) -> Iterator[Installation]:
         "startd": "BB.START = (TARGET.WantSite =?= MY.GLIDEIN_Site) && (TARGET.DataLocalityHere =!= false)\n"
         "XX.STARTD_CRON_JOBLIST =\n",
         "negotiator": "LICENSE_LIMIT = 0\n",
+        "schedd": "QUEUE_SUPER_USERS = $(QUEUE_SUPER_USERS), bob\n",
     }
     with Pool.start(htcondor_release, sites) as pool:
         catalogue = ListedCatalogue(pool.home, sites=(*SITES, "RAL"))
@@ -366,16 +367,18 @@ def test_a_typo_is_met_with_the_nearest_name_and_never_with_a_release(installed:
 
 def test_release_is_offered_to_a_queue_super_user_alone(installed: Installation):
     job = installed.submit(["why:uk"], mode="require", more="hold = true")
-    root = installed.home / "root.toml"
+    installed.pool.submit("executable = /bin/true\nhold = true\nqueue", user="bob")  # a user record for bob
+    super_user = installed.home / "bob.toml"
     text = installed.config.read_text()
     config_file = next(line for line in text.splitlines() if line.startswith("config_file"))
-    root.write_text(text.replace(config_file, f'config_file = "{installed.pool.client("condor")}"'))
-    done = installed.run("why", str(job), "--json", "--config", str(root), check=False)
+    super_user.write_text(text.replace(config_file, f'config_file = "{installed.pool.client("bob")}"'))
+    done = installed.run("why", str(job), "--json", "--config", str(super_user), check=False)
     (answer,) = json.loads(done.stdout)["answers"]
     assert answer["job"]["may_release"]
     (answer,) = ask(installed, str(job))
     assert not answer["job"]["may_release"]
     installed.pool.run("condor_rm", str(job), user="alice")
+    installed.pool.run("condor_rm", "bob", user="bob")
 
 
 def test_a_data_slot_is_no_slot(installed: Installation):

@@ -543,4 +543,5 @@ def test_a_typo_is_refused_alike_with_and_without_a_dry_run_though_the_daemon_ne
         host.configure(f'{STORAGE}[submit]\ndaemon_url = "{daemon.url}"\n')
         really = host.refusal("lofar:L1.mss")
         tried = host.refusal("lofar:L1.mss", "--dry-run")
-    assert really == tried == ["lofar:L1.mss: lofar:L1.mss is in no catalogue; did you mean lofar:L1.ms?"]
+    near = "did you mean lofar:L1.ms or lofar:L2.ms?"
+    assert really == tried == [f"lofar:L1.mss: lofar:L1.mss is in no catalogue; {near}"]

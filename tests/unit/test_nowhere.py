@@ -1,0 +1,105 @@
+"""What no site can start now is said when a job is submitted."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hydrator.beliefs import Beliefs
+from hydrator.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
+from hydrator.nearest import with_near
+from hydrator.nowhere import nowhere_text
+from tests.factories import L1, L2, NOON
+
+CONFIG = """
+[daemon]
+state_dir = "state"
+[demand]
+ask_schedds = false
+[publish.collector]
+enabled = false
+[[catalogue]]
+type = "file"
+path = "catalogue.toml"
+"""
+CATALOGUE = """
+sites = ["CAM"]
+[datasets."lofar:L1234.ms"]
+sites.CAM = "available"
+[datasets."lofar:L5678.ms"]
+sites.CAM = "nearline"
+"""
+
+
+def known(**sites: dict[Did, Fact]) -> Beliefs:
+    facts = {Site(site): SiteFacts(NOON, here) for site, here in sites.items()}
+    return Beliefs(NOON, Snapshot(facts), frozenset({L1, L2}))
+
+
+def fact(state: DatasetState, fraction: float | None = None) -> Fact:
+    return Fact(state, NOON, fraction)
+
+
+def test_sites_are_listed_with_what_each_lacks_unless_one_has_all():
+    here, coming = fact(DatasetState.AVAILABLE), fact(DatasetState.STAGING, 0.4)
+    text = nowhere_text(known(CAM={L1: here, L2: coming}, RAL={L2: here}), {L1, L2})
+    assert text == (
+        f"no site has all of its data now: CAM has 1 of 2 ({L2} STAGING 40 %); RAL has 1 of 2 ({L1} absent)"
+    )
+    assert nowhere_text(known(CAM={L1: here, L2: here}), {L1, L2}) == ""
+
+
+def test_a_name_in_no_catalogue_comes_first_and_what_nobody_could_say_is_not_judged():
+    right, wrong = Did("lofar:L1234.ms"), Did("lofar:L1243.ms")
+    beliefs = known(RAL={right: fact(DatasetState.AVAILABLE)})
+    beliefs = with_near(replace(beliefs, asked=frozenset({wrong})), {wrong})
+    assert nowhere_text(beliefs, {wrong, L1}).startswith(f"{L1} is in no catalogue; {wrong} is in no cata")
+    assert nowhere_text(beliefs, {wrong}) == f"{wrong} is in no catalogue; did you mean {right}?"
+    assert nowhere_text(known(), {Did("not:asked")}) == ""
+    silent = replace(known(), snapshot=Snapshot({}, {L1: "timeout"}))
+    assert nowhere_text(silent, {L1}) == ""
+    assert nowhere_text(known(), frozenset()) == ""
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    (tmp_path / "config.toml").write_text(CONFIG)
+    (tmp_path / "catalogue.toml").write_text(CATALOGUE)
+    (tmp_path / "job.sub").write_text("executable = /bin/true\nqueue\n")
+    tool = tmp_path / "condor_submit"
+    tool.write_text("#!/bin/sh\necho submitted\n")
+    tool.chmod(0o755)
+    return tmp_path
+
+
+def wrapped(desk: Path, did: str, *options: str) -> subprocess.CompletedProcess[str]:
+    words = ["submit", "wrap", "-c", "config.toml", "-d", did, *options, "--", "condor_submit", "job.sub"]
+    env = {**os.environ, "PATH": f"{desk}:{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "hydrator.cli", *words]
+    return subprocess.run(
+        command, cwd=desk, env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_wrap_says_what_no_site_can_start_and_refuses_it_where_asked_to(desk):
+    fine = wrapped(desk, "lofar:L1234.ms")
+    assert (fine.returncode, fine.stdout, fine.stderr) == (0, "submitted\n", "")
+    typo = wrapped(desk, "lofar:L1243.ms")
+    assert (typo.returncode, typo.stdout) == (0, "submitted\n")
+    assert typo.stderr == "hydrator: lofar:L1243.ms is in no catalogue; did you mean lofar:L1234.ms?\n"
+    tape = wrapped(desk, "lofar:L5678.ms", "--refuse-nowhere")
+    assert (tape.returncode, tape.stdout) == (3, "")
+    assert tape.stderr == (
+        "hydrator: no site has all of its data now: CAM has 0 of 1 (lofar:L5678.ms NEARLINE);"
+        " nothing was submitted\n"
+    )
+    (desk / "catalogue.toml").write_text("sites = 3")
+    broken = wrapped(desk, "lofar:L1234.ms")
+    assert (broken.returncode, broken.stdout) == (0, "submitted\n")
+
+
+def test_a_site_is_named_even_where_only_part_of_it_is_there():
+    assert "CAM has 0 of 1" in nowhere_text(known(CAM={L1: fact(DatasetState.PARTIAL)}), {L1})
