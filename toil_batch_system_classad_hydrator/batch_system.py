@@ -38,7 +38,7 @@ from .job import (
     gpus,
     lost,
 )
-from .steps import inputs_of
+from .steps import InputsUnknown, inputs_of
 
 logger = logging.getLogger(f"toil.{__name__}")  # Toil prints what is below its own
 _T = TypeVar("_T")
@@ -291,8 +291,15 @@ class ClassAdHydratorBatchSystem(BatchSystemCleanupSupport):  # type: ignore[mis
         return {name: self.format_std_out_err_path(job, "condor", kind) for name, kind in kinds.items()}
 
     def _datasets_of(self, job_desc: JobDescription) -> str | None:
-        """RequiredDatasets of this step, as a ClassAd list."""
-        found = required(inputs_of(job_desc, self.config.jobStore), self._naming, self._run_datasets)
+        """Return RequiredDatasets of this step, as a ClassAd list; None for a step that reads no dataset."""
+        try:
+            found = required(inputs_of(job_desc, self.config.jobStore), self._naming, self._run_datasets)
+        except InputsUnknown as unknown:
+            found = self._run_datasets
+            logger.warning(
+                "the inputs of %s cannot be read, so it asks for all of the run's datasets: %s",
+                job_desc, unknown,
+            )  # fmt: skip
         return print_list(found) if found else None
 
 

@@ -76,18 +76,20 @@ class Naming:
 
 
 def required(inputs: Any, naming: Naming, run: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - JSON
-    """The datasets that something with these CWL *inputs* reads: its own, else all of the *run*.
+    """Return the datasets that something with these CWL *inputs* reads; none where they name none.
 
-    Where the run says what it reads, an input cannot add to it: a product that happens to be called
-    like a dataset is none. Which opaque name a private input has is not known here: it stands for all of
-    the run.
+    Where the *run* says what it reads, an input cannot add to it: a product that happens to be called
+    like a dataset is none, and a text counts if its last part is the name of one. Which opaque name a
+    private input has is not known here: it stands for all of the run.
     """
     own = {did for name in names(inputs) if (did := naming.did(name, run))}
+    named = {did for name in texts(inputs) if (did := naming.did(name, run))}
+    own |= {did for did in named if did in run or naming.hides(did)}
     if any(naming.hides(did) for did in own):
         return run
     if run:
         own &= set(run)
-    return tuple(sorted(own)) or run
+    return tuple(sorted(own))
 
 
 def names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
@@ -102,6 +104,18 @@ def names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     elif isinstance(inputs, (list, tuple)):
         for value in inputs:
             yield from names(value)
+
+
+def texts(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+    """Yield the last part of each text in *inputs* that is no part of a file: it may be a path."""
+    if isinstance(inputs, str):
+        yield PurePosixPath(inputs).name
+    elif isinstance(inputs, Mapping) and inputs.get("class") not in {"File", "Directory"}:
+        for value in inputs.values():
+            yield from texts(value)
+    elif isinstance(inputs, (list, tuple)):
+        for value in inputs:
+            yield from texts(value)
 
 
 def parse_list(text: str | None) -> tuple[str, ...]:

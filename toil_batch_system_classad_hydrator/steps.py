@@ -1,26 +1,38 @@
 """The inputs of one CWL step, from Toil's job store: they decide which datasets the step reads."""
 
-import logging
+from collections.abc import Mapping
 from typing import Any
 
 from toil.common import Toil
 from toil.job import Job, JobDescription
 
-logger = logging.getLogger(f"toil.{__name__}")  # Toil prints what is below its own
+
+class InputsUnknown(Exception):
+    """Toil's job store did not say what a step reads; the text says why."""
 
 
 def inputs_of(job_desc: JobDescription, job_store: str) -> Any:  # noqa: ANN401 - JSON
-    """The step's CWL inputs as far as the leader knows them, or None.
+    """Return the step's CWL inputs, or None where it has none.
 
-    Inputs that an earlier step is still to produce are promises; they are no data of a catalogue.
-    This reads what the leader has written itself. Toil promises no such interface: whatever goes
-    wrong here means that nothing is known of the step, and the run's own list holds.
+    When a step is issued the earlier ones have ended, so what they produced can be read, too. Of an input
+    with ``valueFrom`` this is what the expression is given, not what it makes of it.
+
+    Raises:
+        InputsUnknown: reading failed. Toil promises no such interface, so anything may go wrong.
     """
     try:
         if not job_desc.has_body():
             return None
         job = Job.loadJob(Toil.resumeJobStore(job_store), job_desc)
-    except Exception as failed:  # noqa: BLE001 - see above
-        logger.debug("no inputs are known of %s: %r", job_desc, failed)
-        return None
-    return getattr(job, "cwljob", None)
+        inputs = getattr(job, "cwljob", None)
+        return (
+            {name: _resolved(one) for name, one in inputs.items()} if isinstance(inputs, Mapping) else inputs
+        )
+    except Exception as failed:
+        raise InputsUnknown(f"{type(failed).__name__}: {failed}") from failed
+
+
+def _resolved(value: Any) -> Any:  # noqa: ANN401 - JSON, or what Toil puts in its place
+    """Return *value*, or what it stands for: the output of an earlier step, an input of the workflow."""
+    resolve = getattr(value, "resolve", None)
+    return resolve() if callable(resolve) else value

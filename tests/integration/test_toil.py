@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -150,16 +150,28 @@ def options(folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def start(toil: Toil, name: str, *words: str, command: str = READ, more: str = "", **environment: str) -> Run:
-    """Start a scatter over two measurement sets."""
+def start(
+    toil: Toil,
+    name: str,
+    *words: str,
+    command: str = READ,
+    more: str = "",
+    files: Mapping[str, str] | None = None,
+    inputs: Mapping[str, object] | None = None,
+    **environment: str,
+) -> Run:
+    """Start a scatter over two measurement sets, or what is in *files*, with more *inputs*."""
     folder = toil.folder(name)
     for ms in ("L1.ms", "L2.ms"):
         (folder / ms).mkdir()
         (folder / ms / "name").write_text(f"{ms}\n")
     (folder / "scatter.cwl").write_text(SCATTER)
     (folder / "wsclean_image.cwl").write_text(STEP.replace("COMMAND", json.dumps(command)) + more)
-    inputs = [{"class": "Directory", "path": str(folder / ms)} for ms in ("L1.ms", "L2.ms")]
-    (folder / "in.json").write_text(json.dumps({"ms": inputs}))
+    for file, text in (files or {}).items():
+        (folder / file).write_text(text)
+    sets = [{"class": "Directory", "path": str(folder / ms)} for ms in ("L1.ms", "L2.ms")]
+    one = {"one": sets[1]} if files else {}
+    (folder / "in.json").write_text(json.dumps({"ms": sets, **one, **(inputs or {})}))
     for sub in ("scratch", "logs", "out"):
         (folder / sub).mkdir()
     own(folder, "alice")
@@ -177,6 +189,60 @@ def test_our_batch_system_runs_each_step_where_its_own_dataset_is(installed, cur
     assert run.sites() == {"lofar:L1.ms": "AU", "lofar:L2.ms": "NL"}
     outputs = json.loads((run.folder / "stdout").read_text())["seen"]
     assert len(outputs) == 2
+
+
+MIXED = """\
+cwlVersion: v1.2
+class: Workflow
+requirements:
+  ScatterFeatureRequirement: {}
+  StepInputExpressionRequirement: {}
+  InlineJavascriptRequirement: {}
+inputs: {ms: "Directory[]", one: Directory, threads: int}
+outputs: {seen: {type: File, outputSource: gather/seen}}
+steps:
+  plain: {in: {threads: threads}, out: [seen], run: plain.cwl}
+  direct: {in: {ms: one}, out: [seen], run: wsclean_image.cwl}
+  scattered: {scatter: ms, in: {ms: ms}, out: [seen], run: wsclean_image.cwl}
+  gather: {in: {parts: scattered/seen, one: plain/seen}, out: [seen], run: gather.cwl}
+"""
+PLAIN = (
+    STEP.replace("COMMAND", json.dumps("echo plain"))
+    .replace("id: wsclean_image\n", "")
+    .replace("ms: {type: Directory, inputBinding: {position: 1}}", "threads: int")
+)
+GATHER = (
+    STEP.replace("COMMAND", json.dumps('cat "$0" "$@"'))
+    .replace("id: wsclean_image\n", "")
+    .replace(
+        "ms: {type: Directory, inputBinding: {position: 1}}",
+        "parts: {type: 'File[]', inputBinding: {position: 1}},"
+        " one: {type: File, inputBinding: {position: 2}}",
+    )
+)
+
+
+def test_a_step_that_reads_no_dataset_asks_for_none_and_the_others_for_their_own(installed, current):
+    """No site has both datasets, and the run requires: a step that asked for both would wait for ever."""
+    installed.catalogue.hold({"lofar:L1.ms": {"AU": "available"}, "lofar:L2.ms": {"NL": "available"}})
+    run = start(
+        current, "mixed", *OURS, _CONDOR_RequiredDatasets=BOTH, _CONDOR_DataLocality='"require"',
+        files={"scatter.cwl": MIXED, "plain.cwl": PLAIN, "gather.cwl": GATHER}, inputs={"threads": 4},
+    )  # fmt: skip
+    assert run.ended() == 0, run.said
+    asked = sorted(
+        (ad["ToilUnitName"].split(".")[2], ",".join(ad.get("RequiredDatasets") or []))
+        for ad in run.ads.values()
+    )
+    assert asked == [
+        ("0", "lofar:L1.ms"),
+        ("1", "lofar:L2.ms"),
+        ("direct", "lofar:L2.ms"),
+        ("gather", ""),
+        ("plain", ""),
+    ]
+    sites = run.sites()
+    assert (sites["lofar:L1.ms"], sites["lofar:L2.ms"]) == ("AU", "NL")
 
 
 def test_our_batch_system_names_the_step_and_keeps_the_leaders_secrets_out_of_the_ad(installed, current):

@@ -245,10 +245,16 @@ def test_a_step_requires_the_datasets_among_its_own_inputs():
     assert required(inputs, Naming(), RUN) == ("lofar:L2.ms",)
 
 
-def test_a_step_with_inputs_that_have_no_did_requires_what_the_run_does():
-    assert required({"ms": directory("/data/L1_field.ms")}, Naming(), RUN) == RUN
-    assert required(None, Naming(), RUN) == RUN
+def test_a_step_whose_inputs_name_no_dataset_requires_none():
+    assert required({"ms": directory("/data/L1_field.ms")}, Naming(), RUN) == ()
+    assert required({"threads": 4, "name": "image"}, Naming(), RUN) == ()
+    assert required(None, Naming(), RUN) == ()
     assert required(None, Naming(), ()) == ()
+
+
+def test_a_text_that_is_the_path_of_a_dataset_names_it():
+    assert required({"msin": ["/data/L1.ms/", "/data/L9.ms"]}, Naming(), RUN) == ("lofar:L1.ms",)
+    assert required({"msin": "/data/L1.ms"}, Naming({"L1.ms": "lofar:L1.ms"}), ()) == ()
 
 
 def test_a_private_input_stands_for_all_of_the_run_and_never_enters_an_ad_itself(tmp_path):
@@ -355,6 +361,13 @@ def test_a_call_for_slurm_becomes_one_for_us_without_chaining(operation):
     assert more["_CONDOR_RapthorOperation"] == '"calibrate_1"'
     assert more["_CONDOR_RapthorRun"].startswith('"run1-')
     assert more[SITE_FILE] == str(operation.parent / ".classad-hydrator-site.json")
+
+
+def test_an_operation_that_names_no_dataset_leaves_the_runs_own_for_its_steps_to_choose_from(operation):
+    _, more = shim.changed(
+        rapthors(operation, "/data/L1_field.ms"), {"_CONDOR_RequiredDatasets": print_list(RUN)}
+    )
+    assert "_CONDOR_RequiredDatasets" not in more
 
 
 def test_the_users_own_name_of_the_run_stays(operation):
