@@ -91,6 +91,8 @@ Finds the datasets of this job at the site where it runs, then becomes COMMAND.
   --parset FILE  a Rapthor parset: COMMAND gets a copy whose input_ms names this site's paths,
                  instead of FILE, and has the scratch folder for {scratch}; its [cluster] has no more
                  cores and memory than the slot, and the scratch folder
+  --keep FOLDER  Rapthor's working folder, which the schedd keeps when the job is evicted: its finished
+                 operations are used again, the others begin again
   --site NAME    this site; without it: DataLocalitySite of the machine ad, then GLIDEIN_... of it
   --help, --version
 
@@ -1096,12 +1098,79 @@ def become(words: "list[str]", environ: "dict[str, str]") -> None:
         raise Unstartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
 
 
+# ---------------------------------------------------------------- what an eviction leaves
+
+
+def stay(words: "list[str]", environ: "dict[str, str]", pipelines: str) -> None:
+    """Run *words* to their end, then end like them; of *pipelines* only what a restart can use is left.
+
+    An eviction begins with a signal, which is passed on. What is then left in Rapthor's working folder goes
+    to the schedd and from there to the next start. After any other end that folder is the job's output, and
+    *pipelines*, with the copies of its data, is not a part of it.
+
+    Raises:
+        Unstartable: the command is not one.
+    """
+    import shutil
+    import subprocess
+
+    kept = drop_unfinished(pipelines)
+    if kept:
+        say("the job was evicted before: it goes on after %s" % ", ".join(kept))
+    evicted = []  # type: list[int]
+    children = []  # type: list[Popen[bytes]]
+
+    def pass_on(number: int, _frame: object) -> None:
+        evicted.append(number)
+        for child in children:
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, number)
+
+    for name in ENDING_SIGNALS:
+        signal.signal(getattr(signal, name), pass_on)
+    try:
+        children.append(subprocess.Popen(words, env=environ, start_new_session=True))
+    except OSError as trouble:
+        status = STATUS_OF_EXEC.get(trouble.errno or 0)
+        if status is None:
+            raise
+        raise Unstartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
+    for number in evicted:  # one that came before there was a child
+        os.killpg(children[0].pid, number)
+    status = children[0].wait()
+    if evicted:
+        drop_unfinished(pipelines)
+    else:
+        shutil.rmtree(pipelines, ignore_errors=True)
+    if status < 0:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status if status >= 0 else 128 - status)
+
+
+def drop_unfinished(pipelines: str) -> "list[str]":
+    """Remove the operations in *pipelines* that did not end; return the names of the others.
+
+    Rapthor marks an operation that ended by a file ``.done`` and passes it over. What Toil keeps of another
+    names paths in the scratch folder of an earlier start, so it cannot be gone on with.
+    """
+    import shutil
+
+    names = sorted(os.listdir(pipelines)) if os.path.isdir(pipelines) else []
+    done = [name for name in names if os.path.isfile(os.path.join(pipelines, name, ".done"))]
+    for name in names:
+        if name not in done:
+            shutil.rmtree(os.path.join(pipelines, name), ignore_errors=True)
+    return done
+
+
 # ---------------------------------------------------------------- all of it
 
 
 def arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
     """Our options, then the command."""
-    options = {"paths": "", "parset": "", "site": ""}
+    options = {"paths": "", "parset": "", "site": "", "keep": ""}
     at = 0
     while at < len(argv) and argv[at].startswith("--"):
         name, equals, value = argv[at][2:].partition("=")
@@ -1187,7 +1256,10 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
             sets = [each for path in paths for each in measurement_sets(path)]
             copy = parset_copy(options["parset"], sets, scratch, machine)
             words = words[:1] + [copy if word == options["parset"] else word for word in words[1:]]
-        become(words, environment(environ, site, job.datasets, paths))
+        theirs = environment(environ, site, job.datasets, paths)
+        if options["keep"]:
+            stay(words, theirs, os.path.join(scratch, options["keep"], "pipelines"))
+        become(words, theirs)
     except Trouble:
         raise
     except Exception:

@@ -334,6 +334,7 @@ def submit_description(
     site_attributes: Sequence[str],
     path_sites: Sequence[Site] | None = None,
     data_sites: Sequence[Site] = (),
+    keep: bool = False,
 ) -> str:
     """The submit description of the whole run as one job.
 
@@ -346,6 +347,7 @@ def submit_description(
         site_attributes: where a slot says its site.
         path_sites: the sites where every dataset has a path; the job goes to no other. None: it can fetch.
         data_sites: those of them that have all of its data now; a job that misses at all of them is held.
+        keep: the schedd keeps Rapthor's working folder when the job is evicted.
 
     Raises:
         ConfigError: a name, the image or a line of the user's would not stay one value of the description.
@@ -363,15 +365,17 @@ def submit_description(
     given = [clause for clause in clauses if clause.strip()]
     requirements = " && ".join(f"({clause})" for clause in given) if len(given) > 1 else "".join(given)
     datasets = count(len(set(run.dids)), "dataset")
+    kept = ("--keep", WORKING_FOLDER) if keep else ()
+    outputs = [WORKING_FOLDER] if keep else [f"{WORKING_FOLDER}/{part}" for part in RESULTS]
     lines = [
         f"# {_one_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
         *container,
         f"executable = {WRAPPER_FILE}",
-        f"arguments = {arguments(('--parset', JOB_PARSET, '--', *command))}",
+        f"arguments = {arguments(('--parset', JOB_PARSET, *kept, '--', *command))}",
         f"transfer_input_files = {', '.join(literal(name) for name in inputs)}",
         "should_transfer_files = YES",
-        "when_to_transfer_output = ON_EXIT",
-        f"transfer_output_files = {', '.join(f'{WORKING_FOLDER}/{part}' for part in RESULTS)}",
+        f"when_to_transfer_output = {'ON_EXIT_OR_EVICT' if keep else 'ON_EXIT'}",
+        f"transfer_output_files = {', '.join(outputs)}",
         f"output = {run.title}.out",
         f"error = {run.title}.err",
         f"log = {run.title}.log",

@@ -90,6 +90,10 @@ def command(
     run_command: Annotated[
         str, typer.Option("--command", help="What starts at the site; run.parset is the job's parset.")
     ] = "rapthor run.parset",
+    keep_on_eviction: Annotated[
+        bool,
+        typer.Option("--keep-on-eviction", help="Keep finished operations at the schedd when it is evicted."),
+    ] = False,
     requirements: Annotated[str, typer.Option(help="A ClassAd expression of yours.")] = "",
     rank: Annotated[str, typer.Option(help="A ClassAd expression of yours.")] = "",
     line: Annotated[list[str] | None, typer.Option(help="One more line of the submit description.")] = None,
@@ -138,6 +142,8 @@ def command(
         return
     _refuse(_unreachable(settings, paths, dids) if form is Form.JOB else ())
     _say_nowhere(rapthor.nowhere_text(run, sites), run, refuse=refuse_nowhere)
+    if form is Form.ENV:
+        _say_spread(rapthor.outlook(run, facts, paths, now=now.timestamp()), wish)
     names = exchanged(frozenset(dids), settings)
     private = [did for did in dids if names[did] != did]
     run = run.called(names)
@@ -167,6 +173,7 @@ def command(
             site_attributes=settings.sites.slot_attributes,
             path_sites=None if settings.submit.stage_in else _path_sites(paths, dids),
             data_sites=() if settings.submit.stage_in else [site.site for site in sites if site.qualifies],
+            keep=keep_on_eviction,
         )
         parent, stem = output or Path(), f"{label}-{now:%Y%m%dT%H%M%SZ}"
         _refuse(_leaks(private, {"the job": description, "the job's folder": str(parent.absolute() / stem)}))
@@ -181,7 +188,7 @@ def command(
             _paths_file_name(): _paths_text(settings, resolution, paths, names, listing),
         }
         folder = _write(parent, stem, texts, ours_alone=bool(private))
-        _hand_over(folder, label, submit=submit)
+        _hand_over(folder, label, submit=submit, keep=keep_on_eviction)
 
 
 # --- what is asked ------------------------------------------------------------------------------------
@@ -202,7 +209,8 @@ def _usage(
     from ..submittext import unfit
 
     problems = []
-    if wish.mode != "require" and not settings.submit.stage_in:
+    # where Toil submits the steps, all of them see one file system
+    if wish.mode != "require" and not settings.submit.stage_in and form is not Form.ENV:
         problems.append(
             f"--mode {wish.mode} lets the run start where its data is not, but Rapthor opens local paths:"
             " set [submit].stage_in to a command that fetches {did} to {path}, or leave --mode require"
@@ -497,6 +505,16 @@ def _unreachable(settings: "Settings", paths: "Paths", dids: "Collection[Did]") 
     return [f"no [[storage]] has a path for every dataset ({listed}): complete a table, or change its rule"]
 
 
+def _say_spread(sites: "Sequence[Outlook]", wish: "Wish") -> None:
+    """Say that steps of Toil's own batch system, which each ask for all datasets, would wait for ever."""
+    if wish.mode == "require" and not any(not site.missing for site in sites):
+        _say(
+            "no site has all datasets now: each step that --batchSystem htcondor submits asks for all,"
+            " and waits until one site has all; --batchSystem classad_hydrator gives each step its own,"
+            " and --mode prefer lets it start elsewhere after a while"
+        )
+
+
 def _present() -> dict[str, str | None]:
     """HTCondor's values on this host that the exports would replace; None where it does not say."""
     tool = shutil.which("condor_config_val")
@@ -643,13 +661,18 @@ def _condor_submit() -> str:
     return str(tool)
 
 
-def _hand_over(folder: Path, label: str, *, submit: bool) -> None:
+def _hand_over(folder: Path, label: str, *, submit: bool, keep: bool) -> None:
     """Submit the job in *folder*, or print where it is and how to submit it."""
     if submit:
         _submit(folder, label)
-        return
-    print(folder)
-    _say(f"to submit it: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
+    else:
+        print(folder)
+        _say(f"to submit it: cd {shlex.quote(str(folder))} && condor_submit {label}.sub")
+    if not keep:
+        _say(
+            "if the job is evicted, all that it has computed is lost and it begins again; --keep-on-eviction"
+            " keeps its finished operations"
+        )
 
 
 def _submit(folder: Path, label: str) -> None:

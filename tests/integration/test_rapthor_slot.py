@@ -7,6 +7,7 @@ psutil, by which Toil counts them, is given a stand-in for a larger machine.
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,13 @@ class Slot:
             "_CONDOR_MACHINE_AD": str(folder / "machine.ad"),
         }
 
+    def move(self) -> None:
+        """Move the scratch folder: the next start of a job has another one."""
+        moved = self.scratch.with_name("another")
+        self.scratch.rename(moved)
+        self.scratch = moved
+        self._environment["_CONDOR_SCRATCH_DIR"] = str(moved)
+
     def run(self, text: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Start the job of the parset *text* as the starter would."""
         (self.scratch / "run.parset").write_text(job_parset(parse(text.encode(), "run.parset"), {}))
@@ -136,3 +144,15 @@ def test_an_operation_of_rapthor_runs_by_real_toil_with_the_cores_of_the_slot(sl
     assert "a.ms" in Path(seen).read_text()
     workflow = slot.scratch / "rapthor" / "pipelines" / "concatenate_1" / "pipeline_parset.cwl"
     assert f"coresMin: {slot.cores}" in workflow.read_text()
+
+
+def test_rapthor_passes_over_a_finished_operation_in_another_scratch_folder(slot):
+    """An evicted job that keeps its working folder rests on this."""
+    text = made_for_another_machine("rapthor.parset")
+    assert slot.run(text).returncode == 0
+    slot.move()
+    (slot.scratch.parent / "bin" / "concat_ms.py").write_text("#!/bin/sh\nexit 1\n")
+    again = slot.run(text)
+    assert again.returncode == 0, again.stderr
+    shutil.rmtree(slot.scratch / "rapthor" / "pipelines")
+    assert slot.run(text).returncode != 0

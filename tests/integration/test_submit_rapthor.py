@@ -115,7 +115,8 @@ def prepare(installed: Installation, folder: Path, input_ms: str, *options: str)
     """Write the example's parset for *input_ms* and what the command makes of it; its submit file."""
     parset = folder / "example.parset"
     parset.write_text(EXAMPLE.format(input_ms=input_ms))
-    installed.run("submit", "rapthor", str(parset), "-o", str(folder / "job"), *SMALL, *STANDIN, *options)
+    words = ("submit", "rapthor", str(parset), "-o", str(folder / "job"))
+    installed.run(*words, *SMALL, *([] if "--command" in options else STANDIN), *options)
     give_to_alice(folder)
     return job_of(folder) / "example.sub"
 
@@ -282,6 +283,45 @@ def test_submit_hands_the_job_to_condor_submit(installed, folder):
     ]
     assert len(list((folder / "job").glob("*.run"))) == 2
     assert installed.ran_at(int(cluster)) == ["UK"]
+
+
+EVICTED = (
+    "cd rapthor; mkdir -p pipelines/calibrate_1 pipelines/image_1;"
+    " echo start: $(ls -A pipelines/calibrate_1 pipelines/image_1) >> {folder}/starts;"
+    " if test -e pipelines/calibrate_1/.done; then exit 0; fi;"
+    " echo solutions > pipelines/calibrate_1/field.h5;"
+    " touch pipelines/calibrate_1/.done pipelines/image_1/part;"
+    " echo kept > images/early; echo waits >> {folder}/starts; while :; do sleep 1; done"
+)
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "lost"])
+def test_an_evicted_run_goes_on_after_its_finished_operations_if_they_are_kept(installed, folder, keep):
+    """The stand-in for Rapthor ends one operation and hangs in the next; a start that finds one ends."""
+    name = f"evicted_{keep}.ms"
+    installed.catalogue.add(name, 100, "UK")
+    command = f"/bin/sh -c {shlex.quote(EVICTED.format(folder=folder))}"
+    options = ["--command", command, *(["--keep-on-eviction"] if keep else [])]
+    job = submit(installed, prepare(installed, folder, name, *options))
+    starts = folder / "starts"
+
+    def said() -> list[str]:
+        return starts.read_text().splitlines() if starts.exists() else []
+
+    empty = "start: pipelines/calibrate_1: pipelines/image_1:"
+    installed.pool.wait(lambda: said() == [empty, "waits"], 120, "the run to be in its second operation")
+    installed.pool.run("condor_vacate_job", str(job), user="alice")
+    installed.pool.wait(lambda: len(said()) >= 3, 180, "the run to start again")
+    if keep:
+        assert said()[2:] == ["start: pipelines/calibrate_1: .done field.h5 pipelines/image_1:"]
+        assert installed.ran_at(job) == ["UK"]
+        assert (job_of(folder) / "rapthor" / "images" / "early").read_text() == "kept\n"
+        assert not (job_of(folder) / "rapthor" / "pipelines").exists()
+        stderr = (job_of(folder) / "example.err").read_text()
+        assert "hydrator: the job was evicted before: it goes on after calibrate_1" in stderr
+    else:
+        assert said()[2] == empty
+        installed.pool.run("condor_rm", str(job), user="alice")
 
 
 def test_everything_that_cannot_be_resolved_is_told_at_once_and_nothing_is_submitted(installed, folder):

@@ -273,6 +273,61 @@ def test_the_job_says_which_options_of_another_machine_it_changed(node):
     )
 
 
+def operations(node: Node) -> dict[str, list[str]]:
+    """The operations in the working folder, each with its files."""
+    folder = node.scratch / "rapthor" / "pipelines"
+    listed = folder.iterdir() if folder.exists() else ()
+    return {each.name: sorted(file.name for file in each.iterdir()) for each in listed}
+
+
+def fill(node: Node, **files: str) -> None:
+    """Put files into the folders of operations."""
+    for name, listed in files.items():
+        folder = node.scratch / "rapthor" / "pipelines" / name
+        folder.mkdir(parents=True)
+        for file in listed.split():
+            (folder / file).write_text(file)
+
+
+def test_a_job_that_is_kept_goes_on_after_the_operations_that_ended(node):
+    node.takes("lofar:L1.ms")
+    node.holds("L1.ms")
+    fill(node, calibrate_1=".done solutions.h5", image_1="jobstore")
+    done = node.run("--keep", "rapthor", "--", "sh", "-c", "ls -A rapthor/pipelines/*; exit 7")
+    assert (done.returncode, done.stdout) == (7, ".done\nsolutions.h5\n")
+    assert done.stderr == "hydrator: the job was evicted before: it goes on after calibrate_1\n"
+    assert operations(node) == {}  # its output is the rest of the folder
+
+
+def test_an_eviction_leaves_only_what_a_restart_can_use(node):
+    node.takes("lofar:L1.ms")
+    node.holds("L1.ms")
+    fill(node, calibrate_1=".done", image_1="jobstore")
+    script = (
+        "mkdir rapthor/pipelines/image_2; trap 'echo ends; exit 3' TERM;"
+        " echo ready; while :; do sleep 0.1; done"
+    )
+    words = [node.wrapper(), "--keep", "rapthor", "--", "sh", "-c", script]
+    with subprocess.Popen(
+        words, cwd=node.scratch, env=node.environment, stdout=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout
+        assert job.stdout.readline() == "ready\n"
+        job.send_signal(signal.SIGTERM)
+        assert job.stdout.read() == "ends\n"
+        assert job.wait() == 3
+    assert operations(node) == {"calibrate_1": [".done"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [(("sh", "-c", "kill -SEGV $$"), -signal.SIGSEGV), (("nowhere-at-all",), 127)]
+)
+def test_a_job_that_is_kept_ends_as_its_command_does(node, words, status):
+    node.takes("lofar:L1.ms")
+    node.holds("L1.ms")
+    assert node.run("--keep", "rapthor", "--", *words).returncode == status
+
+
 def test_a_parset_without_input_ms_is_refused():
     with pytest.raises(Trouble, match="no input_ms"):
         job_start.rewritten(b"[cluster]\ninput_ms = a\n", ["/x"])

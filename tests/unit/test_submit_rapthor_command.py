@@ -221,6 +221,22 @@ def test_modes_that_may_start_without_data_need_a_way_to_fetch_it(host):
     assert json.loads(done.stdout)["DataLocalityMaxWait"] == 60
 
 
+def test_steps_of_toil_may_start_elsewhere_since_all_see_one_file_system(host):
+    done = host.submit("L1.ms", "--as", "env", "--mode", "prefer")
+    assert done.returncode == 0, done.stderr
+    assert "export _CONDOR_DataLocality='\"prefer\"'" in done.stdout
+
+
+def test_exports_say_that_toils_own_batch_system_would_wait_for_one_site_with_all_datasets(host):
+    (host.folder / "catalogue.toml").write_text(
+        CATALOGUE.replace('sites.UK = "available"\nsites.AU', "sites.AU")
+    )
+    spread = host.submit("[L1.ms, L2.ms]", "--as", "env").stderr
+    assert "no site has all datasets now: each step that --batchSystem htcondor submits" in spread
+    assert "no site has all" not in host.submit("L1.ms", "--as", "env").stderr
+    assert "no site has all" not in host.submit("[L1.ms, L2.ms]", "--as", "env", "--mode", "wait").stderr
+
+
 def test_what_does_not_go_together_is_refused(host):
     told = host.refusal("L1.ms", "--max-wait", "5", "--as", "ad", "-o", "x")
     assert len(told) == 2
@@ -380,7 +396,20 @@ def test_the_job_is_submitted_in_the_folder_that_it_keeps(host, monkeypatch):
     folder = host.job("jobs")
     assert (host.folder / "jobs" / "where").read_text() == f"{folder}\n"
     assert "run1.sub" in (host.folder / "jobs" / "files").read_text()
-    assert done.stderr == f"hydrator: the job's files are in jobs/{folder.name}\n"
+    assert done.stderr == (
+        f"hydrator: the job's files are in jobs/{folder.name}\n"
+        "hydrator: if the job is evicted, all that it has computed is lost and it begins again;"
+        " --keep-on-eviction keeps its finished operations\n"
+    )
+
+
+def test_a_run_that_is_evicted_may_keep_its_working_folder(host):
+    lines = host.submit("L1.ms", "--keep-on-eviction").stdout.splitlines()
+    assert "when_to_transfer_output = ON_EXIT_OR_EVICT" in lines
+    assert "transfer_output_files = rapthor" in lines
+    assert 'arguments = "--parset run.parset --keep rapthor -- rapthor run.parset"' in lines
+    done = host.submit("L1.ms", "-o", "job", "--keep-on-eviction")
+    assert "evicted" not in done.stderr
 
 
 def test_a_second_submission_leaves_the_folder_of_the_first_as_it_was(host, monkeypatch):
