@@ -24,6 +24,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -252,12 +253,17 @@ class Pool:
         made = self._exec(["condor_token_create", "-identity", name, *limits], "root", {})
         if made.returncode != 0:
             raise ToolFailed(f"condor_token_create -identity {name}: {made.stderr.strip()}")
-        folder.mkdir(mode=0o700)
-        (folder / "token").touch(mode=0o600)
-        (folder / "token").write_text(made.stdout, "utf-8")
+        # two commands of one user may be the first at the same time
+        fresh = Path(tempfile.mkdtemp(dir=folder.parent))
+        (fresh / "token").touch(mode=0o600)
+        (fresh / "token").write_text(made.stdout, "utf-8")
         if os.geteuid() == 0:
-            for path in (folder / "token", folder):
+            for path in (fresh / "token", fresh):
                 os.chown(path, owner, -1)
+        try:
+            fresh.rename(folder)
+        except OSError:
+            shutil.rmtree(fresh)
         return folder
 
     def logs(self, name: str) -> str:

@@ -22,6 +22,7 @@ from . import (
     prometheus,
     rabbitmq,
     rapthor,
+    recipes,
     rucio,
     stepped,
     toil,
@@ -34,6 +35,7 @@ UNAVAILABLE = (
     debs.DebUnavailable,
     rucio.RucioUnavailable,
     rapthor.RapthorUnavailable,
+    recipes.RecipesUnavailable,
     toil.ToilUnavailable,
     helm.HelmUnavailable,
     kubernetes.SchemasUnavailable,
@@ -57,6 +59,7 @@ def main() -> int:
     parts["libfaketime"] = stepped.fake_clock
     parts["nginx"] = lambda: nginx.nginx_program()[0]
     parts["Rapthor"] = rapthor.python
+    parts["dask-jobqueue and HTMap"] = recipes.python
     parts["Debian 12 under systemd"] = machine.base
     parts["buildah"] = lambda: debs.program("buildah", "buildah", "usr/bin")[0]
     parts["crun"] = lambda: debs.program("crun", "crun", "usr/bin")[0]

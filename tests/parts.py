@@ -16,6 +16,7 @@ from testbed.nodejs import NodeUnavailable
 from testbed.pool import PoolUnavailable
 from testbed.prometheus import PromtoolUnavailable
 from testbed.rapthor import RapthorUnavailable
+from testbed.recipes import RecipesUnavailable
 from testbed.rucio import RucioUnavailable
 from testbed.toil import ToilUnavailable
 from testbed.wheelhouse import WheelsUnavailable
@@ -28,6 +29,7 @@ NO_POSTGRES = "no PostgreSQL under Rucio"
 NO_RABBITMQ = "no RabbitMQ"
 NO_RAPTHOR = "no Rapthor"
 NO_TOIL = "no Toil"
+NO_RECIPES = "no dask-jobqueue"
 NO_SYSTEMD = "no systemd"
 NO_IMAGE = "no container image"
 NO_HELM = "no Helm"
@@ -45,6 +47,7 @@ MISSED = {
     NO_RABBITMQ: "A RABBITMQ",
     NO_RAPTHOR: "A REAL RAPTHOR",
     NO_TOIL: "A REAL TOIL",
+    NO_RECIPES: "DASK-JOBQUEUE AND HTMAP",
     NO_SYSTEMD: "A REAL SYSTEMD",
     NO_IMAGE: "A CONTAINER IMAGE",
     NO_HELM: "A REAL HELM AND KUBERNETES' SCHEMAS",
@@ -57,8 +60,8 @@ MISSED = {
 
 UNAVAILABLE = (
     BrowserUnavailable, DebUnavailable, HelmUnavailable, MachineUnavailable,
-    NodeUnavailable, PoolUnavailable, PromtoolUnavailable, RapthorUnavailable, RucioUnavailable,
-    SchemasUnavailable, ToilUnavailable, WheelsUnavailable,
+    NodeUnavailable, PoolUnavailable, PromtoolUnavailable, RapthorUnavailable, RecipesUnavailable,
+    RucioUnavailable, SchemasUnavailable, ToilUnavailable, WheelsUnavailable,
 )  # fmt: skip
 
 
