@@ -141,7 +141,8 @@ def command(
         _end_where_nowhere(rapthor.nowhere_text(run, sites), refuse=refuse_nowhere)
         return
     _refuse(_unreachable(settings, paths, dids) if form is Form.JOB else ())
-    _say_nowhere(rapthor.nowhere_text(run, sites), run, refuse=refuse_nowhere)
+    if form is not Form.ENV or refuse_nowhere:
+        _say_nowhere(rapthor.nowhere_text(run, sites), run, refuse=refuse_nowhere)
     if form is Form.ENV:
         _say_spread(rapthor.outlook(run, facts, paths, now=now.timestamp()), wish)
     names = exchanged(frozenset(dids), settings)

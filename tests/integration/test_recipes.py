@@ -44,7 +44,7 @@ def tools() -> Path:
 
 def jobs(desk: Desk, constraint: str = "true") -> list[dict[str, object]]:
     """All jobs that were submitted from the folder, also those that ended."""
-    mine = f'Iwd == "{desk.folder}" && ({constraint})'
+    mine = f"substr(Iwd, 0, {len(str(desk.folder))}) == \"{desk.folder}\" && ({constraint})"
     named = ("ClusterId", "ProcId", "RequiredDatasets", "DataLocality")
     found = [*desk.pool.jobs(mine, *named), *desk.pool.history(mine, *named)]
     return list({(job["ClusterId"], job["ProcId"]): job for job in found}.values())
@@ -56,14 +56,15 @@ def test_dask_jobqueue_asks_for_datasets(desk, tools):
         + "import sys\nsys.stdin.read()\ncluster.close()\n"
     )
     (desk.folder / "cluster.py").write_text(script)
-    dask = subprocess.Popen(
-        [str(tools), "cluster.py"],
-        cwd=desk.folder,
-        env={**os.environ, **LOOPBACK, "PATH": desk.path, "TMPDIR": str(desk.folder)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=(desk.folder / "stderr").open("w"),
-    )
+    with (desk.folder / "stderr").open("w") as stderr:
+        dask = subprocess.Popen(
+            [str(tools), "cluster.py"],
+            cwd=desk.folder,
+            env={**os.environ, **LOOPBACK, "PATH": desk.path, "TMPDIR": str(desk.folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
     try:
         desk.pool.wait(lambda: len(jobs(desk)) >= 2, 180, f"two workers; see {desk.folder}/stderr")
     finally:
@@ -78,7 +79,7 @@ from htmap.options import create_submit_object_and_itemdata
 import htmap
 htmap.settings["DELIVERY_METHOD"] = "assume"
 for name, options in (("all", all_read_one), ("each", each_its_own)):
-    (Path.cwd() / name).mkdir()
+    (Path.cwd() / name / "output_files").mkdir(parents=True)
     description, items = create_submit_object_and_itemdata(name, Path.cwd() / name, 2, options)
     keys = list(items[0])
     rows = ["\\x1f".join(item[key] for key in keys) for item in items]
