@@ -136,8 +136,10 @@ def retry_elsewhere(
     from the sites it missed at. It is held, with the sites in its reason,
     after *tries* such ends, when it misses again at a site that it came back
     to, or when it has missed at all *data_sites* and no other site took it for
-    *grace_seconds*. The lines set ``requirements`` and ``periodic_hold``: the
-    description must not do so itself.
+    *grace_seconds*. Where the description has ``max_retries``, it is tried again
+    for other exit codes too, and a miss after its last retry holds it. The
+    lines set ``requirements`` and ``periodic_hold``: the description must not
+    do so itself.
 
     Args:
         requirements: the job's own, an expression; empty for none.
@@ -148,15 +150,17 @@ def retry_elsewhere(
     """
     own = f"({requirements}) && " if requirements.strip() else ""
     missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED}"
-    again = f"(size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
+    again = f"(JobMaxRetries is undefined && size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
+    spent = "(NumJobCompletions > JobMaxRetries) =?= true"
     where = f'join(", ", {SITES_ATTRIBUTE}) ?: "several sites"'
     advice = "; see its stderr, tell the operator, then condor_release"
     return [
         f"requirements = {own}{elsewhere(site_attributes)}",
         f"job_machine_attrs = {', '.join(_site_names(site_attributes))}",
         "job_machine_attrs_history_length = 1",
-        f"on_exit_remove = ! ({missed})",
-        f"on_exit_hold = {missed} && (NumJobCompletions >= {tries} || {again})",
+        # with max_retries, condor_submit adds its own reasons to leave the queue: they alone count then
+        f"on_exit_remove = ! ({missed}) && JobMaxRetries is undefined",
+        f"on_exit_hold = {missed} && (NumJobCompletions >= {tries} || {again} || {spent})",
         f'on_exit_hold_reason = strcat("its datasets could not be read at ", {where}, "{advice}")',
         f"on_exit_hold_subcode = {MISSED}",
         *(_hold_where_all_missed(data_sites, where, advice, grace_seconds) if data_sites else []),

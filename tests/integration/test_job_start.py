@@ -268,6 +268,25 @@ def test_after_a_miss_why_names_the_dataset_the_site_and_when_and_no_requirement
     storage.pool.run("condor_rm", str(cluster), user="alice")
 
 
+def test_max_retries_of_the_user_tries_a_failed_command_again(storage):
+    storage.say("retried:r", "UK")
+    storage.put("retried:r", "UK")
+    cluster = storage.submit(["retried:r"], ["sh", "-c", "exit 7"], more="max_retries = 2")
+    storage.end(cluster)
+    ended = storage.ended(cluster, "NumJobCompletions")
+    assert (ended["ExitCode"], ended["NumJobCompletions"]) == (7, 3)
+
+
+def test_a_miss_after_the_last_of_the_users_retries_holds_the_job(storage):
+    """It left the queue with status 85, and nothing said so."""
+    storage.say("spent:s", "NL", "UK", "AU")
+    cluster = storage.submit(["spent:s"], ["true"], more="max_retries = 1")
+    storage.pool.wait(lambda: status(storage, cluster) == 5, 240, "the job to be held")
+    ad = storage.pool.job(cluster, "HoldReasonSubCode", "NumJobCompletions")
+    assert ad is not None
+    assert (ad["HoldReasonSubCode"], ad["NumJobCompletions"]) == (85, 2)
+
+
 def test_a_folder_that_the_job_may_not_list_is_a_miss(storage):
     storage.say("closed:d", "NL", "UK")
     storage.put("closed:d", "NL", "UK")

@@ -44,7 +44,7 @@ def tools() -> Path:
 
 def jobs(desk: Desk, constraint: str = "true") -> list[dict[str, object]]:
     """All jobs that were submitted from the folder, also those that ended."""
-    mine = f"substr(Iwd, 0, {len(str(desk.folder))}) == \"{desk.folder}\" && ({constraint})"
+    mine = f'substr(Iwd, 0, {len(str(desk.folder))}) == "{desk.folder}" && ({constraint})'
     named = ("ClusterId", "ProcId", "RequiredDatasets", "DataLocality")
     found = [*desk.pool.jobs(mine, *named), *desk.pool.history(mine, *named)]
     return list({(job["ClusterId"], job["ProcId"]): job for job in found}.values())

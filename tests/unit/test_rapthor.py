@@ -173,7 +173,8 @@ def test_the_whole_run_is_one_job_that_tries_elsewhere_when_its_data_is_missing(
     assert "request_memory = 61035" in lines
     assert "universe = vanilla" in lines
     assert sum(line.startswith("requirements = ") for line in lines) == 1
-    assert "on_exit_remove = ! (ExitBySignal =!= true && ExitCode =?= 85)" in lines
+    missed = "ExitBySignal =!= true && ExitCode =?= 85"
+    assert f"on_exit_remove = ! ({missed}) && JobMaxRetries is undefined" in lines
     assert lines[-1] == "queue"
 
 
