@@ -571,6 +571,7 @@ def test_a_name_in_another_letter_case_than_the_sites_matches_nothing(located):
     assert [located.ran_at(cluster, seconds=120) for cluster in right] == [["UK"], ["UK"]]
 
     def rejected() -> dict[int, int]:
+        assert not any(located.pool.done(cluster) for cluster in wrong), "a wrong spelling matched"
         jobs = located.pool.jobs("LastRejMatchTime isnt undefined", "ClusterId", "JobStatus")
         found = {job["ClusterId"]: job["JobStatus"] for job in jobs}
         return found if found.keys() >= set(wrong) else {}

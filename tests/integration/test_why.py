@@ -74,6 +74,7 @@ CASES = {
     "two datasets at different sites": Case(
         ("why:uk", "why:nl"), (), {"UK": "data:elsewhere", "NL": "data:elsewhere", "AU": "data:state"}
     ),
+    "another letter case": Case(("why:Uk",), (), {"UK": "data:case", "NL": "data:case"}),
     "letter case alone": Case(("why:case",), (), {"UK": "data:clash"}),
     "a job that names no data": Case((), ("UK", "AU", "NL", "XX"), {"BB": "start"}),
 }
