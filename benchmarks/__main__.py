@@ -17,6 +17,7 @@ NAMES = (
     "hook_cpu",
     "hooks",
     "slots",
+    "bursts",
     "negotiator",
     "freshness",
     "freshness_rucio",

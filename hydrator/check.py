@@ -412,8 +412,7 @@ def _transform(pool: Pool, schedd: str) -> Iterator[Finding]:
 
 
 def _negotiator(pool: Pool) -> Iterator[Finding]:
-    names = ["NEGOTIATOR_PRE_JOB_RANK", "NEGOTIATOR_DEPTH_FIRST"]
-    config = pool.config_of("negotiator", names)
+    config = pool.config_of("negotiator", ["NEGOTIATOR_PRE_JOB_RANK"])
     if RANK_TERM in (config.get("NEGOTIATOR_PRE_JOB_RANK") or ""):
         yield Finding(Level.OK, "negotiator", "puts locality first")
     else:
@@ -422,13 +421,6 @@ def _negotiator(pool: Pool) -> Iterator[Finding]:
             "negotiator",
             "NEGOTIATOR_PRE_JOB_RANK has no locality term: slot size comes first, Rank has no effect",
             "hydrator submit pool-config --role negotiator",
-        )
-    if (config.get("NEGOTIATOR_DEPTH_FIRST") or "false").lower() != "true":
-        yield Finding(
-            Level.ADVICE,
-            "negotiator",
-            "NEGOTIATOR_DEPTH_FIRST is off: of a burst that prefers one site, some jobs start elsewhere",
-            "consider it; it changes packing for every job in the pool",
         )
 
 

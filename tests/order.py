@@ -18,7 +18,7 @@ SECONDS = {
     "tests/faults/test_pool_faults.py": 140,
     "tests/faults/test_rucio_server_faults.py": 75,
     "tests/integration/test_authorization.py": 105,
-    "tests/integration/test_benchmarks.py": 440,
+    "tests/integration/test_benchmarks.py": 480,
     "tests/integration/test_between_pools.py": 75,
     "tests/integration/test_clock.py": 30,
     "tests/integration/test_condor.py": 50,

@@ -47,7 +47,6 @@ class Pool:
     transform: str | None = "DataLocality"
     limits: str | None = "False"
     rank: str | None = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + My.Rank"
-    depth_first: str | None = "True"
     too_much: frozenset = frozenset()
     reads: bool = True
     unknown: str = ""
@@ -62,7 +61,6 @@ class Pool:
             "JOB_TRANSFORM_NAMES": self.transform,
             "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": self.limits,
             "NEGOTIATOR_PRE_JOB_RANK": self.rank,
-            "NEGOTIATOR_DEPTH_FIRST": self.depth_first,
         }
         return {wanted: values[wanted] for wanted in names}
 
@@ -163,7 +161,6 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
     [
         (Pool(rank="My.Rank"), Level.WARN, "has no locality term", "--role negotiator"),
         (Pool(rank=None), Level.WARN, "has no locality term", "--role negotiator"),
-        (Pool(depth_first=None), Level.ADVICE, "NEGOTIATOR_DEPTH_FIRST is off", "packing"),
         (Pool(transform="Other"), Level.WARN, "no DataLocality transform", "--role schedd"),
         (Pool(limits="True"), Level.WARN, "starve the jobs behind them", "--role schedd"),
         (Pool(ping_answer=Answer(allowed=False)), Level.FAIL, "refuses site ads (DAEMON)", "ALLOW_DAEMON"),

@@ -265,10 +265,16 @@ def test_the_negotiators_term_stands_alone_where_the_pool_had_set_nothing():
     assert f"NEGOTIATOR_PRE_JOB_RANK = {PRE_JOB_TERM}" in lines
 
 
-def test_depth_first_is_advised_not_set():
-    lines = negotiator_config({}).splitlines()
-    assert "# NEGOTIATOR_DEPTH_FIRST = true" in lines
-    assert not any(line.startswith("NEGOTIATOR_DEPTH_FIRST") for line in lines)
+@pytest.mark.parametrize("observe", [False, True])
+def test_schedd_text_offers_bursts_without_leftovers_and_does_not_set_it(observe):
+    lines = schedd_config(PoolPolicy(), {}, observe=observe).splitlines()
+    assert "# CLAIM_PARTITIONABLE_LEFTOVERS = False" in lines
+    assert not any(line.startswith("CLAIM_PARTITIONABLE_LEFTOVERS") for line in lines)
+
+
+def test_negotiator_text_does_not_offer_depth_first():
+    """Hold what benchmarks/bursts.py measured: it does not keep bursts of several datasets at their data."""
+    assert "DEPTH_FIRST" not in negotiator_config({})
 
 
 def test_observing_changes_no_requirements_and_no_start_and_refuses_nothing():
