@@ -145,12 +145,12 @@ class Tally:
     bytes_here: int = 0
     bytes_elsewhere: int = 0
     missed: int = 0
+    """Jobs that missed datasets there, wherever they ended; of all sites, each once."""
 
     def add(self, one: Outcome) -> None:
         self.found[one.found] += 1
         self.bytes_here += one.bytes_here
         self.bytes_elsewhere += one.bytes_elsewhere
-        self.missed += bool(one.job.missed)
 
     @property
     def share(self) -> float | None:
@@ -204,6 +204,9 @@ def tally(jobs: Iterable[EndedJob], shown: Shown, sizes: Mapping[Did, int]) -> T
         unsized += one.unsized
         missed += len(job.missed)
         total.add(one)
+        total.missed += bool(job.missed)
+        for site in {miss.site for miss in job.missed if shown.knows(miss.site)}:
+            sites[site].missed += 1
         if job.site and shown.knows(job.site):
             sites[job.site].add(one)
     known = {site: sites[site] for site in sorted(sites)}

@@ -134,6 +134,16 @@ def test_a_site_that_never_had_an_ad_makes_no_row():
     assert counted.total.found[Found.UNKNOWN] == 1
 
 
+def test_a_miss_counts_at_the_site_where_it_happened_and_not_where_the_job_ended():
+    at = unix(NOON - HOUR)
+    misses = [f"{at} {L1},{L2} {RAL}", f"{at} {L1} {RAL}", f"{at} {L1} an odd site"]
+    made = found(row(L1, site=CAM, misses=misses), row(L1, site=CAM))
+    assert {site: one.missed for site, one in made.sites.items()} == {CAM: 0, RAL: 1}
+    assert made.sites[CAM].found[Found.ALL] == 2
+    assert sum(made.sites[RAL].found.values()) == 0
+    assert made.total.missed == 1
+
+
 @pytest.mark.parametrize(
     ("values", "half", "most"), [((), None, None), ((5,), 5, 5), ((1, 2), 1, 2), (tuple(range(1, 11)), 5, 9)]
 )
