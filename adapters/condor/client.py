@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -72,6 +72,8 @@ class Authorization:
     identity: str | None = None
     method: str | None = None
     reason: str = ""
+    limited: str = ""
+    """What to do, where the token does not allow the level whoever shows it."""
 
 
 def environment(
@@ -599,7 +601,10 @@ class CondorClient:
         except PoolDenied as exc:
             identity = re.search(r"knows us as (\S+) \(by (\w*)\)", exc.reason)
             known = (identity[1], identity[2]) if identity else (None, None)
-            return Authorization(level, allowed=False, identity=known[0], method=known[1], reason=exc.reason)
+            denied = Authorization(
+                level, allowed=False, identity=known[0], method=known[1], reason=exc.reason
+            )
+            return replace(denied, limited=self._too_limited(level) if known[1] == "IDTOKENS" else "")
         return Authorization(level, bool(found["allowed"]), found["identity"], found["method"])
 
     # the child
@@ -632,10 +637,19 @@ class CondorClient:
         if error["kind"] == "denied":
             if "none of our credentials" in reason:
                 advice = tokens.advice(self._settings.token_directory, os.geteuid())
+            elif "(by IDTOKENS)" in reason and advice in LEVELS:
+                advice = self._too_limited(LEVELS[advice]) or advice
             raise PoolDenied(who, f"{reason}; {advice}" if advice else reason)
         if "determine collector host" in reason:
             reason += "; name it: htcondor.collector (or have htcondor.config_file name it)"
         raise PoolError(who, reason)
+
+    def _too_limited(self, level: str) -> str:
+        """Say so where our tokens do not allow *level*; empty where they do, or where that is not known."""
+        with suppress(PoolError):
+            limited = tokens.limits(self.token_folders())
+            return tokens.too_limited(limited, level) if tokens.lacks(limited, level) else ""
+        return ""
 
     def _alive(self) -> _Child:
         if self._closing.is_set():
@@ -682,3 +696,5 @@ PLACE = (
     "(QUEUE_SUPER_USERS, condor_qusers -add), and nobody what IMMUTABLE_JOB_ATTRS lists: "
     "docs/desired-sites.md"
 )
+LEVELS = {READ: "READ", MERGE: "NEGOTIATOR", ADVERTISE: "DAEMON", RELEASE: "WRITE", PLACE: "WRITE"}
+"""By advice the authorization level that a call needs."""

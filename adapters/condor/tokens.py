@@ -1,6 +1,10 @@
-"""Why HTCondor found no IDTOKEN that it may use: what can be seen of the folder where it looks."""
+"""Why HTCondor found no IDTOKEN that it may use, or one that allows too little: what the folder shows."""
 
+import base64
+import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 GIVE = "give us a token of this pool (condor_token_create; its file must be ours and private)"
 
@@ -24,3 +28,56 @@ def advice(folder: Path | None, user: int) -> str:
         if owner != user:
             return f"{file} belongs to uid {owner}, and HTCondor takes tokens of uid {user} alone, who we are"
     return GIVE
+
+
+_SCOPE = "condor:/"
+_WITH = {"READ": {"WRITE", "DAEMON", "NEGOTIATOR", "ADMINISTRATOR"}, "WRITE": {"DAEMON", "ADMINISTRATOR"}}
+"""By authorization level those that bring it along."""
+_LARGEST = 1 << 16
+"""Bytes of a file with tokens that are read."""
+
+
+def limits(folders: Iterable[Path]) -> frozenset[str]:
+    """Return the levels that all tokens in *folders* are limited to (``condor_token_create -authz``).
+
+    Nothing where one has no limit, where there is none, or where one cannot be read.
+    """
+    found: set[str] = set()
+    try:
+        files = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir())]
+        for file in (file for file in files if file.is_file()):
+            with file.open("rb") as opened:
+                lines = opened.read(_LARGEST).decode("utf-8", "replace").splitlines()
+            for line in (line.strip() for line in lines if line.strip() and not line.startswith("#")):
+                levels = _levels(line)
+                if not levels:
+                    return frozenset()
+                found |= levels
+    except OSError:
+        return frozenset()
+    return frozenset(found)
+
+
+def lacks(limited: frozenset[str], level: str) -> bool:
+    """Return True where tokens that are *limited* to some levels do not allow *level*, whoever shows them."""
+    return bool(limited) and level not in limited and not limited & _WITH.get(level, set())
+
+
+def too_limited(limited: frozenset[str], level: str) -> str:
+    """Say that a token does not allow *level*, and what to do."""
+    wanted = " ".join(f"-authz {one}" for one in sorted({*limited, level}))
+    only = ", ".join(sorted(limited))
+    return f"its token is limited to {only}: make one that allows {level} too (condor_token_create {wanted})"
+
+
+def _levels(token: str) -> set[str]:
+    """Return what the scope of *token*, a JWT, limits it to; nothing where it has no limit."""
+    parts = token.split(".")
+    try:
+        claims: Any = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        words = str(claims.get("scope", "")).split()
+    except (IndexError, ValueError, AttributeError, RecursionError):
+        return set()
+    return {
+        word.removeprefix(_SCOPE)[:40] for word in words if word.startswith(_SCOPE) and word.isprintable()
+    }

@@ -1,8 +1,12 @@
 """What is said where HTCondor found no token: which of the plausible reasons it is."""
 
+import base64
+import json
 import os
 
-from adapters.condor.tokens import GIVE, advice
+import pytest
+
+from adapters.condor.tokens import GIVE, advice, lacks, limits, too_limited
 
 
 def test_a_folder_that_is_not_there_or_not_ours_to_read_is_named_with_who_we_are(tmp_path):
@@ -30,3 +34,48 @@ def test_a_token_of_ours_that_is_refused_is_no_token_of_that_pool(tmp_path):
 
 def test_without_a_folder_its_key_is_named():
     assert "htcondor.token_directory" in advice(None, 0)
+
+
+def token(**claims) -> str:
+    """A JWT as condor_token_create makes them; its signature is nobody's."""
+    body = base64.urlsafe_b64encode(json.dumps({"iss": "pool", **claims}).encode()).decode().rstrip("=")
+    return f"e30.{body}.sig\n"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "limited"),
+    [
+        ([token(scope="condor:/READ")], {"READ"}),
+        ([token(scope="condor:/READ condor:/DAEMON")], {"READ", "DAEMON"}),
+        ([token(scope="condor:/READ"), token(scope="condor:/DAEMON")], {"READ", "DAEMON"}),
+        ([token(scope="condor:/READ"), token()], set()),
+        (["no token\n"], set()),
+        ([token(scope=["odd"])], set()),
+        ([], set()),
+    ],
+)
+def test_the_levels_that_tokens_are_limited_to_are_those_of_all(tmp_path, tokens, limited):
+    for number, text in enumerate(tokens):
+        (tmp_path / str(number)).write_text(text)
+    assert limits([tmp_path, tmp_path / "not there"]) == limited
+
+
+@pytest.mark.parametrize(
+    ("limited", "level", "is_lacking"),
+    [
+        ({"READ"}, "DAEMON", True),
+        ({"READ"}, "READ", False),
+        ({"DAEMON"}, "READ", False),
+        ({"DAEMON"}, "WRITE", False),
+        ({"READ", "DAEMON"}, "NEGOTIATOR", True),
+        (set(), "DAEMON", False),
+    ],
+)
+def test_a_limit_lacks_what_no_level_of_it_brings_along(limited, level, is_lacking):
+    assert lacks(frozenset(limited), level) is is_lacking
+
+
+def test_what_to_do_names_every_level_that_the_new_token_needs():
+    said = too_limited(frozenset({"READ"}), "DAEMON")
+    assert said.startswith("its token is limited to READ: ")
+    assert "-authz DAEMON -authz READ" in said
