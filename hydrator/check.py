@@ -6,8 +6,10 @@ schedds, the negotiator, the slots. None changes anything.
 
 import importlib.metadata
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -51,12 +53,17 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at: what was seen, and where it is not well, what to do."""
+    """One thing looked at: what was seen, and where it is not well, what to do.
+
+    ``part`` is the part of the installation that failed for the daemon: a failure of that part which the
+    check sees for itself is the same one.
+    """
 
     level: Level
     subject: str
     seen: str
     todo: str = ""
+    part: str = ""
 
 
 Daemon = Literal["collector", "negotiator", "schedd", "startd"]
@@ -73,6 +80,8 @@ class Allowed(Protocol):
     def method(self) -> str | None: ...
     @property
     def reason(self) -> str: ...
+    @property
+    def limited(self) -> str: ...
 
 
 class Pool(Protocol):
@@ -92,12 +101,16 @@ class Examined:
 
     catalogues: Sequence[Catalogue]
     pool: Pool | None
+    """The pool, through whichever collector answers."""
     queues: Queues | None
     rules: Rules
     slot_attributes: Sequence[str]
     ad_folder: Path | None
     advertises: bool
     held: Mapping[Site, str] = field(default_factory=dict)
+    collectors: Mapping[str, Pool] = field(default_factory=dict)
+    """Where there are several, each collector by itself, by the subject of its findings."""
+    rolled_back: Mapping[Site, str] = field(default_factory=dict)
     secrets: Sequence[Finding] = ()
     audit: Audit = field(default_factory=Audit)
     warn_below: float = 1.0
@@ -122,7 +135,13 @@ class Editor(Pool, Protocol):
 
 
 def examine(what: Examined) -> list[Finding]:
-    """Look at everything; one examination that fails hinders no other."""
+    """Look at everything; one examination that fails hinders no other. One cause is one finding."""
+    found = _looked_at(what)
+    failed = {finding.subject for finding in found if finding.level is Level.FAIL}
+    return [finding for finding in found if finding.part not in failed]
+
+
+def _looked_at(what: Examined) -> list[Finding]:
     findings = list(packages(importlib.metadata.packages_distributions()))
     sites: set[Site] = set()
     for catalogue in what.catalogues:
@@ -133,24 +152,37 @@ def examine(what: Examined) -> list[Finding]:
         findings += _folder(what.ad_folder, "file", "publish.file.directory")
     if what.sites_file:
         findings += _folder(what.sites_file.parent, "sites", "publish.sites.path")
-    findings += [*_held(what.held), *what.secrets]
+    findings += [*_held(what.held), *_rolled_back(what.rolled_back), *what.secrets]
     if what.pool:
-        pool = what.pool
-        denied = _careful("collector", lambda: _reading(pool))
-        if denied:  # whom else to ask, only the collector can say
-            return findings + denied
-        if what.advertises:
-            findings += _careful("collector", lambda: _authorization(pool, merges=what.merges))
-        if what.merges:
-            findings += _merges(pool)
-        if what.queues:
-            queues = what.queues
-            findings += _careful("schedds", lambda: _schedds(pool, queues, edits=what.edits))
-        if what.editor:
-            editor = what.editor
-            findings += _careful("schedds", lambda: _edits(editor))
-        findings += _careful("negotiator", lambda: _negotiator(pool))
-        findings += _careful("slots", lambda: _slots(pool, what, sites))
+        silent = {finding.subject for finding in findings if finding.level is Level.FAIL}
+        findings += _pool(what.pool, what, sites, silent)
+    return findings
+
+
+def _pool(pool: Pool, what: Examined, sites: set[Site], silent: AbstractSet[str]) -> list[Finding]:
+    """Look at the pool; *sites* are those that the catalogues speak for which are not *silent*."""
+    collectors = what.collectors or {"collector": pool}
+    denied = {
+        name: _careful(name, lambda name=name, one=one: _reading(name, one))  # type: ignore[misc]
+        for name, one in collectors.items()
+    }
+    findings = [finding for each in denied.values() for finding in each]
+    answering = {name: one for name, one in collectors.items() if not denied[name]}
+    if not answering:  # whom else to ask, only a collector can say
+        return findings
+    for name, one in answering.items() if what.advertises else ():
+        findings += _careful(name, lambda n=name, one=one: _authorization(n, one, merges=what.merges))  # type: ignore[misc]
+    if what.merges:
+        findings += _merges(pool, collectors.keys() - answering.keys())
+    if what.queues:
+        queues = what.queues
+        findings += _careful("schedds", lambda: _schedds(pool, queues, edits=what.edits))
+    if what.editor:
+        editor = what.editor
+        findings += _careful("schedds", lambda: _edits(editor))
+    findings += _careful("negotiator", lambda: _negotiator(pool))
+    failed = silent | {finding.subject for finding in findings if finding.level is Level.FAIL}
+    findings += _careful("slots", lambda: _slots(pool, what, sites, failed))
     return findings
 
 
@@ -227,6 +259,13 @@ def _held(held: Mapping[Site, str]) -> Iterator[Finding]:
         yield Finding(Level.WARN, f"site {site}", f"a change is held: {why}", todo)
 
 
+def _rolled_back(sites: Mapping[Site, str]) -> Iterator[Finding]:
+    """An operator did this, so it is no trouble; but somebody has to end it."""
+    for site, why in sorted(sites.items()):
+        todo = f"hydrator rollback {shlex.quote(site)} --end, once its catalogue is right"
+        yield Finding(Level.WARN, f"site {site}", f"is {why}", todo)
+
+
 def _trust(what: Examined) -> Iterator[Finding]:
     """What the daemon's audit found; nothing where none has run yet."""
     for site, line in distrust(what.audit, what.warn_below):
@@ -241,22 +280,23 @@ def _folder(folder: Path, outlet: str, key: str) -> Iterator[Finding]:
         yield Finding(Level.FAIL, outlet, f"{existing} cannot be written", f"change its owner, or {key}")
 
 
-def _reading(pool: Pool) -> Iterator[Finding]:
+def _reading(subject: str, collector: Pool) -> Iterator[Finding]:
     """Nothing where the collector answers our questions."""
-    answer = pool.ping("collector", "READ")
+    answer = collector.ping("collector", "READ")
     if not answer.allowed and answer.identity is None:
         yield Finding(
             Level.FAIL,
-            "collector",
+            subject,
             f"nothing of the pool can be looked at: {answer.reason}",
             "docs/install-on-a-pool.md makes a token, docs/install-with-systemd.md hands it over",
         )
     elif not answer.allowed:
         yield Finding(
             Level.FAIL,
-            "collector",
+            subject,
             f"refuses questions (READ) from {_who(answer)}: nothing of the pool can be looked at",
-            "add our identity to COLLECTOR.ALLOW_READ on the collector, or give the daemon a valid token:"
+            answer.limited
+            or "add our identity to COLLECTOR.ALLOW_READ on the collector, or give the daemon a valid token:"
             " docs/security.md",
         )
 
@@ -265,11 +305,12 @@ def _who(answer: Allowed) -> str:
     return f"{answer.identity or 'nobody'} by {answer.method or 'no method'}"
 
 
-def _merges(pool: Pool) -> list[Finding]:
-    """Whether every collector takes slot merges from us, and what else that lets us do."""
+def _merges(pool: Pool, silent: AbstractSet[str]) -> list[Finding]:
+    """Whether every collector that is not *silent* takes slot merges, and what else that lets us do."""
     return [
         finding
         for collector in pool.collectors()
+        if f"collector {collector}" not in silent
         for finding in _careful(f"collector {collector}", lambda at=collector: _merge_at(pool, at))  # type: ignore[misc]
     ]
 
@@ -291,21 +332,22 @@ def _merge_at(pool: Pool, collector: str) -> Iterator[Finding]:
             Level.FAIL,
             f"collector {collector}",
             f"refuses slot merges (NEGOTIATOR) from {who}: slots without a hook stay without attributes",
-            "add our identity to COLLECTOR.ALLOW_NEGOTIATOR there, never pool-wide, and -authz NEGOTIATOR to"
-            " the token, or switch publish.merge off: docs/slot-merge.md",
+            answer.limited
+            or "add our identity to COLLECTOR.ALLOW_NEGOTIATOR there, never pool-wide, and -authz NEGOTIATOR"
+            " to the token, or switch publish.merge off: docs/slot-merge.md",
         )
 
 
-def _authorization(pool: Pool, *, merges: bool = False) -> Iterator[Finding]:
-    answer = pool.ping("collector", "DAEMON")
+def _authorization(subject: str, collector: Pool, *, merges: bool) -> Iterator[Finding]:
+    answer = collector.ping("collector", "DAEMON")
     who = _who(answer)
     if answer.allowed:
-        yield Finding(Level.OK, "collector", f"takes site ads (DAEMON) from {who}")
+        yield Finding(Level.OK, subject, f"takes site ads (DAEMON) from {who}")
         for level, what in _TOO_MUCH.items():  # DAEMON brings some along where nothing is said
-            if not (merges and level == "NEGOTIATOR") and pool.ping("collector", level).allowed:
+            if not (merges and level == "NEGOTIATOR") and collector.ping("collector", level).allowed:
                 yield Finding(
                     Level.WARN,
-                    "collector",
+                    subject,
                     f"would also let {who} {what} ({level}), which we never do",
                     "limit the token: condor_token_create -identity … -authz READ -authz DAEMON"
                     + (" -authz NEGOTIATOR" if merges else ""),
@@ -313,9 +355,9 @@ def _authorization(pool: Pool, *, merges: bool = False) -> Iterator[Finding]:
     else:
         yield Finding(
             Level.FAIL,
-            "collector",
+            subject,
             f"refuses site ads (DAEMON) from {who}",
-            "add our identity to COLLECTOR.ALLOW_DAEMON on the collector, never pool-wide",
+            answer.limited or "add our identity to COLLECTOR.ALLOW_DAEMON on the collector, never pool-wide",
         )
 
 
@@ -362,7 +404,8 @@ def _edits_at(editor: Editor, schedd: str) -> Iterator[Finding]:
             Level.FAIL,
             subject,
             f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays as it is",
-            f"add that identity to SCHEDD.ALLOW_WRITE there, and -authz WRITE to its token, {todo}",
+            answer.limited
+            or f"add that identity to SCHEDD.ALLOW_WRITE there, and -authz WRITE to its token, {todo}",
         )
         return
     identity = str(answer.identity)
@@ -424,22 +467,16 @@ def _negotiator(pool: Pool) -> Iterator[Finding]:
         )
 
 
-def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
+def _slots(pool: Pool, what: Examined, sites: set[Site], failed: AbstractSet[str]) -> Iterator[Finding]:
+    """Look at the slots; what follows from a part that *failed*, by its subject, is not said again."""
+    deaf = failed & {catalogue.name for catalogue in what.catalogues}
+    unmerged = what.merges and any(name.startswith("collector ") for name in failed)
     slots = pool.slots([*SLOT_ATTRIBUTES, *what.slot_attributes], "DynamicSlot =!= true")
     if not slots:
         yield Finding(Level.WARN, "slots", "the collector knows none")
         return
-    by_site: Counter[str] = Counter()
-    homeless: list[str] = []
-    unhydrated: list[str] = []
-    wiped: list[str] = []
-    for slot in slots:
-        site = site_of(slot, what.slot_attributes)
-        by_site[site or ""] += 1
-        if site is None:
-            homeless.append(str(slot["Name"]))
-        elif site in sites and slot.get("DataLocalityAsOf") is None:
-            (wiped if _merge_is_due(slot, what) else unhydrated).append(str(slot["Name"]))
+    by_site = Counter(site_of(slot, what.slot_attributes) or "" for slot in slots)
+    homeless, unhydrated, wiped = _lacking(slots, what, sites)
     strangers = {site for site in by_site if site and site not in sites}
     yield Finding(
         Level.OK, "slots", f"{count(len(slots), 'slot')} at {count(len(by_site.keys() - {''}), 'site')}"
@@ -451,14 +488,14 @@ def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
             f"{len(homeless)} say no site: {_some(homeless)}",
             f"advertise one of {', '.join(what.slot_attributes)}, or extend sites.slot_attributes",
         )
-    if strangers:
+    if strangers and not deaf:
         yield Finding(
             Level.WARN,
             "slots",
             f"no catalogue speaks for the sites {_some(strangers)}",
             "make the names agree: site attribute of the RSE, [catalogue.rse_sites], or --site of the hook",
         )
-    if unhydrated:
+    if unhydrated and not unmerged:
         yield Finding(
             Level.WARN,
             "slots",
@@ -477,6 +514,27 @@ def _slots(pool: Pool, what: Examined, sites: set[Site]) -> Iterator[Finding]:
     yield from _start(slots, merges=what.merges)
     if what.merges:
         yield from _merged([slot for slot in slots if site_of(slot, what.slot_attributes) in sites])
+
+
+def _lacking(
+    slots: Sequence[Mapping[str, Any]], what: Examined, sites: AbstractSet[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the slots that say no site, those without attributes, and those whose next merge is due.
+
+    A slot whose hook says itself what is wrong is in none of them.
+    """
+    homeless: list[str] = []
+    unhydrated: list[str] = []
+    wiped: list[str] = []
+    for slot in slots:
+        site = site_of(slot, what.slot_attributes)
+        if slot.get("DataLocalityTrouble"):
+            continue
+        if site is None:
+            homeless.append(str(slot["Name"]))
+        elif site in sites and slot.get("DataLocalityAsOf") is None:
+            (wiped if _merge_is_due(slot, what) else unhydrated).append(str(slot["Name"]))
+    return homeless, unhydrated, wiped
 
 
 def _merge_is_due(slot: Mapping[str, Any], what: Examined) -> bool:

@@ -132,7 +132,7 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
         _complain(store.lost)
     _print(as_json, summary(report) | {"plan": show.plan_rows(report)}, lambda: show.cycle(report))
     if not report.whole or cycle.demand_error:
-        _complain(cycle.demand_error, *show.failures(report))
+        _complain(cycle.demand_error, *report.failures)
         raise typer.Exit(1)
 
 
@@ -164,7 +164,7 @@ def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
         parts.close()
     _print(as_json, show.plan_rows(report), lambda: show.plan(report))
     if not report.whole or cycle.demand_error:
-        _complain(cycle.demand_error, *show.failures(report))
+        _complain(cycle.demand_error, *report.failures)
         raise typer.Exit(1)
 
 
@@ -346,13 +346,19 @@ _teach(app)
 def _known(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
     from . import show
     from .config import load
-    from .store import Store
+    from .store import Store, owner_of
     from .wiring import rules, system_clock
 
     settings = load(config)
     veil = _veil(config)
     with Store.open_to_read(settings.daemon.state_dir) as store:
-        return show.Known.of(store, rules(settings, veil), now=system_clock())
+        return show.Known.of(
+            store,
+            rules(settings, veil),
+            now=system_clock(),
+            owner=owner_of(settings.daemon.state_dir),
+            poll_seconds=settings.daemon.poll_seconds,
+        )
 
 
 def _veil(config: Path) -> "Veil | None":

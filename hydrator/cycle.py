@@ -170,6 +170,18 @@ class Report:
     pending: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
+    def failures(self) -> tuple[str, ...]:
+        """One sentence for each part of the cycle that failed."""
+        failed = [f"catalogue {name}: {why}" for name, why in self.surveyed.items() if why]
+        failed += [f"publisher {o.publisher}: {o.error}" for o in self.outcomes if o.error]
+        failed += [
+            f"publisher {o.publisher}: sent but not read back: {', '.join(o.unconfirmed)}"
+            for o in self.outcomes
+            if o.unconfirmed
+        ]
+        return (*failed, *([self.unsaved] if self.unsaved else []))
+
+    @property
     def whole(self) -> bool:
         """Did every catalogue answer, every publisher show what it should, and is the state on disk?"""
         failed = [*self.surveyed.values(), self.unsaved]

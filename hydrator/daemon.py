@@ -275,6 +275,8 @@ class Daemon:
             bound=self._settings.daemon.bound,
             changes=self._changes,
             left_out=no_room(report.thought.drafts) if report else {},
+            troubles=report.failures if report else (),
+            withheld=report.thought.withheld if report else {},
         )
 
     @property
@@ -586,7 +588,7 @@ class Daemon:
         for lie in report.thought.lies:
             _log.warning("lie", **lie_line(lie))
         if self._parts and self._parts.client:
-            self._metrics.child_restarts(self._parts.client.restarts)
+            self._metrics.child_restarts(self._parts.child_restarts)
         line = cycle_line(report, seconds)
         new, ended = self._lasting.heard(line)
         quiet = _log.info if line["changed"] or ended else _log.debug

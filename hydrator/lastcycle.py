@@ -15,20 +15,51 @@ from .words import span
 
 _SILENT = "is it running? systemctl status hydrator, or kubectl get pods; its log says why it stopped"
 
+_NO_DAEMON = f"{_SILENT}; where a timer runs `hydrator once` this is as it should be"
+
 _SKEW_SECONDS = 60
 
 
-def last_cycle(told: Mapping[str, Any], now: datetime, silent_after: float) -> Iterator[Finding]:
+def silent_after(poll_seconds: float) -> float:
+    """Return after how many seconds without a cycle a daemon counts as hung: two polls and a slow cycle."""
+    return 2 * poll_seconds + 60
+
+
+def silence(last: int | None, owner: str | None, now: datetime, allowed: float) -> str | None:
+    """Return why the daemon counts as dead or hung; None where it works.
+
+    Args:
+        last: when its last cycle began, Unix s; None where none has ended.
+        owner: its process, as the lock of its state says; None where nothing holds the lock.
+        now: the moment of the question.
+        allowed: s; how old the last cycle may be.
+    """
+    ago = "none has ended" if last is None else f"the last one was {span(max(0, unix(now) - last))} ago"
+    if owner is None:
+        return f"no daemon runs here, so there are no cycles; {ago}"
+    if last is not None and unix(now) - last > allowed:
+        return f"process {owner} holds the state and ends no cycle; {ago}"
+    return None
+
+
+def last_cycle(
+    told: Mapping[str, Any], now: datetime, silent_after: float, *, runs: bool = True
+) -> Iterator[Finding]:
     """Findings from *told*, a cycle as :func:`hydrator.cycle.summary` left it; none where no cycle ended.
 
     Args:
         told: the report that the daemon saved last.
         now: the moment of the check.
         silent_after: s; a daemon whose last cycle is older does not run, and what it said counts no more.
+        runs: False where nothing holds the lock of the state, so that no daemon runs.
     """
     if not told:
         return
     age = unix(now) - told["at"]
+    if not runs:
+        seen = f"no daemon runs here; the last cycle was {span(max(0, age))} ago"
+        yield Finding(Level.WARN, "daemon", seen, _NO_DAEMON)
+        return
     if age < -_SKEW_SECONDS:
         seen = (
             f"its last cycle is {span(-age)} in the future: the clock was set back, and no cycle ended since"
@@ -38,20 +69,31 @@ def last_cycle(told: Mapping[str, Any], now: datetime, silent_after: float) -> I
     if age > silent_after:
         yield Finding(Level.WARN, "daemon", f"its last cycle was {span(age)} ago", _SILENT)
         return
-    failed = [f"catalogue {name}: {failure}" for name, failure in told["catalogues"].items() if failure]
+    failed = [(name, f"catalogue {name}: {why}") for name, why in told["catalogues"].items() if why]
     failed += [
-        f"publisher {name}: {one['error']}" for name, one in told["publishers"].items() if one["error"]
+        (name, f"publisher {name}: {one['error']}")
+        for name, one in told["publishers"].items()
+        if one["error"]
     ]
-    for failure in failed:
+    for part, failure in failed:
         todo = "look at it as the daemon's user, where this check sees nothing wrong"
-        yield Finding(Level.FAIL, "daemon", f"in its last cycle, {span(age)} ago, {failure}", todo)
+        seen = f"in its last cycle, {span(age)} ago, {failure}"
+        yield Finding(Level.FAIL, "daemon", seen, todo, part)
     yield from _letter_case(told)
+    lacking = [
+        f"publisher {name} did not show what it was sent: {', '.join(one['not_read_back'])}"
+        for name, one in told["publishers"].items()
+        if not one["error"] and one.get("not_read_back")
+    ]
+    for seen in lacking:
+        todo = "the next cycle sends it again; if it lasts, see who else writes or takes away there"
+        yield Finding(Level.WARN, "daemon", f"in its last cycle, {span(age)} ago, {seen}", todo)
     for publisher, ads in told.get("rejected", {}).items():
         for name, why in ads.items():
             seen = f"publisher {publisher} shows an ad that is not adopted, {name}: {why}"
             todo = "find who writes there: docs/security.md; a stand-by of ours goes into standby.identities"
             yield Finding(Level.WARN, "daemon", seen, todo)
-    if not failed:
+    if not failed and not lacking:
         yield Finding(Level.OK, "daemon", f"its last cycle was {span(age)} ago")
 
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 _KINDS = (
-    "catalogues", "publishers", "not_read_back", "unsaved", "held", "rejected", "implausible_generations",
+    "catalogues", "publishers", "not_read_back", "unsaved", "held", "rolled_back", "withheld", "rejected",
+    "implausible_generations",
 )  # fmt: skip
 """What of a cycle's line somebody has to act on, if it lasts."""
 

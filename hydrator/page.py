@@ -47,11 +47,9 @@ def render(view: View, selected: Selection | None = None, *, jobs: bool = False)
 
 
 def _trouble(view: View) -> str:
-    return "".join(
-        notice(f"<strong>{what}</strong>: {escape(why)}")
-        for what, why in (("Not ready", view.ready), ("The daemon hangs", view.stuck))
-        if why
-    )
+    whole = [("Not ready", view.ready), ("The daemon hangs", view.stuck)]
+    parts = [("Failed in the last cycle", trouble) for trouble in view.troubles]
+    return "".join(notice(f"<strong>{what}</strong>: {escape(why)}") for what, why in (*whole, *parts) if why)
 
 
 # --- at a glance ------------------------------------------------------------------------------------------
@@ -84,20 +82,20 @@ def _held(view: View) -> str:
     if not view.held:
         return ""
     parts = "".join(_held_at(site, text, view) for site, text in sorted(view.held.items()))
-    return f"<h2>Changes that are held</h2>{parts}"
+    return f"<h2>Ads that stay as they are</h2>{parts}"
 
 
 def _held_at(site: Site, text: str, view: View) -> str:
-    held = view.waiting.get(site)
-    name = shlex.quote(site)
-    command = f"hydrator approve {name}" if held else f"hydrator rollback {name} --end"
-    ends = "lets them go" if held else "ends that"
-    since = f" since {moment(held.since)}" if held else ""
-    told = notice(
-        f"<strong>A change at {escape(site)} is held</strong>{since}: {escape(text)}. "
-        f"<code>{escape(command)}</code> {ends}."
-    )
-    return told + (_in_question(site, sorted(held.gone)) if held else "")
+    """A change that the breaker holds, a rollback, or an ad that waits for the answers it was made of."""
+    name, shown = shlex.quote(site), escape(site)
+    if held := view.waiting.get(site):
+        said = f"<strong>A change at {shown} is held</strong> since {moment(held.since)}: {escape(text)}."
+        told = notice(f"{said} <code>{escape(f'hydrator approve {name}')}</code> lets them go.")
+        return told + _in_question(site, sorted(held.gone))
+    if site in view.withheld:
+        return notice(f"<strong>The ad of {shown} waits</strong>: {escape(text)}.")
+    ends = f"<code>{escape(f'hydrator rollback {name} --end')}</code> ends that"
+    return notice(f"<strong>{shown}</strong> is {escape(text)}. {ends}.")
 
 
 def _in_question(site: Site, dids: Sequence[Did]) -> str:

@@ -82,7 +82,7 @@ def _action(
     if there is None:
         return Publish(ad, "not published")
     if there.generation != ad.generation:
-        return Publish(ad, f"generation {there.generation} is published")
+        return Publish(ad, f"replaces generation {there.generation}")
     news = unix(ad.as_of) != unix(there.as_of)
     # a copy heard in the future is of a clock that jumped: how old it is cannot be told
     ahead = unix(there.as_of) > unix(now)  # others must not take it for fresh until then

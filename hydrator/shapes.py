@@ -91,7 +91,10 @@ ONCE = record(
     misspelt=MISSPELT,
     unseen=UNSEEN,
     refused=REFUSED,
-    held=(by("SITE", TEXT), "changes that are held, with the numbers"),
+    held=(
+        by("SITE", TEXT),
+        "sites whose ad stays as it is, with the reason: a change held, a rollback, an answer awaited",
+    ),
     rejected=REJECTED,
     implausible_generations=IMPLAUSIBLE,
     plan=(rows(ACTION), "what was done, as `hydrator plan`"),
@@ -121,6 +124,7 @@ STATUS = record(
         unseen=UNSEEN,
         clashes=CLASHES,
         misspelt=MISSPELT,
+        nowhere=(rows(TEXT), "datasets that no catalogue has at any site: is the name right?"),
         left_out=(LEFT_OUT, "for lack of room"),
     ), "what is wanted"),
     held=(rows(record(
@@ -155,6 +159,7 @@ STATUS = record(
         problems=(rows(TEXT), "why"),
     )), "that was refused, so that an older configuration is in use; null when it is the last one"),
     private=(maybe(TEXT), "why names of private datasets may be lost; null where none is"),
+    silent=(maybe(TEXT), "why the daemon counts as dead or hung; null where it works"),
 )  # fmt: skip
 SITE = record(
     site=(TEXT, "its name"),

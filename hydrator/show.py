@@ -1,5 +1,6 @@
 """What the commands print: rows for programs, tables for people, from the same values."""
 
+import difflib
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from .credentials import Credential, credential_rows, credentials_from
 from .cycle import Report, Rules
 from .demand import demand
 from .history import Entry, Rollback
+from .lastcycle import silence, silent_after
 from .model import (
     Action,
     DatasetState,
@@ -39,6 +41,9 @@ from .trust import distrust, trust_cell, trust_row
 from .words import count as counted
 from .words import span
 
+_MOST_COMPARED = 5000
+"""Names that a misspelt one is compared with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -59,6 +64,8 @@ class Known:
     credentials: Sequence[Credential] = ()
     reload: Mapping[str, Any] = field(default_factory=dict)
     private: str | None = None
+    silent: str | None = None
+    """Why the daemon counts as dead or hung."""
 
     @property
     def changes_held(self) -> dict[Site, str]:
@@ -67,11 +74,21 @@ class Known:
         return held | {site: one.text for site, one in self.rollbacks.items()}
 
     @classmethod
-    def of(cls, store: Store, rules: Rules, *, now: datetime) -> Self:
+    def of(
+        cls,
+        store: Store,
+        rules: Rules,
+        *,
+        now: datetime,
+        owner: str | None = None,
+        poll_seconds: float = 60,
+    ) -> Self:
+        """Read the state; *owner* is the process that holds its lock, None where no daemon runs."""
         state = store.load()
         found = frozenset(did for dids in state.found.values() for did in dids)
         wanted = demand(state.demand, pins=rules.pins, found=found, now=now)
         view = snapshot(corrected(state.memories, state.audit), wanted.dids, now=now, bound=rules.bound)
+        cycle = store.report("cycle")
         return cls(
             now,
             rules.default_scope,
@@ -80,7 +97,7 @@ class Known:
             view,
             state.ads,
             store.readback(),
-            store.report("cycle"),
+            cycle,
             state.held,
             state.rollbacks,
             rules,
@@ -88,6 +105,7 @@ class Known:
             credentials_from(store.report("credentials").get("rows", [])),
             store.report("reload"),
             store.report("private").get("trouble"),
+            silence(cycle.get("at"), owner, now, silent_after(poll_seconds)),
         )
 
 
@@ -156,8 +174,9 @@ def plan(report: Report) -> None:
             row["publisher"] or "-", row["site"], row["action"], _text(row["generation"]), read, row["why"]
         )
     _console().print(table)
-    if report.held:
-        _console().print("what is held stands with its age: hydrator approve SITE lets it go")
+    if report.held.keys() - report.thought.withheld.keys():
+        line = "an ad that is held keeps its age: hydrator approve SITE lets what is held go"
+        _console().print(f"{line}, and ends a rollback")
 
 
 def cycle(report: Report) -> None:
@@ -167,18 +186,6 @@ def cycle(report: Report) -> None:
         f"{counted(len(report.thought.ads), 'site')}, {counted(len(report.demand.dids), 'dataset')} "
         f"wanted by {counted(jobs, 'job')}"
     )
-
-
-def failures(report: Report) -> list[str]:
-    """One sentence for each part of a cycle that failed."""
-    failed = [f"catalogue {name}: {why}" for name, why in report.surveyed.items() if why]
-    failed += [f"publisher {o.publisher}: {o.error}" for o in report.outcomes if o.error]
-    failed += [
-        f"publisher {o.publisher}: sent but not read back: {', '.join(o.unconfirmed)}"
-        for o in report.outcomes
-        if o.unconfirmed
-    ]
-    return [*failed, *([report.unsaved] if report.unsaved else [])]
 
 
 def status_rows(known: Known) -> dict[str, Any]:
@@ -204,6 +211,7 @@ def status_rows(known: Known) -> dict[str, Any]:
             "unseen": dict(known.snapshot.unseen),
             "clashes": [list(clash) for clash in known.snapshot.clashes],
             "misspelt": {did: list(held) for did, held in known.snapshot.misspelt.items()},
+            "nowhere": _nowhere(known),
             "left_out": report.get("left_out", {}),
         },
         "held": held_rows(known.held, known.rules.limits.polls),
@@ -226,7 +234,16 @@ def status_rows(known: Known) -> dict[str, Any]:
         "credentials": credential_rows(known.credentials),
         "reload": dict(known.reload) or None,
         "private": known.private,
+        "silent": known.silent,
     }
+
+
+def _nowhere(known: Known) -> list[Did]:
+    """Return the wanted datasets that every catalogue was asked about and no site has."""
+    there = _held_somewhere(known)
+    clashing = {did for clash in known.snapshot.clashes for did in clash}
+    absent = known.demand.dids - there - clashing - known.snapshot.misspelt.keys()
+    return sorted(did for did in absent if _unseen(did, known) is None)
 
 
 def status(known: Known) -> None:
@@ -237,6 +254,9 @@ def status(known: Known) -> None:
     else:
         ago = span(unix(known.now) - rows["last_cycle"])
         console.print(f"last cycle: {ago} ago, {'whole' if rows['whole'] else 'with failures'}")
+    if rows["silent"]:
+        line = f"daemon: {rows['silent']}; what follows is as old"
+        console.print(line, style="yellow", highlight=False)
     if refused := rows["reload"]:
         ago = span(unix(known.now) - refused["at"])
         why = "; ".join(refused["problems"])
@@ -296,6 +316,9 @@ def _trouble_with_demand(wanted: Mapping[str, Any]) -> Iterable[str]:
         yield f"no catalogue has {did}, which is wanted; with other letter case: {', '.join(held)}"
     for did, reason in wanted["unseen"].items():
         yield f"could not be asked about {did}: {reason}"
+    if nowhere := wanted["nowhere"]:
+        many = f"{counted(len(nowhere), 'wanted dataset')} at no site, the first {nowhere[0]}"
+        yield f"{many}: no release cures a wrong name; see hydrator datasets"
     for site, wants in wanted["left_out"].items():
         jobs = sum(max(1, want["jobs"]) for want in wants)
         theirs = counted(jobs, "job")
@@ -360,7 +383,7 @@ def dataset_rows(known: Known, asked: Sequence[Did] | None) -> list[dict[str, An
             "jobs": jobs.get(did, 0),
             "wanted": did in jobs,
             "bytes": known.snapshot.bytes_total.get(did),
-            "unseen": known.snapshot.unseen.get(did),
+            "unseen": _unseen(did, known) if did in jobs else known.snapshot.unseen.get(did),
             "clash": did in clashing,
             "misspelt": list(known.snapshot.misspelt.get(did, ())),
             "sites": {
@@ -377,14 +400,25 @@ def dataset_rows(known: Known, asked: Sequence[Did] | None) -> list[dict[str, An
     ]
 
 
+def _unseen(did: Did, known: Known) -> str | None:
+    """Return why nobody can say that *did* is nowhere; None where every catalogue answered about it."""
+    if why := known.snapshot.unseen.get(did):
+        return why
+    silent = [name for name, memory in sorted(known.memories.items()) if did not in memory.known]
+    if silent:
+        return f"catalogue {silent[0]} has not answered about it yet"
+    return None if known.memories else "no catalogue has been asked yet"
+
+
 def datasets(known: Known, asked: Sequence[Did] | None) -> None:
     table = _table("dataset", "jobs", "site", "state", "read", "note")
+    names = _held_somewhere(known)
     for row in dataset_rows(known, asked):
-        note = _note(row)
+        note = _note(row) or ("" if row["sites"] else _perhaps(row["did"], names))
         if not row["sites"]:
-            table.add_row(
-                row["did"], str(row["jobs"]), "-", "nowhere" if row["wanted"] else "not asked", "", note
-            )
+            nothing = "not known" if row["unseen"] else "nowhere"
+            state = nothing if row["wanted"] else "not asked"
+            table.add_row(row["did"], str(row["jobs"]), "-", state, "", note)
         for site, fact in row["sites"].items():
             fraction = "" if fact["fraction"] is None else f" {fact['fraction']:.0%}"
             table.add_row(
@@ -396,6 +430,17 @@ def datasets(known: Known, asked: Sequence[Did] | None) -> None:
                 note,
             )
     _console().print(table)
+
+
+def _held_somewhere(known: Known) -> frozenset[Did]:
+    """Return the datasets that some site has, by what is known."""
+    return frozenset(did for facts in known.snapshot.sites.values() for did in facts.facts)
+
+
+def _perhaps(did: Did, names: Iterable[Did]) -> str:
+    """Ask whether the name of a dataset that is nowhere is right, with the nearest one of *names*."""
+    near = difflib.get_close_matches(did, sorted(names)[:_MOST_COMPARED], n=1, cutoff=0.8)
+    return "no catalogue has it: is the name right?" + (f" {near[0]} is there" if near else "")
 
 
 def provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -491,7 +492,7 @@ def _own(folder: Path) -> int:
             f"state_dir {folder}: {error.strerror}; it must be a folder that can be written"
         ) from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(lock)
     except OSError as error:
         owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
         os.close(lock)
@@ -502,6 +503,44 @@ def _own(folder: Path) -> int:
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
+
+
+def _lock(lock: int) -> None:
+    """Lock, or raise OSError; :func:`owner_of` may hold the lock for an instant."""
+    for _ in range(10):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.05)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def owner_of(folder: Path) -> str | None:
+    """Return the process that owns the state in *folder*; None where none does, so that no daemon runs.
+
+    The kernel drops the lock with the process, however that ends: a lock that is held is a sign of life.
+
+    Raises:
+        StateError: this user may not look.
+    """
+    try:
+        lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StateError(
+            f"{folder / 'lock'}: {error.strerror}; ask as the daemon's user or as root"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
+    except OSError:  # a file system without locks: nothing is known, so nothing is said
+        return "unknown"
+    else:
+        return None
+    finally:
+        os.close(lock)
 
 
 def _close_to_others(path: Path) -> None:

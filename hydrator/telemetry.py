@@ -531,18 +531,22 @@ def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
         "seconds": round(seconds, 3),
     }
     changed = {
-        f"{action.site} in {outcome.publisher}": action.why
+        f"{action.site} in {outcome.publisher}": _sent(action)
         for outcome in report.outcomes
         for action in outcome.plan
-        if isinstance(action, Publish | Withdraw)
+        if isinstance(action, Publish | Withdraw) and not outcome.error
     }
+    rolled_back = {site: one.text for site, one in report.thought.state.rollbacks.items()}
+    withheld = report.thought.withheld
     wrong = {
         "catalogues": {name: why for name, why in report.surveyed.items() if why},
         "publishers": {o.publisher: o.error for o in report.outcomes if o.error},
         "unsaved": report.unsaved,
         "not_read_back": {o.publisher: o.unconfirmed for o in report.outcomes if o.unconfirmed},
         "left_out": {site: len(d.left_out) for site, d in report.thought.drafts.items() if d.left_out},
-        "held": report.held,
+        "held": {s: why for s, why in report.held.items() if s not in {*rolled_back, *withheld}},
+        "rolled_back": rolled_back,
+        "withheld": dict(withheld),
         "rejected": {
             f"{name} in {publisher}": why
             for publisher, ads in report.rejected.items()
@@ -560,6 +564,13 @@ def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
         "refused": report.demand.refused,
     }
     return {**line, "changed": changed} | {key: value for key, value in wrong.items() if value}
+
+
+def _sent(action: Publish | Withdraw) -> str:
+    """Return what was sent and why: of an ad its own generation, and which one it replaces."""
+    if isinstance(action, Withdraw):
+        return f"withdrawn: {action.why}"
+    return f"generation {action.ad.generation}: {action.why}"
 
 
 def status_line(line: Mapping[str, Any]) -> str:

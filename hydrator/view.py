@@ -18,11 +18,13 @@ class View:
     ``ads`` are served to hooks and ``heard`` is when each was last put there
     (a site without one counts as heard *now*: what is served live cannot
     expire). ``ready`` is None, or why there is no complete state yet; ``held``
-    says, by site, which change is held back there, and ``waiting`` has what
-    the breaker holds of it; ``stuck`` is None, or why the daemon counts as
-    hung. Facts older than ``bound`` do not count. ``changes`` are the last
-    that were decided, oldest first. ``left_out`` has, by site, the datasets
-    that its ad has no room for.
+    says, by site, why its ad stays as it is. Of these, ``waiting`` has what the
+    breaker holds, ``withheld`` those without an ad of this daemon's yet, and
+    the rest are rolled back. ``stuck`` is None, or why the daemon counts as
+    hung; ``troubles`` are sentences on what failed in the last cycle, such as a
+    catalogue that does not answer. Facts older than ``bound`` do not count.
+    ``changes`` are the last that were decided, oldest first. ``left_out``
+    has, by site, the datasets that its ad has no room for.
     """
 
     ads: Mapping[Site, SiteAd]
@@ -37,6 +39,8 @@ class View:
     bound: timedelta = timedelta(hours=6)
     changes: Sequence[Entry] = ()
     left_out: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
+    troubles: Sequence[str] = ()
+    withheld: Mapping[Site, str] = field(default_factory=dict)
 
     @property
     def beliefs(self) -> Beliefs | None:

@@ -42,7 +42,14 @@ from .audits import auditing_of
 from .catalogues import catalogues_and_logins
 from .core import rules
 from .outlets import outlets_of
-from .pool import condor_client, desiring_by, editing_client, history_by, slot_merger
+from .pool import (
+    collector_clients,
+    condor_client,
+    desiring_by,
+    editing_client,
+    history_by,
+    slot_merger,
+)
 from .private import keep_secrets
 
 
@@ -67,6 +74,13 @@ class Parts:
     desiring: Desiring | None = None
     editor: CondorClient | None = None
     schedds: ScheddQueues | None = None
+    collectors: Mapping[str, CondorClient] = field(default_factory=dict)
+    """Clients that publish to one collector each, by the publisher's name, where there are several."""
+
+    @property
+    def child_restarts(self) -> int:
+        """How often the HTCondor child processes that cycles use were started again."""
+        return sum(one.restarts for one in (self.client, *self.collectors.values()) if one)
 
     def cycle(
         self,
@@ -101,7 +115,7 @@ class Parts:
 
     def close(self) -> None:
         """Close every part, first those that change what others own; one that fails keeps no other open."""
-        others = (self.merger, self.desiring, self.editor, self.client)
+        others = (self.merger, self.desiring, self.editor, self.client, *self.collectors.values())
         asking = (self.auditing, self.misses, self.history, self.slots, self.schedds)
         with contextlib.ExitStack() as closing:
             for part in reversed([*others, *asking, *self.catalogues]):
@@ -142,11 +156,12 @@ def assemble(
         queues = queues and VeiledQueues(queues, register.veil, settings.daemon.default_scope)
     audited = auditing_of(settings, clock, register) if settings.audit.enabled else None
     patient = condor_client(settings) if settings.demand.ask_schedds else None  # that no cycle waits for
+    into = collector_clients(settings, client) if client and publish.collector.enabled else {}
     editor = editing_client(settings) if publish.desired_sites.enabled else None
     return Parts(
         catalogues=catalogues,
         client=client,
-        outlets=tuple(outlets_of(settings, clock, client, board, door)),
+        outlets=tuple(outlets_of(settings, clock, into, board, door)),
         queues=queues,
         rules=rules(settings, register.veil if register else None),
         board=board,
@@ -169,6 +184,7 @@ def assemble(
         desiring=desiring_by(settings, editor, clock) if editor else None,
         editor=editor,
         schedds=schedds,
+        collectors={name: one for name, one in into.items() if one is not client},
         slots=PoolSlots(patient or condor_client(settings), settings.sites.slot_attributes)
         if needs_pool and settings.report.slots_seconds
         else None,

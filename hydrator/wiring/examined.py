@@ -4,9 +4,9 @@ from ..check import Examined, Finding, Level
 from ..config import Settings
 from ..errors import StateError, StateMissing
 from ..keeping import examine_credentials, examine_secrets
-from ..lastcycle import last_cycle, names_lost, refused_generations
+from ..lastcycle import last_cycle, names_lost, refused_generations, silent_after
 from ..model import unix
-from ..store import State, Store
+from ..store import State, Store, owner_of
 from .assembly import Parts, brokers
 from .clock import system_clock
 from .credentials import credentials
@@ -32,6 +32,7 @@ def examined(settings: Settings, parts: Parts) -> Examined:
     return Examined(
         catalogues=parts.catalogues,
         pool=parts.client,
+        collectors=parts.collectors,
         queues=parts.queues,
         rules=parts.rules,
         slot_attributes=settings.sites.slot_attributes,
@@ -48,8 +49,8 @@ def examined(settings: Settings, parts: Parts) -> Examined:
             *examine_secrets(settings, lambda given: register_of(given, owned=False)),
             *examine_credentials(credentials(settings, parts), system_clock()),
         ],
-        held={site: one.text(settings.breaker.confirm_polls) for site, one in state.held.items()}
-        | {site: one.text for site, one in state.rollbacks.items()},
+        held={site: one.text(settings.breaker.confirm_polls) for site, one in state.held.items()},
+        rolled_back={site: one.text for site, one in state.rollbacks.items()},
         audit=state.audit,
         warn_below=settings.audit.warn_below,
         daemon=daemon,
@@ -61,9 +62,10 @@ def _left(settings: Settings) -> tuple[State, list[Finding]]:
     """The daemon's state, an empty one where none can be read, and what there is to say of the daemon."""
     try:
         with Store.open_to_read(settings.daemon.state_dir) as store:
-            silent = settings.daemon.poll_seconds + settings.daemon.hang_seconds
+            silent = silent_after(settings.daemon.poll_seconds)
             state, now = store.load(), system_clock()
-            last = last_cycle(store.report("cycle"), now, silent)
+            runs = owner_of(settings.daemon.state_dir) is not None
+            last = last_cycle(store.report("cycle"), now, silent, runs=runs)
             lost = names_lost(store.report("private").get("trouble"))
             return state, [*last, *refused_generations(state.ads, now), *lost]
     except StateMissing:

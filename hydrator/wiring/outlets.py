@@ -1,6 +1,6 @@
 """Where site ads go, and how often."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from adapters.adfile import AdFilePublisher
@@ -19,11 +19,14 @@ from .core import max_age_of
 def outlets_of(
     settings: Settings,
     clock: Clock,
-    client: CondorClient | None,
+    collectors: Mapping[str, CondorClient],
     board: Board | None,
     door: Callable[[], Door | None] | None,
 ) -> Sequence[Outlet]:
-    """Every place that *settings* publish to; nothing is served without a *board* and a *door* to it."""
+    """Every place that *settings* publish to; nothing is served without a *board* and a *door* to it.
+
+    *collectors* are the clients that publish to collectors, by the name of the publisher.
+    """
     outlets = []
     publish = settings.publish
     always = Policy(refresh_after=timedelta(0), expires=False)
@@ -37,10 +40,10 @@ def outlets_of(
         outlets.append(Outlet(sites, policy))
     if board is not None and door is not None:
         outlets.append(Outlet(WebPublisher(board, door, clock), always))
-    if publish.collector.enabled and client:
-        lifetime = timedelta(seconds=publish.collector.lifetime_seconds)
-        policy = Policy(refresh_after=min(lifetime / 3, timedelta(minutes=5)), expires=True)
+    lifetime = timedelta(seconds=publish.collector.lifetime_seconds)
+    policy = Policy(refresh_after=min(lifetime / 3, timedelta(minutes=5)), expires=True)
+    for name, client in collectors.items():
         others = settings.standby.identities
-        publisher = CollectorPublisher(client, lifetime=lifetime, clock=clock, identities=others)
+        publisher = CollectorPublisher(client, name=name, lifetime=lifetime, clock=clock, identities=others)
         outlets.append(Outlet(publisher, policy))
     return outlets

@@ -1,6 +1,7 @@
 """What talks to the pool; what may be slow, in a child process of its own."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,22 +18,47 @@ from ..ports import Clock, History
 from .core import max_age_of
 
 
-def condor_client(settings: Settings, tokens: Path | None = None) -> CondorClient:
+def condor_client(
+    settings: Settings, tokens: Path | None = None, collector: str | None = None
+) -> CondorClient:
     """The supervised child that holds the HTCondor bindings; it starts at the first question.
 
-    With *tokens* it has the credentials of that folder, and no others.
+    With *tokens* it has the credentials of that folder, and no others. With *collector* it talks to that
+    collector alone, where several are configured.
     """
     pool = settings.htcondor
     only = {"SEC_TOKEN_SYSTEM_DIRECTORY": str(tokens)} if tokens else {}
     return CondorClient(
         CondorSettings(
-            collector=pool.collector,
+            collector=collector or pool.collector,
             config_file=pool.config_file,
             token_directory=tokens or pool.token_directory,
             params=only,
             timeout=timedelta(seconds=pool.timeout_seconds),
         )
     )
+
+
+def collector_clients(settings: Settings, client: CondorClient) -> Mapping[str, CondorClient]:
+    """Build the clients that publish to collectors, by the name of the publisher.
+
+    Of several collectors each has a child process of its own: one that hangs, or restarted empty, holds up
+    no other. A single one is published to through *client*.
+    """
+    addresses = _collectors(settings, client)
+    if len(addresses) < 2:
+        return {"collector": client}
+    return {f"collector {one}": condor_client(settings, collector=one) for one in addresses}
+
+
+def _collectors(settings: Settings, client: CondorClient) -> list[str]:
+    """Return the addresses of all collectors, ordered; HTCondor's configuration has them by default."""
+    if settings.htcondor.collector:
+        return sorted(set(re.split(r"[,\s]+", settings.htcondor.collector)) - {""})
+    try:
+        return sorted(set(client.collectors()))
+    except PoolError:  # publishing reports the reason
+        return []
 
 
 def slot_merger(settings: Settings, clock: Clock) -> SlotMerger:

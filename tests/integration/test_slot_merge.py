@@ -14,6 +14,7 @@ import pytest
 from adapters.condor import CondorClient, CondorSettings
 from adapters.slotmerge import SlotMerger
 from hydrator.model import Site, SiteAd
+from testbed.collectors import second_collector
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 from testbed.ports import free_port
@@ -38,16 +39,6 @@ SITES = (
     SiteSpec("ELSEWHERE", cpus=1),
     SiteSpec("MOVER", cpus=1),
 )
-SECOND = """
-COLLECTOR_B = $(COLLECTOR)
-COLLECTOR_B_ARGS = -f -p {port} -local-name COLLECTOR_B
-COLLECTOR_B.COLLECTOR_LOG = $(LOG)/CollectorLog.B
-COLLECTOR_B.COLLECTOR_ADDRESS_FILE = $(LOG)/.collector_address.B
-COLLECTOR_B.ADDRESS_FILE = $(LOG)/.collector_address.B
-DAEMON_LIST = $(DAEMON_LIST) COLLECTOR_B
-DC_DAEMON_LIST = + COLLECTOR_B
-COLLECTOR_HOST = $(COLLECTOR_HOST),{second}
-"""
 
 
 def now() -> datetime:
@@ -304,7 +295,7 @@ def doubled(htcondor_release: str) -> Iterator[tuple[Pool, str]]:
     """A pool whose startds tell two collectors, and the second one's address."""
     port = free_port()
     second = f"127.0.0.1:{port}"
-    extra = {"all": SECOND.format(port=port, second=second), "collector": MAY_MERGE}
+    extra = {"all": second_collector(port), "collector": MAY_MERGE}
     with Pool.start(htcondor_release, (SiteSpec("UK", cpus=1),), extra) as running:
         running.wait(lambda: at(running, second), 60, "the slot to be in the second collector")
         yield running, second

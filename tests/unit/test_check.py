@@ -31,12 +31,16 @@ class Broker:
 SLOT_ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
 
 
+TWO = ("cm1:9618", "cm2:9618")
+
+
 @dataclass
 class Answer:
     allowed: bool = True
     identity: str | None = "hydrator@pool"
     method: str | None = "IDTOKENS"
     reason: str = ""
+    limited: str = ""
 
 
 @dataclass
@@ -51,6 +55,8 @@ class Pool:
     reads: bool = True
     unknown: str = ""
     merging: frozenset = frozenset({"cm1:9618", "cm2:9618"})
+    addresses: tuple = ("cm1:9618",)
+    denying: frozenset = frozenset()
     ping_answer: Answer | Exception = field(default_factory=Answer)
 
     def slots(self, attributes, constraint="true"):
@@ -71,12 +77,34 @@ class Pool:
             return Answer(allowed=False, identity=None, method=None, reason=self.unknown)
         if level == "READ":
             return Answer(allowed=self.reads)
-        if level == "NEGOTIATOR" and name in self.merging:
+        if level == "NEGOTIATOR" and name in self.merging & set(self.addresses):
             return Answer()
+        if level == "DAEMON" and name in self.denying:
+            return Answer(allowed=False)
         return self.ping_answer if level == "DAEMON" else Answer(allowed=level in self.too_much)
 
     def collectors(self):
-        return ["cm1:9618", "cm2:9618"]
+        return list(self.addresses)
+
+
+@dataclass
+class OneCollector(Pool):
+    """One of several collectors, asked by itself."""
+
+    pool: Pool | None = None
+    address: str = ""
+
+    def ping(self, daemon, level, name=None):
+        assert self.pool is not None
+        assert name is None
+        return self.pool.ping(daemon, level, self.address)
+
+
+def each_of(pool: Pool | None) -> dict:
+    several = pool is not None and len(pool.addresses) > 1
+    return (
+        {f"collector {at}": OneCollector(pool=pool, address=at) for at in pool.addresses} if several else {}
+    )
 
 
 class Queues:
@@ -106,6 +134,7 @@ def findings(
         Examined(
             catalogues=[catalogue],
             pool=pool,
+            collectors=each_of(pool),
             queues=queues or Queues({"ap1": Queue(NOON, (QueuedJobs(("lofar:L1",), 3),))}),
             rules=Rules(),
             slot_attributes=SLOT_ATTRIBUTES,
@@ -304,7 +333,7 @@ def test_all_that_is_shipped_is_looked_for():
 
 
 def test_the_merge_is_allowed_at_each_collector_and_what_it_opens_is_said():
-    found = ill(findings(Pool(too_much=frozenset({"NEGOTIATOR"})), merges=True))
+    found = ill(findings(Pool(too_much=frozenset({"NEGOTIATOR"}), addresses=TWO), merges=True))
     assert [(finding.level, finding.subject) for finding in found] == [
         (Level.ADVICE, "collector cm1:9618"),
         (Level.ADVICE, "collector cm2:9618"),
@@ -314,11 +343,17 @@ def test_the_merge_is_allowed_at_each_collector_and_what_it_opens_is_said():
 
 
 def test_a_collector_that_denies_the_merge_is_named_and_the_others_are_well():
-    found = ill(findings(Pool(merging=frozenset({"cm1:9618"})), merges=True))
+    found = ill(findings(Pool(merging=frozenset({"cm1:9618"}), addresses=TWO), merges=True))
     assert [finding.subject for finding in found if finding.level is Level.FAIL] == ["collector cm2:9618"]
     (denied,) = (finding for finding in found if finding.level is Level.FAIL)
     assert "refuses slot merges (NEGOTIATOR) from hydrator@pool" in denied.seen
     assert "COLLECTOR.ALLOW_NEGOTIATOR" in denied.todo
+
+
+def test_each_of_several_collectors_is_asked_whether_it_takes_site_ads():
+    found = findings(Pool(addresses=TWO, merging=frozenset(), denying=frozenset({"cm2:9618"})))
+    asked = [(one.level, one.subject) for one in found if one.subject.startswith("collector")]
+    assert asked == [(Level.OK, "collector cm1:9618"), (Level.FAIL, "collector cm2:9618")]
 
 
 def test_nobody_asks_about_merges_where_they_are_off():
@@ -399,3 +434,69 @@ def test_a_broker_that_lets_us_in_is_well_and_another_is_a_warning_that_says_whe
     assert "bad login" in found[1].seen
     assert "by polls only" in found[1].seen
     assert "[[events.stomp]] rucio-events" in found[1].todo
+
+
+BROKEN = {"catalogue": MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, broken=True)}
+"""A catalogue that does not answer."""
+
+
+def of_daemon(part: str) -> dict:
+    """What the daemon's last cycle says of the same part."""
+    return {"daemon": [Finding(Level.FAIL, "daemon", f"{part} failed for the daemon too", part=part)]}
+
+
+def test_a_catalogue_that_does_not_answer_is_one_finding():
+    found = ill(
+        findings(Pool(slots_there=[slot(), slot("slot1@b", site=RAL)]), **BROKEN, **of_daemon("rucio"))
+    )
+    assert [(one.level, one.subject) for one in found] == [(Level.FAIL, "rucio")]
+
+
+def test_a_catalogue_that_fails_for_the_daemon_alone_is_a_finding_of_the_daemon():
+    (found,) = ill(findings(Pool(), **of_daemon("rucio")))
+    assert found.subject == "daemon"
+
+
+def test_a_collector_that_denies_our_ads_is_one_finding():
+    pool = Pool(addresses=TWO, merging=frozenset(), denying=frozenset({"cm2:9618"}))
+    (found,) = ill(findings(pool, **of_daemon("collector cm2:9618")))
+    assert (found.level, found.subject) == (Level.FAIL, "collector cm2:9618")
+
+
+def test_a_collector_that_does_not_answer_is_one_finding_and_the_others_are_looked_at():
+    class Deaf(Pool):
+        def ping(self, daemon, level, name=None):
+            if name == "cm2:9618":
+                raise PoolError(f"collector {name}", "no answer within 3 s")
+            return super().ping(daemon, level, name)
+
+    found = findings(Deaf(addresses=TWO), merges=True, **of_daemon("collector cm2:9618"))
+    bad = [(one.level, one.subject) for one in ill(found)]
+    assert bad == [(Level.FAIL, "collector cm2:9618"), (Level.ADVICE, "collector cm1:9618")]
+    assert any(one.subject == "slots" and one.level is Level.OK for one in found)
+
+
+@pytest.mark.parametrize("site", [CAM, None])
+def test_a_hook_that_fails_is_one_finding(site):
+    trouble = {"DataLocalityTrouble": "CAM refuses us (401)", "DataLocalityAsOf": None}
+    (found,) = ill(findings(Pool(slots_there=[slot(site=site, **trouble)])))
+    assert "the hook of 1 fails, slot1@a: CAM refuses us (401)" in found.seen
+
+
+def test_slots_are_not_called_unmerged_where_every_collector_refuses_merges():
+    bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true")
+    (found,) = ill(findings(Pool(slots_there=[bare], merging=frozenset()), merges=True))
+    assert (found.level, found.subject) == (Level.FAIL, "collector cm1:9618")
+
+
+def test_a_rollback_is_not_called_a_change_that_is_held():
+    (found,) = ill(findings(Pool(), rolled_back={CAM: "rolled back to generation 7, read then, since now"}))
+    assert (found.level, found.subject) == (Level.WARN, "site CAM")
+    assert found.seen == "is rolled back to generation 7, read then, since now"
+    assert "hydrator rollback CAM --end" in found.todo
+
+
+def test_a_token_that_is_limited_to_read_is_not_called_a_missing_allow_entry():
+    limited = "its token is limited to READ: make one that allows DAEMON too"
+    (found,) = ill(findings(Pool(ping_answer=Answer(allowed=False, limited=limited))))
+    assert (found.level, found.todo) == (Level.FAIL, limited)

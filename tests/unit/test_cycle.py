@@ -562,6 +562,8 @@ def test_a_lost_state_and_a_silent_schedd_leave_the_published_ads_as_they_are(wa
     why = "the demand of schedd ap1 is not known yet; what is published stays as it is"
     assert report.held == {CAM: why, RAL: why}
     assert summary(report)["held"] == report.held
+    assert cycle_line(report, 1)["withheld"] == report.held
+    assert "held" not in cycle_line(report, 1)
     assert {action.why for action in report.outcomes[0].plan} == {why}
     assert report.thought.state.ads == {}
 

@@ -13,6 +13,7 @@ from hydrator.model import Did, ReplicaState, SiteAd, unix
 from hydrator.orders import Approve, Orders, Resume, Return
 from hydrator.plan import Policy
 from hydrator.store import State, Store
+from hydrator.telemetry import cycle_line
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, published, replica
 
 POLICY = Policy(refresh_after=MINUTE, expires=True)
@@ -171,6 +172,11 @@ def test_a_rollback_publishes_an_earlier_generation_anew_with_the_ages_it_had(wo
         CAM: f"rolled back to generation {before.generation}, read 2026-11-21 12:01:00 UTC, "
         "since 2026-11-21 13:02:00 UTC"
     }
+    line = cycle_line(report, 1.0)
+    assert "held" not in line
+    assert line["rolled_back"] == report.held
+    (sent,) = line["changed"].values()
+    assert sent == f"generation {world.ad().generation}: replaces generation {current.generation}"
     assert world.changes() == [
         (L1, None, "AVAILABLE", f"rolled back to generation {before.generation}"),
         (L2, "AVAILABLE", None, f"rolled back to generation {before.generation}"),

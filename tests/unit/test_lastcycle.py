@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.check import Level
-from hydrator.lastcycle import last_cycle
+from hydrator.lastcycle import last_cycle, silence, silent_after
 from hydrator.model import unix
 from tests.factories import NOON
 
@@ -58,3 +58,30 @@ def test_names_that_only_letter_case_tells_apart_are_findings(ill, words):
 def test_a_daemon_that_is_silent_may_be_down_and_what_it_said_counts_no_more():
     [(level, _, words)] = said(WELL | {"catalogues": {"rucio": "down"}}, NOON + timedelta(hours=3))
     assert (level, words) == (Level.WARN, "its last cycle was 3 h ago")
+
+
+def test_a_publisher_that_does_not_show_what_it_was_sent_is_named_with_the_sites():
+    lacking = {"collector cm2:9618": {"error": None, "not_read_back": ["CAM", "RAL"], "ads": 0}}
+    [(level, _, words)] = said(WELL | {"publishers": lacking})
+    assert level is Level.WARN
+    assert "publisher collector cm2:9618 did not show what it was sent: CAM, RAL" in words
+
+
+def test_a_daemon_that_does_not_run_is_told_at_once():
+    [found] = last_cycle(WELL, SOON, 630, runs=False)
+    assert (found.level, found.seen) == (Level.WARN, "no daemon runs here; the last cycle was 12 s ago")
+
+
+@pytest.mark.parametrize(
+    ("last", "owner", "begin"),
+    [
+        (12, "7", None),
+        (None, "7", None),
+        (12, None, "no daemon runs here, so there are no cycles; the last one was 12 s ago"),
+        (None, None, "no daemon runs here, so there are no cycles; none has ended"),
+        (121, "7", "process 7 holds the state and ends no cycle; the last one was 2 min 1 s ago"),
+    ],
+)
+def test_a_dead_daemon_is_told_at_once_and_a_hung_one_after_some_polls(last, owner, begin):
+    began = None if last is None else unix(NOON) - last
+    assert silence(began, owner, NOON, silent_after(30)) == begin

@@ -129,7 +129,23 @@ def test_of_many_datasets_that_are_held_the_first_are_named_and_the_rest_counted
 
 def test_a_site_that_is_rolled_back_says_what_ends_that():
     assert "<code>hydrator rollback CAM --end</code> ends that" in render(view(held={CAM: "rolled back"}))
+    assert "is held" not in render(view(held={CAM: "rolled back"}))
     assert "held" not in render(view())
+
+
+def test_a_site_whose_ad_waits_for_an_answer_names_no_command():
+    why = "the demand of schedd ap1 is not known yet"
+    text = render(view(held={CAM: why}, withheld={CAM: why}))
+    assert f"<strong>The ad of CAM waits</strong>: {why}." in text
+    assert "hydrator rollback" not in text
+    assert "hydrator approve" not in text
+
+
+def test_a_catalogue_that_does_not_answer_is_named_at_the_top():
+    text = render(view(troubles=["catalogue <rucio>: no answer within 10 s"]))
+    assert "<strong>Failed in the last cycle</strong>: catalogue &lt;rucio&gt;: no answer" in text
+    assert text.index("&lt;rucio&gt;") < text.index("At a glance")
+    assert "Failed in the last cycle" not in render(view())
 
 
 def test_what_changed_is_told_newest_first_and_not_all_of_it():

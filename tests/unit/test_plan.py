@@ -29,7 +29,7 @@ def test_an_ad_that_is_not_there_is_published():
 def test_another_generation_is_replaced_and_named_also_a_higher_one(there):
     wanted = ad(L1, generation=3)
     assert decide(published(ad(generation=there)), [wanted]) == (
-        Publish(wanted, f"generation {there} is published"),
+        Publish(wanted, f"replaces generation {there}"),
     )
 
 

@@ -17,16 +17,18 @@ from hypothesis import strategies as st
 
 from hydrator import show
 from hydrator.asking import Telling
+from hydrator.cycle import Rules
 from hydrator.datasets import Known, Memory
 from hydrator.demand import DemandMemory
 from hydrator.demand import remember as remember_demand
 from hydrator.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site
 from hydrator.redact import printable_tree
+from hydrator.snapshot import snapshot
 from hydrator.stdio import PlainStream
 from hydrator.store import State, Store
 from hydrator.telemetry import configure_logs
 from hydrator.whypage import render
-from tests.factories import NOON, ad
+from tests.factories import NOON, ad, demand, want
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\ud800\u2066\x9b31m"
 SAFE = "\\x1b]0;pwned\\x07\\x1b[2J\\u202egnp\\ud800\\u2066\\x9b31m"
@@ -172,3 +174,53 @@ def test_the_page_on_a_job_shows_every_character():
     answer = json_reply(request, {"why": EVIL, "site": "Zürich"})
     assert harmless(answer.body.decode())
     assert json.loads(answer.body) == {"why": EVIL, "site": "Zürich"}
+
+
+def wanting(*dids: str, memories: dict) -> show.Known:
+    """What `hydrator datasets` and `status` know where a job wants *dids*."""
+    view = snapshot(memories, frozenset(map(Did, dids)), now=NOON, bound=timedelta(hours=6))
+    return show.Known(
+        now=NOON,
+        default_scope=None,
+        memories=memories,
+        demand=demand(want(*dids, jobs=1)),
+        snapshot=view,
+        ads={},
+        readback={},
+        report={},
+        held={},
+        rollbacks={},
+        rules=Rules(),
+    )
+
+
+HERE = Known(NOON, {Site("UK"): Fact(DatasetState.AVAILABLE, NOON)})
+TYPO, RIGHT = Did("lofar:L667526_SB0001"), Did("lofar:L667526_SB001")
+
+
+@pytest.mark.parametrize(
+    ("memory", "state", "note"),
+    [
+        (Memory(NOON, frozenset({Site("UK")}), {}, {TYPO: "timeout"}), "not known", "timeout"),
+        (Memory(NOON, frozenset({Site("UK")}), {}), "not known", "catalogue rucio has not answered about it"),
+        (Memory(NOON, frozenset({Site("UK")}), {TYPO: Known(NOON, {})}), "nowhere", "is the name right?"),
+    ],
+)
+def test_a_dataset_is_nowhere_only_where_every_catalogue_said_so(capsys, memory, state, note):
+    known = wanting(TYPO, memories={"rucio": memory})
+    show.datasets(known, None)
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"- {state} " in text
+    assert note in text
+    nowhere = show.status_rows(known)["demand"]["nowhere"]
+    assert nowhere == ([TYPO] if state == "nowhere" else [])
+
+
+def test_a_name_that_no_catalogue_knows_is_shown_beside_the_nearest_one(capsys):
+    memory = Memory(NOON, frozenset({Site("UK")}), {TYPO: Known(NOON, {}), RIGHT: HERE})
+    known = wanting(TYPO, RIGHT, memories={"rucio": memory})
+    show.datasets(known, None)
+    show.status(known)
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"is the name right? {RIGHT} is there" in text
+    assert f"1 wanted dataset at no site, the first {TYPO}: no release cures a wrong name" in text

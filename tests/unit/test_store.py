@@ -1,5 +1,6 @@
 """The state survives: restarts, kill -9, full disks, damage; and has one owner."""
 
+import fcntl
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ from hydrator.errors import StateError
 from hydrator.history import Rollback
 from hydrator.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site, Unseen
 from hydrator.snapshot import Known, Memory, remember
-from hydrator.store import State, Store
+from hydrator.store import State, Store, owner_of
 from tests.factories import (
     CAM,
     HOUR,
@@ -267,6 +268,23 @@ def killed(child: subprocess.Popen) -> None:
     assert child.wait() == -signal.SIGKILL
     assert child.stdout
     child.stdout.close()
+
+
+def test_the_lock_says_whether_a_daemon_runs(tmp_path):
+    assert owner_of(tmp_path) is None
+    with Store.open_to_write(tmp_path):
+        assert owner_of(tmp_path) == str(os.getpid())
+    assert owner_of(tmp_path) is None
+
+
+def test_a_daemon_starts_though_somebody_looks_at_its_lock(tmp_path):
+    with Store.open_to_write(tmp_path):
+        pass
+    looking = os.open(tmp_path / "lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.1, os.close, [looking]).start()
+    with Store.open_to_write(tmp_path):
+        assert owner_of(tmp_path) == str(os.getpid())
 
 
 def test_the_lock_of_a_killed_owner_is_free(tmp_path):
