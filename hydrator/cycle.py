@@ -47,6 +47,7 @@ from .orders import Orders, Waiting
 from .plan import Policy, plan
 from .polls import Polled, Polls, read
 from .ports import Catalogue, Clock, Publisher, Queues, ReadsBack
+from .rivals import Rivals
 from .sidebyside import Busy, SideBySide, in_thread
 from .snapshot import remember
 from .store import State, Store
@@ -152,7 +153,8 @@ class Report:
     ``pending`` are those that are still being asked, each with since when; of those, ``surveyed`` has
     what the last answer was, or that this one is overdue. ``entries`` are what was decided anew.
     ``rejected`` has by publisher the ads that it showed and that were not adopted, each with the reason;
-    ``implausible`` by site the generations that every hook refuses.
+    ``implausible`` by site the generations that every hook refuses; ``rivals`` by publisher why another
+    daemon seems to write there.
     """
 
     at: datetime
@@ -168,6 +170,7 @@ class Report:
     rejected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     implausible: Mapping[Site, int] = field(default_factory=dict)
     pending: Mapping[str, datetime] = field(default_factory=dict)
+    rivals: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -179,6 +182,7 @@ class Report:
             for o in self.outcomes
             if o.unconfirmed
         ]
+        failed += [f"publisher {name}: {why}" for name, why in self.rivals.items()]
         return (*failed, *([self.unsaved] if self.unsaved else []))
 
     @property
@@ -497,6 +501,7 @@ class Cycle:
         self._heard: set[str] = set()
         self._asked_schedds = False
         self._withheld_since: datetime | None = None
+        self._rivals = Rivals()
 
     @property
     def demand(self) -> Demand:
@@ -565,7 +570,11 @@ class Cycle:
         report = replace(report, entries=tuple(decided(before, report)))
         with self.fence.step():
             unsaved = self._settle(before, report)
+        if not self.publishes:
+            self._rivals = Rivals()  # the one that leads is none
         outcomes = self._apply(todo) if self.publishes else ()
+        for one in outcomes:
+            self._rivals.confirm(one.publisher, one.published)
         report = replace(report, outcomes=outcomes)
         with self.fence.step():
             unsaved = unsaved or self._saved(lambda store: _save_outcomes(store, report))
@@ -687,8 +696,23 @@ class Cycle:
             pending=asked.pending,
             rejected=rejected,
             implausible=implausible(thought.ads, now),
+            rivals=self._rivals_of(there, thought.ads, now),
         )
         return report, todo, replace(thought.state, found=still_found(asked.found, thought.state))
+
+    def _rivals_of(
+        self,
+        there: Mapping[str, Mapping[Site, PublishedAd] | PublishError],
+        ads: Mapping[Site, SiteAd],
+        now: datetime,
+    ) -> dict[str, str]:
+        """Return by publisher why another daemon writes there."""
+        seen = {
+            name: self._rivals.see(name, shown, ads.keys(), now)
+            for name, shown in there.items()
+            if not isinstance(shown, PublishError)
+        }
+        return {name: why for name, why in seen.items() if why}
 
     def _withheld(
         self,
@@ -752,6 +776,9 @@ class Cycle:
             for outlet in self._outlets
             if not isinstance(part := todo[outlet.name], PublishError)
         }
+        for name, part in todo.items():
+            if not isinstance(part, PublishError):
+                self._rivals.sends(name, [ad for action in part if (ad := sent_by(action)) is not None])
         sent = self._sends.do(work, self._patience.sent)
         return tuple(
             _outcome(outlet.name, todo[outlet.name], sent.get(outlet.name)) for outlet in self._outlets
@@ -883,4 +910,5 @@ def summary(report: Report) -> dict[str, Any]:
         "held": report.held,
         "rejected": {name: dict(ads) for name, ads in report.rejected.items()},
         "implausible_generations": dict(report.implausible),
+        "rivals": dict(report.rivals),
     }

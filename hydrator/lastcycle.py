@@ -80,20 +80,14 @@ def last_cycle(
         seen = f"in its last cycle, {span(age)} ago, {failure}"
         yield Finding(Level.FAIL, "daemon", seen, todo, part)
     yield from _letter_case(told)
-    lacking = [
-        f"publisher {name} did not show what it was sent: {', '.join(one['not_read_back'])}"
-        for name, one in told["publishers"].items()
-        if not one["error"] and one.get("not_read_back")
-    ]
-    for seen in lacking:
-        todo = "the next cycle sends it again; if it lasts, see who else writes or takes away there"
-        yield Finding(Level.WARN, "daemon", f"in its last cycle, {span(age)} ago, {seen}", todo)
+    wrong = list(_publishing(told, age))
+    yield from wrong
     for publisher, ads in told.get("rejected", {}).items():
         for name, why in ads.items():
             seen = f"publisher {publisher} shows an ad that is not adopted, {name}: {why}"
             todo = "find who writes there: docs/security.md; a stand-by of ours goes into standby.identities"
             yield Finding(Level.WARN, "daemon", seen, todo)
-    if not failed and not lacking:
+    if not failed and not wrong:
         yield Finding(Level.OK, "daemon", f"its last cycle was {span(age)} ago")
 
 
@@ -106,6 +100,19 @@ def _letter_case(told: Mapping[str, Any]) -> Iterator[Finding]:
     for clash in told.get("clashes", []):
         seen = f"not advertised, since only letter case tells them apart: {', '.join(clash)}"
         yield Finding(Level.WARN, "letter case", seen, "have one of them renamed in the catalogue")
+
+
+def _publishing(told: Mapping[str, Any], age: float) -> Iterator[Finding]:
+    """Findings on publishers that took what they were sent, and do not show it, or not for long."""
+    for name, one in told["publishers"].items():
+        if one.get("not_read_back") and not one["error"]:
+            seen = f"in its last cycle, {span(age)} ago, publisher {name} did not show what it was sent: "
+            seen += ", ".join(one["not_read_back"])
+            todo = "the next cycle sends it again; if it lasts, see who else writes or takes away there"
+            yield Finding(Level.WARN, "daemon", seen, todo)
+    for name, why in told.get("rivals", {}).items():
+        todo = "stop one of the two, or have one stand by: docs/stand-by.md"
+        yield Finding(Level.FAIL, "daemon", f"publisher {name}: {why}", todo)
 
 
 def refused_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from typing import Any
 
 _KINDS = (
     "catalogues", "publishers", "not_read_back", "unsaved", "held", "rolled_back", "withheld", "rejected",
-    "implausible_generations",
+    "rivals", "implausible_generations",
 )  # fmt: skip
 """What of a cycle's line somebody has to act on, if it lasts."""
 

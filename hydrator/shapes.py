@@ -79,6 +79,7 @@ MISSPELT = (
     by("DID", rows(TEXT)),
     "wanted datasets that no catalogue has, with those it has in other letter case",
 )
+RIVALS = (by("PUBLISHER", TEXT), "why another daemon seems to publish there too")
 REJECTED = (by("PUBLISHER", by("NAME", TEXT)), "ads read back there and not adopted, with the reason")
 IMPLAUSIBLE = (by("SITE", COUNT), "generations that hooks refuse: `hydrator renumber`")
 ONCE = record(
@@ -96,6 +97,7 @@ ONCE = record(
         "sites whose ad stays as it is, with the reason: a change held, a rollback, an answer awaited",
     ),
     rejected=REJECTED,
+    rivals=RIVALS,
     implausible_generations=IMPLAUSIBLE,
     plan=(rows(ACTION), "what was done, as `hydrator plan`"),
 )
@@ -145,6 +147,7 @@ STATUS = record(
     )), "`hydrator rollback SITE --end` ends it"),
     publishers=(rows(record(publisher=(TEXT, "its name"), **OUTCOME)), "how each went"),
     rejected=REJECTED,
+    rivals=RIVALS,
     implausible_generations=IMPLAUSIBLE,
     trust=(by("SITE", record(**TRUST)), "what the audit found"),
     credentials=(rows(record(

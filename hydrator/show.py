@@ -229,6 +229,7 @@ def status_rows(known: Known) -> dict[str, Any]:
             for name, outcome in sorted(report.get("publishers", {}).items())
         ],
         "rejected": report.get("rejected", {}),
+        "rivals": report.get("rivals", {}),
         "implausible_generations": dict(implausible(known.ads, known.now)),
         "trust": {site: trust_row(known.audit, site) for site in sorted(known.ads)},
         "credentials": credential_rows(known.credentials),
@@ -300,6 +301,8 @@ def _trouble_with_ads(rows: Mapping[str, Any]) -> Iterable[str]:
     for publisher, ads in rows["rejected"].items():
         for name, why in ads.items():
             yield f"publisher {publisher} shows an ad that is not adopted, {name}: {why}"
+    for publisher, why in rows["rivals"].items():
+        yield f"publisher {publisher}: {why}: docs/stand-by.md"
     for site, generation in rows["implausible_generations"].items():
         yield (
             f"hooks refuse generation {generation} of {site}, which is of a time to come"

@@ -347,10 +347,16 @@ class Metrics:
         self._merge_errors = Counter(
             "hydrator_merge_errors", "Turns of the slot merge that failed.", ["collector"], registry=registry
         )
-        self._start_at_zero()
+        self._start_at_zero(registry)
 
-    def _start_at_zero(self) -> None:
+    def _start_at_zero(self, registry: CollectorRegistry) -> None:
         """Show what has not happened yet, so that its first time is an increase."""
+        self._rivals = Gauge(
+            "hydrator_rivals",
+            "1 where another daemon replaces what this one publishes, 0 elsewhere.",
+            ["publisher"],
+            registry=registry,
+        )
         for found in Found:
             self._jobs_local.labels(found.value)
         for at in ("site", "elsewhere"):
@@ -510,6 +516,7 @@ class Metrics:
     def _record_outcomes(self, report: Report) -> None:
         for outcome in report.outcomes:
             self._publish_errors.labels(outcome.publisher)
+            self._rivals.labels(outcome.publisher).set(outcome.publisher in report.rivals)
             if outcome.error:
                 self._publish_errors.labels(outcome.publisher).inc()
                 continue
@@ -552,6 +559,7 @@ def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
             for publisher, ads in report.rejected.items()
             for name, why in ads.items()
         },
+        "rivals": dict(report.rivals),
         "implausible_generations": {
             site: f"hooks refuse {generation}: hydrator renumber {site}"
             for site, generation in report.implausible.items()

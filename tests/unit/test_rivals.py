@@ -1,0 +1,114 @@
+"""Two daemons on one pool by accident: each notices the other, and one alone notices nobody."""
+
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapters.memory import MemoryCatalogue, MemoryPublisher
+from hydrator.cycle import Cycle, Outlet, Report, Rules, summary
+from hydrator.lastcycle import last_cycle
+from hydrator.plan import Policy
+from hydrator.rivals import WINDOW
+from hydrator.store import State
+from hydrator.telemetry import Metrics, cycle_line
+from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
+
+POLICY = Policy(refresh_after=5 * MINUTE, expires=True)
+
+
+class Pool:
+    """A collector, a catalogue and a clock that several daemons share."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.collector = MemoryPublisher("collector", clock=self.clock)
+        self.catalogue = MemoryCatalogue("rucio", [replica(L1, CAM)], (CAM, RAL), clock=self.clock)
+
+    def clock(self):
+        return self.now
+
+    def daemon(self, state: State | None = None, sites: tuple[str, ...] = ("*",)) -> Cycle:
+        rules = Rules(pins=frozenset({L1}), include_sites=sites)
+        return Cycle(
+            catalogues=[self.catalogue],
+            queues=None,
+            outlets=[Outlet(self.collector, POLICY)],
+            rules=rules,
+            clock=self.clock,
+            state=state or State(),
+            store=None,
+        )
+
+    def turns(self, *daemons: Cycle, polls: int) -> list[Report]:
+        """What the last poll of each daemon came to, after so many polls of all, a minute apart."""
+        reports = []
+        for _ in range(polls):
+            reports = []
+            for one in daemons:
+                self.now += MINUTE / len(daemons)
+                reports.append(one.run())
+        return reports
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return Pool()
+
+
+def test_two_daemons_notice_each_other_within_some_polls(pool):
+    for report in pool.turns(pool.daemon(), pool.daemon(), polls=15):
+        assert "another daemon publishes there too" in report.rivals["collector"]
+        assert str(CAM) in report.rivals["collector"]
+
+
+def test_it_is_in_the_log_the_metrics_the_check_and_what_status_reads(pool):
+    report, _ = pool.turns(pool.daemon(), pool.daemon(), polls=15)
+    assert cycle_line(report, 1.0)["rivals"] == report.rivals == summary(report)["rivals"]
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, "1")
+    metrics.record(report, 1.0)
+    assert registry.get_sample_value("hydrator_rivals", {"publisher": "collector"}) == 1
+    (found,) = [one for one in last_cycle(summary(report), pool.now, 60) if "another daemon" in one.seen]
+    assert "docs/stand-by.md" in found.todo
+    metrics.record(pool.turns(Pool().daemon(), polls=1)[0], 1.0)
+    assert registry.get_sample_value("hydrator_rivals", {"publisher": "collector"}) == 0
+
+
+def test_one_daemon_is_no_rival_of_itself_through_changes_and_restarts(pool):
+    one = pool.daemon()
+    for number in range(6):
+        pool.catalogue.replicas = (replica(L1, CAM if number % 2 else RAL),)
+        (report,) = pool.turns(one, polls=8)
+        assert report.rivals == {}
+        one = pool.daemon(one.state if number % 3 else None)
+
+
+def test_a_daemon_that_just_ended_is_no_rival(pool):
+    old, new = pool.daemon(), pool.daemon()
+    pool.turns(old, new, polls=1)
+    pool.turns(new, polls=1)
+    pool.turns(old, polls=1)
+    (report,) = pool.turns(new, polls=8)
+    assert report.rivals == {}
+
+
+def test_a_rival_that_ended_is_forgotten(pool):
+    one, other = pool.daemon(), pool.daemon()
+    assert pool.turns(one, other, polls=15)[0].rivals
+    pool.now += WINDOW + timedelta(minutes=5)
+    (report,) = pool.turns(one, polls=2)
+    assert report.rivals == {}
+
+
+def test_daemons_of_different_sites_are_no_rivals(pool):
+    for report in pool.turns(pool.daemon(sites=(CAM,)), pool.daemon(sites=(RAL,)), polls=8):
+        assert report.rivals == {}
+
+
+def test_the_daemon_that_leads_is_no_rival_of_one_that_stands_by(pool):
+    one, other = pool.daemon(), pool.daemon()
+    for leader, second in ((one, other), (other, one)) * 3:
+        leader.publishes, second.publishes = True, False
+        reports = pool.turns(leader, second, polls=8)
+        assert [report.rivals for report in reports] == [{}, {}]
