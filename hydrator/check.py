@@ -19,6 +19,7 @@ from .audit import Audit
 from .cycle import Rules
 from .errors import CatalogueError, EventsError, HydratorError, PoolDenied, PoolError
 from .model import Site, Unseen
+from .poolconfig import allow_line
 from .ports import Catalogue, EventSource, Queues
 from .trust import distrust
 from .words import count
@@ -296,13 +297,18 @@ def _reading(subject: str, collector: Pool) -> Iterator[Finding]:
             subject,
             f"refuses questions (READ) from {_who(answer)}: nothing of the pool can be looked at",
             answer.limited
-            or "add our identity to COLLECTOR.ALLOW_READ on the collector, or give the daemon a valid token:"
-            " docs/security.md",
+            or f"{_line('collector', 'READ', answer)}, or give the daemon a valid token: docs/security.md",
         )
 
 
 def _who(answer: Allowed) -> str:
     return f"{answer.identity or 'nobody'} by {answer.method or 'no method'}"
+
+
+def _line(daemon: str, level: str, answer: Allowed) -> str:
+    """Advise the line that allows it; a list with our identity alone would shut the pool's daemons out."""
+    line = allow_line(daemon, level, answer.identity or "hydrator@YOUR.DOMAIN")
+    return f"add to the {daemon}'s configuration, as it is: {line}"
 
 
 def _merges(pool: Pool, silent: AbstractSet[str]) -> list[Finding]:
@@ -333,8 +339,8 @@ def _merge_at(pool: Pool, collector: str) -> Iterator[Finding]:
             f"collector {collector}",
             f"refuses slot merges (NEGOTIATOR) from {who}: slots without a hook stay without attributes",
             answer.limited
-            or "add our identity to COLLECTOR.ALLOW_NEGOTIATOR there, never pool-wide, and -authz NEGOTIATOR"
-            " to the token, or switch publish.merge off: docs/slot-merge.md",
+            or f"{_line('collector', 'NEGOTIATOR', answer)}, never pool-wide, and -authz NEGOTIATOR to"
+            " the token, or switch publish.merge off: docs/slot-merge.md",
         )
 
 
@@ -357,7 +363,7 @@ def _authorization(subject: str, collector: Pool, *, merges: bool) -> Iterator[F
             Level.FAIL,
             subject,
             f"refuses site ads (DAEMON) from {who}",
-            answer.limited or "add our identity to COLLECTOR.ALLOW_DAEMON on the collector, never pool-wide",
+            answer.limited or f"{_line('collector', 'DAEMON', answer)}, never pool-wide",
         )
 
 
@@ -369,7 +375,7 @@ def _schedds(pool: Pool, queues: Queues, *, edits: bool = False) -> Iterator[Fin
                 Level.FAIL,
                 f"schedd {schedd}",
                 f"cannot be asked: {answer.reason}",
-                "give our identity READ at the schedd: SCHEDD.ALLOW_READ (docs/security.md)",
+                "give our identity READ at the schedd: docs/security.md has the line for SCHEDD.ALLOW_READ",
             )
             continue
         if not edits and pool.ping("schedd", "WRITE", schedd).allowed:
@@ -404,8 +410,7 @@ def _edits_at(editor: Editor, schedd: str) -> Iterator[Finding]:
             Level.FAIL,
             subject,
             f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays as it is",
-            answer.limited
-            or f"add that identity to SCHEDD.ALLOW_WRITE there, and -authz WRITE to its token, {todo}",
+            answer.limited or f"{_line('schedd', 'WRITE', answer)}, and -authz WRITE to its token, {todo}",
         )
         return
     identity = str(answer.identity)

@@ -270,6 +270,17 @@ def removal(present: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
     }
 
 
+def allow_line(daemon: str, level: str, identity: str) -> str:
+    """Build the line that lets *identity* do *level* at *daemon*, besides all who may now.
+
+    A list for one daemon replaces the list for all, so a line that named
+    *identity* alone would shut the pool's own daemons out. A default in a
+    default would not do: HTCondor leaves a stray parenthesis of it.
+    """
+    own = f"{daemon.upper()}.ALLOW_{level}"
+    return f"{own} = $({own}:$(ALLOW_{level})) {identity}"
+
+
 def without_ours(name: str, value: str) -> str:
     """The *value* of parameter *name* as it is without our parts; unchanged where there are none."""
     if name == "START":

@@ -684,9 +684,9 @@ class CondorClient:
             child.end()
 
 
-READ = "it needs READ there, see ALLOW_READ"
+READ = "it needs READ there, see ALLOW_READ in docs/security.md"
 MERGE = "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/slot-merge.md"
-ADVERTISE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON"
+ADVERTISE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/security.md"
 RELEASE = (
     "only a queue super user that the schedd has a user record of (QUEUE_SUPER_USERS, condor_qusers -add) "
     "may edit what PROTECTED_JOB_ATTRS lists, and nobody what IMMUTABLE_JOB_ATTRS lists"

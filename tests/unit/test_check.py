@@ -192,7 +192,12 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
         (Pool(rank=None), Level.WARN, "has no locality term", "--role negotiator"),
         (Pool(transform="Other"), Level.WARN, "no DataLocality transform", "--role schedd"),
         (Pool(limits="True"), Level.WARN, "starve the jobs behind them", "--role schedd"),
-        (Pool(ping_answer=Answer(allowed=False)), Level.FAIL, "refuses site ads (DAEMON)", "ALLOW_DAEMON"),
+        (
+            Pool(ping_answer=Answer(allowed=False)),
+            Level.FAIL,
+            "refuses site ads (DAEMON)",
+            "COLLECTOR.ALLOW_DAEMON = $(COLLECTOR.ALLOW_DAEMON:$(ALLOW_DAEMON)) ",
+        ),
         (Pool(ping_answer=PoolDenied("collector", "no token")), Level.FAIL, "no token", "valid token"),
         (Pool(ping_answer=PoolError("collector", "it is down")), Level.FAIL, "it is down", "runs"),
         (
