@@ -10,6 +10,7 @@ HTCondor comes from PATH where there is one and no release is asked for, else fr
 tree (`testbed.debian`). The daemons run in namespaces of their own under `testbed.keeper`, so several
 pools run side by side and nothing stays behind. Security is a production pool's: IDTOKENS only, all
 levels closed, `hydrator@pool.test` allowed READ everywhere and DAEMON at the collector, nothing more.
+With ``recommended=True`` it is what HTCondor's own package sets up, and nothing besides.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -85,6 +87,29 @@ class SiteSpec:
         return f"STARTD_{self.local.upper()}"
 
 
+_CLOSED = f"""\
+# who may do what: IDTOKENS only, and nobody anonymous
+SEC_DEFAULT_AUTHENTICATION_METHODS = IDTOKENS
+SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS
+SEC_READ_AUTHENTICATION = REQUIRED
+ALLOW_ADMINISTRATOR = condor@{DOMAIN} admin@{DOMAIN}
+ALLOW_CONFIG = condor@{DOMAIN} admin@{DOMAIN}
+ALLOW_DAEMON = condor@{DOMAIN}
+ALLOW_NEGOTIATOR = condor@{DOMAIN}
+ALLOW_ADVERTISE_STARTD = condor@{DOMAIN}
+ALLOW_ADVERTISE_SCHEDD = condor@{DOMAIN}
+ALLOW_ADVERTISE_MASTER = condor@{DOMAIN}
+ALLOW_WRITE = condor@{DOMAIN} admin@{DOMAIN} alice@{DOMAIN} bob@{DOMAIN}
+ALLOW_READ = *@{DOMAIN}
+COLLECTOR.ALLOW_DAEMON = condor@{DOMAIN} hydrator@{DOMAIN}
+QUEUE_SUPER_USERS = root, condor, admin
+"""
+_RECOMMENDED = """\
+# no list of our own: they are those of `use security:recommended` above. A pool on one host has a
+# session from birth in which all is allowed; daemons on several hosts have none.
+SEC_USE_FAMILY_SESSION = False
+"""
+
 THREE_SITES = (SiteSpec("UK", cpus=8), SiteSpec("AU", cpus=4), SiteSpec("NL", cpus=2))
 
 
@@ -123,6 +148,7 @@ class Pool:
     _keeper: subprocess.Popen[str] | None = None
     _alive: IO[str] | None = None
     _extra: dict[str, str] = field(default_factory=dict)
+    _recommended: bool = False
 
     @classmethod
     def start(
@@ -131,6 +157,8 @@ class Pool:
         sites: Sequence[SiteSpec] = THREE_SITES,
         extra: Mapping[str, str] | None = None,
         say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
+        *,
+        recommended: bool = False,
     ) -> Self:
         """Start a pool and wait until its slots are in the collector: 5 s, a minute more to build its tree.
 
@@ -140,6 +168,8 @@ class Pool:
             extra: configuration text by kind (``all``, ``collector``, ``negotiator``, ``schedd``,
                 ``startd``), read after our own, so it overrides. All daemons see all of it.
             say: is told, in one line each, what takes long and what is not as asked.
+            recommended: use the security of HTCondor's own package, with no family session, so
+                that each daemon shows the collector who it is; `hydrator@` is allowed nothing.
 
         Raises:
             PoolUnavailable: there can be no pool on this machine, with the reason.
@@ -157,6 +187,7 @@ class Pool:
             _tools=spec.tools,
             _alive=alive,
             _extra=_known(extra or {}),
+            _recommended=recommended,
         )
         try:
             _furnish(pool, spec)
@@ -301,20 +332,20 @@ class Pool:
         Raises:
             ToolFailed: it did not end with 0.
         """
-        uid = UIDS.get(user or "root", 0) if os.geteuid() == 0 else os.geteuid()
-        if user is None:
-            tokens = self.home / "tokens" / "none"
-            tokens.mkdir(mode=0o700, exist_ok=True)
-        else:
-            tokens = self.token("condor" if user == "root" else user, uid=uid)
-        names = ("_CONDOR_SEC_TOKEN_DIRECTORY", "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY")
         words = [str(word) for word in command]
-        more = {**dict.fromkeys(names, str(tokens)), **(env or {})}
+        more = {**self._identity(user), **(env or {})}
         done = self._exec(words, user or "root", more, input=input, cwd=cwd, timeout=timeout)
         if check and done.returncode != 0:
             said = (done.stderr.strip() or done.stdout.strip())[-2000:]
             raise ToolFailed(f"{' '.join(words)[:300]}: exit status {done.returncode}: {said}")
         return done
+
+    def tool(self, name: str, user: str, folder: Path) -> None:
+        """Write a program *name* into *folder* that runs that tool inside, as *user*, where it is called."""
+        words = [*self._within(user, self._identity(user), "FOLDER"), name]
+        line = shlex.join(words).replace("--chdir=FOLDER", '--chdir="$PWD"')
+        (folder / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n', "utf-8")
+        (folder / name).chmod(0o755)
 
     def submit(self, text: str, user: str = "alice", *arguments: str) -> int:
         """Submit this description as *user*; returns the cluster's id. Files go to the user's home."""
@@ -459,6 +490,19 @@ class Pool:
 
     # --- within -------------------------------------------------------------------------------------
 
+    def _identity(self, user: str | None) -> dict[str, str]:
+        """Return the environment by which a tool shows whose token it has."""
+        if user is None:
+            tokens = self.home / "tokens" / "none"
+            tokens.mkdir(mode=0o700, exist_ok=True)
+        else:
+            uid = UIDS.get(user, 0) if os.geteuid() == 0 else os.geteuid()
+            tokens = self.token("condor" if user == "root" else user, uid=uid)
+        names = ("_CONDOR_SEC_TOKEN_DIRECTORY", "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY")
+        # the recommended security also takes the Unix user's name, which is root for most of ours
+        methods = {"_CONDOR_SEC_CLIENT_AUTHENTICATION_METHODS": "IDTOKENS"} if self._recommended else {}
+        return {**methods, **dict.fromkeys(names, str(tokens))}
+
     def _launch(self, spec: "_Place") -> None:
         master = f"{spec.tools}/condor_master"
         what = {
@@ -507,24 +551,8 @@ class Pool:
         timeout: float = 60,
     ) -> subprocess.CompletedProcess[str]:
         """Run *command* inside, with a clean environment and without raising."""
-        uid = UIDS.get(user, 0)
-        home = self.user_home(user if user in UIDS else "root")
-        environment = {
-            "CONDOR_CONFIG": str(self.home / "etc" / "condor_config"),
-            "PATH": f"{self._tools}:{_PATH}",
-            "HOME": str(home),
-            "USER": user,
-            "LOGNAME": user,
-            "LC_ALL": "C.UTF-8",
-            **more,
-        }
-        words = ["/usr/bin/env", "-i", f"--chdir={cwd or home}"]
-        words += [f"{name}={value}" for name, value in environment.items()]
-        if self._inside:
-            who = [f"--setuid={uid}", f"--setgid={uid}"]
-            words = ["nsenter", f"--target={self._init}", "--mount", "--pid", "--root", *who, *words]
         return subprocess.run(
-            [*words, *command],
+            [*self._within(user, more, str(cwd or self._home_of(user))), *command],
             input=input,
             stdin=subprocess.DEVNULL if input is None else None,
             capture_output=True,
@@ -533,6 +561,28 @@ class Pool:
             timeout=timeout,
             check=False,
         )
+
+    def _home_of(self, user: str) -> Path:
+        return self.user_home(user if user in UIDS else "root")
+
+    def _within(self, user: str, more: Mapping[str, str], folder: str) -> list[str]:
+        """Build what stands before a command that *user* runs inside, in *folder*."""
+        uid = UIDS.get(user, 0)
+        environment = {
+            "CONDOR_CONFIG": str(self.home / "etc" / "condor_config"),
+            "PATH": f"{self._tools}:{_PATH}",
+            "HOME": str(self._home_of(user)),
+            "USER": user,
+            "LOGNAME": user,
+            "LC_ALL": "C.UTF-8",
+            **more,
+        }
+        words = ["/usr/bin/env", "-i", f"--chdir={folder}"]
+        words += [f"{name}={value}" for name, value in environment.items()]
+        if self._inside:
+            who = [f"--setuid={uid}", f"--setgid={uid}"]
+            words = ["nsenter", f"--target={self._init}", "--mount", "--pid", "--root", *who, *words]
+        return words
 
     def _ads(self, tool: str, options: Sequence[str], attributes: Sequence[str]) -> list[dict[str, Any]]:
         chosen = ["-attributes", ",".join(attributes)] if attributes else []
@@ -754,26 +804,12 @@ DAEMON_LIST = MASTER COLLECTOR NEGOTIATOR SCHEDD {startds}
 DC_DAEMON_LIST = + {startds}
 MASTER_ADDRESS_FILE = $(LOG)/.master_address
 
-# who may do what: IDTOKENS only, and nobody anonymous
 SEC_PASSWORD_DIRECTORY = {home}/etc/passwords
 SEC_TOKEN_POOL_SIGNING_KEY_FILE = {home}/etc/passwords/POOL
 SEC_TOKEN_SYSTEM_DIRECTORY = {home}/etc/tokens.d
-SEC_DEFAULT_AUTHENTICATION_METHODS = IDTOKENS
-SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS
-SEC_READ_AUTHENTICATION = REQUIRED
 COLLECTOR_BOOTSTRAP_SSL_CERTIFICATE = False
-ALLOW_ADMINISTRATOR = condor@{DOMAIN} admin@{DOMAIN}
-ALLOW_CONFIG = condor@{DOMAIN} admin@{DOMAIN}
-ALLOW_DAEMON = condor@{DOMAIN}
-ALLOW_NEGOTIATOR = condor@{DOMAIN}
-ALLOW_ADVERTISE_STARTD = condor@{DOMAIN}
-ALLOW_ADVERTISE_SCHEDD = condor@{DOMAIN}
-ALLOW_ADVERTISE_MASTER = condor@{DOMAIN}
-ALLOW_WRITE = condor@{DOMAIN} admin@{DOMAIN} alice@{DOMAIN} bob@{DOMAIN}
-ALLOW_READ = *@{DOMAIN}
-COLLECTOR.ALLOW_DAEMON = condor@{DOMAIN} hydrator@{DOMAIN}
-QUEUE_SUPER_USERS = root, condor, admin
 
+{_RECOMMENDED if pool._recommended else _CLOSED}
 STARTD_ATTRS = $(STARTD_ATTRS) GLIDEIN_Site
 # one partitionable slot each; startds do not look for these under their local name
 NUM_SLOTS_TYPE_1 = 1
