@@ -26,6 +26,7 @@ SECONDS = {
     "tests/integration/test_daemon.py": 45,
     "tests/integration/test_demo.py": 460,
     "tests/integration/test_desired_sites.py": 80,
+    "tests/integration/test_docs_on_a_pool.py": 120,
     "tests/integration/test_end_to_end.py": 450,
     "tests/integration/test_events_rabbitmq.py": 175,
     "tests/integration/test_gpus.py": 95,

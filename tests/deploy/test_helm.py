@@ -170,7 +170,7 @@ def test_the_notes_say_that_an_image_nobody_pushed_cannot_be_pulled():
 
 def test_the_values_of_the_readme_are_what_it_takes():
     [values] = re.findall(
-        r"^   ```yaml\n(.*?)^   ```$", (CHART / "README.md").read_text(), re.DOTALL | re.MULTILINE
+        r"^   ```yaml values\n(.*?)^   ```$", (CHART / "README.md").read_text(), re.DOTALL | re.MULTILINE
     )
     found, notes = helm.render(CHART, helm.parse(textwrap.dedent(values)))
     [deployment] = [one for one in found if one["kind"] == "Deployment"]

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from hydrator.traffic import Traffic
 from testbed.prometheus import promtool
 from tests.deploy.panels import DASHBOARD, panels
 from tests.factories import CAM, replica
+from tests.pages import blocks
 from tests.parts import NO_PROMETHEUS, needs
 from tests.unit.test_cycle import World
 
@@ -136,6 +138,40 @@ def test_every_expression_of_the_dashboard_is_one(tmp_path):
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     status, said = checked("check", "rules", tmp_path / "rules.yml")
     assert f"{len(rules)} rules found" in said
+    assert status == 0, said
+
+
+def expressions(text: str) -> list[str]:
+    """Return the expressions of a block: one a line, where an indented line goes on with the one before."""
+    return re.sub(r"\n +", " ", text).strip().splitlines()
+
+
+@pytest.mark.parametrize("block", blocks("text promql"), ids=str)
+def test_every_expression_of_a_page_is_one_over_metrics_that_there_are(block, tmp_path):
+    rules = [{"record": "x", "expr": text} for text in expressions(block.text)]
+    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "page", "rules": rules}]}))
+    status, said = checked("check", "rules", tmp_path / "rules.yml")
+    assert status == 0, said
+    asked = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\bhydrator_\w+", block.text)}
+    assert asked
+    assert asked <= names()
+
+
+def test_the_alerts_of_a_page_are_rules(tmp_path):
+    [block] = blocks("yaml alerts")
+    (tmp_path / "rules.yml").write_text(
+        "groups:\n- name: page\n  rules:\n" + textwrap.indent(block.text, "  ")
+    )
+    status, said = checked("check", "rules", tmp_path / "rules.yml")
+    assert status == 0, said
+    assert set(re.findall(r"\bhydrator_\w+", block.text)) <= names()
+
+
+def test_the_configuration_of_prometheus_on_the_page_is_one(tmp_path):
+    [block] = blocks("yaml prometheus")
+    (tmp_path / "alerts.yml").write_text((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())
+    (tmp_path / "prometheus.yml").write_text(block.text)
+    status, said = checked("check", "config", tmp_path / "prometheus.yml")
     assert status == 0, said
 
 

@@ -1,25 +1,27 @@
 """The pages of docs/: links lead somewhere, commands that need nothing else run, the reference has it all."""
 
+import json
 import os
 import re
 import subprocess
 import sys
-import textwrap
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from hydrator import desired, openapi, poolconfig
-from hydrator.config import Settings
+from hydrator.config import Settings, load
+from hydrator.errors import ConfigError
+from hydrator.plugins import GROUP
 from scripts import docs
+from testbed import debs
 from tests.command_tree import COMMANDS, options
 from tests.factories import ad
+from tests.pages import CHART, HOMES, PAGES, ROOT, blocks, homeless
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n.*?^\1```$", re.DOTALL | re.MULTILINE)
-_RUNNABLE = re.compile(r"^( *)```sh runnable\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 
 
 def prose(page: Path) -> str:
@@ -74,29 +76,30 @@ def test_pages_do_have_commands():
     assert sum(len(typed(page)) for page in PAGES) > 50
 
 
-def blocks() -> list[tuple[str, str]]:
-    return [(page.name, text) for page in PAGES for _, text in _RUNNABLE.findall(page.read_text("utf-8"))]
+RUNNABLE = blocks("sh runnable")
 
 
 def test_there_are_commands_to_run():
-    assert {name for name, _ in blocks()} >= {"add-a-catalogue.md", "tutorial.md", "upgrade.md", "remove.md"}
+    assert {block.page for block in RUNNABLE} >= {
+        "add-a-catalogue.md",
+        "tutorial.md",
+        "upgrade.md",
+        "remove.md",
+    }
 
 
-@pytest.mark.parametrize("number", range(len(blocks())))
-def test_commands_that_need_nothing_outside_this_project_run_as_they_stand(number, tmp_path):
-    """Fenced blocks marked ``sh runnable``; in a list they stand indented."""
-    name, text = blocks()[number]
-    script = textwrap.dedent(text)
+@pytest.mark.parametrize("block", RUNNABLE, ids=str)
+def test_commands_that_need_nothing_outside_this_project_run_as_they_stand(block, tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
+        ["bash", "-euo", "pipefail", "-c", block.text],
         cwd=tmp_path,
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{name}: {done.stderr}{done.stdout[-3000:]}"
+    assert done.returncode == 0, f"{block}: {done.stderr}{done.stdout[-3000:]}"
 
 
 def test_the_reference_has_every_key_of_the_configuration():
@@ -142,3 +145,117 @@ def test_the_source_is_whole_and_every_page_is_in_the_tree(tmp_path):
     }
     assert {str(page) for page in pages} - set(tree) == {"index"}
     assert not re.search(r"\]\(\.\./", (tmp_path / "source" / "trust.md").read_text("utf-8"))
+
+
+# --- every block has a home
+
+
+@pytest.mark.parametrize("page", [*PAGES, CHART], ids=lambda page: page.name)
+def test_every_block_of_a_page_says_where_it_is_tested(page):
+    assert homeless(page.read_text("utf-8")) == [], f"write one of {sorted(HOMES)} behind the fence"
+
+
+def test_a_block_without_a_home_is_found():
+    text = (
+        "```\nfirst\n```\n\n    second\n    line\n\n```sh elsewhere\nthird\n```\n\n```toml\nfine = 1\n```\n"
+    )
+    assert homeless(text) == ["first", "third", "second"]
+
+
+def test_every_home_has_blocks_and_every_test_that_it_names_is_there():
+    assert {block.words for block in blocks()} == HOMES.keys()
+    files = {name for home in HOMES.values() for name in re.findall(r"tests/\w+/\w+\.py", home)}
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
+CATALOGUE = '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n'
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=str)
+def test_a_configuration_of_a_page_is_one_that_the_daemon_takes(block, tmp_path):
+    text = block.text if "[[catalogue]]" in block.text else f"{CATALOGUE}{block.text}"
+    (tmp_path / "config.toml").write_text(text)
+    load(tmp_path / "config.toml")
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=str)
+def test_a_mistyped_configuration_of_a_page_would_be_found(block, tmp_path):
+    text = block.text if "[[catalogue]]" in block.text else f"{CATALOGUE}{block.text}"
+    (tmp_path / "config.toml").write_text(re.sub(r"^(\w+) = ", r"\1x = ", text, flags=re.MULTILINE))
+    with pytest.raises(ConfigError):
+        load(tmp_path / "config.toml")
+
+
+def test_the_entry_point_of_a_plugin_is_in_the_group_that_is_looked_through():
+    [block] = blocks("toml pyproject")
+    [(group, entries)] = tomllib.loads(block.text)["project"]["entry-points"].items()
+    assert group == GROUP
+    assert entries
+
+
+def test_the_frontends_own_policy_reads_the_file_of_the_page(tmp_path):
+    [block] = blocks("json")
+    file = tmp_path / "sites_by_dataset.json"
+    later = re.sub(r"\b1763\d{6}\b", lambda time: str(int(time[0]) + 3_000_000_000), block.text)
+    file.write_text(later)  # its times are long past
+    text = (
+        "import locality_policy as policy\n"
+        "job, at = {'RequiredDatasetsCSV': 'lofar:L1'}, lambda site: {'attrs': {'GLIDEIN_Site': site}}\n"
+        "print(policy.match(job, at('UK')), policy.match(job, at('AU')))\n"
+    )
+    env = {**os.environ, "HYDRATOR_SITES_BY_DATASET": str(file)}
+    place = ROOT / "deploy" / "glideinwms"
+    command = [sys.executable, "-B", "-c", text]
+    done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
+def test_the_log_of_a_daemon_is_searched_as_the_page_says(tmp_path):
+    """journalctl is a stand-in that prints a daemon's own log."""
+    [block] = blocks("sh logs")
+    jq, environment = debs.program("jq", "jq", "usr/bin")
+    (tmp_path / "journalctl").write_text("#!/bin/sh\ncat log\n")
+    (tmp_path / "journalctl").chmod(0o755)
+    lines = [
+        {"event": "cycle", "level": "warning", "cycle": 1042, "why": "held"},
+        {"event": "x", "level": "info"},
+    ]
+    (tmp_path / "log").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path = os.pathsep.join([str(tmp_path), str(jq.parent), os.environ["PATH"]])
+    command = ["bash", "-euo", "pipefail", "-c", block.text]
+    env = {**os.environ, **environment, "PATH": path}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["event"] for line in found] == ["cycle", "cycle"]
+    assert found[1] == lines[0]
+
+
+@pytest.mark.parametrize("block", blocks("sh demo"), ids=str)
+def test_the_makefile_has_what_a_page_says_to_make(block):
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert set(re.findall(r"^make ([\w-]+)", block.text, re.MULTILINE)) <= targets
+
+
+def test_what_the_commands_for_kubernetes_name_is_there():
+    text = "\n".join(block.text for block in blocks("sh kubernetes"))
+    named = re.findall(r"deploy/[\w./-]+", text)
+    assert {Path(name).name for name in named} == {"Containerfile", "classad-hydrator"}
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+SHELL = [block for block in blocks() if block.words.startswith("sh ")]
+
+
+@pytest.mark.parametrize("block", SHELL, ids=str)
+def test_every_command_of_a_page_is_whole_to_a_shell(block):
+    done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_lists_on_the_pages_are_extended_by_the_lines_that_check_advises():
+    """A line that names our identity alone would shut the pool's own daemons out."""
+    text = "\n".join(block.text for block in blocks("text condor"))
+    lines = re.findall(r"^(\w+)\.ALLOW_(\w+) = .* (\S+)$", text, re.MULTILINE)
+    assert {level for _, level, _ in lines} == {"READ", "DAEMON", "WRITE", "NEGOTIATOR"}
+    for daemon, level, identity in lines:
+        assert poolconfig.allow_line(daemon, level, identity) in text.splitlines()

@@ -1,0 +1,359 @@
+"""The pages' configuration and commands, as printed, on a pool with HTCondor's own recommended security.
+
+Beside what a page calls by a made-up name (a domain, a host, a folder) nothing of a block is changed.
+"""
+
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hydrator.poolconfig import allow_line
+from testbed.installation import Installation, ListedCatalogue
+from testbed.pool import DOMAIN, Pool, SiteSpec
+from tests.pages import ROOT, Block, blocks
+
+pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
+
+TOOLS = {
+    "condor_token_create": "root",
+    "condor_qusers": "root",
+    "condor_reconfig": "root",
+    "condor_status": "hydrator",
+    "condor_submit": "alice",
+}
+"""Who types what."""
+DATASETS = ("lofar:L1", "lofar:L2", "lofar:L667526_SB001", "lofar:L667526_SB002")
+SETTINGS = """
+[events]
+webhook = true
+[submit]
+cpus = 1
+memory_gb = 1
+disk_gb = 1
+names = { "L1.ms" = "lofar:L1" }
+[[storage]]
+site = "UK"
+prefix = "/data"
+rule = "name"
+"""
+LEVELS = ("DAEMON", "NEGOTIATOR", "WRITE", "ADVERTISE_STARTD")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator who follows the pages: *folder* is where the commands are typed."""
+
+    installed: Installation
+    folder: Path
+
+    @property
+    def pool(self) -> Pool:
+        return self.installed.pool
+
+    def here(self, text: str, more: Mapping[str, str] | None = None) -> str:
+        """Return *text* with this place's names instead of the pages' made-up ones."""
+        names = {
+            "/opt/classad-hydrator/bin/": "",
+            "/etc/classad-hydrator/tokens.d": f"{self.folder}/tokens.d",
+            "/etc/classad-hydrator/config.toml": str(self.installed.config),
+            "/etc/condor/config.d/": f"{self.folder}/config.d/",
+            "/path/to/classad-hydrator-hook": str(self.installed.hook),
+            'https://hydrator.example.org"': f'{self.installed.url} --token-file {self.folder}/hook-token"',
+            "https://hydrator.example.org:8471": self.installed.url,
+            "https://hydrator.example.org": f"{self.installed.url} --token-file {self.folder}/hook-token",
+            "YOUR.DOMAIN": DOMAIN,
+            "CE:9619": self.pool.collector,
+            **(more or {}),
+        }
+        for there, instead in names.items():
+            text = text.replace(there, instead)
+        return text
+
+    def type(
+        self, text: str, more: Mapping[str, str] | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run *text* in a shell here."""
+        path = f"{self.folder}/bin{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", self.here(text, more)],
+            cwd=self.folder,
+            env={
+                **os.environ,
+                "PATH": path,
+                "HYDRATOR_CONFIG": str(self.installed.config),
+                "CONDOR_CONFIG": str(self.installed._client_config),
+                **environment,
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    def may(self, level: str, identity: str, authz: tuple[str, ...] = (), kind: str = "collector") -> bool:
+        """Does the daemon *kind* let *identity* do *level*?"""
+        folder = str(self.pool.token(identity, authz, uid=0))
+        env = dict.fromkeys(("_CONDOR_SEC_TOKEN_DIRECTORY", "_CONDOR_SEC_TOKEN_SYSTEM_DIRECTORY"), folder)
+        words = ("condor_ping", "-quiet", "-type", kind, level)
+        return self.pool.run(*words, user="root", env=env, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def fresh(htcondor_release: str) -> Iterator[Operator]:
+    """A pool as HTCondor's package sets it up, and beside it the daemon's configuration."""
+    with Pool.start(htcondor_release, (SiteSpec("UK", cpus=4),), recommended=True) as pool:
+        folder = pool.shared / "operator"
+        for name in ("bin", "config.d", "tokens.d", "editor-tokens.d"):
+            (folder / name).mkdir(parents=True)
+        folder.chmod(0o777)
+        (folder / "tokens.d").chmod(0o700)
+        shutil.copytree(ROOT / "deploy" / "condor", folder / "deploy" / "condor")
+        for tool, user in TOOLS.items():
+            pool.tool(tool, user, folder / "bin")
+        catalogue = ListedCatalogue(pool.home, ("UK",))
+        catalogue.hold({did: {"UK": "available"} for did in DATASETS})
+        http = f'tokens_file = "{folder}/tokens"\n'
+        installation = Installation(pool, catalogue, settings=http + SETTINGS)
+        installation._client_config = pool.client("hydrator", ("READ", "DAEMON"))
+        installation.install()
+        yield Operator(installation, folder)
+
+
+@pytest.fixture(scope="module")
+def operator(fresh: Operator) -> Iterator[Operator]:
+    """The operator who has done all that the pages say, in their order: token, lists, daemon, texts, hook."""
+    pool = fresh.pool
+    [first, *_] = [block for block in blocks("sh pool") if block.page == "install-on-a-pool.md"]
+    made = fresh.type(first.text)
+    assert made.returncode == 0, made.stderr
+    token = (fresh.folder / "hydrator.token").read_text()
+    (pool.token("hydrator", ("READ", "DAEMON")) / "token").write_text(token)
+    (fresh.folder / "tokens.d" / "hydrator").touch(mode=0o600)
+    (fresh.folder / "tokens.d" / "hydrator").write_text(token)
+    assert not fresh.may("DAEMON", "hydrator", ("READ", "DAEMON")), "the pool allows us something already"
+    site = fresh.type("hydrator token new --site UK > hook-token; chmod 644 hook-token")
+    assert site.returncode == 0, site.stderr
+    for role in ("schedd", "startd", "negotiator"):
+        done = fresh.type(f"hydrator submit pool-config --role {role} > config.d/{role}.conf")
+        assert done.returncode == 0, done.stderr
+    pool.reconfig(all=texts(fresh))
+    pool.wait(lambda: fresh.may("DAEMON", "hydrator", ("READ", "DAEMON")), 60, "the collector to let us in")
+    fresh.installed.start_daemon()
+    try:
+        for daemon in ("collector", "negotiator", "schedd", "startd:UK"):  # the hook's period is five minutes
+            pool.restart_daemon(daemon)
+        pool.wait_ready(60)
+        pool.wait(fresh.installed.hydrated, 60, "the slots to carry our attributes")
+        yield fresh
+    finally:
+        fresh.installed.stop_daemon()
+
+
+def texts(operator: Operator) -> str:
+    """Return all configuration of the pages, and what pool-config printed."""
+    printed = [(operator.folder / "config.d" / f"{role}.conf").read_text() for role in ROLES]
+    return "\n".join([*(operator.here(block.text) for block in blocks("text condor")), *printed])
+
+
+ROLES = ("schedd", "startd", "negotiator")
+BASES = {
+    "what the package has": "",
+    "get_htcondor": "use security:get_htcondor_idtokens\n",
+    "a list of the daemon's own": "ALLOW_DAEMON = a@b.test\nCOLLECTOR.ALLOW_DAEMON = condor@b.test\n",
+}
+
+
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+def test_no_configuration_line_of_a_page_takes_anybody_out_of_a_list(fresh, base):
+    """What the daemon of the line went by before the line, it goes by after it, and somebody more."""
+    package = "" if base else "use security:recommended_v9_0\n"
+    file = fresh.pool.shared / "lists.conf"
+    common = f"UID_DOMAIN = {DOMAIN}\nTRUST_DOMAIN = {DOMAIN}\nLOCAL_CONFIG_DIR =\n{package}{base}"
+    lines = [
+        line
+        for block in blocks("text condor")
+        for line in fresh.here(block.text).splitlines()
+        if re.match(r"[\w.]+ = \$\(", line)
+    ]
+    lines += [allow_line("collector", level, f"us@{DOMAIN}") for level in ("READ", "DAEMON", "NEGOTIATOR")]
+    assert len(lines) > 10
+
+    def words(config: str, line: str) -> set[str]:
+        daemon, _, name = line.split(" = ", maxsplit=1)[0].rpartition(".")
+        file.write_text(config)
+        whose = ("-subsys", daemon) if daemon else ()
+        env = {"CONDOR_CONFIG": str(file)}
+        done = fresh.pool.run("condor_config_val", *whose, name, env=env, check=False)
+        return set(re.split(r"[\s,]+", done.stdout.strip())) - {""} if done.returncode == 0 else set()
+
+    for line in lines:
+        before, after = words(common, line), words(f"{common}{line}\n", line)
+        assert before < after, line
+
+
+def test_after_all_of_it_the_daemons_still_reach_their_collector_and_strangers_do_not(operator):
+    """Their ads are there after a restart, each sent with the identity that the collector saw."""
+    ours = ("READ", "DAEMON")
+    assert {level for level in LEVELS if operator.may(level, "hydrator", ours)} == {"DAEMON"}
+    assert not any(operator.may(level, "stranger") for level in LEVELS if level != "WRITE")
+    identities = operator.pool.ads('MyType != "DataLocality"', "MyType", "AuthenticatedIdentity")
+    daemons = {ad["MyType"]: ad.get("AuthenticatedIdentity", "") for ad in identities}
+    assert daemons.keys() >= {"Machine", "Scheduler", "Negotiator", "DaemonMaster"}
+    assert {daemons[kind].partition("@")[0] for kind in ("Machine", "Scheduler")} <= {"condor", "root"}
+    [site] = operator.pool.ads('MyType == "DataLocality"', "AuthenticatedIdentity")
+    assert site["AuthenticatedIdentity"] == f"hydrator@{DOMAIN}"
+
+
+@pytest.mark.parametrize("block", blocks("text submit"), ids=str)
+def test_what_a_page_puts_into_a_submit_file_is_taken_and_worked_on(operator, block):
+    text = block.text
+    if "+RequiredDatasets" not in text:
+        text = f'+RequiredDatasets = {{"lofar:L667526_SB001", "lofar:L667526_SB002"}}\n{text}'
+    if "queue" not in text:
+        text = f"executable = analyse.sh\n{text}queue\n"
+    script = operator.pool.user_home("alice") / "analyse.sh"
+    script.write_text("#!/bin/sh\nexit 0\n")
+    script.chmod(0o755)
+    job = operator.pool.submit(text, "alice", "-append", "hold = true")
+    ad = operator.pool.job(job, "DataLocalityTransformed", "DataLocalityHere")
+    operator.pool.run("condor_rm", str(job), user="alice")
+    assert ad is not None
+    assert ad["DataLocalityTransformed"] is True
+    assert ad["DataLocalityHere"]
+
+
+ODD = {
+    "hydrator check": {0, 1},  # the pool may lack what the pages advise
+    "hydrator why 1234": {0, 3},
+    "hydrator submit pool-config --role schedd > new": {0, 1},  # diff: the text may differ by now
+}
+"""By the beginning of a command, the exit statuses that are none of its faults."""
+LAST = ("release", "rollback", "--remove")
+"""Words of commands that end something: they are typed after all others."""
+
+
+def typed() -> list[Block]:
+    """Return the blocks to type, those that end something last."""
+    return sorted(blocks("sh pool"), key=lambda block: any(word in block.text for word in LAST))
+
+
+@pytest.mark.parametrize("block", typed(), ids=str)
+def test_the_commands_of_a_page_run_as_printed(operator, block):
+    commands = re.sub(r" \\\n +", " ", block.text).splitlines()
+    for command in commands:
+        done = prepared(operator, command)
+        allowed = next((codes for begin, codes in ODD.items() if command.startswith(begin)), {0})
+        assert done.returncode in allowed, f"{command}: {done.returncode}: {done.stderr}{done.stdout[-2000:]}"
+        assert "Traceback" not in done.stderr
+
+
+STAND_IN = """\
+#!/bin/sh
+printf '%s|' "$(basename "$0")" "${_CONDOR_RequiredDatasets:-}" "$(command -v toil-cwl-runner)" "$@"
+"""
+
+
+@pytest.mark.parametrize("block", blocks("sh toil"), ids=str)
+def test_the_commands_for_toil_hand_its_runner_what_the_page_says(operator, block):
+    """Toil and Rapthor are stand-ins that print how they were called."""
+    furnish(operator)
+    for name in ("toil-cwl-runner", "rapthor"):
+        program = operator.folder / "bin" / name
+        program.write_text(STAND_IN)
+        program.chmod(0o755)
+    shared = {"SHARED": str(operator.pool.shared)}
+    done = operator.type(block.text, **shared)
+    assert done.returncode == 0, done.stderr
+    called = done.stdout.split("|")
+    if "eval" in block.text:
+        assert called[0] == "toil-cwl-runner"
+        assert called[1] == '{"lofar:L1"}'
+        assert called[3:5] == ["--batchSystem", "classad_hydrator"]
+    elif "shim" in block.text:
+        shim = operator.folder / "shim" / "toil-cwl-runner"
+        assert (called[0], called[2], called[3]) == ("rapthor", str(shim), "run.parset")
+        assert os.access(shim, os.X_OK)
+
+
+def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[str]:
+    """Run one command of a page with what it needs in place: a job, a token, answers."""
+    if command.startswith("hydrator init"):
+        return answered(operator, command)
+    more: dict[str, str] = {}
+    env: dict[str, str] = {}
+    if "=DIR " in command:
+        more["=DIR "] = f"={operator.pool.token('condor')} "
+    if "--desired-sites" in command:
+        env["HYDRATOR_HTCONDOR__TOKEN_DIRECTORY"] = str(operator.pool.token("condor"))
+    if " why " in command:
+        more["1234"] = str(operator.installed.submit(["lofar:L1"], more="requirements = false"))
+    if "rollback UK 1" in command:
+        known = json.loads(operator.type("hydrator history --site UK --json").stdout)
+        more["1763726400"] = str(generations(known)[-1])
+    if "$TOKEN" in command:
+        env["TOKEN"] = operator.type("hydrator token new --role event").stdout.split()[-1]
+    furnish(operator)
+    if not command.startswith("hydrator once"):
+        return operator.type(command, more, **env)
+    operator.installed.stop_daemon()  # on the page it does not run yet
+    try:
+        return operator.type(command)
+    finally:
+        operator.installed.start_daemon()
+
+
+def generations(known: object) -> list[int]:
+    """Return all generations that stand anywhere in what ``history --json`` printed."""
+    return [int(found) for found in re.findall(r'"generation": (\d+)', json.dumps(known))]
+
+
+def furnish(operator: Operator) -> None:
+    """Put the files there that the pages take for the reader's own."""
+    files = {
+        "job.sub": "executable = /bin/true\nrequest_memory = 10\nrequest_disk = 1\nhold = true\nqueue\n",
+        "two.sub": "executable = /bin/true\narguments = lofar:L1\nqueue\n",
+        "two.dag": "JOB A two.sub\n",
+        "run.parset": "[global]\ndir_working = /scratch\ninput_ms = /data/L1.ms\n",
+    }
+    for name, text in files.items():
+        (operator.folder / name).write_text(text)
+    old = operator.folder / "config.d" / "99-datalocality.conf"
+    if not old.exists():
+        old.write_text((operator.folder / "config.d" / "schedd.conf").read_text())
+    hook = operator.folder / "classad-hydrator-hook"
+    shutil.copy2(operator.installed.hook, hook)
+
+
+def answered(operator: Operator, command: str) -> subprocess.CompletedProcess[str]:
+    """Run ``hydrator init`` as printed, at a terminal where somebody answers its questions."""
+    inner, outer = pty.openpty()
+    os.write(inner, f"file\n{operator.pool.home}/catalogue.json\n".encode())
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    fresh = operator.folder / "init.toml"
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "HYDRATOR_CONFIG": str(fresh),
+        "CONDOR_CONFIG": str(operator.installed._client_config),
+    }
+    try:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", operator.here(command)],
+            cwd=operator.folder, env=environment, stdin=outer, capture_output=True, text=True, check=False,
+            timeout=300,
+        )  # fmt: skip
+    finally:
+        os.close(inner)
+        os.close(outer)
+    assert done.returncode or "catalogue.json" in fresh.read_text()
+    return done
