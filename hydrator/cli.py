@@ -291,7 +291,9 @@ def pool_config(
     config: Config = DEFAULT_CONFIG,
     role: Annotated[Role, typer.Option(help="For which daemons.")] = Role.ALL,
     observe: Annotated[bool, typer.Option("--observe", help="Only rank: change no Requirements.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Print what takes it all out again.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Say how it is taken out, and what is still there.")
+    ] = False,
     name: Annotated[str | None, typer.Option(help="The daemon whose present values are shown.")] = None,
 ) -> None:
     """Print the pool's configuration: transform and refusals, START, the negotiator's term."""

@@ -48,7 +48,7 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     ],
     "submit pool-config": [
         ("hydrator submit pool-config --role schedd > 60-hydrator.conf", "for the schedds"),
-        ("hydrator submit pool-config --remove", "what takes it all out again"),
+        ("hydrator submit pool-config --remove", "how it is taken out again, and what is still there"),
     ],
     "submit rapthor": [
         ("hydrator submit rapthor field.parset --dry-run", "what would be submitted, and where")

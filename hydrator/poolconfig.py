@@ -14,7 +14,7 @@ closed with ``=?= true``.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -253,19 +253,21 @@ def negotiator_config(present: Mapping[str, str | None], *, observe: bool = Fals
 
 
 def removal(present: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
-    """By role (``schedd``, ``startd``, ``negotiator``), the text that takes our parts out again.
+    """Say by role (``schedd``, ``startd``, ``negotiator``) how our text is taken out, and what is still there.
+
+    Comments alone: our text extends what it finds, so without it every value
+    is what it was. A text with the values of today would keep them for ever.
 
     Args:
-        present: by role, the values now, as above. What could not be read
-            cannot be cut; there the text says what to delete by hand.
+        present: by role, the values now, as above.
     """
     wanted = {
-        "schedd": ("the schedds", SCHEDD_PRESENT),
+        "schedd": ("the schedds", SCHEDD_PRESENT[:-1]),
         "startd": ("the startds", STARTD_PRESENT),
         "negotiator": ("the negotiator", NEGOTIATOR_PRESENT),
     }
     return {
-        role: "\n".join((_REMOVAL.format(where=where), *_without_ours(names, present.get(role, {})), ""))
+        role: "\n".join((_REMOVAL.format(where=where), _left(names, present.get(role, {})), ""))
         for role, (where, names) in wanted.items()
     }
 
@@ -337,13 +339,13 @@ def _shown(names: Sequence[str], present: Mapping[str, str | None]) -> list[str]
     return ["# Found there, and extended below:", *lines, ""]
 
 
-def _without_ours(names: Sequence[str], present: Mapping[str, str | None]) -> Iterator[str]:
-    for name in names:
-        value = present.get(name)
-        if value is None:
-            yield f"# {name} could not be read: see that no line that names DataLocality is left for it."
-        else:
-            yield f"{name} = {' '.join(without_ours(name, value).split())}".rstrip()
+def _left(names: Sequence[str], present: Mapping[str, str | None]) -> str:
+    """Say which of the parameters *names* have our parts at the daemon that was asked."""
+    values = {name: value for name in names if (value := present.get(name)) is not None}
+    ours = [name for name, value in values.items() if without_ours(name, value) != value]
+    if ours:
+        return f"# Our parts are in: {', '.join(ours)}."
+    return "# Nothing of ours is there." if values else "# What is there could not be read."
 
 
 def _knobs(policy: PoolPolicy, observe: bool) -> str:
@@ -438,11 +440,11 @@ _HEAD = """\
 # DataLocality for {where} ({form}).
 # Printed by `hydrator submit pool-config`. Keep it in a file of its own, read after the others
 # (such as /etc/condor/config.d/99-datalocality.conf), then condor_reconfig. To change it, change
-# the knobs or print it again; `hydrator submit pool-config --remove` prints what takes it out."""
+# the knobs or print it again. To take it out, delete the file, then condor_reconfig."""
 
 _REMOVAL = """\
-# DataLocality taken out of {where}: delete the file with its text, or, where that cannot be done,
-# have this read after it; then condor_reconfig. Jobs already queued keep the expressions they
+# To take DataLocality out of {where}: delete the file that has its text, then condor_reconfig.
+# Every value that it extended is then what it was. Jobs already queued keep the expressions they
 # were given; `hydrator release` lets them go anywhere."""
 
 _WORKINGS = (

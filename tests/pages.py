@@ -27,7 +27,7 @@ HOMES = {
     "sh toil": "tests/integration/test_docs_on_a_pool.py runs it; Toil and Rapthor are stand-ins",
     "sh logs": "tests/unit/test_docs.py runs it; journalctl is a stand-in with a daemon's log",
     "sh systemd": "tests/deploy/test_booted.py runs it on a Debian 12 with its systemd",
-    "sh install": "tests/deploy/test_booted.py runs it on a Debian 12, without an index",
+    "sh install": "tests/unit/test_docs.py looks for what is installed; test_booted.py installs it",
     "sh demo": "tests/unit/test_docs.py looks for the target; test_demo.py runs the demo",
     "sh kubernetes": "tests/unit/test_docs.py looks for what it names: there is no cluster here",
 }

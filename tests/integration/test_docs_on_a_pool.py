@@ -11,12 +11,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from hydrator.poolconfig import allow_line
+from hydrator.poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, allow_line
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 from tests.pages import ROOT, Block, blocks
@@ -54,6 +54,10 @@ class Operator:
 
     installed: Installation
     folder: Path
+    before: dict[str, str] = field(default_factory=dict)
+    """What the pool's daemons were configured with before our texts, see `values`."""
+    typed: set[str] = field(default_factory=set)
+    """The commands that were run: several pages have the same."""
 
     @property
     def pool(self) -> Pool:
@@ -72,6 +76,7 @@ class Operator:
             "https://hydrator.example.org": f"{self.installed.url} --token-file {self.folder}/hook-token",
             "YOUR.DOMAIN": DOMAIN,
             "CE:9619": self.pool.collector,
+            "cm.example.org": self.pool.collector,
             **(more or {}),
         }
         for there, instead in names.items():
@@ -143,10 +148,12 @@ def operator(fresh: Operator) -> Iterator[Operator]:
     assert not fresh.may("DAEMON", "hydrator", ("READ", "DAEMON")), "the pool allows us something already"
     site = fresh.type("hydrator token new --site UK > hook-token; chmod 644 hook-token")
     assert site.returncode == 0, site.stderr
-    for role in ("schedd", "startd", "negotiator"):
-        done = fresh.type(f"hydrator submit pool-config --role {role} > config.d/{role}.conf")
+    pool.reconfig(all=lines(fresh))
+    fresh.before.update(values(pool))
+    for role in ROLES:
+        done = fresh.type(f"hydrator submit pool-config --role {role} > config.d/{ours(role)}")
         assert done.returncode == 0, done.stderr
-    pool.reconfig(all=texts(fresh))
+    pool.run("condor_reconfig", "-all")
     pool.wait(lambda: fresh.may("DAEMON", "hydrator", ("READ", "DAEMON")), 60, "the collector to let us in")
     fresh.installed.start_daemon()
     try:
@@ -159,10 +166,25 @@ def operator(fresh: Operator) -> Iterator[Operator]:
         fresh.installed.stop_daemon()
 
 
-def texts(operator: Operator) -> str:
-    """Return all configuration of the pages, and what pool-config printed."""
-    printed = [(operator.folder / "config.d" / f"{role}.conf").read_text() for role in ROLES]
-    return "\n".join([*(operator.here(block.text) for block in blocks("text condor")), *printed])
+def lines(operator: Operator) -> str:
+    """Return all configuration of the pages; the daemons read also the folder that the texts go to."""
+    texts = [operator.here(block.text) for block in blocks("text condor")]
+    return "\n".join([f"LOCAL_CONFIG_DIR = {operator.folder}/config.d", *texts])
+
+
+def ours(role: str) -> str:
+    """Return the name of the file with the text for *role*; the schedd's is the one that the pages name."""
+    return "99-datalocality.conf" if role == "schedd" else f"99-datalocality-{role}.conf"
+
+
+def values(pool: Pool) -> dict[str, str]:
+    """Return by daemon and parameter what our texts extend, as the daemons themselves answer."""
+    asked = {"schedd": SCHEDD_PRESENT, "startd": STARTD_PRESENT, "negotiator": NEGOTIATOR_PRESENT}
+    return {
+        f"{role} {name}": pool.run("condor_config_val", f"-{role}", name, check=False).stdout.strip()
+        for role, names in asked.items()
+        for name in names
+    }
 
 
 ROLES = ("schedd", "startd", "negotiator")
@@ -206,9 +228,15 @@ def test_after_all_of_it_the_daemons_still_reach_their_collector_and_strangers_d
     ours = ("READ", "DAEMON")
     assert {level for level in LEVELS if operator.may(level, "hydrator", ours)} == {"DAEMON"}
     assert not any(operator.may(level, "stranger") for level in LEVELS if level != "WRITE")
-    identities = operator.pool.ads('MyType != "DataLocality"', "MyType", "AuthenticatedIdentity")
-    daemons = {ad["MyType"]: ad.get("AuthenticatedIdentity", "") for ad in identities}
-    assert daemons.keys() >= {"Machine", "Scheduler", "Negotiator", "DaemonMaster"}
+    wanted = {"Machine", "Scheduler", "Negotiator", "DaemonMaster"}
+    daemons: dict[str, str] = {}
+
+    def advertised() -> bool:
+        found = operator.pool.ads('MyType != "DataLocality"', "MyType", "AuthenticatedIdentity")
+        daemons.update({ad["MyType"]: ad.get("AuthenticatedIdentity", "") for ad in found})
+        return daemons.keys() >= wanted
+
+    operator.pool.wait(advertised, 60, "the ads of all daemons")  # the master sends its own every 20 s
     assert {daemons[kind].partition("@")[0] for kind in ("Machine", "Scheduler")} <= {"condor", "root"}
     [site] = operator.pool.ads('MyType == "DataLocality"', "AuthenticatedIdentity")
     assert site["AuthenticatedIdentity"] == f"hydrator@{DOMAIN}"
@@ -251,6 +279,9 @@ def typed() -> list[Block]:
 def test_the_commands_of_a_page_run_as_printed(operator, block):
     commands = re.sub(r" \\\n +", " ", block.text).splitlines()
     for command in commands:
+        if bare(command) in operator.typed:
+            continue
+        operator.typed.add(bare(command))
         done = prepared(operator, command)
         allowed = next((codes for begin, codes in ODD.items() if command.startswith(begin)), {0})
         assert done.returncode in allowed, f"{command}: {done.returncode}: {done.stderr}{done.stdout[-2000:]}"
@@ -283,6 +314,28 @@ def test_the_commands_for_toil_hand_its_runner_what_the_page_says(operator, bloc
         shim = operator.folder / "shim" / "toil-cwl-runner"
         assert (called[0], called[2], called[3]) == ("rapthor", str(shim), "run.parset")
         assert os.access(shim, os.X_OK)
+
+
+def bare(command: str) -> str:
+    """Return *command* without its comment and the name of its configuration."""
+    return re.sub(r" -c \S+|\s+#.*", "", command)
+
+
+def test_the_deleted_files_give_the_pool_back_as_it_was(operator):
+    """As docs/remove.md says, and asked of the daemons themselves."""
+    pool = operator.pool
+    assert values(pool) != operator.before
+    for role in ROLES:
+        said = operator.type(f"hydrator submit pool-config --remove --role {role}").stdout
+        assert "# Our parts are in: " in said
+        assert [line for line in said.splitlines() if line and not line.startswith("#")] == []
+        (operator.folder / "config.d" / ours(role)).unlink()
+    pool.run("condor_reconfig", "-all")
+    pool.wait(lambda: values(pool) == operator.before, 60, "the daemons to have their values again")
+    said = operator.type("hydrator submit pool-config --remove").stdout
+    assert said.count("# Nothing of ours is there.") == len(ROLES)
+    job = pool.submit('executable = /bin/true\n+RequiredDatasets = {"lofar:L1"}\nhold = true\nqueue\n')
+    assert "DataLocalityTransformed" not in (pool.job(job) or {})
 
 
 def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[str]:
@@ -327,9 +380,6 @@ def furnish(operator: Operator) -> None:
     }
     for name, text in files.items():
         (operator.folder / name).write_text(text)
-    old = operator.folder / "config.d" / "99-datalocality.conf"
-    if not old.exists():
-        old.write_text((operator.folder / "config.d" / "schedd.conf").read_text())
     hook = operator.folder / "classad-hydrator-hook"
     shutil.copy2(operator.installed.hook, hook)
 
@@ -340,6 +390,7 @@ def answered(operator: Operator, command: str) -> subprocess.CompletedProcess[st
     os.write(inner, f"file\n{operator.pool.home}/catalogue.json\n".encode())
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     fresh = operator.folder / "init.toml"
+    fresh.unlink(missing_ok=True)  # two pages begin so
     environment = {
         **os.environ,
         "PATH": path,

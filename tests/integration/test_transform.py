@@ -27,7 +27,6 @@ from hydrator.poolconfig import (
     job_rank_expression,
     negotiator_config,
     rank_expression,
-    removal,
     schedd_config,
     spelled_expression,
     startd_config,
@@ -744,38 +743,3 @@ def test_observing_warns_where_it_would_refuse(located):
     with configured(located, observe=True):
         done = located.pool.run("condor_submit", "-", user="alice", input=description("{}", HELD))
         assert "RequiredDatasets is empty" in done.stdout + done.stderr
-
-
-def test_removal_gives_the_pool_back_as_it_was(located):
-    names = {
-        "schedd": (
-            "JOB_TRANSFORM_NAMES",
-            "SUBMIT_REQUIREMENT_NAMES",
-            "IMMUTABLE_JOB_ATTRS",
-            "PROTECTED_JOB_ATTRS",
-        ),
-        "startd": ("START",),
-        "negotiator": ("NEGOTIATOR_PRE_JOB_RANK",),
-    }
-
-    def present() -> dict[str, dict[str, str]]:
-        return {
-            role: {
-                name: located.pool.run("condor_config_val", name, check=False).stdout.strip()
-                for name in wanted
-            }
-            for role, wanted in names.items()
-        }
-
-    ours = present()
-    located.pool.reconfig(schedd="", startd="", negotiator="")
-    bare = present()
-    assert bare != ours
-    with configured(located, more=removal(ours)):
-        left = present()
-        for role, values in bare.items():
-            for name, value in values.items():
-                was = "" if value.startswith("Not defined") else value
-                assert left[role][name].split() == was.split(), name
-        ad = located.ad(located.submit("{}", HELD))
-        assert not [name for name in ad if "DataLocality" in name]

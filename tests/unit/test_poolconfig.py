@@ -341,7 +341,7 @@ def test_without_ours_a_value_is_what_it_was(name, value, left):
     assert without_ours(name, value) == left
 
 
-def test_removal_gives_back_what_was_there_and_says_what_it_cannot():
+def test_removal_sets_nothing_and_names_what_still_has_our_parts():
     texts = removal(
         {
             "schedd": {
@@ -351,11 +351,22 @@ def test_removal_gives_back_what_was_there_and_says_what_it_cannot():
             "startd": {"START": f"(A) && {START_CLAUSE}"},
         }
     )
-    assert "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS =" in texts["schedd"].splitlines()
     assert set(texts) == {"schedd", "startd", "negotiator"}
-    assert "JOB_TRANSFORM_NAMES = X" in texts["schedd"].splitlines()
-    assert "START = A" in texts["startd"].splitlines()
-    assert "NEGOTIATOR_PRE_JOB_RANK could not be read" in texts["negotiator"]
+    assert [line for text in texts.values() for line in text.splitlines() if not line.startswith("#")] == []
+    assert "# Our parts are in: JOB_TRANSFORM_NAMES." in texts["schedd"].splitlines()
+    assert "# Our parts are in: START." in texts["startd"].splitlines()
+    assert "# What is there could not be read." in texts["negotiator"].splitlines()
+
+
+def test_removal_finds_nothing_where_our_text_is_not():
+    texts = removal(
+        {
+            "schedd": {"JOB_TRANSFORM_NAMES": "PelicanRetry", "SUBMIT_REQUIREMENT_NAMES": "Not defined"},
+            "startd": {"START": "True"},
+            "negotiator": {"NEGOTIATOR_PRE_JOB_RANK": DEFAULT_PRE_JOB_RANK},
+        }
+    )
+    assert ["# Nothing of ours is there." in text.splitlines() for text in texts.values()] == [True] * 3
 
 
 def test_the_longest_did_the_model_reads_is_the_longest_a_schedd_takes():
