@@ -16,11 +16,14 @@ from testbed.patience import wait_for
 from testbed.pool import DOMAIN, Pool
 from testbed.ports import free_port
 from testbed.wheelhouse import ROOT, our_wheel
+from tests.pages import blocks
 from tests.parts import NO_SYSTEMD, needs
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(1200)]
 
 UNIT = "hydrator.service"
+PRINTED = [block for block in blocks("sh systemd") if block.page == "install-with-systemd.md"]
+"""The commands of the page, in their order; the last ones look at what was installed."""
 SYSTEMD = ROOT / "deploy" / "systemd"
 CATALOGUE = 'sites = ["UK", "AU"]\n[datasets."lofar:L1"]\nsites.UK = "available"\n'
 LATER = "9.9.9"
@@ -73,9 +76,12 @@ def installed(own_pool: Pool, wheels: Path, tmp_path_factory) -> Iterator[Instal
         with needs(NO_SYSTEMD):
             machine = until_then.enter_context(machines)
         [ours] = wheels.glob("classad_hydrator-0*.whl")
-        _pip(machine, ours.name)
-        machine.run("systemctl", "daemon-reload")
-        machine.run("systemctl", "enable", "--now", "hydrator")
+        for block in PRINTED[:-1]:
+            # the machine has no network, so it is the wheel that pip takes, as the page says
+            wheel = f"--no-index --no-deps /srv/{ours.name}"
+            machine.run(
+                "sh", "-euc", f"cd /srv\n{block.text.replace('pip install .', f'pip install {wheel}')}"
+            )
         yield Installed(machine, own_pool, port)
 
 
@@ -85,18 +91,13 @@ def _pip(machine: Machine, wheel: str) -> None:
 
 def _furnish(root: Path, pool: Pool, wheels: Path, port: int) -> None:
     """What an operator puts on the machine before the first start."""
-    (root / "srv").mkdir()
+    (root / "srv" / "deploy").mkdir(parents=True)  # the checkout, where the page's commands are typed
+    shutil.copytree(SYSTEMD, root / "srv" / "deploy" / "systemd")
     for wheel in wheels.glob("*.whl"):
         shutil.copy(wheel, root / "srv")
-    units, etc = root / "etc/systemd/system", root / "etc/classad-hydrator"
+    etc = root / "etc/classad-hydrator"
     etc.mkdir(parents=True)
-    shutil.copytree(SYSTEMD, units)
-    tokens = etc / "tokens.d"
-    tokens.mkdir(mode=0o700)
-    shutil.copy(pool.token("hydrator", ("READ", "DAEMON")) / "token", tokens / "hydrator")
-    programs = root / "usr/local/bin"
-    programs.mkdir(parents=True)
-    shutil.move(units / "hydrator", programs)
+    shutil.copy(pool.token("hydrator", ("READ", "DAEMON")) / "token", root / "srv" / "hydrator.token")
     (etc / "condor_config").write_text(
         f"COLLECTOR_HOST = {pool.collector}\nUID_DOMAIN = {DOMAIN}\nTRUST_DOMAIN = {DOMAIN}\n"
         "SEC_CLIENT_AUTHENTICATION_METHODS = IDTOKENS\nNETWORK_INTERFACE = 127.0.0.1\nENABLE_IPV6 = False\n"
@@ -126,6 +127,12 @@ def test_it_starts_says_so_and_publishes_to_a_real_pool(installed):
     wait_for(lambda: installed.ads().keys() == {"UK", "AU"}, 60, "two site ads in the collector")
     assert installed.ads()["UK"][0] == ["lofar:L1"]
     wait_for(lambda: installed.show("StatusText") == "2 sites, 1 dataset; all is well", 30, "a status")
+
+
+def test_the_last_commands_of_the_page_find_nothing_wrong(installed):
+    wait_for(lambda: not failed(installed, "/usr/local/bin/hydrator"), 60, "nothing to fail")
+    login = "export PATH=/usr/local/sbin:/usr/local/bin:$PATH\n"  # as root has it on a Debian
+    installed.machine.run("sh", "-euc", login + PRINTED[-1].text)
 
 
 def test_it_runs_as_nobody_in_particular_and_keeps_its_state_to_itself(installed):
@@ -182,7 +189,8 @@ def test_a_reload_takes_up_the_configuration_and_keeps_the_process(installed):
     before = installed.show("MainPID")
     config = "/etc/classad-hydrator/config.toml"
     installed.machine.run("sed", "-i", 's/pins = .*/pins = ["lofar:L1", "lofar:L2"]/', config)
-    installed.machine.run("systemctl", "reload", "hydrator")
+    [reload] = [block for block in blocks("sh systemd") if block.page == "remove.md"]
+    installed.machine.run("sh", "-euc", reload.text)
     wait_for(lambda: installed.show("StatusText").startswith("2 sites, 2 datasets"), 30, "another pin")
     assert installed.show("MainPID") == before
     installed.machine.run("sed", "-i", "s/^pins/pinz/", config)

@@ -230,6 +230,16 @@ def test_the_log_of_a_daemon_is_searched_as_the_page_says(tmp_path):
     assert found[1] == lines[0]
 
 
+@pytest.mark.parametrize("block", blocks("sh install"), ids=str)
+def test_what_a_page_installs_is_this_checkout_with_an_extra_that_there_is(block):
+    """The project is on no package index."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    known = {".", *(f".[{extra}]" for extra in project["optional-dependencies"])}
+    asked = {word.strip("'") for word in re.findall(r"pip install (\S+)", block.text)}
+    assert asked
+    assert asked <= known
+
+
 @pytest.mark.parametrize("block", blocks("sh demo"), ids=str)
 def test_the_makefile_has_what_a_page_says_to_make(block):
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
@@ -259,3 +269,15 @@ def test_the_lists_on_the_pages_are_extended_by_the_lines_that_check_advises():
     assert {level for _, level, _ in lines} == {"READ", "DAEMON", "WRITE", "NEGOTIATOR"}
     for daemon, level, identity in lines:
         assert poolconfig.allow_line(daemon, level, identity) in text.splitlines()
+
+
+def test_no_other_text_that_we_ship_replaces_a_list_of_a_daemon():
+    files = [path for path in [*(ROOT / "deploy").rglob("*"), *PAGES, CHART] if path.is_file()]
+    found = [
+        line.strip()
+        for path in files
+        for line in path.read_text("utf-8", "replace").splitlines()
+        if re.search(r"\w\.(?:ALLOW|DENY)_\w+ *= ", line)
+    ]
+    assert len(found) > 5
+    assert [line for line in found if not re.match(r"(\w+\.\w+) = \$\(\1:\$\(\w+\)\) ", line)] == []
