@@ -23,6 +23,7 @@ from hydrator.errors import (
 )
 from hydrator.ports import Login
 from hydrator.redact import SECRETS
+from hydrator.words import reason_of
 
 from ._headers import LONGEST_PAUSE, http_date, retry_after
 from ._json import Bounds, TooLarge, decode
@@ -260,7 +261,7 @@ class Server:
                 **how,
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            words = str(error) or type(error).__name__
+            words = reason_of(error)
             raise _Again(CatalogueUnreachable(self.name, scrubbed(words))) from None
 
     def _judged(self, received: Received, until: float, read: Callable[[Any], Any]) -> Answer:

@@ -47,6 +47,7 @@ from rucio.common import exception as rucio_errors
 from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.ports import Login
 from hydrator.redact import SECRETS, secret_in, shown
+from hydrator.words import reason_of
 
 from ._headers import http_date
 from ._json import Bounds, decode
@@ -266,7 +267,7 @@ class Transport(requests.adapters.HTTPAdapter):
         try:
             response = super().send(request, *args, **kwargs)
         except requests.RequestException as exc:
-            self.trouble = str(exc)  # rucio-clients keeps it to itself
+            self.trouble = reason_of(exc)  # rucio-clients keeps it to itself
             raise
         self.status = response.status_code
         SECRETS.keep(response.headers.get("X-Rucio-Auth-Token"))
@@ -559,12 +560,13 @@ class Connection:
         return CatalogueGarbled(name, reason)
 
     def _tell(self, exc: Exception) -> str:
-        """One line on *exc*: its kind, its words without secrets, no more than people read."""
-        trouble = self._transport.trouble
-        words = " ".join(f"{exc} {trouble if trouble not in str(exc) else ''}".split())
+        """One line on *exc*: Rucio's name for it, its words without secrets, no more than people read."""
+        trouble, said = self._transport.trouble, reason_of(exc)
+        words = " ".join(f"{said} {trouble if trouble not in said else ''}".split())
         if self._transport.status not in {0, 200} and "http status code" not in words:
             words = f"HTTP {self._transport.status} {words}"
-        return f"{type(exc).__name__}: {shown(words, 300)}"
+        kind = f"{type(exc).__name__}: " if isinstance(exc, rucio_errors.RucioException) else ""
+        return f"{kind}{shown(words, 300)}"
 
     def _token_file(self) -> Path:
         settings = self._settings

@@ -44,6 +44,7 @@ from hydrator.model import (
 from hydrator.numbers import finite
 from hydrator.redact import secret_in, shown
 from hydrator.told import told_from
+from hydrator.words import reason_of
 
 from ._json import Bounds, decode
 from ._wire import Received, Wire
@@ -159,7 +160,8 @@ class DaemonCatalogue:
             OSError,
             RecursionError,
         ) as wrong:
-            raise CatalogueGarbled(self.name, f"it does not answer as our daemon does: {wrong!r}") from wrong
+            reason = f"it does not answer as our daemon does: {reason_of(wrong)}"
+            raise CatalogueGarbled(self.name, reason) from wrong
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:  # noqa: ARG002 - the promise has it
         """It cannot be searched.
@@ -178,7 +180,7 @@ class DaemonCatalogue:
         try:
             return self._wire.exchange("GET", self._url + path, until, self._judged)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise CatalogueUnreachable(self.name, str(error) or type(error).__name__) from None
+            raise CatalogueUnreachable(self.name, reason_of(error)) from None
 
     def _judged(self, received: Received) -> Any:  # noqa: ANN401 - JSON
         if received.status == 200:

@@ -30,6 +30,7 @@ from typing import Any, Final
 from hydrator.errors import PublishError
 from hydrator.model import PublishedAd, Site, SiteAd, unix
 from hydrator.ports import Clock
+from hydrator.words import reason_of
 
 from ._readback import Sorted, believable
 from .adfile import flush_folder, sweep, temporary_file
@@ -104,7 +105,7 @@ class SitesFilePublisher:
         except OSError as exc:
             raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as exc:
-            return _Shown(), {self._path.name: f"{type(exc).__name__}: {exc}"}
+            return _Shown(), {self._path.name: reason_of(exc)}
 
     def _replace(self, shown: _Shown, now: datetime) -> None:
         text = _text(shown, now, self._valid, self._max_age)

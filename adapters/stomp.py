@@ -21,6 +21,7 @@ from typing import Final
 from hydrator.errors import ConfigError, EventsError
 from hydrator.ports import Ears
 from hydrator.redact import secret_in, shown
+from hydrator.words import reason_of
 
 from ._stomp_frames import Frame, Frames, NotStomp, encoded
 
@@ -90,7 +91,7 @@ class StompSource:
             except (_Lost, NotStomp, ConfigError) as error:
                 why = str(error)
             except OSError as error:
-                why = error.strerror or str(error) or type(error).__name__
+                why = reason_of(error)
             except Exception as error:  # noqa: BLE001 - a bug must not end what brings events
                 why = f"a bug: {type(error).__name__}: {error}"
             if self._stopping.is_set():
@@ -146,7 +147,7 @@ class StompSource:
         except (_Lost, NotStomp, ConfigError) as error:
             raise EventsError(self.name, str(error)) from error
         except OSError as error:
-            raise EventsError(self.name, error.strerror or str(error) or type(error).__name__) from error
+            raise EventsError(self.name, reason_of(error)) from error
 
     def _take(self, frame: Frame) -> None:
         if frame.command == "ERROR":

@@ -14,6 +14,7 @@ import httpx
 from hydrator.errors import PublishError
 from hydrator.model import PublishedAd, Site, SiteAd
 from hydrator.ports import Clock, Door
+from hydrator.words import reason_of
 
 from ._readback import Sorted, believable
 
@@ -78,8 +79,7 @@ class WebPublisher:
             answer.raise_for_status()
             rows = [_row(row) for row in answer.json()["sites"]]
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as exc:
-            reason = str(exc) or type(exc).__name__
-            raise PublishError(self.name, f"cannot read back from {url}: {reason}") from exc
+            raise PublishError(self.name, f"cannot read back from {url}: {reason_of(exc)}") from exc
         except (
             ValueError,
             KeyError,
@@ -89,7 +89,7 @@ class WebPublisher:
             RecursionError,
             OSError,
         ) as exc:
-            raise PublishError(self.name, f"{url} is not our server, or garbled: {exc!r}") from exc
+            raise PublishError(self.name, f"{url} is not our server, or garbled: {reason_of(exc)}") from exc
         found, now = Sorted(), self._clock()
         for site, generation, as_of, heard in rows:
             found.add(site, partial(believable, site, generation, as_of, heard, now))

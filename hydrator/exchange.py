@@ -14,6 +14,7 @@ from .model import Did, Survey, parse_did
 from .ports import Catalogue
 from .private import Privacy, is_opaque, named, under
 from .redact import secret_in, shown
+from .words import reason_of
 
 NOTHING_DONE = "nothing was submitted"
 _MOST_QUERY_BYTES = 6000
@@ -129,7 +130,7 @@ def exchanged(
             for some in _batches(private):
                 names |= _asked(client, url, some)
     except (httpx.HTTPError, ssl.SSLError, OSError) as error:
-        why = shown(str(error)) or type(error).__name__
+        why = shown(reason_of(error))
         raise ExchangeFailed(
             f"{named(private)}: private, and the daemon at {url}, which exchanges it,"
             f" cannot be asked ({why}): {NOTHING_DONE}; try again later"

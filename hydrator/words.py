@@ -1,12 +1,18 @@
 """Words for people: durations, counts and lists, short enough for a line."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from .numbers import nearest_moment, nearest_span
 
 SHOWN = 3
 """How many items of a list are told; the rest is counted."""
+_MOST_CAUSES = 20
+_OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>(?:: )?")
+_CALL = re.compile(r"\b[A-Z]\w*\((?:[^()]|\([^()]*\))*\)(?:: )?")
+_SSL = re.compile(r"\[SSL: \w+\] | ?\(_ssl\.c:\d+\)")
+_NOTATION = re.compile(r"[{\[]'|object at 0x|\b(?:None|NoneType|True|False)\b|Caused by")
 
 
 def span(seconds: float) -> str:
@@ -56,3 +62,31 @@ def unique(items: Iterable[str]) -> list[str]:
 
 def shortened(text: str, most: int = 120) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why *error* happened in words: no names, addresses or representations of Python's objects.
+
+    The operating system's own words, such as ``Connection refused``, where they are in it or behind it.
+    """
+    words = [each.strerror for each in _behind(error) if isinstance(each, OSError) and each.strerror]
+    text = words[-1] if words else f"{error}"
+    if isinstance(error, KeyError):
+        text = f"{error.args[0]} is missing" if error.args else ""
+    plain = " ".join(_SSL.sub("", _CALL.sub("", _OBJECT.sub("", text))).split()).strip(" :")
+    if plain and not _NOTATION.search(plain):
+        return plain
+    kind = type(error).__name__.removesuffix("Exception")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).lower() or "no reason given"
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    """*error* and what brought it about, one after another, as libraries wrap them."""
+    seen: list[BaseException] = []
+    waiting: list[object] = [error]
+    while waiting and len(seen) < _MOST_CAUSES:
+        each = waiting.pop(0)
+        if isinstance(each, BaseException) and not any(each is one for one in seen):
+            seen.append(each)
+            yield each
+            waiting += [each.__cause__, *each.args, getattr(each, "reason", None), each.__context__]

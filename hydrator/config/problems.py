@@ -38,6 +38,10 @@ def bad_variable(error: SettingsError) -> str:
     return f'environment: {" or ".join(sorted(names)) or error}: must be JSON, as in ["a", "b"]'
 
 
+_OF_A_CLASS = re.compile(r" (?:for|of) <class '[\w.]+'>")
+"""Pydantic's way to name a type, in its words on what is no path."""
+
+
 def problem_of(detail: ErrorDetails) -> str:
     """One sentence on what pydantic found, with the key as it stands in the file."""
     loc = list(detail["loc"])
@@ -49,12 +53,16 @@ def problem_of(detail: ErrorDetails) -> str:
         return f"{key}: {_NO_SECRETS.format(secret[1])}" if secret else f"{key}: unknown key{_nearest(loc)}"
     if key == "catalogue" and isinstance(detail["input"], dict):
         return "catalogue: is one table; write [[catalogue]] with two brackets, since there may be several"
-    message = detail["msg"].removeprefix("Value error, ")
+    message = _OF_A_CLASS.sub("", detail["msg"].removeprefix("Value error, "))
     given = detail.get("input")
     if detail["type"] == "catalogue_type" and isinstance(given, dict):
         given = given.get("type")
-    shown = f" (it is {given!r})" if isinstance(given, str | int | float | bool) else ""
+    shown = f" (it is {_as_toml(given)})" if isinstance(given, str | int | float | bool) else ""
     return f"{key}: {message[0].lower()}{message[1:]}{shown}"
+
+
+def _as_toml(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _nearest(place: list[str | int]) -> str:
