@@ -6,15 +6,21 @@ from typing import Final
 EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "init": [
         ("hydrator init", "asks what it cannot see, and looks at the pool and the catalogue"),
-        ("hydrator init --yes --catalogue file --path /etc/classad-hydrator/list.json", "asks nothing"),
-        ("hydrator init --url https://rucio.example.org --auth oidc", "a Rucio, by client credentials"),
+        ("hydrator init --yes --catalogue file --path datasets.json", "asks nothing"),
+        (
+            (
+                "hydrator init --catalogue rucio --url https://rucio.example.org --account hydrator"
+                " --username hydrator --password-file rucio-password"
+            ),
+            "a Rucio; the file is beside the configuration",
+        ),
     ],
     "run": [("hydrator run -c config.toml", "as the service does; SIGHUP reads the file again")],
-    "once": [("hydrator once --json | jq .whole", "for cron: read, publish, read back, end")],
+    "once": [("hydrator once --json", "for cron: read, publish, read back, end")],
     "plan": [("hydrator plan", "before a changed configuration is put to work")],
     "status": [
         ("hydrator status", "does it work, and what is held"),
-        ("hydrator status --json | jq .held", "the same for a script"),
+        ("hydrator status --json", "the same for a script"),
     ],
     "sites": [("hydrator sites", "how old is what is known of each site, and who shows it")],
     "datasets": [
@@ -29,7 +35,12 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ("hydrator release 'Owner == \"alice\"'", "alice's queued jobs go anywhere from now on"),
         ("hydrator release --desired-sites", "after publish.desired_sites was switched off"),
     ],
-    "hook": [("hydrator hook > /etc/condor/hydrator_hook", "the file for worker nodes")],
+    "hook": [
+        (
+            "hydrator hook > classad-hydrator-hook && chmod 755 classad-hydrator-hook",
+            "the file for worker nodes",
+        )
+    ],
     "why": [
         ("hydrator why 123.4", "why this job is idle, and the soonest way out"),
         ("hydrator why lofar:L123 lofar:L124 --site RAL", "could a job with these data run there"),
@@ -53,8 +64,18 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "submit rapthor": [
         ("hydrator submit rapthor field.parset --dry-run", "what would be submitted, and where")
     ],
-    "submit wrap": [("hydrator submit wrap my.sub", "condor_submit, with RequiredDatasets")],
-    "submit filter": [("hydrator submit filter my.sub | condor_submit -", "the same as a filter")],
+    "submit wrap": [
+        (
+            "hydrator submit wrap --datasets lofar:L123 -- condor_submit my.sub",
+            "condor_submit, with RequiredDatasets",
+        )
+    ],
+    "submit filter": [
+        (
+            "hydrator submit filter --datasets lofar:L123 my.sub | condor_submit -",
+            "the same as a filter",
+        )
+    ],
     "token new": [
         ("hydrator token new --site RAL", "for the glideins of a site"),
         ("hydrator token new --role read", "for Prometheus, and for people"),

@@ -14,7 +14,9 @@ import pathlib, sys
 sys.path.insert(0, {root!r})
 from testbed.pool import Pool
 words = ["{tool}", *sys.argv[1:]]
-done = Pool.attach(pathlib.Path({home!r})).run(*words, user="alice", check=False, cwd=pathlib.Path.cwd())
+given = sys.stdin.read() if "-" in words else None
+desk = pathlib.Path.cwd()
+done = Pool.attach(pathlib.Path({home!r})).run(*words, user="alice", check=False, cwd=desk, input=given)
 sys.stdout.write(done.stdout)
 sys.stderr.write(done.stderr)
 sys.exit(done.returncode)
