@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from hydrator.errors import PoolError
+from hydrator.links import report_page
 from hydrator.model import Unseen
 
 from .condor import CondorClient
@@ -140,7 +141,11 @@ class Rounds:
             return error.reason
         reason = f"bug in the query of schedd {name}: {type(error).__name__}"
         if self._past[name].failure != reason:
-            _log.error(f"the query of schedd {name} failed: this is a bug, please report it", exc_info=error)
+            _log.error(
+                f"the query of schedd {name} failed: this is a bug, please report it",
+                how=report_page(),
+                exc_info=error,
+            )
         return reason
 
     def _next(self, turn: "_Turn[_T]") -> str | None:

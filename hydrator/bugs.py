@@ -7,6 +7,8 @@ from pathlib import PurePath
 
 import structlog
 
+from .links import report_page
+
 _log = structlog.get_logger("hydrator")
 
 
@@ -14,7 +16,8 @@ def sentence(part: str, error: BaseException) -> str:
     """Name the *part*, the kind of *error* and its line, not its text, which may have secrets or names."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {'/'.join(PurePath(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}" if frames else ""
-    return f"bug in {part}: {type(error).__name__}{where}; the log has its traceback, please report it"
+    said = f"bug in {part}: {type(error).__name__}{where}; the log has its traceback"
+    return f"{said}, please report it: {report_page()}"
 
 
 class Bugs:
@@ -37,7 +40,7 @@ class Bugs:
             new = self._logged.get(part) != said
             self._logged[part] = said
         if new:
-            _log.error(f"{part} failed: this is a bug, please report it", exc_info=error)
+            _log.error(f"{part} failed: this is a bug, please report it", how=report_page(), exc_info=error)
         return said
 
     def over(self, part: str) -> None:

@@ -27,6 +27,7 @@ from .commands.wrap import filter_file, wrap
 from .commands.wrapper import wrapper
 from .errors import ConfigError, HydratorError, StateMissing
 from .examples import epilog
+from .links import whereabouts
 from .stdio import behind, make_plain
 from .words import count
 
@@ -62,9 +63,10 @@ def main() -> None:
     except ConfigError as error:
         for problem in error.problems:
             print(f"hydrator: {problem}", file=sys.stderr)
+        _complain(whereabouts(*error.problems))
         sys.exit(2)
     except HydratorError as error:
-        print(f"hydrator: {error}", file=sys.stderr)
+        _complain(f"{error}", whereabouts(f"{error}"))
         sys.exit(1)
     except PermissionError as error:
         print(
@@ -246,6 +248,8 @@ def check(
         finally:
             parts.close()
     _print(as_json, show.finding_rows(findings), lambda: show.findings(findings))
+    if not as_json:
+        _complain(whereabouts(*(finding.todo for finding in findings)))
     if any(finding.level is Level.FAIL for finding in findings):
         raise typer.Exit(1)
 

@@ -1390,7 +1390,8 @@ def tell(wrong: str, out: int) -> None:
 
 def bug_in(trouble: BaseException) -> str:
     """An exception that is none of ours, in one sentence."""
-    return f"{type(trouble).__name__}: {trouble}: this is a bug in the hook {VERSION}, please report it"
+    said = f"{type(trouble).__name__}: {trouble}: this is a bug in the hook {VERSION}"
+    return f"{said}, please report it to the pool's operator"
 
 
 def attempt(argv: "list[str]", environ: "dict[str, str]", out: int) -> int:

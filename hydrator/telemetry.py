@@ -5,12 +5,20 @@ import io
 import logging
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from structlog.typing import ExcInfo
 
 from .audit import Lie
@@ -113,13 +121,33 @@ _LETTER_CASE = {
 }
 
 
+class Process(ProcessCollector):
+    """Memory, CPU time, files and start of the daemon's process.
+
+    The boot time comes from a clock: systemd hides /proc/stat from the service (ProcSubset=pid).
+    """
+
+    def _boot_time(self) -> float:
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _describe_process(registry: CollectorRegistry, version: str) -> None:
+    Process(registry=registry)
+    built = Gauge("hydrator_build_info", "The version that runs.", ["version"], registry=registry)
+    built.labels(version).set(1)
+
+
+# a second series for every counter and histogram, which nothing reads
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
 class Metrics:
     """What the daemon counts; labels are sites, catalogues, publishers and states, never datasets."""
 
+    _restarts_counted = 0
+
     def __init__(self, registry: CollectorRegistry, version: str) -> None:
-        Gauge("hydrator_build_info", "The version that runs.", ["version"], registry=registry).labels(
-            version
-        ).set(1)
+        _describe_process(registry, version)
         self._cycles = Counter(
             "hydrator_cycles", "Cycles, by outcome: whole, partial or failed.", ["outcome"], registry=registry
         )
@@ -242,7 +270,7 @@ class Metrics:
             "1 when the last cycle left the state on disk, 0 when it could not be written.",
             registry=registry,
         )
-        self._restarts = Gauge(
+        self._restarts = Counter(
             "hydrator_condor_child_restarts",
             "How often the HTCondor child process was replaced.",
             registry=registry,
@@ -250,7 +278,7 @@ class Metrics:
         self._sites: frozenset[Site] | None = None
         self._misses: deque[Site] = deque(maxlen=_MOST_MISSES)
         self._trust = Gauge(
-            "hydrator_site_trust",
+            "hydrator_site_trust_ratio",
             "The share of a site's audited facts that were true; DataLocalityTrust in its ad.",
             ["site"],
             registry=registry,
@@ -374,7 +402,10 @@ class Metrics:
         self._bugs.labels(part).inc()
 
     def child_restarts(self, restarts: int) -> None:
-        self._restarts.set(restarts)
+        """Count up to *restarts* of the child; fewer than before are those of a new child's supervisor."""
+        before = self._restarts_counted if restarts >= self._restarts_counted else 0
+        self._restarts.inc(restarts - before)
+        self._restarts_counted = restarts
 
     def merged(self, done: Mapping[str, Merged]) -> None:
         """One turn of the slot merge, by collector; from any thread."""

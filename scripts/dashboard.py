@@ -4,10 +4,13 @@ A dashboard is much JSON around few decisions; these are the decisions.
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from scripts.docs import registry
 
 ROOT = Path(__file__).parents[1]
 PLACES = (
@@ -15,6 +18,8 @@ PLACES = (
     ROOT / "deploy" / "helm" / "classad-hydrator" / "files" / "dashboard.json",
 )
 SITE = 'site=~"$site"'
+INSTANCE = 'instance=~"$instance"'
+_METRIC = re.compile(r"\b((?:hydrator|process)_\w+)(\{)?")
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 Panel = tuple[str, str, str, Sequence[tuple[str, str]]]
@@ -126,8 +131,17 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
          [(_rate("hydrator_event_changes_total", "told"), "{{told}}")]),
         ("Polls brought forward", "ops", "timeseries", [("rate(hydrator_early_polls_total[$__rate_interval])", "polls")]),
     )),
+    ("The daemon's process", (
+        ("Memory", "bytes", "timeseries", [
+            ("process_resident_memory_bytes", "resident"),
+            ("process_virtual_memory_bytes", "virtual"),
+        ]),
+        ("CPU time a second", "s", "timeseries", [("rate(process_cpu_seconds_total[$__rate_interval])", "{{instance}}")]),
+        ("Open files", "short", "timeseries", [("process_open_fds", "open"), ("process_max_fds", "limit")]),
+        ("Since it started", "s", "timeseries", [("time() - process_start_time_seconds", "{{instance}}")]),
+    )),
     ("Is it true, and is it well?", (
-        ("Trust", "percentunit", "timeseries", [(f"hydrator_site_trust{{{SITE}}}", "{{site}}")]),
+        ("Trust", "percentunit", "timeseries", [(f"hydrator_site_trust_ratio{{{SITE}}}", "{{site}}")]),
         ("Facts audited", "ops", "timeseries",
          [(_rate("hydrator_audited_facts_total", "by, verdict"), "{{by}}: {{verdict}}")]),
         ("Corrected, and claimed again", "short", "timeseries", [
@@ -139,7 +153,8 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Until credentials end", "s", "timeseries", [
             ("hydrator_credential_expiry_timestamp_seconds - time()", "{{credential}}"),
         ]),
-        ("HTCondor child replaced", "short", "timeseries", [("hydrator_condor_child_restarts", "times")]),
+        ("HTCondor child replaced", "short", "timeseries",
+         [("increase(hydrator_condor_child_restarts_total[$__rate_interval])", "times")]),
         ("State on disk", "short", "timeseries", [("hydrator_state_saved", "saved")]),
     )),
 )  # fmt: skip
@@ -164,6 +179,11 @@ def dashboard() -> dict[str, Any]:
                 "name": "site", "label": "Site", "type": "query", "datasource": _SOURCE, "multi": True,
                 "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}, "refresh": 2,
                 "query": {"query": "label_values(hydrator_site_generation, site)", "refId": "site"},
+            },
+            {
+                "name": "instance", "label": "Daemon", "type": "query", "datasource": _SOURCE, "multi": True,
+                "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}, "refresh": 2,
+                "query": {"query": "label_values(hydrator_build_info, instance)", "refId": "instance"},
             },
         ]},
         "panels": list(_panels()),
@@ -196,14 +216,31 @@ def _panel(
         "id": number,
         "type": kind,
         "title": title,
+        "description": _description(expressions := [text for text, _ in targets]),
         "datasource": _SOURCE,
         "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
         "options": {"textMode": "name"} if unit == "string" else {},
         "targets": [
             {"refId": chr(ord("A") + n), "datasource": _SOURCE, "expr": text, "legendFormat": legend}
-            for n, (text, legend) in enumerate(targets)
+            for n, (text, (_, legend)) in enumerate(zip(map(_of_instance, expressions), targets, strict=True))
         ],
     }
+
+
+def _of_instance(expression: str) -> str:
+    """Ask *expression* of the daemons that are chosen."""
+    return _METRIC.sub(lambda found: f"{found[1]}{{{INSTANCE}{', ' if found[2] else '}'}", expression)
+
+
+def _description(expressions: Sequence[str]) -> str:
+    """What a panel shows: the metrics' own help."""
+    helps = {}
+    for each in registry().collect():
+        helps[f"{each.name}_total" if each.type == "counter" else each.name] = each.documentation
+    asked = dict.fromkeys(
+        found[1].removesuffix("_bucket") for one in expressions for found in _METRIC.finditer(one)
+    )
+    return "\n\n".join(helps[name] for name in asked)
 
 
 def text() -> str:

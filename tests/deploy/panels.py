@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "classad-hydrator.json"
-_VARIABLES = {"$site": ".*", "$__rate_interval": "1m", "$__range": "5m"}
+_VARIABLES = {"$site": ".*", "$instance": ".*", "$__rate_interval": "1m", "$__range": "5m"}
 
 
 def panels() -> dict[str, str]:

@@ -224,6 +224,16 @@ def test_the_alerts_in_the_chart_are_those_of_the_project():
     assert rule["metadata"]["labels"]["release"] == "p"
 
 
+def test_the_runbooks_of_the_chart_may_be_on_the_web():
+    page = "https://docs.example.org/metrics.html"
+    rule = objects({"prometheusRule": {"enabled": True, "runbook": page}})["PrometheusRule"]
+    links = [
+        each["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for each in group["rules"]
+    ]
+    assert links
+    assert {link.partition("#")[0] for link in links} == {page}
+
+
 def test_what_is_scraped_is_the_service_under_the_name_that_the_alerts_look_for():
     found = objects({"nameOverride": "data", "serviceMonitor": {"enabled": True}})
     monitor, service = found["ServiceMonitor"]["spec"], found["Service"]

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from starlette.routing import Route
 from hydrator.cycle import Rules
 from hydrator.desiring import DesiredTelling
 from hydrator.hearing import EventMetrics
+from hydrator.links import page as links_to
 from hydrator.model import Site
-from hydrator.telemetry import Metrics
+from hydrator.telemetry import Metrics, Process
 from hydrator.traffic import Traffic
 from testbed.prometheus import promtool
 from tests.deploy.panels import DASHBOARD, panels
@@ -81,16 +83,68 @@ def test_alerts_ask_only_for_what_is_exported():
 def test_each_alert_is_tested_and_leads_to_its_paragraph():
     text = ALERTS.read_text()
     alerts = re.findall(r"- alert: (\w+)", text)
-    links = re.findall(r"runbook_url: docs/metrics\.md#(\w+)", text)
-    assert [alert.lower() for alert in alerts] == links
+    links = re.findall(r"runbook_url: (\S+)", text)
+    assert [links_to(f"metrics.md#{alert.lower()}") for alert in alerts] == links
     assert [name for name in alerts if f"\n### {name}\n" not in PAGE] == []
     tested = ALERTS.with_name("alerts_test.yml").read_text()
     assert [name for name in alerts if f'alertname="{name}"' not in tested] == []
 
 
 def test_the_page_names_every_metric_and_no_other():
-    told = set(re.findall(r"^\| `(hydrator_\w+)`", PAGE, re.MULTILINE))
+    told = set(re.findall(r"^\| `((?:hydrator|process)_\w+)`", PAGE, re.MULTILINE))
     assert told == names()
+
+
+def test_names_follow_prometheus_conventions():
+    """Units and ``_ratio`` last, ``_total`` on counters alone, and no second series of creation times."""
+    made = registry()
+    for family in made.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert name.endswith("_total") == (family.type == "counter"), name
+        if re.search("second|byte", name) or "share of" in family.documentation.lower()[:20]:
+            assert re.search(r"_(seconds|bytes|ratio)(_total)?$", name), name
+    shares = {one.name for one in made.collect() if "share of" in one.documentation.lower()}
+    assert shares
+    assert all(name.endswith("_ratio") for name in shares), shares
+    assert "_created" not in generate_latest(made).decode()
+
+
+def test_the_process_is_measured_where_systemd_hides_proc_stat(tmp_path):
+    """ProcSubset=pid in deploy/systemd/hydrator.service."""
+    (tmp_path / "self").symlink_to("/proc/self")
+    made = CollectorRegistry()
+    Process(proc=str(tmp_path), registry=made)
+    start = made.get_sample_value("process_start_time_seconds")
+    assert start is not None
+    assert abs(time.time() - start) < 86_400
+    assert made.get_sample_value("process_resident_memory_bytes") > 1e6
+
+
+def test_replaced_children_are_counted_once_each():
+    made = CollectorRegistry()
+    metrics = Metrics(made, "0")
+    for restarts in (0, 2, 2, 3, 1):  # 1: of another child, after a reload
+        metrics.child_restarts(restarts)
+    assert made.get_sample_value("hydrator_condor_child_restarts_total") == 4
+
+
+def test_an_alert_is_defined_once_and_in_one_file():
+    """docs/trust.md had HydratorSiteNotTrusted with another threshold."""
+    alerts = re.findall(r"- alert: (\w+)", ALERTS.read_text())
+    assert len(alerts) == len(set(alerts))
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", *(ROOT / "deploy").rglob("*.md")]
+    assert [page.name for page in pages if re.search(r"- alert: \w", page.read_text())] == []
+
+
+def test_each_panel_says_what_it_shows_and_asks_the_chosen_daemons():
+    board = json.loads(DASHBOARD.read_text())
+    assert {one["name"] for one in board["templating"]["list"]} == {"datasource", "site", "instance"}
+    shown = [one for one in board["panels"] if one["type"] != "row"]
+    assert [one["title"] for one in shown if len(one["description"]) < 20] == []
+    for each in shown:
+        for target in each["targets"]:
+            metrics = re.findall(r"\b(?:hydrator|process)_\w+", target["expr"])
+            assert target["expr"].count('instance=~"$instance"') == len(metrics), target["expr"]
 
 
 def test_labels_name_no_dataset():
@@ -127,7 +181,7 @@ def test_the_dashboard_asks_only_for_what_is_exported():
     asked = {
         name.removesuffix("_bucket")
         for text in panels().values()
-        for name in re.findall(r"\bhydrator_\w+", text)
+        for name in re.findall(r"\b(?:hydrator|process)_\w+", text)
     }
     assert len(asked) > 20
     assert asked <= names()

@@ -16,6 +16,7 @@ import pytest
 from build import ProjectBuilder
 
 import hydrator
+from hydrator.links import DOCUMENTATION
 from testbed.cyclonedx import problems
 from testbed.debian import mirror
 from testbed.sbom import write_sbom
@@ -85,13 +86,21 @@ def sources(*packages: str) -> set[str]:
 
 def test_the_top_level_names_of_the_wheel_are_our_two_and_the_one_that_toil_looks_for(wheel):
     tops = {name.partition("/")[0] for name in files_of_the_wheel(wheel)}
-    assert tops == {*PACKAGES, f"{NAME}.dist-info"}
+    assert tops == {*PACKAGES, f"{NAME}.dist-info", f"{NAME}.data"}
 
 
 def test_the_wheel_holds_every_file_of_the_packages(wheel):
-    shipped = {name for name in files_of_the_wheel(wheel) if ".dist-info/" not in name}
+    shipped = {name for name in files_of_the_wheel(wheel) if not name.startswith(NAME)}
     assert shipped == sources(*PACKAGES)
     assert {"hydrator/startd_cron.py", "adapters/condor/child.py"} <= shipped
+
+
+def test_the_wheel_installs_every_page_where_links_look_for_it(wheel):
+    place = f"{NAME}.data/data/share/doc/classad-hydrator/"
+    there = {name.removeprefix(place) for name in files_of_the_wheel(wheel) if name.startswith(place)}
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert pages | {"SECURITY.md", "CHANGELOG.md", "config.example.toml"} <= there
+    assert DOCUMENTATION.endswith("/share/doc/classad-hydrator")
 
 
 def test_the_wheel_runs_on_any_platform(wheel):
