@@ -12,6 +12,7 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 HOMES = {
     "toml": "tests/unit/test_docs.py loads it as the daemon's configuration",
+    "python": "tests/integration/test_recipes.py runs it with the tool that it is for",
     "toml pyproject": "tests/unit/test_docs.py reads it, and the port it names",
     "json": "tests/unit/test_docs.py gives it to the frontend's own reader",
     "text condor": "tests/integration/test_docs_on_a_pool.py configures a pool with it",
@@ -19,7 +20,6 @@ HOMES = {
     "text promql": "tests/deploy/test_metrics.py has promtool check it",
     "text output": "printed by a command, whose own tests compare it; nobody types it",
     "text picture": "a drawing",
-    "yaml alerts": "tests/deploy/test_metrics.py has promtool check it",
     "yaml prometheus": "tests/deploy/test_metrics.py has promtool check it",
     "yaml values": "tests/deploy/test_helm.py renders the chart with it",
     "sh runnable": "tests/unit/test_docs.py runs it in an empty folder",

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import re
 import subprocess
-import textwrap
 import time
 from pathlib import Path
 
@@ -209,16 +208,6 @@ def test_every_expression_of_a_page_is_one_over_metrics_that_there_are(block, tm
     asked = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\bhydrator_\w+", block.text)}
     assert asked
     assert asked <= names()
-
-
-def test_the_alerts_of_a_page_are_rules(tmp_path):
-    [block] = blocks("yaml alerts")
-    (tmp_path / "rules.yml").write_text(
-        "groups:\n- name: page\n  rules:\n" + textwrap.indent(block.text, "  ")
-    )
-    status, said = checked("check", "rules", tmp_path / "rules.yml")
-    assert status == 0, said
-    assert set(re.findall(r"\bhydrator_\w+", block.text)) <= names()
 
 
 def test_the_configuration_of_prometheus_on_the_page_is_one(tmp_path):

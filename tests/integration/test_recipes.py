@@ -11,11 +11,12 @@ import pytest
 from testbed import recipes
 from testbed.pool import Pool
 from tests.desk import Desk
+from tests.pages import blocks
 from tests.parts import NO_RECIPES, needs
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
-PAGE = Path(__file__).parents[2] / "docs" / "write-a-job.md"
+PAGE = "write-a-job.md"
 LOOPBACK = {
     "DASK_JOBQUEUE__HTCONDOR__SCHEDULER_OPTIONS": '{"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}',
     "DASK_DISTRIBUTED__WORKER__DASHBOARD__LINK": "",
@@ -23,11 +24,9 @@ LOOPBACK = {
 
 
 def recipe(begin: str) -> str:
-    """Return the indented block of the page that begins with the line *begin*."""
-    (block,) = re.findall(
-        rf"^    {re.escape(begin)}\n(?:(?:    .*)?\n)*", PAGE.read_text("utf-8"), re.MULTILINE
-    )
-    return "".join(f"{line[4:]}\n" for line in block.splitlines())
+    """Return the block of the page that begins with the line *begin*."""
+    (text,) = [block.text for block in blocks() if block.page == PAGE and block.text.startswith(f"{begin}\n")]
+    return text
 
 
 @pytest.fixture
