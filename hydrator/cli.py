@@ -79,6 +79,21 @@ def main() -> None:
         sys.exit(1)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", is_eager=True, callback=_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Tell an HTCondor pool where data is, so that late binding also binds to data."""
+
+
 @app.command()
 def version() -> None:
     """Print the version."""

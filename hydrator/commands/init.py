@@ -8,16 +8,18 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from ..errors import ConfigError
+from ..errors import ConfigError, PoolError
 from ..words import count
 from .fresh import write_new
 from .options import DEFAULT_CONFIG
 from .sources import Kind, Login, sections
 from .working import working
+
+STATE_DIR: Final = "/var/lib/classad-hydrator"
 
 
 def init(
@@ -67,9 +69,7 @@ def init(
     site_capabilities: Annotated[
         str | None, typer.Option(help="For dmapi: SKA's service that knows which storage is where, its URL.")
     ] = None,
-    state_dir: Annotated[
-        str, typer.Option(help="What must survive a restart.")
-    ] = "/var/lib/classad-hydrator",
+    state_dir: Annotated[str, typer.Option(help="What must survive a restart.")] = STATE_DIR,
     untried: Annotated[bool, typer.Option("--untried", help="Ask neither pool nor catalogue.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions.")] = False,
 ) -> None:
@@ -98,7 +98,9 @@ def init(
         "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
         **told,
     }
-    settings = parse(data, folder=config.parent.absolute(), origin="init")
+    if state_dir != STATE_DIR:  # else the ad files would go where another daemon's are
+        data["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
+    settings = parse(_nested(data), folder=config.parent.absolute(), origin="init")
     if not untried:
         with working("asking the pool and the catalogue"):
             found = _looked_at(settings)
@@ -129,7 +131,7 @@ def _looked_at(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, i
 
     parts = assemble(settings, system_clock)
     try:
-        slots = parts.client.slots_by_site(settings.sites.slot_attributes) if parts.client else {}
+        slots = _slots(parts.client, settings)
         surveys = [each.read(frozenset()) for each in parts.catalogues]
     finally:
         parts.close()
@@ -149,6 +151,25 @@ def _looked_at(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, i
         if here and survey.sites and not here & survey.sites:
             told.append("none of these sites is one of the pool's: [sites.aliases], docs/sites.md")
     return told
+
+
+def _slots(client: Any, settings: Any) -> Mapping[str, int]:  # noqa: ANN401 - imported late
+    try:
+        return client.slots_by_site(settings.sites.slot_attributes) if client else {}
+    except PoolError as error:
+        if settings.htcondor.collector:
+            raise
+        hint = "give --collector HOST, or --untried to ask no pool"
+        raise PoolError(error.daemon, f"{error.reason}; {hint}") from error
+
+
+def _nested(data: Mapping[str, Any]) -> dict[str, Any]:
+    """*data* with a table in a table for every name that has a dot, as TOML reads it."""
+    whole: dict[str, Any] = {}
+    for name, section in data.items():
+        outer, _, inner = name.partition(".")
+        whole[outer] = {inner: section} if inner else section
+    return whole
 
 
 def _named(sites: Any) -> str:  # noqa: ANN401 - a set of names

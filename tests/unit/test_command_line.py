@@ -19,6 +19,7 @@ import typer
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from hydrator import __version__
 from hydrator.cli import main
 from hydrator.commands.top import DaemonSilent, Door, Seen, look, rows, summary
 from hydrator.examples import EXAMPLES, EXITS
@@ -177,6 +178,12 @@ def test_a_wrong_word_and_a_missing_configuration_are_2_and_no_traceback(tmp_pat
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
     assert "name it with --config, or `hydrator init` makes one" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--version",), ("-V",), ("version",)])
+def test_the_version_is_printed(run, words):
+    done = run(*words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
 
 
 def test_done_is_0(run):

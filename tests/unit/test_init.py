@@ -11,6 +11,8 @@ import pytest
 
 from hydrator.commands.init import text
 from hydrator.config import load
+from testbed.dmapi_standin import CLIENT as CLIENT_ID
+from testbed.dmapi_standin import SECRET, DmapiStandIn
 from tests.unit.test_command_line import run  # noqa: F401 - a fixture
 
 LIST = {"sites": ["CAM", "RAL"], "datasets": {"lofar:L1": {"sites": {"CAM": "available"}}}}
@@ -36,6 +38,39 @@ def test_what_it_writes_is_a_configuration_with_what_was_said(run, folder):  # n
     assert settings.htcondor.collector == "cm.example.org"
     assert settings.sites.slot_attributes == ["Where"]
     assert [(each.type, each.path) for each in settings.catalogue] == [("file", folder / "list.json")]
+
+
+def test_with_a_state_dir_nothing_is_kept_elsewhere(run, folder):  # noqa: F811
+    """The ad files went into /var/lib/classad-hydrator, whatever --state-dir said."""
+    assert run(*words(folder, "--state-dir", str(folder / "var"))).returncode == 0
+    settings = load(folder / "new" / "config.toml")
+    assert settings.daemon.state_dir == folder / "var"
+    assert settings.publish.file.directory == folder / "var" / "ads"
+
+
+def test_without_a_collector_the_sentence_names_the_option(run, folder, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("CONDOR_CONFIG", "/dev/null")
+    given = [word for word in words(folder) if word != "--untried"]
+    done = run(*given, "--state-dir", str(folder / "var"))
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "give --collector HOST, or --untried" in line
+    assert not (folder / "new" / "config.toml").exists()
+
+
+def test_a_dmapi_configuration_is_one_that_plan_takes(run, tmp_path):  # noqa: F811
+    config = tmp_path / "config.toml"
+    with DmapiStandIn() as dmapi:
+        dmapi.add_area("RAL", "RAL_DISK")
+        (tmp_path / "secret").write_text(f"{SECRET}\n")
+        login = ["--token-url", dmapi.token_url, "--client-id", CLIENT_ID, "--client-secret-file", "secret"]
+        where = ["--url", dmapi.url, "--site-capabilities", dmapi.capabilities_url]
+        made = ["init", "-c", str(config), "--yes", "--untried", "--state-dir", "var", "--catalogue", "dmapi"]
+        done = run(*made, *where, *login)
+        assert done.returncode == 0, done.stderr
+        off = {"HYDRATOR_DEMAND__ASK_SCHEDDS": "false", "HYDRATOR_PUBLISH__COLLECTOR__ENABLED": "false"}
+        planned = run("plan", "-c", str(config), **off)
+    assert (planned.returncode, planned.stderr) == (0, "")
 
 
 def test_it_overwrites_nothing(run, folder):  # noqa: F811
