@@ -43,7 +43,10 @@ ON_SLOTS = {
         "when a fact was read, where that is before `DataLocalityAsOf`",
     ),
     "DataLocalitySite": ("string", "the site this ad speaks for"),
-    "DataLocalityAsOf": ("Unix s", "when the site was last read completely; never in the future"),
+    "DataLocalityAsOf": (
+        "integer, Unix s",
+        "when the site was last read completely; never in the future",
+    ),
     "DataLocalityGeneration": ("integer", "changes when, and only when, the content does; never goes back"),
     "DataLocalityTruncated": ("boolean", "the size budget left datasets out"),
     "DataLocalityTrust": ("real, 0 to 1", "the share of audited facts that were true"),
@@ -52,11 +55,11 @@ ON_SLOTS = {
 """By attribute of a site's ad, its type and meaning; a test compares the names with an ad that is made."""
 ON_JOBS = {
     "RequiredDatasets": ("list of string", "DIDs that the job reads"),
-    "RequiredBytes": ("nested ad, DID to integer", "sizes where known, to weigh the rank"),
+    "RequiredBytes": ("nested ad, DID to integer, bytes", "sizes where known, to weigh the rank"),
     "RequiredDatasetsCSV": ("string", "the same list for GlideinWMS frontends"),
     "DataLocality": ("string", "`require`, `wait` or `prefer`"),
     "DataLocalityMaxWait": ("integer, s", "how long `wait` holds out, or `prefer` settles"),
-    "DataLocalityAnyAfter": ("Unix s", "what the transform makes of it"),
+    "DataLocalityAnyAfter": ("integer, Unix s", "what the transform makes of it: from then on, anywhere"),
     "DataLocalityMaxAge": ("integer, s", "facts older than this do not count"),
     "DataLocalityHere": (
         "expression",
@@ -74,6 +77,14 @@ ON_JOBS = {
         "the daemon's mark: what it wrote, and what stood there before",
     ),
 }
+
+ON_RUNS = {
+    "RapthorRun": ("string", "jobs of one run, which keeps later steps where the first one wrote"),
+    "DataLocalityPathSites": ("string", "the sites that have a path for all that a Rapthor run reads"),
+    "GPUPreference": ("integer", "a GPU first, else many cores"),
+}
+"""On jobs that `hydrator submit` makes, besides."""
+ATTRIBUTES_MADE = "*Made from the code by `python scripts/docs.py --attributes`.*"
 
 
 def cell(text: object) -> str:
@@ -100,15 +111,18 @@ def attributes() -> str:
     return "\n".join(
         [
             "# Attributes\n",
-            MADE + " These names are a contract: a change of one moves `DataLocalityVersion`.\n",
+            ATTRIBUTES_MADE + " These names are a contract: a change of one moves `DataLocalityVersion`.\n",
             "## On slots, and on site ads\n",
             table(head, rows(ON_SLOTS)),
-            "`DataLocalityTrouble`, on slots: why the hook's last run failed; undefined where it did not.\n",
-            "`DatasetLetters`, on slots: the letters of the names in `DatasetStates`, with commas.\n",
+            "On slots, `DataLocalityTrouble` (string): why the hook's last run failed, else undefined.\n",
+            "On slots, `DatasetLetters` (string): the letters of the names in `DatasetStates`.\n",
             "Where letters differ in case only, the names too. So `lofar:l1` does not match `Lofar:L1`.\n",
-            '`DataLocalityVia`, on slots: `hook` or `merge`. `MyType` of site ads: "DataLocality".\n',
+            "On slots, `DataLocalityVia` (string): `hook` or `merge`.\n",
+            'On site ads, `MyType` (string): "DataLocality".\n',
             "## On jobs\n",
             table(head, rows(ON_JOBS)),
+            "## On jobs that `hydrator submit` makes\n",
+            table(head, rows(ON_RUNS)),
             f"Nobody may edit on a queued job: {', '.join(map(code, poolconfig.IMMUTABLE))}.\n",
         ]
     )
@@ -295,7 +309,6 @@ def json_shapes() -> str:
 
 
 REFERENCE = {
-    "attributes": attributes,
     "configuration": configuration,
     "metrics": metrics,
     "commands": command_line,
@@ -341,4 +354,7 @@ def prepare(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    prepare(Path(sys.argv[1]))
+    if sys.argv[1] == "--attributes":
+        (ROOT / "docs" / "attributes.md").write_text(attributes(), "utf-8")
+    else:
+        prepare(Path(sys.argv[1]))

@@ -30,6 +30,7 @@ SECONDS = {
     "tests/integration/test_end_to_end.py": 450,
     "tests/integration/test_events_rabbitmq.py": 175,
     "tests/integration/test_gpus.py": 95,
+    "tests/integration/test_help_examples.py": 150,
     "tests/integration/test_hook.py": 170,
     "tests/integration/test_job_start.py": 150,
     "tests/integration/test_limits.py": 65,

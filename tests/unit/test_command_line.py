@@ -12,6 +12,7 @@ import termios
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
 import httpx
 import pytest
@@ -294,6 +295,28 @@ def test_what_could_not_be_asked_about_is_counted_and_a_site_without_facts_is_sh
     assert rows(seen) == [(CAM, "1 min 1 s ago", "1", "?", "0", "0", "0")]
     assert summary(seen).endswith("0 of 1 wanted dataset available somewhere, wanted 2 times; "
                                   "1 dataset could not be asked about")  # fmt: skip
+
+
+# an astronomer, on a host that has nothing
+
+
+def test_the_configuration_for_astronomers_is_all_that_they_need(daemon, tmp_path):
+    """docs/write-a-job.md, as it is printed but for the address, with an empty HOME."""
+    page = (Path(__file__).parents[2] / "docs" / "write-a-job.md").read_text()
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    config = tmp_path / "hydrator.toml"
+    config.write_text(text.replace("https://hydrator.example.org", daemon.server.url))
+    (tmp_path / "run.parset").write_text("[global]\ndir_working = /data/run\ninput_ms = L1.ms\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "hydrator.cli", "submit", "rapthor", "run.parset", "--dry-run"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HYDRATOR_CONFIG": str(config)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert CAM in done.stdout
 
 
 # tables

@@ -121,6 +121,17 @@ def test_the_reference_has_every_attribute_and_no_other():
     assert docs.ON_JOBS.keys() == {*fixed, desired.ASKS, desired.KEPT}
 
 
+def test_the_page_of_attributes_in_the_repository_is_the_one_that_is_made():
+    # else: python scripts/docs.py --attributes
+    assert (ROOT / "docs" / "attributes.md").read_text("utf-8") == docs.attributes()
+
+
+def test_an_attribute_of_time_or_size_says_its_unit():
+    for name, (kind, _) in {**docs.ON_SLOTS, **docs.ON_JOBS, **docs.ON_RUNS}.items():
+        if re.search(r"AsOf$|After$|Max(Wait|Age)$|Bytes$", name):
+            assert re.search(r"\bs$|bytes$", kind), name
+
+
 def test_the_reference_has_every_metric_route_and_command():
     told = docs.metrics()
     for family in docs.registry().collect():
