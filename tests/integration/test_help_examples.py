@@ -244,7 +244,8 @@ def daemon_until_told(place: Place, line: str) -> str:
     (place.folder / "config.toml").write_text(
         '[daemon]\nstate_dir = "state"\npoll_seconds = 1\n'
         '[[catalogue]]\ntype = "file"\npath = "datasets.json"\n[demand]\nask_schedds = false\n'
-        f"[publish.collector]\nenabled = false\n[publish.http]\nport = {port}\n"
+        '[publish.collector]\nenabled = false\n[publish.file]\ndirectory = "ads"\n'
+        f"[publish.http]\nport = {port}\n"
     )
     (place.folder / "datasets.json").write_text(DATASETS)
     log = place.folder / "log"
