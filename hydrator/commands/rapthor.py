@@ -144,7 +144,7 @@ def command(
     if form is not Form.ENV or refuse_nowhere:
         _say_nowhere(rapthor.nowhere_text(run, sites), run, refuse=refuse_nowhere)
     if form is Form.ENV:
-        _say_spread(rapthor.outlook(run, facts, paths, now=now.timestamp()), wish)
+        _say_spread(sites, wish)
     names = exchanged(frozenset(dids), settings)
     private = [did for did in dids if names[did] != did]
     run = run.called(names)
@@ -510,9 +510,9 @@ def _say_spread(sites: "Sequence[Outlook]", wish: "Wish") -> None:
     """Say that steps of Toil's own batch system, which each ask for all datasets, would wait for ever."""
     if wish.mode == "require" and not any(not site.missing for site in sites):
         _say(
-            "no site has all datasets now: each step that --batchSystem htcondor submits asks for all,"
-            " and waits until one site has all; --batchSystem classad_hydrator gives each step its own,"
-            " and --mode prefer lets it start elsewhere after a while"
+            "with --batchSystem htcondor each step asks for all datasets, and waits until one site has them;"
+            " --batchSystem classad_hydrator gives each step its own, and --mode prefer lets it start"
+            " elsewhere after a while"
         )
 
 

@@ -232,9 +232,10 @@ def test_exports_say_that_toils_own_batch_system_would_wait_for_one_site_with_al
         CATALOGUE.replace('sites.UK = "available"\nsites.AU', "sites.AU")
     )
     spread = host.submit("[L1.ms, L2.ms]", "--as", "env").stderr
-    assert "no site has all datasets now: each step that --batchSystem htcondor submits" in spread
-    assert "no site has all" not in host.submit("L1.ms", "--as", "env").stderr
-    assert "no site has all" not in host.submit("[L1.ms, L2.ms]", "--as", "env", "--mode", "wait").stderr
+    told = "with --batchSystem htcondor each step asks for all datasets"
+    assert told in spread
+    assert told not in host.submit("L1.ms", "--as", "env").stderr
+    assert told not in host.submit("[L1.ms, L2.ms]", "--as", "env", "--mode", "wait").stderr
 
 
 def test_what_does_not_go_together_is_refused(host):
@@ -474,6 +475,7 @@ def test_unknown_names_can_be_gone_on_with_where_a_scope_makes_dids_of_them(host
         "L9.ms: lofar:L9.ms is in no catalogue",
     ]
     assert all("did you mean lofar:L2.ms or lofar:L1.ms?" in line for line in told), told
+    assert "[submit].names" in host.refusal("[L1.ms, other.ms]")[0]  # nothing is called like it
     done = host.submit("[L8.ms, L1.ms]", "--allow-unknown", "--as", "ad")
     assert done.stdout.startswith('RequiredDatasets = {"lofar:L1.ms","lofar:L8.ms"}')
     assert "L8.ms" in done.stderr
