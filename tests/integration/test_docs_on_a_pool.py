@@ -120,7 +120,7 @@ def fresh(htcondor_release: str) -> Iterator[Operator]:
         folder = pool.shared / "operator"
         for name in ("bin", "config.d", "tokens.d", "editor-tokens.d"):
             (folder / name).mkdir(parents=True)
-        folder.chmod(0o777)
+        folder.chmod(0o755)
         (folder / "tokens.d").chmod(0o700)
         shutil.copytree(ROOT / "deploy" / "condor", folder / "deploy" / "condor")
         for tool, user in TOOLS.items():
