@@ -161,15 +161,15 @@ def here_expression(dids: Sequence[Did], mode: Mode) -> str:
 def rank_expression(dids: Sequence[Did], sizes: Mapping[Did, int], staging_credit: float = 0.5) -> str:
     """``DataLocalityRank``: the share (0 to 1) of the required bytes at the slot's site.
 
-    Where a size is missing or negative, or all are zero, datasets are counted instead. It is 0 where the slot
-    spells one of them in another letter case.
+    Where a size is missing or negative, or all are zero, datasets are counted instead. Letter case does not count
+    here: one term for all names would take the share of those that are there, too.
     """
     known = [sizes.get(did, -1) for did in dids]
     sized = min(known) >= 0 and 0 < sum(known) < _MOST_BYTES
     each = (_BYTES if sized else "") + _CREDIT
     total = float(sum(known) if sized else len(dids))
     listed = ",".join(each.format(did=did, credit=_real(staging_credit)) for did in dids)
-    return f"{_IS_SPELLED} ? sum({{{listed}}}) / {_real(total)} : 0.0"
+    return f"sum({{{listed}}}) / {_real(total)}"
 
 
 def requirements_expression(users: str) -> str:
@@ -413,7 +413,7 @@ def _transform(observe: bool) -> str:
     parts = [_TRANSFORM_NAMES, listed]
     if not observe:
         parts.append(_TRANSFORM_PLACE.replace("<here>", _in_groups(_for_each(_AVAILABLE))))
-    ranks = _TRANSFORM_RANK.replace("<sizes>", _for_each(_SIZE)).replace("<is_spelled>", _IS_SPELLED)
+    ranks = _TRANSFORM_RANK.replace("<sizes>", _for_each(_SIZE))
     ranks = ranks.replace("<most>", _real(_MOST_BYTES))
     ranks = ranks.replace("<sized>", _for_each(_BYTES + _CREDIT)).replace("<counted>", _for_each(_CREDIT))
     ranks = ranks.replace("<late>", "" if observe else _TRANSFORM_LATE)
@@ -535,10 +535,10 @@ _TRANSFORM_RANK = r"""      # how well it runs there: the share of its bytes, or
       EVALMACRO dl_sized $(dl_bytes) > 0 && $(dl_bytes) < <most>
       if $(dl_sized)
          EVALMACRO dl_share <sized>
-         SET DataLocalityRank <is_spelled> ? sum({$(dl_share)}) / $(dl_bytes) : 0.0
+         SET DataLocalityRank sum({$(dl_share)}) / $(dl_bytes)
       else
          EVALMACRO dl_share <counted>
-         SET DataLocalityRank <is_spelled> ? sum({$(dl_share)}) / $(dl_n).0 : 0.0
+         SET DataLocalityRank sum({$(dl_share)}) / $(dl_n).0
       endif
       DEFAULT Rank 0.0
       SET Rank (isError(real($(MY.Rank))) ? 0.0 : (real($(MY.Rank)) ?: 0.0)) + $(DATALOCALITY_RANK_WEIGHT) * MY.DataLocalityRank
