@@ -9,6 +9,7 @@ from .errors import PoolError
 from .judged import HERE
 
 _SETTINGS = (
+    "CONDOR_VERSION",
     "FLOCK_COLLECTOR_HOSTS",
     "FLOCK_BY_DEFAULT",
     "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS",
@@ -104,12 +105,10 @@ def may_release(pool: Schedds, schedd: str, facts: ScheddFacts) -> bool:
 
 def _most_uploads(config: Mapping[str, str | None]) -> int | None:
     """Return the limit as the schedd computes it: a fifth of MAX_CONCURRENT_UPLOADS unless it is set."""
-    if (config.get("SCHEDD_ENABLE_PER_USER_MATCH_LIMITS") or "").strip().lower() not in {
-        "true",
-        "t",
-        "yes",
-        "1",
-    }:
+    version = re.match(r"\s*([0-9]{1,4})\.", config.get("CONDOR_VERSION") or "")
+    if version and int(version[1]) < 25:  # its configuration may have the names; it minds none of them
+        return None
+    if not _is_true(config.get("SCHEDD_ENABLE_PER_USER_MATCH_LIMITS") or ""):
         return None  # also schedds before 25, which do not know it
     given = config.get("MAX_CONCURRENT_UPLOADS_PER_USER")
     if given is None:

@@ -128,7 +128,7 @@ def explain(job: Job, groups: Sequence[SlotGroup], beliefs: Beliefs | None, *, n
         notes=notes,
         wait=wait,
         funnel=funnel(job, groups, now),
-        way_out=_soonest(sites) if idle and not (matches or blocked) else None,
+        way_out=_soonest(sites) if idle and not matches else None,
         sites=tuple(sites),
     )
 

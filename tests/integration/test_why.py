@@ -337,6 +337,7 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     job = installed.submit(["why:uk"], mode="require", more="concurrency_limits = license")
     said = f'ClusterId == {job} && regexp("concurrency limit", LastRejMatchReason)'
     pool.wait(lambda: pool.jobs(said), 120, "the negotiator to refuse it")
+    pool.wait(lambda: ask(installed, str(job))[0]["matches_at"], 120, "UK to say that its data is there")
     (answer,) = ask(installed, str(job), status=3)
     assert answer["verdict"].startswith("it waits for a concurrency limit (license): the negotiator said so ")
     assert answer["matches_at"] == ["UK"]

@@ -584,6 +584,8 @@ def test_the_schedd_is_asked_where_it_flocks_how_much_it_sends_and_who_may_relea
     [
         ({}, None),
         ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7"}, 7),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7", "CONDOR_VERSION": "23.9.6"}, None),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7", "CONDOR_VERSION": "25.14.1"}, 7),
         ({"MAX_CONCURRENT_UPLOADS_PER_USER": "0"}, None),
         ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7", "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "False"}, None),
         ({"MAX_CONCURRENT_UPLOADS_PER_USER": "-1", "MAX_CONCURRENT_UPLOADS": "4"}, None),
