@@ -26,6 +26,7 @@ HOMES = {
     "sh pool": "tests/integration/test_docs_on_a_pool.py runs it beside a daemon and a pool",
     "sh toil": "tests/integration/test_docs_on_a_pool.py runs it; Toil and Rapthor are stand-ins",
     "sh logs": "tests/unit/test_docs.py runs it; journalctl is a stand-in with a daemon's log",
+    "sh alerts": "tests/deploy/test_metrics.py runs it beside the alerts",
     "sh systemd": "tests/deploy/test_booted.py runs it on a Debian 12 with its systemd",
     "sh install": "tests/unit/test_docs.py looks for what is installed; test_booted.py installs it",
     "sh demo": "tests/unit/test_docs.py looks for the target; test_demo.py runs the demo",

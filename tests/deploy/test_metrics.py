@@ -210,6 +210,17 @@ def test_every_expression_of_a_page_is_one_over_metrics_that_there_are(block, tm
     assert asked <= names()
 
 
+def test_one_command_points_every_alert_at_pages_on_a_web_server(tmp_path):
+    [block] = blocks("sh alerts")
+    alerts = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
+    (tmp_path / "alerts.yml").write_text(alerts)
+    subprocess.run(["bash", "-euo", "pipefail", "-c", block.text], cwd=tmp_path, check=True)
+    changed = (tmp_path / "alerts.yml").read_text()
+    links = re.findall(r"runbook_url: \S+", alerts)
+    assert links
+    assert len(re.findall(r"runbook_url: .?https://docs\.example\.org/metrics\.html#", changed)) == len(links)
+
+
 def test_the_configuration_of_prometheus_on_the_page_is_one(tmp_path):
     [block] = blocks("yaml prometheus")
     (tmp_path / "alerts.yml").write_text((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())
