@@ -204,7 +204,7 @@ class Pool:
         ad["DataLocalityLeadsSince"] = leads_since
         ad["DataLocalityBeat"] = mark
         ad["ClassAdLifetime"] = lifetime
-        self._send([ad], "UPDATE_AD_GENERIC")
+        self._send([ad], "UPDATE_AD_GENERIC", one_is_enough=True)
 
         def shown(ads: list[Ad]) -> bool:
             return any(ad["Name"] == name and ad["DataLocalityBeat"] == mark for ad in ads)
@@ -661,7 +661,12 @@ class Pool:
         first = int(os.environ.get(FIRST_COLLECTOR, "0")) % max(1, len(addresses))
         return addresses[first:] + addresses[:first]
 
-    def _send(self, ads: list[Any], command: str) -> None:
+    def _send(self, ads: list[Any], command: str, *, one_is_enough: bool = False) -> None:
+        """Send *ads* to every collector.
+
+        Raises:
+            Failed: one of them took nothing; with *one_is_enough*, none of them took it.
+        """
         collectors = self._collectors()
         if not collectors:
             raise Failed("pool", "no collector is configured (COLLECTOR_HOST)")
@@ -671,7 +676,7 @@ class Pool:
                 self._send_to(address, ads, command)
             except Failed as failure:
                 failures.append(failure)
-        if failures:
+        if failures and not (one_is_enough and len(failures) < len(collectors)):
             raise failures[0]
 
     def _send_to(self, address: str, ads: list[Any], command: str) -> None:

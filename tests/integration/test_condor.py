@@ -16,6 +16,7 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.schedds import ScheddQueues
 from hydrator.errors import ConfigError, PoolDenied, PoolError
 from hydrator.model import Queue, QueuedJobs, Unseen
+from testbed.ports import free_port
 from tests.contracts.publisher import site_ad
 
 if TYPE_CHECKING:
@@ -282,6 +283,22 @@ def test_two_daemons_of_one_name_hear_of_it_and_one_alone_does_not(connect: Conn
     assert shared(first) == [True]
     assert shared(second) == [True]
     assert [shared(second) for _ in range(2)] == [[False]] * 2
+
+
+@pytest.mark.parametrize("dead_first", [True, False], ids=["the first is dead", "the second is dead"])
+def test_a_sign_of_life_needs_one_of_several_collectors(
+    connect: Connect, pool: "Pool", unique: str, dead_first
+):
+    dead, name = f"127.0.0.1:{free_port()}", f"hydrator-{unique}"
+    both = [dead, pool.collector] if dead_first else [pool.collector, dead]
+    ads = connect(collector=", ".join(both)).beat(name, 0, LIFETIME)
+    assert name in {ad["Name"] for ad in ads}
+
+
+def test_a_sign_of_life_that_no_collector_takes_is_a_failure(connect: Connect):
+    both = f"127.0.0.1:{free_port()}, 127.0.0.1:{free_port()}"
+    with pytest.raises(PoolError):
+        connect(collector=both, seconds=10).beat("hydrator", 0, LIFETIME)
 
 
 def test_a_text_that_is_no_classad_is_refused_with_its_place(connect: Connect):
