@@ -24,6 +24,8 @@ _MOST_QUESTIONS = 8
 """Patterns in one question to the catalogues: many names are looked for by what they begin with."""
 _SHOWN = 5
 
+_GROUP_REFERENCE = re.compile(r"\\(?:\d+|g<\w+>)")
+
 T = TypeVar("T")
 
 
@@ -126,12 +128,59 @@ def expand(
             matched = _matched(search, known, settings)
             names += matched
             counts[search] = len(matched)
+    if left := [search for search in far if not counts[search]]:
+        by_pattern, away = _by_patterns(left, settings, catalogues)
+        unreachable |= away
+        for search, matched in by_pattern.items():
+            names += matched
+            counts[search] = len(matched)
     return Expansion(
         tuple(sorted(names)),
         tuple(search for search in far if not counts[search]),
         {search: count for search, count in counts.items() if count},
         unreachable,
     )
+
+
+def _by_patterns(
+    searches: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return what globs stand for where [submit].patterns make DIDs of names, and who did not answer.
+
+    A pattern leads from a name to a DID, not back. So the names tried are a dataset's own, with and without
+    what the glob has before its first wildcard and behind its last: for ``lofar:L1_SB001`` and ``*.ms`` that
+    is ``L1_SB001.ms``. One that fits the glob, and of which a pattern makes just that DID, stands for it.
+    """
+    patterns = _compiled(settings.submit.patterns)
+    scope = settings.daemon.default_scope
+    templates = sorted({_GROUP_REFERENCE.sub("*", pattern.did) for pattern in settings.submit.patterns})
+    questions = [text if ":" in text else f"{scope or '*'}:{text}" for text in templates]
+    if not questions:
+        return {}, {}
+    held, away = _ask_all(catalogues, lambda catalogue: catalogue.find(questions))
+    dids = sorted({did for found in held.values() for did in found})
+    found: dict[str, list[str]] = {}
+    for search in searches:
+        folder, _, shape = search.rstrip("/").rpartition("/")
+        head, tail = re.split(r"[*?\[]", shape)[0], re.split(r"[*?\]]", shape)[-1]
+        bases = {
+            name: did
+            for did in dids
+            for begin in ("", head)
+            for end in ("", tail)
+            if fits(name := f"{begin}{base_name(_name(did))}{end}", shape)
+        }
+        matched = [base for base, did in bases.items() if _made(base, patterns, scope) == did]
+        found[search] = [f"{folder}/{base}" if folder else base for base in sorted(matched)]
+    return found, away
+
+
+def _made(name: str, patterns: Sequence[tuple[re.Pattern[str], str]], scope: str | None) -> Did | None:
+    """Return the DID that the patterns make of *name*; None where they make none."""
+    try:
+        return parse_did(_configured(name, {}, patterns) or "", scope)
+    except BadDid:
+        return None
 
 
 def _matched(search: str, known: Iterable[str], settings: Settings) -> list[str]:

@@ -6,7 +6,7 @@ usage or configuration. So a script can tell "not now" from "not known".
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -139,19 +139,26 @@ def _foreknown(
     return NearNames(lambda: _catalogues(settings))(known, wanted)
 
 
-def nowhere_now(settings: Any, names: Mapping[Did, Did]) -> str:  # noqa: ANN401
-    """Say why no site could start a job with these datasets now; empty where one could, or nobody knows.
+def nowhere_now(
+    settings: Any,  # noqa: ANN401
+    names: Mapping[Did, Did],
+    groups: Mapping[str, Collection[Did]],
+) -> dict[str, str]:
+    """Say of which *groups* of datasets no site has all now, and why; the others are left out.
 
     Args:
         settings: whom to ask.
         names: by DID, what the pool calls it.
+        groups: the datasets of each job, or node of a DAG, under the names that the pool calls them by.
     """
     from ..nowhere import nowhere_text
     from ..wiring import system_clock
 
     now = system_clock()
     beliefs, _ = _beliefs(settings, now)
-    return nowhere_text(_foreknown(settings, beliefs, names, now), frozenset(names.values()))
+    known = _foreknown(settings, beliefs, names, now)
+    found = {group: nowhere_text(known, frozenset(dids)) for group, dids in groups.items()}
+    return {group: text for group, text in found.items() if text}
 
 
 def ask_dids(asked: Asked, dids: Sequence[Did], site: Site | None, *, max_age: int) -> Answer:

@@ -80,7 +80,7 @@ def wrap(
         bool,
         typer.Option(
             "--refuse-nowhere",
-            help="Submit no job, with status 3, where no site has all of its data now; not for DAGs.",
+            help="Submit nothing, with status 3, where no site has all data of a job, or of a node, now.",
         ),
     ] = False,
 ) -> None:
@@ -97,7 +97,7 @@ def wrap(
     if tool not in ("condor_submit", "condor_submit_dag"):
         raise Bad(f"{command[0]}: wrap runs condor_submit or condor_submit_dag; give it behind --")
     if tool.endswith("_dag"):
-        _submit_dag(command, wanted)
+        _submit_dag(command, wanted, refuse_nowhere=refuse_nowhere)
     else:
         _submit(command, wanted, refuse_nowhere=refuse_nowhere)
 
@@ -186,7 +186,7 @@ class Wanted:
         from ..exchange import exchanged
         from ..private import Privacy, leaks
 
-        self.names = {did: did for did in dids}
+        self.names |= {did: did for did in dids}
         if self.settings is None or not self.settings.private.patterns:
             return list(dids)
         privacy = Privacy(tuple(self.settings.private.patterns))
@@ -200,7 +200,7 @@ class Wanted:
                     f"{where} shows a private dataset, which everybody in the pool could read:"
                     f" {(shown or plain)[0]}; take it out, name it by --datasets alone; nothing was submitted"
                 )
-        self.names = dict(exchanged(frozenset(dids), self.settings))
+        self.names |= exchanged(frozenset(dids), self.settings)
         return [self.names[did] for did in dids]
 
     def for_all(self) -> "list[Did]":
@@ -398,21 +398,43 @@ def _submit(command: Sequence[str], wanted: Wanted, *, refuse_nowhere: bool) -> 
         raise Bad(f"cannot run {words[0]}: {error.strerror}", 127) from error
 
 
-def _say_nowhere(wanted: Wanted, *, refuse: bool) -> None:
-    """Say why no site can start the job now, where that is known to be so, and end here if asked to."""
+def _say_nowhere(
+    wanted: Wanted, *, refuse: bool, nodes: "Mapping[str, Collection[Did]] | None" = None
+) -> None:
+    """Say why no site can start the job now, where that is known to be so, and end here if asked to.
+
+    *nodes* of a DAG have datasets of their own each, under the names that the pool calls them by.
+    """
     from ..errors import HydratorError
     from .why import NOT_NOW, nowhere_now
 
     text = ""
     if wanted.settings and wanted.names:
+        groups = nodes or {"": list(wanted.names.values())}
         try:
-            text = nowhere_now(wanted.settings, wanted.names)
+            text = _by_sentence(nowhere_now(wanted.settings, wanted.names, groups))
         except HydratorError as error:  # who cannot be asked keeps nobody from submitting
             print(f"hydrator: where its data is could not be asked: {error}", file=sys.stderr)
     if text and refuse:
         raise Bad(f"{text}; nothing was submitted", NOT_NOW)
     if text:
         print(f"hydrator: {text}", file=sys.stderr)
+
+
+def _by_sentence(sentences: Mapping[str, str]) -> str:
+    """Join the *sentences* of nodes; nodes that have the same one are named together."""
+    from ..words import some
+
+    nodes: dict[str, list[str]] = {}
+    for node, sentence in sentences.items():
+        nodes.setdefault(sentence, []).append(node)
+    return some(
+        [
+            f"node{'s' * (len(named) > 1)} {some(named)}: {sentence}" if any(named) else sentence
+            for sentence, named in nodes.items()
+        ],
+        "; ",
+    )
 
 
 def _submit_copy(command: Sequence[str], at: int, text: bytes) -> NoReturn:
@@ -430,7 +452,7 @@ def _submit_copy(command: Sequence[str], at: int, text: bytes) -> NoReturn:
         raise Bad(f"cannot write beside {file}: {error.strerror}: a copy must stand there", 1) from error
 
 
-def _submit_dag(command: Sequence[str], wanted: Wanted) -> NoReturn:
+def _submit_dag(command: Sequence[str], wanted: Wanted, *, refuse_nowhere: bool) -> NoReturn:
     """Run condor_submit_dag on a copy of the DAG with our lines; where it refuses, no copy is left."""
     from .fresh import one_at_a_time, remove
     from .wrapdag import copied
@@ -441,7 +463,12 @@ def _submit_dag(command: Sequence[str], wanted: Wanted) -> NoReturn:
     files = [Path(command[at]) for at in places]
     beside = "-usedagdir" in [word.lower() for word in command]
     with one_at_a_time(files[0].parent):
-        copies = copied(files, wanted, beside=beside)
+        copies = copied(
+            files,
+            wanted,
+            beside=beside,
+            look=lambda nodes: _say_nowhere(wanted, refuse=refuse_nowhere, nodes=nodes),
+        )
         words = list(command)
         for at, file in zip(places, copies.files, strict=True):
             words[at] = str(file)

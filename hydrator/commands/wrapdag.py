@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -55,13 +55,20 @@ class Copies:
     written: list[Path]
 
 
-def copied(files: Sequence[Path], wanted: Wanted, *, beside: bool) -> Copies:
+def copied(
+    files: Sequence[Path],
+    wanted: Wanted,
+    *,
+    beside: bool,
+    look: "Callable[[Mapping[str, Sequence[Did]]], None]",
+) -> Copies:
     """Write copies of *files* and of all they bring in, with datasets; those where nothing is added stay.
 
     A copy that exists is never changed, since a DAG in the queue may read it still: one with the same content
     is used again, so that DAGMan finds its rescue file; else all copies get the first number that is free.
     Nodes of several files have names with the file's number, as in DAGMan: ``0.A``, ``1.A``.
     *beside*: files it names count from its own folder, not from where the command is run.
+    *look* gets the datasets by node, before anything is written; it may refuse them.
 
     Raises:
         Bad: a file cannot be read or written, a node is not there, a list of datasets is malformed.
@@ -81,7 +88,9 @@ def copied(files: Sequence[Path], wanted: Wanted, *, beside: bool) -> Copies:
         kinds = {name: kind for branch in branches for name, kind in branch.kinds.items()}
         nodes = DagNodes(kinds, numbered=several)
         dids, lines = wanted.for_nodes(nodes), wanted.gpu_lines(nodes)
-        copies, notes = _first_free([_filled(root, wanted, dids, lines) for root in roots])
+        filled = [_filled(root, wanted, dids, lines) for root in roots]
+        look({node: called for one in filled for node, called in one.by_node() if called})
+        copies, notes = _first_free(filled)
     except SubmitFileError as bad:
         raise Bad(str(bad)) from bad
     for filtered in notes:
@@ -141,6 +150,13 @@ class _Filled:
     dids: "dict[str, list[Did]]"
     lines: dict[str, Sequence[str]]
     below: "dict[int, _Filled]"
+
+    def by_node(self) -> "Iterator[tuple[str, list[Did]]]":
+        """The datasets by node, by its name in the whole."""
+        for name, dids in self.dids.items():
+            yield self.branch.scope + name, dids
+        for one in self.below.values():
+            yield from one.by_node()
 
 
 def _filled(

@@ -103,3 +103,44 @@ def test_wrap_says_what_no_site_can_start_and_refuses_it_where_asked_to(desk):
 
 def test_a_site_is_named_even_where_only_part_of_it_is_there():
     assert "CAM has 0 of 1" in nowhere_text(known(CAM={L1: fact(DatasetState.PARTIAL)}), {L1})
+
+
+def test_wrap_says_of_the_nodes_of_a_dag_which_no_site_can_start_and_writes_nothing_it_refuses(desk):
+    (desk / "x.dag").write_text("JOB A job.sub\nJOB B job.sub\nJOB C job.sub\n")
+    (desk / "condor_submit_dag").write_text("#!/bin/sh\n")
+    (desk / "condor_submit_dag").chmod(0o755)
+
+    def submit(*options: str) -> subprocess.CompletedProcess[str]:
+        given = [
+            w
+            for node, did in zip("ABC", ["L1234", "L5678", "L5678"], strict=True)
+            for w in ("-d", f"{node}=lofar:{did}.ms")
+        ]
+        words = [
+            "submit",
+            "wrap",
+            "-c",
+            "config.toml",
+            *given,
+            *options,
+            "--",
+            "./condor_submit_dag",
+            "x.dag",
+        ]
+        return subprocess.run(
+            [sys.executable, "-m", "hydrator.cli", *words],
+            cwd=desk,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    refused = submit("--refuse-nowhere")
+    assert refused.returncode == 3
+    assert "nodes B, C: no site has all of its data now: " in refused.stderr
+    assert "node A" not in refused.stderr
+    assert not (desk / "x.hydrator.dag").exists()
+    said = submit()
+    assert said.returncode == 0
+    assert "nodes B, C: no site has all of its data now: " in said.stderr
+    assert (desk / "x.hydrator.dag").exists()

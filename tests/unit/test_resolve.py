@@ -191,6 +191,32 @@ def test_a_glob_looks_in_the_default_scope_first_and_elsewhere_only_when_that_ha
     assert expand(["L*.ms", "M*.ms"], nothing_here, settings("a"), held).names == ("L1.ms", "M1.ms")
 
 
+SUBBANDS = {"match": "(L[0-9]+)_SB([0-9]+).*[.]ms", "did": "lofar:\\1_SB\\2"}
+
+
+def test_a_glob_finds_datasets_by_the_patterns_that_make_their_names():
+    held = ["lofar:L1_SB001", "lofar:L1_SB002", "lofar:L2_SB001", "ska:L1_SB003", "lofar:L1_other"]
+    far = expanded("/d/L1_*.ms", dids=held, patterns=[SUBBANDS])
+    assert far.names == ("/d/L1_SB001.ms", "/d/L1_SB002.ms")
+    assert far.catalogued == {"/d/L1_*.ms": 2}
+    resolved = resolve(far.names, settings(patterns=[SUBBANDS]), [catalogue(*held)])
+    assert resolved.dids == ("lofar:L1_SB001", "lofar:L1_SB002")
+
+
+def test_a_glob_with_a_head_and_named_groups_finds_by_patterns_too():
+    named = {"match": "obs_(?P<n>[0-9]+)[.]MS", "did": "\\g<n>"}
+    far = expanded("/d/obs_*.MS", dids=["lofar:17", "lofar:x"], patterns=[named])
+    assert far.names == ()
+    scoped = expand(
+        ["/d/obs_*.MS"], nothing_here, settings("lofar", patterns=[named]), [catalogue("lofar:17")]
+    )
+    assert scoped.names == ("/d/obs_17.MS",)
+
+
+def test_a_glob_that_no_pattern_leads_to_stays_empty():
+    assert expanded("/d/M*.ms", dids=["lofar:L1_SB001"], patterns=[SUBBANDS]).empty == ("/d/M*.ms",)
+
+
 def test_a_glob_also_finds_the_names_of_the_table():
     assert expanded("/d/L*.ms", names={"L1.ms": "a:odd"}).names == ("/d/L1.ms",)
 
