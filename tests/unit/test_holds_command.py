@@ -97,7 +97,7 @@ def test_what_is_held_is_told_everywhere_with_its_numbers(emptied):
     (row,) = [row for row in emptied.json("plan") if row["action"] == "held"]
     assert (row["site"], row["publisher"]) == ("CAM", None)
     assert "6 of 6 datasets would leave at once" in row["why"]
-    assert "hydrator approve SITE lets it go" in emptied.run("plan")
+    assert "hydrator approve SITE lets what is held go" in emptied.run("plan")
     (warned,) = [found for found in emptied.json("check") if found["subject"] == "site CAM"]
     assert (warned["level"], warned["todo"]) == (
         "warn",

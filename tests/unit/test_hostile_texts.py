@@ -94,7 +94,7 @@ def test_guesses_in_a_hold_reason_come_back_as_a_constant():
 def test_time_to_sum_up_many_kinds_of_jobs_grows_no_faster_than_they_are():
     facts = {Did(f"lofar:L{number}"): Fact(DatasetState.AVAILABLE, NOON) for number in range(2000)}
     known = Beliefs(NOON, Snapshot({Site(f"S{each}"): SiteFacts(NOON, facts) for each in range(10)}))
-    job = Job("7.0", "schedd", 1, JobStatus.IDLE, (Did("LOFAR:L7"),), max_age=100)
+    job = Job("7.0", "schedd", 1, JobStatus.IDLE, (Did("lofar:L7"),), max_age=100)
 
     def jobs(size):
         return crowd([replace(job, name=str(each)) for each in range(size)], known)

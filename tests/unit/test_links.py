@@ -39,7 +39,7 @@ def told() -> Iterator[tuple[str, str, str]]:
                     for page, anchor in _MENTION.findall(node.value):
                         yield f"{path.relative_to(ROOT)}:{node.lineno}", page, anchor
     for path in [ROOT / "config.example.toml", *(ROOT / "deploy").rglob("*")]:
-        if path.is_file() and path.suffix not in {".json", ".tgz"}:
+        if path.is_file() and path.suffix not in {".json", ".tgz", ".pyc"}:
             for page, anchor in _MENTION.findall(path.read_text("utf-8")):
                 yield str(path.relative_to(ROOT)), page, anchor
 

@@ -171,7 +171,11 @@ def group(**given: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["generation", "as_of", "told_site", "state", "fraction", "read"])
 def test_no_value_of_a_slot_ends_the_answer_to_why(name, value):
     facts = {"state": "PARTIAL", "fraction": 0.5, "read": 7}
-    odd = group(facts=[False, *{**facts, name: value}.values()]) if name in facts else group(**{name: value})
+    odd = (
+        group(facts=[False, *{**facts, name: value}.values(), True])
+        if name in facts
+        else group(**{name: value})
+    )
     texts = {"RequiredDatasets": f'{{"{L1}"}}', "DataLocalityTransformed": "true"}
     assert explained(texts, odd, group(told_site="RAL"))
 
