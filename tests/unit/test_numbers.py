@@ -163,19 +163,15 @@ def group(**given: Any) -> dict[str, Any]:
         "site": "CAM", "told_site": "CAM", "generation": 7, "as_of": 7, "via": "hook", "slots": 1,
         "state": "Unclaimed", "example": "slot1@a", "dynamic": False, "partitionable": False,
         "matches": False, "theirs": [], "job_values": [], "slot_values": [], "most": {},
-        "facts": [False, "PARTIAL", 0.5, 7], **given,
+        "facts": [False, "PARTIAL", 0.5, 7, True], **given,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [one for one in ODD if not isinstance(one, (list, dict))])
 @pytest.mark.parametrize("name", ["generation", "as_of", "told_site", "state", "fraction", "read"])
 def test_no_value_of_a_slot_ends_the_answer_to_why(name, value):
-    facts = {"state": "PARTIAL", "fraction": 0.5, "read": 7}
-    odd = (
-        group(facts=[False, *{**facts, name: value}.values(), True])
-        if name in facts
-        else group(**{name: value})
-    )
+    facts = {"state": "PARTIAL", "fraction": 0.5, "read": 7, "spelled": True}
+    odd = group(facts=[False, *{**facts, name: value}.values()]) if name in facts else group(**{name: value})
     texts = {"RequiredDatasets": f'{{"{L1}"}}', "DataLocalityTransformed": "true"}
     assert explained(texts, odd, group(told_site="RAL"))
 
