@@ -23,7 +23,7 @@ def test_it_builds_without_a_warning_and_has_all_pages(built):
     pages = {page.stem for page in (ROOT / "docs").glob("*.md")}
     assert {page.stem for page in built.glob("*.html")} >= pages
     reference = {page.stem for page in (built / "reference").glob("*.html")}
-    assert reference == {"attributes", "configuration", "metrics", "commands", "json", "http"}
+    assert reference == {"configuration", "metrics", "commands", "json", "http"}
     assert "hydrator_cycles_total" in (built / "reference" / "metrics.html").read_text("utf-8")
 
 

@@ -41,6 +41,17 @@ baseCommand: [sh, -c, COMMAND]
 inputs: {ms: {type: Directory, inputBinding: {position: 1}}}
 outputs: {seen: {type: stdout}}
 """
+WHOLE = """\
+cwlVersion: v1.2
+class: Workflow
+inputs: {ms: "Directory[]", one: Directory}
+outputs: {seen: {type: File, outputSource: wsclean_image/seen}}
+steps:
+  wsclean_image:
+    in: {ms: ms}
+    out: [seen]
+    run: wsclean_image.cwl
+"""
 READ = 'cat "$0/name"; echo "secret=$SECRET"'
 SITES = (SiteSpec("UK", 8), SiteSpec("AU", 4), SiteSpec("NL", 2, gpus=2))  # stand-ins for GPUs
 BOTH = '{"lofar:L1.ms","lofar:L2.ms"}'
@@ -407,15 +418,24 @@ def test_a_schedd_that_goes_away_for_a_while_costs_no_step(installed, current):
 
 
 @pytest.mark.parametrize("which", ["current", "stock"])
-def test_the_steps_of_a_run_of_244_sub_bands_run_beside_them(installed, which, record_property):
+def test_a_step_that_reads_244_sub_bands_runs_beside_them(installed, which, record_property):
     """By the environment, both batch systems: the list (8.8 kB) is in each job's ad."""
     names = [f"lofar:L667526_SB{number:03}_uv_pre-cal.ms" for number in range(244)]
     installed.catalogue.hold({name: {"UK": "available"} for name in names})
     listed = "{" + ",".join(f'"{name}"' for name in names) + "}"
     words = OURS if which == "current" else ("--batchSystem", "htcondor")
+    toil = toil_of(installed, which)
+    data = toil.folder(f"sub-bands-{which}")
+    inputs = []
+    for name in names:
+        (data / name.partition(":")[2]).mkdir()
+        inputs.append({"class": "Directory", "path": str(data / name.partition(":")[2])})
+    own(data, "alice")
+    step = STEP.replace("type: Directory,", 'type: "Directory[]",').replace("COMMAND", '"true"')
     run = start(
-        toil_of(installed, which), f"many-{which}", *words, _CONDOR_SUBMIT_ATTRS="RequiredDatasets",
-        _CONDOR_RequiredDatasets=listed,
+        toil, f"many-{which}", *words, _CONDOR_SUBMIT_ATTRS="RequiredDatasets",
+        _CONDOR_RequiredDatasets=listed, inputs={"ms": inputs},
+        files={"scatter.cwl": WHOLE, "wsclean_image.cwl": step},
     )  # fmt: skip
     assert run.ended() == 0, run.said
     assert set(run.sites().values()) == {"UK"}
