@@ -353,6 +353,8 @@ def prepared(operator: Operator, command: str) -> subprocess.CompletedProcess[st
     if "rollback UK 1" in command:
         known = json.loads(operator.type("hydrator history --site UK --json").stdout)
         more["1763726400"] = str(generations(known)[-1])
+    if "rollback UK --end" in command:  # the daemon carries the one before it out in its next cycle
+        operator.pool.wait(lambda: operator.installed.status()["rolled_back"], 120, "the rollback")
     if "$TOKEN" in command:
         env["TOKEN"] = operator.type("hydrator token new --role event").stdout.split()[-1]
     furnish(operator)

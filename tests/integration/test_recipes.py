@@ -81,7 +81,7 @@ for name, options in (("all", all_read_one), ("each", each_its_own)):
     (Path.cwd() / name / "output_files").mkdir(parents=True)
     description, items = create_submit_object_and_itemdata(name, Path.cwd() / name, 2, options)
     keys = list(items[0])
-    rows = ["\\x1f".join(item[key] for key in keys) for item in items]
+    rows = [",".join(item[key] for key in keys) for item in items]
     Path(f"{name}.items").write_text("\\n".join(rows) + "\\n")
     queue = f"queue {','.join(keys)} from {name}.items"
     Path(f"{name}.sub").write_text(f"{description}\\nhold = true\\n{queue}\\n")
