@@ -73,7 +73,7 @@ class Credential:
 
 def of_token(name: str, recipe: str, text: str) -> Credential | None:
     """The JWT in *text* (RFC 7519); None where it is none, or never ends."""
-    claims = _claims(text.strip())
+    claims = claims_of(text.strip())
     until = _time(claims.get("exp"))
     since = _time(claims.get("iat")) or _time(claims.get("nbf"))
     return Credential(name, recipe, By.SOMEBODY, until, since) if until else None
@@ -87,7 +87,7 @@ def of_idtokens(texts: Iterable[str]) -> list[Credential]:
     by_pool: dict[str, list[datetime | None]] = {}
     since: dict[tuple[str, datetime], datetime | None] = {}
     for line in (line.strip() for text in texts for line in text.splitlines()):
-        claims = _claims(line) if line and not line.startswith("#") else {}
+        claims = claims_of(line) if line and not line.startswith("#") else {}
         pool = claims.get("iss")
         if not isinstance(pool, str) or not pool.isprintable():
             continue
@@ -191,7 +191,8 @@ def _asn1_time(tag: int, text: bytes) -> datetime:
     return datetime.strptime(said, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
-def _claims(token: str) -> dict[str, Any]:
+def claims_of(token: str) -> dict[str, Any]:
+    """Return the claims of *token*, a JWT, unverified; none where it is not one."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}

@@ -19,11 +19,10 @@ from .submitfile import (
     Filtered,
     Read,
     SubmitFileError,
-    already_there,
     as_text,
+    its_own,
     list_literal,
     newline,
-    possibly_there,
     read_description,
 )
 
@@ -161,8 +160,7 @@ def has_attribute(text: bytes, read: Read) -> bool:
     """Return whether *text*, a submit description or one node of a DAG, has RequiredDatasets."""
     if is_dag(text):
         return any(node.has_datasets or node.unsure for node in read_dag(text, read).nodes)
-    found = read_description(text)
-    return already_there(found, read) or bool(possibly_there(found, read))
+    return any(its_own(read_description(text), read))
 
 
 def read_dag(text: bytes, read: Read) -> Dag:
@@ -335,10 +333,18 @@ def _node(
     own = {**of_all, **variables.get(job.name, {})}
     given = {key.lower().removeprefix("my.").lstrip("+") for key in own if key[:1] == "+" or "." in key}
     described = read_description(content or b"")
-    there = ATTRIBUTE.lower() in given or already_there(described, read)
-    unsure = "" if there else possibly_there(described, read)
+    there, unsure = its_own(described, read)
+    there = there or ATTRIBUTE.lower() in given
     plain = {key.lower(): value for key, value in own.items() if key[:1] != "+"}
-    return Node(job.name, path if job.inline is None else None, content, plain, there, job.kind, unsure)
+    return Node(
+        job.name,
+        path if job.inline is None else None,
+        content,
+        plain,
+        there,
+        job.kind,
+        "" if there else unsure,
+    )
 
 
 def dag_with_datasets(

@@ -111,8 +111,8 @@ def with_datasets(
     """
     found = read_description(text)
     notes, line = [], ""
-    unsure = possibly_there(found, read)
-    if already_there(found, read):
+    there, unsure = its_own(found, read)
+    if there:
         check_items(text, origin, read)
         notes.append(f"{origin} has {ATTRIBUTE} already: it is left as it is")
     elif not dids:
@@ -142,23 +142,23 @@ def is_description(text: bytes) -> bool:
     return True
 
 
-def already_there(found: "_Description", read: Read) -> bool:
-    """Return whether the description, or a file that it includes, has RequiredDatasets in any case."""
-    return bool(found.required) or any(one.required for one in _included_texts(found, read))
+def its_own(found: "_Description", read: Read) -> tuple[bool, str]:
+    """Return whether the description, or a file that it includes, has RequiredDatasets in any case.
 
-
-def possibly_there(found: "_Description", read: Read) -> str:
-    """Return where a RequiredDatasets may be that cannot be seen here; empty where there is none."""
-    inside = (where for one in _included_texts(found, read) for where in one.unsure)
-    unread = (f"include : {name}" for name in found.included if read(name) is None)
-    return next(iter([*found.unsure, *inside, *unread]), "")
+    The text says where it may have one that cannot be seen here; it is empty where there is no such place.
+    """
+    each = [found, *_included_texts(found, read)]
+    unsure = (where for one in each for where in one.unsure)
+    return any(one.required for one in each), next(unsure, "")
 
 
 def _included_texts(found: "_Description", read: Read, depth: int = 10) -> Iterator["_Description"]:
     """Return the descriptions that *found* includes, and those that they include."""
-    for name in found.included:
+    for name in found.included if depth else ():
         text = read(name)
-        if text and depth:
+        if text is None:
+            yield _Description(unsure=[f"include : {name}"])
+        else:
             one = read_description(text, found.macros)
             yield one
             yield from _included_texts(one, read, depth - 1)

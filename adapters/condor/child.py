@@ -91,7 +91,7 @@ ENDED_AT_MOST = 20_000
 NOT_MATCHED = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
 """Jobs that a negotiator sends somewhere: not scheduler, grid and local universe."""
 NO_DATA_SLOT = "IsDataSlot =!= true"
-"""HTCondor 25 shows what moves a job's files as a slot of its own (``data1_1@…``): jobs do not match it."""
+"""HTCondor 25 keeps common input files on slots of their own (``data1_1@…``), which run no jobs."""
 LEFT_IN_QUEUE = 11 * 86_400
 """Seconds that a completed job may stay in the queue before it is history: 10 days, if it was spooled."""
 OF_AN_OUTCOME = ("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
@@ -115,8 +115,6 @@ OF_AN_ENDED_JOB = (
     "RemoveReason",
     "LastRemoteHost",
 )
-NO_DATA_SLOT = "IsDataSlot =!= true"
-"""HTCondor 25 keeps common input files on slots of their own, which run no jobs."""
 Ad = dict[str, Any]
 SlotQuery = Callable[[Sequence[str], str], list[Any]]
 """Asks for slots: attributes and a constraint."""
@@ -496,17 +494,16 @@ class Pool:
                 reasons of those that could not be asked.
         """
         self._expression(constraint, "the constraint")
-        which = f"({constraint}) && {NO_DATA_SLOT}"
         match = Match(self._classad, self._ad(job), facts, site_attributes, whole)
         wanted = match.asked_of_slots()
         ours = self._collectors()
-        here = self._slots_to_judge(self._from_all(ours or [""]), wanted, site_attributes, which)
+        here = self._slots_to_judge(self._from_all(ours or [""]), wanted, site_attributes, constraint)
         known = {self._scalar(ad, "Name") for ad, _ in here}
         answer = match.answer(here)
         unasked = {}
         for address in [one for one in flock if one not in ours]:
             try:
-                there = self._slots_to_judge(self._from_all([address]), wanted, site_attributes, which)
+                there = self._slots_to_judge(self._from_all([address]), wanted, site_attributes, constraint)
             except Failed as failure:
                 unasked[address] = failure.reason
                 continue

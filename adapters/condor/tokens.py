@@ -1,10 +1,9 @@
 """Why HTCondor found no IDTOKEN that it may use, or one that allows too little: what the folder shows."""
 
-import base64
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+
+from hydrator.credentials import claims_of
 
 GIVE = "give us a token of this pool (condor_token_create; its file must be ours and private)"
 
@@ -72,12 +71,7 @@ def too_limited(limited: frozenset[str], level: str) -> str:
 
 def _levels(token: str) -> set[str]:
     """Return what the scope of *token*, a JWT, limits it to; nothing where it has no limit."""
-    parts = token.split(".")
-    try:
-        claims: Any = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        words = str(claims.get("scope", "")).split()
-    except (IndexError, ValueError, AttributeError, RecursionError):
-        return set()
+    words = str(claims_of(token).get("scope", "")).split()
     return {
         word.removeprefix(_SCOPE)[:40] for word in words if word.startswith(_SCOPE) and word.isprintable()
     }

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
+NOT_NOW = 3
+"""The exit status where no site could start the job now."""
 
 Config = Annotated[
     Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")

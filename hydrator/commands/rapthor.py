@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import DEFAULT_CONFIG, Config
+from .options import DEFAULT_CONFIG, NOT_NOW, Config
 from .working import working
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..resolve import Resolution
 
 _SHOWN = 3
-NOT_NOW = 3
-"""The exit status where no site has all of the data, as of `hydrator why`."""
 
 
 class Form(StrEnum):

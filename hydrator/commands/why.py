@@ -22,10 +22,8 @@ from ..judged import HERE, Job, facts_wanted, groups_from
 from ..model import Did, Site, SiteFacts, Snapshot, Survey, Unseen, parse_did, unix
 from ..ports import Catalogue
 from ..why import Answer, foresee
-from .options import DEFAULT_CONFIG, Config
+from .options import DEFAULT_CONFIG, NOT_NOW, Config
 from .working import working
-
-NOT_NOW = 3
 
 
 def why(

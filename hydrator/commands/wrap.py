@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from .options import DEFAULT_CONFIG, Config
+from .options import DEFAULT_CONFIG, NOT_NOW, Config
 
 if TYPE_CHECKING:
     from ..config import Settings
@@ -406,7 +406,7 @@ def _say_nowhere(
     *nodes* of a DAG have datasets of their own each, under the names that the pool calls them by.
     """
     from ..errors import HydratorError
-    from .why import NOT_NOW, nowhere_now
+    from .why import nowhere_now
 
     text = ""
     if wanted.settings and wanted.names:

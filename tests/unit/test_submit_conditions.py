@@ -8,6 +8,7 @@ from hydrator.submitfile import check_items, input_names, with_datasets
 
 A = parse_did("lofar:a")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'
+DEEP = {"deep.sub": "include command : x\n", "deeper.sub": "include : gone.sub\n"}
 OWN = '+RequiredDatasets = {"own:1"}\n'
 
 
@@ -50,13 +51,16 @@ def test_datasets_in_a_block_that_always_holds_are_its_own(live):
         ("include : $(nowhere)/common.sub\n", "include : $(nowhere)/common.sub"),
         ("include : gone.sub\n", "include : gone.sub"),
         ("include : deep.sub\n", "include command : x"),
+        ("include : deeper.sub\n", "include : gone.sub"),
     ],
 )
 def test_what_only_condor_submit_can_know_overrides_the_line(doubtful, where):
-    first, line, notes = added(f"{doubtful}queue\n", **{"deep.sub": "include command : x\n"})
+    first, line, notes = added(f"{doubtful}queue\n", **DEEP)
     assert (first, line) == (LINE, b"")
     assert notes == (f"x may set RequiredDatasets itself ({where}): where it does, its own list counts",)
-    assert has_attribute(f"{doubtful}queue\n".encode(), {"deep.sub": b"include command : x\n"}.get)
+    assert has_attribute(
+        f"{doubtful}queue\n".encode(), {name: text.encode() for name, text in DEEP.items()}.get
+    )
 
 
 def test_an_include_whose_name_is_a_macro_is_followed():
