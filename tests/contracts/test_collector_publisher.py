@@ -81,10 +81,12 @@ class TestCollectorPublisher(PublisherContract):
     def test_a_sign_of_life_of_another_identity_keeps_nobody_on_stand_by(self, pool: "Pool") -> None:
         with self.other(pool) as other:
             other.beat("forged", 1, LIFETIME)
-        (us,) = CollectorPeers(self.client, LIFETIME, now).beat("us", 0)
-        assert us.name == "us"
+        # other tests have daemons in this pool, too
+        known = {peer.name for peer in CollectorPeers(self.client, LIFETIME, now).beat("us", 0)}
+        assert "us" in known
+        assert "forged" not in known
         believing = CollectorPeers(self.client, LIFETIME, now, ["condor@pool.test"])
-        assert {peer.name for peer in believing.beat("us", 0)} == {"us", "forged"}
+        assert {"us", "forged"} <= {peer.name for peer in believing.beat("us", 0)}
 
     def other(self, pool: "Pool") -> CondorClient:
         """A client of another identity that the collector lets advertise too."""

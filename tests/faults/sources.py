@@ -6,6 +6,7 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -310,6 +311,8 @@ class HttpSource(Source):
 
     def __init__(self, proxy: FaultProxy) -> None:
         self.proxy = proxy
+        self.patience = 1
+        """How many times its usual seconds the catalogue has for a question and for a poll."""
 
     def break_with(self, fault: str) -> None:
         self.proxy.fault = FAULTS[fault]
@@ -335,7 +338,11 @@ class RucioSource(HttpSource):
         self._folder = folder
 
     def catalogue(self, clock: Callable[[], datetime]) -> Catalogue:
-        return rucio_catalogue(rucio_settings(self.proxy.url, self._folder), clock)
+        usual = rucio_settings(self.proxy.url, self._folder)
+        longer = replace(
+            usual, timeout=usual.timeout * self.patience, deadline=usual.deadline * self.patience
+        )
+        return rucio_catalogue(longer, clock)
 
     def hold(self, truth: Truth) -> None:
         self._server.holdings = {
@@ -367,8 +374,8 @@ class DmapiSource(HttpSource):
     def catalogue(self, clock: Clock) -> Catalogue:
         who = ClientSettings(self._server.token_url, CLIENT, self._secret, DM_AUDIENCE, "openid")
         limits = Limits(
-            timeout=timedelta(seconds=0.5),
-            deadline=timedelta(seconds=1.5),
+            timeout=timedelta(seconds=0.5) * self.patience,
+            deadline=timedelta(seconds=1.5) * self.patience,
             attempts=2,
             pause=timedelta(milliseconds=1),
             max_bytes=1_000_000,
@@ -385,7 +392,7 @@ class DmapiSource(HttpSource):
         settings = DmapiSettings(
             "faulty",
             storage_sites={"CAM-DISK": ("CAM",), "RAL-DISK": ("RAL",)},
-            deadline=timedelta(seconds=1.5),
+            deadline=limits.deadline,
             size_every=timedelta(0),
         )
         return DmapiCatalogue(settings, server, clock)
