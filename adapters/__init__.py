@@ -1,1 +1,1 @@
-"""The edges: each module here keeps a promise of ``hydrator.ports`` towards one outside system."""
+"""The edges: each module here keeps a promise of ``hydrator.domain.ports`` towards one outside system."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from hydrator.model import Did
-from hydrator.unions import numbered
+from hydrator.domain.model import Did
+from hydrator.domain.unions import numbered
 
 from ._json import Unreadable, is_text, shown
 

@@ -14,16 +14,16 @@ from typing import Any, Protocol
 import httpx
 import stamina
 
-from hydrator.errors import (
+from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
     CatalogueGarbled,
     CatalogueUnreachable,
     ConfigError,
 )
-from hydrator.ports import Login
-from hydrator.redact import SECRETS
-from hydrator.words import reason_of
+from hydrator.domain.ports import Login
+from hydrator.domain.redaction import SECRETS
+from hydrator.domain.text import reason_of
 
 from ._headers import LONGEST_PAUSE, http_date, retry_after
 from ._json import Bounds, TooLarge, decode

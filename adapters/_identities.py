@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from hydrator.errors import PoolError
+from hydrator.domain.errors import PoolError
 
 from .condor import CondorClient
 

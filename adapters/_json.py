@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hydrator import redact
+from hydrator.domain import redaction as redact
 
 _WIDE = re.compile(rb"[\xf0-\xff]|\\u")
 _DIGITS = 19

@@ -4,7 +4,7 @@ import fnmatch
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from hydrator.model import Did
+from hydrator.domain.model import Did
 
 
 def matching(dids: Iterable[Did], patterns: Collection[str]) -> frozenset[Did]:

@@ -14,10 +14,10 @@ from typing import Any
 
 import httpx
 
-from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
-from hydrator.model import from_unix
-from hydrator.ports import Clock, Login
-from hydrator.redact import SECRETS, secret_in
+from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
+from hydrator.domain.model import from_unix
+from hydrator.domain.ports import Clock, Login
+from hydrator.domain.redaction import SECRETS, secret_in
 
 from ._http import Limits, Server
 from ._json import Bounds, decode

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
-from hydrator.model import PublishedAd, Site, unix
-from hydrator.numbers import MOST_NAME, is_ahead, moment, whole
+from hydrator.domain.model import PublishedAd, Site, unix
+from hydrator.domain.numbers import MOST_NAME, is_ahead, moment, whole
 
 MOST_REJECTED: Final = 100
 """Rejected ads that are named; of more, the number is reported."""

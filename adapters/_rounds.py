@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from hydrator.errors import PoolError
-from hydrator.links import report_page
-from hydrator.model import Unseen
+from hydrator.domain.errors import PoolError
+from hydrator.domain.links import report_page
+from hydrator.domain.model import Unseen
 
 from .condor import CondorClient
 

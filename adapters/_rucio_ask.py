@@ -8,8 +8,13 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import TypeVar, cast
 
-from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did
+from hydrator.domain.errors import (
+    CatalogueDenied,
+    CatalogueError,
+    CatalogueGarbled,
+    CatalogueUnreachable,
+)
+from hydrator.domain.model import Did
 
 from ._rucio_client import Client, Connection, Forbidden, Misread, Refused, RucioSettings, Stumbled
 from ._rucio_lines import Lines, Meanwhile

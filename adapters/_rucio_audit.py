@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from hydrator.errors import CatalogueError, CatalogueGarbled
-from hydrator.model import Did, ReplicaState, Seen
-from hydrator.ports import Clock
-from hydrator.unions import united
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled
+from hydrator.domain.model import Did, ReplicaState, Seen
+from hydrator.domain.ports import Clock
+from hydrator.domain.unions import united
 
 from ._rucio_ask import Asker, split
 from ._rucio_client import Connection, RucioSettings
@@ -56,7 +56,7 @@ class RucioAuditor:
             self._capabilities.close()
 
     def verify(self, did: Did) -> Seen:
-        """See :class:`hydrator.ports.Auditor`; within the time of one poll."""
+        """See :class:`hydrator.domain.ports.Auditor`; within the time of one poll."""
         with self._one_at_a_time, self._asker.connection.poll(self._settings.deadline.total_seconds()):
             at = self._clock()
             storages = self._storages.read(at)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from hydrator.errors import CatalogueError
-from hydrator.model import Did
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import Did
 
 from ._rucio_ask import Asker
 from ._rucio_client import NotFound

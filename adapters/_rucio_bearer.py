@@ -9,10 +9,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from hydrator.errors import CatalogueDenied
-from hydrator.model import from_unix
-from hydrator.ports import Login
-from hydrator.redact import SECRETS
+from hydrator.domain.errors import CatalogueDenied
+from hydrator.domain.model import from_unix
+from hydrator.domain.ports import Login
+from hydrator.domain.redaction import SECRETS
 
 from ._oidc import ClientCredentials, ClientSettings
 from ._rucio_settings import RucioSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import requests
 
-from hydrator.errors import CatalogueGarbled
+from hydrator.domain.errors import CatalogueGarbled
 
 from ._json import Bounds, TooLarge, decode, decode_row
 

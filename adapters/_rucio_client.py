@@ -44,10 +44,15 @@ from rucio.client.scopeclient import ScopeClient
 from rucio.common import config as rucio_config
 from rucio.common import exception as rucio_errors
 
-from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.ports import Login
-from hydrator.redact import SECRETS, secret_in, shown
-from hydrator.words import reason_of
+from hydrator.domain.errors import (
+    CatalogueDenied,
+    CatalogueError,
+    CatalogueGarbled,
+    CatalogueUnreachable,
+)
+from hydrator.domain.ports import Login
+from hydrator.domain.redaction import SECRETS, secret_in, shown
+from hydrator.domain.text import reason_of
 
 from ._headers import http_date
 from ._json import Bounds, decode

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from hydrator.errors import (
+from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
     CatalogueGarbled,
     CatalogueUnreachable,
     TooManyFiles,
 )
-from hydrator.model import DatasetFile, Did
+from hydrator.domain.model import DatasetFile, Did
 
 from ._rucio_ask import Asker, split
 from ._rucio_client import Connection, NotFound, RucioSettings
@@ -20,7 +20,7 @@ from ._rucio_rows import BadRow, amount, number, record, text
 
 
 class RucioFiles:
-    """Lists files by the server that *settings* name; see :class:`hydrator.ports.FileLister`."""
+    """Lists files by the server that *settings* name; see :class:`hydrator.domain.ports.FileLister`."""
 
     def __init__(self, settings: RucioSettings) -> None:
         self._settings = replace(settings, token_dir=settings.token_dir / "files")
@@ -38,7 +38,7 @@ class RucioFiles:
     def files(
         self, dids: AbstractSet[Did], storages: AbstractSet[str], most: int
     ) -> Mapping[Did, tuple[DatasetFile, ...] | CatalogueError]:
-        """See :meth:`hydrator.ports.FileLister.files`; within the time of one poll."""
+        """See :meth:`hydrator.domain.ports.FileLister.files`; within the time of one poll."""
         found: dict[Did, tuple[DatasetFile, ...] | CatalogueError] = {}
         left = most
         with self._one_at_a_time, self._asker.connection.poll(self._settings.deadline.total_seconds()):

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from heapq import nsmallest
 
-from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import Did
 
 from ._rucio_ask import Asker, Denials, is_silence, split
 from ._rucio_background import Background, Key

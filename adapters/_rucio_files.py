@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from hydrator.errors import CatalogueError, CatalogueUnreachable
-from hydrator.model import Did, FilesOnDisk
-from hydrator.unions import numbered, united
+from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
+from hydrator.domain.model import Did, FilesOnDisk
+from hydrator.domain.unions import numbered, united
 
 from ._rucio_ask import Asker, split
 from ._rucio_poll import Poll

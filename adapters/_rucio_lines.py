@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from queue import LifoQueue
 from typing import Generic, TypeVar
 
-from hydrator.errors import CatalogueError
+from hydrator.domain.errors import CatalogueError
 
 from ._rucio_client import Client, Connection
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did, Told
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import Did, Told
 
 from ._rucio_ask import Asker, Denials, is_silence, split
 from ._rucio_client import Misread, NotFound

@@ -10,8 +10,8 @@ from heapq import nsmallest
 from re import sub
 from typing import Any
 
-from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import Did
 
 from ._names import matching
 from ._rucio_ask import Asker, Denials, is_silence, split

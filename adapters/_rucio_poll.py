@@ -5,8 +5,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hydrator.errors import CatalogueError, CatalogueGarbled
-from hydrator.model import Did, Reading, Replica, Seen, Unseen
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled
+from hydrator.domain.model import Did, Reading, Replica, Seen, Unseen
 
 from ._rucio_rows import BadRow, Storage
 

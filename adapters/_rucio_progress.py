@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from hydrator.domain.model import Did, Replica, ReplicaState
 from hydrator.estimate import Sample, estimate
-from hydrator.model import Did, Replica, ReplicaState
 
 _MOST = 60
 _ROUNDED_TO = 10  # seconds: an estimate that moves less says nothing new

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hydrator.errors import CatalogueError
-from hydrator.model import Did, Replica, ReplicaState
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import Did, Replica, ReplicaState
 
 from ._rucio_ask import Asker, split
 from ._rucio_rows import did_of, record, text

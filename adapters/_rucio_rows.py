@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
-from hydrator.errors import BadDid
-from hydrator.model import Did, Site, parse_did
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import Did, Site, parse_did
 
 T = TypeVar("T")
 

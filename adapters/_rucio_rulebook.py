@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from hydrator.model import Did
+from hydrator.domain.model import Did
 
 from ._rucio_ask import Asker, split
 from ._rucio_client import NotFound, Refused, Stumbled

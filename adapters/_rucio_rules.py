@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from hydrator.model import UNTOLD, Did, Told
+from hydrator.domain.model import UNTOLD, Did, Told
 
 from ._rucio_rows import BadRow, Garbled, did_of, each_about, moment, one_of, record, text
 

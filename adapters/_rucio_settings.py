@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from hydrator.model import Site
+from hydrator.domain.model import Site
 
 from ._oidc import ClientSettings
 

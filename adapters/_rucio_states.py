@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from hydrator.model import UNTOLD, Did, Replica, ReplicaState, Seen, Site, Told
+from hydrator.domain.model import UNTOLD, Did, Replica, ReplicaState, Seen, Site, Told
 
 from ._rucio_rows import NOTHING, BadRow, Count, Storage
 from ._rucio_rules import STILL, Movement

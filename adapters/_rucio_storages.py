@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from hydrator.errors import CatalogueError, CatalogueGarbled
-from hydrator.model import Site
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled
+from hydrator.domain.model import Site
 
 from ._rucio_ask import Asker
 from ._rucio_client import NotFound

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from os.path import commonprefix
 from re import sub
 
-from hydrator.errors import CatalogueError
-from hydrator.model import Did, Reading, Seen
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import Did, Reading, Seen
 
 from ._rucio_ask import Asker, split
 from ._rucio_names import Names

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from hydrator.model import Site, SiteAd, unix
-from hydrator.numbers import LATEST, is_ahead, whole
+from hydrator.domain.model import Site, SiteAd, unix
+from hydrator.domain.numbers import LATEST, is_ahead, whole
 
 OURS = "merge"
 """DataLocalityVia of a slot that got its attributes from us."""

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import httpcore
 import httpx
 
-from hydrator.errors import CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.errors import CatalogueGarbled, CatalogueUnreachable
 
 from ._json import Bounds, shown
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
-from hydrator.errors import PublishError
-from hydrator.model import PublishedAd, Site, SiteAd
-from hydrator.ports import Clock
+from hydrator.domain.errors import PublishError
+from hydrator.domain.model import PublishedAd, Site, SiteAd
+from hydrator.domain.ports import Clock
 
 from ._readback import Sorted, believable
 
@@ -56,7 +56,7 @@ class AdFilePublisher:
         return self._folder / (quote(site, safe="") + SUFFIX)
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """See :class:`hydrator.ports.Publisher`; a folder that is not there yet holds nothing."""
+        """See :class:`hydrator.domain.ports.Publisher`; a folder that is not there yet holds nothing."""
         found, now = Sorted(), self._clock()
         try:
             names = sorted(name for name in os.listdir(self._folder) if name.endswith(SUFFIX))  # noqa: PTH208
@@ -71,7 +71,7 @@ class AdFilePublisher:
         return found.adopted
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """See :class:`hydrator.ports.Publisher`; each file is replaced whole or stays as it was."""
+        """See :class:`hydrator.domain.ports.Publisher`; each file is replaced whole or stays as it was."""
         try:
             self._create_folder()
             sweep(self._folder, self._clock)
@@ -80,7 +80,7 @@ class AdFilePublisher:
         self._each([(ad.site, partial(self._write, ad)) for ad in ads], "written")
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
-        """See :class:`hydrator.ports.Publisher`."""
+        """See :class:`hydrator.domain.ports.Publisher`."""
         removals = [(site, partial(self._remove, site)) for site in sorted(sites)]
         self._each(removals, "removed")
 

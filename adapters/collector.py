@@ -6,10 +6,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hydrator.errors import ConfigError, PoolError, PublishError
-from hydrator.model import PublishedAd, Site, SiteAd
-from hydrator.numbers import moment
-from hydrator.ports import Clock
+from hydrator.domain.errors import ConfigError, PoolError, PublishError
+from hydrator.domain.model import PublishedAd, Site, SiteAd
+from hydrator.domain.numbers import moment
+from hydrator.domain.ports import Clock
 
 from ._identities import OwnIdentities
 from ._readback import Sorted, believable

@@ -17,14 +17,14 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from hydrator.beliefs import Beliefs
-from hydrator.errors import (
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueGarbled,
     CatalogueUnreachable,
     ConfigError,
 )
-from hydrator.model import (
+from hydrator.domain.model import (
     UNTOLD,
     DatasetState,
     Did,
@@ -41,10 +41,10 @@ from hydrator.model import (
     from_unix,
     parse_did,
 )
-from hydrator.numbers import finite
-from hydrator.redact import secret_in, shown
-from hydrator.told import told_from
-from hydrator.words import reason_of
+from hydrator.domain.numbers import finite
+from hydrator.domain.provenance import told_from
+from hydrator.domain.redaction import secret_in, shown
+from hydrator.domain.text import reason_of
 
 from ._json import Bounds, decode
 from ._wire import Received, Wire

@@ -16,9 +16,18 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from hydrator.errors import BadDid, CatalogueUnreachable
-from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey, parse_did
-from hydrator.ports import Clock
+from hydrator.domain.errors import BadDid, CatalogueUnreachable
+from hydrator.domain.model import (
+    Did,
+    Reading,
+    Replica,
+    ReplicaState,
+    Seen,
+    Site,
+    Survey,
+    parse_did,
+)
+from hydrator.domain.ports import Clock
 
 from ._names import by_lower_case, matching, twins
 
@@ -57,7 +66,7 @@ class DirectoryCatalogue:
         self._clock = clock
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :class:`hydrator.ports.Catalogue`."""
+        """See :class:`hydrator.domain.ports.Catalogue`."""
         at = self._clock()
         held, blind, dark = self._held()
         groups = by_lower_case(held)
@@ -72,7 +81,7 @@ class DirectoryCatalogue:
         return Survey(self.name, at, frozenset(Site(site) for site in self._options.roots), readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :class:`hydrator.ports.Catalogue`."""
+        """See :class:`hydrator.domain.ports.Catalogue`."""
         held, blind, dark = self._held()
         if blind:
             raise CatalogueUnreachable(self.name, f"the root of {min(blind)} is empty or cannot be read")

@@ -20,10 +20,21 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did, FilesOnDisk, Reading, Replica, ReplicaState, Seen, Site, Survey, Told, Unseen
-from hydrator.ports import Clock, Login
-from hydrator.unions import united
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import (
+    Did,
+    FilesOnDisk,
+    Reading,
+    Replica,
+    ReplicaState,
+    Seen,
+    Site,
+    Survey,
+    Told,
+    Unseen,
+)
+from hydrator.domain.ports import Clock, Login
+from hydrator.domain.unions import united
 
 from ._dmapi_rows import (
     BadAnswer,

@@ -29,9 +29,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from hydrator.errors import BadDid, CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did, Replica, ReplicaState, Seen, Site, Survey, from_unix, parse_did
-from hydrator.ports import Clock
+from hydrator.domain.errors import (
+    BadDid,
+    CatalogueDenied,
+    CatalogueGarbled,
+    CatalogueUnreachable,
+)
+from hydrator.domain.model import (
+    Did,
+    Replica,
+    ReplicaState,
+    Seen,
+    Site,
+    Survey,
+    from_unix,
+    parse_did,
+)
+from hydrator.domain.ports import Clock
 
 from ._json import Bounds, check_size
 from ._names import by_lower_case, matching, twins
@@ -127,7 +141,7 @@ class FileCatalogue:
         self._named: frozenset[Site] = frozenset()
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :class:`hydrator.ports.Catalogue`.
+        """See :class:`hydrator.domain.ports.Catalogue`.
 
         Raises:
             CatalogueUnreachable: no file, or it keeps changing while it is read.
@@ -147,14 +161,14 @@ class FileCatalogue:
         )
 
     def verify(self, did: Did) -> Seen:
-        """See :class:`hydrator.ports.Auditor`: the file is read again. It cannot tell whether it is right."""
+        """See :class:`hydrator.domain.ports.Auditor`: the file is read again. It cannot tell whether it is right."""
         self._kept = None
         now = self._clock()
         contents = self._contents()
         return _reading(did, self._time(contents, now), contents)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :class:`hydrator.ports.Catalogue`; raises what :meth:`read` raises."""
+        """See :class:`hydrator.domain.ports.Catalogue`; raises what :meth:`read` raises."""
         return matching(self._contents().datasets, patterns)
 
     def close(self) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hydrator.model import Unseen
-from hydrator.ports import AlikeJobs, Kept
+from hydrator.domain.model import Unseen
+from hydrator.domain.ports import AlikeJobs, Kept
 
 from ._rounds import Rounds
 from .condor import CondorClient
@@ -19,13 +19,13 @@ class ScheddJobSites:
         self._rounds = Rounds(client)
 
     def alike(self) -> Mapping[str, Sequence[AlikeJobs] | Unseen]:
-        """See :class:`hydrator.ports.JobSites`."""
+        """See :class:`hydrator.domain.ports.JobSites`."""
         return self._rounds.ask(lambda client, schedd: [_jobs(row) for row in client.alike_jobs(schedd)])
 
     def place(
         self, schedd: str, jobs: AlikeJobs, value: str | None, own: str | None, *, keep: bool, at_most: int
     ) -> int:
-        """See :class:`hydrator.ports.JobSites`."""
+        """See :class:`hydrator.domain.ports.JobSites`."""
         return self._client.place_jobs(schedd, asdict(jobs), value, own, keep=keep, at_most=at_most)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """A Catalogue, a Publisher and Queues that live in memory, for tests and demos.
 
-They are real: they keep the promises of ``hydrator.ports`` and join the same
+They are real: they keep the promises of ``hydrator.domain.ports`` and join the same
 contract suites as the others. ``broken`` makes them fail as those would.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 
-from hydrator.errors import CatalogueUnreachable, PoolError, PublishError
-from hydrator.model import (
+from hydrator.domain.errors import CatalogueUnreachable, PoolError, PublishError
+from hydrator.domain.model import (
     Did,
     PublishedAd,
     Queue,
@@ -24,7 +24,7 @@ from hydrator.model import (
     from_unix,
     unix,
 )
-from hydrator.ports import Clock
+from hydrator.domain.ports import Clock
 
 from ._names import by_lower_case, matching, twins
 
@@ -73,7 +73,7 @@ class MemoryCatalogue:
         self._clock = clock
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :class:`hydrator.ports.Catalogue`."""
+        """See :class:`hydrator.domain.ports.Catalogue`."""
         at = self._clock()
         held = self._held()
         groups = by_lower_case(held)
@@ -96,7 +96,7 @@ class MemoryCatalogue:
         )
 
     def verify(self, did: Did) -> Seen:
-        """See :class:`hydrator.ports.Auditor`; it shows ``truth``, where there is one, not ``replicas``."""
+        """See :class:`hydrator.domain.ports.Auditor`; it shows ``truth``, where there is one, not ``replicas``."""
         reading = self.read({did}).readings[did]
         if isinstance(reading, Unseen):
             raise CatalogueUnreachable(self.name, reading.reason)
@@ -105,7 +105,7 @@ class MemoryCatalogue:
         return replace(reading, replicas=tuple(replica for replica in self.truth if replica.did == did))
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :class:`hydrator.ports.Catalogue`."""
+        """See :class:`hydrator.domain.ports.Catalogue`."""
         return matching(self._held(), patterns)
 
     def _held(self) -> frozenset[Did]:
@@ -128,7 +128,7 @@ class MemoryPublisher:
         self._clock = clock
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """See :class:`hydrator.ports.Publisher`; times of ads are whole seconds, as everywhere else."""
+        """See :class:`hydrator.domain.ports.Publisher`; times of ads are whole seconds, as everywhere else."""
         self._check()
         return {
             site: PublishedAd(site, ad.generation, from_unix(unix(ad.as_of)), self._heard[site])
@@ -136,14 +136,14 @@ class MemoryPublisher:
         }
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """See :class:`hydrator.ports.Publisher`."""
+        """See :class:`hydrator.domain.ports.Publisher`."""
         self._check()
         for ad in ads:
             self.ads[ad.site] = ad
             self._heard[ad.site] = self._clock()
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
-        """See :class:`hydrator.ports.Publisher`."""
+        """See :class:`hydrator.domain.ports.Publisher`."""
         self._check()
         for site in sites:
             self.ads.pop(site, None)
@@ -162,7 +162,7 @@ class MemoryQueues:
         self.broken = broken
 
     def wanted(self) -> Mapping[str, Queue | Unseen]:
-        """See :class:`hydrator.ports.Queues`."""
+        """See :class:`hydrator.domain.ports.Queues`."""
         if self.broken:
             raise PoolError("collector", _BROKEN)
         return dict(sorted(self.queues.items()))

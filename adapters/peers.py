@@ -6,9 +6,9 @@ from typing import Any
 
 import structlog
 
-from hydrator.model import unix
-from hydrator.numbers import LATEST, MOST_NAME, is_ahead, whole
-from hydrator.ports import Clock, Peer
+from hydrator.domain.model import unix
+from hydrator.domain.numbers import LATEST, MOST_NAME, is_ahead, whole
+from hydrator.domain.ports import Clock, Peer
 
 from ._identities import OwnIdentities
 from ._readback import Sorted, shown
@@ -35,7 +35,7 @@ class CollectorPeers:
         self._rejected: Mapping[str, str] = {}
 
     def beat(self, name: str, leads_since: int) -> Sequence[Peer]:
-        """See :class:`hydrator.ports.Peers`."""
+        """See :class:`hydrator.domain.ports.Peers`."""
         ads = self._client.beat(name, leads_since, self._lifetime)
         found, peers = Sorted(), []
         heard = max((whole(ad["LastHeardFrom"], LATEST) or 0 for ad in ads if ad["Name"] == name), default=0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
 
-from hydrator.model import Did, Site, is_unsafe_argument
+from hydrator.domain.model import Did, Site, is_unsafe_argument
 
 THERE, NOT_THERE = 0, 1
 PathAt = Callable[[Site, Did], str | None]
@@ -38,11 +38,11 @@ class CommandProbe:
         self._path_at = path_at
 
     def looks_at(self, catalogue: str, site: Site) -> bool:
-        """See :class:`hydrator.ports.Probe`."""
+        """See :class:`hydrator.domain.ports.Probe`."""
         return self._for(catalogue, site) is not None
 
     def look(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """See :class:`hydrator.ports.Probe`.
+        """See :class:`hydrator.domain.ports.Probe`.
 
         None also where the command needs a path and there is none, and for a DID that would be an option
         of the command, or lead to the folder above.

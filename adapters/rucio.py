@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from hydrator.errors import CatalogueError, CatalogueGarbled
-from hydrator.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey
-from hydrator.ports import Clock, Login
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled
+from hydrator.domain.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey
+from hydrator.domain.ports import Clock, Login
 
 from ._rucio_ask import Asker
 from ._rucio_background import Background

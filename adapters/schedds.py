@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from hydrator.model import Queue, QueuedJobs, Unseen
-from hydrator.ports import Clock, Ended
+from hydrator.domain.model import Queue, QueuedJobs, Unseen
+from hydrator.domain.ports import Clock, Ended
 
 from ._rounds import Rounds
 from .condor import CondorClient
@@ -30,7 +30,7 @@ class ScheddQueues:
         self._clock = clock
 
     def wanted(self) -> Mapping[str, Queue | Unseen]:
-        """See :class:`hydrator.ports.Queues`."""
+        """See :class:`hydrator.domain.ports.Queues`."""
         return self._rounds.ask(self._queue)
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class ScheddMisses:
         self._answered: dict[str, datetime] = {}
 
     def reported(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
-        """See :class:`hydrator.ports.Misses`."""
+        """See :class:`hydrator.domain.ports.Misses`."""
         return self._rounds.ask(self._of)
 
     def close(self) -> None:
@@ -94,11 +94,11 @@ class ScheddHistory:
         self._last: dict[str, str | None] = {}
 
     def ended(self, since: datetime) -> Mapping[str, Ended | Unseen]:
-        """See :class:`hydrator.ports.History`."""
+        """See :class:`hydrator.domain.ports.History`."""
         return self._rounds.ask(lambda _, schedd: self._asked(schedd, since, None))
 
     def newly(self) -> Mapping[str, Ended | Unseen]:
-        """See :class:`hydrator.ports.History`."""
+        """See :class:`hydrator.domain.ports.History`."""
         return self._rounds.ask(lambda _, schedd: self._newly(schedd))
 
     def close(self) -> None:

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hydrator.errors import CatalogueError, CatalogueGarbled
-from hydrator.model import Site
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled
+from hydrator.domain.model import Site
 
 from ._http import Server
 from ._json import is_text, shown

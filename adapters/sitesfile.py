@@ -27,10 +27,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from hydrator.errors import PublishError
-from hydrator.model import PublishedAd, Site, SiteAd, unix
-from hydrator.ports import Clock
-from hydrator.words import reason_of
+from hydrator.domain.errors import PublishError
+from hydrator.domain.model import PublishedAd, Site, SiteAd, unix
+from hydrator.domain.ports import Clock
+from hydrator.domain.text import reason_of
 
 from ._readback import Sorted, believable
 from .adfile import flush_folder, sweep, temporary_file
@@ -73,11 +73,11 @@ class SitesFilePublisher:
         self.rejected: Mapping[str, str] = {}
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """See :class:`hydrator.ports.Publisher`; a file that is not there yet, or is odd, shows nothing."""
+        """See :class:`hydrator.domain.ports.Publisher`; a file that is not there yet, or is odd, shows nothing."""
         return self._shown().ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
-        """See :class:`hydrator.ports.Publisher`; all of *ads* are in the file at once, or none is."""
+        """See :class:`hydrator.domain.ports.Publisher`; all of *ads* are in the file at once, or none is."""
         if not ads:
             return
         shown, now = self._shown(), self._clock()
@@ -86,7 +86,7 @@ class SitesFilePublisher:
         self._replace(_Shown({**shown.ads, **told}, {**shown.available, **available}), now)
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
-        """See :class:`hydrator.ports.Publisher`."""
+        """See :class:`hydrator.domain.ports.Publisher`."""
         shown = self._shown()
         if sites & shown.ads.keys():
             kept = {site: ad for site, ad in shown.ads.items() if site not in sites}

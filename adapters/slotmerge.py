@@ -6,10 +6,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hydrator.errors import ConfigError, PoolError, PublishError
-from hydrator.model import PublishedAd, Site, SiteAd
-from hydrator.ports import Clock, Merged
-from hydrator.spelling import merged_text
+from hydrator.domain.errors import ConfigError, PoolError, PublishError
+from hydrator.domain.letter_case import merged_text
+from hydrator.domain.model import PublishedAd, Site, SiteAd
+from hydrator.domain.ports import Clock, Merged
 
 from ._readback import believable
 from ._slot_rows import (
@@ -88,7 +88,7 @@ class SlotMerger:
     # as a merger
 
     def turn(self, ads: Mapping[Site, SiteAd], retires: Callable[[Site], bool]) -> Mapping[str, Merged]:
-        """See :class:`hydrator.ports.Merger`; a collector that failed in the last turn comes last."""
+        """See :class:`hydrator.domain.ports.Merger`; a collector that failed in the last turn comes last."""
 
         def one(collector: str) -> Merged:
             return self._turn(collector, ads, retires)

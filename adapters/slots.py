@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hydrator.ports import Carried
+from hydrator.domain.ports import Carried
 
 from .condor import CondorClient
 
@@ -21,7 +21,7 @@ class PoolSlots:
         self._sites = tuple(dict.fromkeys(("DataLocalitySite", *site_attributes)))
 
     def carried(self) -> Sequence[Carried]:
-        """See :class:`hydrator.ports.Slots`."""
+        """See :class:`hydrator.domain.ports.Slots`."""
         found = self._client.slots([*self._sites, "DataLocalityGeneration"], WHOLE)
         return [self._read(ad) for ad in found]
 

@@ -18,10 +18,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from hydrator.errors import ConfigError, EventsError
-from hydrator.ports import Ears
-from hydrator.redact import secret_in, shown
-from hydrator.words import reason_of
+from hydrator.domain.errors import ConfigError, EventsError
+from hydrator.domain.ports import Ears
+from hydrator.domain.redaction import secret_in, shown
+from hydrator.domain.text import reason_of
 
 from ._stomp_frames import Frame, Frames, NotStomp, encoded
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import httpx
 
-from hydrator.errors import PublishError
-from hydrator.model import PublishedAd, Site, SiteAd
-from hydrator.ports import Clock, Door
-from hydrator.words import reason_of
+from hydrator.domain.errors import PublishError
+from hydrator.domain.model import PublishedAd, Site, SiteAd
+from hydrator.domain.ports import Clock, Door
+from hydrator.domain.text import reason_of
 
 from ._readback import Sorted, believable
 
@@ -69,7 +69,7 @@ class WebPublisher:
         self.rejected: Mapping[str, str] = {}
 
     def published(self) -> Mapping[Site, PublishedAd]:
-        """What the server shows now; see :class:`hydrator.ports.Publisher`."""
+        """What the server shows now; see :class:`hydrator.domain.ports.Publisher`."""
         door = self._open()
         url = door.url
         headers = {"Authorization": f"Bearer {door.token}"} if door.token else None

@@ -14,7 +14,16 @@ from typing import Any
 
 from hydrator.ads import Budget
 from hydrator.cycle import Rules, Thought, think
-from hydrator.model import Demand, Did, Plan, Publish, PublishedAd, Replica, ReplicaState, Survey
+from hydrator.domain.model import (
+    Demand,
+    Did,
+    Plan,
+    Publish,
+    PublishedAd,
+    Replica,
+    ReplicaState,
+    Survey,
+)
 from hydrator.plan import Policy, plan
 from hydrator.store import State, Store
 

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator import startd_cron
 from hydrator.cycle import Rules, think
-from hydrator.model import Replica, ReplicaState, Site, SiteAd, from_unix
+from hydrator.domain.model import Replica, ReplicaState, Site, SiteAd, from_unix
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.store import State

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.access import Access, Role, new_token
 from hydrator.certificate import Certificate
-from hydrator.model import from_unix
+from hydrator.domain.model import from_unix
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.view import View

@@ -4,7 +4,17 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from hydrator.cycle import Rules, Thought, think
-from hydrator.model import Demand, Did, Origin, Replica, ReplicaState, Seen, Site, Survey, Want
+from hydrator.domain.model import (
+    Demand,
+    Did,
+    Origin,
+    Replica,
+    ReplicaState,
+    Seen,
+    Site,
+    Survey,
+    Want,
+)
 from hydrator.store import State
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

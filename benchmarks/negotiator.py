@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hydrator import startd_cron
-from hydrator.model import Site, SiteAd, from_unix
+from hydrator.domain.model import Site, SiteAd, from_unix
 from hydrator.poolconfig import PoolPolicy, negotiator_config, schedd_config, startd_config
 from testbed.pool import Pool, SiteSpec
 

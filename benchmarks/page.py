@@ -4,7 +4,17 @@ import gzip
 import time
 from datetime import timedelta
 
-from hydrator.model import DatasetState, Demand, Did, Fact, Origin, Site, SiteFacts, Snapshot, Want
+from hydrator.domain.model import (
+    DatasetState,
+    Demand,
+    Did,
+    Fact,
+    Origin,
+    Site,
+    SiteFacts,
+    Snapshot,
+    Want,
+)
 from hydrator.page import render
 from hydrator.selection import Selection
 from hydrator.view import View

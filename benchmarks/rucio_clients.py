@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from adapters._rucio_client import Connection
-from hydrator.model import Did
+from hydrator.domain.model import Did
 from testbed.rucio import VERSION, RucioServer
 
 from .record import Figure, Result, rounded

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from adapters.rucio import RucioCatalogue, RucioSettings
-from hydrator.model import Did, ReplicaState, Seen
+from hydrator.domain.model import Did, ReplicaState, Seen
 from testbed.postgres import Postgres
 from testbed.rucio import VERSION, RucioServer
 

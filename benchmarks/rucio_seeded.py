@@ -8,7 +8,7 @@ from pathlib import Path
 
 from adapters._rucio_client import Connection
 from adapters.rucio import RucioSettings
-from hydrator.model import Did
+from hydrator.domain.model import Did
 from testbed.postgres import Postgres
 from testbed.rucio import RucioServer
 

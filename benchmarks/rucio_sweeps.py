@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from adapters._rucio_client import Client
-from hydrator.model import Did
+from hydrator.domain.model import Did
 from testbed.rucio import VERSION
 
 from .record import Figure, Result, rounded

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from hydrator.cycle import Rules, Thought, think
-from hydrator.model import Demand, Did, PublishedAd, Replica, ReplicaState, Seen, Site, Survey
+from hydrator.domain.model import (
+    Demand,
+    Did,
+    PublishedAd,
+    Replica,
+    ReplicaState,
+    Seen,
+    Site,
+    Survey,
+)
 from hydrator.plan import Policy, plan
 from hydrator.store import State, Store
 

@@ -5,7 +5,7 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from hydrator.model import from_unix
+from hydrator.domain.model import from_unix
 from hydrator.poolconfig import startd_config
 from testbed.pool import Pool, SiteSpec
 

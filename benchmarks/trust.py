@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hydrator.audit import WINDOW, Audit, By, Claim, Question, Verdict, fold, settle
-from hydrator.model import DatasetState, Did, Fact, Site
+from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.rota import Rota
 from hydrator.snapshot import Known, Memory
 

@@ -21,8 +21,8 @@ from typing import Final, Self
 
 import structlog
 
-from .errors import ConfigError, HydratorError
-from .model import Site
+from hydrator.domain.errors import ConfigError, HydratorError
+from hydrator.domain.model import Site
 
 _log = structlog.get_logger("hydrator")
 

@@ -15,10 +15,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from hydrator.domain.model import (
+    DatasetState,
+    Demand,
+    Did,
+    Fact,
+    Site,
+    SiteAd,
+    SiteFacts,
+    Snapshot,
+    Want,
+    from_unix,
+    unix,
+)
+from hydrator.domain.numbers import is_ahead
+
 from .datasets import THEN
 from .folding import Facts
-from .model import DatasetState, Demand, Did, Fact, Site, SiteAd, SiteFacts, Snapshot, Want, from_unix, unix
-from .numbers import is_ahead
 from .room import FRACTION_DIGITS, Budget, LeftOut, Wanted, between, choose, floored
 
 __all__ = [

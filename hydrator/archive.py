@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from hydrator.domain.model import Did, PublishedAd, Site, SiteAd, from_unix
+
 from .history import Change, Entry
-from .model import Did, PublishedAd, Site, SiteAd, from_unix
 from .records import UNREADABLE
 
 SCHEMA: Final = """

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.model import Demand, Did, Site, Snapshot, unix
+from hydrator.domain.text import span
+
 from .ads import Budget, drafts, no_room
-from .beliefs import Beliefs
 from .crowd import Crowd, crowd
-from .errors import ConfigError, PoolError
 from .judged import HERE, Job, JobStatus, facts_wanted, groups_from, job_from, string, with_requests
-from .model import Demand, Did, Site, Snapshot, unix
 from .private import Privacy
 from .schedd_facts import ScheddFacts, Schedds, may_release, schedd_facts
 from .why import Answer, AtSite, explain
-from .words import span
 
 COLUMNS = ("site", "slots", "match", "why not")
 JOB = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from hydrator.domain.model import DatasetState, Did, Fact, Site, unix
+
 from .datasets import Datasets, Known, Memory
-from .model import DatasetState, Did, Fact, Site, unix
 
 WINDOW = timedelta(hours=24)
 """What the audit found longer ago than this counts no more: trust heals."""

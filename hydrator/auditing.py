@@ -12,11 +12,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.misses import Miss
+from hydrator.domain.model import DatasetState, Did, Fact, Seen, Site, Survey
+from hydrator.domain.ports import Auditor, Clock, Probe
+
 from .audit import Audit, By, Claim, Question, Verdict, claims
-from .errors import CatalogueError
-from .misses import Miss
-from .model import DatasetState, Did, Fact, Seen, Site, Survey
-from .ports import Auditor, Clock, Probe
 from .private import is_opaque
 from .rota import Rota, Turn
 from .snapshot import Memory, remember

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from hydrator.domain.model import DatasetState, Did, Fact, Site
+from hydrator.domain.text import count
+
 from .datasets import Datasets, Known, Memory
-from .model import DatasetState, Did, Fact, Site
-from .words import count
 
 _Places = Mapping[Site, Fact]
 """Where a dataset is listed; AVAILABLE where any catalogue says so."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import structlog
 
-from .errors import ConfigError
+from hydrator.domain.errors import ConfigError
 
 _END = "-----END CERTIFICATE-----"
 _log = structlog.get_logger("hydrator")

@@ -15,14 +15,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from hydrator.domain.errors import (
+    CatalogueError,
+    EventsError,
+    HydratorError,
+    PoolDenied,
+    PoolError,
+)
+from hydrator.domain.model import Site, Unseen
+from hydrator.domain.ports import Catalogue, EventSource, Queues
+from hydrator.domain.text import count
+
 from .audit import Audit
 from .cycle import Rules
-from .errors import CatalogueError, EventsError, HydratorError, PoolDenied, PoolError
-from .model import Site, Unseen
 from .poolconfig import allow_line
-from .ports import Catalogue, EventSource, Queues
 from .trust import distrust
-from .words import count
 
 SLOT_ATTRIBUTES = (
     "Name", "Machine", "PartitionableSlot", "DynamicSlot", "TotalSlotCpus", "Start",

@@ -7,15 +7,15 @@ from datetime import datetime
 from math import isfinite
 from typing import Any
 
-from .errors import CatalogueGarbled
-from .model import Did, Reading, Replica, ReplicaState, Seen, Survey, Unseen
-from .ports import Catalogue
+from hydrator.domain.errors import CatalogueGarbled
+from hydrator.domain.model import Did, Reading, Replica, ReplicaState, Seen, Survey, Unseen
+from hydrator.domain.ports import Catalogue
 
 _MOST_BYTES = 2**63 - 1
 
 
 class CheckedCatalogue:
-    """Another catalogue, whose author may have made a mistake; see :class:`hydrator.ports.Catalogue`."""
+    """Another catalogue, whose author may have made a mistake; see :class:`hydrator.domain.ports.Catalogue`."""
 
     def __init__(self, inner: Catalogue) -> None:
         self._inner = inner
@@ -25,7 +25,7 @@ class CheckedCatalogue:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """As :meth:`hydrator.ports.Catalogue.read`; a garbled reading is Unseen, with what is wrong with it.
+        """As :meth:`hydrator.domain.ports.Catalogue.read`; a garbled reading is Unseen, with what is wrong with it.
 
         Raises:
             CatalogueGarbled: nothing of the answer can be used.
@@ -40,7 +40,7 @@ class CheckedCatalogue:
         return replace(survey, readings={did: _checked(did, reading) for did, reading in given.items()})
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """As :meth:`hydrator.ports.Catalogue.find`."""
+        """As :meth:`hydrator.domain.ports.Catalogue.find`."""
         found = self._inner.find(patterns)
         if not _are_texts(found):
             raise CatalogueGarbled(self.name, "what it found is no set of names")

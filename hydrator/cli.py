@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hydrator.domain.errors import ConfigError, HydratorError, StateMissing
+from hydrator.domain.links import whereabouts
+from hydrator.domain.text import count
+
 from . import __version__
 from .commands.history import history, rollback
 from .commands.holds import approve
@@ -25,11 +29,8 @@ from .commands.why import why
 from .commands.working import working
 from .commands.wrap import filter_file, wrap
 from .commands.wrapper import wrapper
-from .errors import ConfigError, HydratorError, StateMissing
 from .examples import epilog
-from .links import whereabouts
 from .stdio import behind, make_plain
-from .words import count
 
 if TYPE_CHECKING:
     from .private import Veil
@@ -215,9 +216,10 @@ def datasets(
     as_json: Json = False,
 ) -> None:
     """Print every wanted dataset: its state and age at each site, and how many jobs want it."""
+    from hydrator.domain.model import parse_did
+    from hydrator.domain.provenance import provenance
+
     from . import show
-    from .model import parse_did
-    from .told import provenance
 
     known = _known(config)
     veil = _veil(config)

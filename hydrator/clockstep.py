@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from hydrator.domain.model import Fact, Site
+from hydrator.domain.ports import Clock
+
 from .ads import moved_ad
 from .audit import Audit, Correction, Tally
 from .breaker import Held
 from .datasets import THEN, Datasets, Known, Memory
 from .demand import DemandMemory
 from .history import Rollback
-from .model import Fact, Site
-from .ports import Clock
 from .store import State
 
 LEAST_STEP = timedelta(seconds=2)

@@ -9,9 +9,19 @@ from types import MappingProxyType
 import pytest
 
 from hydrator.ads import Budget, drafts, facts_of
-from hydrator.errors import CatalogueError
-from hydrator.model import Demand, Did, Origin, Replica, ReplicaState, Seen, Site, SiteAd, Want
-from hydrator.ports import Catalogue
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import (
+    Demand,
+    Did,
+    Origin,
+    Replica,
+    ReplicaState,
+    Seen,
+    Site,
+    SiteAd,
+    Want,
+)
+from hydrator.domain.ports import Catalogue
 from hydrator.scenarios import CAM, RAL, SCENARIOS, Scenario
 from hydrator.snapshot import Memory, remember, snapshot
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from hydrator.domain.model import Did, Unseen
+from hydrator.domain.ports import History
+
 from .history import Entry
-from .model import Did, Unseen
 from .outcomes import EndedJob, Outcome, Shown, ended_job, outcome
-from .ports import History
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from .model import Site, SiteAd
-from .ports import Carried
+from hydrator.domain.model import Site, SiteAd
+from hydrator.domain.ports import Carried
 
 
 class Coverage(StrEnum):

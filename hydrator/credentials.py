@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from .model import from_unix, unix
-from .ports import Login
-from .words import span
+from hydrator.domain.model import from_unix, unix
+from hydrator.domain.ports import Login
+from hydrator.domain.text import span
 
 SOON = 10
 """A credential that somebody renews ends soon when less than one part in so many of its life is left,"""

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .beliefs import Beliefs
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.model import Did, Fact, Site, unix
+from hydrator.domain.text import count, some
+
 from .judged import Job, JobStatus
 from .missing import clause_holds
-from .model import Did, Fact, Site, unix
-from .words import count, some
 
 
 @dataclass(frozen=True, slots=True)

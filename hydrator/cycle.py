@@ -13,18 +13,9 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .ads import Budget, Draft, Drafting, drafting, forgotten, implausible, number, restored
-from .audit import WINDOW, Audit, By, Lie, Verdict, corrected, fold, settle
-from .breaker import Held, Limits, Listed, Since, judge
-from .bugs import Bugs
-from .datasets import Datasets, Memory
-from .demand import demand
-from .demand import remember as remember_demand
-from .errors import Fenced, PoolError, PublishError, StateError
-from .fence import Fence
-from .folding import Folded, fold_memories
-from .history import Entry, Grounds, entry
-from .model import (
+from hydrator.domain.bugs import Bugs
+from hydrator.domain.errors import Fenced, PoolError, PublishError, StateError
+from hydrator.domain.model import (
     Demand,
     Did,
     Hold,
@@ -43,10 +34,20 @@ from .model import (
     Withdraw,
     unix,
 )
+from hydrator.domain.ports import Catalogue, Clock, Publisher, Queues, ReadsBack
+
+from .ads import Budget, Draft, Drafting, drafting, forgotten, implausible, number, restored
+from .audit import WINDOW, Audit, By, Lie, Verdict, corrected, fold, settle
+from .breaker import Held, Limits, Listed, Since, judge
+from .datasets import Datasets, Memory
+from .demand import demand
+from .demand import remember as remember_demand
+from .fence import Fence
+from .folding import Folded, fold_memories
+from .history import Entry, Grounds, entry
 from .orders import Orders, Waiting
 from .plan import Policy, plan
 from .polls import Polled, Polls, read
-from .ports import Catalogue, Clock, Publisher, Queues, ReadsBack
 from .rivals import Rivals
 from .sidebyside import Busy, SideBySide, in_thread
 from .snapshot import remember

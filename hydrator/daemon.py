@@ -18,17 +18,26 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
+from hydrator.domain.bugs import Bugs
+from hydrator.domain.errors import (
+    ConfigError,
+    Fenced,
+    HydratorError,
+    SecretMissing,
+    StateError,
+)
+from hydrator.domain.model import Did, Queue, Unseen, unix
+from hydrator.domain.ports import Door, EventSource
+
 from . import __version__
 from .ads import no_room
 from .asking import Telling
 from .beside import Beats, Chores, Now, Questions, Schedule
-from .bugs import Bugs
 from .clockstep import StepWatch, moved_back, not_ahead
 from .config import Settings, load
 from .credentials import Credential, credential_rows
 from .cycle import Cycle, Patience, Report
 from .datasets import Memory
-from .errors import ConfigError, Fenced, HydratorError, SecretMissing, StateError
 from .events import Drop, Pace
 from .explaining import explained
 from .fence import Fence
@@ -37,10 +46,8 @@ from .history import Entry
 from .lasting import Lasting
 from .listener import listener
 from .memory import give_back, share_arenas
-from .model import Did, Queue, Unseen, unix
 from .orders import Orders
 from .page import MOST_CHANGES
-from .ports import Door, EventSource
 from .register import Register
 from .server import Server
 from .store import State, Store

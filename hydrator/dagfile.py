@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .model import Did
+from hydrator.domain.model import Did
+
 from .submitfile import (
     ATTRIBUTE,
     Filtered,

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from .errors import BadDid
-from .model import Did, parse_did
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import Did, parse_did
+
 from .reply import Refusal
 
 MOST_DATASETS: Final = 1000

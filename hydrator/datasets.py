@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from .model import Did, Fact, Seen, Site
+from hydrator.domain.model import Did, Fact, Seen, Site
 
 THEN: Final = datetime.max.replace(tzinfo=UTC)
 """In rows: with the last whole answer. Every time that was read is earlier, so it sorts as the newest."""

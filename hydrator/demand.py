@@ -9,9 +9,19 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from .errors import BadDid
-from .model import MAX_DID_CHARS, Demand, Did, Origin, Queue, QueuedJobs, Unseen, Want, parse_did
-from .redact import printable
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import (
+    MAX_DID_CHARS,
+    Demand,
+    Did,
+    Origin,
+    Queue,
+    QueuedJobs,
+    Unseen,
+    Want,
+    parse_did,
+)
+from hydrator.domain.redaction import printable
 
 
 @dataclass(frozen=True, slots=True)

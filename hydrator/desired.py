@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from .errors import BadDid
-from .model import DatasetState, Did, Fact, Site, parse_did, unix
-from .numbers import nearest_span
-from .ports import AlikeJobs
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import DatasetState, Did, Fact, Site, parse_did, unix
+from hydrator.domain.numbers import nearest_span
+from hydrator.domain.ports import AlikeJobs
 
 ASKS = "DataLocalityDesiredSites"
 KEPT = "DataLocalityDesiredSitesKept"

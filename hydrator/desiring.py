@@ -10,11 +10,12 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import Counter as Count
 
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import Site, SiteAd, Unseen
+from hydrator.domain.ports import AlikeJobs, Clock, JobSites
+
 from .ads import facts_of
 from .desired import Change, Known, Stand, wish
-from .errors import PoolError
-from .model import Site, SiteAd, Unseen
-from .ports import AlikeJobs, Clock, JobSites
 
 _log = structlog.get_logger("hydrator")
 AT_ONCE = 500

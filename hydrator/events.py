@@ -21,9 +21,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import DatasetState, Did, Site, parse_did
+
 from .datasets import Known, Memory
-from .errors import BadDid
-from .model import DatasetState, Did, Site, parse_did
 
 MAX_EVENT_BYTES: Final = 64 * 1024
 """Rucio's largest, a transfer that failed with a long reason, has some 4 kB."""

@@ -8,13 +8,14 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from hydrator.domain.errors import BadDid, CatalogueUnreachable, ConfigError, HydratorError
+from hydrator.domain.model import Did, Survey, parse_did
+from hydrator.domain.ports import Catalogue
+from hydrator.domain.redaction import secret_in, shown
+from hydrator.domain.text import reason_of
+
 from .config import Settings, is_loopback
-from .errors import BadDid, CatalogueUnreachable, ConfigError, HydratorError
-from .model import Did, Survey, parse_did
-from .ports import Catalogue
 from .private import Privacy, is_opaque, named, under
-from .redact import secret_in, shown
-from .words import reason_of
 
 NOTHING_DONE = "nothing was submitted"
 _MOST_QUERY_BYTES = 6000
@@ -26,7 +27,7 @@ class ExchangeFailed(HydratorError):
 
 
 class Exchanged:
-    """A catalogue that is asked in the names that the pool has; see :class:`hydrator.ports.Catalogue`.
+    """A catalogue that is asked in the names that the pool has; see :class:`hydrator.domain.ports.Catalogue`.
 
     Args:
         inner: answers by DID.
@@ -42,7 +43,7 @@ class Exchanged:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """As :meth:`hydrator.ports.Catalogue.read`."""
+        """As :meth:`hydrator.domain.ports.Catalogue.read`."""
         plain = {name: self._plain.get(name, name) for name in dids}
         survey = self._inner.read(frozenset(plain.values()))
         readings = {
@@ -51,7 +52,7 @@ class Exchanged:
         return replace(survey, readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """As :meth:`hydrator.ports.Catalogue.find`, by DIDs."""
+        """As :meth:`hydrator.domain.ports.Catalogue.find`, by DIDs."""
         return self._inner.find(patterns)
 
     def close(self) -> None:
@@ -75,7 +76,7 @@ class Exchanging:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """As :meth:`hydrator.ports.Catalogue.read`."""
+        """As :meth:`hydrator.domain.ports.Catalogue.read`."""
         try:
             names = exchanged(dids, self._settings)
         except HydratorError as error:
@@ -87,7 +88,7 @@ class Exchanging:
         return replace(survey, readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """As :meth:`hydrator.ports.Catalogue.find`."""
+        """As :meth:`hydrator.domain.ports.Catalogue.find`."""
         return self._inner.find(patterns)
 
     def close(self) -> None:

@@ -1,12 +1,13 @@
 """The daemon's answer to why a job is idle: its own beliefs, and a pool asked by a child of its own."""
 
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.redaction import printable
+
 from .asking import Asked, Telling, ask_job, left_out, tellings
-from .beliefs import Beliefs
 from .config import Settings
 from .cycle import Report
-from .errors import ConfigError, PoolError
 from .nearest import with_near
-from .redact import printable
 from .wiring import condor_client, privacy, redactor, rules, system_clock
 
 

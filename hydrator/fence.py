@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .errors import Fenced
+from hydrator.domain.errors import Fenced
 
 
 class Fence:

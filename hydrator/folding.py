@@ -11,8 +11,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
+
 from .datasets import THEN, Datasets, Known, Memory, Rows
-from .model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 
 _GOODNESS = {state: -place for place, state in enumerate(DatasetState)}
 _RECENT = timedelta(seconds=2)

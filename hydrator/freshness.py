@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from html import escape
 from typing import Final
 
-from .model import Did, Fact, Site
-from .words import count, span
+from hydrator.domain.model import Did, Fact, Site
+from hydrator.domain.text import count, span
 
 COLUMNS: Final = 12
 """Parts of the age bound, each a column; one more is for what is older."""

@@ -10,12 +10,13 @@ from fnmatch import fnmatchcase
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from hydrator.domain.model import Did
+from hydrator.domain.ports import Clock
+from hydrator.domain.text import count
+
 from .datasets import Memory
 from .events import Changes, Drop, Due, Front, Ledger, changed
-from .model import Did
-from .ports import Clock
 from .rate import Buckets
-from .words import count
 
 _log = structlog.get_logger("hydrator")
 _BURST_SECONDS = 10

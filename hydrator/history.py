@@ -8,8 +8,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from hydrator.domain.model import DatasetState, Did, Fact, SiteAd
+
 from .ads import facts_of
-from .model import DatasetState, Did, Fact, SiteAd
 
 
 @dataclass(frozen=True, slots=True)

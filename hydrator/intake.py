@@ -8,17 +8,27 @@ from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from .errors import BadDid
-from .model import Did, Reading, Replica, Seen, Site, Survey, Told, Unseen, parse_did
-from .ports import Catalogue
-from .redact import SECRETS, printable, shown
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import (
+    Did,
+    Reading,
+    Replica,
+    Seen,
+    Site,
+    Survey,
+    Told,
+    Unseen,
+    parse_did,
+)
+from hydrator.domain.ports import Catalogue
+from hydrator.domain.redaction import SECRETS, printable, shown
 
 MOST_NAME_CHARS = 500
 _MOST_SEEN = 50_000
 
 
 class CleanCatalogue:
-    """Another catalogue, whose texts are made fit to be shown; see :class:`hydrator.ports.Catalogue`.
+    """Another catalogue, whose texts are made fit to be shown; see :class:`hydrator.domain.ports.Catalogue`.
 
     Args:
         inner: answers.
@@ -38,7 +48,7 @@ class CleanCatalogue:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :meth:`hydrator.ports.Catalogue.read`."""
+        """See :meth:`hydrator.domain.ports.Catalogue.read`."""
         self._before()
         survey = self._inner.read(dids)
         readings = {did: self._reading(did, reading) for did, reading in survey.readings.items()}
@@ -55,7 +65,7 @@ class CleanCatalogue:
         )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :meth:`hydrator.ports.Catalogue.find`."""
+        """See :meth:`hydrator.domain.ports.Catalogue.find`."""
         self._before()
         return frozenset(did for did in self._inner.find(patterns) if _is_did(did))
 

@@ -22,7 +22,7 @@ job takes it along as its executable. ``--help`` lists the options.
 
 Where a dataset cannot be read it is fetched, if there is a command that does: ``ChirpDataLocalityFetched``
 says so, and a miss is reported where the slot had said that it is there. Else the miss is written into the
-job's ad (``ChirpDataLocalityMisses`` and two more, see hydrator/misses.py) and the status is 85, on which
+job's ad (``ChirpDataLocalityMisses`` and two more, see hydrator/domain/misses.py) and the status is 85, on which
 the submit file makes the schedd try another site. The status is the same for everything else that this node
 fails in: a full disk, a scratch folder that cannot be written, no memory. Such a job keeps away from the
 site, too. Every status but the command's own comes with one line on stderr: 2 wrong usage, the same on every
@@ -79,7 +79,7 @@ STATUS_OF_EXEC = {
 """What a shell says of a command that is none; for every other failure of exec another node may do better."""
 ENDING_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 DID = re.compile(r"[A-Za-z0-9._/@=+~][A-Za-z0-9._/@=+~-]*:[A-Za-z0-9._:/@=+~-]+\Z")
-"""As hydrator/model.py reads them; one that begins with ``-`` would be an option of the stage-in command."""
+"""As hydrator/domain/model.py reads them; one that begins with ``-`` would be an option of the stage-in command."""
 FOLDER = "hydrator-inputs"
 """Below the scratch folder; HTCondor brings no folder back that nobody asked for."""
 

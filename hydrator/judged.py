@@ -9,11 +9,19 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
+from hydrator.domain.errors import BadDid
+from hydrator.domain.misses import (
+    MISSES_ATTRIBUTE,
+    PATHS_ATTRIBUTE,
+    SITES_ATTRIBUTE,
+    UNTIL_ATTRIBUTE,
+    Miss,
+    misses,
+)
+from hydrator.domain.model import DatasetState, Did, Site, parse_did
+from hydrator.domain.numbers import MOST_WHOLE, finite
+
 from .ads import quoted
-from .errors import BadDid
-from .misses import MISSES_ATTRIBUTE, PATHS_ATTRIBUTE, SITES_ATTRIBUTE, UNTIL_ATTRIBUTE, Miss, misses
-from .model import DatasetState, Did, Site, parse_did
-from .numbers import MOST_WHOLE, finite
 from .poolconfig import available_expression, spelled_expression
 from .private import begin_of
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 
+from hydrator.domain.errors import ConfigError
+
 from .check import Finding, Level
 from .config import Settings
 from .credentials import Credential
-from .errors import ConfigError
 from .register import open_to_others
 
 

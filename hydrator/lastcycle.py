@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from hydrator.domain.model import Site, SiteAd, unix
+from hydrator.domain.text import span
+
 from .ads import implausible
 from .check import Finding, Level
-from .model import Site, SiteAd, unix
-from .words import span
 
 _SILENT = "is it running? systemctl status hydrator, or kubectl get pods; its log says why it stopped"
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from html import escape
 from typing import Final
 
-from .words import span
+from hydrator.domain.text import span
 
 STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1b1b1a;--paper:#fff;--soft:#f2f2ef;--line:#85857f;--link:#0b4f9e;

@@ -7,12 +7,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from .beliefs import Beliefs
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.model import DatasetState, Did, Fact, Site, unix
+from hydrator.domain.provenance import because
+from hydrator.domain.text import clock, data_size, listed, share, shortened, some, span
+
 from .judged import Job, SlotGroup, Told
-from .model import DatasetState, Did, Fact, Site, unix
 from .private import IN_PLAIN
-from .told import because
-from .words import clock, data_size, listed, share, shortened, some, span
 
 
 class Lack(StrEnum):

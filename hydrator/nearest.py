@@ -4,8 +4,8 @@ import difflib
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from .beliefs import Beliefs
-from .model import Did
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.model import Did
 
 MOST_NEAR = 3
 MOST_ASKED = 5

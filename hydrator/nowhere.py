@@ -2,10 +2,11 @@
 
 from collections.abc import Set as AbstractSet
 
-from .beliefs import Beliefs
-from .model import DatasetState, Did, Fact
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.model import DatasetState, Did, Fact
+from hydrator.domain.text import share, some
+
 from .nearest import nowhere
-from .words import share, some
 
 
 def nowhere_text(beliefs: Beliefs, dids: AbstractSet[Did]) -> str:

@@ -6,9 +6,10 @@ derived; tests ask the server whether it keeps all of it, and nothing else.
 
 from typing import Any, Final
 
+from hydrator.domain.model import MAX_DID_CHARS, DatasetState
+
 from . import __version__
 from .dataset_query import MOST_DATASETS
-from .model import MAX_DID_CHARS, DatasetState
 
 Json = dict[str, Any]
 

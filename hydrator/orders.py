@@ -14,10 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from hydrator.domain.errors import StateError
+from hydrator.domain.model import Did, Site, SiteAd, from_unix, parse_did
+
 from .ads import facts_of
-from .errors import StateError
 from .history import Rollback
-from .model import Did, Site, SiteAd, from_unix, parse_did
 
 FOLDER: Final = "orders"
 MAX_BYTES: Final = 64 * 2**20

@@ -19,12 +19,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from hydrator.domain.errors import BadDid
+from hydrator.domain.misses import MISSES_ATTRIBUTE, Miss, misses
+from hydrator.domain.model import DatasetState, Did, Site, SiteAd, from_unix, parse_did
+from hydrator.domain.numbers import moment, whole
+
 from .ads import facts_of
-from .errors import BadDid
 from .history import Entry
-from .misses import MISSES_ATTRIBUTE, Miss, misses
-from .model import DatasetState, Did, Site, SiteAd, from_unix, parse_did
-from .numbers import moment, whole
 
 _MOST_BYTES = 1 << 60
 CLOCKS_DIFFER = timedelta(minutes=5)

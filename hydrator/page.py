@@ -10,14 +10,15 @@ from datetime import datetime
 from html import escape
 from typing import Final
 
+from hydrator.domain.model import DatasetState, Demand, Did, Fact, Site, SiteAd, Snapshot
+from hydrator.domain.text import count, listed, share
+
 from .freshness import picture
 from .history import Entry
 from .markup import age, document, moment, notice, row, table
-from .model import DatasetState, Demand, Did, Fact, Site, SiteAd, Snapshot
 from .selection import PER_PAGE, STATES, Selection
 from .view import View
 from .whypage import form
-from .words import count, listed, share
 
 MOST_CHANGES: Final = 15
 MOST_NAMED: Final = 20

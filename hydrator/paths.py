@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import DatasetFile, Did, Site, has_unsafe_parts
+
 from .config import StorageArea
-from .errors import ConfigError
-from .model import DatasetFile, Did, Site, has_unsafe_parts
 from .private import is_opaque
 
 PATHS_FILE = "hydrator-paths.json"

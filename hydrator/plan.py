@@ -16,7 +16,19 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from .model import Action, Hold, Plan, Publish, PublishedAd, Refresh, Rest, Site, SiteAd, Withdraw, unix
+from hydrator.domain.model import (
+    Action,
+    Hold,
+    Plan,
+    Publish,
+    PublishedAd,
+    Refresh,
+    Rest,
+    Site,
+    SiteAd,
+    Withdraw,
+    unix,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from .bugs import Bugs
-from .errors import CatalogueError
-from .model import Did, Survey, Unseen
-from .ports import Catalogue, Clock
+from hydrator.domain.bugs import Bugs
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import Did, Survey, Unseen
+from hydrator.domain.ports import Catalogue, Clock
+
 from .sidebyside import in_thread
 
 OVERDUE = 2

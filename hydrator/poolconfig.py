@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from .model import MAX_DID_CHARS, Did
-from .spelling import letters
+from hydrator.domain.letter_case import letters
+from hydrator.domain.model import MAX_DID_CHARS, Did
 
 Mode = Literal["require", "wait", "prefer"]
 MODES: tuple[Mode, ...] = ("require", "wait", "prefer")

@@ -14,8 +14,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hydrator.domain.model import Did, Reading, Unseen
+
 from .globs import Glob, OneOf, Token, glob, matches_any, tokens
-from .model import Did, Reading, Unseen
 
 SCOPE = "private"
 PLAIN_SCOPE = "private-in-plain"

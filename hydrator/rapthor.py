@@ -16,14 +16,15 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .errors import ConfigError
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.misses import PATHS_ATTRIBUTE, has_path, retry_elsewhere
+from hydrator.domain.model import DatasetState as State
+from hydrator.domain.model import Did, Site, SiteFacts
+from hydrator.domain.text import count, some
+
 from .gpus import GpuChoice, mebibytes
-from .misses import PATHS_ATTRIBUTE, has_path, retry_elsewhere
-from .model import DatasetState as State
-from .model import Did, Site, SiteFacts
 from .poolconfig import Mode
 from .submittext import arguments, literal, spoilt_lines, unfit, unfit_name, unfit_value
-from .words import count, some
 
 JOB_PARSET = "run.parset"
 WRAPPER_FILE = "hydrator-job-start.py"

@@ -9,13 +9,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from hydrator.domain.model import (
+    DatasetState,
+    Did,
+    Fact,
+    PublishedAd,
+    Site,
+    SiteAd,
+    from_unix,
+)
+from hydrator.domain.provenance import told_from, told_row
+
 from .ads import facts_of
 from .breaker import Cause, Held
 from .datasets import Known, Memory
 from .demand import Remembered
 from .history import Rollback
-from .model import DatasetState, Did, Fact, PublishedAd, Site, SiteAd, from_unix
-from .told import told_from, told_row
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)
 """What decoding another program's bytes can raise."""

@@ -18,8 +18,9 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
-from .errors import BadDid, ConfigError
-from .model import MAX_DID_CHARS, Did, parse_did
+from hydrator.domain.errors import BadDid, ConfigError
+from hydrator.domain.model import MAX_DID_CHARS, Did, parse_did
+
 from .private import LEAST_KEY_BYTES, Veil
 
 FILE_NAME = "private-datasets"

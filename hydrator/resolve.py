@@ -12,12 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from hydrator.domain.errors import BadDid, CatalogueError, ConfigError
+from hydrator.domain.model import Did, Seen, Survey, Unseen, parse_did
+from hydrator.domain.ports import Catalogue
+
 from .config import NamePattern, Settings
 from .cycle import read_all
-from .errors import BadDid, CatalogueError, ConfigError
-from .model import Did, Seen, Survey, Unseen, parse_did
 from .nearest import MOST_ASKED, nearest, patterns_near
-from .ports import Catalogue
 from .rapthor import base_name, fits, is_glob
 
 _MOST_QUESTIONS = 8

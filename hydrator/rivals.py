@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from .model import PublishedAd, Site, SiteAd, unix
-from .words import count
+from hydrator.domain.model import PublishedAd, Site, SiteAd, unix
+from hydrator.domain.text import count
 
 WINDOW: Final = timedelta(minutes=30)
 _SENT: Final = 100

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import overload
 
+from hydrator.domain.model import DatasetState, Did, Fact, Want, unix
+
 from .datasets import THEN
-from .model import DatasetState, Did, Fact, Want, unix
 
 FRACTION_DIGITS = 2
 _ENTRY_BYTES = 4

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from .model import Site
+from hydrator.domain.model import Site
 
 OLD_EVERY = 4
 OLD_TURNS = 3600

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hydrator.model import ReplicaState, Site
+from hydrator.domain.model import ReplicaState, Site
 
 CAM, RAL = Site("CAM"), Site("RAL")
 Told = tuple[Site, ReplicaState, float | None]

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .errors import PoolError
+from hydrator.domain.errors import PoolError
+
 from .judged import HERE
 
 _SETTINGS = (

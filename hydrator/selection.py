@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, urlencode
 
-from .model import DatasetState, Did, Snapshot
+from hydrator.domain.model import DatasetState, Did, Snapshot
 
 PER_PAGE: Final = 100
 NOWHERE: Final = "nowhere"

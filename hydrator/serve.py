@@ -26,21 +26,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, unix
+from hydrator.domain.provenance import served_told
+from hydrator.domain.redaction import printable
+
 from . import openapi, page, whypage
 from .access import Access, Grant, Role
 from .asking import Telling
 from .dataset_query import asked_datasets, asked_dids
-from .errors import ConfigError, PoolError
 from .events import MAX_EVENT_BYTES, Drop
 from .gate import Doorkeeper, Gate, may_read
 from .hosts import Hosts
-from .model import Did, Fact, Site, SiteAd, Snapshot, unix
 from .nearest import with_near
 from .rate import Buckets
-from .redact import printable
 from .reply import Refusal, accepts_gzip, body_reply, failed, json_reply, refused
 from .selection import selection
-from .told import served_told
 from .traffic import Traffic
 from .view import View
 

@@ -15,10 +15,11 @@ from typing import Self, cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.ports import Door
+
 from .certificate import Certificate
 from .connections import MAX_HEAD_BYTES, Connection, Doorway, Listener
-from .errors import ConfigError
-from .ports import Door
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Keys are added; none is renamed or removed without a word in the CHANGELOG.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .model import DatasetState
+from hydrator.domain.model import DatasetState
 
 Shape = Mapping[str, Any]
 """A JSON Schema."""

@@ -11,16 +11,7 @@ from typing import Any, Self
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from .ads import implausible
-from .audit import Audit, corrected
-from .breaker import Cause, Held
-from .check import Finding
-from .credentials import Credential, credential_rows, credentials_from
-from .cycle import Report, Rules
-from .demand import demand
-from .history import Entry, Rollback
-from .lastcycle import silence, silent_after
-from .model import (
+from hydrator.domain.model import (
     Action,
     DatasetState,
     Demand,
@@ -34,12 +25,22 @@ from .model import (
     Withdraw,
     unix,
 )
-from .redact import printable
+from hydrator.domain.redaction import printable
+from hydrator.domain.text import count as counted
+from hydrator.domain.text import span
+
+from .ads import implausible
+from .audit import Audit, corrected
+from .breaker import Cause, Held
+from .check import Finding
+from .credentials import Credential, credential_rows, credentials_from
+from .cycle import Report, Rules
+from .demand import demand
+from .history import Entry, Rollback
+from .lastcycle import silence, silent_after
 from .snapshot import Memory, snapshot
 from .store import Store
 from .trust import distrust, trust_cell, trust_row
-from .words import count as counted
-from .words import span
 
 _MOST_COMPARED = 5000
 """Names that a misspelt one is compared with."""
@@ -447,7 +448,7 @@ def _perhaps(did: Did, names: Iterable[Did]) -> str:
 
 
 def provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
-    """Print what :func:`hydrator.told.provenance` found."""
+    """Print what :func:`hydrator.domain.provenance.provenance` found."""
     table = _table("dataset", "catalogue", "site", "state", "read", "storage", "by", "why")
     for row in rows:
         fraction = "" if row.get("fraction") is None else f" {row['fraction']:.0%}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
-from .ports import Clock
+from hydrator.domain.ports import Clock
 
 _T = TypeVar("_T")
 

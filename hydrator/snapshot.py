@@ -12,9 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from .datasets import THEN, Datasets, Known, Memory
-from .folding import better, fold_memories, sizes_of
-from .model import (
+from hydrator.domain.model import (
     UNTOLD,
     DatasetState,
     Did,
@@ -29,6 +27,9 @@ from .model import (
     Told,
     Unseen,
 )
+
+from .datasets import THEN, Datasets, Known, Memory
+from .folding import better, fold_memories, sizes_of
 
 __all__ = ["Known", "Memory", "remember", "sizes_of", "snapshot"]
 

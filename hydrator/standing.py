@@ -13,7 +13,7 @@ Pure but for the clock that is passed in.
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from .ports import Peer
+from hydrator.domain.ports import Peer
 
 
 class Standing:

@@ -5,7 +5,7 @@ import re
 import sys
 from typing import Any, TextIO
 
-from .redact import printable
+from hydrator.domain.redaction import printable
 
 _STYLE = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
 """What makes a text bold or coloured and nothing else: our tables use it on a terminal."""

@@ -21,6 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from hydrator.domain.errors import StateError, StateMissing
+from hydrator.domain.model import Did, PublishedAd, Site, SiteAd
+
 from . import archive, records
 from .ads import facts_of
 from .audit import Audit
@@ -28,9 +31,7 @@ from .audit_rows import audit_from, audit_rows
 from .breaker import Held
 from .datasets import THEN, Datasets, Known, Memory
 from .demand import DemandMemory
-from .errors import StateError, StateMissing
 from .history import Entry, Rollback
-from .model import Did, PublishedAd, Site, SiteAd
 from .records import UNREADABLE, Row, held_from, held_row, known_row
 
 SCHEMA_VERSION = 1

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .errors import BadDid, HydratorError
-from .model import Did, parse_did
+from hydrator.domain.errors import BadDid, HydratorError
+from hydrator.domain.model import Did, parse_did
 
 ATTRIBUTE = "RequiredDatasets"
 Read = Callable[[str], bytes | None]

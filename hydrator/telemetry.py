@@ -21,6 +21,12 @@ from prometheus_client import (
 )
 from structlog.typing import ExcInfo
 
+from hydrator.domain.misses import Miss
+from hydrator.domain.model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, unix
+from hydrator.domain.ports import Merged
+from hydrator.domain.redaction import Redactor, printable, printable_tree
+from hydrator.domain.text import count as counted
+
 from .audit import Lie
 from .auditing import Asked
 from .breaker import Cause
@@ -28,12 +34,7 @@ from .counting import Counted
 from .coverage import Coverage
 from .credentials import Credential
 from .cycle import Report
-from .misses import Miss
-from .model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, unix
 from .outcomes import Found
-from .ports import Merged
-from .redact import Redactor, printable, printable_tree
-from .words import count as counted
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _WAITS = (60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400)

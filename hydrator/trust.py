@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from hydrator.domain.model import Site, unix
+from hydrator.domain.text import count
+
 from .audit import Audit, Tally
-from .model import Site, unix
-from .words import count
 
 
 def trust_row(audit: Audit, site: Site) -> dict[str, Any]:

@@ -10,11 +10,22 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from .bugs import Bugs
+from hydrator.domain.bugs import Bugs
+from hydrator.domain.errors import BadDid, CatalogueError, CatalogueUnreachable, PoolError
+from hydrator.domain.model import (
+    Did,
+    Queue,
+    QueuedJobs,
+    Reading,
+    Seen,
+    Site,
+    Survey,
+    Unseen,
+    parse_did,
+)
+from hydrator.domain.ports import Auditor, Catalogue, Clock, Probe, Queues
+
 from .datasets import Known
-from .errors import BadDid, CatalogueError, CatalogueUnreachable, PoolError
-from .model import Did, Queue, QueuedJobs, Reading, Seen, Site, Survey, Unseen, parse_did
-from .ports import Auditor, Catalogue, Clock, Probe, Queues
 from .private import Veil, begin_of, is_masked, is_opaque
 from .register import Register
 from .store import State
@@ -30,7 +41,7 @@ _UNKNOWN = "this name was not exchanged here: no key of ours makes it of a datas
 
 
 class VeiledCatalogue:
-    """Another catalogue, asked in opaque names; see :class:`hydrator.ports.Catalogue` for its promises.
+    """Another catalogue, asked in opaque names; see :class:`hydrator.domain.ports.Catalogue` for its promises.
 
     A name that the register does not know, after its file was lost, is looked
     for among all private datasets that the catalogue lists; one that is not
@@ -54,7 +65,7 @@ class VeiledCatalogue:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :meth:`hydrator.ports.Catalogue.read`; a private dataset asked for in plain is nowhere."""
+        """See :meth:`hydrator.domain.ports.Catalogue.read`; a private dataset asked for in plain is nowhere."""
         self._search(frozenset(did for did in dids if is_opaque(did) and not self._register.plain(did)))
         plain = {did: self._register.plain(did) if is_opaque(did) else did for did in dids}
         shown = {did for did in dids if is_masked(did) or self._veil.privacy.hides(did)}
@@ -72,7 +83,7 @@ class VeiledCatalogue:
         return replace(survey, readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """As :meth:`hydrator.ports.Catalogue.find`; private datasets under their opaque names."""
+        """As :meth:`hydrator.domain.ports.Catalogue.find`; private datasets under their opaque names."""
         try:
             found = self._inner.find(patterns)
         except CatalogueError as error:
@@ -148,7 +159,7 @@ def _of_private(reading: Seen, name: Did) -> Seen:
 
 
 class VeiledAuditor:
-    """Another auditor, asked in opaque names; see :class:`hydrator.ports.Auditor`."""
+    """Another auditor, asked in opaque names; see :class:`hydrator.domain.ports.Auditor`."""
 
     def __init__(self, inner: Auditor, register: Register) -> None:
         self._inner = inner
@@ -159,7 +170,7 @@ class VeiledAuditor:
         return self._inner.name
 
     def verify(self, did: Did) -> Seen:
-        """As :meth:`hydrator.ports.Auditor.verify`."""
+        """As :meth:`hydrator.domain.ports.Auditor.verify`."""
         plain = _plain(did, self._register, self.name)
         try:
             seen = self._inner.verify(plain)
@@ -175,18 +186,18 @@ class VeiledAuditor:
 
 
 class VeiledProbe:
-    """Another probe, asked in opaque names; see :class:`hydrator.ports.Probe`."""
+    """Another probe, asked in opaque names; see :class:`hydrator.domain.ports.Probe`."""
 
     def __init__(self, inner: Probe, register: Register) -> None:
         self._inner = inner
         self._register = register
 
     def looks_at(self, catalogue: str, site: Site) -> bool:
-        """As :meth:`hydrator.ports.Probe.looks_at`."""
+        """As :meth:`hydrator.domain.ports.Probe.looks_at`."""
         return self._inner.looks_at(catalogue, site)
 
     def look(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """As :meth:`hydrator.ports.Probe.look`; None for a name that stands for nothing we know."""
+        """As :meth:`hydrator.domain.ports.Probe.look`; None for a name that stands for nothing we know."""
         plain = self._register.plain(did) if is_opaque(did) else did
         return None if plain is None or is_masked(plain) else self._inner.look(catalogue, plain, site)
 
@@ -217,7 +228,7 @@ class VeiledQueues:
         self._default_scope = default_scope
 
     def wanted(self) -> Mapping[str, Queue | Unseen]:
-        """As :meth:`hydrator.ports.Queues.wanted`."""
+        """As :meth:`hydrator.domain.ports.Queues.wanted`."""
         try:
             answers = self._inner.wanted()
         except PoolError as error:

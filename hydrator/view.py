@@ -5,10 +5,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from .beliefs import Beliefs
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.model import Demand, Did, Site, SiteAd, Snapshot
+
 from .breaker import Held
 from .history import Entry
-from .model import Demand, Did, Site, SiteAd, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

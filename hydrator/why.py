@@ -14,13 +14,14 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
 
-from .beliefs import Beliefs
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.misses import MISSED, PATHS_ATTRIBUTE, SITES_ATTRIBUTE
+from hydrator.domain.model import DatasetState, Site, unix
+from hydrator.domain.numbers import finite, nearest_moment
+from hydrator.domain.text import clock, count, listed, share, shortened, some, span, unique
+
 from .judged import HERE, Clause, Job, JobStatus, SlotGroup
-from .misses import MISSED, PATHS_ATTRIBUTE, SITES_ATTRIBUTE
 from .missing import DatasetCounts, Lack, Missing, clause_holds, data_text, dataset_counts, missing_at
-from .model import DatasetState, Site, unix
-from .numbers import finite, nearest_moment
-from .words import clock, count, listed, share, shortened, some, span, unique
 
 
 class Cause(StrEnum):

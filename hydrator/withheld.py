@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
-from .model import Told
+from hydrator.domain.model import Told
+
 from .private import HIDDEN, is_masked, is_opaque
 
 NOT_SHOWN: Final = "the catalogue's own words are not shown: the dataset is private"

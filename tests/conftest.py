@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hydrator.redact import SECRETS
+from hydrator.domain.redaction import SECRETS
 from testbed import debian
 from testbed.pool import Pool, PoolUnavailable
 from tests.order import seconds

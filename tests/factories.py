@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from hydrator.ads import Budget, drafts
-from hydrator.model import (
+from hydrator.domain.model import (
     Demand,
     Did,
     Origin,

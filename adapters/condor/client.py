@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self
 
-from hydrator.errors import ConfigError, PoolDenied, PoolError
-from hydrator.redact import printable_tree
+from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
+from hydrator.domain.redaction import printable_tree
 
 from . import tokens
 
@@ -463,7 +463,7 @@ class CondorClient:
     def alike_jobs(self, schedd: str) -> list[Ad]:
         """Idle jobs of *schedd* that ask for a list of sites, or have one of ours; alike jobs in one row.
 
-        Each with the fields of :class:`hydrator.ports.AlikeJobs`, ``kept`` with those of ``Kept``.
+        Each with the fields of :class:`hydrator.domain.ports.AlikeJobs`, ``kept`` with those of ``Kept``.
         """
         return self._list("alike_jobs", f"schedd {schedd}", READ, schedd=schedd)
 
@@ -477,7 +477,7 @@ class CondorClient:
         keep: bool,
         at_most: int,
     ) -> int:
-        """Have the jobs of a *row* of :meth:`alike_jobs` say *value*; see ``hydrator.ports.JobSites``."""
+        """Have the jobs of a *row* of :meth:`alike_jobs` say *value*; see ``hydrator.domain.ports.JobSites``."""
         who = f"schedd {schedd}"
         asked = {"row": dict(row), "value": value, "own": own, "keep": keep, "at_most": at_most}
         return int(self._call("place_jobs", who, PLACE, schedd=schedd, **asked))

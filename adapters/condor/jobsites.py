@@ -66,7 +66,7 @@ class QueuedSites:
         return [self._row(ad) for ad in self._queue.query(which, list(GROUPED), opts=self._group_by)]
 
     def place(self, row: Ad, value: str | None, own: str | None, keep: bool, at_most: int) -> int:
-        """See :class:`hydrator.ports.JobSites`; *row* is one of :meth:`alike`."""
+        """See :class:`hydrator.domain.ports.JobSites`; *row* is one of :meth:`alike`."""
         which = self._which(row) + (" && DataLocalityHere =!= true" if keep else "")
         found = self._queue.query(which, [*ID, ATTRIBUTE], limit=at_most)
         ids = [_id(ad) for ad in found if not self._computed(ad)]

@@ -11,11 +11,12 @@ import structlog
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import unix
+from hydrator.domain.ports import Peer, Peers
+
 from ..config import StandbySettings
-from ..errors import PoolError
 from ..fence import Fence
-from ..model import unix
-from ..ports import Peer, Peers
 from ..standing import Standing
 from ..telemetry import Metrics
 from ..wiring import system_clock

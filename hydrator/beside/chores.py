@@ -7,15 +7,16 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
+from hydrator.domain.errors import HydratorError, PoolError
+from hydrator.domain.ports import History, Merged, Merger, Slots
+
 from ..config import Settings
 from ..counting import Counted, count
 from ..coverage import coverage
 from ..credentials import Credential
 from ..cycle import Cycle, Rules
 from ..desiring import DesiredTelling, Desiring
-from ..errors import HydratorError, PoolError
 from ..fence import Fence
-from ..ports import History, Merged, Merger, Slots
 from ..snapshot import sizes_of
 from ..store import Store
 from ..telemetry import Metrics

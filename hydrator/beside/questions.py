@@ -7,14 +7,15 @@ from datetime import timedelta
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from hydrator.domain.errors import PoolError
+from hydrator.domain.misses import MISSES_ATTRIBUTE, misses
+from hydrator.domain.model import Unseen
+from hydrator.domain.ports import Misses
+
 from ..audit import By
 from ..auditing import Asked, Auditing
 from ..config import AuditSettings
-from ..errors import PoolError
 from ..fence import Fence
-from ..misses import MISSES_ATTRIBUTE, misses
-from ..model import Unseen
-from ..ports import Misses
 from ..telemetry import Metrics
 from ..wiring import system_clock
 from .turns import Turns

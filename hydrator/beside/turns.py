@@ -9,10 +9,11 @@ from typing import ClassVar
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from hydrator.domain.errors import Fenced
+from hydrator.domain.model import Site, SiteAd
+
 from ..cycle import Report
-from ..errors import Fenced
 from ..fence import Fence
-from ..model import Site, SiteAd
 from ..telemetry import Metrics
 
 

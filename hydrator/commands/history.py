@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError
+from hydrator.domain.errors import ConfigError
+
 from .options import DEFAULT_CONFIG, Config, Json
 
 _UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
@@ -50,8 +51,9 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Publish a site's ad of an earlier generation again, with the ages it had, until you end that."""
+    from hydrator.domain.model import Site
+
     from ..config import load
-    from ..model import Site
     from ..orders import Orders, Resume, Return
     from ..store import Store
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError
+from hydrator.domain.errors import ConfigError
+
 from .options import DEFAULT_CONFIG, Config
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")]
@@ -18,11 +19,12 @@ def approve(
     as_json: Json = False,
 ) -> None:
     """Let what is held leave, as `hydrator status` shows it now: the daemon follows at its next cycle."""
+    from hydrator.domain.model import Site
+    from hydrator.domain.text import count, listed
+
     from ..config import load
-    from ..model import Site
     from ..orders import Approve, Orders
     from ..store import Store
-    from ..words import count, listed
 
     state_dir = load(config).daemon.state_dir
     with Store.open_to_read(state_dir) as store:

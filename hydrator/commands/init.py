@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ..errors import ConfigError, PoolError
-from ..words import count
+from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.text import count
+
 from .fresh import write_new
 from .options import DEFAULT_CONFIG
 from .sources import Kind, Login, sections

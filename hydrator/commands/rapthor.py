@@ -20,10 +20,11 @@ from .options import DEFAULT_CONFIG, NOT_NOW, Config
 from .working import working
 
 if TYPE_CHECKING:
+    from hydrator.domain.model import Did, Site, SiteFacts
+
     from ..config import Settings
     from ..gpus import GpuChoice
     from ..listing import Listing
-    from ..model import Did, Site, SiteFacts
     from ..paths import Paths
     from ..rapthor import Outlook, Parset, Run, Wish
     from ..resolve import Resolution
@@ -300,7 +301,7 @@ def _checked(settings: "Settings", wish: "Wish") -> "Wish":
 
 
 def _content(parset: Path) -> bytes:
-    from ..errors import ConfigError
+    from hydrator.domain.errors import ConfigError
 
     try:
         return parset.read_bytes()
@@ -318,9 +319,10 @@ def _known(
 
     The daemon is asked for a dry run, and where there is no catalogue to ask.
     """
+    from hydrator.domain.text import count
+
     from ..resolve import expand, resolve
     from ..wiring import assemble, system_clock, witnesses
-    from ..words import count
 
     daemon = witnesses(settings) if dry_run or not settings.catalogue else ()
     parts = assemble(settings, system_clock)
@@ -405,7 +407,8 @@ def _judge(resolution: "Resolution", *, allow_unknown: bool) -> None:
 
 def _facts(settings: "Settings", resolution: "Resolution", now: datetime) -> "Mapping[Site, SiteFacts]":
     """What is held true of each site: what was answered just now, else what the daemon last knew."""
-    from ..errors import StateError
+    from hydrator.domain.errors import StateError
+
     from ..snapshot import Memory, remember, snapshot
     from ..store import Store
     from ..wiring import rules
@@ -481,7 +484,7 @@ def _path_sites(paths: "Paths", dids: "Collection[Did]") -> "list[Site]":
 
 def _unreachable(settings: "Settings", paths: "Paths", dids: "Collection[Did]") -> list[str]:
     """Why no site could open the data, where that is so."""
-    from ..model import has_unsafe_parts, is_unsafe_argument
+    from hydrator.domain.model import has_unsafe_parts, is_unsafe_argument
 
     if unsafe := [did for did in dids if is_unsafe_argument(did)]:
         return [
@@ -624,8 +627,9 @@ def _files(read: "Parset") -> tuple[list[str], dict[str, str]]:
 
 def _write(parent: Path, stem: str, texts: Mapping[str, str], *, ours_alone: bool) -> Path:
     """Write *texts* and the wrapper into a new folder in *parent*; where private, for its owner alone."""
+    from hydrator.domain.errors import ConfigError
+
     from .. import rapthor
-    from ..errors import ConfigError
     from .fresh import new_folder, unsafe_parent, write_new
 
     wrapper = Path(__file__).parents[1].joinpath("job_start.py").read_text("utf-8")
@@ -703,7 +707,7 @@ def _submit(folder: Path, label: str) -> None:
 
 def _asked(resolution: "Resolution") -> dict[str, str]:
     """By catalogue (the daemon among them), what it said of the datasets as a whole."""
-    from ..model import Unseen
+    from hydrator.domain.model import Unseen
 
     told = {}
     for name, answer in resolution.answers.items():
@@ -721,8 +725,9 @@ def _show(sites: "Sequence[Outlook]", run: "Run", asked: Mapping[str, str], *, a
         body = {"run": run.name, "datasets": len(set(run.dids)), "asked": asked, "sites": _rows(sites)}
         print(json.dumps(body, indent=2))
         return
+    from hydrator.domain.text import count, span
+
     from ..show import print_table
-    from ..words import count, span
 
     rows = [
         (

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError
+from hydrator.domain.errors import ConfigError
+
 from .options import DEFAULT_CONFIG, Config
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")]
@@ -23,13 +24,14 @@ def renumber(
 
     For a generation that was forged or is of a wrong clock: docs/upgrade.md.
     """
+    from hydrator.domain.model import Site
+    from hydrator.domain.text import listed
+
     from ..ads import implausible
     from ..config import load
-    from ..model import Site
     from ..orders import Orders, Renumber
     from ..store import Store
     from ..wiring import system_clock
-    from ..words import listed
 
     state_dir = load(config).daemon.state_dir
     with Store.open_to_read(state_dir) as store:

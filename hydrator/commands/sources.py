@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from ..errors import ConfigError
+from hydrator.domain.errors import ConfigError
 
 
 class Kind(StrEnum):

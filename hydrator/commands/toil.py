@@ -4,7 +4,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..errors import HydratorError
+from hydrator.domain.errors import HydratorError
 
 
 def toil_shim() -> None:

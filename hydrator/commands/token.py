@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError
+from hydrator.domain.errors import ConfigError
+
 from .options import DEFAULT_CONFIG, Config
 
 token = typer.Typer(help="Tokens for the HTTP answers: who may read what.", no_args_is_help=True)
@@ -32,8 +33,9 @@ def new(
     ] = None,
 ) -> None:
     """Print a new token, this once; the tokens file keeps its hash. The daemon needs no restart."""
+    from hydrator.domain.model import Site
+
     from ..access import Role, new_token, with_grant
-    from ..model import Site
     from ..wiring import system_clock
 
     if (site is None) == (role is None):

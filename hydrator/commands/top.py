@@ -12,10 +12,11 @@ from urllib.parse import urlsplit
 
 import typer
 
-from ..errors import ConfigError, HydratorError
-from ..redact import secret_in, shown
+from hydrator.domain.errors import ConfigError, HydratorError
+from hydrator.domain.redaction import secret_in, shown
+from hydrator.domain.text import count, span
+
 from ..stdio import behind
-from ..words import count, span
 from .options import DEFAULT_CONFIG, Config
 
 if TYPE_CHECKING:

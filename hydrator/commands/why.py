@@ -15,12 +15,22 @@ from typing import Annotated, Any
 
 import typer
 
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.errors import BadDid, CatalogueError, ConfigError, StateError
+from hydrator.domain.model import (
+    Did,
+    Site,
+    SiteFacts,
+    Snapshot,
+    Survey,
+    Unseen,
+    parse_did,
+    unix,
+)
+from hydrator.domain.ports import Catalogue
+
 from ..asking import COLUMNS, JOB, Asked, Found, Telling, ask_job, left_out, telling
-from ..beliefs import Beliefs
-from ..errors import BadDid, CatalogueError, ConfigError, StateError
 from ..judged import HERE, Job, facts_wanted, groups_from
-from ..model import Did, Site, SiteFacts, Snapshot, Survey, Unseen, parse_did, unix
-from ..ports import Catalogue
 from ..why import Answer, foresee
 from .options import DEFAULT_CONFIG, NOT_NOW, Config
 from .working import working

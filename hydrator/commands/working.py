@@ -4,7 +4,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..redact import printable
+from hydrator.domain.redaction import printable
+
 from ..stdio import behind
 
 

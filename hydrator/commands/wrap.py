@@ -12,9 +12,10 @@ import typer
 from .options import DEFAULT_CONFIG, NOT_NOW, Config
 
 if TYPE_CHECKING:
+    from hydrator.domain.model import Did
+
     from ..config import Settings
     from ..dagfile import Dag
-    from ..model import Did
     from ..submitfile import Filtered
 
 _MOST_ARGUMENT = 100_000
@@ -266,8 +267,8 @@ class Wanted:
         return by_configuration(names, self.settings)
 
     def _parsed(self, texts: Sequence[str]) -> "list[Did]":
-        from ..errors import BadDid
-        from ..model import parse_did
+        from hydrator.domain.errors import BadDid
+        from hydrator.domain.model import parse_did
 
         found, problems = [], []
         for text in texts:
@@ -405,7 +406,8 @@ def _say_nowhere(
 
     *nodes* of a DAG have datasets of their own each, under the names that the pool calls them by.
     """
-    from ..errors import HydratorError
+    from hydrator.domain.errors import HydratorError
+
     from .why import nowhere_now
 
     text = ""
@@ -423,7 +425,7 @@ def _say_nowhere(
 
 def _by_sentence(sentences: Mapping[str, str]) -> str:
     """Join the *sentences* of nodes; nodes that have the same one are named together."""
-    from ..words import some
+    from hydrator.domain.text import some
 
     nodes: dict[str, list[str]] = {}
     for node, sentence in sentences.items():

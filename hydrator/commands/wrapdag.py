@@ -14,7 +14,7 @@ from .fresh import write_all_new
 from .wrap import Bad, DagNodes, Wanted, content, for_dag, reader, tell
 
 if TYPE_CHECKING:
-    from ..model import Did
+    from hydrator.domain.model import Did
 
 _DEEPEST = 50
 

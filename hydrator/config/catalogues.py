@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from ..plugins import installed
+from hydrator.domain.plugins import installed
+
 from .fields import Name, Seconds, Section, SiteName, Url, is_loopback
 
 AnswerMegabytes = Annotated[float, Field(gt=0, le=4096)]

@@ -10,8 +10,9 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
-from ..errors import BadDid
-from ..model import parse_did
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import parse_did
+
 from .catalogues import DmapiSource, FileSource, RucioSource
 from .publish import PublishSettings
 from .whole import Settings

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
-from ..errors import ConfigError
+from hydrator.domain.errors import ConfigError
+
 from .problems import bad_variable, cross_checks, one_line, problem_of
 from .whole import Settings
 

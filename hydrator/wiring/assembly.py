@@ -11,17 +11,9 @@ from adapters.schedds import ScheddMisses, ScheddQueues
 from adapters.slots import PoolSlots
 from adapters.stomp import StompSettings, StompSource, tls_context
 from adapters.web import Board
-
-from ..auditing import Auditing
-from ..bugs import Bugs
-from ..config import Settings
-from ..cycle import Cycle, Outlet, Patience, Rules
-from ..desiring import Desiring
-from ..errors import ConfigError
-from ..events import MAX_EVENT_BYTES
-from ..fence import Fence
-from ..orders import Orders
-from ..ports import (
+from hydrator.domain.bugs import Bugs
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.ports import (
     Catalogue,
     Clock,
     Door,
@@ -35,6 +27,14 @@ from ..ports import (
     Queues,
     Slots,
 )
+
+from ..auditing import Auditing
+from ..config import Settings
+from ..cycle import Cycle, Outlet, Patience, Rules
+from ..desiring import Desiring
+from ..events import MAX_EVENT_BYTES
+from ..fence import Fence
+from ..orders import Orders
 from ..register import Register
 from ..store import State, Store
 from ..veiled import VeiledCatalogue, VeiledQueues

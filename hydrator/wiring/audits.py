@@ -4,13 +4,13 @@ from datetime import timedelta
 
 from adapters.file import FileCatalogue
 from adapters.probe import CommandProbe, ProbeSettings
+from hydrator.domain.model import Did, Site, unix
+from hydrator.domain.ports import Auditor, Clock, Probe
+from hydrator.domain.sites import PlacedAuditor
 
 from ..auditing import Auditing
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings
-from ..model import Did, Site, unix
 from ..paths import whole_path
-from ..places import PlacedAuditor
-from ..ports import Auditor, Clock, Probe
 from ..register import Register
 from ..veiled import VeiledAuditor, VeiledProbe
 from .catalogues import rucio_settings

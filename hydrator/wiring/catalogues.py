@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from adapters import directory
 from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.file import FileCatalogue
+from hydrator.domain import plugins
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.errors import CatalogueError, ConfigError
+from hydrator.domain.model import Did, ReplicaState, Snapshot
+from hydrator.domain.ports import Catalogue, Clock, FileLister, Login
+from hydrator.domain.sites import PlacedCatalogue
 
-from .. import plugins
-from ..beliefs import Beliefs
 from ..checked import CheckedCatalogue
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, Source
-from ..errors import CatalogueError, ConfigError
 from ..exchange import Exchanging
 from ..intake import CleanCatalogue
-from ..model import Did, ReplicaState, Snapshot
-from ..places import PlacedCatalogue
-from ..ports import Catalogue, Clock, FileLister, Login
 from .core import places
 from .private import keep_secrets
 from .web import client_of, server_of, site_capabilities

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Collection
 from datetime import timedelta
 
+from hydrator.domain.model import Did, Site, parse_did
+from hydrator.domain.sites import Places
+
 from ..ads import Budget
 from ..breaker import Limits
 from ..config import Settings
 from ..cycle import Rules
-from ..model import Did, Site, parse_did
-from ..places import Places
 from ..poolconfig import PoolPolicy
 from ..private import Privacy, Veil
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from adapters.condor import CondorClient
+from hydrator.domain.errors import PoolError
 
 from ..config import DmapiSource, RucioSource, Settings
 from ..credentials import Credential, of_certificates, of_idtokens, of_login, of_token
-from ..errors import PoolError
 from .assembly import Parts
 
 _LARGEST = 1 << 20

@@ -1,11 +1,12 @@
 """The parts as ``hydrator check`` looks at them."""
 
+from hydrator.domain.errors import StateError, StateMissing
+from hydrator.domain.model import unix
+
 from ..check import Examined, Finding, Level
 from ..config import Settings
-from ..errors import StateError, StateMissing
 from ..keeping import examine_credentials, examine_secrets
 from ..lastcycle import last_cycle, names_lost, refused_generations, silent_after
-from ..model import unix
 from ..store import State, Store, owner_of
 from .assembly import Parts, brokers
 from .clock import system_clock

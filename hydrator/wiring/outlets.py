@@ -8,11 +8,11 @@ from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient
 from adapters.sitesfile import SitesFilePublisher
 from adapters.web import Board, WebPublisher
+from hydrator.domain.ports import Clock, Door
 
 from ..config import Settings
 from ..cycle import Outlet
 from ..plan import Policy
-from ..ports import Clock, Door
 from .core import max_age_of
 
 

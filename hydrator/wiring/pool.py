@@ -9,12 +9,12 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.jobsites import ScheddJobSites
 from adapters.schedds import ScheddHistory
 from adapters.slotmerge import SlotMerger
+from hydrator.domain.errors import PoolError
+from hydrator.domain.ports import Clock, History
 
 from ..config import Settings
 from ..desiring import Desiring
-from ..errors import PoolError
 from ..poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT
-from ..ports import Clock, History
 from .core import max_age_of
 
 

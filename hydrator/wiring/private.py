@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import parse_did
+from hydrator.domain.redaction import SECRETS, Redactor
+
 from ..config import Settings
-from ..errors import ConfigError
-from ..model import parse_did
 from ..private import Veil
-from ..redact import SECRETS, Redactor
 from ..register import FILE_NAME, Register, read_key
 from .core import privacy
 

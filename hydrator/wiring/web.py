@@ -7,10 +7,10 @@ from adapters._http import Limits as WebLimits
 from adapters._http import Server
 from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
 from adapters.site_capabilities import SiteCapabilities
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.ports import Clock
 
 from ..config import DmapiSource, RucioSource, Settings, SiteCapabilitiesSettings
-from ..errors import ConfigError
-from ..ports import Clock
 
 
 def site_capabilities(name: str, settings: Settings, clock: Clock) -> SiteCapabilities | None:

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 
 import pytest
 
-from hydrator.errors import CatalogueError
-from hydrator.model import Did, Replica, ReplicaState, Site
-from hydrator.ports import Auditor
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import Did, Replica, ReplicaState, Site
+from hydrator.domain.ports import Auditor
 
 CAM, RAL = Site("CAM"), Site("RAL")
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hydrator.errors import PublishError
-from hydrator.model import Site, SiteAd
-from hydrator.ports import Publisher
+from hydrator.domain.errors import PublishError
+from hydrator.domain.model import Site, SiteAd
+from hydrator.domain.ports import Publisher
 
 MORNING = datetime(2026, 11, 20, 8, 0, 0, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ import pytest
 
 from adapters.file import FileCatalogue
 from adapters.memory import MemoryCatalogue
-from hydrator.model import Did, ReplicaState
+from hydrator.domain.model import Did, ReplicaState
 from tests.contracts.auditor import AuditorContract
 from tests.contracts.test_file_catalogue import table, toml
 from tests.factories import CAM, L1, NOON, replica

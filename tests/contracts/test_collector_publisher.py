@@ -9,7 +9,7 @@ import pytest
 from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
 from adapters.peers import CollectorPeers
-from hydrator.model import Site
+from hydrator.domain.model import Site
 from testbed.ports import free_port
 from tests.contracts.publisher import PublisherContract, site_ad
 

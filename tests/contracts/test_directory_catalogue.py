@@ -11,8 +11,8 @@ import pytest
 
 from adapters.directory import catalogue
 from hydrator.contract import CatalogueContract
-from hydrator.errors import CatalogueUnreachable
-from hydrator.model import Did, ReplicaState, Site, from_unix
+from hydrator.domain.errors import CatalogueUnreachable
+from hydrator.domain.model import Did, ReplicaState, Site, from_unix
 from hydrator.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 

@@ -11,7 +11,7 @@ from adapters._oidc import ClientCredentials, ClientSettings
 from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.site_capabilities import SiteCapabilities
 from hydrator.contract import CatalogueContract
-from hydrator.model import Replica, ReplicaState
+from hydrator.domain.model import Replica, ReplicaState
 from hydrator.scenarios import RECORDS_STATES_ONLY, SCENARIOS
 from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SC_AUDIENCE, SECRET, DmapiStandIn
 from tests.factories import NOON

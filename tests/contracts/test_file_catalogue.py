@@ -7,7 +7,7 @@ import pytest
 
 from adapters.file import STATES, FileCatalogue
 from hydrator.contract import CatalogueContract
-from hydrator.model import Did, Replica, Site
+from hydrator.domain.model import Did, Replica, Site
 from hydrator.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 

@@ -3,8 +3,8 @@
 import pytest
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
-from hydrator.errors import CatalogueError, PoolError, PublishError
-from hydrator.model import Did, PublishedAd, Queue, QueuedJobs, Seen, Site, Unseen
+from hydrator.domain.errors import CatalogueError, PoolError, PublishError
+from hydrator.domain.model import Did, PublishedAd, Queue, QueuedJobs, Seen, Site, Unseen
 from tests.contracts.publisher import PublisherContract
 from tests.factories import CAM, L1, L2, L3, NOON, OSO, RAL, ad, replica
 

@@ -3,8 +3,8 @@
 import pytest
 
 from adapters._rucio_audit import RucioAuditor
-from hydrator.errors import CatalogueDenied
-from hydrator.model import Did, ReplicaState
+from hydrator.domain.errors import CatalogueDenied
+from hydrator.domain.model import Did, ReplicaState
 from tests.contracts.auditor import CAM, RAL, AuditorContract
 from tests.contracts.test_rucio_catalogue import (
     COMPLETE,

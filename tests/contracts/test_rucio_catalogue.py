@@ -9,9 +9,9 @@ import pytest
 
 from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.contract import CAM, RAL, CatalogueContract
-from hydrator.errors import CatalogueDenied, CatalogueUnreachable
-from hydrator.model import DatasetState, Did, Replica, ReplicaState, Seen, Site, Told
-from hydrator.places import PlacedCatalogue, Places
+from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
+from hydrator.domain.model import DatasetState, Did, Replica, ReplicaState, Seen, Site, Told
+from hydrator.domain.sites import PlacedCatalogue, Places
 from hydrator.snapshot import Memory, remember
 from testbed.rucio import RucioServer
 

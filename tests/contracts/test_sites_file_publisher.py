@@ -10,7 +10,7 @@ import pytest
 
 from adapters.memory import system_clock
 from adapters.sitesfile import SitesFilePublisher
-from hydrator.model import Site
+from hydrator.domain.model import Site
 from tests.contracts.publisher import MORNING, PublisherContract, site_ad
 
 HOUR = timedelta(hours=1)

@@ -12,9 +12,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from adapters.web import Board, WebPublisher
-from hydrator.errors import PublishError
-from hydrator.model import PublishedAd, Site, Snapshot
-from hydrator.ports import Door
+from hydrator.domain.errors import PublishError
+from hydrator.domain.model import PublishedAd, Site, Snapshot
+from hydrator.domain.ports import Door
 from hydrator.serve import View, app
 from hydrator.server import Server
 from tests.contracts.publisher import PublisherContract

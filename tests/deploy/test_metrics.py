@@ -13,9 +13,9 @@ from starlette.routing import Route
 
 from hydrator.cycle import Rules
 from hydrator.desiring import DesiredTelling
+from hydrator.domain.links import page as links_to
+from hydrator.domain.model import Site
 from hydrator.hearing import EventMetrics
-from hydrator.links import page as links_to
-from hydrator.model import Site
 from hydrator.telemetry import Metrics, Process
 from hydrator.traffic import Traffic
 from testbed.prometheus import promtool

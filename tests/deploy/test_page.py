@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.breaker import Cause, Held
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.history import Change, Entry
-from hydrator.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.view import View

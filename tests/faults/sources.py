@@ -18,8 +18,8 @@ from adapters.directory import catalogue as directory
 from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.file import FileCatalogue, read_whole
 from adapters.rucio import RucioCatalogue, RucioSettings
-from hydrator.model import Did, Site
-from hydrator.ports import Catalogue, Clock
+from hydrator.domain.model import Did, Site
+from hydrator.domain.ports import Catalogue, Clock
 from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SECRET, DmapiStandIn, Held
 from testbed.faults import FAULTS, REPLICAS, Answer, Fault, FaultProxy
 from testbed.rucio_standin import RucioStandIn

@@ -11,7 +11,7 @@ import pytest
 
 from hydrator.breaker import Limits
 from hydrator.cycle import Report
-from hydrator.model import unix
+from hydrator.domain.model import unix
 from testbed.dmapi_standin import DmapiStandIn
 from testbed.faults import FaultProxy
 from testbed.rucio_standin import RucioStandIn

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.errors import CatalogueError
-from hydrator.model import Did, Seen
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import Did, Seen
 from testbed.dmapi_standin import DmapiStandIn
 from testbed.faults import Fault, FaultProxy, never
 from testbed.patience import PATIENCE

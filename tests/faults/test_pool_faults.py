@@ -20,8 +20,8 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.memory import MemoryCatalogue, system_clock
 from adapters.schedds import ScheddQueues
 from hydrator.cycle import Cycle, Outlet, Report, Rules
-from hydrator.errors import PoolError
-from hydrator.model import Did, Replica, ReplicaState, Site, Unseen
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
 from hydrator.plan import Policy
 from hydrator.store import State
 from testbed.installation import wait_for

@@ -9,7 +9,7 @@ import classad2
 from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.breaker import Limits
 from hydrator.cycle import Cycle, Outlet, Report, Rules
-from hydrator.model import Did, Replica, ReplicaState, Site, SiteAd, from_unix, unix
+from hydrator.domain.model import Did, Replica, ReplicaState, Site, SiteAd, from_unix, unix
 from hydrator.plan import Policy
 from hydrator.store import State
 from tests.factories import MINUTE, NOON

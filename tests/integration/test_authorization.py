@@ -9,7 +9,7 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.slotmerge import SlotMerger
-from hydrator.model import Site
+from hydrator.domain.model import Site
 from testbed.installation import HYDRATOR, Installation, ListedCatalogue
 from testbed.pool import DOMAIN, UIDS, Pool, SiteSpec
 from tests.contracts.publisher import site_ad

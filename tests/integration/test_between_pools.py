@@ -19,7 +19,7 @@ import pytest
 from adapters.condor import CondorClient, CondorSettings
 from adapters.slotmerge import SlotMerger
 from hydrator import startd_cron
-from hydrator.model import Site
+from hydrator.domain.model import Site
 from hydrator.poolconfig import PoolPolicy, schedd_config
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec

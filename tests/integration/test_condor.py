@@ -14,8 +14,8 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.schedds import ScheddQueues
-from hydrator.errors import ConfigError, PoolDenied, PoolError
-from hydrator.model import Queue, QueuedJobs, Unseen
+from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
+from hydrator.domain.model import Queue, QueuedJobs, Unseen
 from testbed.ports import free_port
 from tests.contracts.publisher import site_ad
 

@@ -14,8 +14,8 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.jobsites import ScheddJobSites
 from hydrator.desired import Stand
 from hydrator.desiring import Desiring, Placed
-from hydrator.errors import PoolDenied
-from hydrator.model import Site, SiteAd
+from hydrator.domain.errors import PoolDenied
+from hydrator.domain.model import Site, SiteAd
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 

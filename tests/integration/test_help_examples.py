@@ -22,9 +22,9 @@ import httpx
 import pytest
 import trustme
 
+from hydrator.domain.model import Site
 from hydrator.examples import EXAMPLES
 from hydrator.history import Entry
-from hydrator.model import Site
 from hydrator.store import Store
 from testbed.dmapi_standin import DmapiStandIn
 from testbed.installation import Installation, ListedCatalogue, wait_for

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hydrator.config import StorageArea
-from hydrator.misses import misses, retry_elsewhere
-from hydrator.model import DatasetFile, Did
+from hydrator.domain.misses import misses, retry_elsewhere
+from hydrator.domain.model import DatasetFile, Did
 from hydrator.paths import hashed_path, job_datasets, local_paths, paths_file
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool

@@ -10,7 +10,7 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from hydrator.access import Access, Role, new_token
-from hydrator.model import SiteAd, Snapshot, unix
+from hydrator.domain.model import SiteAd, Snapshot, unix
 from hydrator.serve import AS_OF_HEADER, app
 from hydrator.server import Server
 from hydrator.view import View

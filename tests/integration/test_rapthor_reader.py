@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hydrator.errors import ConfigError
+from hydrator.domain.errors import ConfigError
 from hydrator.rapthor import job_parset, parse
 from testbed.rapthor import RapthorReader, Refused
 from tests.parts import NO_RAPTHOR, needs

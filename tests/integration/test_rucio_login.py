@@ -13,8 +13,8 @@ import trustme
 
 from adapters._oidc import ClientSettings
 from adapters.rucio import RucioCatalogue, RucioSettings
-from hydrator.errors import CatalogueDenied
-from hydrator.model import Site
+from hydrator.domain.errors import CatalogueDenied
+from hydrator.domain.model import Site
 from testbed.apache import Apache
 from tests.parts import NO_APACHE, needs
 

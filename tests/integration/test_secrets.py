@@ -25,8 +25,8 @@ HIDDEN_FILE, PLUGIN_SECRET = "sb17_embargoed.ms", "plugin-c4nary-/+0123456789"
 PLUGIN = f"""
 import base64
 from pathlib import Path
-from hydrator.errors import CatalogueUnreachable
-from hydrator.model import Replica, ReplicaState, Seen, Site, Survey, Told, Unseen
+from hydrator.domain.errors import CatalogueUnreachable
+from hydrator.domain.model import Replica, ReplicaState, Seen, Site, Survey, Told, Unseen
 from datetime import UTC, datetime
 
 EVIL = "\\x1b[2J\\u202e\\ud800"

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.slotmerge import SlotMerger
-from hydrator.model import Site, SiteAd
+from hydrator.domain.model import Site, SiteAd
 from testbed.collectors import second_collector
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec

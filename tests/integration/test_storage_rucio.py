@@ -13,8 +13,8 @@ import pytest
 from adapters._rucio_contents import RucioFiles
 from adapters.rucio import RucioSettings
 from hydrator.config import StorageArea
-from hydrator.errors import CatalogueError
-from hydrator.model import DatasetFile, Did
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import DatasetFile, Did
 from hydrator.paths import job_datasets, local_paths, paths_file
 
 pytestmark = pytest.mark.rucio

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hydrator.errors import ConfigError
-from hydrator.model import Did
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import Did
 from hydrator.rapthor import Resources, Run, Wish, submit_description
 from hydrator.submittext import arguments
 from testbed.debian import PoolUnavailable

@@ -18,7 +18,8 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 from classad2 import ClassAd, ExprTree
 
-from hydrator.model import Did
+from hydrator.domain.letter_case import spellings
+from hydrator.domain.model import Did
 from hydrator.poolconfig import (
     HELD_SUBCODE,
     PoolPolicy,
@@ -32,7 +33,6 @@ from hydrator.poolconfig import (
     startd_config,
 )
 from hydrator.rapthor import Run, Wish, as_ad
-from hydrator.spelling import spellings
 from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
 

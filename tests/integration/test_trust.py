@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import httpx
 import pytest
 
-from hydrator.model import Did
+from hydrator.domain.model import Did
 from hydrator.private import Privacy, Veil
 from testbed.demo import BRISK, RucioHoldings
 from testbed.installation import Installation

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hydrator.config import Settings, load, parse
-from hydrator.errors import ConfigError
+from hydrator.domain.errors import ConfigError
 
 EXAMPLE = (Path(__file__).parents[2] / "config.example.toml").read_text("utf-8")
 DATA = tomllib.loads(EXAMPLE)

@@ -12,8 +12,8 @@ from adapters.memory import MemoryPublisher
 from hydrator.ads import Budget, Draft, drafts, number
 from hydrator.cycle import Rules, apply, think
 from hydrator.demand import DemandMemory, Remembered, remember
-from hydrator.errors import BadDid
-from hydrator.model import (
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import (
     DatasetState,
     Demand,
     Did,
@@ -35,7 +35,7 @@ from hydrator.model import (
     parse_did,
     unix,
 )
-from hydrator.numbers import MOST_AHEAD, is_ahead
+from hydrator.domain.numbers import MOST_AHEAD, is_ahead
 from hydrator.plan import Policy, plan
 from hydrator.snapshot import Known, Memory
 from hydrator.store import State, Store

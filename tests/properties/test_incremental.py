@@ -18,7 +18,7 @@ from hydrator.ads import Budget
 from hydrator.audit import Audit, By, Claim, Verdict, fold
 from hydrator.breaker import Limits
 from hydrator.cycle import Rules, Thought, think
-from hydrator.model import (
+from hydrator.domain.model import (
     DatasetState,
     Demand,
     Did,

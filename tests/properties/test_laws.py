@@ -26,7 +26,17 @@ from hypothesis.stateful import (
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.breaker import Limits
 from hydrator.cycle import Cycle, Outlet, Rules, sent_by
-from hydrator.model import Did, Queue, QueuedJobs, Replica, ReplicaState, Site, Survey, Unseen, Withdraw
+from hydrator.domain.model import (
+    Did,
+    Queue,
+    QueuedJobs,
+    Replica,
+    ReplicaState,
+    Site,
+    Survey,
+    Unseen,
+    Withdraw,
+)
 from hydrator.orders import Approve, Orders, Resume, Return
 from hydrator.plan import Policy
 from hydrator.store import Store

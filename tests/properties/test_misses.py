@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator import job_start
-from hydrator.misses import elsewhere, misses
-from hydrator.model import from_unix, parse_did
+from hydrator.domain.misses import elsewhere, misses
+from hydrator.domain.model import from_unix, parse_did
 from hydrator.rapthor import parse
 
 NOW = 1_763_690_400

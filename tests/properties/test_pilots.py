@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from adapters.memory import system_clock
 from adapters.sitesfile import SitesFilePublisher
 from hydrator.ads import Budget, drafts, number
-from hydrator.model import DatasetState, Demand, Did, Fact, Origin, Site, SiteAd, SiteFacts, Snapshot, Want
+from hydrator.domain.model import (
+    DatasetState,
+    Demand,
+    Did,
+    Fact,
+    Origin,
+    Site,
+    SiteAd,
+    SiteFacts,
+    Snapshot,
+    Want,
+)
 from hydrator.poolconfig import here_expression
 from testbed.glideinwms_standin import groups_of, loaded
 

@@ -7,7 +7,7 @@ from classad2 import ClassAd, ExprTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydrator.model import DatasetState, Did
+from hydrator.domain.model import DatasetState, Did
 from hydrator.poolconfig import (
     PRE_JOB_TERM,
     START_CLAUSE,

@@ -7,8 +7,8 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydrator.errors import ConfigError
-from hydrator.model import parse_did
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import parse_did
 from hydrator.rapthor import Parset, Run, Wish, exports, job_parset, parse, toil_params
 
 DIDS = st.lists(

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.dagfile import dag_with_datasets, read_dag
+from hydrator.domain.model import Did, parse_did
 from hydrator.job_start import rewritten
-from hydrator.model import Did, parse_did
 from hydrator.submitfile import SubmitFileError, with_datasets
 
 PIECES = [

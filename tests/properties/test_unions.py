@@ -5,9 +5,9 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.model import FilesOnDisk, Replica, ReplicaState, Seen
-from hydrator.places import Places
-from hydrator.unions import numbered, united
+from hydrator.domain.model import FilesOnDisk, Replica, ReplicaState, Seen
+from hydrator.domain.sites import Places
+from hydrator.domain.unions import numbered, united
 from tests.factories import CAM, L1, NOON, OSO, RAL
 
 COMPLETE, PARTIAL = ReplicaState.COMPLETE, ReplicaState.PARTIAL

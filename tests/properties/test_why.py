@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from adapters.condor.clauses import bare, clauses, split
 from adapters.condor.match import Match
+from hydrator.domain.model import DatasetState, Did, from_unix
 from hydrator.judged import HERE, facts_wanted, groups_from, job_from, with_requests
 from hydrator.missing import clause_holds
-from hydrator.model import DatasetState, Did, from_unix
 from hydrator.poolconfig import here_expression
 from hydrator.why import Cause, explain
 

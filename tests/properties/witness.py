@@ -12,7 +12,7 @@ from datetime import datetime
 
 from hydrator.breaker import Cause
 from hydrator.cycle import Report, Rules
-from hydrator.model import Did, ReplicaState, Seen, Site, SiteAd, Survey
+from hydrator.domain.model import Did, ReplicaState, Seen, Site, SiteAd, Survey
 
 SAYS = {
     ReplicaState.COMPLETE: "AVAILABLE",

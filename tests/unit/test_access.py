@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.access import Access, Refused, Role, digest, grants_in, new_token, with_grant, without
 from hydrator.cli import main
-from hydrator.errors import ConfigError
-from hydrator.model import Site, Snapshot
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import Site, Snapshot
 from hydrator.serve import View, app
 from hydrator.server import Server
 from tests.factories import CAM, L1, NOON, RAL, ad, demand

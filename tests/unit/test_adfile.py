@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from adapters.adfile import AdFilePublisher
-from hydrator.errors import PublishError
-from hydrator.model import PublishedAd, Site, SiteAd
+from hydrator.domain.errors import PublishError
+from hydrator.domain.model import PublishedAd, Site, SiteAd
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad
 
 AWKWARD = Site('a/../Žilina "CZ"\\2')

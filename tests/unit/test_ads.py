@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.ads import Budget, Draft, drafts, number, quoted
-from hydrator.model import Did, Origin, ReplicaState, SiteAd, Unseen, unix
+from hydrator.domain.model import Did, Origin, ReplicaState, SiteAd, Unseen, unix
 from hydrator.snapshot import remember, snapshot
 from tests.factories import (
     BOUND,

@@ -21,7 +21,7 @@ from hydrator.audit import (
     fold,
     settle,
 )
-from hydrator.model import DatasetState, Did, Fact, ReplicaState, Site, Unseen
+from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Site, Unseen
 from hydrator.snapshot import Memory, remember
 from tests.factories import BOUND, CAM, HOUR, L1, L2, MINUTE, NOON, RAL, holding, memory, replica, survey
 

@@ -5,8 +5,8 @@ import pytest
 from adapters.memory import MemoryCatalogue
 from hydrator.audit import Audit, By, Claim, Correction, Verdict
 from hydrator.auditing import MAX_REST, MISSES_KEPT, Auditing
-from hydrator.misses import Miss
-from hydrator.model import DatasetState, Did, Fact, ReplicaState, Seen
+from hydrator.domain.misses import Miss
+from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Seen
 from hydrator.private import HEX_DIGITS
 from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, holding, memory, replica
 

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from hydrator.beside import Beats
 from hydrator.config import StandbySettings
-from hydrator.errors import PoolError
+from hydrator.domain.errors import PoolError
+from hydrator.domain.ports import Peer
 from hydrator.fence import Fence
-from hydrator.ports import Peer
 from hydrator.telemetry import Metrics
 
 

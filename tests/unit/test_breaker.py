@@ -6,7 +6,7 @@ import pytest
 
 from hydrator.breaker import Cause, Limits
 from hydrator.cycle import Rules, Thought, think
-from hydrator.model import DatasetState, Did, Fact, ReplicaState, Unseen, unix
+from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Unseen, unix
 from hydrator.store import State
 from tests.factories import (
     BOUND,

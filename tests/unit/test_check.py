@@ -10,8 +10,8 @@ import pytest
 from adapters.memory import MemoryCatalogue
 from hydrator.check import PACKAGES, Examined, Finding, Level, examine, packages, site_of
 from hydrator.cycle import Rules
-from hydrator.errors import EventsError, PoolDenied, PoolError
-from hydrator.model import Queue, QueuedJobs, Survey, Unseen
+from hydrator.domain.errors import EventsError, PoolDenied, PoolError
+from hydrator.domain.model import Queue, QueuedJobs, Survey, Unseen
 from tests.factories import CAM, NOON, RAL, replica
 
 

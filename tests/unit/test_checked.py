@@ -9,8 +9,8 @@ from adapters.memory import MemoryCatalogue
 from hydrator.checked import CheckedCatalogue
 from hydrator.contract import CatalogueContract
 from hydrator.cycle import Cycle, Rules
-from hydrator.errors import CatalogueGarbled
-from hydrator.model import Replica, ReplicaState, Seen, Unseen
+from hydrator.domain.errors import CatalogueGarbled
+from hydrator.domain.model import Replica, ReplicaState, Seen, Unseen
 from hydrator.scenarios import RECORDS_STATES_ONLY
 from hydrator.store import State
 from tests.factories import CAM, L1, L2, NOON, RAL, replica

@@ -11,9 +11,9 @@ from hydrator.breaker import Cause, Held
 from hydrator.clockstep import LEAST_STEP, StepWatch, moved_back, not_ahead
 from hydrator.cycle import Rules, think
 from hydrator.demand import DemandMemory, Remembered
+from hydrator.domain.model import DatasetState, Hold, PublishedAd, Rest, Unseen, unix
 from hydrator.history import Rollback
 from hydrator.lastcycle import last_cycle
-from hydrator.model import DatasetState, Hold, PublishedAd, Rest, Unseen, unix
 from hydrator.plan import Policy, plan
 from hydrator.snapshot import Memory, remember
 from hydrator.store import State, Store

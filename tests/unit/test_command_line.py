@@ -23,9 +23,9 @@ from structlog.testing import capture_logs
 from hydrator import __version__
 from hydrator.cli import main
 from hydrator.commands.top import DaemonSilent, Door, Seen, look, rows, summary
+from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot
 from hydrator.examples import EXAMPLES, EXITS
 from hydrator.manual import manual
-from hydrator.model import DatasetState, Fact, SiteFacts, Snapshot
 from hydrator.serve import app as http_app
 from hydrator.server import Server
 from hydrator.store import Store

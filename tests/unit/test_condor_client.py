@@ -16,7 +16,7 @@ import pytest
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.child import explain
 from adapters.condor.client import environment, last_words
-from hydrator.errors import PoolDenied, PoolError
+from hydrator.domain.errors import PoolDenied, PoolError
 from testbed.patience import PATIENCE
 
 STANDIN = Path(__file__).with_name("condor_standin.py")

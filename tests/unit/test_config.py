@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings, load
-from hydrator.errors import ConfigError
+from hydrator.domain.errors import ConfigError
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
 FILE = '[[catalogue]]\ntype = "file"\npath = "catalogue.toml"\n'

@@ -21,9 +21,9 @@ from hydrator.credentials import (
     of_token,
     validity,
 )
+from hydrator.domain.model import unix
+from hydrator.domain.ports import Login
 from hydrator.keeping import examine_credentials
-from hydrator.model import unix
-from hydrator.ports import Login
 from hydrator.telemetry import Metrics
 from hydrator.wiring import assemble, credentials
 from tests.factories import HOUR, MINUTE, NOON

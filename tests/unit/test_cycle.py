@@ -14,9 +14,9 @@ from hydrator.audit import By, Claim, Verdict
 from hydrator.breaker import Limits
 from hydrator.cycle import Cycle, Outlet, Report, Rules, apply, read_all, summary, think
 from hydrator.demand import DemandMemory, Remembered
-from hydrator.errors import StateError
-from hydrator.misses import Miss
-from hydrator.model import (
+from hydrator.domain.errors import StateError
+from hydrator.domain.misses import Miss
+from hydrator.domain.model import (
     Did,
     Hold,
     Publish,

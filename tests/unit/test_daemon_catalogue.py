@@ -9,8 +9,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.daemon import NOT_ASKED, DaemonCatalogue
-from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, ConfigError
-from hydrator.model import (
+from hydrator.domain.errors import (
+    CatalogueDenied,
+    CatalogueError,
+    CatalogueGarbled,
+    ConfigError,
+)
+from hydrator.domain.model import (
     DatasetState,
     Demand,
     Did,

@@ -3,7 +3,7 @@
 import pytest
 
 from hydrator.dagfile import Dag, dag_with_datasets, is_dag, read_dag
-from hydrator.model import parse_did
+from hydrator.domain.model import parse_did
 from hydrator.submitfile import SubmitFileError
 
 A = parse_did("lofar:a")

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.demand import DemandMemory, Remembered, demand, remember
-from hydrator.model import Did, Origin, Queue, QueuedJobs, Unseen
+from hydrator.domain.model import Did, Origin, Queue, QueuedJobs, Unseen
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
 
 KEEP = 24 * HOUR

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 from adapters.condor import jobsites
 from hydrator.desired import ASKS, KEPT, Change, Stand, wish
 from hydrator.desiring import DesiredTelling, Desiring, Placed
-from hydrator.errors import PoolDenied, PoolError
-from hydrator.model import DatasetState, Did, Fact, Site, SiteAd, Unseen, unix
-from hydrator.ports import AlikeJobs, Kept
+from hydrator.domain.errors import PoolDenied, PoolError
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Unseen, unix
+from hydrator.domain.ports import AlikeJobs, Kept
 from tests.factories import NOON
 
 HOURS = timedelta(hours=5)

@@ -11,9 +11,9 @@ import pytest
 from adapters import _dmapi_rows as rows
 from adapters._http import Server
 from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
-from hydrator.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did, ReplicaState, Seen, Unseen
-from hydrator.ports import Login
+from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.ports import Login
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import FAST, dmapi
 from tests.factories import HOUR, MINUTE, NOON

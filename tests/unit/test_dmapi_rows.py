@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adapters import _dmapi_rows as rows
 from adapters._json import Bounds, decode
-from hydrator.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.dmapi_standin import DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import dmapi
 

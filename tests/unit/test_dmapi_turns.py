@@ -9,8 +9,8 @@ import pytest
 
 from adapters._http import Server
 from adapters.dmapi import DmapiCatalogue, DmapiSettings
-from hydrator.errors import CatalogueError
-from hydrator.model import Did, Seen, Unseen
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import Did, Seen, Unseen
 from tests.contracts.test_dmapi_catalogue import FAST
 from tests.factories import NOON
 

@@ -13,8 +13,8 @@ import pytest
 
 from hydrator import desired, openapi, poolconfig
 from hydrator.config import Settings, load
-from hydrator.errors import ConfigError
-from hydrator.plugins import GROUP
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.plugins import GROUP
 from scripts import docs
 from testbed import debs
 from tests.command_tree import COMMANDS, options

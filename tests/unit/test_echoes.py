@@ -15,11 +15,27 @@ from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
 from adapters.daemon import DaemonCatalogue
 from adapters.memory import MemoryCatalogue
 from hydrator.config import PrivateSettings, Settings, SubmitSettings
-from hydrator.errors import BadDid, CatalogueDenied, CatalogueError, CatalogueUnreachable, HydratorError
+from hydrator.domain.errors import (
+    BadDid,
+    CatalogueDenied,
+    CatalogueError,
+    CatalogueUnreachable,
+    HydratorError,
+)
+from hydrator.domain.model import (
+    Did,
+    Replica,
+    ReplicaState,
+    Seen,
+    Site,
+    Survey,
+    Told,
+    Unseen,
+    parse_did,
+)
+from hydrator.domain.redaction import SECRETS
 from hydrator.exchange import exchanged
 from hydrator.intake import CleanCatalogue
-from hydrator.model import Did, Replica, ReplicaState, Seen, Site, Survey, Told, Unseen, parse_did
-from hydrator.redact import SECRETS
 from tests.rucio_fixtures import catalogues
 
 L1 = Did("lofar:L1")

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 from adapters.memory import MemoryCatalogue
 from hydrator.access import Access, Role, new_token, with_grant
 from hydrator.config import PrivateSettings, Settings, SubmitSettings
-from hydrator.errors import CatalogueUnreachable, ConfigError
+from hydrator.domain.errors import CatalogueUnreachable, ConfigError
+from hydrator.domain.model import Did, Snapshot
 from hydrator.exchange import ExchangeFailed, Exchanging, exchanged
-from hydrator.model import Did, Snapshot
 from hydrator.private import Privacy, Veil
 from hydrator.rate import Buckets
 from hydrator.register import Register

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.beside.turns import Schedule, Turns
 from hydrator.cycle import Cycle, Outlet, Rules
-from hydrator.errors import Fenced
+from hydrator.domain.errors import Fenced
 from hydrator.fence import Fence
 from hydrator.plan import Policy
 from hydrator.store import State, Store

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from adapters.file import FileCatalogue, read_whole
 from adapters.file import __doc__ as manual
-from hydrator.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import Did, Replica, ReplicaState, Seen, Site, from_unix
+from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, from_unix
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
 
 UK, AU, NL = Site("UK"), Site("AU"), Site("NL")

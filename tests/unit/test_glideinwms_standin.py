@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron
-from hydrator.model import Did
+from hydrator.domain.model import Did
 from hydrator.poolconfig import START_CLAUSE, here_expression
 from testbed.glideinwms_standin import Group, Refused, accepted, cycle, groups_of, queried, reconfigure
 

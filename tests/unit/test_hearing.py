@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from hydrator.domain.model import DatasetState, Did, Fact
 from hydrator.events import Drop, Due
 from hydrator.hearing import EventMetrics, Hearing
-from hydrator.model import DatasetState, Did, Fact
 from hydrator.snapshot import Known, Memory
 from tests.factories import CAM, L1, L2, NOON
 

@@ -8,8 +8,8 @@ from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.archive import KEPT, KEPT_FOR
 from hydrator.breaker import Limits
 from hydrator.cycle import Cycle, Outlet, Rules
+from hydrator.domain.model import Did, ReplicaState, SiteAd, unix
 from hydrator.history import Change, Entry
-from hydrator.model import Did, ReplicaState, SiteAd, unix
 from hydrator.orders import Approve, Orders, Resume, Return
 from hydrator.plan import Policy
 from hydrator.store import State, Store

@@ -15,12 +15,21 @@ from adapters._dmapi_rows import BadAnswer, file_of
 from adapters.condor.values import unparsed
 from hydrator.access import Access, Role, new_token
 from hydrator.asking import Found, tellings
-from hydrator.beliefs import Beliefs
 from hydrator.crowd import crowd
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.model import (
+    DatasetState,
+    Did,
+    Fact,
+    Queue,
+    QueuedJobs,
+    Site,
+    SiteFacts,
+    Snapshot,
+)
+from hydrator.domain.redaction import Redactor
 from hydrator.judged import MOST_OF_A_LIST, MOST_OF_A_TEXT, Job, JobStatus, job_from
-from hydrator.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site, SiteFacts, Snapshot
 from hydrator.private import HIDDEN, Privacy, Veil
-from hydrator.redact import Redactor
 from hydrator.register import Register
 from hydrator.serve import app
 from hydrator.server import Server

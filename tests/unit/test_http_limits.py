@@ -18,9 +18,9 @@ from hydrator.access import Access, Role, new_token
 from hydrator.certificate import Certificate
 from hydrator.config import HttpOutlet
 from hydrator.connections import MAX_HEAD_BYTES, Doorway
+from hydrator.domain.model import Snapshot
 from hydrator.events import MAX_EVENT_BYTES
 from hydrator.listener import listener
-from hydrator.model import Snapshot
 from hydrator.rate import MAX_KNOWN, Buckets
 from hydrator.serve import View, app
 from hydrator.server import Server

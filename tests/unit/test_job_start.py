@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from hydrator import job_start, misses
+from hydrator import job_start
+from hydrator.domain import misses
+from hydrator.domain.model import Did, Site, from_unix
 from hydrator.job_start import Dataset, Trouble
-from hydrator.model import Did, Site, from_unix
 from testbed.installation import wait_for
 
 FILE = Path(job_start.__file__)

@@ -10,7 +10,7 @@ import pytest
 
 from hydrator import job_start
 from hydrator.config import StorageArea
-from hydrator.model import DatasetFile, Did
+from hydrator.domain.model import DatasetFile, Did
 from hydrator.paths import hashed_path, job_datasets, local_paths, paths_file
 from tests.archives import tar_of
 from tests.pythons import pythons

@@ -12,8 +12,8 @@ import pytest
 
 from adapters.condor.jobsites import KEPT, QueuedSites, Refused
 from hydrator.desired import wish
-from hydrator.model import DatasetState, Did, Fact, Site
-from hydrator.ports import AlikeJobs, Kept
+from hydrator.domain.model import DatasetState, Did, Fact, Site
+from hydrator.domain.ports import AlikeJobs, Kept
 from tests.factories import BOUND, NOON
 
 GROUP_BY = object()

@@ -28,12 +28,8 @@ from hydrator.credentials import By as Renewer
 from hydrator.credentials import Credential
 from hydrator.crowd import Crowd
 from hydrator.cycle import Rules, summary
-from hydrator.history import Change, Entry, Rollback
-from hydrator.judged import Job, JobStatus
-from hydrator.manual import commands
-from hydrator.misses import Miss
-from hydrator.missing import DatasetCounts, Lack, Missing
-from hydrator.model import (
+from hydrator.domain.misses import Miss
+from hydrator.domain.model import (
     DatasetState,
     Fact,
     PublishedAd,
@@ -45,11 +41,15 @@ from hydrator.model import (
     Unseen,
     unix,
 )
-from hydrator.ports import Ended
+from hydrator.domain.ports import Ended
+from hydrator.domain.provenance import provenance
+from hydrator.history import Change, Entry, Rollback
+from hydrator.judged import Job, JobStatus
+from hydrator.manual import commands
+from hydrator.missing import DatasetCounts, Lack, Missing
 from hydrator.rapthor import Outlook
 from hydrator.shapes import SHAPES, Shape, keys, shape_of
 from hydrator.snapshot import Known, Memory
-from hydrator.told import provenance
 from hydrator.why import Answer, AtSite, Cause, Reason, WayOut
 from testbed.shaped import COMMANDS, conforms, problems
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from hydrator.check import Level
+from hydrator.domain.model import unix
 from hydrator.lastcycle import last_cycle, silence, silent_after
-from hydrator.model import unix
 from tests.factories import NOON
 
 WELL = {

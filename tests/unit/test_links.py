@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from hydrator import links
-from hydrator.bugs import Bugs, sentence
+from hydrator.domain import links
+from hydrator.domain.bugs import Bugs, sentence
 from tests.unit.test_docs import anchors
 
 ROOT = Path(__file__).parents[2]

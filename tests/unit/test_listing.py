@@ -4,9 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hydrator.config import Settings, parse
-from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable, TooManyFiles
+from hydrator.domain.errors import (
+    CatalogueError,
+    CatalogueGarbled,
+    CatalogueUnreachable,
+    TooManyFiles,
+)
+from hydrator.domain.model import DatasetFile, Did
 from hydrator.listing import Listing, foreign_addresses, list_files, taken_alone
-from hydrator.model import DatasetFile, Did
 
 A, B = Did("lofar:A"), Did("lofar:B")
 

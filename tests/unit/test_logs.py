@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue
 from hydrator.cycle import read_all
-from hydrator.errors import CatalogueUnreachable
+from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.telemetry import configure_logs

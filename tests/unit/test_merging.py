@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.model import Did, Replica, ReplicaState, Seen, Site, Survey, Unseen
+from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, Survey, Unseen
+from hydrator.domain.provenance import provenance
 from hydrator.snapshot import Memory, remember, snapshot
-from hydrator.told import provenance
 from tests.factories import BOUND, MINUTE, NOON
 
 DID, CAM = Did("testing:L1"), Site("CAM")

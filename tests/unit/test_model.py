@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.errors import BadDid
-from hydrator.model import MAX_DID_CHARS, Origin, from_unix, parse_did, unix
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import MAX_DID_CHARS, Origin, from_unix, parse_did, unix
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand, want
 
 

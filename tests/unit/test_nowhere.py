@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.beliefs import Beliefs
-from hydrator.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.nearest import with_near
 from hydrator.nowhere import nowhere_text
 from tests.factories import L1, L2, NOON

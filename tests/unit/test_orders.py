@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from hydrator.errors import StateError
-from hydrator.model import Site
+from hydrator.domain.errors import StateError
+from hydrator.domain.model import Site
 from hydrator.orders import Approve, Orders, Resume, Return
 from tests.factories import CAM, L1, L2, RAL, ad
 

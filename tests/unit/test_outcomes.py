@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.commands.report import as_rows
 from hydrator.counting import count
+from hydrator.domain.model import Site, Unseen, unix
+from hydrator.domain.ports import Ended
 from hydrator.history import Entry
-from hydrator.model import Site, Unseen, unix
 from hydrator.outcomes import Found, Shown, ended_job, median, outcome, quantile, tally
-from hydrator.ports import Ended
 from hydrator.telemetry import Metrics
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
 

@@ -12,9 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.breaker import Cause, Held
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.freshness import COLUMNS, ages
 from hydrator.history import Change, Entry
-from hydrator.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.page import MOST_CHANGES, MOST_NAMED, render
 from hydrator.selection import PER_PAGE, Selection, selection
 from hydrator.serve import app

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.config import StorageArea
-from hydrator.errors import BadDid, ConfigError
-from hydrator.model import DatasetFile, Did, Site, parse_did
+from hydrator.domain.errors import BadDid, ConfigError
+from hydrator.domain.model import DatasetFile, Did, Site, parse_did
 from hydrator.paths import (
     Shelf,
     bounded,

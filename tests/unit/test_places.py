@@ -13,8 +13,8 @@ from adapters._rucio_storages import StorageElements
 from adapters.memory import MemoryCatalogue
 from adapters.site_capabilities import SiteCapabilities
 from hydrator.config import Settings
-from hydrator.model import ReplicaState, Seen, Site
-from hydrator.places import PlacedAuditor, PlacedCatalogue, Places
+from hydrator.domain.model import ReplicaState, Seen, Site
+from hydrator.domain.sites import PlacedAuditor, PlacedCatalogue, Places
 from hydrator.wiring import places
 from testbed.dmapi_standin import CLIENT, SC_AUDIENCE, SECRET, DmapiStandIn
 from tests.factories import CAM, HOUR, L1, L2, NOON, OSO, RAL, replica, seen

@@ -13,8 +13,8 @@ import requests
 
 from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.config import parse
-from hydrator.errors import CatalogueError, ConfigError
-from hydrator.words import reason_of
+from hydrator.domain.errors import CatalogueError, ConfigError
+from hydrator.domain.text import reason_of
 from tests.factories import L1, NOON
 
 ROOT = Path(__file__).parents[2]

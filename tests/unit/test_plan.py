@@ -6,7 +6,7 @@ import pytest
 
 from adapters.memory import MemoryPublisher
 from hydrator.cycle import apply
-from hydrator.model import Hold, Publish, Refresh, Rest, Withdraw
+from hydrator.domain.model import Hold, Publish, Refresh, Rest, Withdraw
 from hydrator.plan import Policy, plan
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, ad, published
 

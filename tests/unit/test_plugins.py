@@ -9,7 +9,7 @@ import pytest
 HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 PLUGIN = """
 from adapters.memory import MemoryCatalogue
-from hydrator.model import Replica, ReplicaState, Site, parse_did
+from hydrator.domain.model import Replica, ReplicaState, Site, parse_did
 
 def catalogue(name, options, clock):
     if set(options) != {"holds"}:

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.breaker import Limits
 from hydrator.cycle import Cycle, Outlet, Patience, Report, Rules
-from hydrator.model import Did, Queue, QueuedJobs, Survey, Unseen, unix
+from hydrator.domain.model import Did, Queue, QueuedJobs, Survey, Unseen, unix
 from hydrator.plan import Policy
 from hydrator.store import State
 from hydrator.telemetry import Metrics

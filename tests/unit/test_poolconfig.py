@@ -8,7 +8,7 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 from classad2 import ClassAd, ExprTree
 
-from hydrator.model import MAX_DID_CHARS, Did
+from hydrator.domain.model import MAX_DID_CHARS, Did
 from hydrator.poolconfig import (
     IMMUTABLE,
     PRE_JOB_TERM,

@@ -21,8 +21,8 @@ from hydrator.cycle import Rules
 from hydrator.datasets import Known, Memory
 from hydrator.demand import DemandMemory
 from hydrator.demand import remember as remember_demand
-from hydrator.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site
-from hydrator.redact import printable_tree
+from hydrator.domain.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site
+from hydrator.domain.redaction import printable_tree
 from hydrator.snapshot import snapshot
 from hydrator.stdio import PlainStream
 from hydrator.store import State, Store

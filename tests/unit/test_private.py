@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.model import Did, parse_did
+from hydrator.domain.model import Did, parse_did
 from hydrator.private import HIDDEN, Privacy, Veil, is_masked, is_opaque
 from tests.slowness import grows_evenly
 

@@ -4,7 +4,7 @@ import pytest
 
 from hydrator.check import Level
 from hydrator.config import load
-from hydrator.errors import ConfigError
+from hydrator.domain.errors import ConfigError
 from hydrator.keeping import examine_secrets
 from hydrator.wiring import assemble, redactor, register_of, rules, system_clock
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.probe import CommandProbe, ProbeSettings
-from hydrator.model import Did, Site
+from hydrator.domain.model import Did, Site
 
 L1, UK, AU = Did("lofar:L1"), Site("UK"), Site("AU")
 PYTHON = sys.executable

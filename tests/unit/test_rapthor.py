@@ -5,8 +5,8 @@ import shlex
 
 import pytest
 
-from hydrator.errors import ConfigError
-from hydrator.model import Did
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import Did
 from hydrator.rapthor import (
     LONGEST_VARIABLE_BYTES,
     Resources,

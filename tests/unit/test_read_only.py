@@ -10,8 +10,8 @@ from starlette.routing import Route
 
 from adapters.web import Board
 from hydrator.access import Access, Role, new_token
+from hydrator.domain.model import Snapshot
 from hydrator.events import Drop, Due, Front
-from hydrator.model import Snapshot
 from hydrator.serve import View, app
 from hydrator.server import Server
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand

@@ -24,10 +24,10 @@ from adapters.slotmerge import SlotMerger
 from hydrator import show
 from hydrator.ads import implausible
 from hydrator.cycle import Cycle, Outlet, Rules, summary
-from hydrator.errors import PoolError, PublishError
+from hydrator.domain.errors import PoolError, PublishError
+from hydrator.domain.model import Did, Replica, ReplicaState, Site, unix
+from hydrator.domain.numbers import MOST_AHEAD
 from hydrator.lastcycle import last_cycle, refused_generations
-from hydrator.model import Did, Replica, ReplicaState, Site, unix
-from hydrator.numbers import MOST_AHEAD
 from hydrator.orders import Orders, Renumber
 from hydrator.plan import Policy
 from hydrator.store import State, Store

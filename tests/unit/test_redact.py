@@ -13,8 +13,17 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.errors import CatalogueUnreachable, EventsError, PoolError, PublishError
-from hydrator.redact import MOST_CHARS, SECRETS, SHOWN, Redactor, Secrets, printable, secret_in, shown
+from hydrator.domain.errors import CatalogueUnreachable, EventsError, PoolError, PublishError
+from hydrator.domain.redaction import (
+    MOST_CHARS,
+    SECRETS,
+    SHOWN,
+    Redactor,
+    Secrets,
+    printable,
+    secret_in,
+    shown,
+)
 from hydrator.telemetry import configure_logs
 from tests.slowness import grows_evenly
 

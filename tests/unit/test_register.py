@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from hydrator.errors import ConfigError
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import Did
 from hydrator.lastcycle import names_lost
-from hydrator.model import Did
 from hydrator.private import Privacy, Veil
 from hydrator.register import UNNAMED_SECONDS, Register, read_key
 

@@ -6,8 +6,8 @@ import pytest
 
 from adapters.memory import MemoryCatalogue
 from hydrator.config import Settings, parse
-from hydrator.errors import ConfigError
-from hydrator.model import Did, Site
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import Did, Site
 from hydrator.resolve import expand, resolve
 from tests.factories import replica
 

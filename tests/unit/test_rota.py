@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hydrator.model import Site
+from hydrator.domain.model import Site
 from hydrator.rota import LYING_WEIGHT, OLD_TURNS, RECHECK_TURNS, RETRY_TURNS, Rota
 from tests.factories import CAM, OSO, RAL
 

@@ -21,8 +21,13 @@ from adapters._rucio_rows import BadRow, Count, DatasetRow, Garbled, Storage, co
 from adapters._rucio_rules import Lock, Movement, Rule, locks, movements, promised, rules
 from adapters._rucio_states import container_replicas, dataset_replicas, file_replicas, state_at
 from adapters.rucio import RucioCatalogue, RucioSettings
-from hydrator.errors import CatalogueDenied, CatalogueError, CatalogueGarbled, CatalogueUnreachable
-from hydrator.model import UNTOLD, Did, Replica, ReplicaState, Seen, Site, Unseen
+from hydrator.domain.errors import (
+    CatalogueDenied,
+    CatalogueError,
+    CatalogueGarbled,
+    CatalogueUnreachable,
+)
+from hydrator.domain.model import UNTOLD, Did, Replica, ReplicaState, Seen, Site, Unseen
 from tests.rucio_fixtures import catalogues
 
 L1, L2, BOTH = Did("lofar:L1"), Did("lofar:L2"), Did("lofar:both")

@@ -8,8 +8,8 @@ import pytest
 
 from adapters._rucio_audit import RucioAuditor
 from adapters._rucio_settings import RucioSettings
-from hydrator.errors import CatalogueGarbled
-from hydrator.model import Did, ReplicaState
+from hydrator.domain.errors import CatalogueGarbled
+from hydrator.domain.model import Did, ReplicaState
 from testbed.rucio_standin import FILES, RucioStandIn
 from tests.factories import NOON
 

@@ -10,8 +10,8 @@ import pytest
 
 from adapters._rucio_background import Background
 from adapters.rucio import RucioCatalogue
-from hydrator.errors import CatalogueUnreachable
-from hydrator.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.errors import CatalogueUnreachable
+from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.patience import wait_for
 from testbed.rucio_standin import FILES, RucioStandIn
 from tests.rucio_fixtures import catalogues

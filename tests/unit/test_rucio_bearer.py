@@ -9,7 +9,7 @@ import pytest
 from adapters._oidc import ClientSettings
 from adapters._rucio_bearer import Bearer, Provided, expiry
 from adapters.rucio import RucioSettings
-from hydrator.errors import CatalogueDenied
+from hydrator.domain.errors import CatalogueDenied
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from tests.factories import MINUTE, NOON
 

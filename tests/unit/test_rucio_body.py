@@ -10,7 +10,7 @@ import pytest
 
 from adapters._rucio_client import Connection
 from adapters._rucio_settings import RucioSettings
-from hydrator.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, rows_of, streamed
 
 ROWS = "Content-Type: application/x-json-stream"
@@ -124,7 +124,7 @@ from datetime import timedelta
 from pathlib import Path
 from adapters._rucio_client import Connection
 from adapters._rucio_settings import RucioSettings
-from hydrator.errors import CatalogueError
+from hydrator.domain.errors import CatalogueError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 url, folder = sys.argv[1], Path(sys.argv[2])
 (folder / "token").write_text("a-token")

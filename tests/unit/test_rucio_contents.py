@@ -8,8 +8,13 @@ import pytest
 
 from adapters._rucio_contents import RucioFiles
 from adapters._rucio_settings import RucioSettings
-from hydrator.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable, TooManyFiles
-from hydrator.model import DatasetFile, Did
+from hydrator.domain.errors import (
+    CatalogueDenied,
+    CatalogueGarbled,
+    CatalogueUnreachable,
+    TooManyFiles,
+)
+from hydrator.domain.model import DatasetFile, Did
 from testbed.rucio_standin import RucioStandIn
 
 DID = Did("lofar:L1")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from adapters.rucio import RucioCatalogue, RucioSettings
-from hydrator.model import Did, ReplicaState
+from hydrator.domain.model import Did, ReplicaState
 from testbed.rucio_standin import RucioStandIn
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

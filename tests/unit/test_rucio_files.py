@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.rucio import RucioCatalogue
-from hydrator.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.rucio_fixtures import catalogues
 

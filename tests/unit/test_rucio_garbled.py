@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from adapters.rucio import RucioCatalogue
-from hydrator.errors import CatalogueGarbled
-from hydrator.model import Did, Reading, ReplicaState, Seen, Unseen
+from hydrator.domain.errors import CatalogueGarbled
+from hydrator.domain.model import Did, Reading, ReplicaState, Seen, Unseen
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.rucio_fixtures import catalogues
 

@@ -11,8 +11,8 @@ from adapters._rucio_ask import Asker
 from adapters._rucio_lines import Lines
 from adapters._rucio_pace import Pace
 from adapters.rucio import RucioCatalogue, RucioSettings
-from hydrator.errors import CatalogueUnreachable
-from hydrator.model import Did, Seen, Unseen
+from hydrator.domain.errors import CatalogueUnreachable
+from hydrator.domain.model import Did, Seen, Unseen
 from testbed.rucio_standin import RucioStandIn
 from tests.rucio_fixtures import catalogues
 

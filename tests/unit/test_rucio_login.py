@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from adapters.rucio import RucioCatalogue, RucioSettings
-from hydrator.errors import CatalogueDenied
-from hydrator.model import Did
+from hydrator.domain.errors import CatalogueDenied
+from hydrator.domain.model import Did
 from testbed.rucio_standin import RucioStandIn
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from adapters.rucio import RucioCatalogue, RucioSettings
-from hydrator.errors import CatalogueDenied
-from hydrator.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.errors import CatalogueDenied
+from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.patience import wait_for
 from testbed.rucio_standin import RucioStandIn
 from tests.rucio_fixtures import catalogues

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from adapters._rounds import Rounds
 from adapters.schedds import ScheddHistory, ScheddMisses, ScheddQueues
-from hydrator.errors import PoolError
-from hydrator.model import Queue, QueuedJobs, Unseen
-from hydrator.ports import Ended
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import Queue, QueuedJobs, Unseen
+from hydrator.domain.ports import Ended
 from tests.factories import L1, NOON
 
 STALL = timedelta(milliseconds=20)

@@ -19,9 +19,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from hydrator.dataset_query import MOST_DATASETS
-from hydrator.errors import ConfigError
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, unix
 from hydrator.gate import MAX_URL_BYTES
-from hydrator.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, unix
 from hydrator.serve import View, app
 from hydrator.server import Server
 from testbed.installation import wait_for

@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry
 from adapters.web import Board, WebPublisher
 from hydrator.access import Access, Role, new_token
 from hydrator.certificate import Certificate
-from hydrator.errors import ConfigError, PublishError
-from hydrator.model import Snapshot
-from hydrator.ports import Door
+from hydrator.domain.errors import ConfigError, PublishError
+from hydrator.domain.model import Snapshot
+from hydrator.domain.ports import Door
 from hydrator.serve import View, app
 from hydrator.server import Server, UnixSocket
 from hydrator.wiring import system_clock

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from adapters.site_capabilities import read_areas
-from hydrator.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.dmapi_standin import DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import dmapi
 from tests.factories import NOON

@@ -16,7 +16,7 @@ from adapters._slot_rows import (
     left_over,
     slots_of,
 )
-from hydrator.model import Site, unix
+from hydrator.domain.model import Site, unix
 from tests.contracts.publisher import MORNING, site_ad
 
 CAM, RAL = Site("CAM"), Site("RAL")

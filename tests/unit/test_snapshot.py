@@ -5,8 +5,8 @@ from itertools import permutations
 
 import pytest
 
+from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, SiteFacts, Unseen
 from hydrator.folding import fold_memories
-from hydrator.model import DatasetState, Did, Fact, ReplicaState, SiteFacts, Unseen
 from hydrator.snapshot import Memory, remember, snapshot
 from tests.factories import (
     BOUND,

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from hydrator import startd_cron
 from hydrator.ads import quoted
+from hydrator.domain.letter_case import letters, spellings
+from hydrator.domain.model import Did
 from hydrator.judged import facts_wanted
-from hydrator.model import Did
 from hydrator.poolconfig import here_expression, rank_expression, spelled_expression
-from hydrator.spelling import letters, spellings
 
 names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).map(Did), unique=True)
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.ports import Peer
+from hydrator.domain.ports import Peer
 from hydrator.standing import Standing
 
 AFTER = 30

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron as hook
-from hydrator.numbers import MOST_AHEAD
+from hydrator.domain.numbers import MOST_AHEAD
 from testbed.patience import PATIENCE
 from tests.pythons import pythons
 

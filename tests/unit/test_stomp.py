@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from adapters._stomp_frames import MAX_HEAD_BYTES, Frame, Frames, NotStomp, encoded
 from adapters.stomp import StompSettings, StompSource, tls_context
-from hydrator.errors import ConfigError, EventsError
+from hydrator.domain.errors import ConfigError, EventsError
 from testbed.patience import wait_for
 from testbed.stomp import FakeBroker
 

@@ -16,9 +16,9 @@ import pytest
 from hydrator.breaker import Cause, Held
 from hydrator.demand import DemandMemory, Remembered
 from hydrator.demand import remember as remember_demand
-from hydrator.errors import StateError
+from hydrator.domain.errors import StateError
+from hydrator.domain.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site, Unseen
 from hydrator.history import Rollback
-from hydrator.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site, Unseen
 from hydrator.snapshot import Known, Memory, remember
 from hydrator.store import State, Store, owner_of
 from tests.factories import (

@@ -3,7 +3,7 @@
 import pytest
 
 from hydrator.dagfile import dag_with_datasets, has_attribute, read_dag
-from hydrator.model import parse_did
+from hydrator.domain.model import parse_did
 from hydrator.submitfile import check_items, input_names, with_datasets
 
 A = parse_did("lofar:a")

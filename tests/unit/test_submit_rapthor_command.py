@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.cli import main
 from hydrator.commands.fresh import new_folder, write_new
-from hydrator.model import Snapshot
+from hydrator.domain.model import Snapshot
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.view import View

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.model import UNTOLD, Replica, ReplicaState, Told
+from hydrator.domain.model import UNTOLD, Replica, ReplicaState, Told
+from hydrator.domain.provenance import because, provenance, told_from, told_row
 from hydrator.snapshot import Memory, remember, snapshot
 from hydrator.store import State, Store
-from hydrator.told import because, provenance, told_from, told_row
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, seen, survey
 
 FULL = Told(

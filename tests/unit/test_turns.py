@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from hydrator.beside import Questions
 from hydrator.beside.turns import Turns
 from hydrator.config import AuditSettings
-from hydrator.errors import Fenced
+from hydrator.domain.errors import Fenced
 from hydrator.fence import Fence
 from hydrator.telemetry import Metrics
 from testbed.patience import wait_for

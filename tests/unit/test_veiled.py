@@ -13,8 +13,17 @@ from hydrator.breaker import Cause, Held
 from hydrator.contract import CatalogueContract
 from hydrator.cycle import Cycle, Outlet, Rules, summary
 from hydrator.demand import DemandMemory, Remembered
-from hydrator.errors import CatalogueDenied, CatalogueUnreachable
-from hydrator.model import DatasetState, Did, Fact, Queue, QueuedJobs, Seen, Told, Unseen
+from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
+from hydrator.domain.model import (
+    DatasetState,
+    Did,
+    Fact,
+    Queue,
+    QueuedJobs,
+    Seen,
+    Told,
+    Unseen,
+)
 from hydrator.plan import Policy
 from hydrator.private import Privacy, Veil, is_masked
 from hydrator.register import Register

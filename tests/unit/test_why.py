@@ -9,13 +9,11 @@ import pytest
 
 from adapters.condor.client import Authorization
 from hydrator.asking import telling
-from hydrator.beliefs import Beliefs
 from hydrator.commands.why import Asked, ask_dids, ask_job, row, with_news
 from hydrator.crowd import crowd
-from hydrator.errors import CatalogueUnreachable, ConfigError, PoolDenied, PoolError
-from hydrator.judged import HERE, Clause, Job, JobStatus, SlotGroup, Told, job_from
-from hydrator.missing import Lack
-from hydrator.model import (
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.errors import CatalogueUnreachable, ConfigError, PoolDenied, PoolError
+from hydrator.domain.model import (
     DatasetState,
     Did,
     Fact,
@@ -27,11 +25,13 @@ from hydrator.model import (
     Snapshot,
     unix,
 )
-from hydrator.model import Told as Catalogued
+from hydrator.domain.model import Told as Catalogued
+from hydrator.domain.text import span
+from hydrator.judged import HERE, Clause, Job, JobStatus, SlotGroup, Told, job_from
+from hydrator.missing import Lack
 from hydrator.nearest import nearest, with_near
 from hydrator.schedd_facts import facts_from
 from hydrator.why import Cause, explain, foresee
-from hydrator.words import span
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
 
 JOB = Job("7.0", "schedd", 1, JobStatus.IDLE, (L1,), mode="require", max_age=20700, transformed=True)
@@ -611,7 +611,7 @@ class Answering:
         self._reachable = reachable
 
     def read(self, dids):
-        from hydrator.model import Survey
+        from hydrator.domain.model import Survey
 
         if not self._reachable:
             raise CatalogueUnreachable("list", "timed out")

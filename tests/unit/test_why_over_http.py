@@ -9,11 +9,9 @@ from prometheus_client import CollectorRegistry
 
 from adapters.daemon import DaemonCatalogue
 from hydrator.asking import telling
-from hydrator.beliefs import Beliefs
-from hydrator.errors import CatalogueError
-from hydrator.judged import Told
-from hydrator.missing import Lack
-from hydrator.model import (
+from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import (
     DatasetState,
     Demand,
     Did,
@@ -24,7 +22,9 @@ from hydrator.model import (
     Snapshot,
     Want,
 )  # fmt: skip
-from hydrator.model import Told as Catalogued
+from hydrator.domain.model import Told as Catalogued
+from hydrator.judged import Told
+from hydrator.missing import Lack
 from hydrator.nearest import with_near
 from hydrator.serve import app
 from hydrator.server import Server

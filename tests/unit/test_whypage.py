@@ -11,8 +11,8 @@ from hydrator.access import Access, Role, new_token
 from hydrator.asking import Found, ask_job, tellings
 from hydrator.commands import why as command
 from hydrator.crowd import Crowd
-from hydrator.errors import ConfigError, PoolError
-from hydrator.model import Site, Snapshot
+from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.model import Site, Snapshot
 from hydrator.private import Privacy
 from hydrator.serve import app
 from hydrator.server import Server

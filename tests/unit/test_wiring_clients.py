@@ -6,7 +6,7 @@ import pytest
 
 from adapters._oidc import ClientSettings
 from hydrator.config import parse
-from hydrator.model import Did, Seen
+from hydrator.domain.model import Did, Seen
 from hydrator.wiring import assemble
 from hydrator.wiring.catalogues import rucio_settings
 from testbed.dmapi_holdings import DmapiHoldings

@@ -19,10 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from .ads import quoted
+from hydrator.ads import quoted
+from hydrator.submittext import literal
+
 from .errors import BadDid
 from .model import Did, Site, from_unix, parse_did
-from .submittext import literal
 
 MISSED = 85
 """The wrapper's exit status where a dataset cannot be read."""

@@ -109,7 +109,7 @@ class PlacedCatalogue:
         return self._inner.name
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
-        """See :meth:`hydrator.ports.Catalogue.read`."""
+        """See :meth:`hydrator.domain.ports.Catalogue.read`."""
         survey = self._inner.read(dids)
         readings = {
             did: self._places.seen(reading) if isinstance(reading, Seen) else reading
@@ -118,7 +118,7 @@ class PlacedCatalogue:
         return replace(survey, sites=self._places.named(survey.sites), readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :meth:`hydrator.ports.Catalogue.find`."""
+        """See :meth:`hydrator.domain.ports.Catalogue.find`."""
         return self._inner.find(patterns)
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class PlacedAuditor:
         return self._inner.name
 
     def verify(self, did: Did) -> Seen:
-        """See :meth:`hydrator.ports.Auditor.verify`."""
+        """See :meth:`hydrator.domain.ports.Auditor.verify`."""
         return self._places.seen(self._inner.verify(did))
 
     def close(self) -> None:

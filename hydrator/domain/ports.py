@@ -11,7 +11,17 @@ from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
 from .errors import CatalogueError
-from .model import DatasetFile, Did, PublishedAd, Queue, Seen, Site, SiteAd, Survey, Unseen
+from .model import (
+    DatasetFile,
+    Did,
+    PublishedAd,
+    Queue,
+    Seen,
+    Site,
+    SiteAd,
+    Survey,
+    Unseen,
+)
 
 Clock = Callable[[], datetime]
 """Answers the aware UTC time now."""

@@ -5,9 +5,10 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from .datasets import Memory
+from hydrator.datasets import Memory
+
 from .model import UNTOLD, Did, Fact, Told, from_unix, unix
-from .words import span
+from .text import span
 
 _TIMES = ("expires_at", "ready_at")
 

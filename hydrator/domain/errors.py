@@ -18,12 +18,12 @@ HydratorError                   carries facts as attributes, so logs need no par
     └── StateMissing            no daemon has run with it yet
 
 The reason of a failure of somebody else's part is made fit to be shown when it is raised: one line of bounded
-length, without the secrets that this process keeps (:mod:`hydrator.redact`).
+length, without the secrets that this process keeps (:mod:`hydrator.domain.redaction`).
 """
 
 from collections.abc import Sequence
 
-from .redact import shown
+from .redaction import shown
 
 
 class HydratorError(Exception):
