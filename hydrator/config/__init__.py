@@ -5,13 +5,13 @@ overridden by the environment: ``HYDRATOR_DAEMON__POLL_SECONDS=10``.
 """
 
 from .catalogues import DmapiSource, FileSource, PluginSource, RucioSource, SiteCapabilitiesSettings, Source
+from .daemon import PrivateSettings, StandbySettings
 from .fields import is_loopback
 from .jobs import NamePattern, StorageArea, SubmitSettings
-from .publish import HttpOutlet
-from .reading import load, parse
-from .tables import PrivateSettings, StandbySettings
-from .trust import AuditSettings
-from .whole import Settings
+from .loader import load, parse
+from .publishers import HttpOutlet
+from .safety import AuditSettings
+from .settings import Settings
 
 __all__ = [
     "AuditSettings", "DmapiSource", "FileSource", "HttpOutlet", "NamePattern", "PluginSource",

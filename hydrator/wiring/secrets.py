@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from hydrator.config.loader import SECRET_FILES
+
 from ..config import Settings
-from ..config.reading import SECRET_FILES
 
 
 def unreadable_secrets(settings: Settings) -> dict[Path, str]:

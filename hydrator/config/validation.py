@@ -14,8 +14,8 @@ from hydrator.domain.errors import BadDid
 from hydrator.domain.model import parse_did
 
 from .catalogues import DmapiSource, FileSource, RucioSource
-from .publish import PublishSettings
-from .whole import Settings
+from .publishers import PublishSettings
+from .settings import Settings
 
 _SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_key|tls_key|passphrase)")
 _NO_SECRETS = "a secret never stands here: put it into a file that only we may read, and name that as {}_file"

@@ -4,9 +4,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from .catalogues import SiteCapabilitiesSettings, Source
-from .jobs import DemandSettings, JobsSettings, StorageArea, SubmitSettings
-from .publish import PublishSettings
-from .tables import (
+from .daemon import (
     BudgetSettings,
     Daemon,
     EventsSettings,
@@ -17,7 +15,9 @@ from .tables import (
     SitesSettings,
     StandbySettings,
 )
-from .trust import AuditSettings, BreakerSettings
+from .jobs import DemandSettings, JobsSettings, StorageArea, SubmitSettings
+from .publishers import PublishSettings
+from .safety import AuditSettings, BreakerSettings
 
 
 class Settings(BaseSettings):

@@ -11,8 +11,8 @@ from pydantic_settings import SettingsError
 
 from hydrator.domain.errors import ConfigError
 
-from .problems import bad_variable, cross_checks, one_line, problem_of
-from .whole import Settings
+from .settings import Settings
+from .validation import bad_variable, cross_checks, one_line, problem_of
 
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """The variable by which systemd names the folder of a unit's credentials; see systemd.exec(5)."""
