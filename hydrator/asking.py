@@ -13,11 +13,11 @@ from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Demand, Did, Site, Snapshot, unix
 from hydrator.domain.text import span
+from hydrator.privacy.pseudonyms import Privacy
 
 from .ads import Budget, drafts, no_room
 from .crowd import Crowd, crowd
 from .judged import HERE, Job, JobStatus, facts_wanted, groups_from, job_from, string, with_requests
-from .private import Privacy
 from .schedd_facts import ScheddFacts, Schedds, may_release, schedd_facts
 from .why import Answer, AtSite, explain
 

@@ -16,9 +16,9 @@ from hydrator.domain.errors import CatalogueError
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import DatasetState, Did, Fact, Seen, Site, Survey
 from hydrator.domain.ports import Auditor, Clock, Probe
+from hydrator.privacy.pseudonyms import is_opaque
 
 from .audit import Audit, By, Claim, Question, Verdict, claims
-from .private import is_opaque
 from .rota import Rota, Turn
 from .snapshot import Memory, remember
 

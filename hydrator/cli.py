@@ -33,7 +33,7 @@ from .examples import epilog
 from .stdio import behind, make_plain
 
 if TYPE_CHECKING:
-    from .private import Veil
+    from hydrator.privacy.pseudonyms import Veil
 
 app = typer.Typer(
     name="hydrator",
@@ -121,13 +121,14 @@ def run(config: Config = DEFAULT_CONFIG) -> None:
 @app.command()
 def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Run a single cycle: read, publish, read back. Exits 1 when a part of it failed."""
+    from hydrator.privacy.wrappers import veiled_state
+
     from . import show
     from .clockstep import not_ahead
     from .config import load
     from .cycle import summary
     from .orders import Orders
     from .store import Store
-    from .veiled import veiled_state
     from .wiring import assemble, register_of, system_clock
 
     settings = load(config)
@@ -157,12 +158,13 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
 @app.command()
 def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Print what `once` would do, and do nothing: nothing is published, nothing is saved."""
+    from hydrator.privacy.wrappers import veiled_state
+
     from . import show
     from .clockstep import not_ahead
     from .config import load
     from .orders import Orders
     from .store import State, Store
-    from .veiled import veiled_state
     from .wiring import assemble, register_of, system_clock
 
     settings = load(config)

@@ -28,6 +28,8 @@ from hydrator.domain.errors import (
 )
 from hydrator.domain.model import Did, Queue, Unseen, unix
 from hydrator.domain.ports import Door, EventSource
+from hydrator.privacy.pseudonym_store import Register
+from hydrator.privacy.wrappers import veiled_state
 
 from . import __version__
 from .ads import no_room
@@ -48,12 +50,10 @@ from .listener import listener
 from .memory import give_back, share_arenas
 from .orders import Orders
 from .page import MOST_CHANGES
-from .register import Register
 from .server import Server
 from .store import State, Store
 from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
-from .veiled import veiled_state
 from .view import View
 from .wiring import (
     Parts,

@@ -20,10 +20,10 @@ from hydrator.domain.misses import (
 )
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
 from hydrator.domain.numbers import MOST_WHOLE, finite
+from hydrator.privacy.pseudonyms import begin_of
 
 from .ads import quoted
 from .poolconfig import available_expression, spelled_expression
-from .private import begin_of
 
 HERE = "DataLocalityHere"
 NO_SITE = Site("(no site)")

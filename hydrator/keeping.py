@@ -5,11 +5,11 @@ from datetime import datetime
 from pathlib import Path
 
 from hydrator.domain.errors import ConfigError
+from hydrator.privacy.pseudonym_store import open_to_others
 
 from .check import Finding, Level
 from .config import Settings
 from .credentials import Credential
-from .register import open_to_others
 
 
 def secret_files(settings: Settings) -> dict[str, Path]:

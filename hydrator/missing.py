@@ -11,9 +11,9 @@ from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.model import DatasetState, Did, Fact, Site, unix
 from hydrator.domain.provenance import because
 from hydrator.domain.text import clock, data_size, listed, share, shortened, some, span
+from hydrator.privacy.pseudonyms import IN_PLAIN
 
 from .judged import Job, SlotGroup, Told
-from .private import IN_PLAIN
 
 
 class Lack(StrEnum):

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import DatasetFile, Did, Site, has_unsafe_parts
+from hydrator.privacy.pseudonyms import is_opaque
 
 from .config import StorageArea
-from .private import is_opaque
 
 PATHS_FILE = "hydrator-paths.json"
 VERSION = 1

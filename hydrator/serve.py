@@ -51,7 +51,7 @@ STALE_IF_ERROR: Final = timedelta(days=1)
 
 
 Exchange = Callable[[Iterable[Did]], Mapping[Did, Did]]
-"""Gives by DID what jobs call it; see :meth:`hydrator.register.Register.exchange`."""
+"""Gives by DID what jobs call it; see :meth:`hydrator.privacy.pseudonym_store.Register.exchange`."""
 
 
 Question = Callable[[int, int | None, str | None], list[Telling]]

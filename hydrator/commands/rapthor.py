@@ -116,9 +116,10 @@ def command(
     the parset and the time, here or in that of -o. -o alone makes that folder, prints its name and submits
     nothing. No file that exists is replaced.
     """
+    from hydrator.privacy.exchange import exchanged
+
     from .. import rapthor
     from ..config import load
-    from ..exchange import exchanged
 
     settings = load(config)
     asked = rapthor.Wish(mode.value, max_wait, requirements.strip(), rank.strip(), tuple(line or ()))
@@ -575,7 +576,7 @@ def _exports(run: "Run", private: "Sequence[Did]", *, toil: bool) -> str:
 
 def _leaks(private: "Sequence[Did]", texts: Mapping[str, str]) -> list[str]:
     """Where the names of *private* datasets would enter the job's ad, which everybody reads."""
-    from ..private import leaks
+    from hydrator.privacy.pseudonyms import leaks
 
     return [
         f"{did} is private, and {where} shows its name, which everybody in the pool could read:"

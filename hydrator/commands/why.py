@@ -52,8 +52,9 @@ def why(
 
     Exits 0 when it would match now (or runs, or has run), 3 when not, 1 when that could not be found out.
     """
+    from hydrator.privacy.exchange import exchanged
+
     from ..config import load
-    from ..exchange import exchanged
     from ..wiring import condor_client, daemon_beliefs, privacy, system_clock
 
     settings = load(config)
@@ -135,7 +136,8 @@ def _foreknown(
     now: datetime,
 ) -> Beliefs:
     """What the daemon and the catalogues say of datasets that no job named yet; *names* as above."""
-    from ..exchange import Exchanged
+    from hydrator.privacy.exchange import Exchanged
+
     from ..wiring import daemon_beliefs
 
     wanted = frozenset(names.values())

@@ -184,8 +184,8 @@ class Wanted:
 
         *texts* become ads of jobs, which everybody reads: they must not show a private name.
         """
-        from ..exchange import exchanged
-        from ..private import Privacy, leaks
+        from hydrator.privacy.exchange import exchanged
+        from hydrator.privacy.pseudonyms import Privacy, leaks
 
         self.names |= {did: did for did in dids}
         if self.settings is None or not self.settings.private.patterns:

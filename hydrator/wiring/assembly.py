@@ -27,6 +27,8 @@ from hydrator.domain.ports import (
     Queues,
     Slots,
 )
+from hydrator.privacy.pseudonym_store import Register
+from hydrator.privacy.wrappers import VeiledCatalogue, VeiledQueues
 
 from ..auditing import Auditing
 from ..config import Settings
@@ -35,9 +37,7 @@ from ..desiring import Desiring
 from ..events import MAX_EVENT_BYTES
 from ..fence import Fence
 from ..orders import Orders
-from ..register import Register
 from ..store import State, Store
-from ..veiled import VeiledCatalogue, VeiledQueues
 from .audits import auditing_of
 from .catalogues import catalogues_and_logins
 from .core import rules

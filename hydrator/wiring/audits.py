@@ -7,12 +7,12 @@ from adapters.probe import CommandProbe, ProbeSettings
 from hydrator.domain.model import Did, Site, unix
 from hydrator.domain.ports import Auditor, Clock, Probe
 from hydrator.domain.sites import PlacedAuditor
+from hydrator.privacy.pseudonym_store import Register
+from hydrator.privacy.wrappers import VeiledAuditor, VeiledProbe
 
 from ..auditing import Auditing
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings
 from ..paths import whole_path
-from ..register import Register
-from ..veiled import VeiledAuditor, VeiledProbe
 from .catalogues import rucio_settings
 from .core import places
 from .web import site_capabilities

@@ -14,10 +14,10 @@ from hydrator.domain.errors import CatalogueError, ConfigError
 from hydrator.domain.model import Did, ReplicaState, Snapshot
 from hydrator.domain.ports import Catalogue, Clock, FileLister, Login
 from hydrator.domain.sites import PlacedCatalogue
+from hydrator.privacy.exchange import Exchanging
 
 from ..checked import CheckedCatalogue
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, Source
-from ..exchange import Exchanging
 from ..intake import CleanCatalogue
 from .core import places
 from .private import keep_secrets

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.sites import Places
+from hydrator.privacy.pseudonyms import Privacy, Veil
 
 from ..ads import Budget
 from ..breaker import Limits
 from ..config import Settings
 from ..cycle import Rules
 from ..poolconfig import PoolPolicy
-from ..private import Privacy, Veil
 
 _MARGIN = timedelta(minutes=15)
 """How much sooner jobs stop trusting a fact than the daemon does: they never meet an UNKNOWN first."""

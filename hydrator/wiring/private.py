@@ -9,10 +9,10 @@ from typing import Final
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import parse_did
 from hydrator.domain.redaction import SECRETS, Redactor
+from hydrator.privacy.pseudonym_store import FILE_NAME, Register, read_key
+from hydrator.privacy.pseudonyms import Veil
 
 from ..config import Settings
-from ..private import Veil
-from ..register import FILE_NAME, Register, read_key
 from .core import privacy
 
 _LARGEST: Final = 16_384

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from hydrator.domain.model import Did
-from hydrator.private import Privacy, Veil
+from hydrator.privacy.pseudonyms import Privacy, Veil
 from testbed.demo import BRISK, RucioHoldings
 from testbed.installation import Installation
 from testbed.pool import Pool

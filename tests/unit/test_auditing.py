@@ -7,7 +7,7 @@ from hydrator.audit import Audit, By, Claim, Correction, Verdict
 from hydrator.auditing import MAX_REST, MISSES_KEPT, Auditing
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Seen
-from hydrator.private import HEX_DIGITS
+from hydrator.privacy.pseudonyms import HEX_DIGITS
 from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, holding, memory, replica
 
 RUCIO = "rucio"

@@ -11,10 +11,10 @@ from hydrator.access import Access, Role, new_token, with_grant
 from hydrator.config import PrivateSettings, Settings, SubmitSettings
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError
 from hydrator.domain.model import Did, Snapshot
-from hydrator.exchange import ExchangeFailed, Exchanging, exchanged
-from hydrator.private import Privacy, Veil
+from hydrator.privacy.exchange import ExchangeFailed, Exchanging, exchanged
+from hydrator.privacy.pseudonym_store import Register
+from hydrator.privacy.pseudonyms import Privacy, Veil
 from hydrator.rate import Buckets
-from hydrator.register import Register
 from hydrator.serve import View, app
 from hydrator.server import Server
 from tests.factories import L1, NOON, demand, replica

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.globs import glob, matches_any
+from hydrator.privacy.globs import glob, matches_any
 from tests.slowness import grows_evenly
 
 SMALL = st.text("ab-]:", max_size=8)

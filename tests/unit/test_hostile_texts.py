@@ -29,11 +29,11 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.redaction import Redactor
 from hydrator.judged import MOST_OF_A_LIST, MOST_OF_A_TEXT, Job, JobStatus, job_from
-from hydrator.private import HIDDEN, Privacy, Veil
-from hydrator.register import Register
+from hydrator.privacy.pseudonym_store import Register
+from hydrator.privacy.pseudonyms import HIDDEN, Privacy, Veil
+from hydrator.privacy.wrappers import VeiledQueues
 from hydrator.serve import app
 from hydrator.server import Server
-from hydrator.veiled import VeiledQueues
 from hydrator.view import View
 from hydrator.why import explain
 from tests.factories import NOON, demand

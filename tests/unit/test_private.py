@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.domain.model import Did, parse_did
-from hydrator.private import HIDDEN, Privacy, Veil, is_masked, is_opaque
+from hydrator.privacy.pseudonyms import HIDDEN, Privacy, Veil, is_masked, is_opaque
 from tests.slowness import grows_evenly
 
 KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))

@@ -10,7 +10,7 @@ import pytest
 
 from hydrator.cli import main
 from hydrator.job_start import Job as TravellingJob
-from hydrator.private import leaks
+from hydrator.privacy.pseudonyms import leaks
 from tests.unit.test_exchange import VEIL, Daemon
 
 CANARY = "embargo:canary-1.ms"

@@ -7,8 +7,8 @@ import pytest
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.lastcycle import names_lost
-from hydrator.private import Privacy, Veil
-from hydrator.register import UNNAMED_SECONDS, Register, read_key
+from hydrator.privacy.pseudonym_store import UNNAMED_SECONDS, Register, read_key
+from hydrator.privacy.pseudonyms import Privacy, Veil
 
 KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))
 SECRET, OTHER, OPEN = Did("embargo:L1"), Did("embargo:L2"), Did("lofar:L1")

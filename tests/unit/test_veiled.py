@@ -25,13 +25,19 @@ from hydrator.domain.model import (
     Unseen,
 )
 from hydrator.plan import Policy
-from hydrator.private import Privacy, Veil, is_masked
-from hydrator.register import Register
+from hydrator.privacy.pseudonym_store import Register
+from hydrator.privacy.pseudonyms import Privacy, Veil, is_masked
+from hydrator.privacy.withheld import NOT_SHOWN, told_of_private, without_names
+from hydrator.privacy.wrappers import (
+    VeiledAuditor,
+    VeiledCatalogue,
+    VeiledProbe,
+    VeiledQueues,
+    veiled_state,
+)
 from hydrator.scenarios import RECORDS_STATES_ONLY
 from hydrator.snapshot import Known, Memory
 from hydrator.store import State
-from hydrator.veiled import VeiledAuditor, VeiledCatalogue, VeiledProbe, VeiledQueues, veiled_state
-from hydrator.withheld import NOT_SHOWN, told_of_private, without_names
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica
 
 KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))

@@ -13,7 +13,7 @@ from hydrator.commands import why as command
 from hydrator.crowd import Crowd
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, Snapshot
-from hydrator.private import Privacy
+from hydrator.privacy.pseudonyms import Privacy
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.view import View

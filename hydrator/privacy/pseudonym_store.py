@@ -21,7 +21,7 @@ from pathlib import Path
 from hydrator.domain.errors import BadDid, ConfigError
 from hydrator.domain.model import MAX_DID_CHARS, Did, parse_did
 
-from .private import LEAST_KEY_BYTES, Veil
+from .pseudonyms import LEAST_KEY_BYTES, Veil
 
 FILE_NAME = "private-datasets"
 MOST_KEPT = 200_000

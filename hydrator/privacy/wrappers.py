@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from hydrator.datasets import Known
 from hydrator.domain.bugs import Bugs
 from hydrator.domain.errors import BadDid, CatalogueError, CatalogueUnreachable, PoolError
 from hydrator.domain.model import (
@@ -24,11 +25,10 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.ports import Auditor, Catalogue, Clock, Probe, Queues
+from hydrator.store import State
 
-from .datasets import Known
-from .private import Veil, begin_of, is_masked, is_opaque
-from .register import Register
-from .store import State
+from .pseudonym_store import Register
+from .pseudonyms import Veil, begin_of, is_masked, is_opaque
 from .withheld import told_of_private, withheld, without_names
 
 MOST_SHOWN = 2000

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from hydrator.domain.model import Told
 
-from .private import HIDDEN, is_masked, is_opaque
+from .pseudonyms import HIDDEN, is_masked, is_opaque
 
 NOT_SHOWN: Final = "the catalogue's own words are not shown: the dataset is private"
 _OURS: Final = (
@@ -80,7 +80,7 @@ def told_of_private(told: Told) -> Told:
 
 
 def without_names(text: str) -> str:
-    """*text* with :data:`~hydrator.private.HIDDEN` for every word that may be a name.
+    """*text* with :data:`~hydrator.privacy.pseudonyms.HIDDEN` for every word that may be a name.
 
     Words of letters alone, numbers, opaque names and the server of a URL stay; what is quoted does not.
     """

@@ -8,14 +8,14 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from hydrator.config import Settings, is_loopback
 from hydrator.domain.errors import BadDid, CatalogueUnreachable, ConfigError, HydratorError
 from hydrator.domain.model import Did, Survey, parse_did
 from hydrator.domain.ports import Catalogue
 from hydrator.domain.redaction import secret_in, shown
 from hydrator.domain.text import reason_of
 
-from .config import Settings, is_loopback
-from .private import Privacy, is_opaque, named, under
+from .pseudonyms import Privacy, is_opaque, named, under
 
 NOTHING_DONE = "nothing was submitted"
 _MOST_QUERY_BYTES = 6000
