@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydrator.ads import Budget
-from hydrator.cycle import Rules, Thought, think
 from hydrator.domain.model import (
     Demand,
     Did,
@@ -24,7 +22,9 @@ from hydrator.domain.model import (
     ReplicaState,
     Survey,
 )
-from hydrator.plan import Policy, plan
+from hydrator.reconcile.ads.site_ads import Budget
+from hydrator.reconcile.plan import Policy, plan
+from hydrator.reconcile.reconciler import Rules, Thought, think
 from hydrator.store import State, Store
 
 from .material import NOW, SITES, dids, survey, wants

@@ -15,8 +15,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from hydrator import startd_cron
-from hydrator.cycle import Rules, think
 from hydrator.domain.model import Replica, ReplicaState, Site, SiteAd, from_unix
+from hydrator.reconcile.reconciler import Rules, think
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.store import State

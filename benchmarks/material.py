@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from hydrator.cycle import Rules, Thought, think
 from hydrator.domain.model import (
     Demand,
     Did,
@@ -15,6 +14,7 @@ from hydrator.domain.model import (
     Survey,
     Want,
 )
+from hydrator.reconcile.reconciler import Rules, Thought, think
 from hydrator.store import State
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydrator.cycle import Rules, Thought, think
 from hydrator.domain.model import (
     Demand,
     Did,
@@ -23,7 +22,8 @@ from hydrator.domain.model import (
     Site,
     Survey,
 )
-from hydrator.plan import Policy, plan
+from hydrator.reconcile.plan import Policy, plan
+from hydrator.reconcile.reconciler import Rules, Thought, think
 from hydrator.store import State, Store
 
 from .material import NOW, SITES, dids, survey, wants

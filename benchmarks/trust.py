@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hydrator.audit import WINDOW, Audit, By, Claim, Question, Verdict, fold, settle
 from hydrator.domain.model import DatasetState, Did, Fact, Site
-from hydrator.rota import Rota
-from hydrator.snapshot import Known, Memory
+from hydrator.reconcile.audit.ledger import WINDOW, Audit, By, Claim, Question, Verdict, fold, settle
+from hydrator.reconcile.audit.priority_queue import Rota
+from hydrator.reconcile.snapshot.update import Known, Memory
 
 from .material import NOW
 from .record import Figure, Result

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from hydrator.domain.model import Did, PublishedAd, Site, SiteAd, from_unix
+from hydrator.reconcile.history import Change, Entry
 
-from .history import Change, Entry
 from .records import UNREADABLE
 
 SCHEMA: Final = """

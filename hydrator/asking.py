@@ -14,8 +14,8 @@ from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Demand, Did, Site, Snapshot, unix
 from hydrator.domain.text import span
 from hydrator.privacy.pseudonyms import Privacy
+from hydrator.reconcile.ads.site_ads import Budget, drafts, no_room
 
-from .ads import Budget, drafts, no_room
 from .crowd import Crowd, crowd
 from .judged import HERE, Job, JobStatus, facts_wanted, groups_from, job_from, string, with_requests
 from .schedd_facts import ScheddFacts, Schedds, may_release, schedd_facts

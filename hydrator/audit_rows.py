@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site, from_unix
-
-from .audit import Audit, By, Claim, Corrected, Correction, Tally
+from hydrator.reconcile.audit.ledger import Audit, By, Claim, Corrected, Correction, Tally
 
 AuditRow = tuple[str, str, str]
 """``tally`` or ``correction``, of what, and the rest as JSON."""

@@ -25,9 +25,9 @@ from hydrator.domain.errors import (
 from hydrator.domain.model import Site, Unseen
 from hydrator.domain.ports import Catalogue, EventSource, Queues
 from hydrator.domain.text import count
+from hydrator.reconcile.audit.ledger import Audit
+from hydrator.reconcile.reconciler import Rules
 
-from .audit import Audit
-from .cycle import Rules
 from .poolconfig import allow_line
 from .trust import distrust
 

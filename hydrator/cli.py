@@ -122,11 +122,11 @@ def run(config: Config = DEFAULT_CONFIG) -> None:
 def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Run a single cycle: read, publish, read back. Exits 1 when a part of it failed."""
     from hydrator.privacy.wrappers import veiled_state
+    from hydrator.reconcile.clock_step import not_ahead
+    from hydrator.reconcile.reconciler import summary
 
     from . import show
-    from .clockstep import not_ahead
     from .config import load
-    from .cycle import summary
     from .orders import Orders
     from .store import Store
     from .wiring import assemble, register_of, system_clock
@@ -159,9 +159,9 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
 def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Print what `once` would do, and do nothing: nothing is published, nothing is saved."""
     from hydrator.privacy.wrappers import veiled_state
+    from hydrator.reconcile.clock_step import not_ahead
 
     from . import show
-    from .clockstep import not_ahead
     from .config import load
     from .orders import Orders
     from .store import State, Store

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 import pytest
 
-from hydrator.ads import Budget, drafts, facts_of
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
     Demand,
@@ -22,8 +21,9 @@ from hydrator.domain.model import (
     Want,
 )
 from hydrator.domain.ports import Catalogue
+from hydrator.reconcile.ads.site_ads import Budget, drafts, facts_of
+from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
 from hydrator.scenarios import CAM, RAL, SCENARIOS, Scenario
-from hydrator.snapshot import Memory, remember, snapshot
 
 WHOLE = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE}
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from hydrator.domain.model import Did, Unseen
 from hydrator.domain.ports import History
+from hydrator.reconcile.history import Entry
 
-from .history import Entry
 from .outcomes import EndedJob, Outcome, Shown, ended_job, outcome
 
 

@@ -30,21 +30,21 @@ from hydrator.domain.model import Did, Queue, Unseen, unix
 from hydrator.domain.ports import Door, EventSource
 from hydrator.privacy.pseudonym_store import Register
 from hydrator.privacy.wrappers import veiled_state
+from hydrator.reconcile.ads.site_ads import no_room
+from hydrator.reconcile.clock_step import StepWatch, moved_back, not_ahead
+from hydrator.reconcile.history import Entry
+from hydrator.reconcile.publish.fence import Fence
+from hydrator.reconcile.reconciler import Cycle, Patience, Report
+from hydrator.reconcile.snapshot.memory import Memory
 
 from . import __version__
-from .ads import no_room
 from .asking import Telling
 from .beside import Beats, Chores, Now, Questions, Schedule
-from .clockstep import StepWatch, moved_back, not_ahead
 from .config import Settings, load
 from .credentials import Credential, credential_rows
-from .cycle import Cycle, Patience, Report
-from .datasets import Memory
 from .events import Drop, Pace
 from .explaining import explained
-from .fence import Fence
 from .hearing import EventMetrics, Hearing
-from .history import Entry
 from .lasting import Lasting
 from .listener import listener
 from .memory import give_back, share_arenas

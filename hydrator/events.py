@@ -23,8 +23,7 @@ from typing import Any, Final
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
-
-from .datasets import Known, Memory
+from hydrator.reconcile.snapshot.memory import Known, Memory
 
 MAX_EVENT_BYTES: Final = 64 * 1024
 """Rucio's largest, a transfer that failed with a long reason, has some 4 kB."""

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from hydrator.domain.model import Did
 from hydrator.domain.ports import Clock
 from hydrator.domain.text import count
+from hydrator.reconcile.snapshot.memory import Memory
 
-from .datasets import Memory
 from .events import Changes, Drop, Due, Front, Ledger, changed
 from .rate import Buckets
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from hydrator.domain.model import Site, SiteAd, unix
 from hydrator.domain.text import span
+from hydrator.reconcile.ads.site_ads import implausible
 
-from .ads import implausible
 from .check import Finding, Level
 
 _SILENT = "is it running? systemctl status hydrator, or kubectl get pods; its log says why it stopped"
@@ -46,7 +46,7 @@ def silence(last: int | None, owner: str | None, now: datetime, allowed: float) 
 def last_cycle(
     told: Mapping[str, Any], now: datetime, silent_after: float, *, runs: bool = True
 ) -> Iterator[Finding]:
-    """Findings from *told*, a cycle as :func:`hydrator.cycle.summary` left it; none where no cycle ended.
+    """Findings from *told*, a cycle as :func:`hydrator.reconcile.reconciler.summary` left it; none where no cycle ended.
 
     Args:
         told: the report that the daemon saved last.

@@ -16,9 +16,8 @@ from typing import Any, Final
 
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Did, Site, SiteAd, from_unix, parse_did
-
-from .ads import facts_of
-from .history import Rollback
+from hydrator.reconcile.ads.site_ads import facts_of
+from hydrator.reconcile.history import Rollback
 
 FOLDER: Final = "orders"
 MAX_BYTES: Final = 64 * 2**20

@@ -23,9 +23,8 @@ from hydrator.domain.errors import BadDid
 from hydrator.domain.misses import MISSES_ATTRIBUTE, Miss, misses
 from hydrator.domain.model import DatasetState, Did, Site, SiteAd, from_unix, parse_did
 from hydrator.domain.numbers import moment, whole
-
-from .ads import facts_of
-from .history import Entry
+from hydrator.reconcile.ads.site_ads import facts_of
+from hydrator.reconcile.history import Entry
 
 _MOST_BYTES = 1 << 60
 CLOCKS_DIFFER = timedelta(minutes=5)

@@ -12,9 +12,9 @@ from typing import Final
 
 from hydrator.domain.model import DatasetState, Demand, Did, Fact, Site, SiteAd, Snapshot
 from hydrator.domain.text import count, listed, share
+from hydrator.reconcile.history import Entry
 
 from .freshness import picture
-from .history import Entry
 from .markup import age, document, moment, notice, row, table
 from .selection import PER_PAGE, STATES, Selection
 from .view import View

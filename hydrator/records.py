@@ -19,12 +19,11 @@ from hydrator.domain.model import (
     from_unix,
 )
 from hydrator.domain.provenance import told_from, told_row
-
-from .ads import facts_of
-from .breaker import Cause, Held
-from .datasets import Known, Memory
-from .demand import Remembered
-from .history import Rollback
+from hydrator.reconcile.ads.site_ads import facts_of
+from hydrator.reconcile.demand import Remembered
+from hydrator.reconcile.history import Rollback
+from hydrator.reconcile.snapshot.breaker import Cause, Held
+from hydrator.reconcile.snapshot.memory import Known, Memory
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)
 """What decoding another program's bytes can raise."""

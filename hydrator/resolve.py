@@ -15,9 +15,9 @@ from typing import TypeVar
 from hydrator.domain.errors import BadDid, CatalogueError, ConfigError
 from hydrator.domain.model import Did, Seen, Survey, Unseen, parse_did
 from hydrator.domain.ports import Catalogue
+from hydrator.reconcile.reconciler import read_all
 
 from .config import NamePattern, Settings
-from .cycle import read_all
 from .nearest import MOST_ASKED, nearest, patterns_near
 from .rapthor import base_name, fits, is_glob
 

@@ -28,17 +28,17 @@ from hydrator.domain.model import (
 from hydrator.domain.redaction import printable
 from hydrator.domain.text import count as counted
 from hydrator.domain.text import span
+from hydrator.reconcile.ads.site_ads import implausible
+from hydrator.reconcile.audit.ledger import Audit, corrected
+from hydrator.reconcile.demand import demand
+from hydrator.reconcile.history import Entry, Rollback
+from hydrator.reconcile.reconciler import Report, Rules
+from hydrator.reconcile.snapshot.breaker import Cause, Held
+from hydrator.reconcile.snapshot.update import Memory, snapshot
 
-from .ads import implausible
-from .audit import Audit, corrected
-from .breaker import Cause, Held
 from .check import Finding
 from .credentials import Credential, credential_rows, credentials_from
-from .cycle import Report, Rules
-from .demand import demand
-from .history import Entry, Rollback
 from .lastcycle import silence, silent_after
-from .snapshot import Memory, snapshot
 from .store import Store
 from .trust import distrust, trust_cell, trust_row
 

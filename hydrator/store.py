@@ -23,15 +23,15 @@ from typing import Any, Self, TypeVar
 
 from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import Did, PublishedAd, Site, SiteAd
+from hydrator.reconcile.ads.site_ads import facts_of
+from hydrator.reconcile.audit.ledger import Audit
+from hydrator.reconcile.demand import DemandMemory
+from hydrator.reconcile.history import Entry, Rollback
+from hydrator.reconcile.snapshot.breaker import Held
+from hydrator.reconcile.snapshot.memory import THEN, Datasets, Known, Memory
 
 from . import archive, records
-from .ads import facts_of
-from .audit import Audit
 from .audit_rows import audit_from, audit_rows
-from .breaker import Held
-from .datasets import THEN, Datasets, Known, Memory
-from .demand import DemandMemory
-from .history import Entry, Rollback
 from .records import UNREADABLE, Row, held_from, held_row, known_row
 
 SCHEMA_VERSION = 1

@@ -26,14 +26,14 @@ from hydrator.domain.model import DatasetState, Origin, Publish, Site, SiteAd, W
 from hydrator.domain.ports import Merged
 from hydrator.domain.redaction import Redactor, printable, printable_tree
 from hydrator.domain.text import count as counted
+from hydrator.reconcile.audit.ledger import Lie
+from hydrator.reconcile.audit.runner import Asked
+from hydrator.reconcile.reconciler import Report
+from hydrator.reconcile.snapshot.breaker import Cause
 
-from .audit import Lie
-from .auditing import Asked
-from .breaker import Cause
 from .counting import Counted
 from .coverage import Coverage
 from .credentials import Credential
-from .cycle import Report
 from .outcomes import Found
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)

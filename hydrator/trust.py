@@ -5,8 +5,7 @@ from typing import Any
 
 from hydrator.domain.model import Site, unix
 from hydrator.domain.text import count
-
-from .audit import Audit, Tally
+from hydrator.reconcile.audit.ledger import Audit, Tally
 
 
 def trust_row(audit: Audit, site: Site) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.model import Demand, Did, Site, SiteAd, Snapshot
-
-from .breaker import Held
-from .history import Entry
+from hydrator.reconcile.history import Entry
+from hydrator.reconcile.snapshot.breaker import Held
 
 
 @dataclass(frozen=True, slots=True)

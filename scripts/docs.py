@@ -23,8 +23,8 @@ from starlette.routing import Route
 from hydrator import __version__, openapi, poolconfig, shapes
 from hydrator.cli import app
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
-from hydrator.desiring import DesiredTelling
 from hydrator.hearing import EventMetrics
+from hydrator.reconcile.desired_sites.controller import DesiredTelling
 from hydrator.telemetry import Metrics
 from hydrator.traffic import Traffic, cut_counter
 

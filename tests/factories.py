@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-from hydrator.ads import Budget, drafts
 from hydrator.domain.model import (
     Demand,
     Did,
@@ -18,7 +17,8 @@ from hydrator.domain.model import (
     Want,
     parse_did,
 )
-from hydrator.snapshot import Memory, remember, snapshot
+from hydrator.reconcile.ads.site_ads import Budget, drafts
+from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

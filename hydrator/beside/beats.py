@@ -14,9 +14,9 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import unix
 from hydrator.domain.ports import Peer, Peers
+from hydrator.reconcile.publish.fence import Fence
 
 from ..config import StandbySettings
-from ..fence import Fence
 from ..standing import Standing
 from ..telemetry import Metrics
 from ..wiring import system_clock

@@ -9,15 +9,15 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.domain.errors import HydratorError, PoolError
 from hydrator.domain.ports import History, Merged, Merger, Slots
+from hydrator.reconcile.desired_sites.controller import DesiredTelling, Desiring
+from hydrator.reconcile.publish.fence import Fence
+from hydrator.reconcile.reconciler import Cycle, Rules
+from hydrator.reconcile.snapshot.update import sizes_of
 
 from ..config import Settings
 from ..counting import Counted, count
 from ..coverage import coverage
 from ..credentials import Credential
-from ..cycle import Cycle, Rules
-from ..desiring import DesiredTelling, Desiring
-from ..fence import Fence
-from ..snapshot import sizes_of
 from ..store import Store
 from ..telemetry import Metrics
 from ..wiring import Parts, credentials, system_clock

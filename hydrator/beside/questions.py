@@ -11,11 +11,11 @@ from hydrator.domain.errors import PoolError
 from hydrator.domain.misses import MISSES_ATTRIBUTE, misses
 from hydrator.domain.model import Unseen
 from hydrator.domain.ports import Misses
+from hydrator.reconcile.audit.ledger import By
+from hydrator.reconcile.audit.runner import Asked, Auditing
+from hydrator.reconcile.publish.fence import Fence
 
-from ..audit import By
-from ..auditing import Asked, Auditing
 from ..config import AuditSettings
-from ..fence import Fence
 from ..telemetry import Metrics
 from ..wiring import system_clock
 from .turns import Turns

@@ -11,9 +11,9 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.domain.errors import Fenced
 from hydrator.domain.model import Site, SiteAd
+from hydrator.reconcile.publish.fence import Fence
+from hydrator.reconcile.reconciler import Report
 
-from ..cycle import Report
-from ..fence import Fence
 from ..telemetry import Metrics
 
 

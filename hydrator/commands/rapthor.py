@@ -409,8 +409,8 @@ def _judge(resolution: "Resolution", *, allow_unknown: bool) -> None:
 def _facts(settings: "Settings", resolution: "Resolution", now: datetime) -> "Mapping[Site, SiteFacts]":
     """What is held true of each site: what was answered just now, else what the daemon last knew."""
     from hydrator.domain.errors import StateError
+    from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
 
-    from ..snapshot import Memory, remember, snapshot
     from ..store import Store
     from ..wiring import rules
 

@@ -26,8 +26,8 @@ def renumber(
     """
     from hydrator.domain.model import Site
     from hydrator.domain.text import listed
+    from hydrator.reconcile.ads.site_ads import implausible
 
-    from ..ads import implausible
     from ..config import load
     from ..orders import Orders, Renumber
     from ..store import Store

@@ -173,7 +173,8 @@ def nowhere_now(
 
 def ask_dids(asked: Asked, dids: Sequence[Did], site: Site | None, *, max_age: int) -> Answer:
     """Judge a job that requires *dids* and nothing else; facts older than *max_age* (s) do not count."""
-    from ..ads import quoted
+    from hydrator.reconcile.ads.site_ads import quoted
+
     from ..poolconfig import here_expression, spelled_expression
 
     ad = {
@@ -241,7 +242,7 @@ def with_news(
     bound: Any,  # noqa: ANN401
 ) -> Beliefs:
     """The same, with what the catalogues say now of datasets that nobody asked for yet."""
-    from ..snapshot import Memory, remember, snapshot
+    from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
 
     memories = {}
     for catalogue in catalogues:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from hydrator.ads import quoted
+from hydrator.reconcile.ads.site_ads import quoted
 from hydrator.submittext import literal
 
 from .errors import BadDid

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from hydrator.datasets import Memory
+from hydrator.reconcile.snapshot.memory import Memory
 
 from .model import UNTOLD, Did, Fact, Told, from_unix, unix
 from .text import span

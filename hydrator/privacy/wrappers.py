@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hydrator.datasets import Known
 from hydrator.domain.bugs import Bugs
 from hydrator.domain.errors import BadDid, CatalogueError, CatalogueUnreachable, PoolError
 from hydrator.domain.model import (
@@ -25,6 +24,7 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.ports import Auditor, Catalogue, Clock, Probe, Queues
+from hydrator.reconcile.snapshot.memory import Known
 from hydrator.store import State
 
 from .pseudonym_store import Register

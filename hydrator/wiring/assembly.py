@@ -29,13 +29,13 @@ from hydrator.domain.ports import (
 )
 from hydrator.privacy.pseudonym_store import Register
 from hydrator.privacy.wrappers import VeiledCatalogue, VeiledQueues
+from hydrator.reconcile.audit.runner import Auditing
+from hydrator.reconcile.desired_sites.controller import Desiring
+from hydrator.reconcile.publish.fence import Fence
+from hydrator.reconcile.reconciler import Cycle, Outlet, Patience, Rules
 
-from ..auditing import Auditing
 from ..config import Settings
-from ..cycle import Cycle, Outlet, Patience, Rules
-from ..desiring import Desiring
 from ..events import MAX_EVENT_BYTES
-from ..fence import Fence
 from ..orders import Orders
 from ..store import State, Store
 from .audits import auditing_of
@@ -94,7 +94,7 @@ class Parts:
         bugs: Bugs | None = None,
         answered: Callable[[], None] = lambda: None,
     ) -> Cycle:
-        """Build what runs cycles over these parts; see :class:`hydrator.cycle.Cycle`."""
+        """Build what runs cycles over these parts; see :class:`hydrator.reconcile.reconciler.Cycle`."""
         if not self.catalogues:  # such a configuration is for hosts that only submit
             raise ConfigError(['catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"'])
         return Cycle(

@@ -9,8 +9,8 @@ from hydrator.domain.ports import Auditor, Clock, Probe
 from hydrator.domain.sites import PlacedAuditor
 from hydrator.privacy.pseudonym_store import Register
 from hydrator.privacy.wrappers import VeiledAuditor, VeiledProbe
+from hydrator.reconcile.audit.runner import Auditing
 
-from ..auditing import Auditing
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings
 from ..paths import whole_path
 from .catalogues import rucio_settings

@@ -15,10 +15,10 @@ from hydrator.domain.model import Did, ReplicaState, Snapshot
 from hydrator.domain.ports import Catalogue, Clock, FileLister, Login
 from hydrator.domain.sites import PlacedCatalogue
 from hydrator.privacy.exchange import Exchanging
+from hydrator.reconcile.poll.intake import CleanCatalogue
+from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
 
-from ..checked import CheckedCatalogue
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, Source
-from ..intake import CleanCatalogue
 from .core import places
 from .private import keep_secrets
 from .web import client_of, server_of, site_capabilities

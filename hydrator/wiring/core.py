@@ -6,11 +6,11 @@ from datetime import timedelta
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.sites import Places
 from hydrator.privacy.pseudonyms import Privacy, Veil
+from hydrator.reconcile.ads.site_ads import Budget
+from hydrator.reconcile.reconciler import Rules
+from hydrator.reconcile.snapshot.breaker import Limits
 
-from ..ads import Budget
-from ..breaker import Limits
 from ..config import Settings
-from ..cycle import Rules
 from ..poolconfig import PoolPolicy
 
 _MARGIN = timedelta(minutes=15)

@@ -9,10 +9,10 @@ from adapters.condor import CondorClient
 from adapters.sitesfile import SitesFilePublisher
 from adapters.web import Board, WebPublisher
 from hydrator.domain.ports import Clock, Door
+from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.reconciler import Outlet
 
 from ..config import Settings
-from ..cycle import Outlet
-from ..plan import Policy
 from .core import max_age_of
 
 

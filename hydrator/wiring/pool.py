@@ -11,9 +11,9 @@ from adapters.schedds import ScheddHistory
 from adapters.slotmerge import SlotMerger
 from hydrator.domain.errors import PoolError
 from hydrator.domain.ports import Clock, History
+from hydrator.reconcile.desired_sites.controller import Desiring
 
 from ..config import Settings
-from ..desiring import Desiring
 from ..poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT
 from .core import max_age_of
 

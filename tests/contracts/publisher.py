@@ -28,7 +28,7 @@ ODD_SITES = (
 def site_ad(
     site: str, generation: int = 1_763_690_400, *, as_of: datetime = MORNING, datasets: int = 2
 ) -> SiteAd:
-    """An ad as ``hydrator.ads`` makes them, with *datasets* datasets, all AVAILABLE."""
+    """An ad as ``hydrator.reconcile.ads.site_ads`` makes them, with *datasets* datasets, all AVAILABLE."""
     dids = [f"ska:observation_{site_number:05d}" for site_number in range(datasets)]
     quoted = site.replace("\\", "\\\\").replace('"', '\\"')
     content = (

@@ -12,7 +12,7 @@ from hydrator.contract import CAM, RAL, CatalogueContract
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import DatasetState, Did, Replica, ReplicaState, Seen, Site, Told
 from hydrator.domain.sites import PlacedCatalogue, Places
-from hydrator.snapshot import Memory, remember
+from hydrator.reconcile.snapshot.update import Memory, remember
 from testbed.rucio import RucioServer
 
 pytestmark = pytest.mark.rucio

@@ -11,11 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.routing import Route
 
-from hydrator.cycle import Rules
-from hydrator.desiring import DesiredTelling
 from hydrator.domain.links import page as links_to
 from hydrator.domain.model import Site
 from hydrator.hearing import EventMetrics
+from hydrator.reconcile.desired_sites.controller import DesiredTelling
+from hydrator.reconcile.reconciler import Rules
 from hydrator.telemetry import Metrics, Process
 from hydrator.traffic import Traffic
 from testbed.prometheus import promtool

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.breaker import Cause, Held
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
-from hydrator.history import Change, Entry
+from hydrator.reconcile.history import Change, Entry
+from hydrator.reconcile.snapshot.breaker import Cause, Held
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.view import View

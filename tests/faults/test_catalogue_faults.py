@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.breaker import Limits
-from hydrator.cycle import Report
 from hydrator.domain.model import unix
+from hydrator.reconcile.reconciler import Report
+from hydrator.reconcile.snapshot.breaker import Limits
 from testbed.dmapi_standin import DmapiStandIn
 from testbed.faults import FaultProxy
 from testbed.rucio_standin import RucioStandIn

@@ -19,10 +19,10 @@ from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
 from adapters.memory import MemoryCatalogue, system_clock
 from adapters.schedds import ScheddQueues
-from hydrator.cycle import Cycle, Outlet, Report, Rules
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
-from hydrator.plan import Policy
+from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.reconciler import Cycle, Outlet, Report, Rules
 from hydrator.store import State
 from testbed.installation import wait_for
 from testbed.pool import Pool, SiteSpec

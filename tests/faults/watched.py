@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 import classad2
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.breaker import Limits
-from hydrator.cycle import Cycle, Outlet, Report, Rules
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, SiteAd, from_unix, unix
-from hydrator.plan import Policy
+from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.reconciler import Cycle, Outlet, Report, Rules
+from hydrator.reconcile.snapshot.breaker import Limits
 from hydrator.store import State
 from tests.factories import MINUTE, NOON
 

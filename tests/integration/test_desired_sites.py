@@ -12,10 +12,10 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.jobsites import ScheddJobSites
-from hydrator.desired import Stand
-from hydrator.desiring import Desiring, Placed
 from hydrator.domain.errors import PoolDenied
 from hydrator.domain.model import Site, SiteAd
+from hydrator.reconcile.desired_sites.controller import Desiring, Placed
+from hydrator.reconcile.desired_sites.decide import Stand
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 

@@ -24,7 +24,7 @@ import trustme
 
 from hydrator.domain.model import Site
 from hydrator.examples import EXAMPLES
-from hydrator.history import Entry
+from hydrator.reconcile.history import Entry
 from hydrator.store import Store
 from testbed.dmapi_standin import DmapiStandIn
 from testbed.installation import Installation, ListedCatalogue, wait_for

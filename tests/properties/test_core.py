@@ -9,9 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapters.memory import MemoryPublisher
-from hydrator.ads import Budget, Draft, drafts, number
-from hydrator.cycle import Rules, apply, think
-from hydrator.demand import DemandMemory, Remembered, remember
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
     DatasetState,
@@ -36,8 +33,11 @@ from hydrator.domain.model import (
     unix,
 )
 from hydrator.domain.numbers import MOST_AHEAD, is_ahead
-from hydrator.plan import Policy, plan
-from hydrator.snapshot import Known, Memory
+from hydrator.reconcile.ads.site_ads import Budget, Draft, drafts, number
+from hydrator.reconcile.demand import DemandMemory, Remembered, remember
+from hydrator.reconcile.plan import Policy, plan
+from hydrator.reconcile.reconciler import Rules, apply, think
+from hydrator.reconcile.snapshot.update import Known, Memory
 from hydrator.store import State, Store
 from tests.factories import HOUR, MINUTE, NOON, ad
 

@@ -14,10 +14,6 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hydrator.ads import Budget
-from hydrator.audit import Audit, By, Claim, Verdict, fold
-from hydrator.breaker import Limits
-from hydrator.cycle import Rules, Thought, think
 from hydrator.domain.model import (
     DatasetState,
     Demand,
@@ -34,7 +30,11 @@ from hydrator.domain.model import (
     Want,
     unix,
 )
-from hydrator.plan import Policy, plan
+from hydrator.reconcile.ads.site_ads import Budget
+from hydrator.reconcile.audit.ledger import Audit, By, Claim, Verdict, fold
+from hydrator.reconcile.plan import Policy, plan
+from hydrator.reconcile.reconciler import Rules, Thought, think
+from hydrator.reconcile.snapshot.breaker import Limits
 from hydrator.store import State, Store
 from tests.factories import HOUR, MINUTE, NOON
 

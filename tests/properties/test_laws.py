@@ -24,8 +24,6 @@ from hypothesis.stateful import (
 )
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
-from hydrator.breaker import Limits
-from hydrator.cycle import Cycle, Outlet, Rules, sent_by
 from hydrator.domain.model import (
     Did,
     Queue,
@@ -38,7 +36,9 @@ from hydrator.domain.model import (
     Withdraw,
 )
 from hydrator.orders import Approve, Orders, Resume, Return
-from hydrator.plan import Policy
+from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.reconciler import Cycle, Outlet, Rules, sent_by
+from hydrator.reconcile.snapshot.breaker import Limits
 from hydrator.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 from tests.faults.length import chosen

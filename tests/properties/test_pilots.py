@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from adapters.memory import system_clock
 from adapters.sitesfile import SitesFilePublisher
-from hydrator.ads import Budget, drafts, number
 from hydrator.domain.model import (
     DatasetState,
     Demand,
@@ -25,6 +24,7 @@ from hydrator.domain.model import (
     Want,
 )
 from hydrator.poolconfig import here_expression
+from hydrator.reconcile.ads.site_ads import Budget, drafts, number
 from testbed.glideinwms_standin import groups_of, loaded
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"

@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hydrator.breaker import Cause
-from hydrator.cycle import Report, Rules
 from hydrator.domain.model import Did, ReplicaState, Seen, Site, SiteAd, Survey
+from hydrator.reconcile.reconciler import Report, Rules
+from hydrator.reconcile.snapshot.breaker import Cause
 
 SAYS = {
     ReplicaState.COMPLETE: "AVAILABLE",

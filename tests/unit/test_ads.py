@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.ads import Budget, Draft, drafts, number, quoted
 from hydrator.domain.model import Did, Origin, ReplicaState, SiteAd, Unseen, unix
-from hydrator.snapshot import remember, snapshot
+from hydrator.reconcile.ads.site_ads import Budget, Draft, drafts, number, quoted
+from hydrator.reconcile.snapshot.update import remember, snapshot
 from tests.factories import (
     BOUND,
     CAM,

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.audit import (
+from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Site, Unseen
+from hydrator.reconcile.audit.ledger import (
     SAMPLE,
     WINDOW,
     Audit,
@@ -21,8 +22,7 @@ from hydrator.audit import (
     fold,
     settle,
 )
-from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Site, Unseen
-from hydrator.snapshot import Memory, remember
+from hydrator.reconcile.snapshot.update import Memory, remember
 from tests.factories import BOUND, CAM, HOUR, L1, L2, MINUTE, NOON, RAL, holding, memory, replica, survey
 
 RUCIO = "rucio"

@@ -3,11 +3,11 @@
 import pytest
 
 from adapters.memory import MemoryCatalogue
-from hydrator.audit import Audit, By, Claim, Correction, Verdict
-from hydrator.auditing import MAX_REST, MISSES_KEPT, Auditing
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Seen
 from hydrator.privacy.pseudonyms import HEX_DIGITS
+from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction, Verdict
+from hydrator.reconcile.audit.runner import MAX_REST, MISSES_KEPT, Auditing
 from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, holding, memory, replica
 
 RUCIO = "rucio"

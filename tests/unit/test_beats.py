@@ -11,7 +11,7 @@ from hydrator.beside import Beats
 from hydrator.config import StandbySettings
 from hydrator.domain.errors import PoolError
 from hydrator.domain.ports import Peer
-from hydrator.fence import Fence
+from hydrator.reconcile.publish.fence import Fence
 from hydrator.telemetry import Metrics
 
 

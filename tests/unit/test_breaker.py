@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from hydrator.breaker import Cause, Limits
-from hydrator.cycle import Rules, Thought, think
 from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Unseen, unix
+from hydrator.reconcile.reconciler import Rules, Thought, think
+from hydrator.reconcile.snapshot.breaker import Cause, Limits
 from hydrator.store import State
 from tests.factories import (
     BOUND,

@@ -9,9 +9,9 @@ import pytest
 
 from adapters.memory import MemoryCatalogue
 from hydrator.check import PACKAGES, Examined, Finding, Level, examine, packages, site_of
-from hydrator.cycle import Rules
 from hydrator.domain.errors import EventsError, PoolDenied, PoolError
 from hydrator.domain.model import Queue, QueuedJobs, Survey, Unseen
+from hydrator.reconcile.reconciler import Rules
 from tests.factories import CAM, NOON, RAL, replica
 
 

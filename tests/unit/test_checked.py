@@ -6,11 +6,11 @@ from datetime import datetime
 import pytest
 
 from adapters.memory import MemoryCatalogue
-from hydrator.checked import CheckedCatalogue
 from hydrator.contract import CatalogueContract
-from hydrator.cycle import Cycle, Rules
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Replica, ReplicaState, Seen, Unseen
+from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
+from hydrator.reconcile.reconciler import Cycle, Rules
 from hydrator.scenarios import RECORDS_STATES_ONLY
 from hydrator.store import State
 from tests.factories import CAM, L1, L2, NOON, RAL, replica

@@ -5,17 +5,17 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.ads import facts_of, moved_ad
-from hydrator.audit import Audit, By, Claim, Correction, Tally
-from hydrator.breaker import Cause, Held
-from hydrator.clockstep import LEAST_STEP, StepWatch, moved_back, not_ahead
-from hydrator.cycle import Rules, think
-from hydrator.demand import DemandMemory, Remembered
 from hydrator.domain.model import DatasetState, Hold, PublishedAd, Rest, Unseen, unix
-from hydrator.history import Rollback
 from hydrator.lastcycle import last_cycle
-from hydrator.plan import Policy, plan
-from hydrator.snapshot import Memory, remember
+from hydrator.reconcile.ads.site_ads import facts_of, moved_ad
+from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction, Tally
+from hydrator.reconcile.clock_step import LEAST_STEP, StepWatch, moved_back, not_ahead
+from hydrator.reconcile.demand import DemandMemory, Remembered
+from hydrator.reconcile.history import Rollback
+from hydrator.reconcile.plan import Policy, plan
+from hydrator.reconcile.reconciler import Rules, think
+from hydrator.reconcile.snapshot.breaker import Cause, Held
+from hydrator.reconcile.snapshot.update import Memory, remember
 from hydrator.store import State, Store
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad, demand, holding, replica, seen, survey
 

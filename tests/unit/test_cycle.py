@@ -9,11 +9,6 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
-from hydrator.ads import Budget
-from hydrator.audit import By, Claim, Verdict
-from hydrator.breaker import Limits
-from hydrator.cycle import Cycle, Outlet, Report, Rules, apply, read_all, summary, think
-from hydrator.demand import DemandMemory, Remembered
 from hydrator.domain.errors import StateError
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import (
@@ -29,7 +24,21 @@ from hydrator.domain.model import (
     Withdraw,
     unix,
 )
-from hydrator.plan import Policy
+from hydrator.reconcile.ads.site_ads import Budget
+from hydrator.reconcile.audit.ledger import By, Claim, Verdict
+from hydrator.reconcile.demand import DemandMemory, Remembered
+from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.reconciler import (
+    Cycle,
+    Outlet,
+    Report,
+    Rules,
+    apply,
+    read_all,
+    summary,
+    think,
+)
+from hydrator.reconcile.snapshot.breaker import Limits
 from hydrator.store import State, Store
 from hydrator.telemetry import Metrics, cycle_line
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, ad, demand, holding, replica

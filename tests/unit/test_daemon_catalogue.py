@@ -87,7 +87,7 @@ def test_it_says_where_each_dataset_is_with_the_age_of_the_oldest_fact():
 
 @pytest.mark.parametrize("state", [state for state in DatasetState if state is not DatasetState.UNKNOWN])
 def test_each_state_comes_back_as_the_daemon_would_conclude_it(state):
-    from hydrator.snapshot import Memory, remember, snapshot
+    from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
 
     answer = Daemon(view(CAM={L1: fact(state)})).read(L1)
     now = NOON + timedelta(minutes=5)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.demand import DemandMemory, Remembered, demand, remember
 from hydrator.domain.model import Did, Origin, Queue, QueuedJobs, Unseen
+from hydrator.reconcile.demand import DemandMemory, Remembered, demand, remember
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
 
 KEEP = 24 * HOUR

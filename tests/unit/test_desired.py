@@ -7,11 +7,11 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from adapters.condor import jobsites
-from hydrator.desired import ASKS, KEPT, Change, Stand, wish
-from hydrator.desiring import DesiredTelling, Desiring, Placed
 from hydrator.domain.errors import PoolDenied, PoolError
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Unseen, unix
 from hydrator.domain.ports import AlikeJobs, Kept
+from hydrator.reconcile.desired_sites.controller import DesiredTelling, Desiring, Placed
+from hydrator.reconcile.desired_sites.decide import ASKS, KEPT, Change, Stand, wish
 from tests.factories import NOON
 
 HOURS = timedelta(hours=5)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hydrator import desired, openapi, poolconfig
+from hydrator import openapi, poolconfig
 from hydrator.config import Settings, load
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.plugins import GROUP
+from hydrator.reconcile.desired_sites import decide as desired
 from scripts import docs
 from testbed import debs
 from tests.command_tree import COMMANDS, options

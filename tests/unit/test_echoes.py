@@ -34,8 +34,8 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.redaction import SECRETS
-from hydrator.intake import CleanCatalogue
 from hydrator.privacy.exchange import exchanged
+from hydrator.reconcile.poll.intake import CleanCatalogue
 from tests.rucio_fixtures import catalogues
 
 L1 = Did("lofar:L1")

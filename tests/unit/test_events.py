@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.events import MAX_EVENT_BYTES, NAMES, Changes, Drop, Due, Front, Ledger, Pace, changed, hinted
-from hydrator.snapshot import Known, Memory
+from hydrator.reconcile.snapshot.update import Known, Memory
 from tests.factories import CAM, NOON
 
 ONE, TWO = Did("lofar:L1"), Did("lofar:L2")

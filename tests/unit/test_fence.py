@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.beside.turns import Schedule, Turns
-from hydrator.cycle import Cycle, Outlet, Rules
 from hydrator.domain.errors import Fenced
-from hydrator.fence import Fence
-from hydrator.plan import Policy
+from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.publish.fence import Fence
+from hydrator.reconcile.reconciler import Cycle, Outlet, Rules
 from hydrator.store import State, Store
 from hydrator.telemetry import Metrics
 from testbed.installation import wait_for

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from hydrator.domain.model import DatasetState, Did, Fact
 from hydrator.events import Drop, Due
 from hydrator.hearing import EventMetrics, Hearing
-from hydrator.snapshot import Known, Memory
+from hydrator.reconcile.snapshot.update import Known, Memory
 from tests.factories import CAM, L1, L2, NOON
 
 

@@ -11,9 +11,9 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 
 from adapters.condor.jobsites import KEPT, QueuedSites, Refused
-from hydrator.desired import wish
 from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.domain.ports import AlikeJobs, Kept
+from hydrator.reconcile.desired_sites.decide import wish
 from tests.factories import BOUND, NOON
 
 GROUP_BY = object()

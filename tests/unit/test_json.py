@@ -14,11 +14,7 @@ import pytest
 import typer
 
 from hydrator import show
-from hydrator.ads import Budget
 from hydrator.asking import Found
-from hydrator.audit import Audit, By, Claim, Correction, Tally
-from hydrator.breaker import Cause as Why
-from hydrator.breaker import Held
 from hydrator.check import Finding, Level
 from hydrator.cli import app
 from hydrator.commands.rapthor import _rows as outlook_rows
@@ -27,7 +23,6 @@ from hydrator.commands.why import rows as why_rows
 from hydrator.credentials import By as Renewer
 from hydrator.credentials import Credential
 from hydrator.crowd import Crowd
-from hydrator.cycle import Rules, summary
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import (
     DatasetState,
@@ -43,13 +38,18 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Ended
 from hydrator.domain.provenance import provenance
-from hydrator.history import Change, Entry, Rollback
 from hydrator.judged import Job, JobStatus
 from hydrator.manual import commands
 from hydrator.missing import DatasetCounts, Lack, Missing
 from hydrator.rapthor import Outlook
+from hydrator.reconcile.ads.site_ads import Budget
+from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction, Tally
+from hydrator.reconcile.history import Change, Entry, Rollback
+from hydrator.reconcile.reconciler import Rules, summary
+from hydrator.reconcile.snapshot.breaker import Cause as Why
+from hydrator.reconcile.snapshot.breaker import Held
+from hydrator.reconcile.snapshot.update import Known, Memory
 from hydrator.shapes import SHAPES, Shape, keys, shape_of
-from hydrator.snapshot import Known, Memory
 from hydrator.why import Answer, AtSite, Cause, Reason, WayOut
 from testbed.shaped import COMMANDS, conforms, problems
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want

@@ -14,8 +14,8 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue
-from hydrator.cycle import read_all
 from hydrator.domain.errors import CatalogueUnreachable
+from hydrator.reconcile.reconciler import read_all
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.telemetry import configure_logs

@@ -6,7 +6,7 @@ import pytest
 
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, Survey, Unseen
 from hydrator.domain.provenance import provenance
-from hydrator.snapshot import Memory, remember, snapshot
+from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
 from tests.factories import BOUND, MINUTE, NOON
 
 DID, CAM = Did("testing:L1"), Site("CAM")

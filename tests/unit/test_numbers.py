@@ -11,7 +11,6 @@ from adapters.condor.values import MISSES_OF_A_JOB, fair_misses, is_number
 from hydrator.commands.why import row
 from hydrator.counting import count
 from hydrator.crowd import crowd
-from hydrator.desiring import Desiring
 from hydrator.domain import numbers
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.misses import MISSES_ATTRIBUTE, MOST_OF_A_JOB, misses
@@ -19,6 +18,7 @@ from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot,
 from hydrator.domain.ports import AlikeJobs, Ended
 from hydrator.domain.text import span
 from hydrator.judged import groups_from, job_from, with_requests
+from hydrator.reconcile.desired_sites.controller import Desiring
 from hydrator.why import explain
 from tests.factories import CAM, L1, L2, NOON, ad
 

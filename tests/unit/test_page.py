@@ -11,11 +11,11 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.breaker import Cause, Held
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.freshness import COLUMNS, ages
-from hydrator.history import Change, Entry
 from hydrator.page import MOST_CHANGES, MOST_NAMED, render
+from hydrator.reconcile.history import Change, Entry
+from hydrator.reconcile.snapshot.breaker import Cause, Held
 from hydrator.selection import PER_PAGE, Selection, selection
 from hydrator.serve import app
 from hydrator.server import Server

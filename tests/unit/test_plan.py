@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from adapters.memory import MemoryPublisher
-from hydrator.cycle import apply
 from hydrator.domain.model import Hold, Publish, Refresh, Rest, Withdraw
-from hydrator.plan import Policy, plan
+from hydrator.reconcile.plan import Policy, plan
+from hydrator.reconcile.reconciler import apply
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, ad, published
 
 FOR_EVER = Policy(refresh_after=5 * MINUTE, expires=False)

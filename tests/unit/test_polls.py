@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.breaker import Limits
-from hydrator.cycle import Cycle, Outlet, Patience, Report, Rules
 from hydrator.domain.model import Did, Queue, QueuedJobs, Survey, Unseen, unix
-from hydrator.plan import Policy
+from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.reconciler import Cycle, Outlet, Patience, Report, Rules
+from hydrator.reconcile.snapshot.breaker import Limits
 from hydrator.store import State
 from hydrator.telemetry import Metrics
 from testbed.patience import wait_for

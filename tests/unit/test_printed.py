@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from hydrator import show
 from hydrator.asking import Telling
-from hydrator.cycle import Rules
-from hydrator.datasets import Known, Memory
-from hydrator.demand import DemandMemory
-from hydrator.demand import remember as remember_demand
 from hydrator.domain.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site
 from hydrator.domain.redaction import printable_tree
-from hydrator.snapshot import snapshot
+from hydrator.reconcile.demand import DemandMemory
+from hydrator.reconcile.demand import remember as remember_demand
+from hydrator.reconcile.reconciler import Rules
+from hydrator.reconcile.snapshot.memory import Known, Memory
+from hydrator.reconcile.snapshot.update import snapshot
 from hydrator.stdio import PlainStream
 from hydrator.store import State, Store
 from hydrator.telemetry import configure_logs

@@ -6,10 +6,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.cycle import Cycle, Outlet, Report, Rules, summary
 from hydrator.lastcycle import last_cycle
-from hydrator.plan import Policy
-from hydrator.rivals import WINDOW
+from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.publish.rivals import WINDOW
+from hydrator.reconcile.reconciler import Cycle, Outlet, Report, Rules, summary
 from hydrator.store import State
 from hydrator.telemetry import Metrics, cycle_line
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydrator.domain.model import Site
-from hydrator.rota import LYING_WEIGHT, OLD_TURNS, RECHECK_TURNS, RETRY_TURNS, Rota
+from hydrator.reconcile.audit.priority_queue import LYING_WEIGHT, OLD_TURNS, RECHECK_TURNS, RETRY_TURNS, Rota
 from tests.factories import CAM, OSO, RAL
 
 

@@ -6,8 +6,8 @@ from itertools import permutations
 import pytest
 
 from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, SiteFacts, Unseen
-from hydrator.folding import fold_memories
-from hydrator.snapshot import Memory, remember, snapshot
+from hydrator.reconcile.snapshot.merge import fold_memories
+from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
 from tests.factories import (
     BOUND,
     CAM,

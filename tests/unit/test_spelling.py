@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator import startd_cron
-from hydrator.ads import quoted
 from hydrator.domain.letter_case import letters, spellings
 from hydrator.domain.model import Did
 from hydrator.judged import facts_wanted
 from hydrator.poolconfig import here_expression, rank_expression, spelled_expression
+from hydrator.reconcile.ads.site_ads import quoted
 
 names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).map(Did), unique=True)
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.breaker import Cause, Held
-from hydrator.demand import DemandMemory, Remembered
-from hydrator.demand import remember as remember_demand
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site, Unseen
-from hydrator.history import Rollback
-from hydrator.snapshot import Known, Memory, remember
+from hydrator.reconcile.demand import DemandMemory, Remembered
+from hydrator.reconcile.demand import remember as remember_demand
+from hydrator.reconcile.history import Rollback
+from hydrator.reconcile.snapshot.breaker import Cause, Held
+from hydrator.reconcile.snapshot.update import Known, Memory, remember
 from hydrator.store import State, Store, owner_of
 from tests.factories import (
     CAM,

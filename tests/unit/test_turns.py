@@ -12,7 +12,7 @@ from hydrator.beside import Questions
 from hydrator.beside.turns import Turns
 from hydrator.config import AuditSettings
 from hydrator.domain.errors import Fenced
-from hydrator.fence import Fence
+from hydrator.reconcile.publish.fence import Fence
 from hydrator.telemetry import Metrics
 from testbed.patience import wait_for
 

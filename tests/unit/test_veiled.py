@@ -8,11 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
-from hydrator.audit import Audit, By, Claim, Correction
-from hydrator.breaker import Cause, Held
 from hydrator.contract import CatalogueContract
-from hydrator.cycle import Cycle, Outlet, Rules, summary
-from hydrator.demand import DemandMemory, Remembered
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import (
     DatasetState,
@@ -24,7 +20,6 @@ from hydrator.domain.model import (
     Told,
     Unseen,
 )
-from hydrator.plan import Policy
 from hydrator.privacy.pseudonym_store import Register
 from hydrator.privacy.pseudonyms import Privacy, Veil, is_masked
 from hydrator.privacy.withheld import NOT_SHOWN, told_of_private, without_names
@@ -35,8 +30,13 @@ from hydrator.privacy.wrappers import (
     VeiledQueues,
     veiled_state,
 )
+from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction
+from hydrator.reconcile.demand import DemandMemory, Remembered
+from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.reconciler import Cycle, Outlet, Rules, summary
+from hydrator.reconcile.snapshot.breaker import Cause, Held
+from hydrator.reconcile.snapshot.update import Known, Memory
 from hydrator.scenarios import RECORDS_STATES_ONLY
-from hydrator.snapshot import Known, Memory
 from hydrator.store import State
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica
 

@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import overload
 
 from hydrator.domain.model import DatasetState, Did, Fact, Want, unix
-
-from .datasets import THEN
+from hydrator.reconcile.snapshot.memory import THEN
 
 FRACTION_DIGITS = 2
 _ENTRY_BYTES = 4

@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 
 from hydrator.domain.model import Fact, Site
 from hydrator.domain.ports import Clock
+from hydrator.reconcile.ads.site_ads import moved_ad
+from hydrator.reconcile.audit.ledger import Audit, Correction, Tally
+from hydrator.reconcile.snapshot.breaker import Held
+from hydrator.reconcile.snapshot.memory import THEN, Datasets, Known, Memory
+from hydrator.store import State
 
-from .ads import moved_ad
-from .audit import Audit, Correction, Tally
-from .breaker import Held
-from .datasets import THEN, Datasets, Known, Memory
 from .demand import DemandMemory
 from .history import Rollback
-from .store import State
 
 LEAST_STEP = timedelta(seconds=2)
 """A smaller step is no more than ages may be off by."""

@@ -29,10 +29,18 @@ from hydrator.domain.model import (
     unix,
 )
 from hydrator.domain.numbers import is_ahead
+from hydrator.reconcile.snapshot.memory import THEN
+from hydrator.reconcile.snapshot.merge import Facts
 
-from .datasets import THEN
-from .folding import Facts
-from .room import FRACTION_DIGITS, Budget, LeftOut, Wanted, between, choose, floored
+from .budget import (
+    FRACTION_DIGITS,
+    Budget,
+    LeftOut,
+    Wanted,
+    between,
+    choose,
+    floored,
+)
 
 __all__ = [
     "Budget", "Draft", "Drafting", "drafting", "drafts", "facts_of", "forgotten", "implausible", "number",

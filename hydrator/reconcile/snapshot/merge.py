@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 
-from .datasets import THEN, Datasets, Known, Memory, Rows
+from .memory import THEN, Datasets, Known, Memory, Rows
 
 _GOODNESS = {state: -place for place, state in enumerate(DatasetState)}
 _RECENT = timedelta(seconds=2)
@@ -87,7 +87,7 @@ def fold_memories(
     last: Folded | None = None,
     changed: AbstractSet[Did] | None = None,
 ) -> Folded:
-    """What follows from *memories* for the *wanted* datasets; see :func:`hydrator.snapshot.snapshot`.
+    """What follows from *memories* for the *wanted* datasets; see :func:`hydrator.reconcile.snapshot.update.snapshot`.
 
     Args:
         memories: by catalogue, what it said last.

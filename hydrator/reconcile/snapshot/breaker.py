@@ -23,7 +23,7 @@ from enum import StrEnum
 from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.domain.text import count
 
-from .datasets import Datasets, Known, Memory
+from .memory import Datasets, Known, Memory
 
 _Places = Mapping[Site, Fact]
 """Where a dataset is listed; AVAILABLE where any catalogue says so."""

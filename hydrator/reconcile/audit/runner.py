@@ -17,10 +17,10 @@ from hydrator.domain.misses import Miss
 from hydrator.domain.model import DatasetState, Did, Fact, Seen, Site, Survey
 from hydrator.domain.ports import Auditor, Clock, Probe
 from hydrator.privacy.pseudonyms import is_opaque
+from hydrator.reconcile.snapshot.update import Memory, remember
 
-from .audit import Audit, By, Claim, Question, Verdict, claims
-from .rota import Rota, Turn
-from .snapshot import Memory, remember
+from .ledger import Audit, By, Claim, Question, Verdict, claims
+from .priority_queue import Rota, Turn
 
 MAX_REST: Final = 63
 """After failures in a row so many turns at most are left out before it is tried again."""

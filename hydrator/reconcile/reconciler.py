@@ -35,23 +35,32 @@ from hydrator.domain.model import (
     unix,
 )
 from hydrator.domain.ports import Catalogue, Clock, Publisher, Queues, ReadsBack
+from hydrator.orders import Orders, Waiting
+from hydrator.reconcile.ads.site_ads import (
+    Budget,
+    Draft,
+    Drafting,
+    drafting,
+    forgotten,
+    implausible,
+    number,
+    restored,
+)
+from hydrator.reconcile.audit.ledger import WINDOW, Audit, By, Lie, Verdict, corrected, fold, settle
+from hydrator.reconcile.poll.polls import Polled, Polls, read
+from hydrator.reconcile.poll.threads import Busy, SideBySide, in_thread
+from hydrator.reconcile.publish.fence import Fence
+from hydrator.reconcile.publish.rivals import Rivals
+from hydrator.reconcile.snapshot.breaker import Held, Limits, Listed, Since, judge
+from hydrator.reconcile.snapshot.memory import Datasets, Memory
+from hydrator.reconcile.snapshot.merge import Folded, fold_memories
+from hydrator.reconcile.snapshot.update import remember
+from hydrator.store import State, Store
 
-from .ads import Budget, Draft, Drafting, drafting, forgotten, implausible, number, restored
-from .audit import WINDOW, Audit, By, Lie, Verdict, corrected, fold, settle
-from .breaker import Held, Limits, Listed, Since, judge
-from .datasets import Datasets, Memory
 from .demand import demand
 from .demand import remember as remember_demand
-from .fence import Fence
-from .folding import Folded, fold_memories
 from .history import Entry, Grounds, entry
-from .orders import Orders, Waiting
 from .plan import Policy, plan
-from .polls import Polled, Polls, read
-from .rivals import Rivals
-from .sidebyside import Busy, SideBySide, in_thread
-from .snapshot import remember
-from .store import State, Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Survey, Unseen
 from hydrator.domain.ports import Catalogue, Clock
 
-from .sidebyside import in_thread
+from .threads import in_thread
 
 OVERDUE = 2
 """A poll under way at which so many others were due is told as trouble; one may be in time, and slow."""

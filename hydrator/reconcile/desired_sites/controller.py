@@ -13,9 +13,9 @@ from prometheus_client import Counter as Count
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, SiteAd, Unseen
 from hydrator.domain.ports import AlikeJobs, Clock, JobSites
+from hydrator.reconcile.ads.site_ads import facts_of
 
-from .ads import facts_of
-from .desired import Change, Known, Stand, wish
+from .decide import Change, Known, Stand, wish
 
 _log = structlog.get_logger("hydrator")
 AT_ONCE = 500

@@ -15,8 +15,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site, unix
-
-from .datasets import Datasets, Known, Memory
+from hydrator.reconcile.snapshot.memory import Datasets, Known, Memory
 
 WINDOW = timedelta(hours=24)
 """What the audit found longer ago than this counts no more: trust heals."""

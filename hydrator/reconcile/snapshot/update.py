@@ -28,8 +28,8 @@ from hydrator.domain.model import (
     Unseen,
 )
 
-from .datasets import THEN, Datasets, Known, Memory
-from .folding import better, fold_memories, sizes_of
+from .memory import THEN, Datasets, Known, Memory
+from .merge import better, fold_memories, sizes_of
 
 __all__ = ["Known", "Memory", "remember", "sizes_of", "snapshot"]
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from hydrator.domain.model import DatasetState, Did, Fact, SiteAd
-
-from .ads import facts_of
+from hydrator.reconcile.ads.site_ads import facts_of
 
 
 @dataclass(frozen=True, slots=True)
