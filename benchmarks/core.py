@@ -25,7 +25,7 @@ from hydrator.domain.model import (
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.plan import Policy, plan
 from hydrator.reconcile.reconciler import Rules, Thought, think
-from hydrator.store import State, Store
+from hydrator.state.store import State, Store
 
 from .material import NOW, SITES, dids, survey, wants
 from .measure import peak_mib, timed

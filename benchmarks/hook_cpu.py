@@ -19,7 +19,7 @@ from hydrator.domain.model import Replica, ReplicaState, Site, SiteAd, from_unix
 from hydrator.reconcile.reconciler import Rules, think
 from hydrator.serve import app
 from hydrator.server import Server
-from hydrator.store import State
+from hydrator.state.store import State
 from hydrator.view import View
 from testbed.pool import Pool, SiteSpec
 

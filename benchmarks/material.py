@@ -15,7 +15,7 @@ from hydrator.domain.model import (
     Want,
 )
 from hydrator.reconcile.reconciler import Rules, Thought, think
-from hydrator.store import State
+from hydrator.state.store import State
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SITES = tuple(Site(f"SITE{number:02}") for number in range(20))

@@ -124,11 +124,11 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     from hydrator.privacy.wrappers import veiled_state
     from hydrator.reconcile.clock_step import not_ahead
     from hydrator.reconcile.reconciler import summary
+    from hydrator.state.command_files import Orders
+    from hydrator.state.store import Store
 
     from . import show
     from .config import load
-    from .orders import Orders
-    from .store import Store
     from .wiring import assemble, register_of, system_clock
 
     settings = load(config)
@@ -160,11 +160,11 @@ def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Print what `once` would do, and do nothing: nothing is published, nothing is saved."""
     from hydrator.privacy.wrappers import veiled_state
     from hydrator.reconcile.clock_step import not_ahead
+    from hydrator.state.command_files import Orders
+    from hydrator.state.store import State, Store
 
     from . import show
     from .config import load
-    from .orders import Orders
-    from .store import State, Store
     from .wiring import assemble, register_of, system_clock
 
     settings = load(config)
@@ -369,9 +369,10 @@ _teach(app)
 
 
 def _known(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
+    from hydrator.state.store import Store, owner_of
+
     from . import show
     from .config import load
-    from .store import Store, owner_of
     from .wiring import rules, system_clock
 
     settings = load(config)

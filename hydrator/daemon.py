@@ -36,6 +36,8 @@ from hydrator.reconcile.history import Entry
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Cycle, Patience, Report
 from hydrator.reconcile.snapshot.memory import Memory
+from hydrator.state.command_files import Orders
+from hydrator.state.store import State, Store
 
 from . import __version__
 from .asking import Telling
@@ -48,10 +50,8 @@ from .hearing import EventMetrics, Hearing
 from .lasting import Lasting
 from .listener import listener
 from .memory import give_back, share_arenas
-from .orders import Orders
 from .page import MOST_CHANGES
 from .server import Server
-from .store import State, Store
 from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
 from .view import View

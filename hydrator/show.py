@@ -35,11 +35,11 @@ from hydrator.reconcile.history import Entry, Rollback
 from hydrator.reconcile.reconciler import Report, Rules
 from hydrator.reconcile.snapshot.breaker import Cause, Held
 from hydrator.reconcile.snapshot.update import Memory, snapshot
+from hydrator.state.store import Store
 
 from .check import Finding
 from .credentials import Credential, credential_rows, credentials_from
 from .lastcycle import silence, silent_after
-from .store import Store
 from .trust import distrust, trust_cell, trust_row
 
 _MOST_COMPARED = 5000

@@ -13,12 +13,12 @@ from hydrator.reconcile.desired_sites.controller import DesiredTelling, Desiring
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Cycle, Rules
 from hydrator.reconcile.snapshot.update import sizes_of
+from hydrator.state.store import Store
 
 from ..config import Settings
 from ..counting import Counted, count
 from ..coverage import coverage
 from ..credentials import Credential
-from ..store import Store
 from ..telemetry import Metrics
 from ..wiring import Parts, credentials, system_clock
 from .turns import Now, Turns

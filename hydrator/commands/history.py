@@ -23,9 +23,10 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Print what was decided for each site, newest first: what came and left, why, and who shows it."""
+    from hydrator.state.store import Store
+
     from .. import show
     from ..config import load
-    from ..store import Store
     from ..wiring import system_clock
 
     now = system_clock()
@@ -52,10 +53,10 @@ def rollback(
 ) -> None:
     """Publish a site's ad of an earlier generation again, with the ages it had, until you end that."""
     from hydrator.domain.model import Site
+    from hydrator.state.command_files import Orders, Resume, Return
+    from hydrator.state.store import Store
 
     from ..config import load
-    from ..orders import Orders, Resume, Return
-    from ..store import Store
 
     if end == (generation is not None):
         raise ConfigError([f"rollback {site}: give either a GENERATION or --end"])

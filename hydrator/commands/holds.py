@@ -21,10 +21,10 @@ def approve(
     """Let what is held leave, as `hydrator status` shows it now: the daemon follows at its next cycle."""
     from hydrator.domain.model import Site
     from hydrator.domain.text import count, listed
+    from hydrator.state.command_files import Approve, Orders
+    from hydrator.state.store import Store
 
     from ..config import load
-    from ..orders import Approve, Orders
-    from ..store import Store
 
     state_dir = load(config).daemon.state_dir
     with Store.open_to_read(state_dir) as store:

@@ -410,8 +410,8 @@ def _facts(settings: "Settings", resolution: "Resolution", now: datetime) -> "Ma
     """What is held true of each site: what was answered just now, else what the daemon last knew."""
     from hydrator.domain.errors import StateError
     from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
+    from hydrator.state.store import Store
 
-    from ..store import Store
     from ..wiring import rules
 
     before: Mapping[str, Memory] = {}

@@ -27,10 +27,10 @@ def renumber(
     from hydrator.domain.model import Site
     from hydrator.domain.text import listed
     from hydrator.reconcile.ads.site_ads import implausible
+    from hydrator.state.command_files import Orders, Renumber
+    from hydrator.state.store import Store
 
     from ..config import load
-    from ..orders import Orders, Renumber
-    from ..store import Store
     from ..wiring import system_clock
 
     state_dir = load(config).daemon.state_dir

@@ -35,9 +35,9 @@ def report(
     Run it where the daemon's state is: what a site had is looked up in what was decided (hydrator history).
     """
     from hydrator.reconcile.snapshot.update import sizes_of
+    from hydrator.state.store import Store
 
     from ..config import load
-    from ..store import Store
     from ..wiring import history_of, system_clock
 
     settings, now = load(config), system_clock()

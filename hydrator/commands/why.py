@@ -273,8 +273,9 @@ def _merged(old: Snapshot, new: Snapshot) -> Snapshot:
 
 def _beliefs(settings: Any, now: datetime) -> tuple[Beliefs | None, str | None]:  # noqa: ANN401
     """What the daemon's state says; None and why when it cannot be read from here."""
+    from hydrator.state.store import Store
+
     from ..show import Known
-    from ..store import Store
     from ..wiring import rules
 
     by = rules(settings)

@@ -25,7 +25,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Auditor, Catalogue, Clock, Probe, Queues
 from hydrator.reconcile.snapshot.memory import Known
-from hydrator.store import State
+from hydrator.state.store import State
 
 from .pseudonym_store import Register
 from .pseudonyms import Veil, begin_of, is_masked, is_opaque

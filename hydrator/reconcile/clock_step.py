@@ -16,7 +16,7 @@ from hydrator.reconcile.ads.site_ads import moved_ad
 from hydrator.reconcile.audit.ledger import Audit, Correction, Tally
 from hydrator.reconcile.snapshot.breaker import Held
 from hydrator.reconcile.snapshot.memory import THEN, Datasets, Known, Memory
-from hydrator.store import State
+from hydrator.state.store import State
 
 from .demand import DemandMemory
 from .history import Rollback

@@ -35,7 +35,6 @@ from hydrator.domain.model import (
     unix,
 )
 from hydrator.domain.ports import Catalogue, Clock, Publisher, Queues, ReadsBack
-from hydrator.orders import Orders, Waiting
 from hydrator.reconcile.ads.site_ads import (
     Budget,
     Draft,
@@ -55,7 +54,8 @@ from hydrator.reconcile.snapshot.breaker import Held, Limits, Listed, Since, jud
 from hydrator.reconcile.snapshot.memory import Datasets, Memory
 from hydrator.reconcile.snapshot.merge import Folded, fold_memories
 from hydrator.reconcile.snapshot.update import remember
-from hydrator.store import State, Store
+from hydrator.state.command_files import Orders, Waiting
+from hydrator.state.store import State, Store
 
 from .demand import demand
 from .demand import remember as remember_demand

@@ -33,11 +33,11 @@ from hydrator.reconcile.audit.runner import Auditing
 from hydrator.reconcile.desired_sites.controller import Desiring
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Cycle, Outlet, Patience, Rules
+from hydrator.state.command_files import Orders
+from hydrator.state.store import State, Store
 
 from ..config import Settings
 from ..events import MAX_EVENT_BYTES
-from ..orders import Orders
-from ..store import State, Store
 from .audits import auditing_of
 from .catalogues import catalogues_and_logins
 from .core import rules

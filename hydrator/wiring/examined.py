@@ -2,12 +2,12 @@
 
 from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import unix
+from hydrator.state.store import State, Store, owner_of
 
 from ..check import Examined, Finding, Level
 from ..config import Settings
 from ..keeping import examine_credentials, examine_secrets
 from ..lastcycle import last_cycle, names_lost, refused_generations, silent_after
-from ..store import State, Store, owner_of
 from .assembly import Parts, brokers
 from .clock import system_clock
 from .credentials import credentials

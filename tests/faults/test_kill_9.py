@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hydrator.store import Store
+from hydrator.state.store import Store
 from testbed.installation import Installation, ListedCatalogue, wait_for
 from testbed.pool import Pool, SiteSpec
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.model import unix
-from hydrator.store import Store
+from hydrator.state.store import Store
 from testbed.faults import FAULTS, Fault, FaultProxy, status
 from testbed.rucio_standin import RucioStandIn
 

@@ -23,7 +23,7 @@ from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.reconciler import Cycle, Outlet, Report, Rules
-from hydrator.store import State
+from hydrator.state.store import State
 from testbed.installation import wait_for
 from testbed.pool import Pool, SiteSpec
 

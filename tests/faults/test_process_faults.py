@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.store import Store
+from hydrator.state.store import Store
 from testbed.installation import wait_for
 
 from .process import SITES, Daemon

@@ -11,7 +11,7 @@ from hydrator.domain.model import Did, Replica, ReplicaState, Site, SiteAd, from
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.reconciler import Cycle, Outlet, Report, Rules
 from hydrator.reconcile.snapshot.breaker import Limits
-from hydrator.store import State
+from hydrator.state.store import State
 from tests.factories import MINUTE, NOON
 
 from .sources import Source, Truth

@@ -25,7 +25,7 @@ import trustme
 from hydrator.domain.model import Site
 from hydrator.examples import EXAMPLES
 from hydrator.reconcile.history import Entry
-from hydrator.store import Store
+from hydrator.state.store import Store
 from testbed.dmapi_standin import DmapiStandIn
 from testbed.installation import Installation, ListedCatalogue, wait_for
 from testbed.pool import Pool, SiteSpec

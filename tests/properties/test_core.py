@@ -38,7 +38,7 @@ from hydrator.reconcile.demand import DemandMemory, Remembered, remember
 from hydrator.reconcile.plan import Policy, plan
 from hydrator.reconcile.reconciler import Rules, apply, think
 from hydrator.reconcile.snapshot.update import Known, Memory
-from hydrator.store import State, Store
+from hydrator.state.store import State, Store
 from tests.factories import HOUR, MINUTE, NOON, ad
 
 SITES = [Site(name) for name in ("A", "B", "C", "D")]

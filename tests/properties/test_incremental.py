@@ -35,7 +35,7 @@ from hydrator.reconcile.audit.ledger import Audit, By, Claim, Verdict, fold
 from hydrator.reconcile.plan import Policy, plan
 from hydrator.reconcile.reconciler import Rules, Thought, think
 from hydrator.reconcile.snapshot.breaker import Limits
-from hydrator.store import State, Store
+from hydrator.state.store import State, Store
 from tests.factories import HOUR, MINUTE, NOON
 
 ROOM = next((path for path in ("/dev/shm",) if os.access(path, os.W_OK)), None)

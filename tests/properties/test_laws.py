@@ -35,11 +35,11 @@ from hydrator.domain.model import (
     Unseen,
     Withdraw,
 )
-from hydrator.orders import Approve, Orders, Resume, Return
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.reconciler import Cycle, Outlet, Rules, sent_by
 from hydrator.reconcile.snapshot.breaker import Limits
-from hydrator.store import Store
+from hydrator.state.command_files import Approve, Orders, Resume, Return
+from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 from tests.faults.length import chosen
 from tests.properties.witness import Witness

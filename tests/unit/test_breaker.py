@@ -7,7 +7,7 @@ import pytest
 from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Unseen, unix
 from hydrator.reconcile.reconciler import Rules, Thought, think
 from hydrator.reconcile.snapshot.breaker import Cause, Limits
-from hydrator.store import State
+from hydrator.state.store import State
 from tests.factories import (
     BOUND,
     CAM,

@@ -12,7 +12,7 @@ from hydrator.domain.model import Replica, ReplicaState, Seen, Unseen
 from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
 from hydrator.reconcile.reconciler import Cycle, Rules
 from hydrator.scenarios import RECORDS_STATES_ONLY
-from hydrator.store import State
+from hydrator.state.store import State
 from tests.factories import CAM, L1, L2, NOON, RAL, replica
 
 NAIVE = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - a mistake, on purpose

@@ -16,7 +16,7 @@ from hydrator.reconcile.plan import Policy, plan
 from hydrator.reconcile.reconciler import Rules, think
 from hydrator.reconcile.snapshot.breaker import Cause, Held
 from hydrator.reconcile.snapshot.update import Memory, remember
-from hydrator.store import State, Store
+from hydrator.state.store import State, Store
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad, demand, holding, replica, seen, survey
 
 BOUND = timedelta(hours=6)

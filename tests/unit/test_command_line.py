@@ -28,7 +28,7 @@ from hydrator.examples import EXAMPLES, EXITS
 from hydrator.manual import manual
 from hydrator.serve import app as http_app
 from hydrator.server import Server
-from hydrator.store import Store
+from hydrator.state.store import Store
 from hydrator.view import View
 from tests.command_tree import COMMANDS, TREE, options
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, want

@@ -39,7 +39,7 @@ from hydrator.reconcile.reconciler import (
     think,
 )
 from hydrator.reconcile.snapshot.breaker import Limits
-from hydrator.store import State, Store
+from hydrator.state.store import State, Store
 from hydrator.telemetry import Metrics, cycle_line
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, ad, demand, holding, replica
 

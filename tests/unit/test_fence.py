@@ -15,7 +15,7 @@ from hydrator.domain.errors import Fenced
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Cycle, Outlet, Rules
-from hydrator.store import State, Store
+from hydrator.state.store import State, Store
 from hydrator.telemetry import Metrics
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, MINUTE, NOON, replica

@@ -7,7 +7,7 @@ import pytest
 
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Site
-from hydrator.orders import Approve, Orders, Resume, Return
+from hydrator.state.command_files import Approve, Orders, Resume, Return
 from tests.factories import CAM, L1, L2, RAL, ad
 
 
@@ -89,7 +89,7 @@ def test_where_no_daemon_has_run_there_is_nothing_to_follow_and_nobody_to_tell(t
 LOOK = """
 import os, sys
 from pathlib import Path
-from hydrator.orders import Orders
+from hydrator.state.command_files import Orders
 if os.geteuid() == 0:
     os.setegid(65534)
     os.seteuid(65534)

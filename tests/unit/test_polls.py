@@ -13,7 +13,7 @@ from hydrator.domain.model import Did, Queue, QueuedJobs, Survey, Unseen, unix
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.reconciler import Cycle, Outlet, Patience, Report, Rules
 from hydrator.reconcile.snapshot.breaker import Limits
-from hydrator.store import State
+from hydrator.state.store import State
 from hydrator.telemetry import Metrics
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica

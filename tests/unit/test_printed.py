@@ -24,8 +24,8 @@ from hydrator.reconcile.demand import remember as remember_demand
 from hydrator.reconcile.reconciler import Rules
 from hydrator.reconcile.snapshot.memory import Known, Memory
 from hydrator.reconcile.snapshot.update import snapshot
+from hydrator.state.store import State, Store
 from hydrator.stdio import PlainStream
-from hydrator.store import State, Store
 from hydrator.telemetry import configure_logs
 from hydrator.whypage import render
 from tests.factories import NOON, ad, demand, want

@@ -26,11 +26,11 @@ from hydrator.domain.errors import PoolError, PublishError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, unix
 from hydrator.domain.numbers import MOST_AHEAD
 from hydrator.lastcycle import last_cycle, refused_generations
-from hydrator.orders import Orders, Renumber
 from hydrator.reconcile.ads.site_ads import implausible
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.reconciler import Cycle, Outlet, Rules, summary
-from hydrator.store import State, Store
+from hydrator.state.command_files import Orders, Renumber
+from hydrator.state.store import State, Store
 from hydrator.telemetry import Metrics, cycle_line
 from tests.factories import CAM, L1, NOON, RAL, ad
 

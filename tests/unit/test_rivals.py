@@ -10,7 +10,7 @@ from hydrator.lastcycle import last_cycle
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.publish.rivals import WINDOW
 from hydrator.reconcile.reconciler import Cycle, Outlet, Report, Rules, summary
-from hydrator.store import State
+from hydrator.state.store import State
 from hydrator.telemetry import Metrics, cycle_line
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.config import load
-from hydrator.store import State
+from hydrator.state.store import State
 from hydrator.wiring import assemble, register_of, system_clock
 
 KEY = bytes(range(40))

@@ -20,7 +20,7 @@ from hydrator.reconcile.demand import remember as remember_demand
 from hydrator.reconcile.history import Rollback
 from hydrator.reconcile.snapshot.breaker import Cause, Held
 from hydrator.reconcile.snapshot.update import Known, Memory, remember
-from hydrator.store import State, Store, owner_of
+from hydrator.state.store import State, Store, owner_of
 from tests.factories import (
     CAM,
     HOUR,
@@ -240,7 +240,7 @@ def test_closing_twice_is_no_error_and_frees_nobody_elses_lock(tmp_path):
 SAVES_FOR_EVER = """
 import sys
 from pathlib import Path
-from hydrator.store import Store
+from hydrator.state.store import Store
 from tests.unit.test_store import big
 states = [big("old"), big("new")]
 with Store.open_to_write(Path(sys.argv[1])) as store:
@@ -558,7 +558,7 @@ def test_anybody_who_may_read_can_look_after_a_clean_stop(open_folder):
 def as_nobody(look: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Run *look* as somebody who owns nothing, when we are root."""
     words = (
-        "import os, sys; from pathlib import Path; from hydrator.store import Store\n"
+        "import os, sys; from pathlib import Path; from hydrator.state.store import Store\n"
         f"if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n{look}"
     )
     return subprocess.run([sys.executable, "-c", words, folder], capture_output=True, text=True, check=False)

@@ -7,7 +7,7 @@ import pytest
 from hydrator.domain.model import UNTOLD, Replica, ReplicaState, Told
 from hydrator.domain.provenance import because, provenance, told_from, told_row
 from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
-from hydrator.store import State, Store
+from hydrator.state.store import State, Store
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, seen, survey
 
 FULL = Told(

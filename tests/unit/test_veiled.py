@@ -37,7 +37,7 @@ from hydrator.reconcile.reconciler import Cycle, Outlet, Rules, summary
 from hydrator.reconcile.snapshot.breaker import Cause, Held
 from hydrator.reconcile.snapshot.update import Known, Memory
 from hydrator.scenarios import RECORDS_STATES_ONLY
-from hydrator.store import State
+from hydrator.state.store import State
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica
 
 KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))

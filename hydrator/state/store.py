@@ -30,9 +30,10 @@ from hydrator.reconcile.history import Entry, Rollback
 from hydrator.reconcile.snapshot.breaker import Held
 from hydrator.reconcile.snapshot.memory import THEN, Datasets, Known, Memory
 
-from . import archive, records
+from . import history_table as archive
+from . import rows as records
 from .audit_rows import audit_from, audit_rows
-from .records import UNREADABLE, Row, held_from, held_row, known_row
+from .rows import UNREADABLE, Row, held_from, held_row, known_row
 
 SCHEMA_VERSION = 1
 _SCHEMA = """

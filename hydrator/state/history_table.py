@@ -10,7 +10,7 @@ from typing import Any, Final
 from hydrator.domain.model import Did, PublishedAd, Site, SiteAd, from_unix
 from hydrator.reconcile.history import Change, Entry
 
-from .records import UNREADABLE
+from .rows import UNREADABLE
 
 SCHEMA: Final = """
 create table if not exists history (site text, generation integer, at real, as_of real, body blob,
