@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from hydrator.poolconfig import PoolPolicy, negotiator_config, schedd_config
+from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_config
 from testbed.debian import SUITES
 from testbed.pool import Pool, SiteSpec
 

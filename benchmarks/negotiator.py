@@ -14,7 +14,7 @@ from typing import Any
 
 from hydrator import startd_cron
 from hydrator.domain.model import Site, SiteAd, from_unix
-from hydrator.poolconfig import PoolPolicy, negotiator_config, schedd_config, startd_config
+from hydrator.submit.pool_config import PoolPolicy, negotiator_config, schedd_config, startd_config
 from testbed.pool import Pool, SiteSpec
 
 from .material import SITES, busy_site_ads, dids

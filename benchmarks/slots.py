@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from hydrator.domain.model import from_unix
-from hydrator.poolconfig import startd_config
+from hydrator.submit.pool_config import startd_config
 from testbed.pool import Pool, SiteSpec
 
 from .material import SITES, busy_site_ads

@@ -27,8 +27,8 @@ from hydrator.domain.ports import Catalogue, EventSource, Queues
 from hydrator.domain.text import count
 from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.reconciler import Rules
+from hydrator.submit.pool_config import allow_line
 
-from .poolconfig import allow_line
 from .trust import distrust
 
 SLOT_ATTRIBUTES = (

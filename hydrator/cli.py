@@ -320,8 +320,9 @@ def pool_config(
     name: Annotated[str | None, typer.Option(help="The daemon whose present values are shown.")] = None,
 ) -> None:
     """Print the pool's configuration: transform and refusals, START, the negotiator's term."""
+    from hydrator.submit.pool_config import negotiator_config, removal, schedd_config, startd_config
+
     from .config import load
-    from .poolconfig import negotiator_config, removal, schedd_config, startd_config
     from .wiring import pool_policy, present_values
 
     settings = load(config)

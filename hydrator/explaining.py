@@ -4,10 +4,10 @@ from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.redaction import printable
 from hydrator.reconcile.reconciler import Report
+from hydrator.submit.nearest_names import with_near
 
 from .asking import Asked, Telling, ask_job, left_out, tellings
 from .config import Settings
-from .nearest import with_near
 from .wiring import condor_client, privacy, redactor, rules, system_clock
 
 

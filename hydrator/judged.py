@@ -22,8 +22,7 @@ from hydrator.domain.model import DatasetState, Did, Site, parse_did
 from hydrator.domain.numbers import MOST_WHOLE, finite
 from hydrator.privacy.pseudonyms import begin_of
 from hydrator.reconcile.ads.site_ads import quoted
-
-from .poolconfig import available_expression, spelled_expression
+from hydrator.submit.pool_config import available_expression, spelled_expression
 
 HERE = "DataLocalityHere"
 NO_SITE = Site("(no site)")

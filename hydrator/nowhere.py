@@ -5,8 +5,7 @@ from collections.abc import Set as AbstractSet
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.model import DatasetState, Did, Fact
 from hydrator.domain.text import share, some
-
-from .nearest import nowhere
+from hydrator.submit.nearest_names import nowhere
 
 
 def nowhere_text(beliefs: Beliefs, dids: AbstractSet[Did]) -> str:

@@ -30,6 +30,7 @@ from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, unix
 from hydrator.domain.provenance import served_told
 from hydrator.domain.redaction import printable
+from hydrator.submit.nearest_names import with_near
 
 from . import openapi, page, whypage
 from .access import Access, Grant, Role
@@ -38,7 +39,6 @@ from .dataset_query import asked_datasets, asked_dids
 from .events import MAX_EVENT_BYTES, Drop
 from .gate import Doorkeeper, Gate, may_read
 from .hosts import Hosts
-from .nearest import with_near
 from .rate import Buckets
 from .reply import Refusal, accepts_gzip, body_reply, failed, json_reply, refused
 from .selection import selection

@@ -20,11 +20,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
-from hydrator import __version__, openapi, poolconfig, shapes
+from hydrator import __version__, openapi, shapes
 from hydrator.cli import app
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.hearing import EventMetrics
 from hydrator.reconcile.desired_sites.controller import DesiredTelling
+from hydrator.submit import pool_config as poolconfig
 from hydrator.telemetry import Metrics
 from hydrator.traffic import Traffic, cut_counter
 

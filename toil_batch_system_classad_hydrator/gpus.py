@@ -1,6 +1,6 @@
 """A GPU slot first, else many cores, for the steps that ``[submit] gpu`` of the configuration is for. Pure.
 
-The expressions are those of hydrator/gpus.py, which this package does without: a test compares them.
+The expressions are those of hydrator/submit/gpus.py, which this package does without: a test compares them.
 """
 
 import tomllib

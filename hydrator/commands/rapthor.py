@@ -21,13 +21,13 @@ from .working import working
 
 if TYPE_CHECKING:
     from hydrator.domain.model import Did, Site, SiteFacts
+    from hydrator.submit.dataset_paths import Paths
+    from hydrator.submit.dataset_resolver import Resolution
+    from hydrator.submit.file_lists import Listing
+    from hydrator.submit.gpus import GpuChoice
+    from hydrator.submit.rapthor_job import Outlook, Parset, Run, Wish
 
     from ..config import Settings
-    from ..gpus import GpuChoice
-    from ..listing import Listing
-    from ..paths import Paths
-    from ..rapthor import Outlook, Parset, Run, Wish
-    from ..resolve import Resolution
 
 _SHOWN = 3
 
@@ -117,8 +117,8 @@ def command(
     nothing. No file that exists is replaced.
     """
     from hydrator.privacy.exchange import exchanged
+    from hydrator.submit import rapthor_job as rapthor
 
-    from .. import rapthor
     from ..config import load
 
     settings = load(config)
@@ -207,7 +207,7 @@ def _usage(
     gpu: Gpu | None,
 ) -> list[str]:
     """What cannot be asked for together."""
-    from ..submittext import unfit
+    from hydrator.submit.submit_text import unfit
 
     problems = []
     # where Toil submits the steps, all of them see one file system
@@ -256,7 +256,7 @@ def _checked_words(run_command: str, container: str | None, *, submit: bool) -> 
 
 def _spoilt(texts: Mapping[str, str | None]) -> list[str]:
     """Values that would not stay one line of the submit description, or say nothing there."""
-    from ..submittext import unfit
+    from hydrator.submit.submit_text import unfit
 
     return [
         f"{what}: cannot be blank, nor more than one line: {why}"
@@ -269,7 +269,7 @@ def _gpu(
     settings: "Settings", asked: Gpu | None, cpus: int | None, memory_gb: float | None
 ) -> "GpuChoice | None":
     """The choice between a GPU and many cores, by the options, else by [submit]."""
-    from ..gpus import gpu_choice
+    from hydrator.submit.gpus import gpu_choice
 
     submit = settings.submit
     more = {"cpus": cpus or submit.cpus, "memory_gb": memory_gb or submit.memory_gb}
@@ -280,7 +280,8 @@ def _checked(settings: "Settings", wish: "Wish") -> "Wish":
     """*wish*, its expressions parsed by HTCondor's own parser, with every ``$`` kept from being a macro."""
     from dataclasses import replace
 
-    from ..submittext import literal, unfit_value
+    from hydrator.submit.submit_text import literal, unfit_value
+
     from ..wiring import condor_client
 
     texts = {
@@ -321,8 +322,8 @@ def _known(
     The daemon is asked for a dry run, and where there is no catalogue to ask.
     """
     from hydrator.domain.text import count
+    from hydrator.submit.dataset_resolver import expand, resolve
 
-    from ..resolve import expand, resolve
     from ..wiring import assemble, system_clock, witnesses
 
     daemon = witnesses(settings) if dry_run or not settings.catalogue else ()
@@ -431,8 +432,8 @@ def _stored(
     settings: "Settings", dids: "Collection[Did]", *, allow_unknown: bool, for_a_job: bool
 ) -> "tuple[Listing, Paths]":
     """The files of *dids*, and where each site keeps them; nothing where no job opens them by a path."""
-    from ..listing import Listing
-    from ..paths import local_paths
+    from hydrator.submit.dataset_paths import local_paths
+    from hydrator.submit.file_lists import Listing
 
     listing = _listed(settings, dids, allow_unknown=allow_unknown) if for_a_job else Listing()
     contents = {**dict.fromkeys(listing.failed, ()), **listing.contents}
@@ -441,8 +442,9 @@ def _stored(
 
 def _listed(settings: "Settings", dids: "Collection[Did]", *, allow_unknown: bool) -> "Listing":
     """The files of *dids*, where some site has storage; refused where they cannot be known and must be."""
-    from ..listing import Listing, foreign_addresses, list_files, taken_alone
-    from ..paths import has_file_rule
+    from hydrator.submit.dataset_paths import has_file_rule
+    from hydrator.submit.file_lists import Listing, foreign_addresses, list_files, taken_alone
+
     from ..wiring import file_listers
 
     if not settings.storage:
@@ -537,7 +539,7 @@ def _present() -> dict[str, str | None]:
 
 
 def _paths_file_name() -> str:
-    from ..paths import PATHS_FILE
+    from hydrator.submit.dataset_paths import PATHS_FILE
 
     return PATHS_FILE
 
@@ -549,7 +551,7 @@ def _paths_text(
     names: "Mapping[Did, Did]",
     listing: "Listing",
 ) -> str:
-    from ..paths import bounded, called, job_datasets, paths_file
+    from hydrator.submit.dataset_paths import bounded, called, job_datasets, paths_file
 
     text = paths_file(
         job_datasets(resolution.pairs, names),
@@ -565,7 +567,7 @@ def _paths_text(
 
 def _exports(run: "Run", private: "Sequence[Did]", *, toil: bool) -> str:
     """The exports for Toil's steps."""
-    from ..rapthor import exports
+    from hydrator.submit.rapthor_job import exports
 
     text = exports(run, os.environ, _present(), toil=toil)
     _refuse(_leaks(private, {"the exports": text}))
@@ -588,7 +590,7 @@ def _leaks(private: "Sequence[Did]", texts: Mapping[str, str]) -> list[str]:
 
 def _say_foreign(read: "Parset") -> None:
     """Say which options of [cluster] are of another machine than the slot that the job will have."""
-    from ..rapthor import foreign_options
+    from hydrator.submit.rapthor_job import foreign_options
 
     if foreign := foreign_options(read):
         listed = ", ".join(f"{name} = {value[:100]}" for name, value in foreign.items())
@@ -600,7 +602,7 @@ def _say_foreign(read: "Parset") -> None:
 
 def _files(read: "Parset") -> tuple[list[str], dict[str, str]]:
     """Files that the parset names and that are here: they travel with the job, under their own names."""
-    from ..submittext import unfit_name
+    from hydrator.submit.submit_text import unfit_name
 
     here = {}
     for option, file in read.files.items():
@@ -629,8 +631,8 @@ def _files(read: "Parset") -> tuple[list[str], dict[str, str]]:
 def _write(parent: Path, stem: str, texts: Mapping[str, str], *, ours_alone: bool) -> Path:
     """Write *texts* and the wrapper into a new folder in *parent*; where private, for its owner alone."""
     from hydrator.domain.errors import ConfigError
+    from hydrator.submit import rapthor_job as rapthor
 
-    from .. import rapthor
     from .fresh import new_folder, unsafe_parent, write_new
 
     wrapper = Path(__file__).parents[1].joinpath("job_start.py").read_text("utf-8")

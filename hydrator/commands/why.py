@@ -174,8 +174,7 @@ def nowhere_now(
 def ask_dids(asked: Asked, dids: Sequence[Did], site: Site | None, *, max_age: int) -> Answer:
     """Judge a job that requires *dids* and nothing else; facts older than *max_age* (s) do not count."""
     from hydrator.reconcile.ads.site_ads import quoted
-
-    from ..poolconfig import here_expression, spelled_expression
+    from hydrator.submit.pool_config import here_expression, spelled_expression
 
     ad = {
         "JobUniverse": "5",
@@ -202,7 +201,7 @@ class NearNames:
 
     def __call__(self, beliefs: Beliefs, dids: frozenset[Did]) -> Beliefs:
         """Return *beliefs* with what looks like those of *dids* that exist nowhere."""
-        from ..nearest import MOST_ASKED, nowhere, with_near
+        from hydrator.submit.nearest_names import MOST_ASKED, nowhere, with_near
 
         lost = [did for did in nowhere(beliefs, dids) if did not in beliefs.near]
         new = [did for did in lost if did not in self._listed][: max(0, MOST_ASKED - len(self._listed))]
@@ -213,7 +212,7 @@ class NearNames:
 
     def _found(self, dids: Sequence[Did]) -> frozenset[Did]:
         """What the catalogues list under names that begin alike; one that cannot say lists nothing."""
-        from ..nearest import patterns_near
+        from hydrator.submit.nearest_names import patterns_near
 
         found: set[Did] = set()
         with self._catalogues() as catalogues:

@@ -13,10 +13,10 @@ from .options import DEFAULT_CONFIG, NOT_NOW, Config
 
 if TYPE_CHECKING:
     from hydrator.domain.model import Did
+    from hydrator.submit.dag_file import Dag
+    from hydrator.submit.submit_file import Filtered
 
     from ..config import Settings
-    from ..dagfile import Dag
-    from ..submitfile import Filtered
 
 _MOST_ARGUMENT = 100_000
 """Bytes of one argument; Linux takes 131,072."""
@@ -227,8 +227,9 @@ class Wanted:
 
     def gpu_lines(self, nodes: "DagNodes | None" = None) -> "dict[str, Sequence[str]]":
         """Return the lines that --gpu asks for, by node of a DAG; for a submit file by the name ``""``."""
+        from hydrator.submit.gpus import gpu_choice, lines_for
+
         from ..config import SubmitSettings
-        from ..gpus import gpu_choice, lines_for
 
         submit = self.settings.submit if self.settings else SubmitSettings()
         modes: dict[str, str] = {}
@@ -260,7 +261,7 @@ class Wanted:
 
     def inputs(self, names: Sequence[str]) -> "Mapping[str, Did]":
         """The names that are datasets, by [submit].names and [submit].patterns."""
-        from ..resolve import by_configuration
+        from hydrator.submit.dataset_resolver import by_configuration
 
         if self.settings is None:
             raise Bad("--from-inputs needs [submit] names or patterns: name the configuration with --config")
@@ -287,8 +288,8 @@ def _filtered(text: bytes, file: Path, wanted: Wanted, folder: Path | None = Non
 
     Files that it names count from *folder*, as for HTCondor: from where the command is run.
     """
-    from ..dagfile import dag_with_datasets, has_attribute, is_dag, read_dag
-    from ..submitfile import SubmitFileError, is_description, with_datasets
+    from hydrator.submit.dag_file import dag_with_datasets, has_attribute, is_dag, read_dag
+    from hydrator.submit.submit_file import SubmitFileError, is_description, with_datasets
 
     origin = "standard input" if str(file) == "-" else str(file)
     read = reader(folder or Path.cwd())
@@ -328,7 +329,7 @@ def for_dag(
 
     *texts* has, by its name, the DAG file itself.
     """
-    from ..submitfile import check_items
+    from hydrator.submit.submit_file import check_items
 
     texts = dict(texts)
     for node in dag.nodes:
@@ -346,7 +347,7 @@ def for_dag(
 
 
 def _from_inputs(text: bytes, variables: Mapping[str, str], wanted: Wanted, origin: str) -> "list[Did]":
-    from ..submitfile import input_names
+    from hydrator.submit.submit_file import input_names
 
     if not wanted.from_inputs:
         return []
@@ -373,7 +374,7 @@ def content(file: Path) -> bytes:
 
 def _submit(command: Sequence[str], wanted: Wanted, *, refuse_nowhere: bool) -> None:
     """Become the condor_submit that submits the same file with our lines before its queue statements."""
-    from ..dagfile import is_dag
+    from hydrator.submit.dag_file import is_dag
 
     at = _file_among(command, _SUBMIT_VALUES)
     if at is None or command[at] == "-":

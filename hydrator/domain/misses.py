@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hydrator.reconcile.ads.site_ads import quoted
-from hydrator.submittext import literal
+from hydrator.submit.submit_text import literal
 
 from .errors import BadDid
 from .model import Did, Site, from_unix, parse_did

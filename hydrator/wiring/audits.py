@@ -10,9 +10,9 @@ from hydrator.domain.sites import PlacedAuditor
 from hydrator.privacy.pseudonym_store import Register
 from hydrator.privacy.wrappers import VeiledAuditor, VeiledProbe
 from hydrator.reconcile.audit.runner import Auditing
+from hydrator.submit.dataset_paths import whole_path
 
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings
-from ..paths import whole_path
 from .catalogues import rucio_settings
 from .core import places
 from .web import site_capabilities

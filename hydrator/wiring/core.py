@@ -9,9 +9,9 @@ from hydrator.privacy.pseudonyms import Privacy, Veil
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.reconciler import Rules
 from hydrator.reconcile.snapshot.breaker import Limits
+from hydrator.submit.pool_config import PoolPolicy
 
 from ..config import Settings
-from ..poolconfig import PoolPolicy
 
 _MARGIN = timedelta(minutes=15)
 """How much sooner jobs stop trusting a fact than the daemon does: they never meet an UNKNOWN first."""

@@ -12,9 +12,9 @@ from adapters.slotmerge import SlotMerger
 from hydrator.domain.errors import PoolError
 from hydrator.domain.ports import Clock, History
 from hydrator.reconcile.desired_sites.controller import Desiring
+from hydrator.submit.pool_config import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT
 
 from ..config import Settings
-from ..poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT
 from .core import max_age_of
 
 

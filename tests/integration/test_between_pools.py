@@ -20,7 +20,7 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.slotmerge import SlotMerger
 from hydrator import startd_cron
 from hydrator.domain.model import Site
-from hydrator.poolconfig import PoolPolicy, schedd_config
+from hydrator.submit.pool_config import PoolPolicy, schedd_config
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 from testbed.ports import free_port

@@ -7,7 +7,7 @@ from datetime import timedelta
 import classad2
 import pytest
 
-from hydrator.poolconfig import PoolPolicy, schedd_config
+from hydrator.submit.pool_config import PoolPolicy, schedd_config
 from testbed.pool import UIDS, Pool, SiteSpec
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(600)]

@@ -16,7 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.poolconfig import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT, allow_line
+from hydrator.submit.pool_config import (
+    NEGOTIATOR_PRESENT,
+    SCHEDD_PRESENT,
+    STARTD_PRESENT,
+    allow_line,
+)
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import DOMAIN, Pool, SiteSpec
 from tests.pages import ROOT, Block, blocks

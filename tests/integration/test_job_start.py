@@ -15,7 +15,7 @@ import pytest
 from hydrator.config import StorageArea
 from hydrator.domain.misses import misses, retry_elsewhere
 from hydrator.domain.model import DatasetFile, Did
-from hydrator.paths import hashed_path, job_datasets, local_paths, paths_file
+from hydrator.submit.dataset_paths import hashed_path, job_datasets, local_paths, paths_file
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
 from tests.archives import tar_of

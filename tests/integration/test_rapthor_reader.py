@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
-from hydrator.rapthor import job_parset, parse
+from hydrator.submit.rapthor_job import job_parset, parse
 from testbed.rapthor import RapthorReader, Refused
 from tests.parts import NO_RAPTHOR, needs
 

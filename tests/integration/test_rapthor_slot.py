@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from hydrator import job_start
-from hydrator.rapthor import foreign_options, job_parset, parse
+from hydrator.submit import job_wrapper as job_start
+from hydrator.submit.rapthor_job import foreign_options, job_parset, parse
 from testbed.rapthor import examples, python
 from tests.parts import NO_RAPTHOR, needs
 

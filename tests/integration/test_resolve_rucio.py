@@ -10,7 +10,7 @@ import pytest
 
 from adapters.rucio import RucioCatalogue, RucioSettings
 from hydrator.config import Settings, parse
-from hydrator.resolve import expand, resolve
+from hydrator.submit.dataset_resolver import expand, resolve
 
 pytestmark = pytest.mark.rucio
 

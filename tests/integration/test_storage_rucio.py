@@ -15,7 +15,7 @@ from adapters.rucio import RucioSettings
 from hydrator.config import StorageArea
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetFile, Did
-from hydrator.paths import job_datasets, local_paths, paths_file
+from hydrator.submit.dataset_paths import job_datasets, local_paths, paths_file
 
 pytestmark = pytest.mark.rucio
 

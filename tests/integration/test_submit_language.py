@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.rapthor import Resources, Run, Wish, submit_description
-from hydrator.submittext import arguments
+from hydrator.submit.rapthor_job import Resources, Run, Wish, submit_description
+from hydrator.submit.submit_text import arguments
 from testbed.debian import PoolUnavailable
 from testbed.dryrun import DryRun, Rejected, text_of, words_of
 from testbed.pool import Pool

@@ -20,7 +20,7 @@ from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.letter_case import spellings
 from hydrator.domain.model import Did
-from hydrator.poolconfig import (
+from hydrator.submit.pool_config import (
     HELD_SUBCODE,
     PoolPolicy,
     any_after,
@@ -32,7 +32,7 @@ from hydrator.poolconfig import (
     spelled_expression,
     startd_config,
 )
-from hydrator.rapthor import Run, Wish, as_ad
+from hydrator.submit.rapthor_job import Run, Wish, as_ad
 from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
 

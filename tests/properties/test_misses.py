@@ -7,10 +7,10 @@ from classad2 import ClassAd, ExprTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator import job_start
 from hydrator.domain.misses import elsewhere, misses
 from hydrator.domain.model import from_unix, parse_did
-from hydrator.rapthor import parse
+from hydrator.submit import job_wrapper as job_start
+from hydrator.submit.rapthor_job import parse
 
 NOW = 1_763_690_400
 NAMES = st.text("abcXYZ019._:/@=+~-", min_size=1, max_size=490).map(lambda name: parse_did(f"a:{name}"))

@@ -23,8 +23,8 @@ from hydrator.domain.model import (
     Snapshot,
     Want,
 )
-from hydrator.poolconfig import here_expression
 from hydrator.reconcile.ads.site_ads import Budget, drafts, number
+from hydrator.submit.pool_config import here_expression
 from testbed.glideinwms_standin import groups_of, loaded
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"

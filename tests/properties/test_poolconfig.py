@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydrator.domain.model import DatasetState, Did
-from hydrator.poolconfig import (
+from hydrator.submit.pool_config import (
     PRE_JOB_TERM,
     START_CLAUSE,
     any_after,
@@ -17,7 +17,7 @@ from hydrator.poolconfig import (
     rank_expression,
     without_ours,
 )
-from hydrator.rapthor import Run
+from hydrator.submit.rapthor_job import Run
 
 NOW = int(time.time())
 DIDS = [Did(f"ska:d{number}") for number in range(6)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import parse_did
-from hydrator.rapthor import Parset, Run, Wish, exports, job_parset, parse, toil_params
+from hydrator.submit.rapthor_job import Parset, Run, Wish, exports, job_parset, parse, toil_params
 
 DIDS = st.lists(
     st.builds(

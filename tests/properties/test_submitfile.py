@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.dagfile import dag_with_datasets, read_dag
 from hydrator.domain.model import Did, parse_did
-from hydrator.job_start import rewritten
-from hydrator.submitfile import SubmitFileError, with_datasets
+from hydrator.submit.dag_file import dag_with_datasets, read_dag
+from hydrator.submit.job_wrapper import rewritten
+from hydrator.submit.submit_file import SubmitFileError, with_datasets
 
 PIECES = [
     *(

@@ -14,7 +14,7 @@ from adapters.condor.match import Match
 from hydrator.domain.model import DatasetState, Did, from_unix
 from hydrator.judged import HERE, facts_wanted, groups_from, job_from, with_requests
 from hydrator.missing import clause_holds
-from hydrator.poolconfig import here_expression
+from hydrator.submit.pool_config import here_expression
 from hydrator.why import Cause, explain
 
 DIDS = [Did(f"ska:d{number}") for number in range(5)]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hydrator.dagfile import Dag, dag_with_datasets, is_dag, read_dag
 from hydrator.domain.model import parse_did
-from hydrator.submitfile import SubmitFileError
+from hydrator.submit.dag_file import Dag, dag_with_datasets, is_dag, read_dag
+from hydrator.submit.submit_file import SubmitFileError
 
 A = parse_did("lofar:a")
 

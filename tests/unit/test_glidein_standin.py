@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron
-from hydrator.poolconfig import START_CLAUSE
+from hydrator.submit.pool_config import START_CLAUSE
 from testbed.debs import program
 from testbed.glidein_standin import PATH, Ended, Glidein, Ran
 from testbed.glideinwms_standin import accepted

@@ -5,7 +5,7 @@ import pytest
 from classad2 import ClassAd, ExprTree
 
 from hydrator.config import SubmitSettings
-from hydrator.gpus import GpuChoice, Share, gpu_choice, lines_for
+from hydrator.submit.gpus import GpuChoice, Share, gpu_choice, lines_for
 
 CHOICE = GpuChoice(beside=Share(4, 15_000), without=Share(16, 61_000))
 MODERN = GpuChoice(beside=Share(4, 15_000), without=Share(16, 61_000), properties="Capability >= 8.0")

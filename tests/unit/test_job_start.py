@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from hydrator import job_start
 from hydrator.domain import misses
 from hydrator.domain.model import Did, Site, from_unix
-from hydrator.job_start import Dataset, Trouble
+from hydrator.submit import job_wrapper as job_start
+from hydrator.submit.job_wrapper import Dataset, Trouble
 from testbed.installation import wait_for
 
 FILE = Path(job_start.__file__)

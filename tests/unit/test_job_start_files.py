@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hydrator import job_start
 from hydrator.config import StorageArea
 from hydrator.domain.model import DatasetFile, Did
-from hydrator.paths import hashed_path, job_datasets, local_paths, paths_file
+from hydrator.submit import job_wrapper as job_start
+from hydrator.submit.dataset_paths import hashed_path, job_datasets, local_paths, paths_file
 from tests.archives import tar_of
 from tests.pythons import pythons
 from tests.unit.test_job_start import PARSET, Node

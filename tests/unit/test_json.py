@@ -41,7 +41,6 @@ from hydrator.domain.provenance import provenance
 from hydrator.judged import Job, JobStatus
 from hydrator.manual import commands
 from hydrator.missing import DatasetCounts, Lack, Missing
-from hydrator.rapthor import Outlook
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction, Tally
 from hydrator.reconcile.history import Change, Entry, Rollback
@@ -50,6 +49,7 @@ from hydrator.reconcile.snapshot.breaker import Cause as Why
 from hydrator.reconcile.snapshot.breaker import Held
 from hydrator.reconcile.snapshot.update import Known, Memory
 from hydrator.shapes import SHAPES, Shape, keys, shape_of
+from hydrator.submit.rapthor_job import Outlook
 from hydrator.why import Answer, AtSite, Cause, Reason, WayOut
 from testbed.shaped import COMMANDS, conforms, problems
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want

@@ -11,7 +11,7 @@ from hydrator.domain.errors import (
     TooManyFiles,
 )
 from hydrator.domain.model import DatasetFile, Did
-from hydrator.listing import Listing, foreign_addresses, list_files, taken_alone
+from hydrator.submit.file_lists import Listing, foreign_addresses, list_files, taken_alone
 
 A, B = Did("lofar:A"), Did("lofar:B")
 

@@ -10,8 +10,8 @@ import pytest
 
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
-from hydrator.nearest import with_near
 from hydrator.nowhere import nowhere_text
+from hydrator.submit.nearest_names import with_near
 from tests.factories import L1, L2, NOON
 
 CONFIG = """

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hydrator.config import StorageArea
 from hydrator.domain.errors import BadDid, ConfigError
 from hydrator.domain.model import DatasetFile, Did, Site, parse_did
-from hydrator.paths import (
+from hydrator.submit.dataset_paths import (
     Shelf,
     bounded,
     called,

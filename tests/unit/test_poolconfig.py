@@ -9,7 +9,7 @@ import pytest
 from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.model import MAX_DID_CHARS, Did
-from hydrator.poolconfig import (
+from hydrator.submit.pool_config import (
     IMMUTABLE,
     PRE_JOB_TERM,
     REFUSALS,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hydrator.cli import main
-from hydrator.job_start import Job as TravellingJob
 from hydrator.privacy.pseudonyms import leaks
+from hydrator.submit.job_wrapper import Job as TravellingJob
 from tests.unit.test_exchange import VEIL, Daemon
 
 CANARY = "embargo:canary-1.ms"

@@ -7,7 +7,7 @@ import pytest
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.rapthor import (
+from hydrator.submit.rapthor_job import (
     LONGEST_VARIABLE_BYTES,
     Resources,
     Run,

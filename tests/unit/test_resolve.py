@@ -8,7 +8,7 @@ from adapters.memory import MemoryCatalogue
 from hydrator.config import Settings, parse
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
-from hydrator.resolve import expand, resolve
+from hydrator.submit.dataset_resolver import expand, resolve
 from tests.factories import replica
 
 

@@ -12,8 +12,8 @@ from hydrator import startd_cron
 from hydrator.domain.letter_case import letters, spellings
 from hydrator.domain.model import Did
 from hydrator.judged import facts_wanted
-from hydrator.poolconfig import here_expression, rank_expression, spelled_expression
 from hydrator.reconcile.ads.site_ads import quoted
+from hydrator.submit.pool_config import here_expression, rank_expression, spelled_expression
 
 names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).map(Did), unique=True)
 

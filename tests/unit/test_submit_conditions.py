@@ -2,9 +2,9 @@
 
 import pytest
 
-from hydrator.dagfile import dag_with_datasets, has_attribute, read_dag
 from hydrator.domain.model import parse_did
-from hydrator.submitfile import check_items, input_names, with_datasets
+from hydrator.submit.dag_file import dag_with_datasets, has_attribute, read_dag
+from hydrator.submit.submit_file import check_items, input_names, with_datasets
 
 A = parse_did("lofar:a")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.dagfile import dag_with_datasets, has_attribute, is_dag, read_dag
 from hydrator.domain.model import Did
-from hydrator.submitfile import SubmitFileError, check_items, input_names, with_datasets
+from hydrator.submit.dag_file import dag_with_datasets, has_attribute, is_dag, read_dag
+from hydrator.submit.submit_file import SubmitFileError, check_items, input_names, with_datasets
 
 A, B = Did("lofar:a"), Did("lofar:b")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'

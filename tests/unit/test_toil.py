@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hydrator import rapthor
-from hydrator.gpus import GpuChoice, Share
+from hydrator.submit import rapthor_job as rapthor
+from hydrator.submit.gpus import GpuChoice, Share
 from toil_batch_system_classad_hydrator import shim
 from toil_batch_system_classad_hydrator.affinity import SITE_FILE, Affinity
 from toil_batch_system_classad_hydrator.datasets import (

@@ -29,8 +29,8 @@ from hydrator.domain.model import Told as Catalogued
 from hydrator.domain.text import span
 from hydrator.judged import HERE, Clause, Job, JobStatus, SlotGroup, Told, job_from
 from hydrator.missing import Lack
-from hydrator.nearest import nearest, with_near
 from hydrator.schedd_facts import facts_from
+from hydrator.submit.nearest_names import nearest, with_near
 from hydrator.why import Cause, explain, foresee
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
 

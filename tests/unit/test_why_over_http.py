@@ -25,9 +25,9 @@ from hydrator.domain.model import (
 from hydrator.domain.model import Told as Catalogued
 from hydrator.judged import Told
 from hydrator.missing import Lack
-from hydrator.nearest import with_near
 from hydrator.serve import app
 from hydrator.server import Server
+from hydrator.submit.nearest_names import with_near
 from hydrator.view import View
 from hydrator.why import explain
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from hydrator.domain.model import Did
 
-from .submitfile import (
+from .submit_file import (
     ATTRIBUTE,
     Filtered,
     Read,

@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hydrator.config import StorageArea
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import DatasetFile, Did, Site, has_unsafe_parts
 from hydrator.privacy.pseudonyms import is_opaque
-
-from .config import StorageArea
 
 PATHS_FILE = "hydrator-paths.json"
 VERSION = 1

@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from hydrator.config import NamePattern, Settings
 from hydrator.domain.errors import BadDid, CatalogueError, ConfigError
 from hydrator.domain.model import Did, Seen, Survey, Unseen, parse_did
 from hydrator.domain.ports import Catalogue
 from hydrator.reconcile.reconciler import read_all
 
-from .config import NamePattern, Settings
-from .nearest import MOST_ASKED, nearest, patterns_near
-from .rapthor import base_name, fits, is_glob
+from .nearest_names import MOST_ASKED, nearest, patterns_near
+from .rapthor_job import base_name, fits, is_glob
 
 _MOST_QUESTIONS = 8
 """Patterns in one question to the catalogues: many names are looked for by what they begin with."""

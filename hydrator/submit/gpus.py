@@ -16,7 +16,7 @@ at all: that is no GPU, not an unknown.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .config import SubmitSettings
+from hydrator.config import SubmitSettings
 
 PREFERENCE = "GPUPreference"
 """Job attribute: 1.0 on a slot with the GPUs asked for, else 0.0; the negotiator's term reads it."""

@@ -23,8 +23,15 @@ from hydrator.domain.model import Did, Site, SiteFacts
 from hydrator.domain.text import count, some
 
 from .gpus import GpuChoice, mebibytes
-from .poolconfig import Mode
-from .submittext import arguments, literal, spoilt_lines, unfit, unfit_name, unfit_value
+from .pool_config import Mode
+from .submit_text import (
+    arguments,
+    literal,
+    spoilt_lines,
+    unfit,
+    unfit_name,
+    unfit_value,
+)
 
 JOB_PARSET = "run.parset"
 WRAPPER_FILE = "hydrator-job-start.py"

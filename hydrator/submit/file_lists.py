@@ -4,14 +4,14 @@ import fnmatch
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hydrator.config import Settings, StorageArea
 from hydrator.domain.errors import CatalogueError, TooManyFiles
 from hydrator.domain.model import DatasetFile, Did
 from hydrator.domain.ports import FileLister
 from hydrator.domain.redaction import shown
 from hydrator.domain.text import count
 
-from .config import Settings, StorageArea
-from .paths import Contents, has_file_rule
+from .dataset_paths import Contents, has_file_rule
 
 _SHOWN = 3
 
