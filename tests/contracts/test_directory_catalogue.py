@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from adapters.directory import catalogue
-from hydrator.contract import CatalogueContract
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, ReplicaState, Site, from_unix
-from hydrator.scenarios import RECORDS_STATES_ONLY
+from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 
 EVERY_DEPTH = ["*", "*/*", "*/*/*"]

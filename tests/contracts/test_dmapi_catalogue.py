@@ -10,9 +10,9 @@ from adapters._http import Limits, Server
 from adapters._oidc import ClientCredentials, ClientSettings
 from adapters.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.site_capabilities import SiteCapabilities
-from hydrator.contract import CatalogueContract
 from hydrator.domain.model import Replica, ReplicaState
-from hydrator.scenarios import RECORDS_STATES_ONLY, SCENARIOS
+from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.scenarios import RECORDS_STATES_ONLY, SCENARIOS
 from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SC_AUDIENCE, SECRET, DmapiStandIn
 from tests.factories import NOON
 

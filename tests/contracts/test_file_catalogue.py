@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from adapters.file import STATES, FileCatalogue
-from hydrator.contract import CatalogueContract
 from hydrator.domain.model import Did, Replica, Site
-from hydrator.scenarios import RECORDS_STATES_ONLY
+from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 
 WORDS = {state: word for word, state in STATES.items()}

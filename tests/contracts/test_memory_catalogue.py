@@ -1,8 +1,8 @@
 """The in-memory catalogue keeps the promises of the others, or it would lie to us."""
 
 from adapters.memory import MemoryCatalogue
-from hydrator.contract import CatalogueContract
-from hydrator.scenarios import RECORDS_STATES_ONLY
+from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 
 

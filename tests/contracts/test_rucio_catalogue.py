@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from adapters.rucio import RucioCatalogue, RucioSettings
-from hydrator.contract import CAM, RAL, CatalogueContract
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import DatasetState, Did, Replica, ReplicaState, Seen, Site, Told
 from hydrator.domain.sites import PlacedCatalogue, Places
 from hydrator.reconcile.snapshot.update import Memory, remember
+from hydrator.testing.catalogue_contract import CAM, RAL, CatalogueContract
 from testbed.rucio import RucioServer
 
 pytestmark = pytest.mark.rucio

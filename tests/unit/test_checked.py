@@ -6,13 +6,13 @@ from datetime import datetime
 import pytest
 
 from adapters.memory import MemoryCatalogue
-from hydrator.contract import CatalogueContract
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Replica, ReplicaState, Seen, Unseen
 from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
 from hydrator.reconcile.reconciler import Cycle, Rules
-from hydrator.scenarios import RECORDS_STATES_ONLY
 from hydrator.state.store import State
+from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, L2, NOON, RAL, replica
 
 NAIVE = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - a mistake, on purpose

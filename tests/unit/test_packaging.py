@@ -205,8 +205,8 @@ def test_every_module_of_the_installed_wheel_can_be_imported(installed, tmp_path
 
 THEIRS = """
 from adapters.memory import MemoryCatalogue
-from hydrator.contract import CatalogueContract
-from hydrator.scenarios import RECORDS_STATES_ONLY
+from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 
 class TestTheirs(CatalogueContract):
     cannot_happen = RECORDS_STATES_ONLY
@@ -226,7 +226,7 @@ def test_a_catalogue_of_somebody_else_joins_the_contract_of_the_installed_wheel(
     theirs = tmp_path / "test_theirs.py"
     theirs.write_text(THEIRS % broken)
     program = (
-        "import pathlib, sys, pytest, hydrator.contract as contract\n"
+        "import pathlib, sys, pytest, hydrator.testing.catalogue_contract as contract\n"
         "assert pathlib.Path(contract.__file__).is_relative_to(sys.prefix)\n"
         "sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', sys.argv[1]]))"
     )

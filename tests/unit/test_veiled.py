@@ -8,7 +8,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
-from hydrator.contract import CatalogueContract
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
 from hydrator.domain.model import (
     DatasetState,
@@ -36,8 +35,9 @@ from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.reconciler import Cycle, Outlet, Rules, summary
 from hydrator.reconcile.snapshot.breaker import Cause, Held
 from hydrator.reconcile.snapshot.update import Known, Memory
-from hydrator.scenarios import RECORDS_STATES_ONLY
 from hydrator.state.store import State
+from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica
 
 KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))

@@ -23,7 +23,8 @@ from hydrator.domain.model import (
 from hydrator.domain.ports import Catalogue
 from hydrator.reconcile.ads.site_ads import Budget, drafts, facts_of
 from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
-from hydrator.scenarios import CAM, RAL, SCENARIOS, Scenario
+
+from .scenarios import CAM, RAL, SCENARIOS, Scenario
 
 WHOLE = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE}
 
