@@ -249,10 +249,11 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Find what is wrong with an installation, and say what to do. Exits 1 when something must be done."""
+    from hydrator.diagnostics.check.dmapi_api import dmapi_findings
+    from hydrator.diagnostics.check.examine import Level, examine
+
     from . import show
-    from .check import Level, examine
     from .config import load
-    from .reliance import dmapi_findings
     from .wiring import assemble, described, examined, system_clock
 
     if dmapi is not None:

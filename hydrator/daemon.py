@@ -18,6 +18,8 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
+from hydrator.diagnostics.credential_expiry import Credential, credential_rows
+from hydrator.diagnostics.why.query import Telling
 from hydrator.domain.bugs import Bugs
 from hydrator.domain.errors import (
     ConfigError,
@@ -40,10 +42,8 @@ from hydrator.state.command_files import Orders
 from hydrator.state.store import State, Store
 
 from . import __version__
-from .asking import Telling
 from .beside import Beats, Chores, Now, Questions, Schedule
 from .config import Settings, load
-from .credentials import Credential, credential_rows
 from .events import Drop, Pace
 from .explaining import explained
 from .hearing import EventMetrics, Hearing

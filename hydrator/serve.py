@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hydrator.diagnostics.why.query import Telling
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, unix
 from hydrator.domain.provenance import served_told
@@ -34,7 +35,6 @@ from hydrator.submit.nearest_names import with_near
 
 from . import openapi, page, whypage
 from .access import Access, Grant, Role
-from .asking import Telling
 from .dataset_query import asked_datasets, asked_dids
 from .events import MAX_EVENT_BYTES, Drop
 from .gate import Doorkeeper, Gate, may_read
@@ -55,7 +55,7 @@ Exchange = Callable[[Iterable[Did]], Mapping[Did, Did]]
 
 
 Question = Callable[[int, int | None, str | None], list[Telling]]
-"""Says why a job is idle: cluster, proc or None, schedd or None; see :func:`hydrator.asking.ask_job`."""
+"""Says why a job is idle: cluster, proc or None, schedd or None; see :func:`hydrator.diagnostics.why.query.ask_job`."""
 
 Posted = Callable[[bytes], Drop | None]
 """Takes in one event; see :meth:`hydrator.hearing.Hearing.hear`. From several threads."""

@@ -11,6 +11,10 @@ from typing import Any, Self
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from hydrator.diagnostics.check.examine import Finding
+from hydrator.diagnostics.check.last_cycle import silence, silent_after
+from hydrator.diagnostics.credential_expiry import Credential, credential_rows, credentials_from
+from hydrator.diagnostics.trust import distrust, trust_cell, trust_row
 from hydrator.domain.model import (
     Action,
     DatasetState,
@@ -36,11 +40,6 @@ from hydrator.reconcile.reconciler import Report, Rules
 from hydrator.reconcile.snapshot.breaker import Cause, Held
 from hydrator.reconcile.snapshot.update import Memory, snapshot
 from hydrator.state.store import Store
-
-from .check import Finding
-from .credentials import Credential, credential_rows, credentials_from
-from .lastcycle import silence, silent_after
-from .trust import distrust, trust_cell, trust_row
 
 _MOST_COMPARED = 5000
 """Names that a misspelt one is compared with."""

@@ -21,6 +21,10 @@ from prometheus_client import (
 )
 from structlog.typing import ExcInfo
 
+from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.job_outcomes import Counted
+from hydrator.diagnostics.outcomes import Found
+from hydrator.diagnostics.slot_coverage import Coverage
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, unix
 from hydrator.domain.ports import Merged
@@ -30,11 +34,6 @@ from hydrator.reconcile.audit.ledger import Lie
 from hydrator.reconcile.audit.runner import Asked
 from hydrator.reconcile.reconciler import Report
 from hydrator.reconcile.snapshot.breaker import Cause
-
-from .counting import Counted
-from .coverage import Coverage
-from .credentials import Credential
-from .outcomes import Found
 
 _SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _WAITS = (60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400)

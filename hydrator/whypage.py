@@ -6,7 +6,8 @@ from datetime import datetime
 from html import escape
 from urllib.parse import parse_qs
 
-from .asking import COLUMNS, JOB, Telling
+from hydrator.diagnostics.why.query import COLUMNS, JOB, Telling
+
 from .markup import document, moment, notice, row, table
 
 BAD_JOB = "say which job: 123 for a cluster, 123.4 for one job"

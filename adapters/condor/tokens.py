@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from hydrator.credentials import claims_of
+from hydrator.diagnostics.credential_expiry import claims_of
 
 GIVE = "give us a token of this pool (condor_token_create; its file must be ours and private)"
 

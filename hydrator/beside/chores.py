@@ -7,6 +7,9 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
+from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.job_outcomes import Counted, count
+from hydrator.diagnostics.slot_coverage import coverage
 from hydrator.domain.errors import HydratorError, PoolError
 from hydrator.domain.ports import History, Merged, Merger, Slots
 from hydrator.reconcile.desired_sites.controller import DesiredTelling, Desiring
@@ -16,9 +19,6 @@ from hydrator.reconcile.snapshot.update import sizes_of
 from hydrator.state.store import Store
 
 from ..config import Settings
-from ..counting import Counted, count
-from ..coverage import coverage
-from ..credentials import Credential
 from ..telemetry import Metrics
 from ..wiring import Parts, credentials, system_clock
 from .turns import Now, Turns

@@ -8,11 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
+from hydrator.diagnostics.outcomes import (
+    Found,
+    Shown,
+    Tallied,
+    Tally,
+    ended_job,
+    median,
+    quantile,
+    tally,
+)
 from hydrator.domain.model import Unseen, unix
 from hydrator.domain.ports import Ended
 from hydrator.domain.text import count, data_size, span
 
-from ..outcomes import Found, Shown, Tallied, Tally, ended_job, median, quantile, tally
 from .history import moment
 from .options import DEFAULT_CONFIG, Config, Json
 from .working import working

@@ -15,6 +15,18 @@ from typing import Annotated, Any
 
 import typer
 
+from hydrator.diagnostics.why.explain import Answer, foresee
+from hydrator.diagnostics.why.pool_facts import HERE, Job, facts_wanted, groups_from
+from hydrator.diagnostics.why.query import (
+    COLUMNS,
+    JOB,
+    Asked,
+    Found,
+    Telling,
+    ask_job,
+    left_out,
+    telling,
+)
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.errors import BadDid, CatalogueError, ConfigError, StateError
 from hydrator.domain.model import (
@@ -29,9 +41,6 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Catalogue
 
-from ..asking import COLUMNS, JOB, Asked, Found, Telling, ask_job, left_out, telling
-from ..judged import HERE, Job, facts_wanted, groups_from
-from ..why import Answer, foresee
 from .options import DEFAULT_CONFIG, NOT_NOW, Config
 from .working import working
 
@@ -161,7 +170,8 @@ def nowhere_now(
         names: by DID, what the pool calls it.
         groups: the datasets of each job, or node of a DAG, under the names that the pool calls them by.
     """
-    from ..nowhere import nowhere_text
+    from hydrator.diagnostics.why.nowhere import nowhere_text
+
     from ..wiring import system_clock
 
     now = system_clock()
@@ -319,7 +329,7 @@ def rows(found: Found) -> dict[str, Any]:
 
 
 def row(answer: Answer) -> dict[str, Any]:
-    """An answer for programs: the fields of the classes in hydrator/why.py, statuses by name."""
+    """An answer for programs: the fields of the classes in hydrator/diagnostics/why/explain.py, statuses by name."""
     return dict(_plain(asdict(answer)))
 
 

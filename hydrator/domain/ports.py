@@ -356,7 +356,7 @@ class Ended:
     """Jobs that left the queue of one schedd, the last first; not *whole* where there were more than fit.
 
     Each has what its ad says, which is what its owner wrote: nothing in it is
-    sure. The keys are those of :func:`hydrator.outcomes.ended_job`.
+    sure. The keys are those of :func:`hydrator.diagnostics.outcomes.ended_job`.
     """
 
     jobs: tuple[Mapping[str, Any], ...]

@@ -5,10 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from adapters.condor import CondorClient
+from hydrator.diagnostics.credential_expiry import (
+    Credential,
+    of_certificates,
+    of_idtokens,
+    of_login,
+    of_token,
+)
 from hydrator.domain.errors import PoolError
 
 from ..config import DmapiSource, RucioSource, Settings
-from ..credentials import Credential, of_certificates, of_idtokens, of_login, of_token
 from .assembly import Parts
 
 _LARGEST = 1 << 20

@@ -1,13 +1,13 @@
 """The parts as ``hydrator check`` looks at them."""
 
+from hydrator.diagnostics.check.examine import Examined, Finding, Level
+from hydrator.diagnostics.check.last_cycle import last_cycle, names_lost, refused_generations, silent_after
+from hydrator.diagnostics.check.secrets import examine_credentials, examine_secrets
 from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import unix
 from hydrator.state.store import State, Store, owner_of
 
-from ..check import Examined, Finding, Level
 from ..config import Settings
-from ..keeping import examine_credentials, examine_secrets
-from ..lastcycle import last_cycle, names_lost, refused_generations, silent_after
 from .assembly import Parts, brokers
 from .clock import system_clock
 from .credentials import credentials

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from adapters.condor.clauses import bare, clauses, split
 from adapters.condor.match import Match
+from hydrator.diagnostics.why.explain import Cause, explain
+from hydrator.diagnostics.why.missing_data import clause_holds
+from hydrator.diagnostics.why.pool_facts import HERE, facts_wanted, groups_from, job_from, with_requests
 from hydrator.domain.model import DatasetState, Did, from_unix
-from hydrator.judged import HERE, facts_wanted, groups_from, job_from, with_requests
-from hydrator.missing import clause_holds
 from hydrator.submit.pool_config import here_expression
-from hydrator.why import Cause, explain
 
 DIDS = [Did(f"ska:d{number}") for number in range(5)]
 

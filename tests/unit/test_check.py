@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from adapters.memory import MemoryCatalogue
-from hydrator.check import PACKAGES, Examined, Finding, Level, examine, packages, site_of
+from hydrator.diagnostics.check.examine import (
+    PACKAGES,
+    Examined,
+    Finding,
+    Level,
+    examine,
+    packages,
+    site_of,
+)
 from hydrator.domain.errors import EventsError, PoolDenied, PoolError
 from hydrator.domain.model import Queue, QueuedJobs, Survey, Unseen
 from hydrator.reconcile.reconciler import Rules

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
+from hydrator.diagnostics.check.last_cycle import last_cycle
 from hydrator.domain.model import DatasetState, Hold, PublishedAd, Rest, Unseen, unix
-from hydrator.lastcycle import last_cycle
 from hydrator.reconcile.ads.site_ads import facts_of, moved_ad
 from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction, Tally
 from hydrator.reconcile.clock_step import LEAST_STEP, StepWatch, moved_back, not_ahead

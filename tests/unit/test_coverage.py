@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from hydrator.coverage import UNKNOWN, Coverage, coverage
+from hydrator.diagnostics.slot_coverage import UNKNOWN, Coverage, coverage
 from hydrator.domain.ports import Carried
 from hydrator.telemetry import Metrics
 from tests.factories import CAM, ad

@@ -8,9 +8,10 @@ import pytest
 import trustme
 from prometheus_client import CollectorRegistry
 
-from hydrator.check import Level
 from hydrator.config import load
-from hydrator.credentials import (
+from hydrator.diagnostics.check.examine import Level
+from hydrator.diagnostics.check.secrets import examine_credentials
+from hydrator.diagnostics.credential_expiry import (
     By,
     Credential,
     credential_rows,
@@ -23,7 +24,6 @@ from hydrator.credentials import (
 )
 from hydrator.domain.model import unix
 from hydrator.domain.ports import Login
-from hydrator.keeping import examine_credentials
 from hydrator.telemetry import Metrics
 from hydrator.wiring import assemble, credentials
 from tests.factories import HOUR, MINUTE, NOON

@@ -14,8 +14,10 @@ from prometheus_client import CollectorRegistry
 from adapters._dmapi_rows import BadAnswer, file_of
 from adapters.condor.values import unparsed
 from hydrator.access import Access, Role, new_token
-from hydrator.asking import Found, tellings
-from hydrator.crowd import crowd
+from hydrator.diagnostics.why.explain import explain
+from hydrator.diagnostics.why.pool_facts import MOST_OF_A_LIST, MOST_OF_A_TEXT, Job, JobStatus, job_from
+from hydrator.diagnostics.why.query import Found, tellings
+from hydrator.diagnostics.why.summary import crowd
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.model import (
     DatasetState,
@@ -28,14 +30,12 @@ from hydrator.domain.model import (
     Snapshot,
 )
 from hydrator.domain.redaction import Redactor
-from hydrator.judged import MOST_OF_A_LIST, MOST_OF_A_TEXT, Job, JobStatus, job_from
 from hydrator.privacy.pseudonym_store import Register
 from hydrator.privacy.pseudonyms import HIDDEN, Privacy, Veil
 from hydrator.privacy.wrappers import VeiledQueues
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.view import View
-from hydrator.why import explain
 from tests.factories import NOON, demand
 from tests.slowness import grows_evenly
 

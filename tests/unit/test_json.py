@@ -14,15 +14,18 @@ import pytest
 import typer
 
 from hydrator import show
-from hydrator.asking import Found
-from hydrator.check import Finding, Level
 from hydrator.cli import app
 from hydrator.commands.rapthor import _rows as outlook_rows
 from hydrator.commands.report import as_rows
 from hydrator.commands.why import rows as why_rows
-from hydrator.credentials import By as Renewer
-from hydrator.credentials import Credential
-from hydrator.crowd import Crowd
+from hydrator.diagnostics.check.examine import Finding, Level
+from hydrator.diagnostics.credential_expiry import By as Renewer
+from hydrator.diagnostics.credential_expiry import Credential
+from hydrator.diagnostics.why.explain import Answer, AtSite, Cause, Reason, WayOut
+from hydrator.diagnostics.why.missing_data import DatasetCounts, Lack, Missing
+from hydrator.diagnostics.why.pool_facts import Job, JobStatus
+from hydrator.diagnostics.why.query import Found
+from hydrator.diagnostics.why.summary import Crowd
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import (
     DatasetState,
@@ -38,9 +41,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Ended
 from hydrator.domain.provenance import provenance
-from hydrator.judged import Job, JobStatus
 from hydrator.manual import commands
-from hydrator.missing import DatasetCounts, Lack, Missing
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction, Tally
 from hydrator.reconcile.history import Change, Entry, Rollback
@@ -50,7 +51,6 @@ from hydrator.reconcile.snapshot.breaker import Held
 from hydrator.reconcile.snapshot.update import Known, Memory
 from hydrator.shapes import SHAPES, Shape, keys, shape_of
 from hydrator.submit.rapthor_job import Outlook
-from hydrator.why import Answer, AtSite, Cause, Reason, WayOut
 from testbed.shaped import COMMANDS, conforms, problems
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want
 from tests.unit.test_cycle import World

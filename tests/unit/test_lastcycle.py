@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.check import Level
+from hydrator.diagnostics.check.examine import Level
+from hydrator.diagnostics.check.last_cycle import last_cycle, silence, silent_after
 from hydrator.domain.model import unix
-from hydrator.lastcycle import last_cycle, silence, silent_after
 from tests.factories import NOON
 
 WELL = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hydrator.diagnostics.why.nowhere import nowhere_text
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
-from hydrator.nowhere import nowhere_text
 from hydrator.submit.nearest_names import with_near
 from tests.factories import L1, L2, NOON
 

@@ -9,17 +9,17 @@ import pytest
 
 from adapters.condor.values import MISSES_OF_A_JOB, fair_misses, is_number
 from hydrator.commands.why import row
-from hydrator.counting import count
-from hydrator.crowd import crowd
+from hydrator.diagnostics.job_outcomes import count
+from hydrator.diagnostics.why.explain import explain
+from hydrator.diagnostics.why.pool_facts import groups_from, job_from, with_requests
+from hydrator.diagnostics.why.summary import crowd
 from hydrator.domain import numbers
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.misses import MISSES_ATTRIBUTE, MOST_OF_A_JOB, misses
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, unix
 from hydrator.domain.ports import AlikeJobs, Ended
 from hydrator.domain.text import span
-from hydrator.judged import groups_from, job_from, with_requests
 from hydrator.reconcile.desired_sites.controller import Desiring
-from hydrator.why import explain
 from tests.factories import CAM, L1, L2, NOON, ad
 
 FAR = [10**15, -(10**15), 2**63 - 1, -(2**63), 10**11, 253_402_300_800, 10**30, -1, 0, 1]

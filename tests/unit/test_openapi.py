@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from hydrator import openapi
 from hydrator.access import Access, Role, new_token
-from hydrator.asking import Telling
+from hydrator.diagnostics.why.query import Telling
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
 from hydrator.events import MAX_EVENT_BYTES, Drop, Front
 from hydrator.rate import Buckets

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator import show
-from hydrator.asking import Telling
+from hydrator.diagnostics.why.query import Telling
 from hydrator.domain.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site
 from hydrator.domain.redaction import printable_tree
 from hydrator.reconcile.demand import DemandMemory

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hydrator.check import Level
 from hydrator.config import load
+from hydrator.diagnostics.check.examine import Level
+from hydrator.diagnostics.check.secrets import examine_secrets
 from hydrator.domain.errors import ConfigError
-from hydrator.keeping import examine_secrets
 from hydrator.wiring import assemble, redactor, register_of, rules, system_clock
 
 KEY = bytes(range(40))

@@ -22,10 +22,10 @@ from adapters.peers import CollectorPeers
 from adapters.sitesfile import SitesFilePublisher
 from adapters.slotmerge import SlotMerger
 from hydrator import show
+from hydrator.diagnostics.check.last_cycle import last_cycle, refused_generations
 from hydrator.domain.errors import PoolError, PublishError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, unix
 from hydrator.domain.numbers import MOST_AHEAD
-from hydrator.lastcycle import last_cycle, refused_generations
 from hydrator.reconcile.ads.site_ads import implausible
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.reconciler import Cycle, Outlet, Rules, summary

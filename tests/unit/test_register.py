@@ -4,9 +4,9 @@ import os
 
 import pytest
 
+from hydrator.diagnostics.check.last_cycle import names_lost
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.lastcycle import names_lost
 from hydrator.privacy.pseudonym_store import UNNAMED_SECONDS, Register, read_key
 from hydrator.privacy.pseudonyms import Privacy, Veil
 

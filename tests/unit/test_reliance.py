@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from hydrator.check import Level
 from hydrator.cli import app
-from hydrator.reliance import dmapi_findings
+from hydrator.diagnostics.check.dmapi_api import dmapi_findings
+from hydrator.diagnostics.check.examine import Level
 from testbed.dmapi_standin import DmapiStandIn
 
 GET = {"get": {}}

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.lastcycle import last_cycle
+from hydrator.diagnostics.check.last_cycle import last_cycle
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.publish.rivals import WINDOW
 from hydrator.reconcile.reconciler import Cycle, Outlet, Report, Rules, summary

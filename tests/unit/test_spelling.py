@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator import startd_cron
+from hydrator.diagnostics.why.pool_facts import facts_wanted
 from hydrator.domain.letter_case import letters, spellings
 from hydrator.domain.model import Did
-from hydrator.judged import facts_wanted
 from hydrator.reconcile.ads.site_ads import quoted
 from hydrator.submit.pool_config import here_expression, rank_expression, spelled_expression
 

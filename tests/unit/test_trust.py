@@ -4,10 +4,10 @@ import pytest
 
 from adapters.schedds import OVERLAP, ScheddMisses
 from benchmarks.trust import GOAL_SECONDS, Case, seconds_until_found
+from hydrator.diagnostics.trust import distrust, trust_cell, trust_row
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Unseen
 from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction, Tally
-from hydrator.trust import distrust, trust_cell, trust_row
 from tests.factories import CAM, HOUR, L1, MINUTE, NOON, OSO, RAL
 
 LIED = Audit(

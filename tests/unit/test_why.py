@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from adapters.condor.client import Authorization
-from hydrator.asking import telling
 from hydrator.commands.why import Asked, ask_dids, ask_job, row, with_news
-from hydrator.crowd import crowd
+from hydrator.diagnostics.why.explain import Cause, explain, foresee
+from hydrator.diagnostics.why.missing_data import Lack
+from hydrator.diagnostics.why.pool_facts import HERE, Clause, Job, JobStatus, SlotGroup, Told, job_from
+from hydrator.diagnostics.why.query import telling
+from hydrator.diagnostics.why.schedd_facts import facts_from
+from hydrator.diagnostics.why.summary import crowd
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError, PoolDenied, PoolError
 from hydrator.domain.model import (
@@ -27,11 +31,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.model import Told as Catalogued
 from hydrator.domain.text import span
-from hydrator.judged import HERE, Clause, Job, JobStatus, SlotGroup, Told, job_from
-from hydrator.missing import Lack
-from hydrator.schedd_facts import facts_from
 from hydrator.submit.nearest_names import nearest, with_near
-from hydrator.why import Cause, explain, foresee
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
 
 JOB = Job("7.0", "schedd", 1, JobStatus.IDLE, (L1,), mode="require", max_age=20700, transformed=True)

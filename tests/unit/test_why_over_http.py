@@ -8,7 +8,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.daemon import DaemonCatalogue
-from hydrator.asking import telling
+from hydrator.diagnostics.why.explain import explain
+from hydrator.diagnostics.why.missing_data import Lack
+from hydrator.diagnostics.why.pool_facts import Told
+from hydrator.diagnostics.why.query import telling
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
@@ -23,13 +26,10 @@ from hydrator.domain.model import (
     Want,
 )  # fmt: skip
 from hydrator.domain.model import Told as Catalogued
-from hydrator.judged import Told
-from hydrator.missing import Lack
 from hydrator.serve import app
 from hydrator.server import Server
 from hydrator.submit.nearest_names import with_near
 from hydrator.view import View
-from hydrator.why import explain
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
 from tests.unit.test_why import JOB, MISSING, slots
 

@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.access import Access, Role, new_token
-from hydrator.asking import Found, ask_job, tellings
 from hydrator.commands import why as command
-from hydrator.crowd import Crowd
+from hydrator.diagnostics.why.query import Found, ask_job, tellings
+from hydrator.diagnostics.why.summary import Crowd
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, Snapshot
 from hydrator.privacy.pseudonyms import Privacy

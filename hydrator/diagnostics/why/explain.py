@@ -20,8 +20,16 @@ from hydrator.domain.model import DatasetState, Site, unix
 from hydrator.domain.numbers import finite, nearest_moment
 from hydrator.domain.text import clock, count, listed, share, shortened, some, span, unique
 
-from .judged import HERE, Clause, Job, JobStatus, SlotGroup
-from .missing import DatasetCounts, Lack, Missing, clause_holds, data_text, dataset_counts, missing_at
+from .missing_data import (
+    DatasetCounts,
+    Lack,
+    Missing,
+    clause_holds,
+    data_text,
+    dataset_counts,
+    missing_at,
+)
+from .pool_facts import HERE, Clause, Job, JobStatus, SlotGroup
 
 
 class Cause(StrEnum):

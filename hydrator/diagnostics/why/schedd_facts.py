@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from hydrator.domain.errors import PoolError
 
-from .judged import HERE
+from .pool_facts import HERE
 
 _SETTINGS = (
     "CONDOR_VERSION",

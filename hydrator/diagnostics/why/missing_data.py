@@ -13,7 +13,7 @@ from hydrator.domain.provenance import because
 from hydrator.domain.text import clock, data_size, listed, share, shortened, some, span
 from hydrator.privacy.pseudonyms import IN_PLAIN
 
-from .judged import Job, SlotGroup, Told
+from .pool_facts import Job, SlotGroup, Told
 
 
 class Lack(StrEnum):

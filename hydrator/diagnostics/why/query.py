@@ -16,10 +16,19 @@ from hydrator.domain.text import span
 from hydrator.privacy.pseudonyms import Privacy
 from hydrator.reconcile.ads.site_ads import Budget, drafts, no_room
 
-from .crowd import Crowd, crowd
-from .judged import HERE, Job, JobStatus, facts_wanted, groups_from, job_from, string, with_requests
+from .explain import Answer, AtSite, explain
+from .pool_facts import (
+    HERE,
+    Job,
+    JobStatus,
+    facts_wanted,
+    groups_from,
+    job_from,
+    string,
+    with_requests,
+)
 from .schedd_facts import ScheddFacts, Schedds, may_release, schedd_facts
-from .why import Answer, AtSite, explain
+from .summary import Crowd, crowd
 
 COLUMNS = ("site", "slots", "match", "why not")
 JOB = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")

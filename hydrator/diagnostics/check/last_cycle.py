@@ -12,7 +12,7 @@ from hydrator.domain.model import Site, SiteAd, unix
 from hydrator.domain.text import span
 from hydrator.reconcile.ads.site_ads import implausible
 
-from .check import Finding, Level
+from .examine import Finding, Level
 
 _SILENT = "is it running? systemctl status hydrator, or kubectl get pods; its log says why it stopped"
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 
+from hydrator.config import Settings
+from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.errors import ConfigError
 from hydrator.privacy.pseudonym_store import open_to_others
 
-from .check import Finding, Level
-from .config import Settings
-from .credentials import Credential
+from .examine import Finding, Level
 
 
 def secret_files(settings: Settings) -> dict[str, Path]:

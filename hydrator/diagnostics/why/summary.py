@@ -8,8 +8,8 @@ from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.model import Did, Fact, Site, unix
 from hydrator.domain.text import count, some
 
-from .judged import Job, JobStatus
-from .missing import clause_holds
+from .missing_data import clause_holds
+from .pool_facts import Job, JobStatus
 
 
 @dataclass(frozen=True, slots=True)

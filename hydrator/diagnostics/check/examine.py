@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from hydrator.diagnostics.trust import distrust
 from hydrator.domain.errors import (
     CatalogueError,
     EventsError,
@@ -28,8 +29,6 @@ from hydrator.domain.text import count
 from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.reconciler import Rules
 from hydrator.submit.pool_config import allow_line
-
-from .trust import distrust
 
 SLOT_ATTRIBUTES = (
     "Name", "Machine", "PartitionableSlot", "DynamicSlot", "TotalSlotCpus", "Start",

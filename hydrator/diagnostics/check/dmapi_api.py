@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .check import Finding, Level
+from .examine import Finding, Level
 
 _RELIED_ON = (
     ("/data/list", ()),
