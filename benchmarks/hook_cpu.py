@@ -17,10 +17,10 @@ from prometheus_client import CollectorRegistry
 from hydrator import startd_cron
 from hydrator.domain.model import Replica, ReplicaState, Site, SiteAd, from_unix
 from hydrator.reconcile.reconciler import Rules, think
-from hydrator.serve import app
-from hydrator.server import Server
+from hydrator.server.app import app
+from hydrator.server.http_server import Server
+from hydrator.server.view import View
 from hydrator.state.store import State
-from hydrator.view import View
 from testbed.pool import Pool, SiteSpec
 
 from . import _spawn

@@ -15,12 +15,12 @@ from typing import Any
 import trustme
 from prometheus_client import CollectorRegistry
 
-from hydrator.access import Access, Role, new_token
-from hydrator.certificate import Certificate
 from hydrator.domain.model import from_unix
-from hydrator.serve import app
-from hydrator.server import Server
-from hydrator.view import View
+from hydrator.server.app import app
+from hydrator.server.auth import Access, Role, new_token
+from hydrator.server.http_server import Server
+from hydrator.server.tls import Certificate
+from hydrator.server.view import View
 from testbed.nginx import Nginx
 
 from .material import SITES, busy_site_ads

@@ -15,9 +15,9 @@ from hydrator.domain.model import (
     Snapshot,
     Want,
 )
-from hydrator.page import render
-from hydrator.selection import Selection
-from hydrator.view import View
+from hydrator.server.pages.filters import Selection
+from hydrator.server.pages.overview import render
+from hydrator.server.view import View
 
 from .material import NOW
 from .record import Figure, Result, Spread, rounded

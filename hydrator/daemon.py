@@ -38,6 +38,9 @@ from hydrator.reconcile.history import Entry
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Cycle, Patience, Report
 from hydrator.reconcile.snapshot.memory import Memory
+from hydrator.server.http_server import Server
+from hydrator.server.pages.overview import MOST_CHANGES
+from hydrator.server.view import View
 from hydrator.state.command_files import Orders
 from hydrator.state.store import State, Store
 
@@ -50,11 +53,8 @@ from .hearing import EventMetrics, Hearing
 from .lasting import Lasting
 from .listener import listener
 from .memory import give_back, share_arenas
-from .page import MOST_CHANGES
-from .server import Server
 from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
-from .view import View
 from .wiring import (
     Parts,
     assemble,

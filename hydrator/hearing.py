@@ -14,9 +14,9 @@ from hydrator.domain.model import Did
 from hydrator.domain.ports import Clock
 from hydrator.domain.text import count
 from hydrator.reconcile.snapshot.memory import Memory
+from hydrator.server.limits.rate import Buckets
 
 from .events import Changes, Drop, Due, Front, Ledger, changed
-from .rate import Buckets
 
 _log = structlog.get_logger("hydrator")
 _BURST_SECONDS = 10

@@ -6,16 +6,17 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
 
-from .access import Access
-from .certificate import Certificate
+from hydrator.server.app import Exchange, Posted, Question, app
+from hydrator.server.auth import Access
+from hydrator.server.http_server import Server, UnixSocket
+from hydrator.server.limits.connections import Doorway
+from hydrator.server.limits.hosts import hosts_of
+from hydrator.server.limits.rate import Buckets
+from hydrator.server.metrics import cut_counter
+from hydrator.server.tls import Certificate
+from hydrator.server.view import View
+
 from .config import HttpOutlet
-from .connections import Doorway
-from .hosts import hosts_of
-from .rate import Buckets
-from .serve import Exchange, Posted, Question, app
-from .server import Server, UnixSocket
-from .traffic import cut_counter
-from .view import View
 
 
 def listener(

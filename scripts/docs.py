@@ -20,14 +20,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
-from hydrator import __version__, openapi, shapes
+from hydrator import __version__, shapes
 from hydrator.cli import app
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.hearing import EventMetrics
 from hydrator.reconcile.desired_sites.controller import DesiredTelling
+from hydrator.server import openapi
+from hydrator.server.metrics import Traffic, cut_counter
 from hydrator.submit import pool_config as poolconfig
 from hydrator.telemetry import Metrics
-from hydrator.traffic import Traffic, cut_counter
 
 ROOT = Path(__file__).parents[1]
 MADE = "*Made from the code by `make docs`.*"

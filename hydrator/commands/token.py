@@ -34,8 +34,8 @@ def new(
 ) -> None:
     """Print a new token, this once; the tokens file keeps its hash. The daemon needs no restart."""
     from hydrator.domain.model import Site
+    from hydrator.server.auth import Role, new_token, with_grant
 
-    from ..access import Role, new_token, with_grant
     from ..wiring import system_clock
 
     if (site is None) == (role is None):
@@ -59,7 +59,7 @@ def list_(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Print whom tokens were made for; the tokens themselves are on no disk."""
     import json
 
-    from ..access import grants_in
+    from hydrator.server.auth import grants_in
 
     grants, problems = grants_in(_text(_tokens_file(config)))
     if as_json:
@@ -77,7 +77,7 @@ def revoke(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Let a token open nothing any more; the daemon needs no restart."""
-    from ..access import without
+    from hydrator.server.auth import without
 
     if not re.fullmatch(r"[0-9a-f]{8,64}", key):
         raise ConfigError([f"{key!r} is no token's key; see hydrator token list"])
@@ -102,7 +102,7 @@ def _tokens_file(config: Path) -> Path:
 
 def _text(file: Path) -> str:
     """What *file* says; nothing where it is not there yet."""
-    from ..access import read_private
+    from hydrator.server.auth import read_private
 
     try:
         return read_private(file)[0]

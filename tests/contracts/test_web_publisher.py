@@ -15,8 +15,8 @@ from adapters.web import Board, WebPublisher
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import PublishedAd, Site, Snapshot
 from hydrator.domain.ports import Door
-from hydrator.serve import View, app
-from hydrator.server import Server
+from hydrator.server.app import View, app
+from hydrator.server.http_server import Server
 from tests.contracts.publisher import PublisherContract
 from tests.factories import CAM, HOUR, L1, NOON, RAL, ad, demand
 

@@ -16,8 +16,8 @@ from hydrator.domain.model import Site
 from hydrator.hearing import EventMetrics
 from hydrator.reconcile.desired_sites.controller import DesiredTelling
 from hydrator.reconcile.reconciler import Rules
+from hydrator.server.metrics import Traffic
 from hydrator.telemetry import Metrics, Process
-from hydrator.traffic import Traffic
 from testbed.prometheus import promtool
 from tests.deploy.panels import DASHBOARD, panels
 from tests.factories import CAM, replica

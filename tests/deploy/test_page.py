@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.reconcile.history import Change, Entry
 from hydrator.reconcile.snapshot.breaker import Cause, Held
-from hydrator.serve import app
-from hydrator.server import Server
-from hydrator.view import View
+from hydrator.server.app import app
+from hydrator.server.http_server import Server
+from hydrator.server.view import View
 from testbed.browser import chromium, driver
 from testbed.patience import wait_for
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want

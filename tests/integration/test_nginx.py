@@ -9,11 +9,11 @@ import pytest
 import trustme
 from prometheus_client import CollectorRegistry
 
-from hydrator.access import Access, Role, new_token
 from hydrator.domain.model import SiteAd, Snapshot, unix
-from hydrator.serve import AS_OF_HEADER, app
-from hydrator.server import Server
-from hydrator.view import View
+from hydrator.server.app import AS_OF_HEADER, app
+from hydrator.server.auth import Access, Role, new_token
+from hydrator.server.http_server import Server
+from hydrator.server.view import View
 from testbed.nginx import Nginx
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, ad, demand

@@ -11,12 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from hydrator.access import Access, Refused, Role, digest, grants_in, new_token, with_grant, without
 from hydrator.cli import main
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site, Snapshot
-from hydrator.serve import View, app
-from hydrator.server import Server
+from hydrator.server.app import View, app
+from hydrator.server.auth import (
+    Access,
+    Refused,
+    Role,
+    digest,
+    grants_in,
+    new_token,
+    with_grant,
+    without,
+)
+from hydrator.server.http_server import Server
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 
 DAY = "2026-11-21"

@@ -26,10 +26,10 @@ from hydrator.commands.top import DaemonSilent, Door, Seen, look, rows, summary
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot
 from hydrator.examples import EXAMPLES, EXITS
 from hydrator.manual import manual
-from hydrator.serve import app as http_app
-from hydrator.server import Server
+from hydrator.server.app import app as http_app
+from hydrator.server.http_server import Server
+from hydrator.server.view import View
 from hydrator.state.store import Store
-from hydrator.view import View
 from tests.command_tree import COMMANDS, TREE, options
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, want
 

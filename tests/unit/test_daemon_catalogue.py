@@ -30,8 +30,8 @@ from hydrator.domain.model import (
     Unseen,
     Want,
 )  # fmt: skip
-from hydrator.serve import View, app
-from hydrator.server import Server
+from hydrator.server.app import View, app
+from hydrator.server.http_server import Server
 from tests.factories import CAM, L1, L2, NOON, RAL
 
 URL = "https://hydrator.example.org"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hydrator import openapi
 from hydrator.config import Settings, load
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.plugins import GROUP
 from hydrator.reconcile.desired_sites import decide as desired
+from hydrator.server import openapi
 from hydrator.submit import pool_config as poolconfig
 from scripts import docs
 from testbed import debs

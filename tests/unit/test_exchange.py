@@ -7,16 +7,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue
-from hydrator.access import Access, Role, new_token, with_grant
 from hydrator.config import PrivateSettings, Settings, SubmitSettings
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError
 from hydrator.domain.model import Did, Snapshot
 from hydrator.privacy.exchange import ExchangeFailed, Exchanging, exchanged
 from hydrator.privacy.pseudonym_store import Register
 from hydrator.privacy.pseudonyms import Privacy, Veil
-from hydrator.rate import Buckets
-from hydrator.serve import View, app
-from hydrator.server import Server
+from hydrator.server.app import View, app
+from hydrator.server.auth import Access, Role, new_token, with_grant
+from hydrator.server.http_server import Server
+from hydrator.server.limits.rate import Buckets
 from tests.factories import L1, NOON, demand, replica
 
 CANARY, OTHER = Did("embargo:canary-1"), Did("embargo:a/b+c=1~2")

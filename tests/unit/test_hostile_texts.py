@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 
 from adapters._dmapi_rows import BadAnswer, file_of
 from adapters.condor.values import unparsed
-from hydrator.access import Access, Role, new_token
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import MOST_OF_A_LIST, MOST_OF_A_TEXT, Job, JobStatus, job_from
 from hydrator.diagnostics.why.query import Found, tellings
@@ -33,9 +32,10 @@ from hydrator.domain.redaction import Redactor
 from hydrator.privacy.pseudonym_store import Register
 from hydrator.privacy.pseudonyms import HIDDEN, Privacy, Veil
 from hydrator.privacy.wrappers import VeiledQueues
-from hydrator.serve import app
-from hydrator.server import Server
-from hydrator.view import View
+from hydrator.server.app import app
+from hydrator.server.auth import Access, Role, new_token
+from hydrator.server.http_server import Server
+from hydrator.server.view import View
 from tests.factories import NOON, demand
 from tests.slowness import grows_evenly
 

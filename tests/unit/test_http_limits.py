@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from hydrator.access import Access, Role, new_token
-from hydrator.certificate import Certificate
 from hydrator.config import HttpOutlet
-from hydrator.connections import MAX_HEAD_BYTES, Doorway
 from hydrator.domain.model import Snapshot
 from hydrator.events import MAX_EVENT_BYTES
 from hydrator.listener import listener
-from hydrator.rate import MAX_KNOWN, Buckets
-from hydrator.serve import View, app
-from hydrator.server import Server
+from hydrator.server.app import View, app
+from hydrator.server.auth import Access, Role, new_token
+from hydrator.server.http_server import Server
+from hydrator.server.limits.connections import MAX_HEAD_BYTES, Doorway
+from hydrator.server.limits.rate import MAX_KNOWN, Buckets
+from hydrator.server.tls import Certificate
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 

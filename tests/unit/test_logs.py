@@ -16,10 +16,10 @@ from prometheus_client import CollectorRegistry
 from adapters.memory import MemoryCatalogue
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.reconcile.reconciler import read_all
-from hydrator.serve import app
-from hydrator.server import Server
+from hydrator.server.app import app
+from hydrator.server.http_server import Server
+from hydrator.server.view import View
 from hydrator.telemetry import configure_logs
-from hydrator.view import View
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, demand
 

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, settings
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
-from hydrator import openapi
-from hydrator.access import Access, Role, new_token
 from hydrator.diagnostics.why.query import Telling
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
 from hydrator.events import MAX_EVENT_BYTES, Drop, Front
-from hydrator.rate import Buckets
-from hydrator.serve import View, app
-from hydrator.server import Server
+from hydrator.server import openapi
+from hydrator.server.app import View, app
+from hydrator.server.auth import Access, Role, new_token
+from hydrator.server.http_server import Server
+from hydrator.server.limits.rate import Buckets
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand, want
 
 SITES = (CAM, RAL, Site("Žilina (CZ/2) 50% ad"))

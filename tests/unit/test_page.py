@@ -12,14 +12,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
-from hydrator.freshness import COLUMNS, ages
-from hydrator.page import MOST_CHANGES, MOST_NAMED, render
 from hydrator.reconcile.history import Change, Entry
 from hydrator.reconcile.snapshot.breaker import Cause, Held
-from hydrator.selection import PER_PAGE, Selection, selection
-from hydrator.serve import app
-from hydrator.server import Server
-from hydrator.view import View
+from hydrator.server.app import app
+from hydrator.server.http_server import Server
+from hydrator.server.pages.age_chart import COLUMNS, ages
+from hydrator.server.pages.filters import PER_PAGE, Selection, selection
+from hydrator.server.pages.overview import MOST_CHANGES, MOST_NAMED, render
+from hydrator.server.view import View
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 
 HOSTILE = "<script>alert('1')</script>\"&"

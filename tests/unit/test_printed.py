@@ -24,10 +24,10 @@ from hydrator.reconcile.demand import remember as remember_demand
 from hydrator.reconcile.reconciler import Rules
 from hydrator.reconcile.snapshot.memory import Known, Memory
 from hydrator.reconcile.snapshot.update import snapshot
+from hydrator.server.pages.why import render
 from hydrator.state.store import State, Store
 from hydrator.stdio import PlainStream
 from hydrator.telemetry import configure_logs
-from hydrator.whypage import render
 from tests.factories import NOON, ad, demand, want
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\ud800\u2066\x9b31m"
@@ -165,8 +165,8 @@ def test_what_the_pool_answers_is_made_plain_with_its_ends_of_lines():
 def test_the_page_on_a_job_shows_every_character():
     from starlette.requests import Request
 
-    from hydrator.reply import json_reply
-    from hydrator.serve import _html
+    from hydrator.server.app import _html
+    from hydrator.server.responses import json_reply
 
     request = Request({"type": "http", "headers": []})
     page = _html(request, render(None, [Telling((EVIL,), ((EVIL, EVIL, EVIL, EVIL),), EVIL)], now=NOON))

@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
 from adapters.web import Board
-from hydrator.access import Access, Role, new_token
 from hydrator.domain.model import Snapshot
 from hydrator.events import Drop, Due, Front
-from hydrator.serve import View, app
-from hydrator.server import Server
+from hydrator.server.app import View, app
+from hydrator.server.auth import Access, Role, new_token
+from hydrator.server.http_server import Server
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "QUERY", "get"]

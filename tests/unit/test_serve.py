@@ -18,12 +18,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from hydrator.dataset_query import MOST_DATASETS
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, unix
-from hydrator.gate import MAX_URL_BYTES
-from hydrator.serve import View, app
-from hydrator.server import Server
+from hydrator.server.app import View, app
+from hydrator.server.dataset_query import MOST_DATASETS
+from hydrator.server.http_server import Server
+from hydrator.server.middleware import MAX_URL_BYTES
 from testbed.installation import wait_for
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 

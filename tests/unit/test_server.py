@@ -15,13 +15,13 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from adapters.web import Board, WebPublisher
-from hydrator.access import Access, Role, new_token
-from hydrator.certificate import Certificate
 from hydrator.domain.errors import ConfigError, PublishError
 from hydrator.domain.model import Snapshot
 from hydrator.domain.ports import Door
-from hydrator.serve import View, app
-from hydrator.server import Server, UnixSocket
+from hydrator.server.app import View, app
+from hydrator.server.auth import Access, Role, new_token
+from hydrator.server.http_server import Server, UnixSocket
+from hydrator.server.tls import Certificate
 from hydrator.wiring import system_clock
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 

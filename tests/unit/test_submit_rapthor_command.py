@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 from hydrator.cli import main
 from hydrator.commands.fresh import new_folder, write_new
 from hydrator.domain.model import Snapshot
-from hydrator.serve import app
-from hydrator.server import Server
-from hydrator.view import View
+from hydrator.server.app import app
+from hydrator.server.http_server import Server
+from hydrator.server.view import View
 from testbed.shaped import conforms
 from tests.factories import NOON, demand
 

@@ -26,10 +26,10 @@ from hydrator.domain.model import (
     Want,
 )  # fmt: skip
 from hydrator.domain.model import Told as Catalogued
-from hydrator.serve import app
-from hydrator.server import Server
+from hydrator.server.app import app
+from hydrator.server.http_server import Server
+from hydrator.server.view import View
 from hydrator.submit.nearest_names import with_near
-from hydrator.view import View
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
 from tests.unit.test_why import JOB, MISSING, slots
 

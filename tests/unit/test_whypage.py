@@ -7,17 +7,17 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.access import Access, Role, new_token
 from hydrator.commands import why as command
 from hydrator.diagnostics.why.query import Found, ask_job, tellings
 from hydrator.diagnostics.why.summary import Crowd
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, Snapshot
 from hydrator.privacy.pseudonyms import Privacy
-from hydrator.serve import app
-from hydrator.server import Server
-from hydrator.view import View
-from hydrator.whypage import JobAsked, job_asked, render
+from hydrator.server.app import app
+from hydrator.server.auth import Access, Role, new_token
+from hydrator.server.http_server import Server
+from hydrator.server.pages.why import JobAsked, job_asked, render
+from hydrator.server.view import View
 from tests.factories import NOON, demand
 from tests.unit.test_page import HOSTILE, Parsed
 from tests.unit.test_why import IDLE, FakePool, asked

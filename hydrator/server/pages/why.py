@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from hydrator.diagnostics.why.query import COLUMNS, JOB, Telling
 
-from .markup import document, moment, notice, row, table
+from .html import document, moment, notice, row, table
 
 BAD_JOB = "say which job: 123 for a cluster, 123.4 for one job"
 

@@ -38,7 +38,7 @@ class Doorway:
 
     Args:
         most: connections at one time.
-        most_each: of these, from one address, as :func:`hydrator.rate.asker` counts addresses.
+        most_each: of these, from one address, as :func:`hydrator.server.limits.rate.asker` counts addresses.
         seconds: for one request: from the connection, or the last answer, to the
             end of the answer. TLS's handshake is part of the first one.
         cut: called for each connection that was cut, with the reason.

@@ -6,9 +6,9 @@ derived; tests ask the server whether it keeps all of it, and nothing else.
 
 from typing import Any, Final
 
+from hydrator import __version__
 from hydrator.domain.model import MAX_DID_CHARS, DatasetState
 
-from . import __version__
 from .dataset_query import MOST_DATASETS
 
 Json = dict[str, Any]

@@ -17,9 +17,9 @@ from starlette.types import ASGIApp
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.ports import Door
+from hydrator.server.limits.connections import MAX_HEAD_BYTES, Connection, Doorway, Listener
 
-from .certificate import Certificate
-from .connections import MAX_HEAD_BYTES, Connection, Doorway, Listener
+from .tls import Certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Server:
     """Serves an ASGI app from a thread of its own; takes no signal handler and prints nothing.
 
     Args:
-        asgi: what :func:`hydrator.serve.app` builds.
+        asgi: what :func:`hydrator.server.app.app` builds.
         host: an address or a name of this machine; ``0.0.0.0`` or ``::`` for all of them.
         port: 0 to 65535; 0 takes a free one, and ``url`` says which.
         unix: a socket in the file system instead of *host* and *port*.

@@ -13,12 +13,12 @@ from typing import Final
 from hydrator.domain.model import DatasetState, Demand, Did, Fact, Site, SiteAd, Snapshot
 from hydrator.domain.text import count, listed, share
 from hydrator.reconcile.history import Entry
+from hydrator.server.view import View
 
-from .freshness import picture
-from .markup import age, document, moment, notice, row, table
-from .selection import PER_PAGE, STATES, Selection
-from .view import View
-from .whypage import form
+from .age_chart import picture
+from .filters import PER_PAGE, STATES, Selection
+from .html import age, document, moment, notice, row, table
+from .why import form
 
 MOST_CHANGES: Final = 15
 MOST_NAMED: Final = 20

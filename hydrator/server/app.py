@@ -31,18 +31,27 @@ from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, unix
 from hydrator.domain.provenance import served_told
 from hydrator.domain.redaction import printable
+from hydrator.events import MAX_EVENT_BYTES, Drop
+from hydrator.server.limits.hosts import Hosts
+from hydrator.server.limits.rate import Buckets
+from hydrator.server.pages.filters import selection
 from hydrator.submit.nearest_names import with_near
 
-from . import openapi, page, whypage
-from .access import Access, Grant, Role
+from . import openapi
+from .auth import Access, Grant, Role
 from .dataset_query import asked_datasets, asked_dids
-from .events import MAX_EVENT_BYTES, Drop
-from .gate import Doorkeeper, Gate, may_read
-from .hosts import Hosts
-from .rate import Buckets
-from .reply import Refusal, accepts_gzip, body_reply, failed, json_reply, refused
-from .selection import selection
-from .traffic import Traffic
+from .metrics import Traffic
+from .middleware import Doorkeeper, Gate, may_read
+from .pages import overview as page
+from .pages import why as whypage
+from .responses import (
+    Refusal,
+    accepts_gzip,
+    body_reply,
+    failed,
+    json_reply,
+    refused,
+)
 from .view import View
 
 AS_OF_HEADER: Final = "X-DataLocality-AsOf"

@@ -13,13 +13,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .access import Access, Grant, Refused, Role
-from .connections import MAX_HEAD_BYTES
-from .hosts import Hosts
-from .markup import STYLE_HASH
-from .rate import Buckets, asker
-from .reply import Refusal, failed, refused
-from .traffic import Traffic
+from hydrator.server.limits.connections import MAX_HEAD_BYTES
+from hydrator.server.limits.hosts import Hosts
+from hydrator.server.limits.rate import Buckets, asker
+from hydrator.server.pages.html import STYLE_HASH
+
+from .auth import Access, Grant, Refused, Role
+from .metrics import Traffic
+from .responses import Refusal, failed, refused
 
 MAX_URL_BYTES: Final = 8192
 ID_HEADER: Final = "X-Request-Id"
@@ -143,7 +144,7 @@ def too_often(buckets: Buckets | None, asker: tuple[str, str], who: str) -> Refu
 
 
 def _address(scope: Scope, *, behind_proxy: bool) -> str:
-    """Return who asks, as far as limits go; see :func:`hydrator.rate.asker`."""
+    """Return who asks, as far as limits go; see :func:`hydrator.server.limits.rate.asker`."""
     text = scope["client"][0] if scope.get("client") else "the proxy"
     if behind_proxy:
         named = ",".join(Headers(scope=scope).getlist("X-Forwarded-For")).rpartition(",")[2].strip()
