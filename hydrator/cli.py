@@ -254,7 +254,8 @@ def check(
 
     from . import show
     from .config import load
-    from .wiring import assemble, described, examined, system_clock
+    from .wiring import assemble, described, system_clock
+    from .wiring import checks as examined
 
     if dmapi is not None:
         with working(f"asking {dmapi}"):

@@ -43,6 +43,7 @@ from hydrator.server.pages.overview import MOST_CHANGES
 from hydrator.server.view import View
 from hydrator.state.command_files import Orders
 from hydrator.state.store import State, Store
+from hydrator.wiring.http_server import listener
 
 from . import __version__
 from .beside import Beats, Chores, Now, Questions, Schedule
@@ -51,7 +52,6 @@ from .events import Drop, Pace
 from .explaining import explained
 from .hearing import EventMetrics, Hearing
 from .lasting import Lasting
-from .listener import listener
 from .memory import give_back, share_arenas
 from .supervision import Progress, Supervisor
 from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line

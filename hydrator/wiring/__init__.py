@@ -2,14 +2,14 @@
 
 from .assembly import Parts, assemble, brokers
 from .catalogues import daemon_beliefs, file_listers, witnesses
+from .checks import examined
 from .clock import system_clock
-from .core import called, places, pool_policy, privacy, rules
+from .condor import condor_client, editing_client, history_of, present_values
 from .credentials import credentials
-from .examined import examined
-from .pool import condor_client, editing_client, history_of, present_values
-from .private import redactor, register_of
+from .http_clients import described
+from .policies import called, places, pool_policy, privacy, rules
+from .privacy import redactor, register_of
 from .secrets import unreadable_secrets
-from .web import described
 
 __all__ = [
     "Parts",

@@ -38,11 +38,9 @@ from hydrator.state.store import State, Store
 
 from ..config import Settings
 from ..events import MAX_EVENT_BYTES
-from .audits import auditing_of
+from .audit import auditing_of
 from .catalogues import catalogues_and_logins
-from .core import rules
-from .outlets import outlets_of
-from .pool import (
+from .condor import (
     collector_clients,
     condor_client,
     desiring_by,
@@ -50,7 +48,9 @@ from .pool import (
     history_by,
     slot_merger,
 )
-from .private import keep_secrets
+from .policies import rules
+from .privacy import keep_secrets
+from .publishers import outlets_of
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from hydrator.reconcile.poll.intake import CleanCatalogue
 from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
 
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, Source
-from .core import places
-from .private import keep_secrets
-from .web import client_of, server_of, site_capabilities
+from .http_clients import client_of, server_of, site_capabilities
+from .policies import places
+from .privacy import keep_secrets
 
 if TYPE_CHECKING:
     from adapters.daemon import DaemonCatalogue

@@ -17,13 +17,13 @@ from prometheus_client import CollectorRegistry
 from hydrator.config import HttpOutlet
 from hydrator.domain.model import Snapshot
 from hydrator.events import MAX_EVENT_BYTES
-from hydrator.listener import listener
 from hydrator.server.app import View, app
 from hydrator.server.auth import Access, Role, new_token
 from hydrator.server.http_server import Server
 from hydrator.server.limits.connections import MAX_HEAD_BYTES, Doorway
 from hydrator.server.limits.rate import MAX_KNOWN, Buckets
 from hydrator.server.tls import Certificate
+from hydrator.wiring.http_server import listener
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 

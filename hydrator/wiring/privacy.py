@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from hydrator.config import Settings
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import parse_did
 from hydrator.domain.redaction import SECRETS, Redactor
 from hydrator.privacy.pseudonym_store import FILE_NAME, Register, read_key
 from hydrator.privacy.pseudonyms import Veil
 
-from ..config import Settings
-from .core import privacy
+from .policies import privacy
 
 _LARGEST: Final = 16_384
 """Bytes of a file with a secret; what is larger is none."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from datetime import timedelta
 
+from hydrator.config import Settings
 from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.sites import Places
 from hydrator.privacy.pseudonyms import Privacy, Veil
@@ -10,8 +11,6 @@ from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.reconciler import Rules
 from hydrator.reconcile.snapshot.breaker import Limits
 from hydrator.submit.pool_config import PoolPolicy
-
-from ..config import Settings
 
 _MARGIN = timedelta(minutes=15)
 """How much sooner jobs stop trusting a fact than the daemon does: they never meet an UNKNOWN first."""

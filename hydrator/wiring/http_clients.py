@@ -7,10 +7,14 @@ from adapters._http import Limits as WebLimits
 from adapters._http import Server
 from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
 from adapters.site_capabilities import SiteCapabilities
+from hydrator.config import (
+    DmapiSource,
+    RucioSource,
+    Settings,
+    SiteCapabilitiesSettings,
+)
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.ports import Clock
-
-from ..config import DmapiSource, RucioSource, Settings, SiteCapabilitiesSettings
 
 
 def site_capabilities(name: str, settings: Settings, clock: Clock) -> SiteCapabilities | None:

@@ -8,12 +8,12 @@ from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient
 from adapters.sitesfile import SitesFilePublisher
 from adapters.web import Board, WebPublisher
+from hydrator.config import Settings
 from hydrator.domain.ports import Clock, Door
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.reconciler import Outlet
 
-from ..config import Settings
-from .core import max_age_of
+from .policies import max_age_of
 
 
 def outlets_of(

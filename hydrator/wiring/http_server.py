@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
 
+from hydrator.config import HttpOutlet
 from hydrator.server.app import Exchange, Posted, Question, app
 from hydrator.server.auth import Access
 from hydrator.server.http_server import Server, UnixSocket
@@ -15,8 +16,6 @@ from hydrator.server.limits.rate import Buckets
 from hydrator.server.metrics import cut_counter
 from hydrator.server.tls import Certificate
 from hydrator.server.view import View
-
-from .config import HttpOutlet
 
 
 def listener(

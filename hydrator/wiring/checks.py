@@ -1,5 +1,6 @@
 """The parts as ``hydrator check`` looks at them."""
 
+from hydrator.config import Settings
 from hydrator.diagnostics.check.examine import Examined, Finding, Level
 from hydrator.diagnostics.check.last_cycle import last_cycle, names_lost, refused_generations, silent_after
 from hydrator.diagnostics.check.secrets import examine_credentials, examine_secrets
@@ -7,11 +8,10 @@ from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import unix
 from hydrator.state.store import State, Store, owner_of
 
-from ..config import Settings
 from .assembly import Parts, brokers
 from .clock import system_clock
 from .credentials import credentials
-from .private import register_of
+from .privacy import register_of
 
 
 class _Deaf:

@@ -9,13 +9,13 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.jobsites import ScheddJobSites
 from adapters.schedds import ScheddHistory
 from adapters.slotmerge import SlotMerger
+from hydrator.config import Settings
 from hydrator.domain.errors import PoolError
 from hydrator.domain.ports import Clock, History
 from hydrator.reconcile.desired_sites.controller import Desiring
 from hydrator.submit.pool_config import NEGOTIATOR_PRESENT, SCHEDD_PRESENT, STARTD_PRESENT
 
-from ..config import Settings
-from .core import max_age_of
+from .policies import max_age_of
 
 
 def condor_client(

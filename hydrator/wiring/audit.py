@@ -4,6 +4,13 @@ from datetime import timedelta
 
 from adapters.file import FileCatalogue
 from adapters.probe import CommandProbe, ProbeSettings
+from hydrator.config import (
+    DmapiSource,
+    FileSource,
+    PluginSource,
+    RucioSource,
+    Settings,
+)
 from hydrator.domain.model import Did, Site, unix
 from hydrator.domain.ports import Auditor, Clock, Probe
 from hydrator.domain.sites import PlacedAuditor
@@ -12,10 +19,9 @@ from hydrator.privacy.wrappers import VeiledAuditor, VeiledProbe
 from hydrator.reconcile.audit.runner import Auditing
 from hydrator.submit.dataset_paths import whole_path
 
-from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings
 from .catalogues import rucio_settings
-from .core import places
-from .web import site_capabilities
+from .http_clients import site_capabilities
+from .policies import places
 
 
 def auditing_of(settings: Settings, clock: Clock, register: Register | None) -> Auditing:
