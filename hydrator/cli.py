@@ -113,7 +113,7 @@ def man() -> None:
 @app.command()
 def run(config: Config = DEFAULT_CONFIG) -> None:
     """Run the daemon: SIGTERM ends it, SIGHUP reads the configuration again."""
-    from .daemon import run as run_daemon
+    from hydrator.daemon.daemon import run as run_daemon
 
     run_daemon(config)
 

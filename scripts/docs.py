@@ -23,12 +23,12 @@ from starlette.routing import Route
 from hydrator import __version__, shapes
 from hydrator.cli import app
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
-from hydrator.hearing import EventMetrics
+from hydrator.daemon.event_listener import EventMetrics
+from hydrator.daemon.metrics import Metrics
 from hydrator.reconcile.desired_sites.controller import DesiredTelling
 from hydrator.server import openapi
 from hydrator.server.metrics import Traffic, cut_counter
 from hydrator.submit import pool_config as poolconfig
-from hydrator.telemetry import Metrics
 
 ROOT = Path(__file__).parents[1]
 MADE = "*Made from the code by `make docs`.*"

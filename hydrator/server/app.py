@@ -26,12 +26,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hydrator.daemon.event_queue import MAX_EVENT_BYTES, Drop
 from hydrator.diagnostics.why.query import Telling
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, unix
 from hydrator.domain.provenance import served_told
 from hydrator.domain.redaction import printable
-from hydrator.events import MAX_EVENT_BYTES, Drop
 from hydrator.server.limits.hosts import Hosts
 from hydrator.server.limits.rate import Buckets
 from hydrator.server.pages.filters import selection
@@ -67,7 +67,7 @@ Question = Callable[[int, int | None, str | None], list[Telling]]
 """Says why a job is idle: cluster, proc or None, schedd or None; see :func:`hydrator.diagnostics.why.query.ask_job`."""
 
 Posted = Callable[[bytes], Drop | None]
-"""Takes in one event; see :meth:`hydrator.hearing.Hearing.hear`. From several threads."""
+"""Takes in one event; see :meth:`hydrator.daemon.event_listener.Hearing.hear`. From several threads."""
 
 EVENTS_PATH: Final = "/v1/events"
 

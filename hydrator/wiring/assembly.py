@@ -11,6 +11,7 @@ from adapters.schedds import ScheddMisses, ScheddQueues
 from adapters.slots import PoolSlots
 from adapters.stomp import StompSettings, StompSource, tls_context
 from adapters.web import Board
+from hydrator.daemon.event_queue import MAX_EVENT_BYTES
 from hydrator.domain.bugs import Bugs
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.ports import (
@@ -37,7 +38,6 @@ from hydrator.state.command_files import Orders
 from hydrator.state.store import State, Store
 
 from ..config import Settings
-from ..events import MAX_EVENT_BYTES
 from .audit import auditing_of
 from .catalogues import catalogues_and_logins
 from .condor import (

@@ -11,13 +11,13 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.routing import Route
 
+from hydrator.daemon.event_listener import EventMetrics
+from hydrator.daemon.metrics import Metrics, Process
 from hydrator.domain.links import page as links_to
 from hydrator.domain.model import Site
-from hydrator.hearing import EventMetrics
 from hydrator.reconcile.desired_sites.controller import DesiredTelling
 from hydrator.reconcile.reconciler import Rules
 from hydrator.server.metrics import Traffic
-from hydrator.telemetry import Metrics, Process
 from testbed.prometheus import promtool
 from tests.deploy.panels import DASHBOARD, panels
 from tests.factories import CAM, replica

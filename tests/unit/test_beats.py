@@ -7,12 +7,12 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from hydrator.beside import Beats
 from hydrator.config import StandbySettings
+from hydrator.daemon.background import Beats
+from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
 from hydrator.domain.ports import Peer
 from hydrator.reconcile.publish.fence import Fence
-from hydrator.telemetry import Metrics
 
 
 class Collector:

@@ -2,9 +2,9 @@
 
 from prometheus_client import CollectorRegistry
 
+from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.slot_coverage import UNKNOWN, Coverage, coverage
 from hydrator.domain.ports import Carried
-from hydrator.telemetry import Metrics
 from tests.factories import CAM, ad
 
 OURS = ad(generation=7)

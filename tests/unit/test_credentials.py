@@ -9,6 +9,7 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import load
+from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.examine import Level
 from hydrator.diagnostics.check.secrets import examine_credentials
 from hydrator.diagnostics.credential_expiry import (
@@ -24,7 +25,6 @@ from hydrator.diagnostics.credential_expiry import (
 )
 from hydrator.domain.model import unix
 from hydrator.domain.ports import Login
-from hydrator.telemetry import Metrics
 from hydrator.wiring import assemble, credentials
 from tests.factories import HOUR, MINUTE, NOON
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
+from hydrator.daemon.metrics import Metrics, cycle_line
 from hydrator.domain.errors import StateError
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import (
@@ -40,7 +41,6 @@ from hydrator.reconcile.reconciler import (
 )
 from hydrator.reconcile.snapshot.breaker import Limits
 from hydrator.state.store import State, Store
-from hydrator.telemetry import Metrics, cycle_line
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, ad, demand, holding, replica
 
 POLICY = Policy(refresh_after=5 * MINUTE, expires=True)

@@ -10,8 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hydrator.daemon.event_queue import (
+    MAX_EVENT_BYTES,
+    NAMES,
+    Changes,
+    Drop,
+    Due,
+    Front,
+    Ledger,
+    Pace,
+    changed,
+    hinted,
+)
 from hydrator.domain.model import DatasetState, Did, Fact, Site
-from hydrator.events import MAX_EVENT_BYTES, NAMES, Changes, Drop, Due, Front, Ledger, Pace, changed, hinted
 from hydrator.reconcile.snapshot.update import Known, Memory
 from tests.factories import CAM, NOON
 

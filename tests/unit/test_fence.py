@@ -10,13 +10,13 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.beside.turns import Schedule, Turns
+from hydrator.daemon.background.worker import Schedule, Turns
+from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import Fenced
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Cycle, Outlet, Rules
 from hydrator.state.store import State, Store
-from hydrator.telemetry import Metrics
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, MINUTE, NOON, replica
 

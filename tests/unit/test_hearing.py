@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from hydrator.daemon.event_listener import EventMetrics, Hearing
+from hydrator.daemon.event_queue import Drop, Due
 from hydrator.domain.model import DatasetState, Did, Fact
-from hydrator.events import Drop, Due
-from hydrator.hearing import EventMetrics, Hearing
 from hydrator.reconcile.snapshot.update import Known, Memory
 from tests.factories import CAM, L1, L2, NOON
 

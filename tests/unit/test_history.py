@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
+from hydrator.daemon.metrics import cycle_line
 from hydrator.domain.model import Did, ReplicaState, SiteAd, unix
 from hydrator.reconcile.history import Change, Entry
 from hydrator.reconcile.plan import Policy
@@ -13,7 +14,6 @@ from hydrator.reconcile.snapshot.breaker import Limits
 from hydrator.state.command_files import Approve, Orders, Resume, Return
 from hydrator.state.history_table import KEPT, KEPT_FOR
 from hydrator.state.store import State, Store
-from hydrator.telemetry import cycle_line
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, published, replica
 
 POLICY = Policy(refresh_after=MINUTE, expires=True)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import HttpOutlet
+from hydrator.daemon.event_queue import MAX_EVENT_BYTES
 from hydrator.domain.model import Snapshot
-from hydrator.events import MAX_EVENT_BYTES
 from hydrator.server.app import View, app
 from hydrator.server.auth import Access, Role, new_token
 from hydrator.server.http_server import Server

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydrator.lasting import Lasting
+from hydrator.daemon.logs import Lasting
 
 FAILS = {"catalogues": {"rucio": "no answer within 10 s, 3 others were due"}, "seconds": 1.0}
 WELL = {"sites": 2, "changed": {}, "refused": {"x": "no colon"}}

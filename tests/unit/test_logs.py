@@ -14,12 +14,12 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue
+from hydrator.daemon.metrics import configure_logs
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.reconcile.reconciler import read_all
 from hydrator.server.app import app
 from hydrator.server.http_server import Server
 from hydrator.server.view import View
-from hydrator.telemetry import configure_logs
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, demand
 

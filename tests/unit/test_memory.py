@@ -9,7 +9,7 @@ import pytest
 POOLS = """
 import ctypes, sys, threading
 from pathlib import Path
-from hydrator.memory import share_arenas
+from hydrator.daemon.malloc import share_arenas
 
 libc = ctypes.CDLL(None)
 if sys.argv[1] == "shared":
@@ -35,7 +35,7 @@ print(Path(sys.argv[2]).read_text().count("<heap "))
 HOLES = """
 import sys
 from pathlib import Path
-from hydrator.memory import give_back
+from hydrator.daemon.malloc import give_back
 
 def resident_kib():
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmRSS:")))

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
+from hydrator.daemon.event_queue import MAX_EVENT_BYTES, Drop, Front
 from hydrator.diagnostics.why.query import Telling
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
-from hydrator.events import MAX_EVENT_BYTES, Drop, Front
 from hydrator.server import openapi
 from hydrator.server.app import View, app
 from hydrator.server.auth import Access, Role, new_token

@@ -7,12 +7,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.commands.report import as_rows
+from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.job_outcomes import count
 from hydrator.diagnostics.outcomes import Found, Shown, ended_job, median, outcome, quantile, tally
 from hydrator.domain.model import Site, Unseen, unix
 from hydrator.domain.ports import Ended
 from hydrator.reconcile.history import Entry
-from hydrator.telemetry import Metrics
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
 
 SIZES = {L1: 100, L2: 50}

@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
+from hydrator.daemon.metrics import Metrics
 from hydrator.domain.model import Did, Queue, QueuedJobs, Survey, Unseen, unix
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.reconciler import Cycle, Outlet, Patience, Report, Rules
 from hydrator.reconcile.snapshot.breaker import Limits
 from hydrator.state.store import State
-from hydrator.telemetry import Metrics
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator import show
+from hydrator.daemon.metrics import configure_logs
 from hydrator.diagnostics.why.query import Telling
 from hydrator.domain.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site
 from hydrator.domain.redaction import printable_tree
@@ -27,7 +28,6 @@ from hydrator.reconcile.snapshot.update import snapshot
 from hydrator.server.pages.why import render
 from hydrator.state.store import State, Store
 from hydrator.stdio import PlainStream
-from hydrator.telemetry import configure_logs
 from tests.factories import NOON, ad, demand, want
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\ud800\u2066\x9b31m"

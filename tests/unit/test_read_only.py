@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
 from adapters.web import Board
+from hydrator.daemon.event_queue import Drop, Due, Front
 from hydrator.domain.model import Snapshot
-from hydrator.events import Drop, Due, Front
 from hydrator.server.app import View, app
 from hydrator.server.auth import Access, Role, new_token
 from hydrator.server.http_server import Server

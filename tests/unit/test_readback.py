@@ -22,6 +22,7 @@ from adapters.peers import CollectorPeers
 from adapters.sitesfile import SitesFilePublisher
 from adapters.slotmerge import SlotMerger
 from hydrator import show
+from hydrator.daemon.metrics import Metrics, cycle_line
 from hydrator.diagnostics.check.last_cycle import last_cycle, refused_generations
 from hydrator.domain.errors import PoolError, PublishError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, unix
@@ -31,7 +32,6 @@ from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.reconciler import Cycle, Outlet, Rules, summary
 from hydrator.state.command_files import Orders, Renumber
 from hydrator.state.store import State, Store
-from hydrator.telemetry import Metrics, cycle_line
 from tests.factories import CAM, L1, NOON, RAL, ad
 
 LATEST = unix(NOON) + int(MOST_AHEAD.total_seconds()) - 1

@@ -13,6 +13,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hydrator.daemon.metrics import configure_logs
 from hydrator.domain.errors import CatalogueUnreachable, EventsError, PoolError, PublishError
 from hydrator.domain.redaction import (
     MOST_CHARS,
@@ -24,7 +25,6 @@ from hydrator.domain.redaction import (
     secret_in,
     shown,
 )
-from hydrator.telemetry import configure_logs
 from tests.slowness import grows_evenly
 
 SECRET = 'canary"\\7/secret'

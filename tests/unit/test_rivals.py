@@ -6,12 +6,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
+from hydrator.daemon.metrics import Metrics, cycle_line
 from hydrator.diagnostics.check.last_cycle import last_cycle
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.publish.rivals import WINDOW
 from hydrator.reconcile.reconciler import Cycle, Outlet, Report, Rules, summary
 from hydrator.state.store import State
-from hydrator.telemetry import Metrics, cycle_line
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
 
 POLICY = Policy(refresh_after=5 * MINUTE, expires=True)

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
+from hydrator.daemon.leader_election import Standing
 from hydrator.domain.ports import Peer
-from hydrator.standing import Standing
 
 AFTER = 30
 

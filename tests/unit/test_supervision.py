@@ -7,7 +7,7 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from hydrator.supervision import Progress, Supervisor
+from hydrator.daemon.service_manager import Progress, Supervisor
 
 
 class Manager:

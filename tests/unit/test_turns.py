@@ -8,12 +8,12 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
-from hydrator.beside import Questions
-from hydrator.beside.turns import Turns
 from hydrator.config import AuditSettings
+from hydrator.daemon.background import Questions
+from hydrator.daemon.background.worker import Turns
+from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import Fenced
 from hydrator.reconcile.publish.fence import Fence
-from hydrator.telemetry import Metrics
 from testbed.patience import wait_for
 
 

@@ -1,14 +1,13 @@
 """The daemon's answer to why a job is idle: its own beliefs, and a pool asked by a child of its own."""
 
+from hydrator.config import Settings
 from hydrator.diagnostics.why.query import Asked, Telling, ask_job, left_out, tellings
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.redaction import printable
 from hydrator.reconcile.reconciler import Report
 from hydrator.submit.nearest_names import with_near
-
-from .config import Settings
-from .wiring import condor_client, privacy, redactor, rules, system_clock
+from hydrator.wiring import condor_client, privacy, redactor, rules, system_clock
 
 
 def explained(

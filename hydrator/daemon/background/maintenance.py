@@ -7,6 +7,8 @@ import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
+from hydrator.config import Settings
+from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import Counted, count
 from hydrator.diagnostics.slot_coverage import coverage
@@ -17,11 +19,9 @@ from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Cycle, Rules
 from hydrator.reconcile.snapshot.update import sizes_of
 from hydrator.state.store import Store
+from hydrator.wiring import Parts, credentials, system_clock
 
-from ..config import Settings
-from ..telemetry import Metrics
-from ..wiring import Parts, credentials, system_clock
-from .turns import Now, Turns
+from .worker import Now, Turns
 
 _log = structlog.get_logger("hydrator")
 _CREDENTIALS_SECONDS = 60

@@ -16,7 +16,7 @@ from hydrator.domain.text import count
 from hydrator.reconcile.snapshot.memory import Memory
 from hydrator.server.limits.rate import Buckets
 
-from .events import Changes, Drop, Due, Front, Ledger, changed
+from .event_queue import Changes, Drop, Due, Front, Ledger, changed
 
 _log = structlog.get_logger("hydrator")
 _BURST_SECONDS = 10

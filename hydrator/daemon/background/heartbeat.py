@@ -11,16 +11,16 @@ import structlog
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from hydrator.config import StandbySettings
+from hydrator.daemon.leader_election import Standing
+from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import unix
 from hydrator.domain.ports import Peer, Peers
 from hydrator.reconcile.publish.fence import Fence
+from hydrator.wiring import system_clock
 
-from ..config import StandbySettings
-from ..standing import Standing
-from ..telemetry import Metrics
-from ..wiring import system_clock
-from .turns import Turns
+from .worker import Turns
 
 _log = structlog.get_logger("hydrator")
 

@@ -7,6 +7,8 @@ from datetime import timedelta
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from hydrator.config import AuditSettings
+from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
 from hydrator.domain.misses import MISSES_ATTRIBUTE, misses
 from hydrator.domain.model import Unseen
@@ -14,11 +16,9 @@ from hydrator.domain.ports import Misses
 from hydrator.reconcile.audit.ledger import By
 from hydrator.reconcile.audit.runner import Asked, Auditing
 from hydrator.reconcile.publish.fence import Fence
+from hydrator.wiring import system_clock
 
-from ..config import AuditSettings
-from ..telemetry import Metrics
-from ..wiring import system_clock
-from .turns import Turns
+from .worker import Turns
 
 _log = structlog.get_logger("hydrator")
 _MOST_TOLD = 50

@@ -18,6 +18,8 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
+from hydrator import __version__
+from hydrator.config import Settings, load
 from hydrator.diagnostics.credential_expiry import Credential, credential_rows
 from hydrator.diagnostics.why.query import Telling
 from hydrator.domain.bugs import Bugs
@@ -43,19 +45,7 @@ from hydrator.server.pages.overview import MOST_CHANGES
 from hydrator.server.view import View
 from hydrator.state.command_files import Orders
 from hydrator.state.store import State, Store
-from hydrator.wiring.http_server import listener
-
-from . import __version__
-from .beside import Beats, Chores, Now, Questions, Schedule
-from .config import Settings, load
-from .events import Drop, Pace
-from .explaining import explained
-from .hearing import EventMetrics, Hearing
-from .lasting import Lasting
-from .memory import give_back, share_arenas
-from .supervision import Progress, Supervisor
-from .telemetry import Metrics, configure_logs, cycle_line, lie_line, status_line
-from .wiring import (
+from hydrator.wiring import (
     Parts,
     assemble,
     brokers,
@@ -65,6 +55,16 @@ from .wiring import (
     system_clock,
     unreadable_secrets,
 )
+from hydrator.wiring.http_server import listener
+
+from .background import Beats, Chores, Now, Questions, Schedule
+from .event_listener import EventMetrics, Hearing
+from .event_queue import Drop, Pace
+from .explain import explained
+from .logs import Lasting
+from .malloc import give_back, share_arenas
+from .metrics import Metrics, configure_logs, cycle_line, lie_line, status_line
+from .service_manager import Progress, Supervisor
 
 _log = structlog.get_logger("hydrator")
 _PATIENCE = 15.0
@@ -424,7 +424,7 @@ class Daemon:
                 self._private_trouble = trouble
 
     def _explain(self, cluster: int, proc: int | None, schedd: str | None) -> list[Telling]:
-        """See :func:`hydrator.explaining.explained`; called by threads of the HTTP server."""
+        """See :func:`hydrator.daemon.explain.explained`; called by threads of the HTTP server."""
         return explained(self._settings, self._report, cluster, proc, schedd)
 
     def _scheduler(self) -> BackgroundScheduler:

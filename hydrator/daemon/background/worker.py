@@ -9,12 +9,11 @@ from typing import ClassVar
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import Fenced
 from hydrator.domain.model import Site, SiteAd
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import Report
-
-from ..telemetry import Metrics
 
 
 @dataclass(frozen=True, slots=True)
