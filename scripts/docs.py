@@ -20,8 +20,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
-from hydrator import __version__, shapes
-from hydrator.cli import app
+from hydrator import __version__
+from hydrator.cli.app import app
+from hydrator.cli.output import json_schema as shapes
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import Metrics

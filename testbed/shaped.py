@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 
-from hydrator.shapes import SHAPES, Shape, shape_of
+from hydrator.cli.output.json_schema import SHAPES, Shape, shape_of
 
 COMMANDS = {name.split(" -")[0] for name in SHAPES}
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import typer
 
-from hydrator.cli import app
-from hydrator.manual import commands
+from hydrator.cli.app import app
+from hydrator.cli.output.manpage import commands
 
 TREE = typer.main.get_command(app)
 COMMANDS: dict[str, Any] = dict(commands(TREE))

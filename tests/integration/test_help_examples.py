@@ -22,8 +22,8 @@ import httpx
 import pytest
 import trustme
 
+from hydrator.cli.output.examples import EXAMPLES
 from hydrator.domain.model import Site
-from hydrator.examples import EXAMPLES
 from hydrator.reconcile.history import Entry
 from hydrator.state.store import Store
 from testbed.dmapi_standin import DmapiStandIn

@@ -1,4 +1,4 @@
-"""`--json`: every command that has it prints what hydrator/shapes.py promises, no key less and none more.
+"""`--json`: every command that has it prints what hydrator/cli/output/json_schema.py promises, no key less and none more.
 
 Each command's example is made of values that show every key; beside this, all tests that run a command
 with `--json`, on real pools too, hold what it prints against the same shapes (testbed/shaped.py).
@@ -13,11 +13,13 @@ import jsonschema
 import pytest
 import typer
 
-from hydrator import show
-from hydrator.cli import app
-from hydrator.commands.rapthor import _rows as outlook_rows
-from hydrator.commands.report import as_rows
-from hydrator.commands.why import rows as why_rows
+from hydrator.cli.app import app
+from hydrator.cli.commands.report import as_rows
+from hydrator.cli.commands.submit.rapthor import _rows as outlook_rows
+from hydrator.cli.commands.why import rows as why_rows
+from hydrator.cli.output import tables as show
+from hydrator.cli.output.json_schema import SHAPES, Shape, keys, shape_of
+from hydrator.cli.output.manpage import commands
 from hydrator.diagnostics.check.examine import Finding, Level
 from hydrator.diagnostics.credential_expiry import By as Renewer
 from hydrator.diagnostics.credential_expiry import Credential
@@ -41,7 +43,6 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Ended
 from hydrator.domain.provenance import provenance
-from hydrator.manual import commands
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction, Tally
 from hydrator.reconcile.history import Change, Entry, Rollback
@@ -49,7 +50,6 @@ from hydrator.reconcile.reconciler import Rules, summary
 from hydrator.reconcile.snapshot.breaker import Cause as Why
 from hydrator.reconcile.snapshot.breaker import Held
 from hydrator.reconcile.snapshot.update import Known, Memory
-from hydrator.shapes import SHAPES, Shape, keys, shape_of
 from hydrator.submit.rapthor_job import Outlook
 from testbed.shaped import COMMANDS, conforms, problems
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want
@@ -156,7 +156,7 @@ EXAMPLES = {
 
 
 def shown(shape: Shape, value: object, path: str = "") -> Iterator[str]:
-    """Every key of *shape* that *value* shows, called as :func:`hydrator.shapes.keys` calls them."""
+    """Every key of *shape* that *value* shows, called as :func:`hydrator.cli.output.json_schema.keys` calls them."""
     inner = next((one for one in shape.get("anyOf", [shape]) if one.get("type") != "null"), shape)
     if isinstance(value, list):
         for one in value:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.commands.report import as_rows
+from hydrator.cli.commands.report import as_rows
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.job_outcomes import count
 from hydrator.diagnostics.outcomes import Found, Shown, ended_job, median, outcome, quantile, tally

@@ -118,7 +118,7 @@ def test_the_wheel_offers_one_command(wheel):
     entries = configparser.ConfigParser()
     with zipfile.ZipFile(wheel) as archive:
         entries.read_string(archive.read(f"{NAME}.dist-info/entry_points.txt").decode())
-    assert dict(entries["console_scripts"]) == {"hydrator": "hydrator.cli:main"}
+    assert dict(entries["console_scripts"]) == {"hydrator": "hydrator.cli.app:main"}
 
 
 def test_the_sdist_holds_what_the_wheel_is_built_from_and_its_tests(sdist):

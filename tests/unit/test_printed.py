@@ -15,7 +15,8 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator import show
+from hydrator.cli.output import tables as show
+from hydrator.cli.output.stdio import PlainStream
 from hydrator.daemon.metrics import configure_logs
 from hydrator.diagnostics.why.query import Telling
 from hydrator.domain.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site
@@ -27,12 +28,11 @@ from hydrator.reconcile.snapshot.memory import Known, Memory
 from hydrator.reconcile.snapshot.update import snapshot
 from hydrator.server.pages.why import render
 from hydrator.state.store import State, Store
-from hydrator.stdio import PlainStream
 from tests.factories import NOON, ad, demand, want
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\ud800\u2066\x9b31m"
 SAFE = "\\x1b]0;pwned\\x07\\x1b[2J\\u202egnp\\ud800\\u2066\\x9b31m"
-HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
+HYDRATOR = [sys.executable, "-m", "hydrator.cli.app"]
 
 
 def harmless(text: str) -> bool:

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from hydrator.cli import app
+from hydrator.cli.app import app
 from hydrator.diagnostics.check.dmapi_api import dmapi_findings
 from hydrator.diagnostics.check.examine import Level
 from testbed.dmapi_standin import DmapiStandIn

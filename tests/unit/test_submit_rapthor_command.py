@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.cli import main
-from hydrator.commands.fresh import new_folder, write_new
+from hydrator.cli.app import main
+from hydrator.cli.output.new_files import new_folder, write_new
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import app
 from hydrator.server.http_server import Server
@@ -314,7 +314,7 @@ def test_the_users_own_files_and_links_are_left_alone(host):
 def test_each_of_many_submissions_at_once_has_a_folder_of_its_own(tmp_path):
     """Twenty processes want the same name in the same second."""
     words = (
-        "import pathlib, sys; from hydrator.commands.fresh import new_folder, write_new; sys.stdin.read()\n"
+        "import pathlib, sys; from hydrator.cli.output.new_files import new_folder, write_new; sys.stdin.read()\n"
         "mine = lambda folder: write_new(folder / 'mine', sys.argv[1].encode())\n"
         "print(new_folder(pathlib.Path('.'), 'run1', '.run', mine))"
     )
@@ -363,7 +363,16 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(host):
     """The limit of a file's size stands for the disk's: the wrapper is larger than 8 blocks."""
     before = set(host.folder.iterdir())
     (host.folder / "run1.parset").write_text("[global]\ndir_working = /data/run\ninput_ms = L1.ms\n")
-    program = [sys.executable, "-m", "hydrator.cli", "submit", "rapthor", "run1.parset", "-c", "config.toml"]
+    program = [
+        sys.executable,
+        "-m",
+        "hydrator.cli.app",
+        "submit",
+        "rapthor",
+        "run1.parset",
+        "-c",
+        "config.toml",
+    ]
     limited = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *program, "-o", "job"]
     done = subprocess.run(limited, cwd=host.folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")

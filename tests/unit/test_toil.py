@@ -470,7 +470,7 @@ def test_the_shim_says_that_our_batch_system_is_missing(front, tmp_path):
 def test_the_command_prints_the_shim():
     from typer.testing import CliRunner
 
-    from hydrator.cli import app
+    from hydrator.cli.app import app
 
     done = CliRunner().invoke(app, ["submit", "toil-shim"])
     assert (done.exit_code, done.stdout) == (0, SHIM.read_text())

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.commands import why as command
+from hydrator.cli.commands import why as command
 from hydrator.diagnostics.why.query import Found, ask_job, tellings
 from hydrator.diagnostics.why.summary import Crowd
 from hydrator.domain.errors import ConfigError, PoolError

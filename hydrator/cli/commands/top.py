@@ -12,12 +12,11 @@ from urllib.parse import urlsplit
 
 import typer
 
+from hydrator.cli.options import DEFAULT_CONFIG, Config
+from hydrator.cli.output.stdio import behind
 from hydrator.domain.errors import ConfigError, HydratorError
 from hydrator.domain.redaction import secret_in, shown
 from hydrator.domain.text import count, span
-
-from ..stdio import behind
-from .options import DEFAULT_CONFIG, Config
 
 if TYPE_CHECKING:
     import httpx
@@ -63,7 +62,7 @@ def top(
 
     Asks over HTTP only, so it needs neither the state nor HTCondor: --url does on any host.
     """
-    from .. import show
+    from hydrator.cli.output import tables as show
 
     door = _door(url, token_file, config)
     if door.token and not _is_sealed(door.url):
@@ -77,7 +76,7 @@ def top(
 
 def _is_sealed(url: str) -> bool:
     """Can nobody on the way to *url* read a token? Its scheme ignores letter case: HTTP:// is http."""
-    from ..config import is_loopback
+    from hydrator.config import is_loopback
 
     try:
         parts = urlsplit(url)
@@ -178,14 +177,14 @@ def frame(seen: Seen) -> "RenderableType":
     """What is shown of one look."""
     from rich.console import Group
 
-    from .. import show
+    from hydrator.cli.output import tables as show
 
     return Group(summary(seen), "", show.table(_HEADERS, rows(seen)))
 
 
 def _door(url: str | None, token_file: Path | None, config: Path) -> Door:
     """Where to ask; the configuration is read for what the options leave open."""
-    from ..config import load
+    from hydrator.config import load
 
     if url is not None:
         return Door(url.rstrip("/"), _token(token_file))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from hydrator.domain.redaction import printable
 
-from ..stdio import behind
+from .stdio import behind
 
 
 @contextmanager

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hydrator.cli.options import DEFAULT_CONFIG, Config, Json
 from hydrator.domain.errors import ConfigError
-
-from .options import DEFAULT_CONFIG, Config, Json
 
 _UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
 
@@ -23,11 +22,10 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Print what was decided for each site, newest first: what came and left, why, and who shows it."""
+    from hydrator.cli.output import tables as show
+    from hydrator.config import load
     from hydrator.state.store import Store
-
-    from .. import show
-    from ..config import load
-    from ..wiring import system_clock
+    from hydrator.wiring import system_clock
 
     now = system_clock()
     oldest = moment(since, now) if since else None
@@ -52,11 +50,10 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Publish a site's ad of an earlier generation again, with the ages it had, until you end that."""
+    from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.state.command_files import Orders, Resume, Return
     from hydrator.state.store import Store
-
-    from ..config import load
 
     if end == (generation is not None):
         raise ConfigError([f"rollback {site}: give either a GENERATION or --end"])

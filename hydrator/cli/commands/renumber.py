@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
+from hydrator.cli.options import DEFAULT_CONFIG, Config
 from hydrator.domain.errors import ConfigError
-
-from .options import DEFAULT_CONFIG, Config
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")]
 
@@ -24,14 +23,13 @@ def renumber(
 
     For a generation that was forged or is of a wrong clock: docs/upgrade.md.
     """
+    from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.domain.text import listed
     from hydrator.reconcile.ads.site_ads import implausible
     from hydrator.state.command_files import Orders, Renumber
     from hydrator.state.store import Store
-
-    from ..config import load
-    from ..wiring import system_clock
+    from hydrator.wiring import system_clock
 
     state_dir = load(config).daemon.state_dir
     with Store.open_to_read(state_dir) as store:

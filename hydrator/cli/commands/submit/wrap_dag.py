@@ -8,10 +8,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hydrator.cli.output.new_files import write_all_new
 from hydrator.submit.dag_file import Dag, dag_with_datasets, read_dag
 from hydrator.submit.submit_file import Filtered, SubmitFileError
 
-from .fresh import write_all_new
 from .wrap import Bad, DagNodes, Wanted, content, for_dag, reader, tell
 
 if TYPE_CHECKING:

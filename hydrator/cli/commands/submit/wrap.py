@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from .options import DEFAULT_CONFIG, NOT_NOW, Config
+from hydrator.cli.options import DEFAULT_CONFIG, NOT_NOW, Config
 
 if TYPE_CHECKING:
+    from hydrator.config import Settings
     from hydrator.domain.model import Did
     from hydrator.submit.dag_file import Dag
     from hydrator.submit.submit_file import Filtered
-
-    from ..config import Settings
 
 _MOST_ARGUMENT = 100_000
 """Bytes of one argument; Linux takes 131,072."""
@@ -169,7 +168,7 @@ class Wanted:
     @property
     def settings(self) -> "Settings | None":
         """The configuration; None where there is none at the usual place."""
-        from ..config import load
+        from hydrator.config import load
 
         if self._loaded is None and (self._config != DEFAULT_CONFIG or self._config.exists()):
             self._loaded = load(self._config)
@@ -227,9 +226,8 @@ class Wanted:
 
     def gpu_lines(self, nodes: "DagNodes | None" = None) -> "dict[str, Sequence[str]]":
         """Return the lines that --gpu asks for, by node of a DAG; for a submit file by the name ``""``."""
+        from hydrator.config import SubmitSettings
         from hydrator.submit.gpus import gpu_choice, lines_for
-
-        from ..config import SubmitSettings
 
         submit = self.settings.submit if self.settings else SubmitSettings()
         modes: dict[str, str] = {}
@@ -249,7 +247,7 @@ class Wanted:
         return {node: lines_for(choice) for node, choice in chosen.items() if choice}
 
     def _parses(self, expression: str) -> None:
-        from ..wiring import condor_client
+        from hydrator.wiring import condor_client
 
         if self.settings is None:
             return
@@ -407,9 +405,8 @@ def _say_nowhere(
 
     *nodes* of a DAG have datasets of their own each, under the names that the pool calls them by.
     """
+    from hydrator.cli.commands.why import nowhere_now
     from hydrator.domain.errors import HydratorError
-
-    from .why import nowhere_now
 
     text = ""
     if wanted.settings and wanted.names:
@@ -457,8 +454,9 @@ def _submit_copy(command: Sequence[str], at: int, text: bytes) -> NoReturn:
 
 def _submit_dag(command: Sequence[str], wanted: Wanted, *, refuse_nowhere: bool) -> NoReturn:
     """Run condor_submit_dag on a copy of the DAG with our lines; where it refuses, no copy is left."""
-    from .fresh import one_at_a_time, remove
-    from .wrapdag import copied
+    from hydrator.cli.output.new_files import one_at_a_time, remove
+
+    from .wrap_dag import copied
 
     places = _files_among(command, _DAG_VALUES)
     if not places:
@@ -486,7 +484,7 @@ def _submit_dag(command: Sequence[str], wanted: Wanted, *, refuse_nowhere: bool)
 
 def run(words: Sequence[str]) -> int:
     """Run *words* to their end, and return the status; a negative one is a signal's."""
-    from .fresh import run_to_its_end
+    from hydrator.cli.output.new_files import run_to_its_end
 
     sys.stdout.flush()
     sys.stderr.flush()

@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import DEFAULT_CONFIG, NOT_NOW, Config
-from .working import working
+from hydrator.cli.options import DEFAULT_CONFIG, NOT_NOW, Config
+from hydrator.cli.output.progress import working
 
 if TYPE_CHECKING:
+    from hydrator.config import Settings
     from hydrator.domain.model import Did, Site, SiteFacts
     from hydrator.submit.dataset_paths import Paths
     from hydrator.submit.dataset_resolver import Resolution
     from hydrator.submit.file_lists import Listing
     from hydrator.submit.gpus import GpuChoice
     from hydrator.submit.rapthor_job import Outlook, Parset, Run, Wish
-
-    from ..config import Settings
 
 _SHOWN = 3
 
@@ -116,10 +115,9 @@ def command(
     the parset and the time, here or in that of -o. -o alone makes that folder, prints its name and submits
     nothing. No file that exists is replaced.
     """
+    from hydrator.config import load
     from hydrator.privacy.exchange import exchanged
     from hydrator.submit import rapthor_job as rapthor
-
-    from ..config import load
 
     settings = load(config)
     asked = rapthor.Wish(mode.value, max_wait, requirements.strip(), rank.strip(), tuple(line or ()))
@@ -281,8 +279,7 @@ def _checked(settings: "Settings", wish: "Wish") -> "Wish":
     from dataclasses import replace
 
     from hydrator.submit.submit_text import literal, unfit_value
-
-    from ..wiring import condor_client
+    from hydrator.wiring import condor_client
 
     texts = {
         "--requirements": wish.requirements,
@@ -323,8 +320,7 @@ def _known(
     """
     from hydrator.domain.text import count
     from hydrator.submit.dataset_resolver import expand, resolve
-
-    from ..wiring import assemble, system_clock, witnesses
+    from hydrator.wiring import assemble, system_clock, witnesses
 
     daemon = witnesses(settings) if dry_run or not settings.catalogue else ()
     parts = assemble(settings, system_clock)
@@ -412,8 +408,7 @@ def _facts(settings: "Settings", resolution: "Resolution", now: datetime) -> "Ma
     from hydrator.domain.errors import StateError
     from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
     from hydrator.state.store import Store
-
-    from ..wiring import rules
+    from hydrator.wiring import rules
 
     before: Mapping[str, Memory] = {}
     with suppress(StateError), Store.open_to_read(settings.daemon.state_dir) as store:
@@ -444,8 +439,7 @@ def _listed(settings: "Settings", dids: "Collection[Did]", *, allow_unknown: boo
     """The files of *dids*, where some site has storage; refused where they cannot be known and must be."""
     from hydrator.submit.dataset_paths import has_file_rule
     from hydrator.submit.file_lists import Listing, foreign_addresses, list_files, taken_alone
-
-    from ..wiring import file_listers
+    from hydrator.wiring import file_listers
 
     if not settings.storage:
         return Listing()
@@ -630,10 +624,9 @@ def _files(read: "Parset") -> tuple[list[str], dict[str, str]]:
 
 def _write(parent: Path, stem: str, texts: Mapping[str, str], *, ours_alone: bool) -> Path:
     """Write *texts* and the wrapper into a new folder in *parent*; where private, for its owner alone."""
+    from hydrator.cli.output.new_files import new_folder, unsafe_parent, write_new
     from hydrator.domain.errors import ConfigError
     from hydrator.submit import rapthor_job as rapthor
-
-    from .fresh import new_folder, unsafe_parent, write_new
 
     wrapper = Path(__file__).parents[1].joinpath("job_start.py").read_text("utf-8")
 
@@ -688,7 +681,7 @@ def _submit(folder: Path, label: str) -> None:
     renamed only afterwards would be missing for a job that starts at once, and for ever after a kill -9.
     The schedd writes the job's log when it takes the job.
     """
-    from .fresh import run_to_its_end
+    from hydrator.cli.output.new_files import run_to_its_end
 
     tool = _condor_submit()
     status = run_to_its_end([tool, f"{label}.sub"], folder)
@@ -728,9 +721,8 @@ def _show(sites: "Sequence[Outlook]", run: "Run", asked: Mapping[str, str], *, a
         body = {"run": run.name, "datasets": len(set(run.dids)), "asked": asked, "sites": _rows(sites)}
         print(json.dumps(body, indent=2))
         return
+    from hydrator.cli.output.tables import print_table
     from hydrator.domain.text import count, span
-
-    from ..show import print_table
 
     rows = [
         (

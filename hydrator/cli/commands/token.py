@@ -11,9 +11,8 @@ from typing import Annotated
 
 import typer
 
+from hydrator.cli.options import DEFAULT_CONFIG, Config
 from hydrator.domain.errors import ConfigError
-
-from .options import DEFAULT_CONFIG, Config
 
 token = typer.Typer(help="Tokens for the HTTP answers: who may read what.", no_args_is_help=True)
 
@@ -35,8 +34,7 @@ def new(
     """Print a new token, this once; the tokens file keeps its hash. The daemon needs no restart."""
     from hydrator.domain.model import Site
     from hydrator.server.auth import Role, new_token, with_grant
-
-    from ..wiring import system_clock
+    from hydrator.wiring import system_clock
 
     if (site is None) == (role is None):
         raise ConfigError(["give either --site NAME or --role read|submit|event"])
@@ -92,7 +90,7 @@ def revoke(
 
 
 def _tokens_file(config: Path) -> Path:
-    from ..config import load
+    from hydrator.config import load
 
     file = load(config).publish.http.tokens_file
     if file is None:

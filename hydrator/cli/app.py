@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hydrator import __version__
+from hydrator.cli.commands.approve import approve
+from hydrator.cli.commands.history import history, rollback
+from hydrator.cli.commands.init import init
+from hydrator.cli.commands.renumber import renumber
+from hydrator.cli.commands.report import report
+from hydrator.cli.commands.submit.rapthor import command as submit_rapthor
+from hydrator.cli.commands.submit.toil import toil_shim
+from hydrator.cli.commands.submit.wrap import filter_file, wrap
+from hydrator.cli.commands.submit.wrapper import wrapper
+from hydrator.cli.commands.token import token
+from hydrator.cli.commands.top import top
+from hydrator.cli.commands.why import why
+from hydrator.cli.output.examples import epilog
+from hydrator.cli.output.progress import working
+from hydrator.cli.output.stdio import behind, make_plain
 from hydrator.domain.errors import ConfigError, HydratorError, StateMissing
 from hydrator.domain.links import whereabouts
 from hydrator.domain.text import count
 
-from . import __version__
-from .commands.history import history, rollback
-from .commands.holds import approve
-from .commands.init import init
-from .commands.options import DEFAULT_CONFIG, Config, Json
-from .commands.rapthor import command as submit_rapthor
-from .commands.renumber import renumber
-from .commands.report import report
-from .commands.toil import toil_shim
-from .commands.token import token
-from .commands.top import top
-from .commands.why import why
-from .commands.working import working
-from .commands.wrap import filter_file, wrap
-from .commands.wrapper import wrapper
-from .examples import epilog
-from .stdio import behind, make_plain
+from .options import DEFAULT_CONFIG, Config, Json
 
 if TYPE_CHECKING:
     from hydrator.privacy.pseudonyms import Veil
@@ -104,8 +104,8 @@ def version() -> None:
 @app.command()
 def man() -> None:
     """Print the man page: hydrator man > /usr/local/share/man/man1/hydrator.1."""
-    from .manual import manual
-    from .wiring import system_clock
+    from hydrator.cli.output.manpage import manual
+    from hydrator.wiring import system_clock
 
     print(manual(typer.main.get_command(app), __version__, f"{system_clock():%Y-%m-%d}"), end="")
 
@@ -121,15 +121,15 @@ def run(config: Config = DEFAULT_CONFIG) -> None:
 @app.command()
 def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Run a single cycle: read, publish, read back. Exits 1 when a part of it failed."""
+    from hydrator.config import load
     from hydrator.privacy.wrappers import veiled_state
     from hydrator.reconcile.clock_step import not_ahead
     from hydrator.reconcile.reconciler import summary
     from hydrator.state.command_files import Orders
     from hydrator.state.store import Store
+    from hydrator.wiring import assemble, register_of, system_clock
 
-    from . import show
-    from .config import load
-    from .wiring import assemble, register_of, system_clock
+    from .output import tables as show
 
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
@@ -158,14 +158,14 @@ def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
 @app.command()
 def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Print what `once` would do, and do nothing: nothing is published, nothing is saved."""
+    from hydrator.config import load
     from hydrator.privacy.wrappers import veiled_state
     from hydrator.reconcile.clock_step import not_ahead
     from hydrator.state.command_files import Orders
     from hydrator.state.store import State, Store
+    from hydrator.wiring import assemble, register_of, system_clock
 
-    from . import show
-    from .config import load
-    from .wiring import assemble, register_of, system_clock
+    from .output import tables as show
 
     settings = load(config)
     state = State()
@@ -191,7 +191,7 @@ def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
 @app.command()
 def status(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Print what is known, published and read back, catalogue by catalogue and publisher by publisher."""
-    from . import show
+    from .output import tables as show
 
     known = _known(config)
     _print(as_json, show.status_rows(known), lambda: show.status(known))
@@ -200,7 +200,7 @@ def status(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
 @app.command()
 def sites(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
     """Print every site: datasets by state, age, generation, and where its ad was read back."""
-    from . import show
+    from .output import tables as show
 
     known = _known(config)
     _print(as_json, show.site_rows(known), lambda: show.sites(known))
@@ -221,7 +221,7 @@ def datasets(
     from hydrator.domain.model import parse_did
     from hydrator.domain.provenance import provenance
 
-    from . import show
+    from .output import tables as show
 
     known = _known(config)
     veil = _veil(config)
@@ -249,13 +249,13 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Find what is wrong with an installation, and say what to do. Exits 1 when something must be done."""
+    from hydrator.config import load
     from hydrator.diagnostics.check.dmapi_api import dmapi_findings
     from hydrator.diagnostics.check.examine import Level, examine
+    from hydrator.wiring import assemble, described, system_clock
+    from hydrator.wiring import checks as examined
 
-    from . import show
-    from .config import load
-    from .wiring import assemble, described, system_clock
-    from .wiring import checks as examined
+    from .output import tables as show
 
     if dmapi is not None:
         with working(f"asking {dmapi}"):
@@ -286,8 +286,8 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Let queued jobs go anywhere: their locality requirement becomes true. Needs a queue super user."""
-    from .config import load
-    from .wiring import editing_client
+    from hydrator.config import load
+    from hydrator.wiring import editing_client
 
     client = editing_client(load(config))
     try:
@@ -322,10 +322,9 @@ def pool_config(
     name: Annotated[str | None, typer.Option(help="The daemon whose present values are shown.")] = None,
 ) -> None:
     """Print the pool's configuration: transform and refusals, START, the negotiator's term."""
+    from hydrator.config import load
     from hydrator.submit.pool_config import negotiator_config, removal, schedd_config, startd_config
-
-    from .config import load
-    from .wiring import pool_policy, present_values
+    from hydrator.wiring import pool_policy, present_values
 
     settings = load(config)
     roles = [part.value for part in Role if part is not Role.ALL] if role is Role.ALL else [role.value]
@@ -372,11 +371,11 @@ _teach(app)
 
 
 def _known(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
+    from hydrator.config import load
     from hydrator.state.store import Store, owner_of
+    from hydrator.wiring import rules, system_clock
 
-    from . import show
-    from .config import load
-    from .wiring import rules, system_clock
+    from .output import tables as show
 
     settings = load(config)
     veil = _veil(config)
@@ -392,8 +391,8 @@ def _known(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
 
 def _veil(config: Path) -> "Veil | None":
     """What private datasets are called, for who may read the key."""
-    from .config import load
-    from .wiring import register_of
+    from hydrator.config import load
+    from hydrator.wiring import register_of
 
     with suppress(ConfigError):
         register = register_of(load(config), owned=False)

@@ -15,6 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hydrator.cli.options import DEFAULT_CONFIG, NOT_NOW, Config
+from hydrator.cli.output.progress import working
 from hydrator.diagnostics.why.explain import Answer, foresee
 from hydrator.diagnostics.why.pool_facts import HERE, Job, facts_wanted, groups_from
 from hydrator.diagnostics.why.query import (
@@ -41,9 +43,6 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Catalogue
 
-from .options import DEFAULT_CONFIG, NOT_NOW, Config
-from .working import working
-
 
 def why(
     what: Annotated[
@@ -61,10 +60,9 @@ def why(
 
     Exits 0 when it would match now (or runs, or has run), 3 when not, 1 when that could not be found out.
     """
+    from hydrator.config import load
     from hydrator.privacy.exchange import exchanged
-
-    from ..config import load
-    from ..wiring import condor_client, daemon_beliefs, privacy, system_clock
+    from hydrator.wiring import condor_client, daemon_beliefs, privacy, system_clock
 
     settings = load(config)
     job = JOB.match(what[0]) if len(what) == 1 and site is None else None
@@ -127,7 +125,7 @@ def _before_submitting(
     site: Site | None,
 ) -> Answer:
     """What the pool and the catalogues say of datasets; *names* has, by DID, what the pool calls them."""
-    from ..wiring import pool_policy
+    from hydrator.wiring import pool_policy
 
     dids = sorted(names.values())
     return ask_dids(
@@ -146,8 +144,7 @@ def _foreknown(
 ) -> Beliefs:
     """What the daemon and the catalogues say of datasets that no job named yet; *names* as above."""
     from hydrator.privacy.exchange import Exchanged
-
-    from ..wiring import daemon_beliefs
+    from hydrator.wiring import daemon_beliefs
 
     wanted = frozenset(names.values())
     known = beliefs or daemon_beliefs(settings, wanted, now) or Beliefs(now, Snapshot({}))
@@ -171,8 +168,7 @@ def nowhere_now(
         groups: the datasets of each job, or node of a DAG, under the names that the pool calls them by.
     """
     from hydrator.diagnostics.why.nowhere import nowhere_text
-
-    from ..wiring import system_clock
+    from hydrator.wiring import system_clock
 
     now = system_clock()
     beliefs, _ = _beliefs(settings, now)
@@ -234,7 +230,7 @@ class NearNames:
 
 @contextmanager
 def _catalogues(settings: Any) -> Iterator[Sequence[Catalogue]]:  # noqa: ANN401
-    from ..wiring import assemble, system_clock
+    from hydrator.wiring import assemble, system_clock
 
     parts = assemble(settings, system_clock)
     try:
@@ -282,10 +278,9 @@ def _merged(old: Snapshot, new: Snapshot) -> Snapshot:
 
 def _beliefs(settings: Any, now: datetime) -> tuple[Beliefs | None, str | None]:  # noqa: ANN401
     """What the daemon's state says; None and why when it cannot be read from here."""
+    from hydrator.cli.output.tables import Known
     from hydrator.state.store import Store
-
-    from ..show import Known
-    from ..wiring import rules
+    from hydrator.wiring import rules
 
     by = rules(settings)
     try:
@@ -344,7 +339,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 
 def _print(telling: Telling) -> None:
-    from .. import show
+    from hydrator.cli.output import tables as show
 
     print("\n".join(telling.lines))
     if telling.rows:

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from hydrator.cli.options import DEFAULT_CONFIG
+from hydrator.cli.output.new_files import write_new
+from hydrator.cli.output.progress import working
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.text import count
 
-from .fresh import write_new
-from .options import DEFAULT_CONFIG
-from .sources import Kind, Login, sections
-from .working import working
+from .init_sources import Kind, Login, sections
 
 STATE_DIR: Final = "/var/lib/classad-hydrator"
 
@@ -78,7 +78,7 @@ def init(
 
     Overwrites nothing. `hydrator check` says what else an installation needs.
     """
-    from ..config import parse
+    from hydrator.config import parse
 
     if config.exists():
         raise ConfigError(
@@ -128,7 +128,7 @@ def _looked_at(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, i
     Raises:
         PoolError, CatalogueError: one of them does not answer; nothing is written then.
     """
-    from ..wiring import assemble, system_clock
+    from hydrator.wiring import assemble, system_clock
 
     parts = assemble(settings, system_clock)
     try:

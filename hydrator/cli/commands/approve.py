@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
+from hydrator.cli.options import DEFAULT_CONFIG, Config
 from hydrator.domain.errors import ConfigError
-
-from .options import DEFAULT_CONFIG, Config
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")]
 
@@ -19,12 +18,11 @@ def approve(
     as_json: Json = False,
 ) -> None:
     """Let what is held leave, as `hydrator status` shows it now: the daemon follows at its next cycle."""
+    from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.domain.text import count, listed
     from hydrator.state.command_files import Approve, Orders
     from hydrator.state.store import Store
-
-    from ..config import load
 
     state_dir = load(config).daemon.state_dir
     with Store.open_to_read(state_dir) as store:

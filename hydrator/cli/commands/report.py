@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hydrator.cli.options import DEFAULT_CONFIG, Config, Json
+from hydrator.cli.output.progress import working
 from hydrator.diagnostics.outcomes import (
     Found,
     Shown,
@@ -23,8 +25,6 @@ from hydrator.domain.ports import Ended
 from hydrator.domain.text import count, data_size, span
 
 from .history import moment
-from .options import DEFAULT_CONFIG, Config, Json
-from .working import working
 
 WAIT = (
     "Wait is from submission to the first start. What data adds is the median of jobs that name datasets\n"
@@ -43,11 +43,10 @@ def report(
 
     Run it where the daemon's state is: what a site had is looked up in what was decided (hydrator history).
     """
+    from hydrator.config import load
     from hydrator.reconcile.snapshot.update import sizes_of
     from hydrator.state.store import Store
-
-    from ..config import load
-    from ..wiring import history_of, system_clock
+    from hydrator.wiring import history_of, system_clock
 
     settings, now = load(config), system_clock()
     oldest = moment(since, now)
@@ -118,7 +117,7 @@ def _wait_row(waits: Sequence[float]) -> dict[str, Any]:
 
 
 def _print(found: Tallied, oldest: datetime, now: datetime) -> None:
-    from .. import show
+    from hydrator.cli.output import tables as show
 
     total = found.total
     started = sum(total.found.values())
