@@ -26,7 +26,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Clock
 
-from ._names import by_lower_case, matching, twins
+from .did_matching import by_lower_case, matching, twins
 
 _BROKEN = "it is broken, as it was told to be"
 

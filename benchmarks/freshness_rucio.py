@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from adapters.stomp import StompSettings, StompSource
+from adapters.stomp.source import StompSettings, StompSource
 from testbed.demo import RucioHoldings
 from testbed.pool import Pool
 from testbed.rabbitmq import USER, RabbitMq

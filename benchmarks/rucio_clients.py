@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from adapters._rucio_client import Connection
+from adapters.rucio.session.client import Connection
 from hydrator.domain.model import Did
 from testbed.rucio import VERSION, RucioServer
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.domain.model import Did, ReplicaState, Seen
 from testbed.postgres import Postgres
 from testbed.rucio import VERSION, RucioServer

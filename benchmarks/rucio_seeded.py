@@ -6,8 +6,8 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from adapters._rucio_client import Connection
-from adapters.rucio import RucioSettings
+from adapters.rucio.catalogue import RucioSettings
+from adapters.rucio.session.client import Connection
 from hydrator.domain.model import Did
 from testbed.postgres import Postgres
 from testbed.rucio import RucioServer

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adapters._rucio_client import Client
+from adapters.rucio.session.client import Client
 from hydrator.domain.model import Did
 from testbed.rucio import VERSION
 

@@ -213,7 +213,7 @@ class Soak:
         for task in Path(f"/proc/{self._installed.pid}/task").iterdir():
             for pid in (task / "children").read_text("utf-8").split():
                 try:
-                    if b"adapters.condor.child" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    if b"adapters.condor.bindings.child" in Path(f"/proc/{pid}/cmdline").read_bytes():
                         return int(pid)
                 except OSError:
                     continue

@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from adapters._stomp_frames import Frame, Frames, NotStomp, encoded
+from adapters.stomp.frames import Frame, Frames, NotStomp, encoded
 
 
 class FakeBroker:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from testbed.debs import DebUnavailable
 from testbed.postgres import Postgres
 from testbed.rucio import RucioServer, RucioUnavailable, server_python

@@ -4,6 +4,6 @@ The bindings block, and a fatal error in their C++ code ends the process that
 called them; the daemon must outlive both (DESIGN.md, decision 9).
 """
 
-from .client import Authorization, CondorClient, CondorSettings
+from adapters.condor.bindings.client import Authorization, CondorClient, CondorSettings
 
 __all__ = ["Authorization", "CondorClient", "CondorSettings"]

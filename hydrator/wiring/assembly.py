@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from adapters.condor import CondorClient
-from adapters.peers import CollectorPeers
-from adapters.schedds import ScheddMisses, ScheddQueues
-from adapters.slots import PoolSlots
-from adapters.stomp import StompSettings, StompSource, tls_context
-from adapters.web import Board
+from adapters.condor.peers import CollectorPeers
+from adapters.condor.schedds import ScheddMisses, ScheddQueues
+from adapters.condor.slots import PoolSlots
+from adapters.http_publisher import Board
+from adapters.stomp.source import StompSettings, StompSource, tls_context
 from hydrator.daemon.event_queue import MAX_EVENT_BYTES
 from hydrator.domain.bugs import Bugs
 from hydrator.domain.errors import ConfigError

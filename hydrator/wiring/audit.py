@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from adapters.file import FileCatalogue
-from adapters.probe import CommandProbe, ProbeSettings
+from adapters.command_probe import CommandProbe, ProbeSettings
+from adapters.files.catalogue import FileCatalogue
 from hydrator.config import (
     DmapiSource,
     FileSource,
@@ -42,7 +42,7 @@ def auditing_of(settings: Settings, clock: Clock, register: Register | None) -> 
 def _auditor(source: FileSource | RucioSource, settings: Settings, clock: Clock) -> Auditor:
     if isinstance(source, FileSource):
         return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
-    from adapters._rucio_audit import RucioAuditor
+    from adapters.rucio.auditor import RucioAuditor
 
     capabilities = site_capabilities(source.name, settings, clock)
     return RucioAuditor(rucio_settings(source, settings), clock, capabilities)

@@ -5,9 +5,9 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from adapters import directory
-from adapters.dmapi import DmapiCatalogue, DmapiSettings
-from adapters.file import FileCatalogue
+from adapters.files import directory
+from adapters.files.catalogue import FileCatalogue
+from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from hydrator.domain import plugins
 from hydrator.domain.beliefs import Beliefs
 from hydrator.domain.errors import CatalogueError, ConfigError
@@ -24,8 +24,8 @@ from .policies import places
 from .privacy import keep_secrets
 
 if TYPE_CHECKING:
-    from adapters.daemon import DaemonCatalogue
-    from adapters.rucio import RucioSettings
+    from adapters.daemon_catalogue import DaemonCatalogue
+    from adapters.rucio.catalogue import RucioSettings
 
 OUR_PLUGINS: Mapping[str, plugins.Factory] = {"directory": directory.catalogue}
 
@@ -65,7 +65,7 @@ def _daemon(settings: Settings) -> "DaemonCatalogue | None":
     submit = settings.submit
     if not submit.daemon_url:
         return None
-    from adapters.daemon import DaemonCatalogue
+    from adapters.daemon_catalogue import DaemonCatalogue
 
     secret = bool(submit.token_file or settings.private.patterns)
     return DaemonCatalogue(
@@ -78,7 +78,7 @@ def file_listers(settings: Settings) -> tuple[FileLister, ...]:
     found: list[FileLister] = []
     for source in settings.catalogue:
         if isinstance(source, RucioSource):
-            from adapters._rucio_contents import RucioFiles  # rucio-clients is slow to import
+            from adapters.rucio.datasets.file_lists import RucioFiles  # rucio-clients is slow to import
 
             found.append(RucioFiles(rucio_settings(source, settings)))
     return tuple(found)
@@ -149,7 +149,7 @@ def _dmapi(source: DmapiSource, settings: Settings, clock: Clock) -> Catalogue:
 
 
 def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
-    from adapters.rucio import RucioCatalogue  # rucio-clients is slow to import
+    from adapters.rucio.catalogue import RucioCatalogue  # rucio-clients is slow to import
 
     capabilities = site_capabilities(source.name, settings, clock)
     return RucioCatalogue(
@@ -162,7 +162,7 @@ def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
 
 def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
     """Return what the catalogue and its audit know of one Rucio server."""
-    from adapters.rucio import RucioSettings
+    from adapters.rucio.catalogue import RucioSettings
 
     fields: dict[str, Any] = {
         "name": source.name,

@@ -6,9 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.jobsites import ScheddJobSites
-from adapters.schedds import ScheddHistory
-from adapters.slotmerge import SlotMerger
+from adapters.condor.desired_sites import ScheddJobSites
+from adapters.condor.schedds import ScheddHistory
+from adapters.condor.slot_merge import SlotMerger
 from hydrator.config import Settings
 from hydrator.domain.errors import PoolError
 from hydrator.domain.ports import Clock, History

@@ -3,10 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
-from adapters._http import Limits as WebLimits
-from adapters._http import Server
-from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
-from adapters.site_capabilities import SiteCapabilities
+from adapters.http.client import Limits as WebLimits
+from adapters.http.client import Server
+from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
+from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.config import (
     DmapiSource,
     RucioSource,

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
-from adapters.adfile import AdFilePublisher
-from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient
-from adapters.sitesfile import SitesFilePublisher
-from adapters.web import Board, WebPublisher
+from adapters.condor.collector import CollectorPublisher
+from adapters.files.ad_files import AdFilePublisher
+from adapters.files.sites_file import SitesFilePublisher
+from adapters.http_publisher import Board, WebPublisher
 from hydrator.config import Settings
 from hydrator.domain.ports import Clock, Door
 from hydrator.reconcile.plan import Policy

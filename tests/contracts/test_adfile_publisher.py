@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.adfile import AdFilePublisher
+from adapters.files.ad_files import AdFilePublisher
 from adapters.memory import system_clock
 from tests.contracts.publisher import PublisherContract
 

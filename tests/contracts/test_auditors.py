@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from adapters.file import FileCatalogue
+from adapters.files.catalogue import FileCatalogue
 from adapters.memory import MemoryCatalogue
 from hydrator.domain.model import Did, ReplicaState
 from tests.contracts.auditor import AuditorContract

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
-from adapters.peers import CollectorPeers
+from adapters.condor.collector import CollectorPublisher
+from adapters.condor.peers import CollectorPeers
 from hydrator.domain.model import Site
 from testbed.ports import free_port
 from tests.contracts.publisher import PublisherContract, site_ad

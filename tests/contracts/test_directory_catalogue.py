@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.directory import catalogue
+from adapters.files.directory import catalogue
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, ReplicaState, Site, from_unix
 from hydrator.testing.catalogue_contract import CatalogueContract

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from adapters._http import Limits, Server
-from adapters._oidc import ClientCredentials, ClientSettings
-from adapters.dmapi import DmapiCatalogue, DmapiSettings
-from adapters.site_capabilities import SiteCapabilities
+from adapters.http.client import Limits, Server
+from adapters.http.oauth import ClientCredentials, ClientSettings
+from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
+from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.domain.model import Replica, ReplicaState
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY, SCENARIOS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.file import STATES, FileCatalogue
+from adapters.files.catalogue import STATES, FileCatalogue
 from hydrator.domain.model import Did, Replica, Site
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY

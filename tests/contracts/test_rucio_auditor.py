@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters._rucio_audit import RucioAuditor
+from adapters.rucio.auditor import RucioAuditor
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import Did, ReplicaState
 from tests.contracts.auditor import CAM, RAL, AuditorContract

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from adapters.files.sites_file import SitesFilePublisher
 from adapters.memory import system_clock
-from adapters.sitesfile import SitesFilePublisher
 from hydrator.domain.model import Site
 from tests.contracts.publisher import MORNING, PublisherContract, site_ad
 

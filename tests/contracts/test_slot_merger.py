@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.slotmerge import SlotMerger
+from adapters.condor.slot_merge import SlotMerger
 from testbed.pool import DOMAIN, Pool
 from testbed.ports import free_port
 from tests.contracts.publisher import ODD_SITES, PublisherContract

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from adapters.web import Board, WebPublisher
+from adapters.http_publisher import Board, WebPublisher
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import PublishedAd, Site, Snapshot
 from hydrator.domain.ports import Door

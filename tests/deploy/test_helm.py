@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.file import FileCatalogue
+from adapters.files.catalogue import FileCatalogue
 from testbed import helm
 from tests.deploy.chart import CHART, EXAMPLES, MINIMAL, ROOT, container, example, objects, pod
 from tests.parts import NO_HELM, needs

@@ -10,14 +10,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from adapters._http import Limits, Server
-from adapters._http import Pace as WebPace
-from adapters._oidc import ClientCredentials, ClientSettings
-from adapters._rucio_pace import Pace
-from adapters.directory import catalogue as directory
-from adapters.dmapi import DmapiCatalogue, DmapiSettings
-from adapters.file import FileCatalogue, read_whole
-from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.files.catalogue import FileCatalogue, read_whole
+from adapters.files.directory import catalogue as directory
+from adapters.http.client import Limits, Server
+from adapters.http.client import Pace as WebPace
+from adapters.http.oauth import ClientCredentials, ClientSettings
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
+from adapters.rucio.session.rate_limiter import Pace
+from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Catalogue, Clock
 from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SECRET, DmapiStandIn, Held

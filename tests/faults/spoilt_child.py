@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from adapters.condor import child
+from adapters.condor.bindings import child
 
 
 def spoil(how: str, channel, request: dict) -> None:

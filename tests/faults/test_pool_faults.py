@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from adapters.adfile import AdFilePublisher
-from adapters.collector import CollectorPublisher
 from adapters.condor import CondorClient, CondorSettings
+from adapters.condor.collector import CollectorPublisher
+from adapters.condor.schedds import ScheddQueues
+from adapters.files.ad_files import AdFilePublisher
 from adapters.memory import MemoryCatalogue, system_clock
-from adapters.schedds import ScheddQueues
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
 from hydrator.reconcile.plan import Policy

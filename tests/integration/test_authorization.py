@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.slotmerge import SlotMerger
+from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.model import Site
 from testbed.installation import HYDRATOR, Installation, ListedCatalogue
 from testbed.pool import DOMAIN, UIDS, Pool, SiteSpec

@@ -17,7 +17,7 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.slotmerge import SlotMerger
+from adapters.condor.slot_merge import SlotMerger
 from hydrator import startd_cron
 from hydrator.domain.model import Site
 from hydrator.submit.pool_config import PoolPolicy, schedd_config

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.schedds import ScheddQueues
+from adapters.condor.schedds import ScheddQueues
 from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
 from hydrator.domain.model import Queue, QueuedJobs, Unseen
 from testbed.ports import free_port

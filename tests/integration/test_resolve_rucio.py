@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.config import Settings, parse
 from hydrator.submit.dataset_resolver import expand, resolve
 

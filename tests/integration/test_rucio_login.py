@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import trustme
 
-from adapters._oidc import ClientSettings
-from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.http.oauth import ClientSettings
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import Site
 from testbed.apache import Apache

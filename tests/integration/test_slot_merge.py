@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.slotmerge import SlotMerger
+from adapters.condor.slot_merge import SlotMerger
 from hydrator.domain.model import Site, SiteAd
 from testbed.collectors import second_collector
 from testbed.installation import Installation, ListedCatalogue

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters._rucio_contents import RucioFiles
-from adapters.rucio import RucioSettings
+from adapters.rucio.catalogue import RucioSettings
+from adapters.rucio.datasets.file_lists import RucioFiles
 from hydrator.config import StorageArea
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetFile, Did

@@ -9,8 +9,8 @@ from classad2 import ClassAd, ExprTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adapters.files.sites_file import SitesFilePublisher
 from adapters.memory import system_clock
-from adapters.sitesfile import SitesFilePublisher
 from hydrator.domain.model import (
     DatasetState,
     Demand,

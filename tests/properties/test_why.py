@@ -9,8 +9,8 @@ from classad2 import ClassAd, ExprTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.condor.clauses import bare, clauses, split
-from adapters.condor.match import Match
+from adapters.condor.bindings.clauses import bare, clauses, split
+from adapters.condor.bindings.matchmaking import Match
 from hydrator.diagnostics.why.explain import Cause, explain
 from hydrator.diagnostics.why.missing_data import clause_holds
 from hydrator.diagnostics.why.pool_facts import HERE, facts_wanted, groups_from, job_from, with_requests

@@ -45,7 +45,7 @@ def main() -> None:
     if mode == "stillborn":
         sys.exit(7)
     if mode == "with the real one's safety":
-        from adapters.condor.child import die_with_parent
+        from adapters.condor.bindings.child import die_with_parent
 
         die_with_parent()
     channel.sendall(b'{"id": 0, "ok": "ready"}\n')

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.adfile import AdFilePublisher
+from adapters.files.ad_files import AdFilePublisher
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters._json import Bounds, TooLarge, Unreadable, decode, is_text, shown
+from adapters.bounded_json import Bounds, TooLarge, Unreadable, decode, is_text, shown
 
 SMALL = Bounds(max_bytes=1000, max_values=100, max_depth=8)
 PEAK_MB = 110
@@ -102,7 +102,7 @@ BOMBS = {
 def test_no_bomb_takes_more_memory_than_the_bounds_promise(bomb):
     code = f"""
 import resource
-from adapters._json import Bounds, decode
+from adapters.bounded_json import Bounds, decode
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 unit, bounds, before = {BOMBS[bomb]!r}, Bounds(), peak()
 room = bounds.max_bytes // len(unit)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.condor.clauses import clauses, names, split
+from adapters.condor.bindings.clauses import clauses, names, split
 
 
 def of(text: str, whole=(), **others: str) -> list[str]:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.child import explain
-from adapters.condor.client import environment, last_words
+from adapters.condor.bindings.child import explain
+from adapters.condor.bindings.client import environment, last_words
 from hydrator.domain.errors import PoolDenied, PoolError
 from testbed.patience import PATIENCE
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from adapters.condor.tokens import GIVE, advice, lacks, limits, too_limited
+from adapters.condor.bindings.token_advice import GIVE, advice, lacks, limits, too_limited
 
 
 def test_a_folder_that_is_not_there_or_not_ours_to_read_is_named_with_who_we_are(tmp_path):

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.daemon import NOT_ASKED, DaemonCatalogue
+from adapters.daemon_catalogue import NOT_ASKED, DaemonCatalogue
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,

@@ -6,7 +6,7 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from adapters.condor import jobsites
+from adapters.condor.bindings import desired_sites as jobsites
 from hydrator.domain.errors import PoolDenied, PoolError
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Unseen, unix
 from hydrator.domain.ports import AlikeJobs, Kept

@@ -8,9 +8,9 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from adapters import _dmapi_rows as rows
-from adapters._http import Server
-from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
+from adapters.http.client import Server
+from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
+from adapters.ska import dmapi_responses as rows
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from hydrator.domain.ports import Login
@@ -299,7 +299,7 @@ def test_what_the_time_did_not_reach_is_unseen_and_comes_first_at_the_next_poll(
             ticks[0] += 1.0
             return ticks[0]
 
-    from adapters.dmapi import DmapiCatalogue, DmapiSettings
+    from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 
     one = opened()
     slow = DmapiCatalogue(
@@ -368,7 +368,7 @@ def test_a_server_that_asks_for_a_pause_gets_it_from_all():
         slept.append(seconds)
         times[0] += seconds
 
-    from adapters._http import Pace
+    from adapters.http.client import Pace
 
     pace = Pace(10, lambda: times[0], sleep)
     pace.hold(5)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters import _dmapi_rows as rows
-from adapters._json import Bounds, decode
+from adapters.bounded_json import Bounds, decode
+from adapters.ska import dmapi_responses as rows
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.dmapi_standin import DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import dmapi

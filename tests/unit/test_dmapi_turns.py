@@ -7,8 +7,8 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from adapters._http import Server
-from adapters.dmapi import DmapiCatalogue, DmapiSettings
+from adapters.http.client import Server
+from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Seen, Unseen
 from tests.contracts.test_dmapi_catalogue import FAST

@@ -10,9 +10,9 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from adapters._http import Limits, Server
-from adapters._oidc import ClientCredentials, ClientSettings, TokenFile
-from adapters.daemon import DaemonCatalogue
+from adapters.daemon_catalogue import DaemonCatalogue
+from adapters.http.client import Limits, Server
+from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
 from adapters.memory import MemoryCatalogue
 from hydrator.config import PrivateSettings, Settings, SubmitSettings
 from hydrator.domain.errors import (

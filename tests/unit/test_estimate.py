@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.estimate import estimate
+from adapters.rucio.eta import estimate
 from tests.factories import MINUTE, NOON
 
 

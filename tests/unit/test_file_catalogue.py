@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adapters.file import FileCatalogue, read_whole
-from adapters.file import __doc__ as manual
+from adapters.files.catalogue import FileCatalogue, read_whole
+from adapters.files.catalogue import __doc__ as manual
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, from_unix
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON

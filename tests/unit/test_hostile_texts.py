@@ -11,8 +11,8 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters._dmapi_rows import BadAnswer, file_of
-from adapters.condor.values import unparsed
+from adapters.condor.bindings.values import unparsed
+from adapters.ska.dmapi_responses import BadAnswer, file_of
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import MOST_OF_A_LIST, MOST_OF_A_TEXT, Job, JobStatus, job_from
 from hydrator.diagnostics.why.query import Found, tellings

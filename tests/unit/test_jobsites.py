@@ -10,7 +10,7 @@ import classad2
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 
-from adapters.condor.jobsites import KEPT, QueuedSites, Refused
+from adapters.condor.bindings.desired_sites import KEPT, QueuedSites, Refused
 from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.domain.ports import AlikeJobs, Kept
 from hydrator.reconcile.desired_sites.decide import wish

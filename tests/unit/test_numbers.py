@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.condor.values import MISSES_OF_A_JOB, fair_misses, is_number
+from adapters.condor.bindings.values import MISSES_OF_A_JOB, fair_misses, is_number
 from hydrator.cli.commands.why import row
 from hydrator.diagnostics.job_outcomes import count
 from hydrator.diagnostics.why.explain import explain

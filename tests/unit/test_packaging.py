@@ -92,7 +92,7 @@ def test_the_top_level_names_of_the_wheel_are_our_two_and_the_one_that_toil_look
 def test_the_wheel_holds_every_file_of_the_packages(wheel):
     shipped = {name for name in files_of_the_wheel(wheel) if not name.startswith(NAME)}
     assert shipped == sources(*PACKAGES)
-    assert {"hydrator/startd_cron.py", "adapters/condor/child.py"} <= shipped
+    assert {"hydrator/startd_cron.py", "adapters/condor/bindings/child.py"} <= shipped
 
 
 def test_the_wheel_installs_every_page_where_links_look_for_it(wheel):

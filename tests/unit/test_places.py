@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from adapters._http import Server
-from adapters._oidc import ClientCredentials, ClientSettings
-from adapters._rucio_rows import Count
-from adapters._rucio_settings import RucioSettings
-from adapters._rucio_states import dataset_replicas
-from adapters._rucio_storages import StorageElements
+from adapters.http.client import Server
+from adapters.http.oauth import ClientCredentials, ClientSettings
 from adapters.memory import MemoryCatalogue
-from adapters.site_capabilities import SiteCapabilities
+from adapters.rucio.responses import Count
+from adapters.rucio.rses import StorageElements
+from adapters.rucio.session.settings import RucioSettings
+from adapters.rucio.states import dataset_replicas
+from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.config import Settings
 from hydrator.domain.model import ReplicaState, Seen, Site
 from hydrator.domain.sites import PlacedAuditor, PlacedCatalogue, Places

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import requests
 
-from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.config import parse
 from hydrator.domain.errors import CatalogueError, ConfigError
 from hydrator.domain.text import reason_of

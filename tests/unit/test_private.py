@@ -74,7 +74,7 @@ def test_names_that_differ_in_letter_case_only_get_opaque_names_that_differ_in_m
 
 @given(NAMES)
 def test_what_is_private_is_found_by_the_searches_in_whatever_case_it_is_stored(name):
-    from adapters._names import matching
+    from adapters.did_matching import matching
 
     for did in (Did(f"Embargo:{name}"), Did(f"lofar:SECRET_{name}")):
         assert PRIVACY.hides(did)

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
-from adapters.web import Board
+from adapters.http_publisher import Board
 from hydrator.daemon.event_queue import Drop, Due, Front
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import View, app

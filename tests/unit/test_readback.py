@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters._readback import MOST_REJECTED, Sorted, believable
-from adapters.adfile import AdFilePublisher
-from adapters.collector import CollectorPublisher
-from adapters.condor.client import Authorization
+from adapters.condor.bindings.client import Authorization
+from adapters.condor.collector import CollectorPublisher
+from adapters.condor.peers import CollectorPeers
+from adapters.condor.slot_merge import SlotMerger
+from adapters.files.ad_files import AdFilePublisher
+from adapters.files.sites_file import SitesFilePublisher
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from adapters.peers import CollectorPeers
-from adapters.sitesfile import SitesFilePublisher
-from adapters.slotmerge import SlotMerger
+from adapters.readback import MOST_REJECTED, Sorted, believable
 from hydrator.cli.output import tables as show
 from hydrator.daemon.metrics import Metrics, cycle_line
 from hydrator.diagnostics.check.last_cycle import last_cycle, refused_generations

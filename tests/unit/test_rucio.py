@@ -14,13 +14,26 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from adapters._headers import retry_after
-from adapters._rucio_pace import Pace
-from adapters._rucio_recalls import recall_reason
-from adapters._rucio_rows import BadRow, Count, DatasetRow, Garbled, Storage, counted, dataset_rows
-from adapters._rucio_rules import Lock, Movement, Rule, locks, movements, promised, rules
-from adapters._rucio_states import container_replicas, dataset_replicas, file_replicas, state_at
-from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.http.headers import retry_after
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
+from adapters.rucio.responses import (
+    BadRow,
+    Count,
+    DatasetRow,
+    Garbled,
+    Storage,
+    counted,
+    dataset_rows,
+)
+from adapters.rucio.rules.model import Lock, Movement, Rule, locks, movements, promised, rules
+from adapters.rucio.rules.recalls import recall_reason
+from adapters.rucio.session.rate_limiter import Pace
+from adapters.rucio.states import (
+    container_replicas,
+    dataset_replicas,
+    file_replicas,
+    state_at,
+)
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,

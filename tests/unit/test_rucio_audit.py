@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from adapters._rucio_audit import RucioAuditor
-from adapters._rucio_settings import RucioSettings
+from adapters.rucio.auditor import RucioAuditor
+from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Did, ReplicaState
 from testbed.rucio_standin import FILES, RucioStandIn

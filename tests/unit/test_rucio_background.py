@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters._rucio_background import Background
-from adapters.rucio import RucioCatalogue
+from adapters.rucio.background import Background
+from adapters.rucio.catalogue import RucioCatalogue
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.patience import wait_for

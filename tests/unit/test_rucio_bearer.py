@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from adapters._oidc import ClientSettings
-from adapters._rucio_bearer import Bearer, Provided, expiry
-from adapters.rucio import RucioSettings
+from adapters.http.oauth import ClientSettings
+from adapters.rucio.catalogue import RucioSettings
+from adapters.rucio.session.auth import Bearer, Provided, expiry
 from hydrator.domain.errors import CatalogueDenied
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from tests.factories import MINUTE, NOON

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from adapters._rucio_client import Connection
-from adapters._rucio_settings import RucioSettings
+from adapters.rucio.session.client import Connection
+from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, rows_of, streamed
 
@@ -122,8 +122,8 @@ import resource, sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from adapters._rucio_client import Connection
-from adapters._rucio_settings import RucioSettings
+from adapters.rucio.session.client import Connection
+from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import CatalogueError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 url, folder = sys.argv[1], Path(sys.argv[2])

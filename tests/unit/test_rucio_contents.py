@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from adapters._rucio_contents import RucioFiles
-from adapters._rucio_settings import RucioSettings
+from adapters.rucio.datasets.file_lists import RucioFiles
+from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueGarbled,

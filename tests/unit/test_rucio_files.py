@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.rucio import RucioCatalogue
+from adapters.rucio.catalogue import RucioCatalogue
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn
 from tests.rucio_fixtures import catalogues

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.rucio import RucioCatalogue
+from adapters.rucio.catalogue import RucioCatalogue
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Did, Reading, ReplicaState, Seen, Unseen
 from testbed.rucio_standin import FILE_BYTES, FILES, RucioStandIn

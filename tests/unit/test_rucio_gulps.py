@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from adapters._rucio_gulps import Gulps
+from adapters.rucio.session.transport import Gulps
 
 
 class Dripping(io.RawIOBase):

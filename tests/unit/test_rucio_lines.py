@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from adapters._rucio_ask import Asker
-from adapters._rucio_lines import Lines
-from adapters._rucio_pace import Pace
-from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
+from adapters.rucio.session.connection_pool import Lines
+from adapters.rucio.session.queries import Asker
+from adapters.rucio.session.rate_limiter import Pace
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, Seen, Unseen
 from testbed.rucio_standin import RucioStandIn

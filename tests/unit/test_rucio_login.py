@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import Did
 from testbed.rucio_standin import RucioStandIn

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from adapters.rucio import RucioCatalogue, RucioSettings
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.patience import wait_for

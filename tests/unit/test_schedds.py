@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from adapters._rounds import Rounds
-from adapters.schedds import ScheddHistory, ScheddMisses, ScheddQueues
+from adapters.condor.schedd_rounds import Rounds
+from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Queue, QueuedJobs, Unseen
 from hydrator.domain.ports import Ended

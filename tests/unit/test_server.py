@@ -14,7 +14,7 @@ import pytest
 import trustme
 from prometheus_client import CollectorRegistry
 
-from adapters.web import Board, WebPublisher
+from adapters.http_publisher import Board, WebPublisher
 from hydrator.domain.errors import ConfigError, PublishError
 from hydrator.domain.model import Snapshot
 from hydrator.domain.ports import Door

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from adapters.site_capabilities import read_areas
+from adapters.ska.site_capabilities import read_areas
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.dmapi_standin import DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import dmapi

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters._slot_rows import (
+from adapters.condor.slot_ads import (
     OF_A_SLOT,
     Slot,
     SlotTime,

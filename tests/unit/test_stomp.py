@@ -13,8 +13,8 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters._stomp_frames import MAX_HEAD_BYTES, Frame, Frames, NotStomp, encoded
-from adapters.stomp import StompSettings, StompSource, tls_context
+from adapters.stomp.frames import MAX_HEAD_BYTES, Frame, Frames, NotStomp, encoded
+from adapters.stomp.source import StompSettings, StompSource, tls_context
 from hydrator.domain.errors import ConfigError, EventsError
 from testbed.patience import wait_for
 from testbed.stomp import FakeBroker

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.schedds import OVERLAP, ScheddMisses
+from adapters.condor.schedds import OVERLAP, ScheddMisses
 from benchmarks.trust import GOAL_SECONDS, Case, seconds_until_found
 from hydrator.diagnostics.trust import distrust, trust_cell, trust_row
 from hydrator.domain.errors import PoolError

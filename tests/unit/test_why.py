@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.condor.client import Authorization
+from adapters.condor.bindings.client import Authorization
 from hydrator.cli.commands.why import Asked, ask_dids, ask_job, row, with_news
 from hydrator.diagnostics.why.explain import Cause, explain, foresee
 from hydrator.diagnostics.why.missing_data import Lack

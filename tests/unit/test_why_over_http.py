@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.daemon import DaemonCatalogue
+from adapters.daemon_catalogue import DaemonCatalogue
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.missing_data import Lack
 from hydrator.diagnostics.why.pool_facts import Told

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters._http import Limits, Server
+from adapters.http.client import Limits, Server
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, streamed
 
@@ -112,7 +112,7 @@ def test_eight_bombs_at_once_take_no_more_memory_than_the_bounds_promise(bomb):
     code = """
 import resource, sys
 from concurrent.futures import ThreadPoolExecutor
-from adapters._http import Server
+from adapters.http.client import Server
 from hydrator.domain.errors import CatalogueError
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 server = Server("sick", sys.argv[1])

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from adapters._oidc import ClientSettings
+from adapters.http.oauth import ClientSettings
 from hydrator.config import parse
 from hydrator.domain.model import Did, Seen
 from hydrator.wiring import assemble

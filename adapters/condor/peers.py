@@ -1,0 +1,72 @@
+"""The daemons of one pool, as they know each other: for each an ad of MyType "DataLocalityDaemon"."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from adapters.readback import Sorted, shown
+from hydrator.domain.model import unix
+from hydrator.domain.numbers import LATEST, MOST_NAME, is_ahead, whole
+from hydrator.domain.ports import Clock, Peer
+
+from . import CondorClient
+from .own_identities import OwnIdentities
+
+_log = structlog.get_logger("hydrator")
+
+
+class CollectorPeers:
+    """Keeps ``Peers``; an ad lives as long as *lifetime* after its daemon was last heard.
+
+    Whoever has DAEMON at the collector may write such ads, and with one that leads keep every daemon on
+    stand-by. So an ad of an identity that is neither ours nor one of *identities*, and one whose numbers
+    cannot be, is not a daemon's: it is logged once, and passed over.
+    """
+
+    def __init__(
+        self, client: CondorClient, lifetime: timedelta, clock: Clock, identities: Collection[str] = ()
+    ) -> None:
+        self._client = client
+        self._lifetime = lifetime
+        self._clock = clock
+        self._identities = OwnIdentities(client, identities)
+        self._rejected: Mapping[str, str] = {}
+
+    def beat(self, name: str, leads_since: int) -> Sequence[Peer]:
+        """See :class:`hydrator.domain.ports.Peers`."""
+        ads = self._client.beat(name, leads_since, self._lifetime)
+        found, peers = Sorted(), []
+        heard = max((whole(ad["LastHeardFrom"], LATEST) or 0 for ad in ads if ad["Name"] == name), default=0)
+        for ad, foreign in zip(ads, self._identities.foreign(ads), strict=True):
+            if why := foreign or self._odd(ad):
+                found.reject(ad["Name"], why)
+            else:
+                peers.append(_peer(ad, heard))
+        self._log(found.rejected)
+        return peers
+
+    def _odd(self, ad: Mapping[str, Any]) -> str | None:
+        """Return why the numbers and the name of *ad* cannot be a daemon's; None where they can."""
+        since = whole(ad["DataLocalityLeadsSince"], LATEST)
+        if not isinstance(ad["Name"], str) or not 0 < len(ad["Name"]) <= MOST_NAME:
+            return f"its name is not a text of 1 to {MOST_NAME} characters"
+        if since is None or is_ahead(since, self._clock()):
+            leads = shown(ad["DataLocalityLeadsSince"])
+            return f"it leads since {leads}, which is not a time up to now, {unix(self._clock())}"
+        return None if whole(ad["LastHeardFrom"], LATEST) is not None else "it has no LastHeardFrom"
+
+    def _log(self, rejected: Mapping[str, str]) -> None:
+        if new := {name: why for name, why in rejected.items() if name not in self._rejected}:
+            _log.warning("collector shows stand-by ads that are not this daemon's or its peers'", ads=new)
+        self._rejected = rejected
+
+
+def _peer(ad: Mapping[str, Any], heard: int) -> Peer:
+    return Peer(
+        ad["Name"],
+        ad["DataLocalityLeadsSince"],
+        heard - ad["LastHeardFrom"],
+        shared=ad["Shared"] is True,
+    )

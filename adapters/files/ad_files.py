@@ -1,0 +1,175 @@
+"""A Publisher: one file per site, for the hook's ``--file``; replaced whole, never written in place.
+
+A site's file is its name percent-encoded (``/`` and all but letters, digits
+and ``_ . - ~``) with ``.ad`` behind. Its modification time is when we wrote it.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote
+
+from adapters.readback import Sorted, believable
+from hydrator.domain.errors import PublishError
+from hydrator.domain.model import PublishedAd, Site, SiteAd
+from hydrator.domain.ports import Clock
+
+SUFFIX: Final = ".ad"
+TEMPORARY_PREFIX: Final = ".hydrator-"
+TEMPORARY_SUFFIX: Final = ".tmp"
+LEFTOVER_AFTER: Final = timedelta(minutes=10)
+"""A temporary file this old has no writer any more: that daemon was killed."""
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+_MODE: Final = 0o644
+_SITE: Final = re.compile(r'^DataLocalitySite = "(?P<site>(?:[^"\\\n]|\\.)*)"$', re.MULTILINE)
+_NUMBER: Final = "^DataLocality{} = ([0-9]{{1,18}})$"
+_AS_OF: Final = re.compile(_NUMBER.format("AsOf"), re.MULTILINE)
+_GENERATION: Final = re.compile(_NUMBER.format("Generation"), re.MULTILINE)
+_LAST_LINE: Final = re.compile(r"\nDataLocalityVersion = [0-9]+\n\Z")
+
+
+class AdFilePublisher:
+    """Writes ads into *folder*, which it creates, and reads them back from there.
+
+    ``rejected`` names the ``.ad`` files that the last read-back did not take for
+    ads of ours (torn, foreign, unreadable, of a time to come), each with its reason.
+    """
+
+    name = "file"
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+        self.rejected: Mapping[str, str] = {}
+
+    def path(self, site: Site) -> Path:
+        """Where the ad of *site* stands: what a hook's ``--file`` names."""
+        return self._folder / (quote(site, safe="") + SUFFIX)
+
+    def published(self) -> Mapping[Site, PublishedAd]:
+        """See :class:`hydrator.domain.ports.Publisher`; a folder that is not there yet holds nothing."""
+        found, now = Sorted(), self._clock()
+        try:
+            names = sorted(name for name in os.listdir(self._folder) if name.endswith(SUFFIX))  # noqa: PTH208
+        except FileNotFoundError:
+            names = []
+        except OSError as exc:
+            raise PublishError(self.name, f"{self._folder}: {exc.strerror}") from exc
+        for name in names:
+            with suppress(FileNotFoundError):  # it was withdrawn meanwhile
+                found.add(name, partial(_read_back, self._folder / name, now))
+        self.rejected = found.rejected
+        return found.adopted
+
+    def publish(self, ads: Sequence[SiteAd]) -> None:
+        """See :class:`hydrator.domain.ports.Publisher`; each file is replaced whole or stays as it was."""
+        try:
+            self._create_folder()
+            sweep(self._folder, self._clock)
+        except OSError as exc:
+            raise PublishError(self.name, f"{self._folder}: {exc.strerror}") from exc
+        self._each([(ad.site, partial(self._write, ad)) for ad in ads], "written")
+
+    def withdraw(self, sites: AbstractSet[Site]) -> None:
+        """See :class:`hydrator.domain.ports.Publisher`."""
+        removals = [(site, partial(self._remove, site)) for site in sorted(sites)]
+        self._each(removals, "removed")
+
+    def _each(self, steps: Iterable[tuple[Site, Callable[[], None]]], done: str) -> None:
+        """Take every step, then say in one error which failed; the folder is flushed to disk once."""
+        failed = []
+        for site, step in steps:
+            try:
+                step()
+            except (OSError, ValueError) as exc:
+                failed.append(f"{site}: {getattr(exc, 'strerror', None) or exc}")
+        with suppress(OSError):  # some file systems cannot; the files themselves were flushed
+            flush_folder(self._folder)
+        if failed:
+            raise PublishError(self.name, f"not {done} in {self._folder}: {'; '.join(failed)}")
+
+    def _write(self, ad: SiteAd) -> None:
+        moment = int(self._clock().timestamp() * 1_000_000_000)
+        with temporary_file(self._folder) as (descriptor, temporary):
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(ad.text.encode())
+                file.flush()
+                os.fchmod(descriptor, _MODE)
+                os.utime(descriptor, ns=(moment, moment))
+                os.fsync(descriptor)
+            temporary.replace(self.path(ad.site))
+
+    def _remove(self, site: Site) -> None:
+        self.path(site).unlink(missing_ok=True)
+
+    def _create_folder(self) -> None:
+        """Readable by hooks whatever the umask; a folder that stands already keeps its mode."""
+        if not self._folder.is_dir():
+            self._folder.mkdir(parents=True)
+            self._folder.chmod(0o755)
+
+
+def sweep(folder: Path, clock: Clock) -> None:
+    """Remove temporary files of a daemon that was killed while writing into *folder*."""
+    oldest = (clock() - LEFTOVER_AFTER).timestamp()
+    for leftover in folder.glob(f"{TEMPORARY_PREFIX}*{TEMPORARY_SUFFIX}"):
+        with suppress(OSError):
+            if leftover.lstat().st_mtime < oldest:
+                leftover.unlink()
+
+
+@contextmanager
+def temporary_file(folder: Path) -> Iterator[tuple[int, Path]]:
+    """A new file in *folder*, open for writing; gone afterwards unless it was renamed."""
+    descriptor, name = tempfile.mkstemp(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, folder)
+    temporary = Path(name)
+    try:
+        yield descriptor, temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def flush_folder(folder: Path) -> None:
+    """Have the names in *folder* on disk, as its files are."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_back(path: Path, now: datetime) -> PublishedAd:
+    """What *path* tells a hook; raises OSError, or ValueError where it is no whole ad of ours."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        heard = os.fstat(file.fileno()).st_mtime
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"larger than {MAX_BYTES} bytes")
+    text = data.decode()
+    if not _LAST_LINE.search(text):
+        raise ValueError("torn: its last line is not DataLocalityVersion")
+    site = Site(unquote(path.name.removesuffix(SUFFIX)))
+    if _unescape(_only(_SITE, text)) != site:
+        raise ValueError("it speaks for another site than its name says")
+    return believable(site, int(_only(_GENERATION, text)), int(_only(_AS_OF, text)), heard, now)
+
+
+def _only(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.findall(text)
+    if len(found) != 1:
+        raise ValueError(f"not an ad of ours: {len(found)} lines like {pattern.pattern[1:40]}")
+    return str(found[0])
+
+
+def _unescape(literal: str) -> str:
+    r"""The text of a ClassAd string, as far as a site's name needs it: ``\\`` and ``\"``."""
+    return re.sub(r"\\(.)", r"\1", literal)

@@ -1,0 +1,187 @@
+"""A Publisher: one JSON file that says at which sites each dataset is AVAILABLE, for who starts pilots.
+
+A GlideinWMS frontend sees jobs and factory entries, not slots. What the slots
+of each site would say it reads here, once a cycle, and never over HTTP::
+
+    {"version": 1, "written": 1763690400, "valid_until": 1763694000, "max_age": 20700,
+     "sites": {"UK": {"as_of": 1763690395, "generation": 1763690000, "heard": 1763690400.0}},
+     "datasets": {"lofar:L1": ["UK"], "private:0123…": ["UK"]}}
+
+Times are Unix seconds. A dataset that no site has is not listed. Private
+datasets stand under the opaque names that the ads and the jobs have for them.
+Past ``valid_until`` the file tells nothing: whoever reads it then works as if
+it were not there. A site that was not seen stands as it was, with the age it
+has; once its ``as_of`` is ``max_age`` seconds old no job counts on it, and no
+reader should. The file is replaced whole, never written in place.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from adapters.readback import Sorted, believable
+from hydrator.domain.errors import PublishError
+from hydrator.domain.model import PublishedAd, Site, SiteAd, unix
+from hydrator.domain.ports import Clock
+from hydrator.domain.text import reason_of
+
+from .ad_files import flush_folder, sweep, temporary_file
+
+VERSION: Final = 1
+MAX_BYTES: Final = 256 * 1024 * 1024
+_MODE: Final = 0o644
+_AVAILABLE: Final = re.compile(r"'([^']+)'=\"AVAILABLE\"")
+"""One entry of ``DatasetStates`` as it stands in a site's ad: a quote stands in no DID."""
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What the file says: of each site when, and which datasets."""
+
+    ads: Mapping[Site, PublishedAd] = field(default_factory=dict)
+    available: Mapping[Site, frozenset[str]] = field(default_factory=dict)
+
+
+class SitesFilePublisher:
+    """Keeps *path*, ``sites_by_dataset.json``, and reads it back from there.
+
+    Args:
+        path: the file; its folder is made, readable by all.
+        valid: how long after it was written it tells something.
+        max_age: how old a site's facts may be, as jobs judge it.
+        clock: stamps it.
+
+    ``rejected`` says why the last read-back did not take the file for one of ours
+    (torn, foreign, of another version), which is then replaced whole, or a site in it.
+    """
+
+    name = "sites"
+
+    def __init__(self, path: Path, *, valid: timedelta, max_age: timedelta, clock: Clock) -> None:
+        self._path = path
+        self._valid = valid
+        self._max_age = max_age
+        self._clock = clock
+        self.rejected: Mapping[str, str] = {}
+
+    def published(self) -> Mapping[Site, PublishedAd]:
+        """See :class:`hydrator.domain.ports.Publisher`; a file that is not there yet, or is odd, shows nothing."""
+        return self._shown().ads
+
+    def publish(self, ads: Sequence[SiteAd]) -> None:
+        """See :class:`hydrator.domain.ports.Publisher`; all of *ads* are in the file at once, or none is."""
+        if not ads:
+            return
+        shown, now = self._shown(), self._clock()
+        told = {ad.site: PublishedAd(ad.site, ad.generation, ad.as_of, now) for ad in ads}
+        available = {ad.site: _available(ad) for ad in ads}
+        self._replace(_Shown({**shown.ads, **told}, {**shown.available, **available}), now)
+
+    def withdraw(self, sites: AbstractSet[Site]) -> None:
+        """See :class:`hydrator.domain.ports.Publisher`."""
+        shown = self._shown()
+        if sites & shown.ads.keys():
+            kept = {site: ad for site, ad in shown.ads.items() if site not in sites}
+            self._replace(_Shown(kept, {site: shown.available[site] for site in kept}), self._clock())
+
+    def _shown(self) -> _Shown:
+        shown, self.rejected = self._looked_at()
+        return shown
+
+    def _looked_at(self) -> tuple[_Shown, Mapping[str, str]]:
+        """Read the file; nothing is shown where there is none, or where it is not one of ours."""
+        try:
+            return _read_back(self._path, self._clock())
+        except FileNotFoundError:
+            return _Shown(), {}
+        except OSError as exc:
+            raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as exc:
+            return _Shown(), {self._path.name: reason_of(exc)}
+
+    def _replace(self, shown: _Shown, now: datetime) -> None:
+        text = _text(shown, now, self._valid, self._max_age)
+        folder = self._path.parent
+        try:
+            if not folder.is_dir():
+                folder.mkdir(parents=True)
+                folder.chmod(0o755)  # whatever the umask: others read here
+            sweep(folder, self._clock)
+            with temporary_file(folder) as (descriptor, temporary):
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fchmod(descriptor, _MODE)
+                    os.fsync(descriptor)
+                temporary.replace(self._path)
+        except OSError as exc:
+            raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
+        with suppress(OSError):  # some file systems cannot; the file itself was flushed
+            flush_folder(folder)
+
+
+def _available(ad: SiteAd) -> frozenset[str]:
+    """What slots with *ad* say is AVAILABLE; what the budget left out cannot be matched there either."""
+    return frozenset(_AVAILABLE.findall(dict(ad.content).get("DatasetStates", "")))
+
+
+def _text(shown: _Shown, now: datetime, valid: timedelta, max_age: timedelta) -> bytes:
+    datasets: dict[str, list[str]] = {}
+    for site in sorted(shown.ads):
+        for did in shown.available[site]:
+            datasets.setdefault(did, []).append(site)
+    sites = {
+        site: {"as_of": unix(ad.as_of), "generation": ad.generation, "heard": ad.heard.timestamp()}
+        for site, ad in sorted(shown.ads.items())
+    }
+    document = {
+        "version": VERSION,
+        "written": unix(now),
+        "valid_until": unix(now + valid),
+        "max_age": int(max_age.total_seconds()),
+        "sites": sites,
+        "datasets": dict(sorted(datasets.items())),
+    }
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def _read_back(path: Path, now: datetime) -> tuple[_Shown, Mapping[str, str]]:
+    """Read *path*, and say which sites in it are not adopted.
+
+    Raises OSError, or one of the errors of a text that is not such a file of ours.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"larger than {MAX_BYTES} bytes")
+    document: Any = json.loads(data)
+    if document["version"] != VERSION:
+        raise ValueError(f"of version {document['version']}, not {VERSION}")
+    found = Sorted()
+    for site, row in document["sites"].items():
+        found.add(site, partial(_read_ad, site, row, now))
+    return _Shown(found.adopted, _by_site(document["sites"], found, document["datasets"])), found.rejected
+
+
+def _read_ad(site: str, row: Mapping[str, Any], now: datetime) -> PublishedAd:
+    return believable(site, row["generation"], row["as_of"], row["heard"], now)
+
+
+def _by_site(
+    sites: Iterable[str], found: Sorted, datasets: Mapping[str, Sequence[str]]
+) -> dict[Site, frozenset[str]]:
+    """By adopted site its datasets; raises KeyError for one that is not among *sites*: not a file of ours."""
+    listed: dict[str, set[str]] = {site: set() for site in sites}
+    for did, places in datasets.items():
+        for place in places:
+            listed[place].add(did)
+    return {site: frozenset(listed[site]) for site in found.adopted}

@@ -1,0 +1,247 @@
+"""HTTP exchanges that end: bounds on the time and the bytes of a whole answer, whatever the server sends.
+
+httpx has a timeout for each read of a socket, so a server that sends a byte now and then, or
+``100 Continue`` without end, holds a thread for ever; and it unpacks what is compressed before anybody
+can look at its size. Here each read has what is left of the exchange's time and bytes, an answer is
+unpacked a little at a time, and large answers of one server are taken one after the other.
+"""
+
+import ssl
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpcore
+import httpx
+
+from adapters.bounded_json import Bounds, shown
+from hydrator.domain.errors import CatalogueGarbled, CatalogueUnreachable
+
+T = TypeVar("T")
+
+_PIECE = 65_536
+_HEAD = 262_144
+"""Bytes before the answer itself: its headers, TLS, and any ``100 Continue``."""
+_LARGE = 1_000_000
+"""Bytes from which on an answer waits for the other large ones, so that only one fills the memory."""
+_GZIP = 31
+"""zlib's word for: the gzip format, with its checksum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A whole answer of a server, unpacked."""
+
+    status: int
+    headers: httpx.Headers
+    content: bytearray
+
+
+class Wire:
+    """An HTTP client for one server; safe to use from several threads.
+
+    Args:
+        name: the catalogue's, for errors.
+        bounds: of one answer, unpacked or not.
+        monotonic: the clock of the times to end by.
+        how: further arguments of ``httpx.Client``. It follows no redirects: a token is for one server.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bounds: Bounds,
+        monotonic: Callable[[], float] = time.monotonic,
+        **how: Any,  # noqa: ANN401 - httpx's own arguments
+    ) -> None:
+        self._name = name
+        self._bounds = bounds
+        self._meter = _Meter(monotonic)
+        self._large = threading.Lock()
+        self._client = httpx.Client(follow_redirects=False, **how)
+        self._client.headers["Accept-Encoding"] = "gzip"
+        for transport in (self._client._transport, *self._client._mounts.values()):
+            if isinstance(transport, httpx.HTTPTransport):  # httpcore takes a backend, httpx passes none on
+                pool: Any = transport._pool
+                pool._network_backend = _Backend(pool._network_backend, self._meter)
+
+    def exchange(
+        self,
+        method: str,
+        url: str,
+        until: float,
+        read: Callable[[Received], T],
+        **how: Any,  # noqa: ANN401 - httpx's own arguments
+    ) -> T:
+        """Send a request, receive the whole answer before *until* (monotonic), and *read* it.
+
+        *read* should keep little of a large answer: the next one has to wait for it.
+
+        Raises:
+            CatalogueGarbled: the answer is too large, or cannot be unpacked.
+            CatalogueUnreachable: it did not end in time.
+            httpx.HTTPError, httpx.InvalidURL: it could not be had.
+        """
+        self._meter.begin(until, _HEAD)
+        with ExitStack() as alone:
+            try:
+                with self._client.stream(method, url, **how) as response:
+                    self._meter.room += self._bounds.max_bytes
+                    content = self._content(response, alone)
+            except (httpx.TimeoutException, httpx.NetworkError, httpx.ProtocolError):
+                if self._meter.left() <= 0:
+                    raise CatalogueUnreachable(self._name, "its answer did not end in time") from None
+                if self._meter.room <= 0:
+                    raise CatalogueGarbled(self._name, "the headers of its answer do not end") from None
+                raise
+            return read(Received(response.status_code, response.headers, content))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _content(self, response: httpx.Response, alone: ExitStack) -> bytearray:
+        content = bytearray()
+        try:
+            for piece in _unpacked(response):
+                if len(content) < _LARGE <= len(content) + len(piece):
+                    self._wait_for_others(alone)
+                content += piece
+                if len(content) > self._bounds.max_bytes:
+                    raise self._bounds.too_many_bytes("its answer")
+        except (ValueError, zlib.error) as wrong:
+            reason = (
+                str(wrong) if isinstance(wrong, ValueError) else f"its answer cannot be unpacked: {wrong}"
+            )
+            raise CatalogueGarbled(self._name, reason) from None
+        return content
+
+    def _wait_for_others(self, alone: ExitStack) -> None:
+        if not self._large.acquire(timeout=self._meter.left()):
+            raise CatalogueUnreachable(self._name, "its other large answers took the time of this one")
+        alone.callback(self._large.release)
+
+
+def _unpacked(response: httpx.Response) -> Iterator[bytes]:
+    """Yield the bytes of an answer, a little at a time.
+
+    Raises:
+        ValueError: it is packed as nobody asked for.
+        zlib.error: it is not what it says, or incomplete.
+    """
+    packing = response.headers.get("content-encoding", "").strip().lower()
+    if response.is_stream_consumed:  # a test's transport, which has no stream
+        yield response.content
+    elif packing in {"", "identity"}:
+        yield from response.iter_raw()
+    elif packing in {"gzip", "x-gzip"}:
+        yield from _gunzipped(response.iter_raw())
+    else:
+        raise ValueError(f"its answer is packed in a way that was not asked for: {shown(packing)}")
+
+
+def _gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    unpacker = zlib.decompressobj(_GZIP)
+    for piece in pieces:
+        left = piece
+        while left and not unpacker.eof:
+            yield unpacker.decompress(left, _PIECE)
+            left = unpacker.unconsumed_tail
+        if unpacker.unused_data:
+            raise zlib.error("there is more after its end")
+    if not unpacker.eof:
+        raise zlib.error("it breaks off")
+
+
+class _Meter(threading.local):
+    """What is left to the exchange of the asking thread: time, and bytes to receive."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self.begin(float("inf"), _HEAD)
+
+    def begin(self, until: float, room: int) -> None:
+        """Give the next exchange its time, and its first bytes."""
+        self.until, self.room = until, room
+
+    def left(self) -> float:
+        """Return the seconds left; never negative. As many as a socket can wait for."""
+        return min(max(0.0, self.until - self._monotonic()), 1e6)
+
+    def within(self, timeout: float | None, error: type[Exception]) -> float:
+        """Return *timeout*, or what is left where that is less; raise *error* where nothing is."""
+        left = self.left()
+        if left <= 0:
+            raise error("the time for this answer is over")
+        return left if timeout is None else min(timeout, left)
+
+    def received(self, count: int) -> None:
+        """Count bytes that came. Raises httpcore.ReadError where they are too many."""
+        self.room -= count
+        if self.room <= 0:
+            raise httpcore.ReadError("it sends more than its answer may take")
+
+
+class _Backend(httpcore.NetworkBackend):
+    """The backend of httpcore, on connections that *meter* ends."""
+
+    def __init__(self, real: httpcore.NetworkBackend, meter: _Meter) -> None:
+        self._real, self._meter = real, meter
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        timeout = self._meter.within(timeout, httpcore.ConnectTimeout)
+        stream = self._real.connect_tcp(host, port, timeout, local_address, socket_options)
+        return _Stream(stream, self._meter)
+
+    def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        timeout = self._meter.within(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._real.connect_unix_socket(path, timeout, socket_options), self._meter)
+
+    def sleep(self, seconds: float) -> None:
+        self._real.sleep(seconds)
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection whose every read and write has no more time than is left."""
+
+    def __init__(self, real: httpcore.NetworkStream, meter: _Meter) -> None:
+        self._real, self._meter = real, meter
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data = self._real.read(max_bytes, self._meter.within(timeout, httpcore.ReadTimeout))
+        self._meter.received(len(data))
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._real.write(buffer, self._meter.within(timeout, httpcore.WriteTimeout))
+
+    def close(self) -> None:
+        self._real.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.NetworkStream:
+        timeout = self._meter.within(timeout, httpcore.ConnectTimeout)
+        return _Stream(self._real.start_tls(ssl_context, server_hostname, timeout), self._meter)
+
+    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401 - httpcore's own
+        return self._real.get_extra_info(info)

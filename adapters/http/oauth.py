@@ -1,0 +1,202 @@
+"""Bearer tokens for a service: client credentials (RFC 6749, section 4.4), or a file that somebody renews.
+
+SKA IAM gives a token for one audience each, and no refresh token: a new one is asked for before the
+old one ends.
+"""
+
+import base64
+import re
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from adapters.bounded_json import Bounds, decode
+from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
+from hydrator.domain.model import from_unix
+from hydrator.domain.ports import Clock, Login
+from hydrator.domain.redaction import SECRETS, secret_in
+
+from .client import Limits, Server
+
+_TOKEN = re.compile(r"[!-~]{1,100000}")
+"""What can travel in a header."""
+_CLAIMS = Bounds(max_bytes=100_000, max_values=10_000)
+_UNTOLD = timedelta(minutes=10)
+_MARGIN = timedelta(seconds=60)
+_CALM = timedelta(seconds=10)
+"""A token this young is not replaced: what was refused is our right, not its age."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Who we are to the identity provider at ``token_url``, and for which service."""
+
+    token_url: str
+    client_id: str
+    secret_file: Path
+    audience: str
+    scope: str
+    ca_cert: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    token: str = field(repr=False)
+    since: datetime
+    until: datetime
+    ends: datetime
+
+
+class ClientCredentials:
+    """Tokens for one audience; safe to use from several threads. The secret is read anew for every token."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: ClientSettings,
+        clock: Clock,
+        *,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._clock = clock
+        self._server = Server(
+            name, settings.token_url, limits=limits, ca_cert=settings.ca_cert, transport=transport
+        )
+        self._held: _Held | None = None
+        self._lock = threading.Lock()
+
+    def token(self) -> str:
+        """One that is good for a while.
+
+        Raises:
+            CatalogueDenied: the provider refuses us, or the secret cannot be read.
+            CatalogueError: it cannot be asked, or answers no token.
+        """
+        with self._lock:
+            now = self._clock()
+            if self._held and self._held.since <= now < self._held.until:
+                return self._held.token
+            return self._new(now)
+
+    def renewed(self, refused: str) -> str:
+        """Another than *refused*, unless that one is quite new: then our rights are what is missing.
+
+        Raises:
+            CatalogueError: see :meth:`token`.
+        """
+        with self._lock:
+            now = self._clock()
+            held = self._held
+            if held and held.token != refused:
+                return held.token
+            if held and timedelta(0) <= now - held.since < _CALM:
+                raise CatalogueDenied(
+                    self._name, f"a new token for {self._settings.audience} is refused (status 401)"
+                )
+            return self._new(now)
+
+    @property
+    def login(self) -> Login | None:
+        """How long the token is good that we have now."""
+        held = self._held
+        return Login(held.since, held.ends) if held else None
+
+    def close(self) -> None:
+        """Let go of connections, and forget the token."""
+        self._server.close()
+        self._held = None
+
+    def _new(self, now: datetime) -> str:
+        settings = self._settings
+        form = {
+            "grant_type": "client_credentials",
+            "audience": settings.audience,
+            "scope": settings.scope,
+        }
+        secret = _read(self._name, settings.secret_file, "client_secret_file")
+        SECRETS.keep(f"{settings.client_id}:{secret}")
+        try:
+            body = self._server.post("", form, (settings.client_id, secret)).body
+        except CatalogueDenied as error:
+            raise CatalogueDenied(self._name, f"no token for {settings.audience}: {error.reason}") from None
+        except CatalogueError as error:
+            if "(status 400)" in error.reason:  # RFC 6749, 5.2: invalid_scope, unauthorized_client, …
+                raise CatalogueDenied(
+                    self._name, f"no token for {settings.audience}: {error.reason}"
+                ) from None
+            raise
+        token = body.get("access_token") if isinstance(body, dict) else None
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            raise CatalogueGarbled(self._name, f"{settings.token_url} answers no access_token")
+        SECRETS.keep(token)
+        ends = _ends(body, token, now)
+        self._held = _Held(token, now, ends - min(_MARGIN, (ends - now) / 5), ends)
+        return token
+
+
+class TokenFile:
+    """A token that somebody else renews; the file is read anew for every question."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._name = name
+        self._path = path
+
+    def token(self) -> str:
+        """What stands in the file now.
+
+        Raises:
+            CatalogueDenied: it cannot be read, or is empty.
+        """
+        return _read(self._name, self._path, "token_file")
+
+    def renewed(self, refused: str) -> str:
+        """What stands there now, if it is another.
+
+        Raises:
+            CatalogueDenied: it is the same.
+        """
+        token = self.token()
+        if token == refused:
+            raise CatalogueDenied(self._name, f"the token in {self._path} is refused (status 401)")
+        return token
+
+    @property
+    def login(self) -> Login | None:
+        """None: it is not ours to renew."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _read(name: str, file: Path, key: str) -> str:
+    try:
+        text = secret_in(file.read_text("ascii"))
+    except UnicodeDecodeError:
+        raise CatalogueDenied(name, f"{key} {file}: it holds no secret") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise CatalogueDenied(name, f"{key} {file}: {why}") from None
+    if not text:
+        raise CatalogueDenied(name, f"{key} {file}: it is empty")
+    return text
+
+
+def _ends(body: dict[str, Any], token: str, now: datetime) -> datetime:
+    """When *token* ends: as the answer says, as the token itself says, or soon."""
+    seconds = body.get("expires_in")
+    if isinstance(seconds, int | float) and 0 < seconds < 1e8:
+        return now + timedelta(seconds=seconds)
+    try:
+        payload = token.split(".")[1]
+        claims = decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), _CLAIMS)
+        return max(now, from_unix(int(claims["exp"])))
+    except (LookupError, ValueError, TypeError, OverflowError):
+        return now + _UNTOLD

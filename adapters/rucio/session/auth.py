@@ -1,0 +1,138 @@
+"""A token that Rucio did not make: in a file, printed by a command (OIDC agents do), or from a provider."""
+
+import base64
+import binascii
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from adapters.http.oauth import ClientCredentials, ClientSettings
+from hydrator.domain.errors import CatalogueDenied
+from hydrator.domain.model import from_unix
+from hydrator.domain.ports import Login
+from hydrator.domain.redaction import SECRETS
+
+from .settings import RucioSettings
+
+_EARLY = timedelta(minutes=2)
+_WITHOUT_END = timedelta(minutes=10)
+
+
+class Bearer:
+    """The token for each poll: a file is read every time, a command run when its token nears its end."""
+
+    def __init__(self, settings: RucioSettings, clock: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._printed: tuple[str, datetime] | None = None
+        self.login: Login | None = None
+
+    def token(self) -> str:
+        """The token to show.
+
+        Raises:
+            CatalogueDenied: there is none; the text says why, and never what it is.
+        """
+        command = self._settings.token_command
+        if not command:
+            return self._read(self._settings.token_file)
+        now = from_unix(self._clock())
+        if self._printed is None or now >= self._printed[1]:
+            token = self._run(command)
+            ends = expiry(token)
+            self.login = Login(now, ends) if ends else None
+            self._printed = (token, now + _WITHOUT_END if ends is None else max(now, ends - _EARLY))
+        return self._printed[0]
+
+    def forget(self) -> None:
+        """It was refused: the next poll asks the command anew."""
+        self._printed = None
+
+    def close(self) -> None:
+        """Forget the token."""
+        self._printed = None
+
+    def _read(self, file: Path | None) -> str:
+        try:
+            text = file.read_text(encoding="ascii") if file else ""
+        except (OSError, ValueError) as exc:
+            raise CatalogueDenied(self._settings.name, f"cannot read the token file {file}: {exc}") from None
+        return self._checked(text, f"the token file {file}")
+
+    def _run(self, command: tuple[str, ...]) -> str:
+        name = self._settings.name
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=self._settings.timeout.total_seconds(),
+            )
+        except (OSError, ValueError) as exc:
+            raise CatalogueDenied(name, f"token_command {command[0]} cannot be run: {exc}") from None
+        except subprocess.TimeoutExpired:
+            seconds = self._settings.timeout.total_seconds()
+            raise CatalogueDenied(
+                name, f"token_command {command[0]} took longer than {seconds:g} s"
+            ) from None
+        if done.returncode:
+            raise CatalogueDenied(
+                name, f"token_command {command[0]} ended with {done.returncode}; run it as the daemon's user"
+            )
+        return self._checked(done.stdout.decode("ascii", "replace"), f"token_command {command[0]}")
+
+    def _checked(self, text: str, source: str) -> str:
+        token = text.strip()
+        SECRETS.keep(token, *token.split())
+        if not token.isascii() or not token.isprintable() or not token or " " in token:
+            raise CatalogueDenied(self._settings.name, f"{source} holds no token")
+        return token
+
+
+class Provided:
+    """The token for each poll from an OIDC provider, renewed before it ends or when it was refused."""
+
+    def __init__(self, name: str, settings: ClientSettings, clock: Callable[[], float] = time.time) -> None:
+        self._credentials = ClientCredentials(name, settings, lambda: from_unix(clock()))
+        self._last = ""
+        self._refused = False
+
+    def token(self) -> str:
+        """The token to show.
+
+        Raises:
+            CatalogueError: the provider gives none.
+        """
+        refused, self._refused = self._refused, False
+        self._last = self._credentials.renewed(self._last) if refused else self._credentials.token()
+        return self._last
+
+    @property
+    def login(self) -> Login | None:
+        """How long the token is good."""
+        return self._credentials.login
+
+    def forget(self) -> None:
+        """It was refused: the next poll asks for another, unless it is quite new."""
+        self._refused = bool(self._last)
+
+    def close(self) -> None:
+        """Let go of connections, and forget the token."""
+        self._credentials.close()
+        self._last, self._refused = "", False
+
+
+def expiry(token: str) -> datetime | None:
+    """When a JWT ends (RFC 7519, ``exp``), unchecked: the server judges it; None for any other token."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return from_unix(float(claims["exp"]))
+    except (ValueError, TypeError, KeyError, OverflowError, OSError, binascii.Error):
+        return None

@@ -1,0 +1,638 @@
+"""rucio-clients made fit for a daemon: private tokens, a deadline that holds, failures by our names.
+
+What it does of its own accord, and what is done about it here (41.5.1):
+
+* it keeps its token in a shared file named after the account only: ours is private and never reused;
+* it reads the first ``rucio.cfg`` it finds: it is given one with nothing in it;
+* its timeout is one per read, so a dripping answer never ends: at the deadline the sockets are shut;
+* after a 401 with a token it asks for input on the terminal: a 401 ends it before that;
+* it takes a web page for an answer, and one without a length that breaks off for a whole one: refused;
+* it looks for dates in every text of every record: records are read by us;
+* it shortens ``sys.argv[0]`` and writes red lines: put back, kept quiet.
+"""
+
+import configparser
+import http.client
+import logging
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import requests
+import requests.adapters
+import urllib3
+import urllib3.connection
+import urllib3.connectionpool
+from rucio.client.didclient import DIDClient
+from rucio.client.lockclient import LockClient
+from rucio.client.replicaclient import ReplicaClient
+from rucio.client.requestclient import RequestClient
+from rucio.client.rseclient import RSEClient
+from rucio.client.ruleclient import RuleClient
+from rucio.client.scopeclient import ScopeClient
+from rucio.common import config as rucio_config
+from rucio.common import exception as rucio_errors
+
+from adapters.bounded_json import Bounds, decode
+from adapters.http.headers import http_date
+from adapters.rucio.responses import BadRow
+from hydrator.domain.errors import (
+    CatalogueDenied,
+    CatalogueError,
+    CatalogueGarbled,
+    CatalogueUnreachable,
+)
+from hydrator.domain.ports import Login
+from hydrator.domain.redaction import SECRETS, secret_in, shown
+from hydrator.domain.text import reason_of
+
+from .auth import Bearer, Provided
+from .bodies import ROWS, bounded, rows
+from .rate_limiter import Pace
+from .settings import RucioSettings as RucioSettings  # noqa: PLC0414 - others have it from here
+from .transport import GulpedResponse
+
+T = TypeVar("T")
+
+_QUIET = logging.getLogger("adapters.rucio.catalogue.client")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
+
+_MOST_PATIENCE = 10.0  # seconds a poll waits when it is told to; beyond, the next poll asks
+_EMPTY_CONFIG = "[client]\n"
+_STARTING = threading.Lock()
+
+_NOT_REACHED = (
+    requests.Timeout,
+    requests.ConnectionError,
+    requests.exceptions.ChunkedEncodingError,
+    rucio_errors.ServerConnectionException,
+    http.client.HTTPException,
+)
+_NOT_ALLOWED = (
+    rucio_errors.CannotAuthenticate,
+    rucio_errors.AccessDenied,
+    rucio_errors.NoAuthInformation,
+)
+_FAILURES = (
+    rucio_errors.RucioException,
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    configparser.Error,
+    http.client.HTTPException,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RuntimeError,  # a generator that meets StopIteration
+)
+
+
+class Refused(CatalogueGarbled):
+    """Rucio will not take this question; asked DID by DID, one of them is to blame."""
+
+
+class Misread(CatalogueGarbled):
+    """A row that cannot be read, of which nobody can tell whose it is; asked DID by DID, it is one's."""
+
+
+class Stumbled(CatalogueUnreachable):
+    """HTTP 500: Rucio failed over this question; it may be over one of the DIDs in it."""
+
+
+class Forbidden(CatalogueDenied):
+    """Rucio does not allow this question; it may be one of the DIDs in it that we may not ask about."""
+
+
+class NotFound(CatalogueGarbled):
+    """Rucio knows no such DID, RSE or rule: an answer, where one may be missing."""
+
+
+class Deadline:
+    """Ends whatever is still going on when its time is up, by shutting the sockets it watches."""
+
+    def __init__(self) -> None:
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._counting = threading.Lock()
+        self._ends = float("inf")
+        self._passed = False
+        self.seconds = 0.0
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Give what runs inside *seconds*."""
+        self._passed, self._ends, self.seconds = False, time.monotonic() + seconds, seconds
+        timer = threading.Timer(seconds, self._cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._ends = float("inf")
+
+    @property
+    def left(self) -> float:
+        """Seconds left; never negative."""
+        return 0.0 if self.passed() else max(0.0, self._ends - time.monotonic())
+
+    def passed(self) -> bool:
+        """Is the time up?"""
+        return self._passed
+
+    def watch(self, connected: socket.socket | None) -> None:
+        """Shut *connected* when the time is up."""
+        if connected is not None:
+            with self._counting:
+                self._sockets.add(connected)
+        if self.passed():
+            self._cut()
+
+    def end(self) -> None:
+        """End what is going on now."""
+        self._cut()
+
+    def _cut(self) -> None:
+        self._passed = True
+        with self._counting:
+            sockets = list(self._sockets)
+        for each in sockets:
+            try:
+                # not SSLSocket.shutdown: it takes the TLS state from under the thread that reads
+                socket.socket.shutdown(each, socket.SHUT_RDWR)
+            except OSError:
+                continue
+
+
+def _watched_pools(deadline: Deadline) -> dict[str, type[urllib3.connectionpool.HTTPConnectionPool]]:
+    """urllib3's connection pools, by scheme, with connections that *deadline* watches."""
+
+    class Plain(urllib3.connection.HTTPConnection):
+        response_class = GulpedResponse
+
+        def connect(self) -> None:
+            super().connect()
+            deadline.watch(self.sock)
+
+    class Tls(urllib3.connection.HTTPSConnection):
+        response_class = GulpedResponse
+
+        def connect(self) -> None:
+            super().connect()
+            deadline.watch(self.sock)
+
+    class PlainPool(urllib3.connectionpool.HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class TlsPool(urllib3.connectionpool.HTTPSConnectionPool):
+        ConnectionCls = Tls
+
+    return {"http": PlainPool, "https": TlsPool}
+
+
+@dataclass
+class Common:
+    """What all lines to one server share: how often it is asked, until when, and a *token* made elsewhere."""
+
+    pace: Pace
+    bearer: Bearer | Provided
+    deadline: Deadline = field(default_factory=Deadline)
+    token: str | None = field(default=None, repr=False)
+
+
+class Transport(requests.adapters.HTTPAdapter):
+    """Carries rucio-clients' requests; refuses answers that must not be taken for answers."""
+
+    def __init__(self, settings: RucioSettings, common: Common) -> None:
+        self.status = 0
+        self.trouble = ""
+        self.shown: str | None = None
+        """The token of the last request, where it was made elsewhere."""
+        self.date: datetime | None = None
+        self.login: Login | None = None
+        self._settings = settings
+        self._common = common
+        self._pools = _watched_pools(common.deadline)
+        super().__init__()
+
+    @property
+    def deadline(self) -> Deadline:
+        return self._common.deadline
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds of one answer."""
+        return Bounds(self._settings.max_bytes, self._settings.max_values)
+
+    @property
+    def token(self) -> str | None:
+        """The token that was made elsewhere; None where rucio-clients logs in."""
+        return self._common.token
+
+    @property
+    def _pace(self) -> Pace:
+        return self._common.pace
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (requests' own)
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (requests' own)
+        manager = super().proxy_manager_for(*args, **kwargs)
+        manager.pool_classes_by_scheme = self._pools
+        return manager
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:  # noqa: ANN401
+        """Send *request*.
+
+        Raises:
+            CatalogueError: the time is up, or the answer is one of those that
+                rucio-clients would retry, misread or ask a person about.
+        """
+        if self.deadline.passed():
+            raise self.late()
+        self._take_turn()
+        self.shown = self.token
+        if self.shown is not None:
+            request.headers["X-Rucio-Auth-Token"] = self.shown
+        request.headers["Accept-Encoding"] = "gzip"
+        self.status, self.trouble = 0, ""
+        try:
+            response = super().send(request, *args, **kwargs)
+        except requests.RequestException as exc:
+            self.trouble = reason_of(exc)  # rucio-clients keeps it to itself
+            raise
+        self.status = response.status_code
+        SECRETS.keep(response.headers.get("X-Rucio-Auth-Token"))
+        self.date = http_date(response.headers.get("Date")) or self.date
+        if ends := http_date(response.headers.get("X-Rucio-Auth-Token-Expires")):
+            self.login = Login(self.date, ends)
+        if self._lets_us_wait(response):
+            response.close()
+            return self.send(request, *args, **kwargs)
+        failure = self.late() if self.deadline.passed() else self._failure(response)
+        if failure:
+            response.close()
+            raise failure
+        bounded(response, self._settings.name, self.bounds)
+        return response
+
+    def _take_turn(self) -> None:
+        """Wait for our turn; while the server wants to be let alone for long, none comes in this poll."""
+        if self._pace.pause > min(_MOST_PATIENCE, self.deadline.left):
+            raise CatalogueUnreachable(
+                self._settings.name, f"it asked us to let it alone; {self._pace.pause:.0f} s are left"
+            )
+        self._pace.turn()
+
+    def _lets_us_wait(self, response: requests.Response) -> bool:
+        """Whether it refused for now and the wait it wants fits into this poll."""
+        after = response.headers.get("Retry-After")
+        if response.status_code == 429 or (response.status_code == 503 and after is not None):
+            self._pace.refused(after, self.date)
+            return after is not None and self._pace.pause <= min(_MOST_PATIENCE, self.deadline.left)
+        self._pace.answered()
+        return False
+
+    def late(self) -> CatalogueUnreachable:
+        """The error to raise when the time is up."""
+        within = f"{self.deadline.seconds:g} s"
+        return CatalogueUnreachable(self._settings.name, f"no complete answer within {within}")
+
+    def _failure(self, response: requests.Response) -> CatalogueError | None:
+        name, status = self._settings.name, response.status_code
+        said = f"HTTP {status}{_words(response)}"
+        if status == 503 and "Retry-After" in response.headers:
+            return CatalogueUnreachable(name, said)
+        if status in {502, 503, 504} or (status == 401 and self.token is None):
+            return None  # rucio-clients tries again, or logs in again
+        if status in {401, 403}:
+            forbidden = status == 403 or response.headers.get("ExceptionClass") == "AccessDenied"
+            kind = Forbidden if forbidden and "/auth/" not in response.url else CatalogueDenied
+            return kind(name, said)
+        if response.headers.get("ExceptionClass") == "InvalidObject":
+            return Refused(name, said)  # HTTP 400 or, from get_metadata_bulk, 500
+        if status == 500:
+            return Stumbled(name, said)
+        if status == 429 or status > 500:
+            return CatalogueUnreachable(name, said)
+        if 300 <= status < 400:
+            where = response.headers.get("Location", "nowhere")
+            return CatalogueGarbled(
+                name, f"HTTP {status}: it sends us to {shown(where, 200)}; configure that address"
+            )
+        if status == 200:
+            return self._unreadable(response)
+        return None
+
+    def _unreadable(self, response: requests.Response) -> CatalogueError | None:
+        kind = response.headers.get("Content-Type", "")
+        if "html" in kind:
+            return CatalogueGarbled(self._settings.name, f"answered a web page ({kind}), not data")
+        if "/auth/" in response.url and "X-Rucio-Auth-Token" not in response.headers:
+            return CatalogueGarbled(self._settings.name, "the login was answered without a token")
+        chunked = "chunked" in response.headers.get("Transfer-Encoding", "")
+        if not chunked and "Content-Length" not in response.headers:
+            return CatalogueGarbled(self._settings.name, "an answer without a length: its end cannot be told")
+        return None
+
+
+def _words(response: requests.Response) -> str:
+    """What Rucio says about a failure, in its headers, on one line."""
+    parts = [shown(response.headers.get(key, ""), 150) for key in ("ExceptionClass", "ExceptionMessage")]
+    return "".join(f" {word}" for part in parts for word in part.split())
+
+
+_CLIENTS = (DIDClient, LockClient, ReplicaClient, RequestClient, RSEClient, RuleClient, ScopeClient)
+
+
+class Client(*_CLIENTS):  # type: ignore[misc]
+    """The parts of Rucio's client we use, on our transport, with tokens where we say."""
+
+    def __init__(self, transport: Transport, token_file: Path, **kwargs: Any) -> None:  # noqa: ANN401
+        self._transport = transport
+        self._private_token_file = token_file
+        super().__init__(**kwargs)
+
+    @property
+    def session(self) -> requests.Session:
+        """The session in use; rucio-clients takes a new one after a 401."""
+        return self._session
+
+    @session.setter
+    def session(self, session: requests.Session) -> None:
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, self._transport)
+        self._session = session
+
+    def _load_json_data(self, response: requests.Response) -> Iterator[Any]:
+        """The records of an answer, which the transport has bounded; see :func:`rows`."""
+        if response.headers.get("Content-Type") == ROWS:
+            yield from rows(response)
+        elif response.headers.get("Content-Type") == "application/json":
+            yield decode(response.content, self._transport.bounds.quarter())
+        else:
+            yield from super()._load_json_data(response)
+
+    def _get_auth_tokens(self) -> tuple[None, str, str, str]:
+        file = self._private_token_file
+        return None, f"{file}.exp", str(file), str(file.parent)
+
+
+class Connection:
+    """A logged-in client that names every failure by our names. One thread at a time.
+
+    Its *pace* is by default one of its own, on the machine's clock.
+    """
+
+    def __init__(
+        self,
+        settings: RucioSettings,
+        pace: Pace | None = None,
+        *,
+        common: Common | None = None,
+        number: int = 0,
+    ) -> None:
+        self._settings = settings
+        self._common = common or Common(
+            pace or Pace(settings.calls_per_second),
+            Provided(settings.name, settings.oidc) if settings.oidc else Bearer(settings),
+        )
+        self._number = number
+        self._transport = Transport(settings, self._common)
+        self._client: Client | None = None
+        self._password = settings.password
+
+    def beside(self, number: int) -> "Connection":
+        """A further line to the same server, for a thread of its own, with our pace, deadline and token.
+
+        Args:
+            number: from 1, another for each. Where we log in, each line does, and keeps a token of its own.
+        """
+        return Connection(self._settings, common=self._common, number=number)
+
+    def apart(self, number: int) -> "Connection":
+        """The same as :meth:`beside` with a deadline of its own, for what is asked beside polls."""
+        common = Common(self._common.pace, self._common.bearer)
+        return Connection(self._settings, common=common, number=number)
+
+    @property
+    def deadline(self) -> Deadline:
+        return self._transport.deadline
+
+    @property
+    def pause(self) -> float:
+        """Seconds for which the server still wants to be let alone."""
+        return self._common.pace.pause
+
+    @property
+    def _bears(self) -> bool:
+        """Whether the token is made elsewhere, so that nobody logs in."""
+        return self._settings.auth_type in {"token", "oidc"}
+
+    @property
+    def server_time(self) -> datetime | None:
+        """The server's clock at its last answer, where it told: Rucio compares its rules' times with that."""
+        return self._transport.date
+
+    @property
+    def login(self) -> Login | None:
+        """How long the token is good that we were given; None for one in a file."""
+        return self._common.bearer.login if self._bears else self._transport.login
+
+    @contextmanager
+    def poll(self, seconds: float) -> Iterator[None]:
+        """One poll: at most *seconds* for all that is asked inside."""
+        if self._bears:
+            self._common.token = self._common.bearer.token()
+        try:
+            with self.deadline.within(seconds):
+                yield
+        except CatalogueDenied:
+            self._common.bearer.forget()
+            raise
+
+    def ask(self, call: Callable[[Client], T]) -> T:
+        """What *call* returns; it must read all it wants inside.
+
+        Where Rucio does not know us any more and our secret has changed since, *call* is made once more.
+
+        Raises:
+            CatalogueError: by class what went wrong, without secrets.
+        """
+        try:
+            return self._asked(call)
+        except CatalogueDenied:
+            if not self._has_another_secret():
+                raise
+        return self._asked(call)
+
+    def _has_another_secret(self) -> bool:
+        """Was the secret renewed that Rucio has just refused (401)? The renewed one is used from now on."""
+        if self._transport.status != 401:
+            return False
+        try:
+            if self._bears:
+                self._common.token = self._common.bearer.token()
+                return self._common.token != self._transport.shown
+            changed = self._settings.password_file is not None and self._read_password() != self._password
+        except CatalogueError:
+            return False
+        if changed:
+            self._client = None  # it would log in with the old password for ever
+        return changed
+
+    def _read_password(self) -> str | None:
+        """The password for a login now.
+
+        Raises:
+            CatalogueDenied: its file holds none.
+        """
+        file, name = self._settings.password_file, self._settings.name
+        if file is None:
+            return self._settings.password
+        try:
+            password = secret_in(file.read_text("utf-8"))
+        except OSError as error:
+            raise CatalogueDenied(name, f"password_file {file}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            password = ""
+        except ValueError as error:
+            raise CatalogueDenied(name, f"password_file {file}: {error}") from None
+        if not password:
+            raise CatalogueDenied(name, f"password_file {file}: it holds no password")
+        return password
+
+    def _asked(self, call: Callable[[Client], T]) -> T:
+        try:
+            if self._client is None:
+                self._client = self._connect()
+            answer = call(self._client)
+        except Forbidden:
+            raise  # the token is good
+        except CatalogueDenied:
+            self._common.bearer.forget()
+            raise
+        except BadRow as exc:
+            raise Misread(self._settings.name, str(exc)) from exc
+        except _FAILURES as exc:
+            raise self._named(exc) from None
+        if self.deadline.passed():
+            raise self._transport.late()
+        return answer
+
+    def late(self) -> CatalogueUnreachable:
+        """What to say of a question that this poll had no time for."""
+        return self._transport.late()
+
+    def close(self) -> None:
+        """Close the connections and forget the token."""
+        self._client = None
+        self._common.bearer.close()
+        self._transport.close()
+        try:
+            self._token_file().unlink(missing_ok=True)
+        except OSError:
+            return
+
+    def _named(self, exc: Exception) -> CatalogueError:
+        name, status = self._settings.name, self._transport.status
+        reason = self._tell(exc)
+        if self.deadline.passed():
+            return self._transport.late()
+        if status == 429 or status >= 500 or isinstance(exc, _NOT_REACHED):
+            return CatalogueUnreachable(name, reason)
+        if status == 403 or isinstance(exc, rucio_errors.AccessDenied):
+            return Forbidden(name, reason)
+        if status == 401 or isinstance(exc, _NOT_ALLOWED):
+            return CatalogueDenied(name, reason)
+        if status == 404:
+            return NotFound(name, reason)
+        if status == 400:
+            return Refused(name, reason)
+        return CatalogueGarbled(name, reason)
+
+    def _tell(self, exc: Exception) -> str:
+        """One line on *exc*: Rucio's name for it, its words without secrets, no more than people read."""
+        trouble, said = self._transport.trouble, reason_of(exc)
+        words = " ".join(f"{said} {trouble if trouble not in said else ''}".split())
+        if self._transport.status not in {0, 200} and "http status code" not in words:
+            words = f"HTTP {self._transport.status} {words}"
+        kind = f"{type(exc).__name__}: " if isinstance(exc, rucio_errors.RucioException) else ""
+        return f"{kind}{shown(words, 300)}"
+
+    def _token_file(self) -> Path:
+        settings = self._settings
+        key = "\0".join([settings.url, settings.account, settings.vo or "", settings.name])
+        which = f"-{self._number}" if self._number else ""
+        return settings.token_dir / f"rucio-{sha256(key.encode()).hexdigest()[:16]}{which}"
+
+    def _connect(self) -> Client:
+        settings = self._settings
+        self._password = self._read_password()
+        token_file = self._token_file()
+        token_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        token_file.unlink(missing_ok=True)  # a token from before would hide that the password is wrong
+        if self._bears:
+            token_file.touch(mode=0o600)
+            token_file.write_text("the transport knows it")
+        with _as_rucio_wants_it():
+            return Client(
+                self._transport,
+                token_file,
+                rucio_host=settings.url.rstrip("/"),
+                auth_host=(settings.auth_url or settings.url).rstrip("/"),
+                account=settings.account,
+                ca_cert=str(settings.ca_cert)
+                if settings.ca_cert
+                else os.environ.get("X509_CERT_DIR") or True,
+                auth_type="oidc" if self._bears else settings.auth_type,
+                creds=_credentials(settings, self._password),
+                timeout=settings.timeout.total_seconds(),
+                user_agent="classad-hydrator",
+                vo=settings.vo or "def",
+                logger=_QUIET,
+            )
+
+
+def _credentials(settings: RucioSettings, password: str | None) -> dict[str, str]:
+    """What rucio-clients logs in with."""
+    if settings.auth_type == "x509" and settings.client_cert:
+        return {
+            "client_cert": str(settings.client_cert),
+            "client_key": str(settings.client_key or settings.client_cert),
+        }
+    SECRETS.keep(password)
+    return {"username": settings.username or "", "password": password or ""}
+
+
+@contextmanager
+def _as_rucio_wants_it() -> Iterator[None]:
+    """An environment for rucio-clients to start in, undone afterwards; its empty configuration stays."""
+    with _STARTING, tempfile.TemporaryDirectory() as folder:
+        empty = Path(folder) / "rucio.cfg"
+        empty.write_text(_EMPTY_CONFIG)
+        before, argv0 = os.environ.get("RUCIO_CONFIG"), sys.argv[0]
+        os.environ["RUCIO_CONFIG"] = str(empty)
+        os.environ.setdefault("RUCIO_CLIENT_MODE", "1")
+        rucio_config.clean_cached_config()
+        try:
+            yield
+        finally:
+            sys.argv[0] = argv0
+            if before is None:
+                del os.environ["RUCIO_CONFIG"]
+            else:
+                os.environ["RUCIO_CONFIG"] = before

@@ -1,0 +1,205 @@
+"""What DMAPI's answers say: values in, values out; anything else than what was recorded is refused."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from adapters.bounded_json import Unreadable, is_text, shown
+from hydrator.domain.model import Did
+from hydrator.domain.unions import numbered
+
+_HASHED = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{2}/(.+)\Z", re.DOTALL)
+_ABSENT = re.compile(r"DataIdentifierNotFound|ScopeNotFound")
+
+
+_KINDS = ("CONTAINER", "DATASET", "FILE")
+
+
+class BadAnswer(ValueError):
+    """An answer, or a row of one, that cannot be read; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """One storage element with so many of a dataset's files; ``is_dataset`` is None where it is not told.
+
+    ``mask`` says which, by numbers that all locations of an answer share (see ``FilesOnDisk``).
+    """
+
+    storage: str
+    area: str | None
+    files: int
+    is_dataset: bool | None
+    mask: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What Rucio's columns say of a DID, through DMAPI; ``files`` is None where they do not count."""
+
+    kind: str
+    files: int | None
+    bytes_total: int | None
+    settled: bool
+
+
+def locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN401 - JSON
+    """The locations in an answer of ``locate``, ordered by storage element, and the longest list in it.
+
+    Recorded: to 2024 a record ``{storage: {replicas, services}}``; 2025 a list of entries; 2026 the same
+    with ``is_dataset``. All but ``identifier`` and ``replicas`` may be missing. Fewer files than there are
+    look just like a part of the dataset, so one row that cannot be read spoils the answer.
+
+    Raises:
+        BadAnswer: it is none of these, or one of its rows cannot be read.
+    """
+    if isinstance(body, dict) and body and all(isinstance(each, dict) for each in body.values()):
+        entries: list[Any] = [{**each, "identifier": key} for key, each in body.items()]
+    elif isinstance(body, list):
+        entries = body
+    else:
+        raise BadAnswer(f"locate answers neither a list of locations nor a record of them{_why(body)}")
+    files: dict[tuple[str, str | None], set[str]] = {}
+    said: set[bool | None] = set()
+    longest = len(entries)
+    for entry in entries:
+        storage, area, replicas = _location(entry)
+        longest = max(longest, len(replicas))
+        said.add(_flag(entry, "is_dataset", f"the location at {shown(storage)}"))
+        # the same place twice: its files are all that either names
+        files.setdefault((storage, area), set()).update(file_of(each) for each in replicas)
+    if {True, False} <= said:
+        raise BadAnswer("locate says of one name both that it is a dataset and that it is none")
+    is_dataset = next((each for each in said if each is not None), None)
+    _, masks = numbered(files) if len(files) > 1 else ({}, dict.fromkeys(files, 0))
+    found = [
+        Location(*place, len(names), is_dataset, masks[place]) for place, names in files.items() if names
+    ]
+    return tuple(sorted(found, key=lambda each: (each.storage, each.area or ""))), longest
+
+
+def _location(entry: Any) -> tuple[str, str | None, list[Any]]:  # noqa: ANN401 - JSON
+    """The storage element, the area and the replicas of one row."""
+    if not isinstance(entry, dict):
+        raise BadAnswer(f"a location is not a record{_why(entry)}")
+    storage, area, replicas = (
+        entry.get(key) for key in ("identifier", "associated_storage_area_id", "replicas")
+    )
+    if not isinstance(storage, str) or not is_text(storage):
+        raise BadAnswer(f"a location has no identifier that can be read{_why(storage)}")
+    if not isinstance(replicas, list):
+        raise BadAnswer(f"the replicas at {shown(storage)} are not a list{_why(replicas)}")
+    if area is not None and area != "" and not is_text(area):
+        raise BadAnswer(f"the storage area of {shown(storage)} is not a text{_why(area)}")
+    return storage, area or None, replicas
+
+
+def _flag(row: Mapping[str, Any], key: str, where: str) -> bool | None:
+    value = row.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    raise BadAnswer(f"{key} of {where} is neither true nor false{_why(value)}")
+
+
+def _why(value: object) -> str:
+    """Return what there is instead, for people: nothing where it is not worth a word."""
+    if isinstance(value, Unreadable):
+        return f": {value.why}"
+    return "" if isinstance(value, dict | list) else f": {shown(value)}"
+
+
+def file_of(url: object) -> str:
+    """What names the file at *url* at every storage element: its name below Rucio's folders of two letters.
+
+    The same file may be told under two protocols, with other hosts, ports and folders before that.
+
+    Raises:
+        BadAnswer: it is no address of a file.
+    """
+    try:
+        path = unquote(urlsplit(url).path, errors="surrogateescape") if isinstance(url, str) else ""
+    except ValueError:
+        path = ""
+    if not (is_text(url) and is_text(path)) or path.endswith("/"):
+        raise BadAnswer(f"a replica is not the address of a file{_why(url)}")
+    hashed = _HASHED.search(path)
+    return hashed[1] if hashed else path
+
+
+def size(did: Did, body: Any) -> Size:  # noqa: ANN401 - JSON
+    """Return how many files and bytes *did* has, from its metadata (``plugin=DID_COLUMN``, Rucio's columns).
+
+    Recorded is that this is a flat record; the names of the columns are Rucio's own. Any may be missing.
+
+    Raises:
+        BadAnswer: it is no record, one of *another* DID, or one of these columns cannot be read.
+    """
+    if not isinstance(body, dict):
+        raise BadAnswer(f"the metadata is not a record{_why(body)}")
+    for key, mine in zip(("scope", "name"), did.split(":", 1), strict=True):
+        if body.get(key) not in (None, mine):
+            raise BadAnswer(f"the metadata is of another {key}{_why(body[key])}")
+    kind = body.get("did_type")
+    if kind is not None and kind not in _KINDS:
+        raise BadAnswer(f"did_type in the metadata is none of Rucio's{_why(kind)}")
+    files, total = _count(body, "length"), _count(body, "bytes")
+    if kind in (None, "CONTAINER"):  # a container's length is not that of its files
+        files = None
+    is_open = _flag(body, "is_open", "the metadata")
+    return Size(kind or "", 1 if kind == "FILE" else files, total, is_open is False)
+
+
+def _count(body: Mapping[str, Any], key: str) -> int | None:
+    value = body.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadAnswer(f"{key} in the metadata is not a number of files or bytes{_why(value)}")
+    return value or None
+
+
+def is_absent(words: str) -> bool:
+    """Does a 404 with *words* say that the DID does not exist? Any other 404 is a wrong address."""
+    return bool(_ABSENT.search(words))
+
+
+def namespaces(body: Any) -> tuple[str, ...]:  # noqa: ANN401 - JSON
+    """All namespaces, sorted.
+
+    Raises:
+        BadAnswer: no list, an empty one, or one with a row that cannot be read.
+    """
+    for each in some_namespaces(body):
+        if not is_text(each):
+            raise BadAnswer(f"a namespace is not a text{_why(each)}")
+    return tuple(sorted(set(body)))
+
+
+def some_namespaces(body: Any) -> list[Any]:  # noqa: ANN401 - JSON
+    """The rows of a listing of namespaces, as they are: that there are some shows that it answers.
+
+    Raises:
+        BadAnswer: no list, or an empty one.
+    """
+    if not isinstance(body, list):
+        raise BadAnswer(f"the namespaces are not a list{_why(body)}")
+    if not body:
+        raise BadAnswer("it lists no namespaces; that would be an empty catalogue")
+    return body
+
+
+def listed(namespace: str, body: Any) -> Iterable[Did]:  # noqa: ANN401 - JSON
+    """The DIDs in a listing of *namespace*. Inferred: names, with or without scope, or records with ``name``.
+
+    Raises:
+        BadAnswer: it is none of these.
+    """
+    if not isinstance(body, list):
+        raise BadAnswer(f"the listing of {namespace} is not a list{_why(body)}")
+    for row in body:
+        name = row.get("name") if isinstance(row, dict) else row
+        if not isinstance(name, str) or not is_text(name):
+            raise BadAnswer(f"the listing of {namespace} has a row without a name to read{_why(name)}")
+        yield Did(name if name.startswith(f"{namespace}:") else f"{namespace}:{name}")
