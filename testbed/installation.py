@@ -24,7 +24,7 @@ from .ports import free_port
 from .processes import end
 from .shaped import conforms
 
-HYDRATOR = (sys.executable, "-m", "hydrator.cli.app")
+HYDRATOR = (sys.executable, "-m", "hydrator.cli")
 Road = Literal["file", "url", "collector"]
 
 

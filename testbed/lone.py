@@ -45,7 +45,7 @@ def daemon(arguments: Sequence[str], environment: Mapping[str, str], port: int, 
     own = {name: value for name, value in os.environ.items() if not name.startswith("HYDRATOR_")}
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hydrator.cli.app", *arguments], env=own | dict(environment), stderr=out
+            [sys.executable, "-m", "hydrator.cli", *arguments], env=own | dict(environment), stderr=out
         )
     running = Lone(f"http://127.0.0.1:{port}", process, log)
     try:

@@ -41,7 +41,7 @@ class Desk:
 
     def hydrator(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "hydrator.cli.app", "submit", *words],
+            [sys.executable, "-m", "hydrator.cli", "submit", *words],
             cwd=self.folder,
             env={**os.environ, "PATH": self.path},
             capture_output=True,

@@ -1,1 +1,1 @@
-"""TODO: the package adapters/files."""
+"""Catalogues and publishers in files and folders."""

@@ -1,1 +1,1 @@
-"""TODO: the package adapters/http."""
+"""HTTP clients: bounded exchanges and OAuth."""

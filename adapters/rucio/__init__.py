@@ -1,1 +1,1 @@
-"""TODO: the package adapters/rucio."""
+"""Rucio: catalogue, auditor, and the calls that they share."""

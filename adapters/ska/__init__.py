@@ -1,1 +1,1 @@
-"""TODO: the package adapters/ska."""
+"""SKA services: DMAPI and site capabilities."""

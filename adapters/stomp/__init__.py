@@ -1,1 +1,1 @@
-"""TODO: the package adapters/stomp."""
+"""STOMP: events of a message broker."""

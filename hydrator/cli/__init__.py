@@ -1,1 +1,5 @@
-"""TODO: the package hydrator/cli."""
+"""The command line: ``hydrator COMMAND``."""
+
+from .app import main
+
+__all__ = ["main"]

@@ -252,9 +252,7 @@ def check(
     from hydrator.config import load
     from hydrator.diagnostics.check.dmapi_api import dmapi_findings
     from hydrator.diagnostics.check.examine import Level, examine
-    from hydrator.wiring import assemble, described, system_clock
-    from hydrator.wiring import checks as examined
-
+    from hydrator.wiring import assemble, described, examined, system_clock
     from .output import tables as show
 
     if dmapi is not None:
@@ -307,7 +305,7 @@ def release(
 @app.command()
 def hook() -> None:
     """Print the STARTD_CRON hook: one Python file for worker nodes; see docs/install-on-a-glidein.md."""
-    source = Path(__file__).with_name("startd_cron.py")
+    source = Path(__file__).parents[1].joinpath("startd_cron.py")
     sys.stdout.write(source.read_text())
 
 
@@ -412,6 +410,3 @@ def _complain(*reasons: str | None) -> None:
         if reason:
             print(f"hydrator: {reason}", file=sys.stderr)
 
-
-if __name__ == "__main__":
-    main()

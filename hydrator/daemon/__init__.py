@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/daemon."""
+"""The process: schedule, leader election, watchdog, events, metrics and logs."""

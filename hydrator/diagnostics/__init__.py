@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/diagnostics."""
+"""Questions that people ask about jobs and installations."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/domain."""
+"""Vocabulary: the model, the ports and the errors, and what else adapters may import."""

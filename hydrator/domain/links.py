@@ -16,7 +16,7 @@ _PAGE = re.compile(r"\bdocs/[\w-]+\.md\b")
 
 def documentation() -> str:
     """Return the base of links: DOCUMENTATION, or the copy of this very environment or checkout."""
-    copies = (Path(sys.prefix, "share", "doc", "classad-hydrator"), Path(__file__).parents[1] / "docs")
+    copies = (Path(sys.prefix, "share", "doc", "classad-hydrator"), Path(__file__).parents[2] / "docs")
     if DOCUMENTATION.startswith("file:"):
         return next((one.as_uri() for one in copies if (one / "index.md").exists()), DOCUMENTATION)
     return DOCUMENTATION

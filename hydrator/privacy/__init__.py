@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/privacy."""
+"""Pseudonyms of private datasets."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/reconcile."""
+"""The data flow: demand, snapshot, audit, ads, plan; one pass over them is a cycle."""

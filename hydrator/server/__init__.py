@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/server."""
+"""HTTP API and pages."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/state."""
+"""State that survives a restart: sqlite and command files."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/submit."""
+"""The submit companion: configuration of pools, submit files, DAGs and Rapthor jobs."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/testing."""
+"""Test kit for authors of catalogue plugins."""

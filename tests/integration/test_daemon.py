@@ -20,7 +20,7 @@ from testbed.metrics import total
 from testbed.ports import free_port
 from testbed.shaped import conforms
 
-HYDRATOR = [sys.executable, "-m", "hydrator.cli.app"]
+HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 
 
 class Running:

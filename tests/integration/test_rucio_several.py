@@ -11,7 +11,7 @@ from testbed.rucio import RucioServer
 
 pytestmark = [pytest.mark.rucio, pytest.mark.slow, pytest.mark.timeout(300)]
 
-HYDRATOR = [sys.executable, "-m", "hydrator.cli.app"]
+HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 DID = "several:L1"
 
 

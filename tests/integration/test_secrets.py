@@ -17,7 +17,7 @@ import trustme
 from testbed.installation import wait_for
 from testbed.ports import free_port
 
-HYDRATOR = [sys.executable, "-m", "hydrator.cli.app"]
+HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 CANARY = "embargo:canary-observation"
 
 

@@ -103,7 +103,7 @@ class Tree:
             unpack=["*.ms.tar"],
         )
         (scratch / "hydrator-paths.json").write_text(text)
-        wrapper = Path(__file__).parents[2] / "hydrator" / "job_start.py"
+        wrapper = Path(__file__).parents[2] / "hydrator" / "submit" / "job_wrapper.py"
         return subprocess.run(
             [sys.executable, "-I", "-S", str(wrapper), "--site", site, "--", *words],
             cwd=scratch, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False,
@@ -167,7 +167,7 @@ def submitted(tree: Tree, folder: Path, input_ms: str, *more: str, storage: str 
     (folder / "run.parset").write_text(f"[global]\ndir_working = /x\ninput_ms = {input_ms}\n")
     words = ["rapthor", "run.parset", "-c", "config.toml", "-o", "job", *more]
     done = subprocess.run(
-        [sys.executable, "-m", "hydrator.cli.app", "submit", *words],
+        [sys.executable, "-m", "hydrator.cli", "submit", *words],
         cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -257,7 +257,7 @@ def test_submit_hands_the_job_to_condor_submit(installed, folder):
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "hydrator.cli.app", *words, *SMALL, *STANDIN, *more],
+            [sys.executable, "-m", "hydrator.cli", *words, *SMALL, *STANDIN, *more],
             capture_output=True,
             text=True,
             check=False,

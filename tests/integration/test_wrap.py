@@ -51,7 +51,7 @@ def test_the_jobs_get_their_datasets_and_everything_else_as_it_was(desk):
 
 def test_the_filtered_file_makes_the_same_jobs(desk):
     desk.write("x.sub", DESCRIPTION)
-    command = [sys.executable, "-m", "hydrator.cli.app", "submit", "filter", "x.sub", "-d", "lofar:a"]
+    command = [sys.executable, "-m", "hydrator.cli", "submit", "filter", "x.sub", "-d", "lofar:a"]
     filtered = subprocess.run(command, cwd=desk.folder, capture_output=True, check=True).stdout.decode()
     assert filtered == DESCRIPTION.replace("queue ms", '+RequiredDatasets = {"lofar:a"}\r\nqueue ms')
     desk.write("y.sub", filtered)

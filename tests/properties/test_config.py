@@ -164,7 +164,7 @@ def test_no_command_shows_a_traceback_for_a_broken_configuration(
         path.mkdir()
     else:
         path.write_bytes(BROKEN[kind])
-    from hydrator.cli.app import main
+    from hydrator.cli import main
 
     monkeypatch.setattr("sys.argv", ["hydrator", command, "--config", str(path)])
     with pytest.raises(SystemExit) as ended:

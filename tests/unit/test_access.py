@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from hydrator.cli.app import main
+from hydrator.cli import main
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site, Snapshot
 from hydrator.server.app import View, app

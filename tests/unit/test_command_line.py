@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hydrator import __version__
-from hydrator.cli.app import main
+from hydrator.cli import main
 from hydrator.cli.commands.top import DaemonSilent, Door, Seen, look, rows, summary
 from hydrator.cli.output.examples import EXAMPLES, EXITS
 from hydrator.cli.output.manpage import manual
@@ -309,7 +309,7 @@ def test_the_configuration_for_astronomers_is_all_that_they_need(daemon, tmp_pat
     config.write_text(text.replace("https://hydrator.example.org", daemon.server.url))
     (tmp_path / "run.parset").write_text("[global]\ndir_working = /data/run\ninput_ms = L1.ms\n")
     done = subprocess.run(
-        [sys.executable, "-m", "hydrator.cli.app", "submit", "rapthor", "run.parset", "--dry-run"],
+        [sys.executable, "-m", "hydrator.cli", "submit", "rapthor", "run.parset", "--dry-run"],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HYDRATOR_CONFIG": str(config)},
         capture_output=True,
@@ -343,7 +343,7 @@ def test_a_table_is_no_wider_than_the_terminal_and_loses_nothing(planned, tmp_pa
     termios.tcsetwinsize(terminal, (50, columns))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     planning = subprocess.Popen(
-        [sys.executable, "-m", "hydrator.cli.app", "plan", "-c", planned],
+        [sys.executable, "-m", "hydrator.cli", "plan", "-c", planned],
         stdout=terminal,
         stderr=subprocess.DEVNULL,
         env={**environment, "TERM": "xterm", "NO_COLOR": "1"},
@@ -365,7 +365,7 @@ def spoken(file, tmp_path, *, term: str) -> str:
     """What `plan` leaves on a terminal of the kind *term*, as stderr."""
     main_end, terminal = pty.openpty()
     planning = subprocess.Popen(
-        [sys.executable, "-m", "hydrator.cli.app", "plan", "-c", file],
+        [sys.executable, "-m", "hydrator.cli", "plan", "-c", file],
         stdout=subprocess.DEVNULL,
         stderr=terminal,
         env={**os.environ, "TERM": term},

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.shaped import conforms
 
-HYDRATOR = [sys.executable, "-m", "hydrator.cli.app"]
+HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 DIDS = [f"lofar:L{n}" for n in range(6)]
 
 

@@ -172,7 +172,7 @@ def test_at_a_terminal_it_asks_for_what_it_was_not_told(folder):
     config = folder / "asked.toml"
     main, terminal = pty.openpty()
     asking = subprocess.Popen(
-        [sys.executable, "-m", "hydrator.cli.app", "init", "-c", config, "--untried"],
+        [sys.executable, "-m", "hydrator.cli", "init", "-c", config, "--untried"],
         stdin=terminal,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -190,7 +190,7 @@ def test_at_a_terminal_it_asks_for_what_it_was_not_told(folder):
 def test_at_a_terminal_how_to_log_in_decides_what_else_is_asked(folder):
     config = folder / "asked.toml"
     main, terminal = pty.openpty()
-    command = [sys.executable, "-m", "hydrator.cli.app", "init", "-c", config, "--untried", *RUCIO]
+    command = [sys.executable, "-m", "hydrator.cli", "init", "-c", config, "--untried", *RUCIO]
     asking = subprocess.Popen(
         command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -122,7 +122,7 @@ def test_the_wrapper_imports_the_standard_library_only():
 
 def test_hydrator_submit_wrapper_prints_the_file():
     done = subprocess.run(
-        [sys.executable, "-m", "hydrator.cli.app", "submit", "wrapper"],
+        [sys.executable, "-m", "hydrator.cli", "submit", "wrapper"],
         capture_output=True,
         text=True,
         check=True,

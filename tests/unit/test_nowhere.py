@@ -78,7 +78,7 @@ def desk(tmp_path: Path) -> Path:
 def wrapped(desk: Path, did: str, *options: str) -> subprocess.CompletedProcess[str]:
     words = ["submit", "wrap", "-c", "config.toml", "-d", did, *options, "--", "condor_submit", "job.sub"]
     env = {**os.environ, "PATH": f"{desk}:{os.environ['PATH']}"}
-    command = [sys.executable, "-m", "hydrator.cli.app", *words]
+    command = [sys.executable, "-m", "hydrator.cli", *words]
     return subprocess.run(
         command, cwd=desk, env=env, capture_output=True, text=True, check=False, timeout=120
     )
@@ -128,7 +128,7 @@ def test_wrap_says_of_the_nodes_of_a_dag_which_no_site_can_start_and_writes_noth
             "x.dag",
         ]
         return subprocess.run(
-            [sys.executable, "-m", "hydrator.cli.app", *words],
+            [sys.executable, "-m", "hydrator.cli", *words],
             cwd=desk,
             capture_output=True,
             text=True,

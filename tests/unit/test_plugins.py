@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HYDRATOR = [sys.executable, "-m", "hydrator.cli.app"]
+HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 PLUGIN = """
 from adapters.memory import MemoryCatalogue
 from hydrator.domain.model import Replica, ReplicaState, Site, parse_did

@@ -32,7 +32,7 @@ from tests.factories import NOON, ad, demand, want
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\ud800\u2066\x9b31m"
 SAFE = "\\x1b]0;pwned\\x07\\x1b[2J\\u202egnp\\ud800\\u2066\\x9b31m"
-HYDRATOR = [sys.executable, "-m", "hydrator.cli.app"]
+HYDRATOR = [sys.executable, "-m", "hydrator.cli"]
 
 
 def harmless(text: str) -> bool:

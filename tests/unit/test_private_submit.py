@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.cli.app import main
+from hydrator.cli import main
 from hydrator.privacy.pseudonyms import leaks
 from hydrator.submit.job_wrapper import Job as TravellingJob
 from tests.unit.test_exchange import VEIL, Daemon

@@ -385,7 +385,7 @@ def test_the_command_cures_a_spoilt_state_beside_and_without_a_daemon(tmp_path):
     )
 
     def run(*words: str, status: int = 0) -> str:
-        command = [sys.executable, "-m", "hydrator.cli.app", *words, "-c", str(tmp_path / "config.toml")]
+        command = [sys.executable, "-m", "hydrator.cli", *words, "-c", str(tmp_path / "config.toml")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == status, done.stdout + done.stderr
         assert "Traceback" not in done.stderr

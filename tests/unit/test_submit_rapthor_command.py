@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hydrator.cli.app import main
+from hydrator.cli import main
 from hydrator.cli.output.new_files import new_folder, write_new
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import app
@@ -366,7 +366,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(host):
     program = [
         sys.executable,
         "-m",
-        "hydrator.cli.app",
+        "hydrator.cli",
         "submit",
         "rapthor",
         "run1.parset",

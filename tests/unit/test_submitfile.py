@@ -198,7 +198,7 @@ def test_vars_of_all_nodes_count_for_each():
 
 def hydrator(*words: str, cwd: Path, **more: object) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "hydrator.cli.app", "submit", *words],
+        [sys.executable, "-m", "hydrator.cli", "submit", *words],
         cwd=cwd,
         capture_output=True,
         check=False,
@@ -369,7 +369,7 @@ def test_a_dag_whose_submission_was_interrupted_keeps_its_copies(nested):
 def test_copies_that_cannot_be_written_are_one_sentence_and_none_is_left(nested):
     big = "# " + "x" * 9000 + "\n"
     (nested / "root.dag").write_text(big + (nested / "root.dag").read_text())
-    program = [sys.executable, "-m", "hydrator.cli.app", "submit", "wrap", "-d", "o:1", "--"]
+    program = [sys.executable, "-m", "hydrator.cli", "submit", "wrap", "-d", "o:1", "--"]
     limited = [
         "sh",
         "-c",

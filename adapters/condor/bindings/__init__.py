@@ -1,1 +1,1 @@
-"""TODO: the package adapters/condor/bindings."""
+"""HTCondor's Python bindings, in a child process."""

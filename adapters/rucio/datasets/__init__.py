@@ -1,1 +1,1 @@
-"""TODO: the package adapters/rucio/datasets."""
+"""Rucio's datasets: their names, files and unions."""

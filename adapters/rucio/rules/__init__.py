@@ -1,1 +1,1 @@
-"""TODO: the package adapters/rucio/rules."""
+"""Rucio's rules and locks, and the movements that they cause."""

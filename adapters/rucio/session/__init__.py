@@ -1,1 +1,1 @@
-"""TODO: the package adapters/rucio/session."""
+"""Connections to a Rucio server: login, rate limit, bounded answers."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/cli/output."""
+"""Output of the commands: rows, tables, JSON schemas and the manual page."""

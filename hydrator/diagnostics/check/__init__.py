@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/diagnostics/check."""
+"""hydrator check: examinations of an installation."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/diagnostics/why."""
+"""hydrator why: reasons for which a job is idle."""

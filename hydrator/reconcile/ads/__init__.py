@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/reconcile/ads."""
+"""Facts to site ads, within the size budget."""

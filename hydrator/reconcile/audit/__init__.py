@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/reconcile/audit."""
+"""Expensive verification: trust in catalogues, and corrections of their answers."""

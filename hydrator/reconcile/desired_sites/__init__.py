@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/reconcile/desired_sites."""
+"""DESIRED_Sites of queued jobs: a second, small controller."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/reconcile/poll."""
+"""Polls of catalogues: in threads, with checked answers."""

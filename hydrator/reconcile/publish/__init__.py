@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/reconcile/publish."""
+"""Publishing: fenced from replaced configurations, and watched for rival daemons."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/reconcile/snapshot."""
+"""Readings to facts: one state for every dataset and site, each with its age."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/server/limits."""
+"""Limits on hosts, connections and request rates."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/server/pages."""
+"""HTML pages of the daemon."""

@@ -1,1 +1,1 @@
-"""TODO: the package hydrator/cli/commands/submit."""
+"""Commands that prepare jobs and pools."""

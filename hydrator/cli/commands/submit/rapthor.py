@@ -628,7 +628,7 @@ def _write(parent: Path, stem: str, texts: Mapping[str, str], *, ours_alone: boo
     from hydrator.domain.errors import ConfigError
     from hydrator.submit import rapthor_job as rapthor
 
-    wrapper = Path(__file__).parents[1].joinpath("job_start.py").read_text("utf-8")
+    wrapper = Path(__file__).parents[3].joinpath("submit", "job_wrapper.py").read_text("utf-8")
 
     def fill(folder: Path) -> None:
         # what Rapthor does not come to make is still there to be brought back

@@ -1,0 +1,5 @@
+"""Entry of ``python -m hydrator.cli``."""
+
+from .app import main
+
+main()
