@@ -5,7 +5,7 @@ it is decoded. The count is of the bytes that begin or separate values, some of 
 it is an upper bound, at the speed of memory. Wide characters take up to four times their bytes: such a
 text has that much less room.
 
-What JSON allows and no reader could use is decoded to an :class:`Unreadable`, which is of no JSON type:
+What JSON allows and no reader could use is decoded to an :class:`UnreadableValue`, which is of no JSON type:
 the check of whoever reads that row refuses that row, and the rows beside it stay what they are.
 """
 
@@ -18,8 +18,8 @@ from typing import Any
 
 from hydrator.domain import redaction as redact
 
-_WIDE = re.compile(rb"[\xf0-\xff]|\\u")
-_DIGITS = 19
+_WIDE_CHARACTER = re.compile(rb"[\xf0-\xff]|\\u")
+_MAX_DIGITS = 19
 """Of the largest whole number that 64 bits hold; one more for a sign."""
 
 
@@ -36,13 +36,15 @@ class Bounds:
     bytes_setting: str = "max_answer_mb"
     values_setting: str = "max_answer_values"
 
-    def too_many_bytes(self, what: str = "it") -> "TooLarge":
+    def too_many_bytes_error(self, subject: str = "it") -> "TooLarge":
         """Return the error for *what* has more bytes than allowed."""
-        return TooLarge(f"{what} is larger than {self.max_bytes} bytes; the bound is {self.bytes_setting}")
+        return TooLarge(f"{subject} is larger than {self.max_bytes} bytes; the bound is {self.bytes_setting}")
 
-    def too_many_values(self, what: str = "it") -> "TooLarge":
+    def too_many_values_error(self, subject: str = "it") -> "TooLarge":
         """Return the error for *what* has more values than allowed."""
-        return TooLarge(f"{what} has more than {self.max_values} values; the bound is {self.values_setting}")
+        return TooLarge(
+            f"{subject} has more than {self.max_values} values; the bound is {self.values_setting}"
+        )
 
     def quarter(self) -> "Bounds":
         """Return bounds on bytes and values of a quarter of these."""
@@ -54,10 +56,10 @@ class TooLarge(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableValue:
     """A value that nobody can read, in the place of that value; ``why`` is for people, without its text."""
 
-    why: str
+    reason: str
 
 
 def decode(data: bytes | bytearray, bounds: Bounds) -> Any:  # noqa: ANN401 - JSON
@@ -77,7 +79,7 @@ def decode(data: bytes | bytearray, bounds: Bounds) -> Any:  # noqa: ANN401 - JS
     try:
         body = _DECODER.decode(text)
     except RecursionError:
-        raise _too_deep(bounds) from None
+        raise _depth_error(bounds) from None
     if may_be_deep:
         _check_depth(body, bounds)
     return body
@@ -97,30 +99,30 @@ def decode_row(line: bytes) -> Any:  # noqa: ANN401 - JSON
 
 def is_text(value: object) -> bool:
     """Return whether *value* is a text that can be written: no empty one, no lone surrogates, no controls."""
-    return isinstance(value, str) and bool(value) and not _UNWRITABLE.search(value)
+    return isinstance(value, str) and bool(value) and not _UNWRITABLE_CHARACTER.search(value)
 
 
-def shown(value: object, most: int = 80) -> str:
+def quote_excerpt(value: object, max_chars: int = 80) -> str:
     """Return the beginning of *value* for people, in quotes, printable and without secrets."""
-    return f"'{redact.shown(value if isinstance(value, str) else str(value), most)}'"
+    return f"'{redact.sanitize(value if isinstance(value, str) else str(value), max_chars)}'"
 
 
 def check_size(data: bytes | bytearray, bounds: Bounds) -> None:
     """Raise TooLarge where *data*, a text of JSON or TOML, has more bytes or values than *bounds* allow."""
     size = len(data)
     if size > bounds.max_bytes:
-        raise bounds.too_many_bytes()
+        raise bounds.too_many_bytes_error()
     if size > bounds.max_bytes // 4 and not _is_narrow(data, bounds):
-        raise bounds.too_many_bytes("it, with its wide characters,")
+        raise bounds.too_many_bytes_error("it, with its wide characters,")
     if size > bounds.max_values:
         count = 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
         if count > bounds.max_values:
-            raise bounds.too_many_values()
+            raise bounds.too_many_values_error()
 
 
 def _is_narrow(data: bytes | bytearray, bounds: Bounds) -> bool:
     """Return whether the decoded text takes no more than ``max_bytes``."""
-    if _WIDE.search(data):
+    if _WIDE_CHARACTER.search(data):
         return False
     return data.isascii() or len(data) <= bounds.max_bytes // 2
 
@@ -136,40 +138,44 @@ def _check_depth(body: object, bounds: Bounds) -> None:
         ]
         if not level:
             return
-    raise _too_deep(bounds)
+    raise _depth_error(bounds)
 
 
-def _too_deep(bounds: Bounds) -> TooLarge:
+def _depth_error(bounds: Bounds) -> TooLarge:
     return TooLarge(f"it is nested more than {bounds.max_depth} deep")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any] | Unreadable:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any] | UnreadableValue:
     table = dict(pairs)
     if len(table) == len(pairs):
         return table
     seen: set[str] = set()
     twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-    return Unreadable(f"the key {shown(twice)} is given twice in one object")
+    return UnreadableValue(f"the key {quote_excerpt(twice)} is given twice in one object")
 
 
-def _whole_number(digits: str) -> int | Unreadable:
-    return int(digits) if len(digits) <= _DIGITS + 1 else Unreadable(f"a number of {len(digits)} digits")
+def _parse_int(digits: str) -> int | UnreadableValue:
+    return (
+        int(digits)
+        if len(digits) <= _MAX_DIGITS + 1
+        else UnreadableValue(f"a number of {len(digits)} digits")
+    )
 
 
-def _real_number(digits: str) -> float | Unreadable:
+def _parse_float(digits: str) -> float | UnreadableValue:
     number = float(digits)
-    return number if math.isfinite(number) else Unreadable("a number out of range")
+    return number if math.isfinite(number) else UnreadableValue("a number out of range")
 
 
-def _constant(name: str) -> Unreadable:
-    return Unreadable(f"{name} is not a number")
+def _parse_constant(name: str) -> UnreadableValue:
+    return UnreadableValue(f"{name} is not a number")
 
 
-_UNWRITABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
+_UNWRITABLE_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _hooks: dict[str, Callable[..., object]] = {
-    "object_pairs_hook": _once,
-    "parse_int": _whole_number,
-    "parse_float": _real_number,
-    "parse_constant": _constant,
+    "object_pairs_hook": _reject_duplicate_keys,
+    "parse_int": _parse_int,
+    "parse_float": _parse_float,
+    "parse_constant": _parse_constant,
 }
 _DECODER = json.JSONDecoder(**_hooks)  # type: ignore[arg-type]

@@ -16,12 +16,12 @@ from fnmatch import fnmatchcase
 
 from hydrator.domain.model import Did, Site, is_unsafe_argument
 
-THERE, NOT_THERE = 0, 1
-PathAt = Callable[[Site, Did], str | None]
+EXIT_PRESENT, EXIT_ABSENT = 0, 1
+PathLookup = Callable[[Site, Did], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeSettings:
+class ProbeCommand:
     """One command, and the storage it can look at: sites and catalogues by pattern (``*``, ``?``)."""
 
     command: tuple[str, ...]
@@ -33,15 +33,15 @@ class ProbeSettings:
 class CommandProbe:
     """Runs the first of *probes* that looks at a site; *path_at* says where its jobs find a dataset."""
 
-    def __init__(self, probes: Sequence[ProbeSettings], path_at: PathAt) -> None:
+    def __init__(self, probes: Sequence[ProbeCommand], path_at: PathLookup) -> None:
         self._probes = tuple(probes)
         self._path_at = path_at
 
-    def looks_at(self, catalogue: str, site: Site) -> bool:
+    def can_check(self, catalogue: str, site: Site) -> bool:
         """See :class:`hydrator.domain.ports.Probe`."""
-        return self._for(catalogue, site) is not None
+        return self._find_probe(catalogue, site) is not None
 
-    def look(self, catalogue: str, did: Did, site: Site) -> bool | None:
+    def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
         """See :class:`hydrator.domain.ports.Probe`.
 
         None also where the command needs a path and there is none, and for a DID that would be an option
@@ -49,15 +49,15 @@ class CommandProbe:
         """
         if is_unsafe_argument(did):
             return None
-        probe = self._for(catalogue, site)
+        probe = self._find_probe(catalogue, site)
         path = self._path_at(site, did)
         if probe is None or (path is None and any("{path}" in word for word in probe.command)):
             return None
-        words = [_filled(word, did, site, path or "") for word in probe.command]
-        status = _status(words, probe.timeout)
-        return status == THERE if status in {THERE, NOT_THERE} else None
+        words = [_fill_placeholders(word, did, site, path or "") for word in probe.command]
+        status = _run(words, probe.timeout)
+        return status == EXIT_PRESENT if status in {EXIT_PRESENT, EXIT_ABSENT} else None
 
-    def _for(self, catalogue: str, site: Site) -> ProbeSettings | None:
+    def _find_probe(self, catalogue: str, site: Site) -> ProbeCommand | None:
         for probe in self._probes:
             its_site = any(fnmatchcase(site, pattern) for pattern in probe.sites)
             if its_site and any(fnmatchcase(catalogue, pattern) for pattern in probe.catalogues):
@@ -65,7 +65,7 @@ class CommandProbe:
         return None
 
 
-def _filled(word: str, did: Did, site: Site, path: str) -> str:
+def _fill_placeholders(word: str, did: Did, site: Site, path: str) -> str:
     """*word* with what its placeholders name; what they bring along is not looked at again."""
     values = {"{did}": str(did), "{site}": str(site), "{path}": path}
     text, rest = "", word
@@ -76,7 +76,7 @@ def _filled(word: str, did: Did, site: Site, path: str) -> str:
     return text
 
 
-def _status(words: Sequence[str], timeout: timedelta) -> int | None:
+def _run(words: Sequence[str], timeout: timedelta) -> int | None:
     """The exit status; None when it could not be started, or took too long: then all its group is ended."""
     try:
         process = subprocess.Popen(

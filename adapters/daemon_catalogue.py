@@ -17,8 +17,8 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from adapters.http.bounded_exchange import Received, Wire
-from hydrator.domain.beliefs import Beliefs
+from adapters.http.bounded_exchange import BoundedHttpClient, RawResponse
+from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueGarbled,
@@ -26,7 +26,7 @@ from hydrator.domain.errors import (
     ConfigError,
 )
 from hydrator.domain.model import (
-    UNTOLD,
+    NO_PROVENANCE,
     DatasetState,
     Did,
     Fact,
@@ -42,20 +42,20 @@ from hydrator.domain.model import (
     from_unix,
     parse_did,
 )
-from hydrator.domain.numbers import finite
-from hydrator.domain.provenance import told_from
-from hydrator.domain.redaction import secret_in, shown
+from hydrator.domain.numbers import valid_number
+from hydrator.domain.provenance import provenance_from_row
+from hydrator.domain.redaction import read_secret, sanitize
 from hydrator.domain.text import reason_of
 
 from .bounded_json import Bounds, decode
 
-NOT_ASKED = "no job has asked the daemon for it yet"
-_QUERY_BYTES = 6000
+NOT_IN_DEMAND = "no job has asked the daemon for it yet"
+_MAX_QUERY_BYTES = 6000
 """Of one question; the daemon takes 8192 bytes of URL."""
 _TIMEOUT_SECONDS = 15.0
 _DEADLINE_SECONDS = 60.0
 _BOUNDS = Bounds(bytes_setting="the client's own", values_setting="the client's own")
-_RECORDED = {
+_REPLICA_STATES = {
     DatasetState.AVAILABLE: ReplicaState.COMPLETE,
     DatasetState.STAGING: ReplicaState.INCOMING,
     DatasetState.PARTIAL: ReplicaState.PARTIAL,
@@ -84,20 +84,20 @@ class DaemonCatalogue:
         *,
         token_file: Path | None = None,
         ca_cert: Path | None = None,
-        secret: bool = False,
+        is_secret: bool = False,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.name = f"daemon {url}"
         self._url = url.rstrip("/")
-        near = _near(url)
-        if (secret or token_file) and urlsplit(url).scheme != "https" and not near:
+        near = _is_loopback(url)
+        if (is_secret or token_file) and urlsplit(url).scheme != "https" and not near:
             what = "our token" if token_file else "names of private datasets"
             raise ConfigError([f"submit.daemon_url: {url} would show {what} on the way; use https"])
-        self._wire = Wire(
+        self._http = BoundedHttpClient(
             self.name,
             _BOUNDS,
-            headers={"Authorization": f"Bearer {_token(token_file)}"} if token_file else {},
-            verify=_trusted(ca_cert) if ca_cert else True,
+            headers={"Authorization": f"Bearer {_read_token(token_file)}"} if token_file else {},
+            verify=_build_ssl_context(ca_cert) if ca_cert else True,
             timeout=_TIMEOUT_SECONDS,
             trust_env=not near,
             transport=transport,
@@ -109,45 +109,45 @@ class DaemonCatalogue:
         Raises:
             CatalogueError: the daemon could not be asked, or does not answer as one.
         """
-        with self._readable():
-            answer = self._asked("/v1/sites")
+        with self._translate_errors():
+            answer = self._get_json("/v1/sites")
             sites, times = {Site(str(row["site"])) for row in answer["sites"]}, [answer["now"]]
-            rows, more = self._rows(dids)
+            rows, more = self._fetch_rows(dids)
             at = from_unix(min([*times, *more]))
-            readings = {parse_did(str(row["did"])): _reading(row, at) for row in rows}
+            readings = {parse_did(str(row["did"])): _parse_reading(row, at) for row in rows}
         sites |= {
             replica.site for one in readings.values() if isinstance(one, Seen) for replica in one.replicas
         }
         left = Unseen("the daemon left it out of its answer")
         return Survey(self.name, at, frozenset(sites), {did: readings.get(did, left) for did in dids})
 
-    def beliefs(self, dids: AbstractSet[Did], now: datetime) -> Beliefs:
+    def read_knowledge(self, dids: AbstractSet[Did], now: datetime) -> DaemonKnowledge:
         """Return what the daemon holds true of each of *dids*, as its own state would say it at *now*.
 
         Raises:
             CatalogueError: the daemon could not be asked, or does not answer as one.
         """
-        with self._readable():
+        with self._translate_errors():
             held = {
                 Site(str(row["site"])): str(row["held"])
-                for row in self._asked("/v1/sites")["sites"]
+                for row in self._get_json("/v1/sites")["sites"]
                 if row.get("held")
             }
-            rows, _ = self._rows(dids)
-            return _beliefs(rows, held, now)
+            rows, _ = self._fetch_rows(dids)
+            return _parse_knowledge(rows, held, now)
 
-    def _rows(self, dids: AbstractSet[Did]) -> tuple[list[Mapping[str, Any]], list[float]]:
+    def _fetch_rows(self, dids: AbstractSet[Did]) -> tuple[list[Mapping[str, Any]], list[float]]:
         """Return the rows of *dids*, and the daemon's time at each answer."""
         rows: list[Mapping[str, Any]] = []
         times = []
-        for query in _queries(sorted(dids)):
-            answer = self._asked(f"/v1/datasets?{query}")
+        for query in _build_queries(sorted(dids)):
+            answer = self._get_json(f"/v1/datasets?{query}")
             times.append(answer["now"])
             rows += answer["datasets"]
         return rows, times
 
     @contextmanager
-    def _readable(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Take an answer that cannot be read for that of something else than our daemon."""
         try:
             yield
@@ -173,47 +173,49 @@ class DaemonCatalogue:
 
     def close(self) -> None:
         """Let go of connections."""
-        self._wire.close()
+        self._http.close()
 
-    def _asked(self, path: str) -> Any:  # noqa: ANN401 - JSON
+    def _get_json(self, path: str) -> Any:  # noqa: ANN401 - JSON
         until = time.monotonic() + _DEADLINE_SECONDS
         try:
-            return self._wire.exchange("GET", self._url + path, until, self._judged)
+            return self._http.exchange("GET", self._url + path, until, self._decode_response)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CatalogueUnreachable(self.name, reason_of(error)) from None
 
-    def _judged(self, received: Received) -> Any:  # noqa: ANN401 - JSON
-        if received.status == 200:
-            return decode(received.content, _BOUNDS)
+    def _decode_response(self, response: RawResponse) -> Any:  # noqa: ANN401 - JSON
+        if response.status == 200:
+            return decode(response.content, _BOUNDS)
         try:
-            why = shown(str(decode(received.content, _BOUNDS)["detail"]), 300)
+            why = sanitize(str(decode(response.content, _BOUNDS)["detail"]), 300)
         except (LookupError, TypeError, ValueError):
             why = "no reason given"
-        text = f"{why} (status {received.status})"
-        if received.status in (401, 403):
+        text = f"{why} (status {response.status})"
+        if response.status in (401, 403):
             raise CatalogueDenied(self.name, f"{text}; see submit.token_file")
         raise CatalogueUnreachable(self.name, text)
 
 
-def _reading(row: Mapping[str, Any], at: datetime) -> Reading:
+def _parse_reading(row: Mapping[str, Any], answered_at: datetime) -> Reading:
     """One row of GET /v1/datasets of *at*; a site whose fact is too old to tell counts as not looked at."""
     facts: Sequence[Mapping[str, Any]] = row["sites"]
     if not facts and row["unseen"]:
         return Unseen(str(row["unseen"]))
     if not facts and not row["demanded"]:
-        return Unseen(NOT_ASKED)
+        return Unseen(NOT_IN_DEMAND)
     did = parse_did(str(row["did"]))
-    told = [fact for fact in facts if fact["state"] in set(_RECORDED)]
+    told = [fact for fact in facts if fact["state"] in set(_REPLICA_STATES)]
     return Seen(
-        at=min([from_unix(int(fact["as_of"])) for fact in told], default=at),
-        replicas=tuple(_replica(did, fact) for fact in told),
+        as_of=min([from_unix(int(fact["as_of"])) for fact in told], default=answered_at),
+        replicas=tuple(_parse_replica(did, fact) for fact in told),
         bytes_total=None if row["bytes"] is None else int(row["bytes"]),
-        blind=frozenset(Site(str(fact["site"])) for fact in facts if fact not in told),
-        twins=frozenset(parse_did(str(other)) for other in row["clashes_with"]),
+        unreachable_sites=frozenset(Site(str(fact["site"])) for fact in facts if fact not in told),
+        case_variants=frozenset(parse_did(str(other)) for other in row["clashes_with"]),
     )
 
 
-def _beliefs(rows: Iterable[Mapping[str, Any]], held: Mapping[Site, str], now: datetime) -> Beliefs:
+def _parse_knowledge(
+    rows: Iterable[Mapping[str, Any]], held_reasons: Mapping[Site, str], now: datetime
+) -> DaemonKnowledge:
     """Read rows of GET /v1/datasets; an older daemon leaves some fields out."""
     sites: dict[Site, dict[Did, Fact]] = {}
     unseen: dict[Did, str] = {}
@@ -224,7 +226,7 @@ def _beliefs(rows: Iterable[Mapping[str, Any]], held: Mapping[Site, str], now: d
     for row in rows:
         did = parse_did(str(row["did"]))
         for fact in row["sites"]:
-            sites.setdefault(Site(str(fact["site"])), {})[did] = _fact(fact)
+            sites.setdefault(Site(str(fact["site"])), {})[did] = _parse_fact(fact)
         if row["demanded"]:
             demanded.add(did)
         if row["unseen"]:
@@ -239,41 +241,48 @@ def _beliefs(rows: Iterable[Mapping[str, Any]], held: Mapping[Site, str], now: d
             left_out.setdefault(Site(str(site)), set()).add(did)
     known = {site: SiteFacts(now, facts) for site, facts in sites.items()}
     snapshot = Snapshot(known, unseen, tuple(sorted(clashes)), sizes)
-    return Beliefs(now, snapshot, frozenset(demanded), left_out=left_out, held=held, near=near)
+    return DaemonKnowledge(
+        now,
+        snapshot,
+        frozenset(demanded),
+        dids_without_room=left_out,
+        held_reasons=held_reasons,
+        similar_names=near,
+    )
 
 
-def _fact(row: Mapping[str, Any]) -> Fact:
+def _parse_fact(row: Mapping[str, Any]) -> Fact:
     told = row.get("told") or {}
     fraction = row["fraction"]
     return Fact(
         DatasetState(row["state"]),
         from_unix(int(row["as_of"])),
-        None if fraction is None else _share(fraction),
-        told_from([told]) if told else UNTOLD,
+        None if fraction is None else _parse_fraction(fraction),
+        provenance_from_row([told]) if told else NO_PROVENANCE,
     )
 
 
-def _share(value: object) -> float:
-    found = finite(value)
+def _parse_fraction(value: object) -> float:
+    found = valid_number(value)
     if found is None or not 0 <= found <= 1:
         raise ValueError("a fraction is not a number from 0 to 1")
     return float(found)
 
 
-def _replica(did: Did, fact: Mapping[str, Any]) -> Replica:
-    fraction = finite(fact["fraction"])
-    state = _RECORDED[DatasetState(fact["state"])]
+def _parse_replica(did: Did, fact: Mapping[str, Any]) -> Replica:
+    fraction = valid_number(fact["fraction"])
+    state = _REPLICA_STATES[DatasetState(fact["state"])]
     if fact["fraction"] is not None and (fraction is None or not 0 <= fraction <= 1):
         raise ValueError(f"the fraction of {did} is not a number from 0 to 1")
     return Replica(did, Site(str(fact["site"])), state, None if fraction is None else float(fraction))
 
 
-def _queries(dids: Iterable[Did]) -> Iterator[str]:
+def _build_queries(dids: Iterable[Did]) -> Iterator[str]:
     """Questions for *dids*, none longer than the daemon takes."""
     query = ""
     for did in dids:
         part = f"did={quote(did, safe=':/')}"
-        if query and len(query) + len(part) + 1 > _QUERY_BYTES:
+        if query and len(query) + len(part) + 1 > _MAX_QUERY_BYTES:
             yield query
             query = ""
         query = f"{query}&{part}" if query else part
@@ -281,7 +290,7 @@ def _queries(dids: Iterable[Did]) -> Iterator[str]:
         yield query
 
 
-def _near(url: str) -> bool:
+def _is_loopback(url: str) -> bool:
     """Is *url* on this very machine?"""
     host = urlsplit(url).hostname or ""
     try:
@@ -290,9 +299,9 @@ def _near(url: str) -> bool:
         return host == "localhost"
 
 
-def _token(file: Path) -> str:
+def _read_token(file: Path) -> str:
     try:
-        return secret_in(file.read_text("ascii"))
+        return read_secret(file.read_text("ascii"))
     except UnicodeDecodeError as error:
         raise ConfigError([f"submit.token_file {file}: it holds no token"]) from error
     except (OSError, ValueError) as error:
@@ -300,7 +309,7 @@ def _token(file: Path) -> str:
         raise ConfigError([f"submit.token_file {file}: {why}"]) from error
 
 
-def _trusted(file: Path) -> ssl.SSLContext:
+def _build_ssl_context(file: Path) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=str(file))
     except OSError as error:  # SSLError among them

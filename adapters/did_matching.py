@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from hydrator.domain.model import Did
 
 
-def matching(dids: Iterable[Did], patterns: Collection[str]) -> frozenset[Did]:
+def filter_by_patterns(dids: Iterable[Did], patterns: Collection[str]) -> frozenset[Did]:
     """Those of *dids* that match one of *patterns* (``*``, ``?``, ``[…]``; case counts)."""
     if not patterns:
         return frozenset()
@@ -15,7 +15,7 @@ def matching(dids: Iterable[Did], patterns: Collection[str]) -> frozenset[Did]:
     return frozenset(did for did in dids if either.match(did))
 
 
-def by_lower_case(dids: Iterable[Did]) -> Mapping[str, frozenset[Did]]:
+def group_by_lower_case(dids: Iterable[Did]) -> Mapping[str, frozenset[Did]]:
     """*dids* by what a ClassAd makes of them: attribute names ignore the case of ASCII letters."""
     groups: dict[str, set[Did]] = {}
     for did in dids:
@@ -23,6 +23,6 @@ def by_lower_case(dids: Iterable[Did]) -> Mapping[str, frozenset[Did]]:
     return {lower: frozenset(group) for lower, group in groups.items()}
 
 
-def twins(did: Did, groups: Mapping[str, frozenset[Did]]) -> frozenset[Did]:
-    """Those of *groups* (see :func:`by_lower_case`) that differ from *did* in letter case only."""
+def case_variants(did: Did, groups: Mapping[str, frozenset[Did]]) -> frozenset[Did]:
+    """Those of *groups* (see :func:`group_by_lower_case`) that differ from *did* in letter case only."""
     return groups.get(did.lower(), frozenset()) - {did}

@@ -14,21 +14,21 @@ from hydrator.domain.errors import CatalogueUnreachable, PoolError, PublishError
 from hydrator.domain.model import (
     Did,
     PublishedAd,
-    Queue,
     Replica,
+    ScheddDemand,
     Seen,
     Site,
     SiteAd,
     Survey,
     Unseen,
     from_unix,
-    unix,
+    to_unix,
 )
 from hydrator.domain.ports import Clock
 
-from .did_matching import by_lower_case, matching, twins
+from .did_matching import case_variants, filter_by_patterns, group_by_lower_case
 
-_BROKEN = "it is broken, as it was told to be"
+_BROKEN_REASON = "it is broken, as it was told to be"
 
 
 def system_clock() -> datetime:
@@ -57,42 +57,42 @@ class MemoryCatalogue:
         sites: Collection[Site] = (),
         *,
         clock: Clock = system_clock,
-        broken: bool = False,
-        unseen: Mapping[Did, str] | None = None,
+        is_broken: bool = False,
+        unseen_reasons: Mapping[Did, str] | None = None,
         bytes_total: Mapping[Did, int] | None = None,
-        blind: Collection[Site] = (),
+        unreachable_sites: Collection[Site] = (),
     ) -> None:
         self.name = name
-        self.blind = frozenset(blind)
+        self.unreachable_sites = frozenset(unreachable_sites)
         self.replicas: tuple[Replica, ...] = tuple(replicas)
         self.sites = frozenset(sites)
-        self.truth: tuple[Replica, ...] | None = None
-        self.broken = broken
-        self.unseen: Mapping[Did, str] = unseen or {}
+        self.audited_replicas: tuple[Replica, ...] | None = None
+        self.is_broken = is_broken
+        self.unseen_reasons: Mapping[Did, str] = unseen_reasons or {}
         self.bytes_total: Mapping[Did, int] = bytes_total or {}
         self._clock = clock
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :class:`hydrator.domain.ports.Catalogue`."""
         at = self._clock()
-        held = self._held()
-        groups = by_lower_case(held)
+        held = self._known_dids()
+        groups = group_by_lower_case(held)
         return Survey(
             catalogue=self.name,
-            at=at,
+            started_at=at,
             sites=self.sites | {replica.site for replica in self.replicas},
             readings={did: self._reading(did, at, groups) for did in sorted(dids)},
         )
 
-    def _reading(self, did: Did, at: datetime, groups: Mapping[str, frozenset[Did]]) -> Seen | Unseen:
-        if did in self.unseen:
-            return Unseen(self.unseen[did])
+    def _reading(self, did: Did, now: datetime, groups: Mapping[str, frozenset[Did]]) -> Seen | Unseen:
+        if did in self.unseen_reasons:
+            return Unseen(self.unseen_reasons[did])
         return Seen(
-            at=at,
-            replicas=tuple(r for r in self.replicas if r.did == did and r.site not in self.blind),
+            as_of=now,
+            replicas=tuple(r for r in self.replicas if r.did == did and r.site not in self.unreachable_sites),
             bytes_total=self.bytes_total.get(did),
-            blind=self.blind,
-            twins=twins(did, groups),
+            unreachable_sites=self.unreachable_sites,
+            case_variants=case_variants(did, groups),
         )
 
     def verify(self, did: Did) -> Seen:
@@ -100,17 +100,19 @@ class MemoryCatalogue:
         reading = self.read({did}).readings[did]
         if isinstance(reading, Unseen):
             raise CatalogueUnreachable(self.name, reading.reason)
-        if self.truth is None:
+        if self.audited_replicas is None:
             return reading
-        return replace(reading, replicas=tuple(replica for replica in self.truth if replica.did == did))
+        return replace(
+            reading, replicas=tuple(replica for replica in self.audited_replicas if replica.did == did)
+        )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :class:`hydrator.domain.ports.Catalogue`."""
-        return matching(self._held(), patterns)
+        return filter_by_patterns(self._known_dids(), patterns)
 
-    def _held(self) -> frozenset[Did]:
-        if self.broken:
-            raise CatalogueUnreachable(self.name, _BROKEN)
+    def _known_dids(self) -> frozenset[Did]:
+        if self.is_broken:
+            raise CatalogueUnreachable(self.name, _BROKEN_REASON)
         return frozenset(replica.did for replica in self.replicas) | self.bytes_total.keys()
 
     def close(self) -> None:
@@ -120,49 +122,51 @@ class MemoryCatalogue:
 class MemoryPublisher:
     """Keeps what was published; ``ads`` shows it as it came, ``broken`` refuses everything."""
 
-    def __init__(self, name: str = "memory", *, clock: Clock = system_clock, broken: bool = False) -> None:
+    def __init__(self, name: str = "memory", *, clock: Clock = system_clock, is_broken: bool = False) -> None:
         self.name = name
-        self.broken = broken
+        self.is_broken = is_broken
         self.ads: dict[Site, SiteAd] = {}
-        self._heard: dict[Site, datetime] = {}
+        self._published_at: dict[Site, datetime] = {}
         self._clock = clock
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """See :class:`hydrator.domain.ports.Publisher`; times of ads are whole seconds, as everywhere else."""
-        self._check()
+        self._check_working()
         return {
-            site: PublishedAd(site, ad.generation, from_unix(unix(ad.as_of)), self._heard[site])
+            site: PublishedAd(site, ad.generation, from_unix(to_unix(ad.as_of)), self._published_at[site])
             for site, ad in sorted(self.ads.items())
         }
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`."""
-        self._check()
+        self._check_working()
         for ad in ads:
             self.ads[ad.site] = ad
-            self._heard[ad.site] = self._clock()
+            self._published_at[ad.site] = self._clock()
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`."""
-        self._check()
+        self._check_working()
         for site in sites:
             self.ads.pop(site, None)
-            self._heard.pop(site, None)
+            self._published_at.pop(site, None)
 
-    def _check(self) -> None:
-        if self.broken:
-            raise PublishError(self.name, _BROKEN)
+    def _check_working(self) -> None:
+        if self.is_broken:
+            raise PublishError(self.name, _BROKEN_REASON)
 
 
 class MemoryQueues:
     """Schedds by name with what their queues want; ``queues`` may be assigned anew at any time."""
 
-    def __init__(self, queues: Mapping[str, Queue | Unseen] | None = None, *, broken: bool = False) -> None:
-        self.queues: Mapping[str, Queue | Unseen] = queues or {}
-        self.broken = broken
+    def __init__(
+        self, queues: Mapping[str, ScheddDemand | Unseen] | None = None, *, is_broken: bool = False
+    ) -> None:
+        self.queues: Mapping[str, ScheddDemand | Unseen] = queues or {}
+        self.is_broken = is_broken
 
-    def wanted(self) -> Mapping[str, Queue | Unseen]:
+    def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
         """See :class:`hydrator.domain.ports.Queues`."""
-        if self.broken:
-            raise PoolError("collector", _BROKEN)
+        if self.is_broken:
+            raise PoolError("collector", _BROKEN_REASON)
         return dict(sorted(self.queues.items()))

@@ -24,8 +24,8 @@ from hydrator.domain.model import (
 )
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.plan import Policy, plan
-from hydrator.reconcile.reconciler import Rules, Thought, think
-from hydrator.state.store import State, Store
+from hydrator.reconcile.reconciler import Evaluation, ReconcilePolicy, evaluate
+from hydrator.state.store import ReconcileState, Store
 
 from .material import NOW, SITES, dids, survey, wants
 from .measure import peak_mib, timed
@@ -36,7 +36,7 @@ COPIES = 2
 
 CHANGES = 100
 POLL = timedelta(seconds=30)
-POLICY = Policy(refresh_after=timedelta(minutes=5), expires=True)
+POLICY = Policy(refresh_after=timedelta(minutes=5), has_expiring_ads=True)
 
 
 CASES = {"default budget": Budget(), "no budget": Budget(line_bytes=10**9, ad_bytes=10**9)}
@@ -52,27 +52,37 @@ def replicas(names: Sequence[Did], changed: int = 0) -> list[tuple[Did, list[Rep
     return found
 
 
-def cycle(state: State, answer: Survey, demand: Demand, rules: Rules) -> tuple[Thought, Plan]:
+def cycle(
+    state: ReconcileState, answer: Survey, demand: Demand, rules: ReconcilePolicy
+) -> tuple[Evaluation, Plan]:
     """What one cycle of the daemon does between asking and sending."""
     there = {
-        site: PublishedAd(site, ad.generation, ad.as_of, answer.at - POLL) for site, ad in state.ads.items()
+        site: PublishedAd(site, ad.generation, ad.as_of, answer.started_at - POLL)
+        for site, ad in state.ads.items()
     }
     generations = {site: ad.generation for site, ad in there.items()}
-    thought = think(state, {"catalogue": answer}, demand, published=generations, rules=rules, now=answer.at)
-    return thought, plan(there, thought.ads, retired=frozenset(), now=answer.at, policy=POLICY)
+    thought = evaluate(
+        state,
+        {"catalogue": answer},
+        demand,
+        published_generations=generations,
+        policy=rules,
+        now=answer.started_at,
+    )
+    return thought, plan(there, thought.ads, retired=frozenset(), now=answer.started_at, policy=POLICY)
 
 
 def measure(case: str, count: int, repeats: int) -> dict[str, Any]:
     """Seconds of the first cycle, of one with 100 changes, and of saving after each; memory in MiB."""
     names = dids(count // COPIES)
     demand = wants(names)
-    rules = Rules(budget=CASES[case])
+    rules = ReconcilePolicy(budget=CASES[case])
     first = survey(replicas(names), NOW)
     second = survey(replicas(names, CHANGES), NOW + POLL)
     taken: dict[str, Any] = {"full": [], "changed": [], "saved": [], "saved again": []}
     taken["inputs_mib"] = peak_mib()
     for _ in range(repeats):
-        seconds, (thought, _todo) = timed(partial(cycle, State(), first, demand, rules))
+        seconds, (thought, _todo) = timed(partial(cycle, ReconcileState(), first, demand, rules))
         taken["full"].append(seconds)
         seconds, (after, todo) = timed(partial(cycle, thought.state, second, demand, rules))
         taken["changed"].append(seconds)
@@ -80,11 +90,11 @@ def measure(case: str, count: int, repeats: int) -> dict[str, Any]:
             taken["saved"].append(timed(partial(store.save, thought.state))[0])
             taken["saved again"].append(timed(partial(store.save, after.state))[0])
     taken["peak_mib"] = peak_mib()
-    taken["left_out"] = sum(len(draft.left_out) for draft in after.drafts.values())
+    taken["left_out"] = sum(len(draft.omitted_entries) for draft in after.drafts.values())
     taken["ad_bytes"] = sum(len(ad.text) for ad in after.ads.values())
     taken["published"] = sum(isinstance(action, Publish) for action in todo)
     tracemalloc.start()
-    cycle(State(), first, demand, rules)
+    cycle(ReconcileState(), first, demand, rules)
     taken["traced_peak_mib"] = tracemalloc.get_traced_memory()[1] / 2**20
     return taken
 

@@ -150,17 +150,17 @@ class Told:
         self._sites = {disk: site for site, disk in holdings.disks.items()}
         self.ready = threading.Event()
 
-    def hear(self, source: str, body: bytes | None) -> None:  # noqa: ARG002 - there is one source
+    def on_event(self, source: str, body: bytes | None) -> None:  # noqa: ARG002 - there is one source
         now = time.monotonic()
         event = json.loads(body or b"{}")
         if event.get("event_type") == "datasetlock_ok":
             payload = event["payload"]
             self.came.setdefault((self._sites[payload["rse"]], f"{payload['scope']}:{payload['name']}"), now)
 
-    def connected(self, source: str) -> None:  # noqa: ARG002
+    def on_connect(self, source: str) -> None:  # noqa: ARG002
         self.ready.set()
 
-    def unconnected(self, source: str, why: str) -> None:
+    def on_disconnect(self, source: str, reason: str) -> None:
         """What was not told then is missing in the figures, which say of how many they are."""
 
 

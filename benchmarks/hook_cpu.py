@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry
 
 from hydrator import startd_cron
 from hydrator.domain.model import Replica, ReplicaState, Site, SiteAd, from_unix
-from hydrator.reconcile.reconciler import Rules, think
-from hydrator.server.app import app
-from hydrator.server.http_server import Server
-from hydrator.server.view import View
-from hydrator.state.store import State
+from hydrator.reconcile.reconciler import ReconcilePolicy, evaluate
+from hydrator.server.app import build_app
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
+from hydrator.state.store import ReconcileState
 from testbed.pool import Pool, SiteSpec
 
 from . import _spawn
@@ -40,7 +40,14 @@ def ad_of(count: int) -> SiteAd:
     now, site = from_unix(time.time()), Site(f"SITE{count}")
     answer = survey(((did, [Replica(did, site, ReplicaState.COMPLETE)]) for did in short_dids(count)), now)
     demand = wants(short_dids(count))
-    return think(State(), {"list": answer}, demand, published={}, rules=Rules(), now=now).ads[site]
+    return evaluate(
+        ReconcileState(),
+        {"list": answer},
+        demand,
+        published_generations={},
+        policy=ReconcilePolicy(),
+        now=now,
+    ).ads[site]
 
 
 @contextmanager
@@ -48,10 +55,10 @@ def serving(ads: Sequence[SiteAd]) -> Iterator[str]:
     """The daemon's own HTTP server with these ads; its URL."""
     by_site = {ad.site: ad for ad in ads}
 
-    def view() -> View:
-        return View(by_site, None, None, None, from_unix(time.time()))
+    def view() -> ServerState:
+        return ServerState(by_site, None, None, None, from_unix(time.time()))
 
-    server = Server(app(view, CollectorRegistry(), max_age=timedelta(seconds=10)), "127.0.0.1", 0)
+    server = HttpServer(build_app(view, CollectorRegistry(), max_age=timedelta(seconds=10)), "127.0.0.1", 0)
     server.start()
     try:
         assert server.url

@@ -16,11 +16,11 @@ import trustme
 from prometheus_client import CollectorRegistry
 
 from hydrator.domain.model import from_unix
-from hydrator.server.app import app
-from hydrator.server.auth import Access, Role, new_token
-from hydrator.server.http_server import Server
-from hydrator.server.tls import Certificate
-from hydrator.server.view import View
+from hydrator.server.app import build_app
+from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.http_server import HttpServer
+from hydrator.server.tls import TlsCertificate
+from hydrator.server.view import ServerState
 from testbed.nginx import Nginx
 
 from .material import SITES, busy_site_ads
@@ -36,7 +36,7 @@ TOGETHER = 16
 
 def material(folder: Path) -> dict[str, str]:
     """A certificate, and a file of tokens; by site its token."""
-    made = {str(site): new_token(Role.SITE, site, "2026-11-21") for site in SITES}
+    made = {str(site): create_token(Role.SITE, site, "2026-11-21") for site in SITES}
     tokens = folder / "tokens"
     tokens.touch(mode=0o600)
     tokens.write_text("".join(grant.line for _, grant in made.values()), "utf-8")
@@ -51,16 +51,16 @@ def material(folder: Path) -> dict[str, str]:
 def serve(folder: Path, *, tls: bool) -> None:
     """The daemon's server in a process of its own; prints where it listens, ends with its input."""
     now = from_unix(time.time())
-    view = View(busy_site_ads(DATASETS, now).ads, None, None, None, now)
-    asgi = app(
+    view = ServerState(busy_site_ads(DATASETS, now).ads, None, None, None, now)
+    asgi = build_app(
         lambda: view,
         CollectorRegistry(),
         max_age=timedelta(seconds=10),
-        access=Access.open(folder / "tokens"),
+        authenticator=TokenAuthenticator.open(folder / "tokens"),
         behind_proxy=not tls,
     )
-    pair = Certificate(folder / "pem", folder / "key") if tls else None
-    with Server(asgi, certificate=pair) as server:
+    pair = TlsCertificate(folder / "pem", folder / "key") if tls else None
+    with HttpServer(asgi, certificate=pair) as server:
         print(server.url, flush=True)
         sys.stdin.read()
 

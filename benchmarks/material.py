@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from hydrator.domain.model import (
     Demand,
+    DemandEntry,
     Did,
     Origin,
     Replica,
@@ -12,10 +13,9 @@ from hydrator.domain.model import (
     Seen,
     Site,
     Survey,
-    Want,
 )
-from hydrator.reconcile.reconciler import Rules, Thought, think
-from hydrator.state.store import State
+from hydrator.reconcile.reconciler import Evaluation, ReconcilePolicy, evaluate
+from hydrator.state.store import ReconcileState
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SITES = tuple(Site(f"SITE{number:02}") for number in range(20))
@@ -39,10 +39,10 @@ def survey(readings: Iterable[tuple[Did, Sequence[Replica]]], at: datetime = NOW
 
 def wants(found: Iterable[Did]) -> Demand:
     """Every dataset wanted on its own, by one job each."""
-    return Demand(tuple(Want((did,), 1, Origin.JOB, NOW) for did in sorted(found)))
+    return Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOW) for did in sorted(found)))
 
 
-def busy_site_ads(count: int, at: datetime = NOW) -> Thought:
+def busy_site_ads(count: int, at: datetime = NOW) -> Evaluation:
     """Ads of 20 sites that all know the same *count* demanded datasets: every fifth is staging, 40 % here."""
     names = dids(count)
 
@@ -53,4 +53,6 @@ def busy_site_ads(count: int, at: datetime = NOW) -> Thought:
 
     readings = ((did, [replica(place, did, site) for site in SITES]) for place, did in enumerate(names))
     answers = {"catalogue": survey(readings, at)}
-    return think(State(), answers, wants(names), published={}, rules=Rules(), now=at)
+    return evaluate(
+        ReconcileState(), answers, wants(names), published_generations={}, policy=ReconcilePolicy(), now=at
+    )

@@ -170,7 +170,7 @@ def slot_ads(real: str, arm: Arm, numbers: Iterable[int], ads: Mapping[Site, Sit
 def our_lines(arm: Arm, ad: SiteAd) -> str:
     """What the hook has the startd add to its slot's ad."""
     read = startd_cron.read_ad(ad.text.encode("ascii"), ad.site, int(time.time()))
-    printed = startd_cron.block(read, update=False).decode("ascii").splitlines()
+    printed = startd_cron.locality_block(read, is_update=False).decode("ascii").splitlines()
     lines = []
     for name, _, literal in (line.partition(" = ") for line in printed if " = " in line):
         bare = literal[1:-1] if literal.startswith("(") else literal

@@ -7,17 +7,17 @@ from datetime import timedelta
 from hydrator.domain.model import (
     DatasetState,
     Demand,
+    DemandEntry,
     Did,
     Fact,
     Origin,
     Site,
     SiteFacts,
     Snapshot,
-    Want,
 )
 from hydrator.server.pages.filters import Selection
-from hydrator.server.pages.overview import render
-from hydrator.server.view import View
+from hydrator.server.pages.overview import render_overview
+from hydrator.server.view import ServerState
 
 from .material import NOW
 from .record import Figure, Result, Spread, rounded
@@ -25,10 +25,10 @@ from .record import Figure, Result, Spread, rounded
 GOAL_MS = 100
 GOAL_KB = 50
 SIZES = ((100, 3), (5000, 3), (5000, 20))
-SELECTIONS = {"the first page": Selection(), "a search": Selection(find="49", state="stuck")}
+SELECTIONS = {"the first page": Selection(), "a search": Selection(name_contains="49", state="stuck")}
 
 
-def view(datasets: int, sites: int) -> View:
+def view(datasets: int, sites: int) -> ServerState:
     """Every dataset at a third of the sites, in all states and of all ages, each wanted by some jobs."""
     states = list(DatasetState)
     names = [Did(f"sim:D{n:06}") for n in range(datasets)]
@@ -43,8 +43,8 @@ def view(datasets: int, sites: int) -> View:
         )
         for k in range(sites)
     }
-    wants = tuple(Want((did,), n % 9 + 1, Origin.JOB, NOW) for n, did in enumerate(names))
-    return View({}, Snapshot(facts), Demand(wants), None, NOW)
+    wants = tuple(DemandEntry((did,), n % 9 + 1, Origin.JOB, NOW) for n, did in enumerate(names))
+    return ServerState({}, Snapshot(facts), Demand(wants), None, NOW)
 
 
 def run(*, quick: bool) -> Result:
@@ -57,7 +57,7 @@ def run(*, quick: bool) -> Result:
             taken, text = [], ""
             for _ in range(5 if quick else 50):
                 begun = time.perf_counter()
-                text = render(shown, selected)
+                text = render_overview(shown, selected)
                 taken.append(1000 * (time.perf_counter() - begun))
             kilobytes = len(gzip.compress(text.encode(), 5)) / 1000
             note = f"{len(text.encode()) / 1000:.0f} kB before gzip"

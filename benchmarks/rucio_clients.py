@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from adapters.rucio.session.client import Connection
+from adapters.rucio.session.client import RucioConnection
 from hydrator.domain.model import Did
 from testbed.rucio import VERSION, RucioServer
 
@@ -40,7 +40,7 @@ def run(*, quick: bool = False) -> Result:
 
 
 def _questions(
-    connection: Connection, client: httpx.Client, url: str, dids: Sequence[Did], deep: int
+    connection: RucioConnection, client: httpx.Client, url: str, dids: Sequence[Did], deep: int
 ) -> Mapping[str, Ways]:
     asked = [dict(zip(("scope", "name"), did.split(":"), strict=True)) for did in dids]
     typed = [{**each, "type": "DATASET"} for each in asked]

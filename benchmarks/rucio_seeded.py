@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.session.client import Connection
+from adapters.rucio.session.client import RucioConnection
 from hydrator.domain.model import Did
 from testbed.postgres import Postgres
 from testbed.rucio import RucioServer
@@ -18,7 +18,7 @@ EACH = 3
 
 
 @contextmanager
-def connected(size: int) -> Iterator[tuple[RucioServer, list[Did], Connection]]:
+def connected(size: int) -> Iterator[tuple[RucioServer, list[Did], RucioConnection]]:
     """A server with *size* datasets, their names, and a connection that may ask for an hour."""
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -30,7 +30,10 @@ def connected(size: int) -> Iterator[tuple[RucioServer, list[Did], Connection]]:
             name="rucio", url=server.url, account=server.account, username=server.username,
             password=server.password, token_dir=Path(scratch) / "tokens", calls_per_second=10_000,
         )  # fmt: skip
-        with closing(Connection(settings)) as connection, connection.poll(timedelta(hours=1).total_seconds()):
+        with (
+            closing(RucioConnection(settings)) as connection,
+            connection.start_poll(timedelta(hours=1).total_seconds()),
+        ):
             yield server, dids, connection
 
 

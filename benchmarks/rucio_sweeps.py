@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adapters.rucio.session.client import Client
+from adapters.rucio.session.client import RucioClient
 from hydrator.domain.model import Did
 from testbed.rucio import VERSION
 
@@ -45,16 +45,16 @@ def run(*, quick: bool = False) -> Result:
                   {"Rucio": VERSION, "database": "PostgreSQL"})  # fmt: skip
 
 
-def _ways(dids: Sequence[Did]) -> dict[str, Callable[[Client], Rows]]:
+def _ways(dids: Sequence[Did]) -> dict[str, Callable[[RucioClient], Rows]]:
     asked = [dict(zip(("scope", "name"), did.split(":"), strict=True)) for did in dids]
 
-    def bulk(kind: str, call: Callable[[Client], Callable[[Any], Any]]) -> Callable[[Client], Rows]:
+    def bulk(kind: str, call: Callable[[RucioClient], Callable[[Any], Any]]) -> Callable[[RucioClient], Rows]:
         batches = [asked[start : start + _BATCH] for start in range(0, len(asked), _BATCH)]
         return lambda client: [
             row for batch in batches for row in call(client)([{**each, "type": kind} for each in batch])
         ]
 
-    def sweep(call: Callable[[Client], Callable[[str], Any]]) -> Callable[[Client], Rows]:
+    def sweep(call: Callable[[RucioClient], Callable[[str], Any]]) -> Callable[[RucioClient], Rows]:
         return lambda client: [row for element in ELEMENTS for row in call(client)(element)]
 
     return {

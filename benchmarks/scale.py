@@ -23,15 +23,15 @@ from hydrator.domain.model import (
     Survey,
 )
 from hydrator.reconcile.plan import Policy, plan
-from hydrator.reconcile.reconciler import Rules, Thought, think
-from hydrator.state.store import State, Store
+from hydrator.reconcile.reconciler import Evaluation, ReconcilePolicy, evaluate
+from hydrator.state.store import ReconcileState, Store
 
 from .material import NOW, SITES, dids, survey, wants
 from .measure import peak_mib, timed
 from .record import Figure, Result
 
 POLL = timedelta(seconds=30)
-POLICY = Policy(refresh_after=timedelta(minutes=5), expires=True)
+POLICY = Policy(refresh_after=timedelta(minutes=5), has_expiring_ads=True)
 FULL_GOAL, CHANGED_GOAL, MEMORY_GOAL = 10.0, 0.2, 1024.0
 STATES = (ReplicaState.INCOMING, ReplicaState.PARTIAL, ReplicaState.STUCK)
 
@@ -75,7 +75,7 @@ def complete(did: Did, site: Site, number: str) -> Replica:
 
 def repeated(last: Survey, changes: int, turn: int) -> Survey:
     """The next answer: all of it read anew, and at the first site of *changes* datasets another state."""
-    at, readings = last.at + POLL, {}
+    at, readings = last.started_at + POLL, {}
     step = max(1, len(last.readings) // max(1, changes))
     chosen = {n * step + n % step for n in range(changes)}  # at all sites
     for place, (did, seen) in enumerate(last.readings.items()):
@@ -88,16 +88,23 @@ def repeated(last: Survey, changes: int, turn: int) -> Survey:
     return Survey(last.catalogue, at, last.sites, readings)
 
 
-def cycle(state: State, answer: Survey, demand: Demand, last: Thought | None) -> Thought:
+def cycle(state: ReconcileState, answer: Survey, demand: Demand, last: Evaluation | None) -> Evaluation:
     """What one cycle of the daemon does between asking and sending."""
     there = {
-        site: PublishedAd(site, ad.generation, ad.as_of, answer.at - POLL) for site, ad in state.ads.items()
+        site: PublishedAd(site, ad.generation, ad.as_of, answer.started_at - POLL)
+        for site, ad in state.ads.items()
     }
     shown = {site: ad.generation for site, ad in there.items()}
-    thought = think(
-        state, {"catalogue": answer}, demand, published=shown, rules=Rules(), now=answer.at, last=last
+    thought = evaluate(
+        state,
+        {"catalogue": answer},
+        demand,
+        published_generations=shown,
+        policy=ReconcilePolicy(),
+        now=answer.started_at,
+        previous=last,
     )
-    plan(there, thought.ads, retired=frozenset(), now=answer.at, policy=POLICY)
+    plan(there, thought.ads, retired=frozenset(), now=answer.started_at, policy=POLICY)
     return thought
 
 
@@ -108,7 +115,7 @@ def measure(shape: Shape, repeats: int) -> dict[str, Any]:
     answer = survey(replicas(names, shape), NOW)
     taken: dict[str, Any] = {"inputs": peak_mib(), "changed": {}, "saved": {}}
     with tempfile.TemporaryDirectory() as folder, Store.open_to_write(Path(folder)) as store:
-        full, last = timed(partial(cycle, State(), answer, demand, None))
+        full, last = timed(partial(cycle, ReconcileState(), answer, demand, None))
         taken |= {"full": full, "peak": peak_mib()}
         taken["saved"]["all"] = timed(partial(store.save, last.state))[0]
         turn = 0

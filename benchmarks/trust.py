@@ -9,9 +9,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site
-from hydrator.reconcile.audit.ledger import WINDOW, Audit, By, Claim, Question, Verdict, fold, settle
-from hydrator.reconcile.audit.priority_queue import Rota
-from hydrator.reconcile.snapshot.update import Known, Memory
+from hydrator.reconcile.audit.ledger import (
+    AUDIT_WINDOW,
+    Audit,
+    AuditQuery,
+    Claim,
+    Verdict,
+    VerificationMethod,
+    expire_and_confirm,
+    record_verdicts,
+)
+from hydrator.reconcile.audit.priority_queue import AuditQueue
+from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
 
 from .material import NOW
 from .record import Figure, Result
@@ -38,25 +47,25 @@ class Case:
     share: float = 0.01
 
 
-class _Says(dict[Did, Known]):
+class _Says(dict[Did, DatasetRecord]):
     """What the catalogue claims, read at the poll that is going on: everything is complete everywhere."""
 
-    def __init__(self, held: Mapping[Question, frozenset[Site]]) -> None:
+    def __init__(self, held: Mapping[AuditQuery, frozenset[Site]]) -> None:
         super().__init__()
         self.held = held
         self.at = NOW
 
-    def get(self, did: Did, _default: object = None) -> Known:
+    def get(self, did: Did, _default: object = None) -> DatasetRecord:
         fact = Fact(DatasetState.AVAILABLE, self.at)
-        return Known(self.at, dict.fromkeys(self.held[Question(CATALOGUE, did)], fact))
+        return DatasetRecord(self.at, dict.fromkeys(self.held[AuditQuery(CATALOGUE, did)], fact))
 
 
-def claims_of(case: Case) -> dict[Question, frozenset[Site]]:
+def claims_of(case: Case) -> dict[AuditQuery, frozenset[Site]]:
     """Every dataset with its sites; each site has ``per_site`` of them."""
     names = [Site(f"S{n:02}") for n in range(case.sites)]
     count = case.sites * case.per_site // case.copies
     return {
-        Question(CATALOGUE, Did(f"sim:D{n:06}")): frozenset(
+        AuditQuery(CATALOGUE, Did(f"sim:D{n:06}")): frozenset(
             names[(n + 7 * copy) % case.sites] for copy in range(case.copies)
         )
         for n in range(count)
@@ -69,43 +78,51 @@ def seconds_until_found(case: Case, seed: int, most: int = 4 * 3600) -> int:
     held = claims_of(case)
     at_site = [question for question, sites in held.items() if LYING in sites]
     false = set(chance.sample(at_site, max(1, round(case.share * len(at_site)))))
-    rota: Rota[Question] = Rota(seed)
-    rota.look(held)
+    rota: AuditQueue[AuditQuery] = AuditQueue(seed)
+    rota.update(held)
     audit, says, found = Audit(), _Says(held), list[Verdict]()
     for second in range(1, most + 1):
         now = NOW + timedelta(seconds=second)
         if case.jobs_per_hour and chance.random() < case.jobs_per_hour / 3600:
             chosen = chance.choice(at_site)
             if chosen in false:
-                rota.suspect(chosen)
+                rota.prioritize(chosen)
         for _ in range(case.calls_per_second):
             found += _asked(rota, held, false, now)
         if second % POLL_SECONDS == 0:
             says.at = now + timedelta(microseconds=1)
-            audit, _ = settle(fold(audit, found), {CATALOGUE: Memory(known=says)}, now=says.at, **_TERMS)
+            audit, _ = expire_and_confirm(
+                record_verdicts(audit, found),
+                {CATALOGUE: CatalogueMemory(records=says)},
+                now=says.at,
+                **_TERMS,
+            )
             found = []
             if audit.trust.get(LYING, 1.0) < 1.0:
                 return second
     return most
 
 
-_TERMS = {"window": WINDOW, "bound": BOUND}
+_TERMS = {"window": AUDIT_WINDOW, "bound": BOUND}
 
 
 def _asked(
-    rota: Rota[Question], held: Mapping[Question, frozenset[Site]], false: set[Question], now: datetime
+    rota: AuditQueue[AuditQuery],
+    held: Mapping[AuditQuery, frozenset[Site]],
+    false: set[AuditQuery],
+    now: datetime,
 ) -> list[Verdict]:
-    turn = rota.next()
+    turn = rota.take_next()
     assert turn is not None
     return [
         Verdict(
-            Claim(turn.thing.catalogue, turn.thing.did, site),
-            By.FILES,
+            Claim(turn.item.catalogue, turn.item.did, site),
+            VerificationMethod.FILES,
             now,
-            true=not (site == LYING and turn.thing in false),
-            again=turn.again,
+            is_true=not (site == LYING and turn.item in false),
+            is_recheck=turn.is_recheck,
         )
-        for site in held[turn.thing]
+        for site in held[turn.item]
     ]
 
 

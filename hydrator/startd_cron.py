@@ -64,9 +64,9 @@ MAX_SPELLINGS = 60000
 """Bytes of the longest text that has the letters of names beside the names."""
 MAX_TROUBLE = 300
 """Characters of what the pool is told of a failure; stderr has a little more."""
-MAX_SKEW = 300
+MAX_SKEW_SECONDS = 300
 """Seconds that the daemon's clock may be ahead of this node's."""
-MAX_AHEAD = 86400
+MAX_AHEAD_SECONDS = 86400
 """Seconds that a generation, the Unix time of a change, may be ahead of the daemon's clock. The daemon adopts
 none that is further ahead (``MOST_AHEAD`` in hydrator/domain/numbers.py is the same), so a larger one is forged."""
 WRITE_SECONDS = 30
@@ -116,119 +116,119 @@ OPTIONS = (
 SOURCES = ("url", "file", "collector")
 
 
-class Trouble(Exception):
+class HookError(Exception):
     """Something that one line on stderr says; its class says who acts next."""
 
 
-class BadUsage(Trouble):
+class BadUsage(HookError):
     """Whoever configured the hook acts: exit 2."""
 
 
-class Away(Trouble):
+class SourceUnavailable(HookError):
     """The source did not answer this time: the local copy speaks for it."""
 
 
-class Unread(Away):
+class OutputError(SourceUnavailable):
     """The startd does not take our output: nothing more may be written, or it would end what was cut."""
 
 
-class Refused(Trouble):
+class InvalidAd(HookError):
     """The source's answer cannot be believed: the local copy speaks for it."""
 
 
-class Denied(Trouble):
+class AdNotServed(HookError):
     """The source answered, and the answer is no: the local copy stays silent."""
 
 
 # ---------------------------------------------------------------- literals: text -> value, value -> text
 
 
-def shown(text: str) -> str:
+def short_repr(text: str) -> str:
     """*text* for a message: short, printable, quoted."""
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
-def did(text: str) -> str:
+def parse_did(text: str) -> str:
     """A dataset's name; its characters are those that cannot end a ClassAd string or a quoted name."""
     if not 0 < len(text) <= MAX_DID or text.strip(DID_CHARACTERS):
-        raise Refused(f"{shown(text)} is not a dataset's name")
+        raise InvalidAd(f"{short_repr(text)} is not a dataset's name")
     return text
 
 
-def string(text: str) -> str:
+def parse_string(text: str) -> str:
     """A ClassAd string of printable ASCII that needs no escape."""
     inside = text[1:-1]
-    if len(text) < 2 or text[0] != '"' or text[-1] != '"' or not plain(inside):
-        raise Refused(f"{shown(text)} is not a plain string")
+    if len(text) < 2 or text[0] != '"' or text[-1] != '"' or not is_plain(inside):
+        raise InvalidAd(f"{short_repr(text)} is not a plain string")
     return inside
 
 
-def plain(text: str) -> bool:
+def is_plain(text: str) -> bool:
     """Whether *text* is printable ASCII without quotes and backslashes, up to 200 characters."""
     return len(text) <= 200 and all(" " <= letter <= "~" and letter not in "\"'\\" for letter in text)
 
 
-def state(text: str) -> str:
+def parse_state(text: str) -> str:
     """One of the contract's states, as a ClassAd string."""
     inside = text[1:-1]
     if inside not in STATES or text != '"' + inside + '"':
-        raise Refused(f"{shown(text)} is not a state")
+        raise InvalidAd(f"{short_repr(text)} is not a state")
     return inside
 
 
-def integer(text: str) -> int:
+def parse_integer(text: str) -> int:
     """A whole number, 0 or more."""
     if not 0 < len(text) <= 15 or text.strip(DIGITS):
-        raise Refused(f"{shown(text)} is not a whole number")
+        raise InvalidAd(f"{short_repr(text)} is not a whole number")
     return int(text)
 
 
-def share(text: str) -> float:
+def parse_share(text: str) -> float:
     """A real from 0 to 1, in any notation of HTCondor (``5.000000000000000E-01``, ``0.5``)."""
     try:
         value = float(text) if not text.strip(DIGITS + ".eE+-") else -1.0
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise Refused(f"{shown(text)} is not a number from 0 to 1")
+        raise InvalidAd(f"{short_repr(text)} is not a number from 0 to 1")
     return abs(value)
 
 
-def boolean(text: str) -> bool:
+def parse_boolean(text: str) -> bool:
     """``true`` or ``false``, in any letter case."""
     if text.lower() not in ("true", "false"):
-        raise Refused(f"{shown(text)} is not true or false")
+        raise InvalidAd(f"{short_repr(text)} is not true or false")
     return text.lower() == "true"
 
 
-def inside(text: str, opening: str, closing: str) -> str:
+def strip_brackets(text: str, opening: str, closing: str) -> str:
     if len(text) < 2 or text[0] != opening or text[-1] != closing:
-        raise Refused(f"{shown(text)} does not stand in {opening} {closing}")
+        raise InvalidAd(f"{short_repr(text)} does not stand in {opening} {closing}")
     return text[1:-1].strip(" ")
 
 
-def told_apart(names: "list[str]") -> "list[str]":
+def reject_case_collisions(names: "list[str]") -> "list[str]":
     """*names*, if no two of them are one name to ClassAds, which ignore letter case."""
     if len({name.lower() for name in names}) != len(names):
-        raise Refused("two of its datasets differ in letter case only, or are the same")
+        raise InvalidAd("two of its datasets differ in letter case only, or are the same")
     return names
 
 
-def names(text: str) -> "list[str]":
+def parse_names(text: str) -> "list[str]":
     """A list of dataset names: ``{"a:1","b:2"}``."""
-    between = inside(text, "{", "}")
+    between = strip_brackets(text, "{", "}")
     items = [item.strip(" ") for item in between.split(",")] if between else []
-    return told_apart([did(item[1:-1]) for item in items if quoted(item, '"')])
+    return reject_case_collisions([parse_did(item[1:-1]) for item in items if require_quotes(item, '"')])
 
 
-def quoted(text: str, quote: str) -> bool:
+def require_quotes(text: str, quote: str) -> bool:
     """True; a text that does not stand in *quote* is refused."""
     if len(text) < 2 or text[0] != quote or text[-1] != quote:
-        raise Refused(f"{shown(text)} does not stand in {quote}")
+        raise InvalidAd(f"{short_repr(text)} does not stand in {quote}")
     return True
 
 
-def pair(item: str) -> "tuple[str, str]":
+def parse_pair(item: str) -> "tuple[str, str]":
     """``'a:1' = literal`` -> name and literal; HTCondor prints names that are identifiers unquoted."""
     item = item.strip(" ")
     if item[:1] == "'":
@@ -238,62 +238,64 @@ def pair(item: str) -> "tuple[str, str]":
         rest = item[len(name) :]
     rest = rest.lstrip(" ")
     if rest[:1] != "=":
-        raise Refused(f"{shown(item)} is not 'name' = literal")
-    return did(name), rest[1:].strip(" ")
+        raise InvalidAd(f"{short_repr(item)} is not 'name' = literal")
+    return parse_did(name), rest[1:].strip(" ")
 
 
-def record(text: str, value: "Callable[[str], object]") -> "dict[str, object]":
+def parse_record(text: str, parse_value: "Callable[[str], object]") -> "dict[str, object]":
     """A nested ad, ``['a:1'=literal;'b:2'=literal]``, with each literal read by *value*."""
-    between = inside(text, "[", "]")
-    pairs = [pair(item) for item in between.split(";")] if between else []
-    told_apart([name for name, _ in pairs])
-    return {name: value(text) for name, text in pairs}
+    between = strip_brackets(text, "[", "]")
+    pairs = [parse_pair(item) for item in between.split(";")] if between else []
+    reject_case_collisions([name for name, _ in pairs])
+    return {name: parse_value(text) for name, text in pairs}
 
 
-def states(text: str) -> "dict[str, object]":
-    return record(text, state)
+def parse_states(text: str) -> "dict[str, object]":
+    return parse_record(text, parse_state)
 
 
-def shares(text: str) -> "dict[str, object]":
-    return record(text, share)
+def parse_shares(text: str) -> "dict[str, object]":
+    return parse_record(text, parse_share)
 
 
-def times(text: str) -> "dict[str, object]":
-    return record(text, integer)
+def parse_times(text: str) -> "dict[str, object]":
+    return parse_record(text, parse_integer)
 
 
 READERS = {
-    "DataLocalitySite": string,
-    "AvailableDatasets": names,
-    "DatasetStates": states,
-    "DatasetFractions": shares,
-    "DatasetAsOf": times,
-    "DataLocalityTruncated": boolean,
-    "DataLocalityTrust": share,
-    "DataLocalityAsOf": integer,
-    "DataLocalityGeneration": integer,
-    "DataLocalityVersion": integer,
+    "DataLocalitySite": parse_string,
+    "AvailableDatasets": parse_names,
+    "DatasetStates": parse_states,
+    "DatasetFractions": parse_shares,
+    "DatasetAsOf": parse_times,
+    "DataLocalityTruncated": parse_boolean,
+    "DataLocalityTrust": parse_share,
+    "DataLocalityAsOf": parse_integer,
+    "DataLocalityGeneration": parse_integer,
+    "DataLocalityVersion": parse_integer,
 }
 """The attributes that may come in, and how each is read; their order is the order they are printed in."""
-OPTIONAL = ("AvailableDatasets", "DataLocalityTrust")
+OPTIONAL_ATTRIBUTES = ("AvailableDatasets", "DataLocalityTrust")
 
 
-def literal(value: object) -> str:
+def format_literal(value: object) -> str:
     """*value* as a ClassAd literal on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return real(value)
+        return format_real(value)
     if isinstance(value, int):
         return str(value)
     if isinstance(value, list):
         return "{" + ",".join(['"' + name + '"' for name in value]) + "}"
     if isinstance(value, dict):
-        return "[" + ";".join(["'" + name + "'=" + literal(each) for name, each in value.items()]) + "]"
+        return (
+            "[" + ";".join(["'" + name + "'=" + format_literal(each) for name, each in value.items()]) + "]"
+        )
     return '"' + str(value) + '"'
 
 
-def real(value: float) -> str:
+def format_real(value: float) -> str:
     """A real from 0 to 1 as the daemon writes it: the shortest exact digits, without an exponent."""
     digits, _, exponent = repr(value).partition("e-")
     return "0." + "0" * (int(exponent) - 1) + digits.replace(".", "") if exponent else digits
@@ -306,38 +308,38 @@ def read_ad(text: bytes, site: str, now: int) -> "dict[str, object]":
     """The attributes in *text*, one ``Name = literal`` a line, believed only as a whole.
 
     Raises:
-        Refused: it has anything but the contract's attributes, each once and with a literal of its type;
+        InvalidAd: it has anything but the contract's attributes, each once and with a literal of its type;
             ``DataLocalityVersion = 1`` is not its last line (torn); it is another site's; its AsOf is too
             far ahead of *now*.
     """
     ad = {}  # type: dict[str, object]
-    lines = decoded(text).split("\n")
+    lines = decode_ascii(text).split("\n")
     for line in lines[:-1]:
         name, equals, rest = line.partition(" = ")
         if not equals or name not in READERS:
-            raise Refused(f"{shown(line)} is not an attribute that this hook prints")
+            raise InvalidAd(f"{short_repr(line)} is not an attribute that this hook prints")
         if name in ad:
-            raise Refused(f"it has {name} twice")
+            raise InvalidAd(f"it has {name} twice")
         if len(line) > MAX_LINE:
-            raise Refused(f"its line {name} has {len(line)} bytes, {MAX_LINE} are allowed")
+            raise InvalidAd(f"its line {name} has {len(line)} bytes, {MAX_LINE} are allowed")
         ad[name] = read_literal(name, rest)
     if lines[-1] or not ad or list(ad)[-1] != "DataLocalityVersion":
-        raise Refused("it is torn: its last line is not DataLocalityVersion = 1")
-    return believed(ad, site, now)
+        raise InvalidAd("it is torn: its last line is not DataLocalityVersion = 1")
+    return validate(ad, site, now)
 
 
-def decoded(text: bytes) -> str:
+def decode_ascii(text: bytes) -> str:
     try:
         return text.decode("ascii")
     except UnicodeDecodeError as trouble:
-        raise Refused(f"its byte {trouble.start} is not ASCII") from trouble
+        raise InvalidAd(f"its byte {trouble.start} is not ASCII") from trouble
 
 
 def read_literal(name: str, text: str) -> object:
     try:
         return READERS[name](text)
-    except Refused as trouble:
-        raise Refused(f"in {name}: {trouble}") from trouble
+    except InvalidAd as trouble:
+        raise InvalidAd(f"in {name}: {trouble}") from trouble
 
 
 def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
@@ -347,24 +349,24 @@ def read_classads(text: bytes, site: str, now: int) -> "dict[str, object]":
 
     Raises:
         Denied: there is no ad.
-        Refused: as for :func:`read_ad`, of the first of them, where none can be believed.
+        InvalidAd: as for :func:`read_ad`, of the first of them, where none can be believed.
     """
     found = []
-    refused = None  # type: Refused | None
+    refused = None  # type: InvalidAd | None
     for lines in text.split(b"\n\n"):
         try:
-            ad = read_classad(decoded(lines))
+            ad = read_classad(decode_ascii(lines))
             if ad:
-                found.append(believed(ad, site, now))
-        except Refused as trouble:
+                found.append(validate(ad, site, now))
+        except InvalidAd as trouble:
             refused = refused or trouble
     if not found and refused:
         raise refused
     if not found:
-        raise Denied(
-            f"has no DataLocality ad for site {shown(site)}: is the daemon running, is --site right?"
+        raise AdNotServed(
+            f"has no DataLocality ad for site {short_repr(site)}: is the daemon running, is --site right?"
         )
-    return max(found, key=as_of)
+    return max(found, key=as_of_seconds)
 
 
 def read_classad(lines: str) -> "dict[str, object]":
@@ -373,11 +375,11 @@ def read_classad(lines: str) -> "dict[str, object]":
     for line in lines.split("\n"):
         name, _, rest = line.partition(" = ")
         if name in READERS:
-            ad[name] = in_order(read_literal(name, rest))
+            ad[name] = sort_names(read_literal(name, rest))
     return {name: ad[name] for name in READERS if name in ad}
 
 
-def in_order(value: object) -> object:
+def sort_names(value: object) -> object:
     """*value* with its names sorted: a collector's order is its own."""
     if isinstance(value, list):
         return sorted(value)
@@ -386,40 +388,42 @@ def in_order(value: object) -> object:
     return value
 
 
-def as_of(ad: "dict[str, object]") -> int:
+def as_of_seconds(ad: "dict[str, object]") -> int:
     value = ad["DataLocalityAsOf"]
     return value if isinstance(value, int) else 0
 
 
-def believed(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
+def validate(ad: "dict[str, object]", site: str, now: int) -> "dict[str, object]":
     """*ad*, if it is complete, of this contract, of *site* and not from the future."""
-    missing = [name for name in READERS if name not in ad and name not in OPTIONAL]
+    missing = [name for name in READERS if name not in ad and name not in OPTIONAL_ATTRIBUTES]
     if missing:
-        raise Refused("it is torn: it lacks " + ", ".join(missing))
+        raise InvalidAd("it is torn: it lacks " + ", ".join(missing))
     if ad["DataLocalityVersion"] != CONTRACT:
-        raise Refused(
+        raise InvalidAd(
             f"it is of contract {ad['DataLocalityVersion']}, this hook reads {CONTRACT}: update the older one"
         )
     check_generation(ad["DataLocalityGeneration"], now)
     if ad["DataLocalitySite"] != site:
-        raise Refused(f"it speaks for site {shown(str(ad['DataLocalitySite']))}, asked was {shown(site)}")
-    return dated(ad, as_of(ad), now)
+        raise InvalidAd(
+            f"it speaks for site {short_repr(str(ad['DataLocalitySite']))}, asked was {short_repr(site)}"
+        )
+    return limit_times(ad, as_of_seconds(ad), now)
 
 
 def check_generation(generation: object, now: int) -> None:
     """Refuse a *generation* of a time to come; the daemon's are times at which an ad changed."""
     ahead = generation - now if isinstance(generation, int) else 0
-    if ahead > MAX_AHEAD + MAX_SKEW:
-        raise Refused(
+    if ahead > MAX_AHEAD_SECONDS + MAX_SKEW_SECONDS:
+        raise InvalidAd(
             f"its generation {generation} is {ahead} s in the future: at the daemon, hydrator renumber; "
             "or set this node's clock"
         )
 
 
-def dated(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, object]":
+def limit_times(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, object]":
     """*ad* read at *moment*, which is cut to *now*; no fact in it is younger than the ad."""
-    if moment > now + MAX_SKEW:
-        raise Refused(
+    if moment > now + MAX_SKEW_SECONDS:
+        raise InvalidAd(
             f"it was read {moment - now} s in the future: set the clocks of this node and of the daemon"
         )
     moment = min(moment, now)
@@ -433,14 +437,14 @@ def dated(ad: "dict[str, object]", moment: int, now: int) -> "dict[str, object]"
 
 def ad_text(ad: "dict[str, object]") -> str:
     """*ad* as it came in: ``read_ad`` of this is *ad*."""
-    return "".join([f"{name} = {literal(value)}\n" for name, value in ad.items()])
+    return "".join([f"{name} = {format_literal(value)}\n" for name, value in ad.items()])
 
 
 def trouble_block(text: str) -> bytes:
     """Why a run failed, as the pool may read it; an empty *text* takes back what an earlier run said."""
     # what would end the string, or begin an escape, is exchanged
-    said = clean(text)[:MAX_TROUBLE].translate({34: "'", 92: "/"})
-    value = literal(said) if said else "undefined"
+    said = to_one_line(text)[:MAX_TROUBLE].translate({34: "'", 92: "/"})
+    value = format_literal(said) if said else "undefined"
     return ("\nDataLocalityTrouble = " + value + "\n- " + TAGS[0] + "\n").encode("ascii")
 
 
@@ -467,7 +471,7 @@ def spellings(ad: "dict[str, object]") -> str:
     return both if len(both) <= MAX_SPELLINGS else ",".join(names)
 
 
-def block(ad: "dict[str, object]", update: bool) -> bytes:
+def locality_block(ad: "dict[str, object]", is_update: bool) -> bytes:
     """Our attributes of the site's data, and the end of their block.
 
     Lists and records stand in parentheses: HTCondor's ClassAd cache then keeps
@@ -475,20 +479,21 @@ def block(ad: "dict[str, object]", update: bool) -> bytes:
     """
     shared = {True: "{} = ({})", False: "{} = {}"}
     ours = [
-        shared[isinstance(value, (list, dict))].format(name, literal(value)) for name, value in ad.items()
+        shared[isinstance(value, (list, dict))].format(name, format_literal(value))
+        for name, value in ad.items()
     ]
     lines = [*ours, f'DatasetLetters = ("{spellings(ad)}")', 'DataLocalityVia = "hook"']
     for line in lines:
         if len(line) > MAX_LINE:
-            raise Refused(f"its line {line.split()[0]} has {len(line)} bytes, {MAX_LINE} are allowed")
-    end = "- " + TAGS[1] + (" update:true" if update else "")
+            raise InvalidAd(f"its line {line.split()[0]} has {len(line)} bytes, {MAX_LINE} are allowed")
+    end = "- " + TAGS[1] + (" update:true" if is_update else "")
     return ("\n" + "\n".join([*lines, end]) + "\n").encode("ascii")
 
 
 # ---------------------------------------------------------------- configuration
 
 
-def arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
+def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
     """Options and other arguments of a command line; ``--name value`` and ``--name=value``."""
     options = {}  # type: dict[str, str]
     others = []  # type: list[str]
@@ -500,7 +505,7 @@ def arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
             continue
         name, equals, value = word[2:].partition("=")
         if name not in OPTIONS:
-            raise BadUsage(f"there is no option {shown(word)}: see --help")
+            raise BadUsage(f"there is no option {short_repr(word)}: see --help")
         if not equals and not waiting:
             raise BadUsage(f"--{name} needs a value: see --help")
         options[name] = value if equals else waiting.pop(0)
@@ -509,23 +514,30 @@ def arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
     return options, others
 
 
-def glidein_config(others: "list[str]", environ: "dict[str, str]") -> "tuple[str, dict[str, str]]":
+def find_glidein_config(positional: "list[str]", environ: "dict[str, str]") -> "tuple[str, dict[str, str]]":
     """The path of the glidein's ``glidein_config`` and what it says; both empty where there is none.
 
     GlideinWMS gives the path as the first argument; its directory also holds the file CONDOR_CONFIG names.
     """
-    if others and not os.path.isfile(others[0]):
-        raise BadUsage(f"unexpected argument {shown(others[0])}, which is no glidein_config file: see --help")
+    if positional and not os.path.isfile(positional[0]):
+        raise BadUsage(
+            f"unexpected argument {short_repr(positional[0])}, which is no glidein_config file: see --help"
+        )
     beside = os.path.join(
         os.path.dirname(environ.get("CONDOR_CONFIG", "")) or "/nonexistent", "glidein_config"
     )
-    for path in [*others[:1], environ.get("GLIDEIN_CONFIG", ""), environ.get("glidein_config", ""), beside]:
+    for path in [
+        *positional[:1],
+        environ.get("GLIDEIN_CONFIG", ""),
+        environ.get("glidein_config", ""),
+        beside,
+    ]:
         if path and os.path.isfile(path):
-            return path, glidein_values(path)
+            return path, read_glidein_values(path)
     return "", {}
 
 
-def glidein_values(path: str) -> "dict[str, str]":
+def read_glidein_values(path: str) -> "dict[str, str]":
     """``KEY value`` lines; the last of a key counts."""
     values = {}  # type: dict[str, str]
     try:
@@ -538,46 +550,46 @@ def glidein_values(path: str) -> "dict[str, str]":
     return values
 
 
-class Settings:
+class HookSettings:
     """What to do, from options, environment, glidein_config; *where* is the URL, path or host of *source*."""
 
     def __init__(self, argv: "list[str]", environ: "dict[str, str]") -> None:
-        options, others = arguments(argv)
-        self.glidein_path, self.glidein = glidein_config(others, environ)
+        options, others = parse_arguments(argv)
+        self.glidein_path, self.glidein_values = find_glidein_config(others, environ)
         self.under_glidein = bool(others)
         self.environ = environ
         self.levels = (
             options,
-            {name: environ.get(variable(name), "") for name in OPTIONS},
-            {name: self.glidein.get(variable(name), "") for name in OPTIONS},
+            {name: environ.get(environment_variable(name), "") for name in OPTIONS},
+            {name: self.glidein_values.get(environment_variable(name), "") for name in OPTIONS},
         )
-        self.source, self.where = self.one_source()
-        self.timeout = self.seconds("timeout", 10.0, 300)
-        self.jitter = self.seconds("jitter", 0.0 if self.source == "file" else 2.0, 3600)
-        if not self.timeout:
+        self.source, self.location = self.choose_source()
+        self.timeout_seconds = self.parse_seconds("timeout", 10.0, 300)
+        self.jitter_seconds = self.parse_seconds("jitter", 0.0 if self.source == "file" else 2.0, 3600)
+        if not self.timeout_seconds:
             raise BadUsage("--timeout is 0: give seconds")
         self.site_keys = (
             tuple(key.strip() for key in self.value("site-keys").split(",") if key.strip()) or SITE_KEYS
         )
         for key in self.site_keys:
             if key.strip(LETTERS + DIGITS + "_"):
-                raise BadUsage(f"--site-keys has {shown(key)}, which is no attribute's name")
+                raise BadUsage(f"--site-keys has {short_repr(key)}, which is no attribute's name")
         self.site = self.value("site")
         self.proxy = None  # type: Url | None
         self.token = self.read_token()
         self.ca_file = self.value("ca-file")
         if self.ca_file and not os.path.isfile(self.ca_file):
-            raise BadUsage(f"--ca-file {shown(self.ca_file)} is no file")
+            raise BadUsage(f"--ca-file {short_repr(self.ca_file)} is no file")
         if self.source == "url":
-            self.url = Url(self.where.replace("{site}", "x"))
-            self.proxy = proxy_for(self.url, environ, self.glidein)
-            if self.token and not self.url.safe and (self.proxy or not self.url.local):
+            self.url = Url(self.location.replace("{site}", "x"))
+            self.proxy = proxy_for(self.url, environ, self.glidein_values)
+            if self.token and not self.url.is_https and (self.proxy or not self.url.is_local):
                 raise BadUsage("a token is sent over https only, or to this host: write --url https://...")
 
     def value(self, name: str) -> str:
         return next((level[name] for level in self.levels if level.get(name)), "")
 
-    def one_source(self) -> "tuple[str, str]":
+    def choose_source(self) -> "tuple[str, str]":
         for level in self.levels:
             given = [name for name in SOURCES if level.get(name)]
             if len(given) > 1:
@@ -587,20 +599,25 @@ class Settings:
             if given:
                 where = level[given[0]]
                 if where.startswith("-") or not all(each >= " " for each in where):
-                    raise BadUsage(f"--{given[0]} {shown(where)} cannot be used: it has odd characters")
-                if given[0] != "file" and not printable(where):
+                    raise BadUsage(f"--{given[0]} {short_repr(where)} cannot be used: it has odd characters")
+                if given[0] != "file" and not is_printable(where):
                     raise BadUsage(
-                        f"--{given[0]} {shown(where)} cannot be used: it has spaces or is not ASCII"
+                        f"--{given[0]} {short_repr(where)} cannot be used: it has spaces or is not ASCII"
                     )
                 return given[0], where
         raise BadUsage("no source: give --url, --file or --collector (or HYDRATOR_URL, ...)")
 
-    def seconds(self, name: str, default: float, most: float) -> float:
+    def parse_seconds(self, name: str, default: float, max_seconds: float) -> float:
         text = self.value(name)
         if not text:
             return default
-        if text.strip(DIGITS + ".") or not text.strip(".") or text.count(".") > 1 or float(text) > most:
-            raise BadUsage(f"--{name} {shown(text)} is not a number of seconds from 0 to {most}")
+        if (
+            text.strip(DIGITS + ".")
+            or not text.strip(".")
+            or text.count(".") > 1
+            or float(text) > max_seconds
+        ):
+            raise BadUsage(f"--{name} {short_repr(text)} is not a number of seconds from 0 to {max_seconds}")
         return float(text)
 
     def read_token(self) -> str:
@@ -611,36 +628,36 @@ class Settings:
             with open(path, encoding="ascii") as lines:
                 token = lines.read(16384).strip()
         except (OSError, ValueError) as trouble:
-            raise BadUsage(f"cannot read the token in {shown(path)}: {trouble}") from trouble
-        if not token or not printable(token):
-            raise BadUsage(f"{shown(path)} holds no token: one line without spaces is needed")
+            raise BadUsage(f"cannot read the token in {short_repr(path)}: {trouble}") from trouble
+        if not token or not is_printable(token):
+            raise BadUsage(f"{short_repr(path)} holds no token: one line without spaces is needed")
         return token
 
 
-def variable(option: str) -> str:
+def environment_variable(option: str) -> str:
     return "HYDRATOR_" + option.upper().replace("-", "_")
 
 
-def printable(text: str) -> bool:
+def is_printable(text: str) -> bool:
     """Whether *text* is ASCII without spaces and control characters."""
     return all("!" <= letter <= "~" for letter in text)
 
 
-def find_site(settings: Settings) -> str:
+def find_site(settings: HookSettings) -> str:
     """The site of this node, checked; the places in order, in each the attributes in order."""
-    asked = (settings.site, from_environment, from_glidein_config, from_condor)
+    asked = (settings.site, site_from_environment, site_from_glidein_config, site_from_condor)
     for place in asked:
         site = place(settings).strip().strip('"') if callable(place) else place
         if site and site != "None":
-            if not plain(site) or site.strip() != site:
+            if not is_plain(site) or site.strip() != site:
                 raise BadUsage(
-                    f"the site {shown(site)} has quotes, odd characters or over 200 characters: set --site"
+                    f"the site {short_repr(site)} has quotes, odd characters or over 200 characters: set --site"
                 )
             return site
     raise BadUsage("no site: give --site NAME, or set one of " + ", ".join(settings.site_keys))
 
 
-def from_environment(settings: Settings) -> str:
+def site_from_environment(settings: HookSettings) -> str:
     """HTCondor reads ``_CONDOR_NAME`` in any letter case as configuration; pyglidein sets it so."""
     values = {name.lower(): value for name, value in settings.environ.items()}
     tried = [
@@ -649,26 +666,26 @@ def from_environment(settings: Settings) -> str:
     return next((value for value in tried if value.strip('"')), "")
 
 
-def from_glidein_config(settings: Settings) -> str:
-    tried = [settings.glidein.get(key, "") for key in settings.site_keys]
+def site_from_glidein_config(settings: HookSettings) -> str:
+    tried = [settings.glidein_values.get(key, "") for key in settings.site_keys]
     return next((value for value in tried if value and value != "None"), "")
 
 
-def from_condor(settings: Settings) -> str:
+def site_from_condor(settings: HookSettings) -> str:
     """What ``condor_config_val`` says; a startd with a local name is asked for under that name."""
     tool = find_tool("condor_config_val", settings)
     if not tool:
         return ""
-    local = local_name(startd(os.getppid())[2])
-    _, out, _ = run([tool, *local, *settings.site_keys], settings.timeout)
+    local = local_name_arguments(find_startd(os.getppid())[2])
+    _, out, _ = run([tool, *local, *settings.site_keys], settings.timeout_seconds)
     return next((line for line in out.decode("utf-8", "replace").split("\n") if line.strip(' "')), "")
 
 
-def find_tool(name: str, settings: Settings) -> str:
+def find_tool(name: str, settings: HookSettings) -> str:
     """The path of an HTCondor tool: on PATH, in the glidein's CONDOR_DIR, in /usr/bin; else empty."""
     directories = settings.environ.get("PATH", "").split(":")
-    if settings.glidein.get("CONDOR_DIR"):
-        directories.append(os.path.join(settings.glidein["CONDOR_DIR"], "bin"))
+    if settings.glidein_values.get("CONDOR_DIR"):
+        directories.append(os.path.join(settings.glidein_values["CONDOR_DIR"], "bin"))
     for directory in [*directories, "/usr/bin"]:
         path = os.path.join(directory, name)
         if directory and os.access(path, os.X_OK):
@@ -676,7 +693,7 @@ def find_tool(name: str, settings: Settings) -> str:
     return ""
 
 
-def percent(text: str) -> str:
+def percent_encode(text: str) -> str:
     """*text* percent-encoded for one part of a URL's path or one file name."""
     kept = LETTERS + DIGITS + "_.-~"
     found = text.encode("utf-8", "surrogateescape")
@@ -689,45 +706,45 @@ def percent(text: str) -> str:
 def ask_file(path: str, site: str, now: int) -> "dict[str, object]":
     """The ad in a file; see ``--file``."""
     if "{site}" in path:
-        path = path.replace("{site}", percent(site))
+        path = path.replace("{site}", percent_encode(site))
     elif os.path.isdir(path):
-        path = os.path.join(path, percent(site) + ".ad")
+        path = os.path.join(path, percent_encode(site) + ".ad")
     try:
         with open(path, "rb") as file:
             text = file.read(MAX_BODY + 1)
     except OSError as trouble:
-        raise Away(
+        raise SourceUnavailable(
             f"cannot read {path}: {trouble.strerror}: is it the daemon's ad file, is --site right?"
         ) from trouble
     if len(text) > MAX_BODY:
-        raise Refused(f"{path} has over {MAX_BODY} bytes")
+        raise InvalidAd(f"{path} has over {MAX_BODY} bytes")
     try:
         return read_ad(text, site, now)
-    except Refused as trouble:
-        raise Refused(f"{path} is refused: {trouble}") from trouble
+    except InvalidAd as trouble:
+        raise InvalidAd(f"{path} is refused: {trouble}") from trouble
 
 
-def ask_collector(host: str, site: str, now: int, settings: Settings) -> "dict[str, object]":
+def ask_collector(host: str, site: str, now: int, settings: HookSettings) -> "dict[str, object]":
     """The site's ad in the collector, by ``condor_status`` with this node's credentials."""
     tool = find_tool("condor_status", settings)
     if not tool:
         raise BadUsage("no condor_status on PATH, in CONDOR_DIR/bin or /usr/bin: install it, or use --url")
     wanted = f'MyType == "DataLocality" && DataLocalitySite =?= "{site}"'
     asked = [tool, "-pool", host, "-any", "-constraint", wanted, "-long", "-attributes", ",".join(READERS)]
-    status, out, said = run(asked, settings.timeout)
+    status, out, said = run(asked, settings.timeout_seconds)
     if status:
-        raise Away(f"condor_status -pool {host} failed with status {status}: {said}")
+        raise SourceUnavailable(f"condor_status -pool {host} failed with status {status}: {said}")
     if len(out) > 4 * MAX_BODY:
-        raise Refused(f"collector {host}: its answer has over {4 * MAX_BODY} bytes")
+        raise InvalidAd(f"collector {host}: its answer has over {4 * MAX_BODY} bytes")
     try:
         return read_classads(out, site, now)
-    except Denied as trouble:
-        raise Denied(f"collector {host} {trouble}") from trouble
-    except Refused as trouble:
-        raise Refused(f"the ad of collector {host} is refused: {trouble}") from trouble
+    except AdNotServed as trouble:
+        raise AdNotServed(f"collector {host} {trouble}") from trouble
+    except InvalidAd as trouble:
+        raise InvalidAd(f"the ad of collector {host} is refused: {trouble}") from trouble
 
 
-def run(command: "list[str]", timeout: float) -> "tuple[int, bytes, str]":
+def run(command: "list[str]", timeout_seconds: float) -> "tuple[int, bytes, str]":
     """Status, output and the last line of errors of *command*, which is killed after *timeout* seconds."""
     import subprocess
 
@@ -740,12 +757,14 @@ def run(command: "list[str]", timeout: float) -> "tuple[int, bytes, str]":
             start_new_session=True,
         )
     except OSError as trouble:
-        raise Away(f"cannot run {command[0]}: {trouble.strerror}") from trouble
+        raise SourceUnavailable(f"cannot run {command[0]}: {trouble.strerror}") from trouble
     try:
-        out, said = child.communicate(timeout=timeout)
+        out, said = child.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired as trouble:
         os.killpg(child.pid, 9)
-        raise Away(f"{os.path.basename(command[0])} took over {timeout:g} s") from trouble
+        raise SourceUnavailable(
+            f"{os.path.basename(command[0])} took over {timeout_seconds:g} s"
+        ) from trouble
     lines = said.decode("utf-8", "replace").strip().split("\n")
     return child.returncode, out, lines[-1]
 
@@ -769,17 +788,19 @@ class Url:
             or not 0 < int(port or 0) < 65536
         ):
             raise BadUsage(
-                f"{shown(text)} is no URL: write http(s)://host[:port][/path], without user or password"
+                f"{short_repr(text)} is no URL: write http(s)://host[:port][/path], without user or password"
             )
         if "#" in path:
-            raise BadUsage(f"{shown(text)} has a #: write it without")
+            raise BadUsage(f"{short_repr(text)} has a #: write it without")
         if not is_host_name(bare):
-            raise BadUsage(f"{shown(text)} has no host name: a part of {shown(bare)} is empty or too long")
-        self.safe = scheme == "https"
+            raise BadUsage(
+                f"{short_repr(text)} has no host name: a part of {short_repr(bare)} is empty or too long"
+            )
+        self.is_https = scheme == "https"
         self.address = address
         self.host, self.port = bare, int(port)
         self.target = slash + path or "/"
-        self.local = is_loopback(bare)
+        self.is_local = is_loopback(bare)
         self.text = text
 
 
@@ -800,8 +821,8 @@ def is_loopback(host: str) -> bool:
 def ad_url(base: str, site: str) -> str:
     """Where the daemon serves the ad of *site*; see ``--url``."""
     if "{site}" in base:
-        return base.replace("{site}", percent(site))
-    return base.rstrip("/") + "/v1/sites/" + percent(site) + "/ad"
+        return base.replace("{site}", percent_encode(site))
+    return base.rstrip("/") + "/v1/sites/" + percent_encode(site) + "/ad"
 
 
 def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") -> "Url | None":
@@ -813,7 +834,7 @@ def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") ->
         name = entry.strip().partition(":")[0].lstrip(".").lower()
         if name and (name == "*" or url.host.lower() == name or url.host.lower().endswith("." + name)):
             return None
-    if url.safe:
+    if url.is_https:
         tried = [environ.get("https_proxy"), environ.get("HTTPS_PROXY")]
     else:
         tried = [environ.get("http_proxy"), environ.get("HTTP_PROXY")]
@@ -826,116 +847,130 @@ def proxy_for(url: Url, environ: "dict[str, str]", glidein: "dict[str, str]") ->
         proxy = Url((found if "://" in found else "http://" + found).rstrip("/"))
     except BadUsage as trouble:
         raise BadUsage(f"the proxy cannot be used: {trouble}") from trouble
-    if proxy.safe:
-        raise BadUsage(f"the proxy {shown(found)} is not http://host:port, the only kind this hook knows")
+    if proxy.is_https:
+        raise BadUsage(
+            f"the proxy {short_repr(found)} is not http://host:port, the only kind this hook knows"
+        )
     return proxy
 
 
-class Stream:
+class HttpReader:
     """Reads a connection by lines and by lengths; *where* names it in messages."""
 
-    def __init__(self, connection: "socket", where: str) -> None:
+    def __init__(self, connection: "socket", source_name: str) -> None:
         self.receive = connection.recv
-        self.where = where
-        self.kept = b""
+        self.source_name = source_name
+        self.buffer = b""
 
-    def more(self) -> bool:
+    def receive_more(self) -> bool:
         piece = self.receive(65536)
-        self.kept += piece
+        self.buffer += piece
         return bool(piece)
 
-    def line(self) -> bytes:
-        while b"\n" not in self.kept:
-            if len(self.kept) > 65536 or not self.more():
-                raise Refused(f"{self.where} does not speak HTTP, or stopped in the middle of its answer")
-        line, _, self.kept = self.kept.partition(b"\n")
+    def read_line(self) -> bytes:
+        while b"\n" not in self.buffer:
+            if len(self.buffer) > 65536 or not self.receive_more():
+                raise InvalidAd(
+                    f"{self.source_name} does not speak HTTP, or stopped in the middle of its answer"
+                )
+        line, _, self.buffer = self.buffer.partition(b"\n")
         return line.rstrip(b"\r")
 
-    def exactly(self, size: int) -> bytes:
+    def read_exactly(self, size: int) -> bytes:
         if size > MAX_BODY:
-            raise Refused(f"{self.where} sends {size} bytes, {MAX_BODY} are allowed")
-        while len(self.kept) < size:
-            if not self.more():
-                raise Refused(f"{self.where} sent {len(self.kept)} of {size} bytes: its answer is torn")
-        found, self.kept = self.kept[:size], self.kept[size:]
+            raise InvalidAd(f"{self.source_name} sends {size} bytes, {MAX_BODY} are allowed")
+        while len(self.buffer) < size:
+            if not self.receive_more():
+                raise InvalidAd(
+                    f"{self.source_name} sent {len(self.buffer)} of {size} bytes: its answer is torn"
+                )
+        found, self.buffer = self.buffer[:size], self.buffer[size:]
         return found
 
-    def rest(self) -> bytes:
-        while self.more():
-            if len(self.kept) > MAX_BODY:
-                raise Refused(f"{self.where} sends over {MAX_BODY} bytes")
-        return self.kept
+    def read_rest(self) -> bytes:
+        while self.receive_more():
+            if len(self.buffer) > MAX_BODY:
+                raise InvalidAd(f"{self.source_name} sends over {MAX_BODY} bytes")
+        return self.buffer
 
-    def head(self) -> "tuple[int, dict[str, str]]":
+    def read_head(self) -> "tuple[int, dict[str, str]]":
         """Status and header fields, their names in lower case."""
-        words = self.line().split(b" ")
+        words = self.read_line().split(b" ")
         if (
             len(words) < 2
             or not words[0].startswith(b"HTTP/1.")
             or not words[1].isdigit()
             or len(words[1]) != 3
         ):
-            raise Refused(f"{self.where} does not speak HTTP")
+            raise InvalidAd(f"{self.source_name} does not speak HTTP")
         fields = {}  # type: dict[str, str]
         for _ in range(200):
-            line = self.line()
+            line = self.read_line()
             if not line:
                 return int(words[1]), fields
             name, _, value = line.decode("latin-1").partition(":")
             fields[name.strip().lower()] = value.strip()
-        raise Refused(f"{self.where} sends over 200 header fields")
+        raise InvalidAd(f"{self.source_name} sends over 200 header fields")
 
-    def chunks(self) -> bytes:
+    def read_chunks(self) -> bytes:
         body = b""
         while True:
-            size = self.line().partition(b";")[0].strip()
+            size = self.read_line().partition(b";")[0].strip()
             if not 0 < len(size) <= 8 or size.strip(b"0123456789abcdefABCDEF"):
-                raise Refused(f"{self.where} sends chunks without a length")
+                raise InvalidAd(f"{self.source_name} sends chunks without a length")
             if not int(size, 16):
                 return body
-            body += self.exactly(int(size, 16))
-            if self.line() or len(body) > MAX_BODY:
-                raise Refused(f"{self.where} sends chunks longer than announced, or over {MAX_BODY} bytes")
+            body += self.read_exactly(int(size, 16))
+            if self.read_line() or len(body) > MAX_BODY:
+                raise InvalidAd(
+                    f"{self.source_name} sends chunks longer than announced, or over {MAX_BODY} bytes"
+                )
 
-    def body(self, fields: "dict[str, str]") -> bytes:
+    def read_body(self, fields: "dict[str, str]") -> bytes:
         coding = fields.get("content-encoding", "identity").lower()
         if "transfer-encoding" in fields:
             if fields["transfer-encoding"].lower() != "chunked":
-                raise Refused(f"{self.where} sends Transfer-Encoding {shown(fields['transfer-encoding'])}")
-            body = self.chunks()
+                raise InvalidAd(
+                    f"{self.source_name} sends Transfer-Encoding {short_repr(fields['transfer-encoding'])}"
+                )
+            body = self.read_chunks()
         elif "content-length" in fields:
-            body = self.exactly(integer(fields["content-length"]))
+            body = self.read_exactly(parse_integer(fields["content-length"]))
         else:
-            body = self.rest()
+            body = self.read_rest()
         if coding == "identity":
             return body
         if coding not in ("gzip", "x-gzip"):
-            raise Refused(f"{self.where} sends Content-Encoding {shown(coding)}, which was not asked for")
-        return unzipped(body, self.where)
+            raise InvalidAd(
+                f"{self.source_name} sends Content-Encoding {short_repr(coding)}, which was not asked for"
+            )
+        return decompress_gzip(body, self.source_name)
 
 
-def unzipped(body: bytes, where: str) -> bytes:
+def decompress_gzip(body: bytes, source_name: str) -> bytes:
     import zlib
 
     unzip = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
         text = unzip.decompress(body, MAX_BODY + 1)
     except zlib.error as trouble:
-        raise Refused(f"{where} sends gzip that cannot be read: {trouble}") from trouble
+        raise InvalidAd(f"{source_name} sends gzip that cannot be read: {trouble}") from trouble
     if len(text) > MAX_BODY:
-        raise Refused(f"{where} sends over {MAX_BODY} bytes")
+        raise InvalidAd(f"{source_name} sends over {MAX_BODY} bytes")
     if not unzip.eof:
-        raise Refused(f"{where} sends torn gzip")
+        raise InvalidAd(f"{source_name} sends torn gzip")
     return text
 
 
-def get(url: Url, fields: "dict[str, str]", settings: Settings) -> "tuple[int, dict[str, str], bytes]":
+def http_get(
+    url: Url, fields: "dict[str, str]", settings: HookSettings
+) -> "tuple[int, dict[str, str], bytes]":
     """Status, header fields and body of one GET; no redirect is followed: a token goes to *url* only."""
     import socket
 
     proxy = settings.proxy
     through = f" through proxy {proxy.address}" if proxy else ""
-    target = url.text if proxy and not url.safe else url.target
+    target = url.text if proxy and not url.is_https else url.target
     lines = [
         f"GET {target} HTTP/1.1",
         "Host: " + url.address,
@@ -943,22 +978,22 @@ def get(url: Url, fields: "dict[str, str]", settings: Settings) -> "tuple[int, d
     ]
     door = proxy or url
     try:
-        connection = socket.create_connection((door.host, door.port), settings.timeout)
+        connection = socket.create_connection((door.host, door.port), settings.timeout_seconds)
         try:
-            if url.safe:
-                connection = secured(connection, url, proxy, settings)
+            if url.is_https:
+                connection = wrap_tls(connection, url, proxy, settings)
             connection.sendall(("\r\n".join([*lines, "Connection: close"]) + "\r\n\r\n").encode("ascii"))
-            stream = Stream(connection, url.text + through)
-            status, answer = stream.head()
-            return status, answer, stream.body(answer) if status == 200 else b""
+            stream = HttpReader(connection, url.text + through)
+            status, answer = stream.read_head()
+            return status, answer, stream.read_body(answer) if status == 200 else b""
         finally:
             connection.close()
     except (OSError, ValueError) as trouble:  # of Python 3.6 ssl.CertificateError, of all UnicodeError
         said = getattr(trouble, "strerror", None) or trouble
-        raise Away(f"no answer from {url.text}{through}: {said}") from trouble
+        raise SourceUnavailable(f"no answer from {url.text}{through}: {said}") from trouble
 
 
-def secured(connection: "socket", url: Url, proxy: "Url | None", settings: Settings) -> "SSLSocket":
+def wrap_tls(connection: "socket", url: Url, proxy: "Url | None", settings: HookSettings) -> "SSLSocket":
     """*connection* under TLS, its certificate checked; through a proxy by CONNECT."""
     import ssl
 
@@ -966,60 +1001,67 @@ def secured(connection: "socket", url: Url, proxy: "Url | None", settings: Setti
         address = url.address if url.address.endswith(f":{url.port}") else f"{url.address}:{url.port}"
         asked = f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n"
         connection.sendall(asked.encode("ascii"))
-        status, _ = Stream(connection, "proxy " + proxy.address).head()
+        status, _ = HttpReader(connection, "proxy " + proxy.address).read_head()
         if status != 200:
-            raise Away(f"proxy {proxy.address} answers {status} to CONNECT {address}: ask its operator")
+            raise SourceUnavailable(
+                f"proxy {proxy.address} answers {status} to CONNECT {address}: ask its operator"
+            )
     try:
         context = ssl.create_default_context(cafile=settings.ca_file or None)
     except (ssl.SSLError, OSError) as trouble:
-        raise BadUsage(f"--ca-file {shown(settings.ca_file)} cannot be used: {trouble}") from trouble
+        raise BadUsage(f"--ca-file {short_repr(settings.ca_file)} cannot be used: {trouble}") from trouble
     return context.wrap_socket(connection, server_hostname=url.host)
 
 
-def ask_url(url: Url, site: str, now: int, settings: Settings, kept: "Kept | None") -> "Kept":
+def ask_url(url: Url, site: str, now: int, settings: HookSettings, cached: "CachedAd | None") -> "CachedAd":
     """What the daemon serves for *site*, or *kept* with the AsOf of now when it says nothing changed."""
     fields = {"User-Agent": "hydrator-hook/" + VERSION, "Accept": "text/plain", "Accept-Encoding": "gzip"}
-    if kept and kept.etag:
-        fields["If-None-Match"] = kept.etag
+    if cached and cached.etag:
+        fields["If-None-Match"] = cached.etag
     if settings.token:
         fields["Authorization"] = "Bearer " + settings.token
-    status, answer, body = get(url, fields, settings)
+    status, answer, body = http_get(url, fields, settings)
     moment = answer.get("x-datalocality-asof", "")
     try:
         if status == 200:
             ad = read_ad(body, site, now)
             etag = answer.get("etag", "")
-            fresh = dated(ad, integer(moment), now) if moment else ad
-            return Kept(etag if printable(etag) and len(etag) < 200 else "", fresh)
-        if status == 304 and kept and kept.etag:
+            fresh = limit_times(ad, parse_integer(moment), now) if moment else ad
+            return CachedAd(etag if is_printable(etag) and len(etag) < 200 else "", fresh)
+        if status == 304 and cached and cached.etag:
             # an old 304 out of a cache takes nothing back: we know that this content was true later
-            return Kept(
-                kept.etag, dated(kept.ad, max(integer(moment), as_of(kept.ad)), now) if moment else kept.ad
+            return CachedAd(
+                cached.etag,
+                limit_times(cached.ad, max(parse_integer(moment), as_of_seconds(cached.ad)), now)
+                if moment
+                else cached.ad,
             )
-    except Refused as trouble:
-        raise Refused(f"the answer of {url.text} is refused: {trouble}") from trouble
-    raise complaint(status, answer, url.text)
+    except InvalidAd as trouble:
+        raise InvalidAd(f"the answer of {url.text} is refused: {trouble}") from trouble
+    raise error_for_status(status, answer, url.text)
 
 
-def complaint(status: int, answer: "dict[str, str]", where: str) -> Trouble:
+def error_for_status(status: int, answer: "dict[str, str]", url_text: str) -> HookError:
     """What a status other than 200 and 304 means, and who acts."""
     if status in (401, 403):
-        return Denied(f"{where} refuses us ({status}): check --token-file")
+        return AdNotServed(f"{url_text} refuses us ({status}): check --token-file")
     if status == 407:
-        return Denied(f"the proxy for {where} wants a login (407): set no_proxy, or use another proxy")
-    if status in (404, 410):
-        return Denied(f"{where} knows no such site ({status}): check --site and --url")
-    if 300 <= status < 400 and status != 304:
-        return Denied(
-            f"{where} redirects ({status}) to {shown(answer.get('location', ''))}: write the right --url"
+        return AdNotServed(
+            f"the proxy for {url_text} wants a login (407): set no_proxy, or use another proxy"
         )
-    return Away(f"{where} answers {status}")
+    if status in (404, 410):
+        return AdNotServed(f"{url_text} knows no such site ({status}): check --site and --url")
+    if 300 <= status < 400 and status != 304:
+        return AdNotServed(
+            f"{url_text} redirects ({status}) to {short_repr(answer.get('location', ''))}: write the right --url"
+        )
+    return SourceUnavailable(f"{url_text} answers {status}")
 
 
 # ---------------------------------------------------------------- what is remembered between runs
 
 
-class Kept:
+class CachedAd:
     """An ad as it was last answered, with its ETag."""
 
     def __init__(self, etag: str, ad: "dict[str, object]") -> None:
@@ -1027,7 +1069,7 @@ class Kept:
         self.ad = ad
 
 
-class Shelf:
+class CacheDirectory:
     """A private directory for small files; one that others may write in is refused.
 
     All paths are relative to the directory as it was opened, so it cannot be changed under us.
@@ -1089,31 +1131,31 @@ class Shelf:
                     self.drop(name)
 
 
-def find_shelf(settings: Settings) -> "Shelf | None":
+def find_cache_directory(settings: HookSettings) -> "CacheDirectory | None":
     """The directory asked for, else the first of the usual ones that is safe, else None."""
     asked = settings.value("cache-dir")
     if asked:
         try:
-            return Shelf(asked)
+            return CacheDirectory(asked)
         except OSError as trouble:
-            raise BadUsage(f"--cache-dir {shown(asked)} cannot be used: {trouble.strerror}") from trouble
+            raise BadUsage(f"--cache-dir {short_repr(asked)} cannot be used: {trouble.strerror}") from trouble
     environ = settings.environ
-    home = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or own_home(), ".cache")
+    home = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or home_directory(), ".cache")
     usual = [os.path.join(home, "classad-hydrator", "hook")]
     if settings.glidein_path:
         usual.insert(
             0, os.path.join(os.path.dirname(os.path.abspath(settings.glidein_path)), "hydrator-hook")
         )
     spare = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - a directory of our own in it, refused if it is not
-    for path in [*usual, *spare_shelves(spare)]:
+    for path in [*usual, *candidate_directories(spare)]:
         try:
-            return Shelf(path)
+            return CacheDirectory(path)
         except OSError:
             continue
     return None
 
 
-def own_home() -> str:
+def home_directory() -> str:
     """The home directory that this user has, where the environment names none."""
     import pwd
 
@@ -1123,7 +1165,7 @@ def own_home() -> str:
         return "/nonexistent"
 
 
-def spare_shelves(folder: str) -> "list[str]":
+def candidate_directories(folder: str) -> "list[str]":
     """Directories to try in *folder*, where everybody may write.
 
     The first has a name that others can foretell, and take. So the next are those of ours that an earlier
@@ -1135,52 +1177,60 @@ def spare_shelves(folder: str) -> "list[str]":
     except OSError:
         names = []
     paths = [os.path.join(folder, name) for name in names]
-    made = [path for path in paths if belongs_to_us(path)]
+    made = [path for path in paths if is_own_path(path)]
     return [os.path.join(folder, first), *made, os.path.join(folder, f"{first}-{os.urandom(8).hex()}")]
 
 
-def belongs_to_us(path: str) -> bool:
+def is_own_path(path: str) -> bool:
     try:
         return os.lstat(path).st_uid == os.geteuid()
     except OSError:
         return False
 
 
-def copy_name(settings: Settings, site: str) -> str:
+def cache_file_name(settings: HookSettings, site: str) -> str:
     import zlib
 
-    return f"ad-{percent(site)[:100]}-{zlib.crc32(settings.where.encode()):08x}"
+    return f"ad-{percent_encode(site)[:100]}-{zlib.crc32(settings.location.encode()):08x}"
 
 
-def read_copy(shelf: "Shelf | None", settings: Settings, site: str, now: int) -> "Kept | None":
+def read_cached_ad(
+    cache: "CacheDirectory | None", settings: HookSettings, site: str, now: int
+) -> "CachedAd | None":
     """The last answer of this source for *site*, or None; a damaged copy counts as none."""
-    if shelf is None or settings.source == "file":
+    if cache is None or settings.source == "file":
         return None
-    first, _, rest = shelf.read(copy_name(settings, site)).partition(b"\n")
+    first, _, rest = cache.read(cache_file_name(settings, site)).partition(b"\n")
     etag, _, text = rest.partition(b"\n")
     try:
-        return Kept(decoded(etag), read_ad(text, site, now)) if first == settings.where.encode() else None
+        return (
+            CachedAd(decode_ascii(etag), read_ad(text, site, now))
+            if first == settings.location.encode()
+            else None
+        )
     except Exception:
         return None
 
 
-def keep_copy(shelf: "Shelf | None", settings: Settings, site: str, kept: Kept) -> None:
-    if shelf is not None and settings.source != "file":
+def write_cached_ad(
+    cache: "CacheDirectory | None", settings: HookSettings, site: str, cached: CachedAd
+) -> None:
+    if cache is not None and settings.source != "file":
         try:
-            text = f"{settings.where}\n{kept.etag}\n{ad_text(kept.ad)}"
-            shelf.put(copy_name(settings, site), text.encode("ascii"))
+            text = f"{settings.location}\n{cached.etag}\n{ad_text(cached.ad)}"
+            cache.put(cache_file_name(settings, site), text.encode("ascii"))
         except Exception as trouble:
-            complain(f"the answer is not kept: {bug_in(trouble)}")
+            print_error(f"the answer is not kept: {describe_bug(trouble)}")
 
 
-def startd(pid: int) -> "tuple[int, str, list[str]]":
+def find_startd(pid: int) -> "tuple[int, str, list[str]]":
     """Process id, start time (clock ticks since boot) and arguments of the startd above *pid*, or of *pid*.
 
     Under GlideinWMS a wrapper that lives for one run stands between us and the startd.
     """
-    first = (pid, *process(pid)[1:])
+    first = (pid, *read_process(pid)[1:])
     for _ in range(8):
-        parent, started, words = process(pid)
+        parent, started, words = read_process(pid)
         if not parent:
             break
         if os.path.basename(words[0]) == "condor_startd":
@@ -1189,7 +1239,7 @@ def startd(pid: int) -> "tuple[int, str, list[str]]":
     return first
 
 
-def process(pid: int) -> "tuple[int, str, list[str]]":
+def read_process(pid: int) -> "tuple[int, str, list[str]]":
     """Parent, start time and arguments of process *pid*; 0 and empty texts where it cannot be seen."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -1201,17 +1251,17 @@ def process(pid: int) -> "tuple[int, str, list[str]]":
         return 0, "", [""]
 
 
-def local_name(words: "list[str]") -> "list[str]":
+def local_name_arguments(words: "list[str]") -> "list[str]":
     """``-local-name X`` as it stands in a daemon's arguments, for condor_config_val."""
     at = words.index("-local-name") if "-local-name" in words[:-1] else -1
     return words[at : at + 2] if at >= 0 else []
 
 
-def instance() -> str:
+def startd_instance_name() -> str:
     """A name for this run of the startd; empty where it cannot be told."""
     try:
-        pid, started, _ = startd(os.getppid())
-        return f"startd-{percent(os.uname().nodename)[:100]}-{pid}-{started}" if started else ""
+        pid, started, _ = find_startd(os.getppid())
+        return f"startd-{percent_encode(os.uname().nodename)[:100]}-{pid}-{started}" if started else ""
     except Exception:
         return ""
 
@@ -1219,7 +1269,7 @@ def instance() -> str:
 # ---------------------------------------------------------------- printing
 
 
-def write(out: int, text: bytes, seconds: float) -> None:
+def write(output_fd: int, text: bytes, seconds: float) -> None:
     """Write all of *text*, waiting up to *seconds* in all while the reader is slow.
 
     In pieces that a pipe takes at once when it is writable: it must not become non-blocking, others share it.
@@ -1228,36 +1278,38 @@ def write(out: int, text: bytes, seconds: float) -> None:
 
     end = time.monotonic() + seconds
     ready = select.poll()
-    ready.register(out, select.POLLOUT)
+    ready.register(output_fd, select.POLLOUT)
     while text:
         left = end - time.monotonic()
         if left <= 0 or not ready.poll(int(left * 1000) + 1):
-            raise Unread(f"the startd does not read our output; {len(text)} bytes are left after {seconds} s")
+            raise OutputError(
+                f"the startd does not read our output; {len(text)} bytes are left after {seconds} s"
+            )
         try:
-            text = text[os.write(out, text[:4096]) :]
+            text = text[os.write(output_fd, text[:4096]) :]
         except BlockingIOError:
             time.sleep(0.01)
         except OSError as trouble:
-            raise Unread(f"the startd closed our output: {trouble.strerror}") from trouble
+            raise OutputError(f"the startd closed our output: {trouble.strerror}") from trouble
 
 
-def drain(out: int, seconds: float) -> None:
+def drain(output_fd: int, seconds: float) -> None:
     """Wait until the reader took everything out of the pipe *out*, up to *seconds*.
 
     The startd reads a few kilobytes of what is left after our exit and loses the rest.
     """
     import stat
 
-    if not stat.S_ISFIFO(os.fstat(out).st_mode):
+    if not stat.S_ISFIFO(os.fstat(output_fd).st_mode):
         return
     end = time.monotonic() + seconds
     pause = 0.001
-    while waiting(out) and time.monotonic() < end:
+    while unread_byte_count(output_fd) and time.monotonic() < end:
         time.sleep(pause)
         pause = min(pause * 2, 0.02)
 
 
-def waiting(pipe: int) -> int:
+def unread_byte_count(pipe: int) -> int:
     """Bytes in *pipe* that nobody has read yet."""
     import fcntl
     import termios
@@ -1265,22 +1317,22 @@ def waiting(pipe: int) -> int:
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-def finish_first() -> None:
+def ignore_sigterm() -> None:
     """Let SIGTERM pass: a startd that ends a late run (KILL = True) grants a second, enough for the rest."""
     import signal
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def clean(text: str) -> str:
+def to_one_line(text: str) -> str:
     """*text* in one line of printable ASCII."""
     return "".join([letter if " " <= letter <= "~" else "?" for letter in " ".join(text.split())])
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """One line on stderr, whatever is in *text*."""
     try:
-        os.write(2, ("hydrator hook: " + clean(text)[:600] + "\n").encode("ascii"))
+        os.write(2, ("hydrator hook: " + to_one_line(text)[:600] + "\n").encode("ascii"))
     except OSError:
         return
 
@@ -1288,14 +1340,14 @@ def complain(text: str) -> None:
 # ---------------------------------------------------------------- one run
 
 
-def within(seconds: float, where: str, work: "Callable[[], Kept]") -> "Kept":
+def run_with_timeout(seconds: float, source_name: str, work: "Callable[[], CachedAd]") -> "CachedAd":
     """What ``work()`` returns or raises, given *seconds*.
 
     A thread does it, so that nothing it waits for (DNS, a dead mount, a slow drip) keeps us longer.
     """
     import _thread
 
-    box = []  # type: list[Kept | BaseException]
+    box = []  # type: list[CachedAd | BaseException]
     done = _thread.allocate_lock()
 
     def task() -> None:
@@ -1309,113 +1361,119 @@ def within(seconds: float, where: str, work: "Callable[[], Kept]") -> "Kept":
     done.acquire()
     _thread.start_new_thread(task, ())
     if not done.acquire(True, seconds):
-        raise Away(f"no answer from {where} within {seconds:g} s")
+        raise SourceUnavailable(f"no answer from {source_name} within {seconds:g} s")
     result = box[0]
     if isinstance(result, BaseException):
         raise result
     return result
 
 
-def ask(settings: Settings, site: str, kept: "Kept | None") -> Kept:
+def ask_source(settings: HookSettings, site: str, cached: "CachedAd | None") -> CachedAd:
     """What the source says now."""
     now = int(time.time())
     if settings.source == "file":
-        return Kept("", ask_file(settings.where, site, now))
+        return CachedAd("", ask_file(settings.location, site, now))
     if settings.source == "collector":
-        return Kept("", ask_collector(settings.where, site, now, settings))
-    return ask_url(Url(ad_url(settings.where, site)), site, now, settings, kept)
+        return CachedAd("", ask_collector(settings.location, site, now, settings))
+    return ask_url(Url(ad_url(settings.location, site)), site, now, settings, cached)
 
 
-def answer(settings: Settings, site: str, shelf: "Shelf | None") -> "tuple[Kept, str]":
+def ask_or_use_cache(
+    settings: HookSettings, site: str, cache: "CacheDirectory | None"
+) -> "tuple[CachedAd, str]":
     """What to print, and what is wrong: the source's answer, or its last one out of the local copy."""
-    if settings.jitter:
-        time.sleep(settings.jitter * int.from_bytes(os.urandom(4), "big") / 2**32)
-    kept = read_copy(shelf, settings, site, int(time.time()))
+    if settings.jitter_seconds:
+        time.sleep(settings.jitter_seconds * int.from_bytes(os.urandom(4), "big") / 2**32)
+    kept = read_cached_ad(cache, settings, site, int(time.time()))
     margin = 1 if settings.source == "collector" else 0  # condor_status has the time, its end takes a moment
     try:
-        fresh = within(settings.timeout + margin, settings.where, lambda: ask(settings, site, kept))
-    except (BadUsage, Denied):
+        fresh = run_with_timeout(
+            settings.timeout_seconds + margin, settings.location, lambda: ask_source(settings, site, kept)
+        )
+    except (BadUsage, AdNotServed):
         raise
     except BaseException as trouble:
         if kept is None:
             raise
-        return kept, str(trouble) if isinstance(trouble, Trouble) else bug_in(trouble)
+        return kept, str(trouble) if isinstance(trouble, HookError) else describe_bug(trouble)
     if kept is None or kept.etag != fresh.etag or kept.ad != fresh.ad:
-        keep_copy(shelf, settings, site, fresh)
+        write_cached_ad(cache, settings, site, fresh)
     return fresh, ""
 
 
-def hook(settings: Settings, out: int) -> int:
+def run_hook(settings: HookSettings, output_fd: int) -> int:
     """One run: ask, print everything, remember what was printed."""
     site = find_site(settings)
     if settings.under_glidein and not settings.environ.get("GLIDEIN_PERIODIC_SCRIPT"):
         return 0  # GlideinWMS tries every script once at its start: the configuration is good, that is all
-    shelf = find_shelf(settings)
-    kept, wrong = answer(settings, site, shelf)
-    name = instance() if shelf else ""
+    shelf = find_cache_directory(settings)
+    kept, wrong = ask_or_use_cache(settings, site, shelf)
+    name = startd_instance_name() if shelf else ""
     mark = f"{site} {kept.ad['DataLocalityGeneration']} {VERSION}\n".encode("ascii")
     last = shelf.read(name) if shelf and name else b""
-    text = trouble_block(wrong) + block(kept.ad, update=last != mark)
-    finish_first()
-    print_once(out, text)
+    text = trouble_block(wrong) + locality_block(kept.ad, is_update=last != mark)
+    ignore_sigterm()
+    print_once(output_fd, text)
     if shelf and name and last != mark:
         shelf.put(name, mark)
         shelf.sweep(int(time.time()))
     if wrong:
-        age = max(0, int(time.time()) - as_of(kept.ad))  # the clock may have been set back meanwhile
-        complain(f"{wrong}; printed its last answer, of {age} s ago")
+        age = max(0, int(time.time()) - as_of_seconds(kept.ad))  # the clock may have been set back meanwhile
+        print_error(f"{wrong}; printed its last answer, of {age} s ago")
     elif shelf is None:
-        complain("no safe directory to remember in, so each run asks for everything: set --cache-dir")
+        print_error("no safe directory to remember in, so each run asks for everything: set --cache-dir")
     return 1 if wrong else 0
 
 
-def print_once(out: int, text: bytes) -> None:
+def print_once(output_fd: int, text: bytes) -> None:
     """Print *text*; whatever goes wrong then, nothing more may be written: it would end what was cut."""
     try:
-        write(out, text, WRITE_SECONDS)
-        drain(out, DRAIN_SECONDS)
-    except Unread:
+        write(output_fd, text, WRITE_SECONDS)
+        drain(output_fd, DRAIN_SECONDS)
+    except OutputError:
         raise
     except BaseException as trouble:
-        raise Unread(f"our output is not written: {bug_in(trouble)}") from trouble
+        raise OutputError(f"our output is not written: {describe_bug(trouble)}") from trouble
 
 
-def tell(wrong: str, out: int) -> None:
+def print_trouble(reason: str, output_fd: int) -> None:
     """Have the pool read what is *wrong*, in one piece; the startd keeps what else it has."""
     try:
-        print_once(out, trouble_block(wrong))
-    except Unread:
+        print_once(output_fd, trouble_block(reason))
+    except OutputError:
         return
 
 
-def bug_in(trouble: BaseException) -> str:
+def describe_bug(trouble: BaseException) -> str:
     """An exception that is none of ours, in one sentence."""
     said = f"{type(trouble).__name__}: {trouble}: this is a bug in the hook {VERSION}"
     return f"{said}, please report it to the pool's operator"
 
 
-def attempt(argv: "list[str]", environ: "dict[str, str]", out: int) -> int:
+def print_help_or_run(argv: "list[str]", environ: "dict[str, str]", output_fd: int) -> int:
     """Print help, or run the hook; returns the exit status."""
     if "--help" in argv or "--version" in argv:
         text = HELP if "--help" in argv else f"hydrator hook {VERSION}, contract {CONTRACT}\n"
-        write(out, text.encode("ascii"), WRITE_SECONDS)
+        write(output_fd, text.encode("ascii"), WRITE_SECONDS)
         return 0
-    return hook(Settings(argv, environ), out)
+    return run_hook(HookSettings(argv, environ), output_fd)
 
 
-def main(argv: "list[str]", environ: "dict[str, str]", out: int = 1) -> int:
+def main(argv: "list[str]", environ: "dict[str, str]", output_fd: int = 1) -> int:
     """Run the hook; returns the exit status and never raises.
 
     Whatever ends a run early is told to the pool, but for what already is in its way: a broken output.
     """
     under_glidein = bool(argv) and os.path.basename(argv[0]) == "glidein_config"
     try:
-        status = attempt(argv, environ, out)
+        status = print_help_or_run(argv, environ, output_fd)
     except BaseException as trouble:
-        said = str(trouble) if isinstance(trouble, Trouble) else bug_in(trouble)
-        if not isinstance(trouble, Unread) and (not under_glidein or environ.get("GLIDEIN_PERIODIC_SCRIPT")):
-            tell(said, out)
-        complain(said)
+        said = str(trouble) if isinstance(trouble, HookError) else describe_bug(trouble)
+        if not isinstance(trouble, OutputError) and (
+            not under_glidein or environ.get("GLIDEIN_PERIODIC_SCRIPT")
+        ):
+            print_trouble(said, output_fd)
+        print_error(said)
         status = 2 if isinstance(trouble, BadUsage) else 1
     return 0 if under_glidein else status
 

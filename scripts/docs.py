@@ -26,9 +26,9 @@ from hydrator.cli.output import json_schema as shapes
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
 from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import Metrics
-from hydrator.reconcile.desired_sites.controller import DesiredTelling
+from hydrator.reconcile.desired_sites.controller import DesiredSitesMetrics
 from hydrator.server import openapi
-from hydrator.server.metrics import Traffic, cut_counter
+from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.submit import pool_config as poolconfig
 
 ROOT = Path(__file__).parents[1]
@@ -126,7 +126,7 @@ def attributes() -> str:
             table(head, rows(ON_JOBS)),
             "## On jobs that `hydrator submit` makes\n",
             table(head, rows(ON_RUNS)),
-            f"Nobody may edit on a queued job: {', '.join(map(code, poolconfig.IMMUTABLE))}.\n",
+            f"Nobody may edit on a queued job: {', '.join(map(code, poolconfig.IMMUTABLE_ATTRIBUTES))}.\n",
         ]
     )
 
@@ -209,10 +209,10 @@ def registry() -> CollectorRegistry:
     """Everything that the daemon exports."""
     made = CollectorRegistry()
     Metrics(made, __version__)
-    Traffic(made, [Route("/", lambda _: None)])
-    cut_counter(made)
+    HttpMetrics(made, [Route("/", lambda _: None)])
+    build_cut_counter(made)
     EventMetrics(made)
-    DesiredTelling(made)
+    DesiredSitesMetrics(made)
     return made
 
 
@@ -267,7 +267,7 @@ def _told(parameter: Any) -> str:  # noqa: ANN401
 
 def http() -> str:
     """Every route, and what it may answer."""
-    document = openapi.document()
+    document = openapi.build_openapi()
     parts = [
         "# HTTP\n",
         MADE + " `GET /v1/openapi.json` is the same for programs; [security](../security.md): who may ask.\n",
@@ -304,9 +304,9 @@ def json_shapes() -> str:
         " word in the CHANGELOG. `a[].b` is a key of each object of a list, `a.SITE.b` one below a site's"
         " name.\n",
     ]
-    for name, shape in shapes.SHAPES.items():
-        rows = [(code(key), kind, meaning) for key, kind, meaning in shapes.keys(shape)]
-        parts += [f"## `hydrator {name}`\n", f"{shapes.kind(shape).capitalize()}.\n"]
+    for name, shape in shapes.SCHEMAS.items():
+        rows = [(code(key), kind, meaning) for key, kind, meaning in shapes.walk_keys(shape)]
+        parts += [f"## `hydrator {name}`\n", f"{shapes.type_text(shape).capitalize()}.\n"]
         parts += [table(("key", "type", "meaning"), rows)] if rows else []
     return "\n".join(parts)
 

@@ -14,7 +14,7 @@ def wait_for(condition: Callable[[], _T], seconds: float, what: str, step: float
     """Ask until *condition* says something true, and return that.
 
     Args:
-        seconds: how long that may take on a quiet machine; we wait :data:`PATIENCE` times as long.
+        seconds: how long that may take on a quiet machine; we wait :data:`TIMEOUT_FACTORS` times as long.
         what: what we wait for, for the failure.
         step: seconds from one question to the next.
 

@@ -368,7 +368,7 @@ class Pool:
         return self._ads("condor_status", ["-any", "-constraint", constraint], attributes)
 
     def jobs(self, constraint: str = "true", *attributes: str) -> list[dict[str, Any]]:
-        """Jobs in the queue; those that left it are in :meth:`history`."""
+        """Jobs in the queue; those that left it are in :meth:`print_history`."""
         return self._ads("condor_q", ["-allusers", "-constraint", constraint], attributes)
 
     def history(self, constraint: str = "true", *attributes: str) -> list[dict[str, Any]]:

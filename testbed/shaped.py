@@ -6,9 +6,9 @@ from typing import Any
 
 import jsonschema
 
-from hydrator.cli.output.json_schema import SHAPES, Shape, shape_of
+from hydrator.cli.output.json_schema import SCHEMAS, JsonSchema, find_schema
 
-COMMANDS = {name.split(" -")[0] for name in SHAPES}
+COMMANDS = {name.split(" -")[0] for name in SCHEMAS}
 
 
 def conforms(words: Sequence[str], printed: str) -> Any:  # noqa: ANN401 - JSON
@@ -22,12 +22,12 @@ def conforms(words: Sequence[str], printed: str) -> Any:  # noqa: ANN401 - JSON
     typed = [str(word) for word in words]
     command = next(name for name in (" ".join(typed[:2]), typed[0]) if name in COMMANDS)
     value = json.loads(printed)
-    if wrong := list(problems(shape_of(command, typed), value)):
+    if wrong := list(problems(find_schema(command, typed), value)):
         raise AssertionError(f"hydrator {command} --json: {'; '.join(wrong)}")
     return value
 
 
-def problems(shape: Shape, value: object) -> Iterator[str]:
+def problems(shape: JsonSchema, value: object) -> Iterator[str]:
     """What is wrong with *value*, each with its place."""
     for error in jsonschema.Draft202012Validator(shape).iter_errors(value):
         yield f"{error.json_path}: {error.message}"[:300]

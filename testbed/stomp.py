@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from adapters.stomp.frames import Frame, Frames, NotStomp, encoded
+from adapters.stomp.frames import Frame, FrameParser, NotStomp, encode_frame
 
 
 class FakeBroker:
@@ -41,7 +41,7 @@ class FakeBroker:
     def send(self, body: bytes, *, whole: bool = True, **headers: str) -> None:
         """Send a MESSAGE to all who subscribed; not *whole*: without its size, up to a NUL."""
         size = {"content-length": str(len(body))} if whole else {}
-        self.raw(encoded(Frame("MESSAGE", {"subscription": "0", **size, **headers}, body)))
+        self.raw(encode_frame(Frame("MESSAGE", {"subscription": "0", **size, **headers}, body)))
 
     def raw(self, data: bytes) -> None:
         for client in list(self._clients):
@@ -66,22 +66,22 @@ class FakeBroker:
             threading.Thread(target=self._serve, args=[client], daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        frames = Frames(1 << 20)
+        frames = FrameParser(1 << 20)
         with client, contextlib.suppress(OSError, NotStomp):
             while data := client.recv(4096):
                 self.heard += 1
-                for frame in frames.fed(data):
+                for frame in frames.feed(data):
                     self._answer(client, frame)
 
     def _answer(self, client: socket.socket, frame: Frame) -> None:
         if self.mute:
             return
         if frame.command == "CONNECT" and self.refuses:
-            client.sendall(encoded(Frame("ERROR", {"message": self.refuses})))
+            client.sendall(encode_frame(Frame("ERROR", {"message": self.refuses})))
         elif frame.command == "CONNECT":
             self.logins.append(dict(frame.headers))
-            client.sendall(encoded(Frame("CONNECTED", {"version": "1.2", "heart-beat": self.beats})))
+            client.sendall(encode_frame(Frame("CONNECTED", {"version": "1.2", "heart-beat": self.beats})))
         elif frame.command == "SUBSCRIBE":
             self._clients.append(client)
             self.subscriptions.append(dict(frame.headers))
-            client.sendall(encoded(Frame("RECEIPT", {"receipt-id": frame.headers["receipt"]})))
+            client.sendall(encode_frame(Frame("RECEIPT", {"receipt-id": frame.headers["receipt"]})))

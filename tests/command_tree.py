@@ -5,10 +5,10 @@ from typing import Any
 import typer
 
 from hydrator.cli.app import app
-from hydrator.cli.output.manpage import commands
+from hydrator.cli.output.manpage import walk_commands
 
 TREE = typer.main.get_command(app)
-COMMANDS: dict[str, Any] = dict(commands(TREE))
+COMMANDS: dict[str, Any] = dict(walk_commands(TREE))
 
 
 def options(path: str) -> set[str]:

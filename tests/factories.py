@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from hydrator.domain.model import (
     Demand,
+    DemandEntry,
     Did,
     Origin,
     PublishedAd,
@@ -14,11 +15,10 @@ from hydrator.domain.model import (
     SiteAd,
     Survey,
     Unseen,
-    Want,
     parse_did,
 )
-from hydrator.reconcile.ads.site_ads import Budget, drafts
-from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
+from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads
+from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -29,12 +29,12 @@ CAM, RAL, OSO = Site("CAM"), Site("RAL"), Site("OSO")
 L1, L2, L3 = (Did(f"lofar:L{n}") for n in (1, 2, 3))
 
 
-def want(*dids: str, jobs: int = 1, origin: Origin = Origin.JOB, at: datetime = NOON) -> Want:
-    return Want(tuple(sorted(parse_did(did) for did in dids)), jobs, origin, at)
+def want(*dids: str, jobs: int = 1, origin: Origin = Origin.JOB, at: datetime = NOON) -> DemandEntry:
+    return DemandEntry(tuple(sorted(parse_did(did) for did in dids)), jobs, origin, at)
 
 
-def demand(*wants: Want | str) -> Demand:
-    return Demand(tuple(w if isinstance(w, Want) else want(w) for w in wants))
+def demand(*wants: DemandEntry | str) -> Demand:
+    return Demand(tuple(w if isinstance(w, DemandEntry) else want(w) for w in wants))
 
 
 def replica(
@@ -60,20 +60,20 @@ def holding(*replicas: Replica, at: datetime = NOON, sites=(CAM, RAL), asked=())
     return survey(*readings, at=at, sites=sites)
 
 
-def memory(answer: Survey, now: datetime = NOON) -> Memory:
-    return remember(Memory(), answer, set(answer.readings), now=now)
+def memory(answer: Survey, now: datetime = NOON) -> CatalogueMemory:
+    return apply_survey(CatalogueMemory(), answer, set(answer.readings), now=now)
 
 
 def facts(*replicas: Replica, at: datetime = NOON, now: datetime = NOON, sites=(CAM, RAL), asked=()):
     """The snapshot that follows from one catalogue holding just *replicas*."""
     answer = holding(*replicas, at=at, sites=sites, asked=asked)
-    return snapshot({"rucio": memory(answer, now)}, set(answer.readings), now=now, bound=BOUND)
+    return build_snapshot({"rucio": memory(answer, now)}, set(answer.readings), now=now, max_age=BOUND)
 
 
 def ad(*available: str, site: Site = CAM, at: datetime = NOON, generation: int = 1) -> SiteAd:
     """An ad that says these datasets are available at *site*."""
     view = facts(*(replica(did, site) for did in available), at=at, now=max(at, NOON), sites=(site,))
-    draft = drafts(view, demand(*available), budget=Budget())[site]
+    draft = draft_site_ads(view, demand(*available), budget=Budget())[site]
     return SiteAd(site, at, generation, draft.content)
 
 

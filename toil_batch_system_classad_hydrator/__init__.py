@@ -25,7 +25,7 @@ What it reads from the leader's environment:
 from importlib.util import find_spec
 from typing import Any
 
-NAME = "classad_hydrator"
+BATCH_SYSTEM_NAME = "classad_hydrator"
 """What ``--batchSystem`` calls it."""
 
 
@@ -38,4 +38,4 @@ def _batch_system() -> Any:  # noqa: ANN401 - a class of Toil's, imported late
 if find_spec("toil"):
     from toil.batchSystems.registry import add_batch_system_factory
 
-    add_batch_system_factory(NAME, _batch_system)
+    add_batch_system_factory(BATCH_SYSTEM_NAME, _batch_system)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-SITE_FILE = "HYDRATOR_TOIL_SITE_FILE"
+SITE_FILE_VARIABLE = "HYDRATOR_TOIL_SITE_FILE"
 
 
 @dataclass(slots=True)
-class Affinity:
+class SiteAffinity:
     """Where a run is: decided once, by the first job that finished, for all processes of the run.
 
     ``file`` is shared by the leaders of a run's operations, which follow one another; to let the run
@@ -25,10 +25,10 @@ class Affinity:
     def load(cls, file: str | None) -> Self:
         """As an earlier leader left it; a file that cannot be read decides nothing."""
         found = cls(Path(file) if file else None)
-        found.site = found._read()
+        found.site = found._read_site()
         return found
 
-    def settle(self, site: object, job: str) -> bool:
+    def record_first_site(self, site: object, job: str) -> bool:
         """A *job* finished at *site*; whether that decided it, and nothing had before."""
         if self.file is None or self.site or not isinstance(site, str) or not site:
             return False
@@ -44,10 +44,10 @@ class Affinity:
             pass
         finally:
             fresh.unlink()
-        self.site = self._read() or site
+        self.site = self._read_site() or site
         return True
 
-    def _read(self) -> str | None:
+    def _read_site(self) -> str | None:
         try:
             site = json.loads(self.file.read_text("utf-8"))["site"] if self.file else None
         except (OSError, ValueError, LookupError, TypeError):

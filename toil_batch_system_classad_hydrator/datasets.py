@@ -18,18 +18,18 @@ from urllib.parse import unquote, urlsplit
 _DID = re.compile(r"[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+")
 
 
-class DatasetsWrong(ValueError):
+class DatasetsError(ValueError):
     """A configuration or a list that cannot be read; the text says what, where and what to do."""
 
 
 @dataclass(frozen=True)
-class Naming:
+class NamingRules:
     """How names become DIDs."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     patterns: tuple[tuple[re.Pattern[str], str], ...] = ()
     default_scope: str | None = None
-    private: tuple[str, ...] = ()
+    private_patterns: tuple[str, ...] = ()
     """Patterns of DIDs that must not stand in a job's ad."""
 
     @classmethod
@@ -49,24 +49,24 @@ class Naming:
             private = tuple(str(pattern) for pattern in settings.get("private", {}).get("patterns", []))
             return cls(dict(submit.get("names", {})), patterns, scope, private)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, re.error) as wrong:
-            raise DatasetsWrong(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
+            raise DatasetsError(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
 
-    def hides(self, did: str) -> bool:
+    def is_private(self, did: str) -> bool:
         """Is *did* that of a private dataset, which the pool knows by an opaque name only?"""
-        return any(fnmatchcase(did.lower(), pattern.lower()) for pattern in self.private)
+        return any(fnmatchcase(did.lower(), pattern.lower()) for pattern in self.private_patterns)
 
-    def did(self, name: str, run: Iterable[str] = ()) -> str | None:
+    def find_did(self, name: str, run_dids: Iterable[str] = ()) -> str | None:
         """The DID of the dataset called *name*, or None."""
-        did = self._by_rule(name)
+        did = self._apply_rules(name)
         if did is None:
             return next(
-                (did for did in run if did.partition(":")[2] in {name, name.removesuffix(".tar")}), None
+                (did for did in run_dids if did.partition(":")[2] in {name, name.removesuffix(".tar")}), None
             )
         if ":" not in did and self.default_scope:
             did = f"{self.default_scope}:{did}"
         return did if _DID.fullmatch(did) else None
 
-    def _by_rule(self, name: str) -> str | None:
+    def _apply_rules(self, name: str) -> str | None:
         if name in self.names:
             return self.names[name]
         for pattern, did in self.patterns:
@@ -75,24 +75,24 @@ class Naming:
         return None
 
 
-def required(inputs: Any, naming: Naming, run: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - JSON
+def find_required_dids(inputs: Any, rules: NamingRules, run_dids: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ANN401 - JSON
     """Return the datasets that something with these CWL *inputs* reads; none where they name none.
 
     Where the *run* says what it reads, an input cannot add to it: a product that happens to be called
     like a dataset is none, and a text counts if its last part is the name of one. Which opaque name a
     private input has is not known here: it stands for all of the run.
     """
-    own = {did for name in names(inputs) if (did := naming.did(name, run))}
-    named = {did for name in texts(inputs) if (did := naming.did(name, run))}
-    own |= {did for did in named if did in run or naming.hides(did)}
-    if any(naming.hides(did) for did in own):
-        return run
-    if run:
-        own &= set(run)
+    own = {did for name in file_names(inputs) if (did := rules.find_did(name, run_dids))}
+    named = {did for name in text_base_names(inputs) if (did := rules.find_did(name, run_dids))}
+    own |= {did for did in named if did in run_dids or rules.is_private(did)}
+    if any(rules.is_private(did) for did in own):
+        return run_dids
+    if run_dids:
+        own &= set(run_dids)
     return tuple(sorted(own))
 
 
-def names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+def file_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     """The names of all CWL files and directories in *inputs*, however deep."""
     if isinstance(inputs, Mapping):
         if inputs.get("class") in {"File", "Directory"}:
@@ -100,25 +100,25 @@ def names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
             yield str(inputs.get("basename") or unquote(PurePosixPath(urlsplit(str(place)).path).name))
         else:
             for value in inputs.values():
-                yield from names(value)
+                yield from file_names(value)
     elif isinstance(inputs, (list, tuple)):
         for value in inputs:
-            yield from names(value)
+            yield from file_names(value)
 
 
-def texts(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+def text_base_names(inputs: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     """Yield the last part of each text in *inputs* that is no part of a file: it may be a path."""
     if isinstance(inputs, str):
         yield PurePosixPath(inputs).name
     elif isinstance(inputs, Mapping) and inputs.get("class") not in {"File", "Directory"}:
         for value in inputs.values():
-            yield from texts(value)
+            yield from text_base_names(value)
     elif isinstance(inputs, (list, tuple)):
         for value in inputs:
-            yield from texts(value)
+            yield from text_base_names(value)
 
 
-def parse_list(text: str | None) -> tuple[str, ...]:
+def parse_did_list(text: str | None) -> tuple[str, ...]:
     """The DIDs of a ClassAd list of strings, sorted, each once.
 
     Raises:
@@ -132,13 +132,13 @@ def parse_list(text: str | None) -> tuple[str, ...]:
     except ValueError:
         items = [None]
     if not all(isinstance(item, str) and _DID.fullmatch(item) for item in items):
-        raise DatasetsWrong(
+        raise DatasetsError(
             '_CONDOR_RequiredDatasets must be a list such as {"scope:name","scope:name2"}, '
             f"not {text.strip()[:200]}"
         )
     return tuple(sorted(set(items)))
 
 
-def print_list(dids: Iterable[str]) -> str:
+def format_did_list(dids: Iterable[str]) -> str:
     """A ClassAd list of strings."""
     return "{" + ",".join(f'"{did}"' for did in dids) + "}"

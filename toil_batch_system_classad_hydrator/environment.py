@@ -8,8 +8,8 @@ needs just what the worker wants before it gets there.
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-EXTRA = "HYDRATOR_TOIL_ENVIRONMENT"
-ALLOWED = (
+EXTRA_VARIABLE = "HYDRATOR_TOIL_ENVIRONMENT"
+ALLOWED_VARIABLES = (
     "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONNOUSERSITE", "VIRTUAL_ENV", "CONDA_PREFIX",
     "LANG", "LC_ALL", "LC_CTYPE", "TZ",
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_MAIN_FREE", "MKL_NUM_THREADS",
@@ -20,11 +20,11 @@ ALLOWED = (
 """Where programs and libraries are, language, threads, folders: nothing that lets somebody in."""
 
 
-def allowed(leader: Mapping[str, str]) -> dict[str, str]:
+def filter_environment(leader_environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of *leader* that a job's ad may hold; ``HYDRATOR_TOIL_ENVIRONMENT`` names more."""
-    more = [name.strip() for name in leader.get(EXTRA, "").split(",") if name.strip()]
+    more = [name.strip() for name in leader_environment.get(EXTRA_VARIABLE, "").split(",") if name.strip()]
     return {
         name: value
-        for name, value in sorted(leader.items())
-        if name in ALLOWED or any(fnmatchcase(name, pattern) for pattern in more)
+        for name, value in sorted(leader_environment.items())
+        if name in ALLOWED_VARIABLES or any(fnmatchcase(name, pattern) for pattern in more)
     }

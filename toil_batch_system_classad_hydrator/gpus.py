@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self
 
-from .datasets import DatasetsWrong
+from .datasets import DatasetsError
 
-PREFERENCE = "GPUPreference"
+PREFERENCE_ATTRIBUTE = "GPUPreference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +51,28 @@ class StepGpus:
                 float(submit.get("gpu_rank", 100)),
             )
         except (OSError, ValueError, AttributeError, TypeError) as wrong:
-            raise DatasetsWrong(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
+            raise DatasetsError(f"{file} (HYDRATOR_CONFIG): [submit] cannot be read: {wrong}") from wrong
 
-    def choice(self, names: tuple[str, ...], cpus: int, memory_mib: int) -> "Choice | None":
+    def choose(self, names: tuple[str, ...], cpus: int, memory_mib: int) -> "StepGpuChoice | None":
         """The choice for a step of *names* that asks for *cpus* and *memory_mib*; None where it has none."""
         if self.mode == "no" or not any(fnmatchcase(name, one) for name in names for one in self.steps):
             return None
         plain = None if self.mode == "require" else (max(cpus, self.cpus), max(memory_mib, self.memory_mib))
-        return Choice((cpus, memory_mib), plain, self.count, self.properties, self.rank)
+        return StepGpuChoice((cpus, memory_mib), plain, self.count, self.properties, self.rank)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class StepGpuChoice:
     """Cores and MiB of memory ``beside`` a GPU, and of a job ``without``; None for one that needs a GPU."""
 
-    beside: tuple[int, int]
-    without: tuple[int, int] | None
+    with_gpu: tuple[int, int]
+    without_gpu: tuple[int, int] | None
     gpus: int
     properties: str
     rank: float
 
     @property
-    def offered(self) -> str:
+    def gpus_available_expression(self) -> str:
         """True where the slot has the GPUs free, false beside any other ad."""
         free = "countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)" if self.properties else "TARGET.GPUs"
         return f"(({free} >= {self.gpus}) =?= true)"
@@ -81,26 +81,29 @@ class Choice:
     def requests(self) -> dict[str, str]:
         """The submit commands for what is taken."""
         names = ("request_gpus", "request_cpus", "request_memory")
-        here = (self.gpus, *self.beside)
-        if self.without is None:
+        here = (self.gpus, *self.with_gpu)
+        if self.without_gpu is None:
             return dict(zip(names, map(str, here), strict=True))
-        there = (0, *self.without)
-        texts = (f"{self.offered} ? {one} : {other}" for one, other in zip(here, there, strict=True))
+        there = (0, *self.without_gpu)
+        texts = (
+            f"{self.gpus_available_expression} ? {one} : {other}"
+            for one, other in zip(here, there, strict=True)
+        )
         return dict(zip(names, texts, strict=True))
 
     @property
     def requirement(self) -> str:
         """The clause for Requirements."""
         enough = "TARGET.Cpus >= MY.RequestCpus"
-        return f"{self.offered} && {enough}" if self.without is None else enough
+        return f"{self.gpus_available_expression} && {enough}" if self.without_gpu is None else enough
 
     @property
     def attributes(self) -> Mapping[str, str]:
         """Job attributes, each with its expression."""
-        found = {PREFERENCE: f"{self.offered} ? 1.0 : 0.0"}
+        found = {PREFERENCE_ATTRIBUTE: f"{self.gpus_available_expression} ? 1.0 : 0.0"}
         return {**found, "RequireGPUs": self.properties} if self.properties else found
 
-    def ranked(self, users: str) -> str:
+    def rank_expression(self, users_rank: str) -> str:
         """The job's Rank: the user's own, and what a GPU adds."""
-        own = f"(({users}) ?: 0.0) + " if users.strip() else ""
-        return f"{own}{self.rank:g} * MY.{PREFERENCE}"
+        own = f"(({users_rank}) ?: 0.0) + " if users_rank.strip() else ""
+        return f"{own}{self.rank:g} * MY.{PREFERENCE_ATTRIBUTE}"

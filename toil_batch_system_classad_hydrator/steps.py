@@ -7,11 +7,11 @@ from toil.common import Toil
 from toil.job import Job, JobDescription
 
 
-class InputsUnknown(Exception):
+class StepInputsError(Exception):
     """Toil's job store did not say what a step reads; the text says why."""
 
 
-def inputs_of(job_desc: JobDescription, job_store: str) -> Any:  # noqa: ANN401 - JSON
+def load_step_inputs(job_desc: JobDescription, job_store: str) -> Any:  # noqa: ANN401 - JSON
     """Return the step's CWL inputs, or None where it has none.
 
     When a step is issued the earlier ones have ended, so what they produced can be read, too. Of an input
@@ -26,13 +26,15 @@ def inputs_of(job_desc: JobDescription, job_store: str) -> Any:  # noqa: ANN401 
         job = Job.loadJob(Toil.resumeJobStore(job_store), job_desc)
         inputs = getattr(job, "cwljob", None)
         return (
-            {name: _resolved(one) for name, one in inputs.items()} if isinstance(inputs, Mapping) else inputs
+            {name: _resolve_value(one) for name, one in inputs.items()}
+            if isinstance(inputs, Mapping)
+            else inputs
         )
     except Exception as failed:
-        raise InputsUnknown(f"{type(failed).__name__}: {failed}") from failed
+        raise StepInputsError(f"{type(failed).__name__}: {failed}") from failed
 
 
-def _resolved(value: Any) -> Any:  # noqa: ANN401 - JSON, or what Toil puts in its place
+def _resolve_value(value: Any) -> Any:  # noqa: ANN401 - JSON, or what Toil puts in its place
     """Return *value*, or what it stands for: the output of an earlier step, an input of the workflow."""
     resolve = getattr(value, "resolve", None)
     return resolve() if callable(resolve) else value

@@ -6,10 +6,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from adapters.readback import Sorted, believable
+from adapters.readback import ReadBackAds, parse_published_ad
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
-from hydrator.domain.numbers import moment
+from hydrator.domain.numbers import valid_time
 from hydrator.domain.ports import Clock
 
 from . import CondorClient
@@ -51,26 +51,26 @@ class CollectorPublisher:
     def published(self) -> Mapping[Site, PublishedAd]:
         try:
             ads = self._client.site_ads()
-            foreign = self._identities.foreign(ads)
+            foreign = self._identities.foreign_sender_reasons(ads)
         except PoolError as exc:
             raise PublishError(self._name, str(exc)) from exc
-        found = Sorted()
+        found = ReadBackAds()
         for ad, why in zip(ads, foreign, strict=True):
             if why:
                 found.reject(ad["Name"], why)
             else:
-                found.add(ad["Name"], partial(self._published, ad))
+                found.add(ad["Name"], partial(self._parse_ad, ad))
         self.rejected = found.rejected
-        return found.adopted
+        return found.adopted_ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         try:
             heard = self._client.advertise([(ad.site, ad.text) for ad in ads], self._lifetime)
         except (PoolError, ConfigError) as exc:
             raise PublishError(self._name, str(exc)) from exc
-        at = moment(heard)
+        at = valid_time(heard)
         if at is not None:
-            self._skew = _whole_seconds(at - self._clock())
+            self._skew = _significant_skew(at - self._clock())
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         try:
@@ -78,10 +78,10 @@ class CollectorPublisher:
         except PoolError as exc:
             raise PublishError(self._name, str(exc)) from exc
 
-    def _published(self, ad: Mapping[str, Any]) -> PublishedAd:
+    def _parse_ad(self, ad: Mapping[str, Any]) -> PublishedAd:
         """Build the ad that is shown; raises ValueError where it cannot be one of this daemon's."""
-        heard = moment(ad["LastHeardFrom"])
-        return believable(
+        heard = valid_time(ad["LastHeardFrom"])
+        return parse_published_ad(
             ad["Name"],
             ad["DataLocalityGeneration"],
             ad["DataLocalityAsOf"],
@@ -90,6 +90,6 @@ class CollectorPublisher:
         )
 
 
-def _whole_seconds(skew: timedelta) -> timedelta:
+def _significant_skew(skew: timedelta) -> timedelta:
     """A difference of clocks; what a round trip and whole seconds explain is none."""
     return skew if abs(skew) > timedelta(seconds=5) else timedelta(0)

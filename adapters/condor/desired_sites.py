@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from hydrator.domain.model import Unseen
-from hydrator.domain.ports import AlikeJobs, Kept
+from hydrator.domain.ports import JobGroup, SavedDesiredSites
 
 from . import CondorClient
-from .schedd_rounds import Rounds
+from .schedd_rounds import ScheddPoller
 
 
 class ScheddJobSites:
@@ -16,23 +16,34 @@ class ScheddJobSites:
 
     def __init__(self, client: CondorClient) -> None:
         self._client = client
-        self._rounds = Rounds(client)
+        self._rounds = ScheddPoller(client)
 
-    def alike(self) -> Mapping[str, Sequence[AlikeJobs] | Unseen]:
+    def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
         """See :class:`hydrator.domain.ports.JobSites`."""
-        return self._rounds.ask(lambda client, schedd: [_jobs(row) for row in client.alike_jobs(schedd)])
+        return self._rounds.ask(
+            lambda client, schedd: [_build_job_group(row) for row in client.read_job_groups(schedd)]
+        )
 
-    def place(
-        self, schedd: str, jobs: AlikeJobs, value: str | None, own: str | None, *, keep: bool, at_most: int
+    def set_desired_sites(
+        self,
+        schedd: str,
+        group: JobGroup,
+        value: str | None,
+        original_value: str | None,
+        *,
+        should_keep_mark: bool,
+        max_jobs: int,
     ) -> int:
         """See :class:`hydrator.domain.ports.JobSites`."""
-        return self._client.place_jobs(schedd, asdict(jobs), value, own, keep=keep, at_most=at_most)
+        return self._client.set_desired_sites(
+            schedd, asdict(group), value, original_value, keep=should_keep_mark, max_jobs=max_jobs
+        )
 
     def close(self) -> None:
         """End the client, also under a call."""
         self._client.close()
 
 
-def _jobs(row: Mapping[str, Any]) -> AlikeJobs:
-    kept = Kept(**row["kept"]) if row["kept"] else None
-    return AlikeJobs(**{**row, "kept": kept, "datasets": tuple(row["datasets"])})
+def _build_job_group(row: Mapping[str, Any]) -> JobGroup:
+    kept = SavedDesiredSites(**row["kept"]) if row["kept"] else None
+    return JobGroup(**{**row, "kept": kept, "datasets": tuple(row["datasets"])})

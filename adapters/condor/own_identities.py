@@ -23,24 +23,24 @@ class OwnIdentities:
         also: identities that count as this daemon's, such as that of its stand-by.
     """
 
-    def __init__(self, client: CondorClient, also: Collection[str] = ()) -> None:
+    def __init__(self, client: CondorClient, peer_identities: Collection[str] = ()) -> None:
         self._client = client
-        self._also = frozenset(also)
-        self._own: frozenset[str] = frozenset()
+        self._peer_identities = frozenset(peer_identities)
+        self._own_identities: frozenset[str] = frozenset()
 
-    def foreign(self, ads: Collection[Mapping[str, Any]]) -> list[str | None]:
+    def foreign_sender_reasons(self, ads: Collection[Mapping[str, Any]]) -> list[str | None]:
         """Return for each of *ads* the reason why it is not this daemon's, or None where it is.
 
         Raises:
             PoolError: no collector says who this daemon is.
         """
         senders = [str(ad[IDENTITY] or UNAUTHENTICATED) for ad in ads]
-        if any(sender not in self._own | self._also for sender in senders):
-            self._own = self._ask()
-        own = self._own | self._also
+        if any(sender not in self._own_identities | self._peer_identities for sender in senders):
+            self._own_identities = self._query_identities()
+        own = self._own_identities | self._peer_identities
         return [None if sender in own else f"{sender[:200]} sent it, not this daemon" for sender in senders]
 
-    def _ask(self) -> frozenset[str]:
+    def _query_identities(self) -> frozenset[str]:
         found, failure = set(), None
         for collector in self._client.collectors():
             try:

@@ -6,9 +6,9 @@ from typing import Any
 
 import structlog
 
-from adapters.readback import Sorted, shown
-from hydrator.domain.model import unix
-from hydrator.domain.numbers import LATEST, MOST_NAME, is_ahead, whole
+from adapters.readback import ReadBackAds, short_repr
+from hydrator.domain.model import to_unix
+from hydrator.domain.numbers import MAX_NAME_CHARS, MAX_UNIX_SECONDS, is_ahead, valid_integer
 from hydrator.domain.ports import Clock, Peer
 
 from . import CondorClient
@@ -34,39 +34,46 @@ class CollectorPeers:
         self._identities = OwnIdentities(client, identities)
         self._rejected: Mapping[str, str] = {}
 
-    def beat(self, name: str, leads_since: int) -> Sequence[Peer]:
+    def heartbeat(self, name: str, leads_since: int) -> Sequence[Peer]:
         """See :class:`hydrator.domain.ports.Peers`."""
-        ads = self._client.beat(name, leads_since, self._lifetime)
-        found, peers = Sorted(), []
-        heard = max((whole(ad["LastHeardFrom"], LATEST) or 0 for ad in ads if ad["Name"] == name), default=0)
-        for ad, foreign in zip(ads, self._identities.foreign(ads), strict=True):
-            if why := foreign or self._odd(ad):
+        ads = self._client.heartbeat(name, leads_since, self._lifetime)
+        found, peers = ReadBackAds(), []
+        heard = max(
+            (valid_integer(ad["LastHeardFrom"], MAX_UNIX_SECONDS) or 0 for ad in ads if ad["Name"] == name),
+            default=0,
+        )
+        for ad, foreign in zip(ads, self._identities.foreign_sender_reasons(ads), strict=True):
+            if why := foreign or self._invalid_reason(ad):
                 found.reject(ad["Name"], why)
             else:
-                peers.append(_peer(ad, heard))
-        self._log(found.rejected)
+                peers.append(_build_peer(ad, heard))
+        self._log_rejected(found.rejected)
         return peers
 
-    def _odd(self, ad: Mapping[str, Any]) -> str | None:
+    def _invalid_reason(self, ad: Mapping[str, Any]) -> str | None:
         """Return why the numbers and the name of *ad* cannot be a daemon's; None where they can."""
-        since = whole(ad["DataLocalityLeadsSince"], LATEST)
-        if not isinstance(ad["Name"], str) or not 0 < len(ad["Name"]) <= MOST_NAME:
-            return f"its name is not a text of 1 to {MOST_NAME} characters"
+        since = valid_integer(ad["DataLocalityLeadsSince"], MAX_UNIX_SECONDS)
+        if not isinstance(ad["Name"], str) or not 0 < len(ad["Name"]) <= MAX_NAME_CHARS:
+            return f"its name is not a text of 1 to {MAX_NAME_CHARS} characters"
         if since is None or is_ahead(since, self._clock()):
-            leads = shown(ad["DataLocalityLeadsSince"])
-            return f"it leads since {leads}, which is not a time up to now, {unix(self._clock())}"
-        return None if whole(ad["LastHeardFrom"], LATEST) is not None else "it has no LastHeardFrom"
+            leads = short_repr(ad["DataLocalityLeadsSince"])
+            return f"it leads since {leads}, which is not a time up to now, {to_unix(self._clock())}"
+        return (
+            None
+            if valid_integer(ad["LastHeardFrom"], MAX_UNIX_SECONDS) is not None
+            else "it has no LastHeardFrom"
+        )
 
-    def _log(self, rejected: Mapping[str, str]) -> None:
+    def _log_rejected(self, rejected: Mapping[str, str]) -> None:
         if new := {name: why for name, why in rejected.items() if name not in self._rejected}:
             _log.warning("collector shows stand-by ads that are not this daemon's or its peers'", ads=new)
         self._rejected = rejected
 
 
-def _peer(ad: Mapping[str, Any], heard: int) -> Peer:
+def _build_peer(ad: Mapping[str, Any], own_last_heard_from: int) -> Peer:
     return Peer(
         ad["Name"],
         ad["DataLocalityLeadsSince"],
-        heard - ad["LastHeardFrom"],
-        shared=ad["Shared"] is True,
+        own_last_heard_from - ad["LastHeardFrom"],
+        is_name_shared=ad["Shared"] is True,
     )

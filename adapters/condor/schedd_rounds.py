@@ -12,39 +12,39 @@ from typing import Generic, TypeVar
 import structlog
 
 from hydrator.domain.errors import PoolError
-from hydrator.domain.links import report_page
+from hydrator.domain.links import link_to_bug_report
 from hydrator.domain.model import Unseen
 
 from . import CondorClient
 
 _T = TypeVar("_T")
 _log = structlog.get_logger("hydrator")
-AT_ONCE = 8
+MAX_CONCURRENT_SCHEDDS = 8
 """Schedds that are asked at a time at most; each beyond the first costs a process while that lasts."""
-STALL = timedelta(seconds=1)
+STALL_AFTER = timedelta(seconds=1)
 """When no schedd answered for so long, one more is asked beside those that are being asked."""
 BUDGET = timedelta(seconds=5)
 """After so long no schedd is asked any more that did not answer the last time."""
-LONGEST_REST = timedelta(minutes=5)
+MAX_BACKOFF = timedelta(minutes=5)
 """A schedd that gives no answer is asked again after this, at the latest."""
 
 
 @dataclass(slots=True)
-class _Past:
+class _ScheddStatus:
     """The last question to a schedd: when it was *asked*, and its answer's failure, if it was one.
 
     *silent* counts the questions in a row that took longer than a stall and were not answered; until *rests*
     it is not asked.
     """
 
-    asked: float = 0.0
+    asked_at: float = 0.0
     failure: str = "it has not been asked yet: others were silent for too long; it is among the next"
-    answered: bool = False
-    silent: int = 0
-    rests: float = 0.0
+    has_answered: bool = False
+    timeouts_in_row: int = 0
+    backoff_until: float = 0.0
 
 
-class Rounds:
+class ScheddPoller:
     """Asks each schedd that the collector knows alone, so that one that hangs costs only its own answer.
 
     Args:
@@ -56,23 +56,23 @@ class Rounds:
     def __init__(
         self,
         client: CondorClient,
-        more: Callable[[], CondorClient] | None = None,
+        make_client: Callable[[], CondorClient] | None = None,
         *,
-        at_once: int = AT_ONCE,
-        stall: timedelta = STALL,
+        max_concurrent: int = MAX_CONCURRENT_SCHEDDS,
+        stall: timedelta = STALL_AFTER,
         budget: timedelta = BUDGET,
-        seconds: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._more = more
-        self._at_once = at_once if more else 1
-        self._stall = stall.total_seconds()
-        self._budget = budget.total_seconds()
-        self._seconds = seconds
-        self._past: dict[str, _Past] = {}
+        self._make_client = make_client
+        self._max_concurrent = max_concurrent if make_client else 1
+        self._stall_seconds = stall.total_seconds()
+        self._budget_seconds = budget.total_seconds()
+        self._monotonic = monotonic
+        self._statuses: dict[str, _ScheddStatus] = {}
         self._lock = threading.Lock()
-        self._extra: set[CondorClient] = set()
-        self._closed = False
+        self._extra_clients: set[CondorClient] = set()
+        self._is_closed = False
 
     def ask(self, question: Callable[[CondorClient, str], _T]) -> dict[str, _T | Unseen]:
         """Ask *question* of each schedd; by its name the answer, or why there is none.
@@ -81,94 +81,109 @@ class Rounds:
             PoolError: the collector could not say which schedds there are.
         """
         names = [str(ad["Name"]) for ad in self._client.schedds()]
-        self._past = {name: self._past.get(name) or _Past() for name in names}
-        begun = self._seconds()
-        due = [name for name in names if self._past[name].rests <= begun]
-        due.sort(key=lambda name: (not self._past[name].answered, self._past[name].asked))
-        turn = _Turn(question, deque(due), begun + self._budget, {})
-        self._answer(turn)
-        return {name: turn.answers.get(name) or Unseen(self._past[name].failure) for name in names}
+        self._statuses = {name: self._statuses.get(name) or _ScheddStatus() for name in names}
+        begun = self._monotonic()
+        due = [name for name in names if self._statuses[name].backoff_until <= begun]
+        due.sort(key=lambda name: (not self._statuses[name].has_answered, self._statuses[name].asked_at))
+        turn = _ScheddQuery(question, deque(due), begun + self._budget_seconds, {})
+        self._run_workers(turn)
+        return {name: turn.answers.get(name) or Unseen(self._statuses[name].failure) for name in names}
 
     def close(self) -> None:
         """End what :attr:`more` made, also under a question."""
         with self._lock:
-            self._closed = True
-            extra = list(self._extra)
+            self._is_closed = True
+            extra = list(self._extra_clients)
         for client in extra:
             client.close()
 
-    def _answer(self, turn: "_Turn[_T]") -> None:
-        with ThreadPoolExecutor(self._at_once, thread_name_prefix="schedds") as pool:
-            workers = [pool.submit(self._work, turn, self._client)]
+    def _run_workers(self, query: "_ScheddQuery[_T]") -> None:
+        with ThreadPoolExecutor(self._max_concurrent, thread_name_prefix="schedds") as pool:
+            workers = [pool.submit(self._ask_schedds, query, self._client)]
             done = 0
-            while wait(workers, self._stall).not_done:
-                stalls, done = len(turn.answers) == done, len(turn.answers)
-                if stalls and turn.names and self._more and len(workers) < self._at_once:
-                    workers.append(pool.submit(self._help, turn, self._more))
+            while wait(workers, self._stall_seconds).not_done:
+                stalls, done = len(query.answers) == done, len(query.answers)
+                if (
+                    stalls
+                    and query.waiting_schedds
+                    and self._make_client
+                    and len(workers) < self._max_concurrent
+                ):
+                    workers.append(pool.submit(self._work_with_new_client, query, self._make_client))
             for worker in workers:
                 worker.result()
 
-    def _help(self, turn: "_Turn[_T]", more: Callable[[], CondorClient]) -> None:
+    def _work_with_new_client(
+        self, query: "_ScheddQuery[_T]", make_client: Callable[[], CondorClient]
+    ) -> None:
         """Ask what is left through a client of our own, which ends with it."""
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 return
-            client = more()
-            self._extra.add(client)
+            client = make_client()
+            self._extra_clients.add(client)
         try:
-            self._work(turn, client)
+            self._ask_schedds(query, client)
         finally:
             with self._lock:
-                self._extra.discard(client)
+                self._extra_clients.discard(client)
             client.close()
 
-    def _work(self, turn: "_Turn[_T]", client: CondorClient) -> None:
-        while name := self._next(turn):
-            begun = self._seconds()
+    def _ask_schedds(self, query: "_ScheddQuery[_T]", client: CondorClient) -> None:
+        while name := self._next_schedd(query):
+            begun = self._monotonic()
             try:
-                turn.answers[name] = turn.question(client, name)
+                query.answers[name] = query.question(client, name)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is this schedd's failure alone
-                reason = self._reason(name, error)
-                turn.answers[name] = Unseen(reason)
-                self._failed(self._past[name], reason, begun)
-                if self._seconds() > turn.until:
+                reason = self._failure_reason(name, error)
+                query.answers[name] = Unseen(reason)
+                self._record_failure(self._statuses[name], reason, begun)
+                if self._monotonic() > query.deadline_at:
                     return  # the next one may be as silent
             else:
-                self._past[name] = _Past(begun, answered=True)
+                self._statuses[name] = _ScheddStatus(begun, has_answered=True)
 
-    def _reason(self, name: str, error: Exception) -> str:
+    def _failure_reason(self, name: str, error: Exception) -> str:
         if isinstance(error, PoolError):
             return error.reason
         reason = f"bug in the query of schedd {name}: {type(error).__name__}"
-        if self._past[name].failure != reason:
+        if self._statuses[name].failure != reason:
             _log.error(
                 f"the query of schedd {name} failed: this is a bug, please report it",
-                how=report_page(),
+                how=link_to_bug_report(),
                 exc_info=error,
             )
         return reason
 
-    def _next(self, turn: "_Turn[_T]") -> str | None:
+    def _next_schedd(self, query: "_ScheddQuery[_T]") -> str | None:
         with self._lock:
-            late = self._seconds() > turn.until
-            if not turn.names or self._closed or (late and not self._past[turn.names[0]].answered):
+            late = self._monotonic() > query.deadline_at
+            if (
+                not query.waiting_schedds
+                or self._is_closed
+                or (late and not self._statuses[query.waiting_schedds[0]].has_answered)
+            ):
                 return None
-            return turn.names.popleft()
+            return query.waiting_schedds.popleft()
 
-    def _failed(self, past: _Past, reason: str, begun: float) -> None:
-        now = self._seconds()
-        took = now - begun
-        past.asked, past.failure, past.answered = begun, reason, False
-        past.silent = past.silent + 1 if took >= self._stall else 0
-        rest = min(took * 2 ** (past.silent - 1), LONGEST_REST.total_seconds()) if past.silent else 0.0
-        past.rests = now + rest
+    def _record_failure(self, status: _ScheddStatus, reason: str, started_at: float) -> None:
+        now = self._monotonic()
+        took = now - started_at
+        status.asked_at, status.failure, status.has_answered = started_at, reason, False
+        status.timeouts_in_row = status.timeouts_in_row + 1 if took >= self._stall_seconds else 0
+        rest = (
+            min(took * 2 ** (status.timeouts_in_row - 1), MAX_BACKOFF.total_seconds())
+            if status.timeouts_in_row
+            else 0.0
+        )
+        status.backoff_until = now + rest
 
 
 @dataclass(slots=True)
-class _Turn(Generic[_T]):
+class _ScheddQuery(Generic[_T]):
     """One question to all schedds: who is still to be asked, until when, and the answers there are."""
 
     question: Callable[[CondorClient, str], _T]
-    names: deque[str]
-    until: float
+    waiting_schedds: deque[str]
+    deadline_at: float
     answers: dict[str, _T | Unseen]

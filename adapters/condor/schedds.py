@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from hydrator.domain.model import Queue, QueuedJobs, Unseen
-from hydrator.domain.ports import Clock, Ended
+from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
+from hydrator.domain.ports import Clock, EndedJobs
 
 from . import CondorClient
-from .schedd_rounds import Rounds
+from .schedd_rounds import ScheddPoller
 
-MOST_AT_ONCE = 20_000
+MAX_ENDED_JOBS = 20_000
 """Ended jobs that one answer of a schedd may have: some 10 MB."""
 OVERLAP = timedelta(minutes=5)
 """The schedd's clock may differ from ours; what is heard twice counts once."""
@@ -23,25 +23,25 @@ class ScheddQueues:
     """
 
     def __init__(
-        self, client: CondorClient, clock: Clock, more: Callable[[], CondorClient] | None = None
+        self, client: CondorClient, clock: Clock, make_client: Callable[[], CondorClient] | None = None
     ) -> None:
         self._client = client
-        self._rounds = Rounds(client, more)
+        self._rounds = ScheddPoller(client, make_client)
         self._clock = clock
 
-    def wanted(self) -> Mapping[str, Queue | Unseen]:
+    def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
         """See :class:`hydrator.domain.ports.Queues`."""
-        return self._rounds.ask(self._queue)
+        return self._rounds.ask(self._query_queue)
 
     def close(self) -> None:
         """End the clients, also under a question."""
         self._rounds.close()
         self._client.close()
 
-    def _queue(self, client: CondorClient, schedd: str) -> Queue:
+    def _query_queue(self, client: CondorClient, schedd: str) -> ScheddDemand:
         at = self._clock()
-        rows = client.queued_datasets(schedd)
-        return Queue(at, tuple(QueuedJobs(datasets, jobs) for datasets, jobs in rows))
+        rows = client.count_queued_datasets(schedd)
+        return ScheddDemand(at, tuple(QueuedJobs(datasets, jobs) for datasets, jobs in rows))
 
 
 class ScheddMisses:
@@ -50,26 +50,28 @@ class ScheddMisses:
     Its *client* is none that a cycle waits for, and ends with it: an answer may take long.
     """
 
-    def __init__(self, client: CondorClient, clock: Clock, *, first: timedelta = timedelta(hours=1)) -> None:
+    def __init__(
+        self, client: CondorClient, clock: Clock, *, first_period: timedelta = timedelta(hours=1)
+    ) -> None:
         self._client = client
-        self._rounds = Rounds(client)
+        self._rounds = ScheddPoller(client)
         self._clock = clock
-        self._begin = clock() - first
-        self._answered: dict[str, datetime] = {}
+        self._begin_at = clock() - first_period
+        self._answered_at: dict[str, datetime] = {}
 
-    def reported(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
-        """See :class:`hydrator.domain.ports.Misses`."""
-        return self._rounds.ask(self._of)
+    def read_reports(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
+        """See :class:`hydrator.domain.ports.MissReports`."""
+        return self._rounds.ask(self._query_schedd)
 
     def close(self) -> None:
         """End the client, also under a question."""
         self._client.close()
 
-    def _of(self, client: CondorClient, schedd: str) -> Sequence[Sequence[str]]:
+    def _query_schedd(self, client: CondorClient, schedd: str) -> Sequence[Sequence[str]]:
         now = self._clock()
-        since = self._answered.get(schedd, self._begin) - OVERLAP
-        found = client.reported_misses(schedd, since)
-        self._answered[schedd] = now
+        since = self._answered_at.get(schedd, self._begin_at) - OVERLAP
+        found = client.query_misses(schedd, since)
+        self._answered_at[schedd] = now
         return found
 
 
@@ -84,36 +86,38 @@ class ScheddHistory:
         client: CondorClient,
         clock: Clock,
         site_attributes: Sequence[str],
-        at_most: int = MOST_AT_ONCE,
+        max_jobs: int = MAX_ENDED_JOBS,
     ) -> None:
         self._client = client
-        self._rounds = Rounds(client)
-        self._sites = site_attributes
-        self._at_most = at_most
-        self._begin = clock()
-        self._last: dict[str, str | None] = {}
+        self._rounds = ScheddPoller(client)
+        self._site_attributes = site_attributes
+        self._max_jobs = max_jobs
+        self._begin_at = clock()
+        self._last_job_ids: dict[str, str | None] = {}
 
-    def ended(self, since: datetime) -> Mapping[str, Ended | Unseen]:
-        """See :class:`hydrator.domain.ports.History`."""
-        return self._rounds.ask(lambda _, schedd: self._asked(schedd, since, None))
+    def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
+        """See :class:`hydrator.domain.ports.JobHistory`."""
+        return self._rounds.ask(lambda _, schedd: self._query_outcomes(schedd, ended_after, None))
 
-    def newly(self) -> Mapping[str, Ended | Unseen]:
-        """See :class:`hydrator.domain.ports.History`."""
-        return self._rounds.ask(lambda _, schedd: self._newly(schedd))
+    def read_newly_ended_jobs(self) -> Mapping[str, EndedJobs | Unseen]:
+        """See :class:`hydrator.domain.ports.JobHistory`."""
+        return self._rounds.ask(lambda _, schedd: self._read_newly_ended_at(schedd))
 
     def close(self) -> None:
         """End the client, also under a question."""
         self._client.close()
 
-    def _newly(self, schedd: str) -> Ended:
+    def _read_newly_ended_at(self, schedd: str) -> EndedJobs:
         """Those that ended since we began, and later those that left the queue after the last one told of."""
-        first = schedd not in self._last
-        newest = self._client.last_ended(schedd) if first else self._last[schedd]
-        found = self._asked(schedd, self._begin, None if first else newest)
+        first = schedd not in self._last_job_ids
+        newest = self._client.last_ended(schedd) if first else self._last_job_ids[schedd]
+        found = self._query_outcomes(schedd, self._begin_at, None if first else newest)
         last = found.jobs[0]["GlobalJobId"] if found.jobs else newest
-        self._last[schedd] = last if isinstance(last, str) else newest
+        self._last_job_ids[schedd] = last if isinstance(last, str) else newest
         return found
 
-    def _asked(self, schedd: str, since: datetime, after: str | None) -> Ended:
-        jobs = self._client.outcomes(schedd, since, self._sites, after=after, at_most=self._at_most)
-        return Ended(tuple(jobs), whole=len(jobs) < self._at_most)
+    def _query_outcomes(self, schedd: str, since: datetime, after_job_id: str | None) -> EndedJobs:
+        jobs = self._client.outcomes(
+            schedd, since, self._site_attributes, after_job_id=after_job_id, max_jobs=self._max_jobs
+        )
+        return EndedJobs(tuple(jobs), is_complete=len(jobs) < self._max_jobs)

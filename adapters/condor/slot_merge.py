@@ -6,32 +6,32 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from adapters.condor.bindings.client import MERGE
-from adapters.readback import believable
+from adapters.condor.bindings.client import MERGE_ADVICE
+from adapters.readback import parse_published_ad
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
-from hydrator.domain.letter_case import merged_text
+from hydrator.domain.letter_case import slot_ad_text
 from hydrator.domain.model import PublishedAd, Site, SiteAd
-from hydrator.domain.ports import Clock, Merged
+from hydrator.domain.ports import Clock, MergeResult
 
 from . import CondorClient
 from .slot_ads import (
-    NO_PART_OF_ANOTHER,
-    OF_A_SLOT,
-    OURS,
+    NOT_DYNAMIC_SLOT,
+    SLOT_ATTRIBUTES,
+    VIA_MERGE,
     Slot,
     SlotTime,
-    arrived,
-    batches,
-    due,
-    eligible,
-    expected,
-    left_over,
-    slots_of,
+    content_of,
+    count_confirmed_merges,
+    parse_slots,
+    select_due_slots,
+    select_mergeable_slots,
+    select_slots_to_withdraw,
+    split_into_batches,
 )
 
-AT_ONCE = 500
-LONGEST_PAUSE = 2.0
-BYTES_AT_ONCE = 8_000_000
+MAX_BATCH_SLOTS = 500
+MAX_PAUSE_SECONDS = 2.0
+MAX_BATCH_BYTES = 8_000_000
 """What one connection carries: a collector takes 1,400 ads of 95 kB a second, and a call has a time limit."""
 
 
@@ -56,25 +56,25 @@ class SlotMerger:
         client: CondorClient,
         site_attributes: Sequence[str],
         *,
-        pace: float,
+        slots_per_second: float,
         interval: timedelta,
         refresh: timedelta = timedelta(minutes=5),
         clock: Clock,
         name: str = "merge",
     ) -> None:
         self._client = client
-        self._attributes = tuple(site_attributes)
-        self._pace = pace
-        self._most = max(1, int(pace * interval.total_seconds()))
+        self._site_attributes = tuple(site_attributes)
+        self._slots_per_second = slots_per_second
+        self._max_slots = max(1, int(slots_per_second * interval.total_seconds()))
         self._refresh = refresh
         self._clock = clock
         self._name = name
-        self._closed = threading.Event()
-        self._times: dict[str, SlotTime] = {}
+        self._close_event = threading.Event()
+        self._slot_times: dict[str, SlotTime] = {}
         self._interval = interval
-        self._silent: dict[str, datetime] = {}
-        self._failed: set[str] = set()
-        self._sent: dict[str, dict[Slot, tuple[object, object, object]]] = {}
+        self._unconfirmed_since: dict[str, datetime] = {}
+        self._failed_collectors: set[str] = set()
+        self._sent_contents: dict[str, dict[Slot, tuple[object, object, object]]] = {}
 
     @property
     def name(self) -> str:
@@ -82,48 +82,60 @@ class SlotMerger:
 
     def close(self) -> None:
         """End the client, also under a turn."""
-        self._closed.set()
+        self._close_event.set()
         self._client.close()
 
     # as a merger
 
-    def turn(self, ads: Mapping[Site, SiteAd], retires: Callable[[Site], bool]) -> Mapping[str, Merged]:
+    def run_once(
+        self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
+    ) -> Mapping[str, MergeResult]:
         """See :class:`hydrator.domain.ports.Merger`; a collector that failed in the last turn comes last."""
 
-        def one(collector: str) -> Merged:
-            return self._turn(collector, ads, retires)
+        def one(collector: str) -> MergeResult:
+            return self._merge_at(collector, ads, is_retired)
 
-        return self._each(one)
+        return self._run_at_collectors(one)
 
-    def _turn(self, collector: str, ads: Mapping[Site, SiteAd], retires: Callable[[Site], bool]) -> Merged:
-        slots = self._look(collector)
-        mine = eligible(slots, ads)
-        time = self._times.setdefault(collector, SlotTime())
-        covered, missed = time.looked(mine, self._clock().timestamp())
-        gone = left_over(slots, ads, retires)
-        shown, missing = arrived(slots, self._sent.pop(collector, {}))
+    def _merge_at(
+        self, collector: str, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
+    ) -> MergeResult:
+        slots = self._query_slots(collector)
+        mine = select_mergeable_slots(slots, ads)
+        time = self._slot_times.setdefault(collector, SlotTime())
+        covered, missed = time.measure(mine, self._clock().timestamp())
+        gone = select_slots_to_withdraw(slots, ads, is_retired)
+        shown, missing = count_confirmed_merges(slots, self._sent_contents.pop(collector, {}))
         if shown or not missing:
-            self._silent.pop(collector, None)
-        unheard = self._unheard(collector, missing) if missing and not shown else None
-        seen = Merged(slots=len(mine), confirmed=shown, covered=covered, missed=missed, error=unheard)
+            self._unconfirmed_since.pop(collector, None)
+        unheard = self._missing_merges_reason(collector, missing) if missing and not shown else None
+        seen = MergeResult(
+            slot_count=len(mine),
+            confirmed_count=shown,
+            covered_slot_seconds=covered,
+            uncovered_slot_seconds=missed,
+            error=unheard,
+        )
         try:
-            withdrawn = self._send(collector, slots, gone[: self._most], {})
-            merged = self._send(collector, slots, due(slots, ads, self._refresh)[: self._most], ads)
+            withdrawn = self._send_merges(collector, slots, gone[: self._max_slots], {})
+            merged = self._send_merges(
+                collector, slots, select_due_slots(slots, ads, self._refresh)[: self._max_slots], ads
+            )
         except PoolError as error:
             return replace(seen, error=str(error))
-        return replace(seen, merged=merged, withdrawn=withdrawn)
+        return replace(seen, merged_count=merged, withdrawn_count=withdrawn)
 
-    def _unheard(self, collector: str, missing: int) -> str | None:
+    def _missing_merges_reason(self, collector: str, missing: int) -> str | None:
         """Why nothing arrived: a collector may hang up on us after it took an ad.
 
         One that lets us merge may be slow to show it; that counts when it lasts for two intervals.
         """
         answer = self._client.ping("collector", "NEGOTIATOR", collector)
         now = self._clock()
-        begun = self._silent.setdefault(collector, now)
-        if not answer.allowed:
+        begun = self._unconfirmed_since.setdefault(collector, now)
+        if not answer.is_allowed:
             known = f"it knows us as {answer.identity} (by {answer.method}) and denies that identity"
-            return f"collector {collector}: {answer.reason or known}; {MERGE}"
+            return f"collector {collector}: {answer.reason or known}; {MERGE_ADVICE}"
         lasts = now - begun > 2 * self._interval
         return f"collector {collector}: of {missing} merges that it got none is there" if lasts else None
 
@@ -136,105 +148,119 @@ class SlotMerger:
         """
         found: dict[Site, PublishedAd] = {}
 
-        def look(collector: str) -> Merged:
-            for slot in self._look(collector):
-                if shown := _shown(slot, self._clock()):
+        def look(collector: str) -> MergeResult:
+            for slot in self._query_slots(collector):
+                if shown := _parse_slot_ad(slot, self._clock()):
                     known = found.get(shown.site, shown)
                     found[shown.site] = min(known, shown, key=lambda one: (one.generation, one.as_of))
-            return Merged()
+            return MergeResult()
 
-        self._told(self._each(look))
+        self._raise_errors(self._run_at_collectors(look))
         return found
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """Merge *ads* into the slots of their sites."""
         wanted = {ad.site: ad for ad in ads}
-        self._told(self.turn(wanted, lambda _: False))
-        self._settle(lambda slots: not due(slots, wanted, self._refresh))
+        self._raise_errors(self.run_once(wanted, lambda _: False))
+        self._wait_until_visible(lambda slots: not select_due_slots(slots, wanted, self._refresh))
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """Take everything of ours out of the slots that carry what was merged for *sites*."""
 
-        def one(collector: str) -> Merged:
-            slots = self._look(collector)
-            gone = [slot for slot in slots if slot.via == OURS and slot.told in sites]
-            return Merged(withdrawn=self._send(collector, slots, gone, {}))
+        def one(collector: str) -> MergeResult:
+            slots = self._query_slots(collector)
+            gone = [
+                slot for slot in slots if slot.advertised_via == VIA_MERGE and slot.advertised_site in sites
+            ]
+            return MergeResult(withdrawn_count=self._send_merges(collector, slots, gone, {}))
 
-        self._told(self._each(one))
-        self._settle(lambda slots: not any(slot.via == OURS and slot.told in sites for slot in slots))
+        self._raise_errors(self._run_at_collectors(one))
+        self._wait_until_visible(
+            lambda slots: (
+                not any(slot.advertised_via == VIA_MERGE and slot.advertised_site in sites for slot in slots)
+            )
+        )
 
-    def _settle(self, done: Callable[[Sequence[Slot]], bool]) -> None:
+    def _wait_until_visible(self, is_visible: Callable[[Sequence[Slot]], bool]) -> None:
         """Wait a short time until the collectors show it: they answer from forked copies of themselves."""
         pause = 0.01
-        while pause < LONGEST_PAUSE:
+        while pause < MAX_PAUSE_SECONDS:
             shown: list[bool] = []
 
-            def look(collector: str, shown: list[bool] = shown) -> Merged:
-                shown.append(done(self._look(collector)))
-                return Merged()
+            def look(collector: str, shown: list[bool] = shown) -> MergeResult:
+                shown.append(is_visible(self._query_slots(collector)))
+                return MergeResult()
 
-            self._each(look)
-            if all(shown) or self._closed.wait(pause):
+            self._run_at_collectors(look)
+            if all(shown) or self._close_event.wait(pause):
                 return
             pause *= 2
 
     # both
 
-    def _each(self, work: Callable[[str], Merged]) -> Mapping[str, Merged]:
+    def _run_at_collectors(self, work: Callable[[str], MergeResult]) -> Mapping[str, MergeResult]:
         """What *work* came to at every collector, whatever happens at another one."""
-        found: dict[str, Merged] = {}
+        found: dict[str, MergeResult] = {}
         try:
             collectors = self._client.collectors()
         except PoolError as error:
-            return {"": Merged(error=str(error))}
-        for collector in sorted(collectors, key=lambda one: (one in self._failed, one)):
+            return {"": MergeResult(error=str(error))}
+        for collector in sorted(collectors, key=lambda one: (one in self._failed_collectors, one)):
             try:
                 found[collector] = work(collector)
             except (PoolError, ConfigError) as error:
-                found[collector] = Merged(error=str(error))
-            if self._closed.is_set():
+                found[collector] = MergeResult(error=str(error))
+            if self._close_event.is_set():
                 return {}
-        self._failed = {collector for collector, merged in found.items() if merged.error}
-        return found or {"": Merged(error="no collector is configured (COLLECTOR_HOST)")}
+        self._failed_collectors = {collector for collector, merged in found.items() if merged.error}
+        return found or {"": MergeResult(error="no collector is configured (COLLECTOR_HOST)")}
 
-    def _told(self, found: Mapping[str, Merged]) -> None:
-        if wrong := [merged.error for merged in found.values() if merged.error]:
+    def _raise_errors(self, results: Mapping[str, MergeResult]) -> None:
+        if wrong := [merged.error for merged in results.values() if merged.error]:
             raise PublishError(self._name, "; ".join(wrong))
 
-    def _look(self, collector: str) -> list[Slot]:
-        ads = self._client.slots_at(collector, [*OF_A_SLOT, *self._attributes], NO_PART_OF_ANOTHER)
-        return slots_of(ads, self._attributes)
+    def _query_slots(self, collector: str) -> list[Slot]:
+        ads = self._client.slots_at(collector, [*SLOT_ATTRIBUTES, *self._site_attributes], NOT_DYNAMIC_SLOT)
+        return parse_slots(ads, self._site_attributes)
 
-    def _send(
-        self, collector: str, seen: Sequence[Slot], chosen: Sequence[Slot], ads: Mapping[Site, SiteAd]
+    def _send_merges(
+        self,
+        collector: str,
+        all_slots: Sequence[Slot],
+        target_slots: Sequence[Slot],
+        ads: Mapping[Site, SiteAd],
     ) -> int:
         """Send what *ads* say into the *chosen* slots, or take it back where they say nothing."""
-        texts = {slot.site or Site(""): "" for slot in chosen}
-        texts |= {site: merged_text(ads[site]) for site in texts if site in ads}
-        since = max((slot.heard for slot in seen), default=0)
-        time = self._times.setdefault(collector, SlotTime())
+        texts = {slot.site or Site(""): "" for slot in target_slots}
+        texts |= {site: slot_ad_text(ads[site]) for site in texts if site in ads}
+        since = max((slot.last_heard_from for slot in all_slots), default=0)
+        time = self._slot_times.setdefault(collector, SlotTime())
         count = 0
-        for batch in batches(chosen, texts, max(1, min(AT_ONCE, int(self._pace))), BYTES_AT_ONCE):
-            if count and self._closed.wait(len(batch) / self._pace):
+        for batch in split_into_batches(
+            target_slots, texts, max(1, min(MAX_BATCH_SLOTS, int(self._slots_per_second))), MAX_BATCH_BYTES
+        ):
+            if count and self._close_event.wait(len(batch) / self._slots_per_second):
                 break
             sites = {slot.site or Site("") for slot in batch}
             told: dict[str, str | None] = {site: texts[site] or None for site in sites}
-            rows = [(slot.name, slot.address, slot.site or Site(""), slot.heard) for slot in batch]
+            rows = [(slot.name, slot.address, slot.site or Site(""), slot.last_heard_from) for slot in batch]
             sent = set(self._client.merge(collector, told, rows, since))
             reached = [slot for slot in batch if slot.name in sent]
             for slot in reached:
                 ad = ads.get(slot.site) if slot.site else None
-                self._sent.setdefault(collector, {})[slot] = expected(ad)
+                self._sent_contents.setdefault(collector, {})[slot] = content_of(ad)
             if ads:
-                time.merged(reached, self._clock().timestamp())
+                time.record_merge(reached, self._clock().timestamp())
             count += len(sent)
         return count
 
 
-def _shown(slot: Slot, now: datetime) -> PublishedAd | None:
-    if slot.via != OURS:
+def _parse_slot_ad(slot: Slot, now: datetime) -> PublishedAd | None:
+    if slot.advertised_via != VIA_MERGE:
         return None
     try:
-        return believable(slot.told, slot.generation, slot.as_of, slot.heard, now)
+        return parse_published_ad(
+            slot.advertised_site, slot.generation, slot.as_of, slot.last_heard_from, now
+        )
     except ValueError:
         return None

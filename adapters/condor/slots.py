@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from hydrator.domain.ports import Carried
+from hydrator.domain.ports import SlotAdVersion
 
 from . import CondorClient
 
-WHOLE = "DynamicSlot =!= true"
+NOT_DYNAMIC_SLOT = "DynamicSlot =!= true"
 """Slots that a startd has, without those it cuts off for a job: these carry what theirs carries."""
 
 
@@ -18,18 +18,18 @@ class PoolSlots:
 
     def __init__(self, client: CondorClient, site_attributes: Sequence[str]) -> None:
         self._client = client
-        self._sites = tuple(dict.fromkeys(("DataLocalitySite", *site_attributes)))
+        self._site_attributes = tuple(dict.fromkeys(("DataLocalitySite", *site_attributes)))
 
-    def carried(self) -> Sequence[Carried]:
+    def read_ad_versions(self) -> Sequence[SlotAdVersion]:
         """See :class:`hydrator.domain.ports.Slots`."""
-        found = self._client.slots([*self._sites, "DataLocalityGeneration"], WHOLE)
-        return [self._read(ad) for ad in found]
+        found = self._client.slots([*self._site_attributes, "DataLocalityGeneration"], NOT_DYNAMIC_SLOT)
+        return [self._parse_slot_version(ad) for ad in found]
 
     def close(self) -> None:
         """End the client, also under a question."""
         self._client.close()
 
-    def _read(self, ad: dict[str, object]) -> Carried:
-        site = next((str(ad[name]) for name in self._sites if ad.get(name)), None)
+    def _parse_slot_version(self, ad: dict[str, object]) -> SlotAdVersion:
+        site = next((str(ad[name]) for name in self._site_attributes if ad.get(name)), None)
         generation = ad.get("DataLocalityGeneration")
-        return Carried(site, generation if isinstance(generation, int) else None)
+        return SlotAdVersion(site, generation if isinstance(generation, int) else None)

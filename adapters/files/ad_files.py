@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
-from adapters.readback import Sorted, believable
+from adapters.readback import ReadBackAds, parse_published_ad
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.ports import Clock
 
-SUFFIX: Final = ".ad"
+AD_SUFFIX: Final = ".ad"
 TEMPORARY_PREFIX: Final = ".hydrator-"
 TEMPORARY_SUFFIX: Final = ".tmp"
 LEFTOVER_AFTER: Final = timedelta(minutes=10)
@@ -52,13 +52,13 @@ class AdFilePublisher:
 
     def path(self, site: Site) -> Path:
         """Where the ad of *site* stands: what a hook's ``--file`` names."""
-        return self._folder / (quote(site, safe="") + SUFFIX)
+        return self._folder / (quote(site, safe="") + AD_SUFFIX)
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """See :class:`hydrator.domain.ports.Publisher`; a folder that is not there yet holds nothing."""
-        found, now = Sorted(), self._clock()
+        found, now = ReadBackAds(), self._clock()
         try:
-            names = sorted(name for name in os.listdir(self._folder) if name.endswith(SUFFIX))  # noqa: PTH208
+            names = sorted(name for name in os.listdir(self._folder) if name.endswith(AD_SUFFIX))  # noqa: PTH208
         except FileNotFoundError:
             names = []
         except OSError as exc:
@@ -67,23 +67,23 @@ class AdFilePublisher:
             with suppress(FileNotFoundError):  # it was withdrawn meanwhile
                 found.add(name, partial(_read_back, self._folder / name, now))
         self.rejected = found.rejected
-        return found.adopted
+        return found.adopted_ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`; each file is replaced whole or stays as it was."""
         try:
             self._create_folder()
-            sweep(self._folder, self._clock)
+            remove_leftovers(self._folder, self._clock)
         except OSError as exc:
             raise PublishError(self.name, f"{self._folder}: {exc.strerror}") from exc
-        self._each([(ad.site, partial(self._write, ad)) for ad in ads], "written")
+        self._run_steps([(ad.site, partial(self._write, ad)) for ad in ads], "written")
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`."""
         removals = [(site, partial(self._remove, site)) for site in sorted(sites)]
-        self._each(removals, "removed")
+        self._run_steps(removals, "removed")
 
-    def _each(self, steps: Iterable[tuple[Site, Callable[[], None]]], done: str) -> None:
+    def _run_steps(self, steps: Iterable[tuple[Site, Callable[[], None]]], past_verb: str) -> None:
         """Take every step, then say in one error which failed; the folder is flushed to disk once."""
         failed = []
         for site, step in steps:
@@ -94,7 +94,7 @@ class AdFilePublisher:
         with suppress(OSError):  # some file systems cannot; the files themselves were flushed
             flush_folder(self._folder)
         if failed:
-            raise PublishError(self.name, f"not {done} in {self._folder}: {'; '.join(failed)}")
+            raise PublishError(self.name, f"not {past_verb} in {self._folder}: {'; '.join(failed)}")
 
     def _write(self, ad: SiteAd) -> None:
         moment = int(self._clock().timestamp() * 1_000_000_000)
@@ -117,7 +117,7 @@ class AdFilePublisher:
             self._folder.chmod(0o755)
 
 
-def sweep(folder: Path, clock: Clock) -> None:
+def remove_leftovers(folder: Path, clock: Clock) -> None:
     """Remove temporary files of a daemon that was killed while writing into *folder*."""
     oldest = (clock() - LEFTOVER_AFTER).timestamp()
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*{TEMPORARY_SUFFIX}"):
@@ -157,13 +157,15 @@ def _read_back(path: Path, now: datetime) -> PublishedAd:
     text = data.decode()
     if not _LAST_LINE.search(text):
         raise ValueError("torn: its last line is not DataLocalityVersion")
-    site = Site(unquote(path.name.removesuffix(SUFFIX)))
-    if _unescape(_only(_SITE, text)) != site:
+    site = Site(unquote(path.name.removesuffix(AD_SUFFIX)))
+    if _unescape(_match_once(_SITE, text)) != site:
         raise ValueError("it speaks for another site than its name says")
-    return believable(site, int(_only(_GENERATION, text)), int(_only(_AS_OF, text)), heard, now)
+    return parse_published_ad(
+        site, int(_match_once(_GENERATION, text)), int(_match_once(_AS_OF, text)), heard, now
+    )
 
 
-def _only(pattern: re.Pattern[str], text: str) -> str:
+def _match_once(pattern: re.Pattern[str], text: str) -> str:
     found = pattern.findall(text)
     if len(found) != 1:
         raise ValueError(f"not an ad of ours: {len(found)} lines like {pattern.pattern[1:40]}")

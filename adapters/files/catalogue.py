@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from adapters.bounded_json import Bounds, check_size
-from adapters.did_matching import by_lower_case, matching, twins
+from adapters.did_matching import case_variants, filter_by_patterns, group_by_lower_case
 from hydrator.domain.errors import (
     BadDid,
     CatalogueDenied,
@@ -49,7 +49,7 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Clock
 
-STATES: Final[Mapping[str, ReplicaState]] = {
+STATE_BY_WORD: Final[Mapping[str, ReplicaState]] = {
     "available": ReplicaState.COMPLETE,
     "staging": ReplicaState.INCOMING,
     "partial": ReplicaState.PARTIAL,
@@ -59,25 +59,25 @@ STATES: Final[Mapping[str, ReplicaState]] = {
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """``as_of`` may be ahead of our clock by this much, and then counts as now."""
 
-READS: Final = 3
+MAX_READS: Final = 3
 """How often a file that changes while it is read is read again."""
 
-SETTLED_SECONDS: Final = 2.0
+SETTLE_SECONDS: Final = 2.0
 """A file changed more recently may change again without its times showing it."""
 
-PROBLEMS_SHOWN: Final = 10
+MAX_PROBLEMS_SHOWN: Final = 10
 
 BOUNDS: Final = Bounds(
     64_000_000, 2_000_000, bytes_setting="fixed: give two files", values_setting="fixed: give two files"
 )
 """Of one file: some 250,000 datasets."""
 
-ReadAll = Callable[[int], bytes]
+DescriptorReader = Callable[[int], bytes]
 _Signature = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _DatasetEntry:
     """One dataset of the file."""
 
     replicas: tuple[Replica, ...]
@@ -85,27 +85,27 @@ class _Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Contents:
+class _ParsedFile:
     """A file that was read and found good."""
 
     as_of: datetime | None
     sites: frozenset[Site]
-    lists_sites: bool
-    datasets: Mapping[Did, _Listed]
-    lower: Mapping[str, frozenset[Did]]
+    has_site_list: bool
+    datasets: Mapping[Did, _DatasetEntry]
+    case_groups: Mapping[str, frozenset[Did]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CachedFile:
     """What was made of the file, and by what a change of it is known."""
 
     signature: _Signature
-    settled: bool
+    is_settled: bool
     digest: bytes
-    contents: _Contents
+    contents: _ParsedFile
 
 
-def read_whole(descriptor: int) -> bytes:
+def read_descriptor(descriptor: int) -> bytes:
     """All bytes of an open file."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         return file.read()
@@ -129,15 +129,15 @@ class FileCatalogue:
         clock: Clock,
         default_scope: str | None = None,
         *,
-        read_all: ReadAll = read_whole,
+        read_all: DescriptorReader = read_descriptor,
     ) -> None:
         self.name = name
         self._path = path
         self._clock = clock
         self._default_scope = default_scope
         self._read_all = read_all
-        self._kept: _Kept | None = None
-        self._named: frozenset[Site] = frozenset()
+        self._cache: _CachedFile | None = None
+        self._known_sites: frozenset[Site] = frozenset()
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :class:`hydrator.domain.ports.Catalogue`.
@@ -148,33 +148,33 @@ class FileCatalogue:
             CatalogueGarbled: it cannot be understood; every problem with its key.
         """
         now = self._clock()
-        contents = self._contents()
-        at = self._time(contents, now)
-        if not contents.lists_sites:  # a site that held its last dataset is still one it speaks for
-            self._named |= contents.sites
+        contents = self._load()
+        at = self._as_of(contents, now)
+        if not contents.has_site_list:  # a site that held its last dataset is still one it speaks for
+            self._known_sites |= contents.sites
         return Survey(
             catalogue=self.name,
-            at=at,
-            sites=contents.sites if contents.lists_sites else self._named,
+            started_at=at,
+            sites=contents.sites if contents.has_site_list else self._known_sites,
             readings={did: _reading(did, at, contents) for did in sorted(dids)},
         )
 
     def verify(self, did: Did) -> Seen:
         """See :class:`hydrator.domain.ports.Auditor`: the file is read again. It cannot tell whether it is right."""
-        self._kept = None
+        self._cache = None
         now = self._clock()
-        contents = self._contents()
-        return _reading(did, self._time(contents, now), contents)
+        contents = self._load()
+        return _reading(did, self._as_of(contents, now), contents)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
-        """See :class:`hydrator.domain.ports.Catalogue`; raises what :meth:`read` raises."""
-        return matching(self._contents().datasets, patterns)
+        """See :class:`hydrator.domain.ports.Catalogue`; raises what :meth:`read_catalogue` raises."""
+        return filter_by_patterns(self._load().datasets, patterns)
 
     def close(self) -> None:
         """Forget what was read; no file stays open between reads."""
-        self._kept = None
+        self._cache = None
 
-    def _time(self, contents: _Contents, now: datetime) -> datetime:
+    def _as_of(self, contents: _ParsedFile, now: datetime) -> datetime:
         """When the facts were true: never in the future, or they would outlive their time."""
         if contents.as_of is None:
             return now
@@ -186,13 +186,13 @@ class FileCatalogue:
             )
         return min(contents.as_of, now)
 
-    def _contents(self) -> _Contents:
+    def _load(self) -> _ParsedFile:
         """What the file holds now, parsed only when its bytes are new."""
         try:
-            kept = self._kept
-            if kept is not None and kept.settled and kept.signature == _signature(self._path.stat()):
+            kept = self._cache
+            if kept is not None and kept.is_settled and kept.signature == _signature(self._path.stat()):
                 return kept.contents
-            signature, data = self._steady()
+            signature, data = self._read_unchanged()
         except PermissionError as exc:
             raise CatalogueDenied(
                 self.name, f"{self._path}: {exc.strerror}; let uid {os.geteuid()} read it"
@@ -201,18 +201,18 @@ class FileCatalogue:
             raise CatalogueUnreachable(self.name, f"{self._path}: {exc.strerror}") from exc
         digest = hashlib.blake2b(data).digest()
         known = kept.contents if kept is not None and kept.digest == digest else None
-        contents = known or self._understand(data)
-        self._kept = _Kept(signature, _settled(signature), digest, contents)
+        contents = known or self._parse_contents(data)
+        self._cache = _CachedFile(signature, _is_settled(signature), digest, contents)
         return contents
 
-    def _steady(self) -> tuple[_Signature, bytes]:
+    def _read_unchanged(self) -> tuple[_Signature, bytes]:
         """The bytes of a file that did not change, nor was replaced, while it was read.
 
         Raises:
             OSError: it cannot be opened or read.
             CatalogueUnreachable: it changed each time, or is no ordinary file.
         """
-        for _ in range(READS):
+        for _ in range(MAX_READS):
             descriptor = os.open(
                 self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             )  # a pipe must not hang us
@@ -221,7 +221,7 @@ class FileCatalogue:
                 if not stat.S_ISREG(before.st_mode):
                     raise CatalogueUnreachable(self.name, f"{self._path}: not an ordinary file")
                 if before.st_size > BOUNDS.max_bytes:
-                    raise CatalogueGarbled(self.name, f"{self._path}: {BOUNDS.too_many_bytes()}")
+                    raise CatalogueGarbled(self.name, f"{self._path}: {BOUNDS.too_many_bytes_error()}")
                 data = self._read_all(descriptor)
                 after = os.fstat(descriptor)
             finally:
@@ -230,33 +230,33 @@ class FileCatalogue:
             whole = _bytes_signature(before) == _bytes_signature(after) and len(data) == after.st_size
             if whole and _bytes_signature(self._path.stat()) == _bytes_signature(after):
                 return _signature(before), data
-        reason = f"{self._path}: it changed while it was read, {READS} times; replace it by a rename"
+        reason = f"{self._path}: it changed while it was read, {MAX_READS} times; replace it by a rename"
         raise CatalogueUnreachable(self.name, reason)
 
-    def _understand(self, data: bytes) -> _Contents:
+    def _parse_contents(self, data: bytes) -> _ParsedFile:
         """Raises CatalogueGarbled with all problems of the file, each with its key."""
         try:
             parsed = _parse(self._path, data)
         except (ValueError, RecursionError) as exc:
-            raise CatalogueGarbled(self.name, f"{self._path}: {_why_unparsed(exc)}") from exc
-        checker = _Checker(self._default_scope)
-        contents = checker.contents(parsed)
+            raise CatalogueGarbled(self.name, f"{self._path}: {_parse_error_text(exc)}") from exc
+        checker = _FileParser(self._default_scope)
+        contents = checker.parse(parsed)
         if checker.problems:
-            shown = "; ".join(checker.problems[:PROBLEMS_SHOWN])
+            shown = "; ".join(checker.problems[:MAX_PROBLEMS_SHOWN])
             count = len(checker.problems)
-            more = f"; and {count - PROBLEMS_SHOWN} more" if count > PROBLEMS_SHOWN else ""
+            more = f"; and {count - MAX_PROBLEMS_SHOWN} more" if count > MAX_PROBLEMS_SHOWN else ""
             told = f"{count} problems" if count > 1 else "1 problem"
             raise CatalogueGarbled(self.name, f"{self._path}: {told}: {shown}{more}")
         return contents
 
 
-def _reading(did: Did, at: datetime, contents: _Contents) -> Seen:
+def _reading(did: Did, at: datetime, contents: _ParsedFile) -> Seen:
     listed = contents.datasets.get(did)
     return Seen(
-        at=at,
+        as_of=at,
         replicas=listed.replicas if listed else (),
         bytes_total=listed.bytes_total if listed else None,
-        twins=twins(did, contents.lower),
+        case_variants=case_variants(did, contents.case_groups),
     )
 
 
@@ -269,10 +269,10 @@ def _signature(status: os.stat_result) -> _Signature:
     return (*_bytes_signature(status), status.st_ctime_ns)
 
 
-def _settled(signature: _Signature) -> bool:
+def _is_settled(signature: _Signature) -> bool:
     """Whether the times of the file are old enough that any later change moves them."""
     newest = max(signature[3], signature[4]) / 1e9
-    return 0 <= newest < time.time() - SETTLED_SECONDS
+    return 0 <= newest < time.time() - SETTLE_SECONDS
 
 
 def _parse(path: Path, data: bytes) -> dict[str, Any]:
@@ -285,13 +285,13 @@ def _parse(path: Path, data: bytes) -> dict[str, Any]:
         return tomllib.loads(text)
     if path.suffix != ".json":
         raise ValueError("its name must end in .toml or .json")
-    parsed = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+    parsed = json.loads(text, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
     if not isinstance(parsed, dict):
         raise ValueError("its outermost value must be an object")  # noqa: TRY004 - garbled, not a bug
     return parsed
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object whose keys are given once: of two, the reader could not know which was meant."""
     table = dict(pairs)
     if len(table) != len(pairs):
@@ -301,11 +301,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _no_constant(name: str) -> float:
+def _reject_constant(name: str) -> float:
     raise ValueError(f"{name} is no number")
 
 
-def _why_unparsed(exc: Exception) -> str:
+def _parse_error_text(exc: Exception) -> str:
     if isinstance(exc, UnicodeDecodeError):
         return f"not UTF-8 at byte {exc.start}"
     if isinstance(exc, RecursionError):
@@ -313,182 +313,193 @@ def _why_unparsed(exc: Exception) -> str:
     return f"cannot be read: {str(exc)[:300]}"
 
 
-class _Checker:
+class _FileParser:
     """Turns the parsed file into words, and collects everything that is wrong on the way."""
 
     def __init__(self, default_scope: str | None) -> None:
         self.problems: list[str] = []
         self._default_scope = default_scope
 
-    def contents(self, parsed: Mapping[str, Any]) -> _Contents:
-        self._known_keys(parsed, ("as_of", "sites", "count", "datasets"), "")
-        as_of = self._as_of(parsed["as_of"]) if "as_of" in parsed else None
-        sites = self._sites(parsed["sites"]) if "sites" in parsed else None
-        datasets = self._datasets(parsed, sites)
+    def parse(self, document: Mapping[str, Any]) -> _ParsedFile:
+        self._check_keys(document, ("as_of", "sites", "count", "datasets"), "")
+        as_of = self._parse_as_of(document["as_of"]) if "as_of" in document else None
+        sites = self._parse_sites(document["sites"]) if "sites" in document else None
+        datasets = self._parse_datasets(document, sites)
         named = {replica.site for listed in datasets.values() for replica in listed.replicas}
-        return _Contents(
+        return _ParsedFile(
             as_of,
             frozenset(named if sites is None else sites),
             sites is not None,
             datasets,
-            by_lower_case(datasets),
+            group_by_lower_case(datasets),
         )
 
-    def _wrong(self, key: str, problem: str) -> None:
+    def _add_problem(self, key: str, problem: str) -> None:
         self.problems.append(f"{key}: {problem}")
 
-    def _known_keys(self, table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    def _check_keys(self, table: Mapping[str, Any], allowed_keys: tuple[str, ...], key_prefix: str) -> None:
         for key in table:
-            if key not in known:
-                self._wrong(where + key[:200], f"unknown; known here: {', '.join(known)}")
+            if key not in allowed_keys:
+                self._add_problem(key_prefix + key[:200], f"unknown; known here: {', '.join(allowed_keys)}")
 
-    def _as_of(self, value: object) -> datetime | None:
+    def _parse_as_of(self, value: object) -> datetime | None:
         if isinstance(value, str):
             text = value
             try:
                 value = datetime.fromisoformat(text)
             except ValueError:
-                self._wrong("as_of", f"{text[:50]!r} is not a time like 2026-11-21T02:00:00Z")
+                self._add_problem("as_of", f"{text[:50]!r} is not a time like 2026-11-21T02:00:00Z")
                 return None
         if isinstance(value, int | float) and not isinstance(value, bool):
             try:
                 return from_unix(value)
             except (ValueError, OverflowError, OSError):
-                self._wrong("as_of", "out of range for Unix seconds")
+                self._add_problem("as_of", "out of range for Unix seconds")
                 return None
         if not isinstance(value, datetime):
-            self._wrong("as_of", "must be a time like 2026-11-21T02:00:00Z, or Unix seconds")
+            self._add_problem("as_of", "must be a time like 2026-11-21T02:00:00Z, or Unix seconds")
             return None
         if value.tzinfo is None:
-            self._wrong("as_of", f"{value.isoformat()} has no time zone (UTC ends in Z)")
+            self._add_problem("as_of", f"{value.isoformat()} has no time zone (UTC ends in Z)")
             return None
         return value.astimezone(UTC)
 
-    def _sites(self, value: object) -> frozenset[Site] | None:
+    def _parse_sites(self, value: object) -> frozenset[Site] | None:
         if not isinstance(value, list):
-            self._wrong("sites", 'must be a list of names, like ["UK", "AU"]')
+            self._add_problem("sites", 'must be a list of names, like ["UK", "AU"]')
             return None
-        names = [Site(name) for name in value if isinstance(name, str) and self._is_site(name, "sites")]
+        names = [
+            Site(name) for name in value if isinstance(name, str) and self._check_site_name(name, "sites")
+        ]
         if len(names) < sum(isinstance(name, str) for name in value):
             return None
         if len(names) < len(value):
-            self._wrong("sites", "must be a list of names only")
+            self._add_problem("sites", "must be a list of names only")
             return None
         for name in sorted({name for name in names if names.count(name) > 1}):
-            self._wrong("sites", f"{name!r} is given twice")
+            self._add_problem("sites", f"{name!r} is given twice")
         return frozenset(names)
 
-    def _is_site(self, name: str, key: str) -> bool:
+    def _check_site_name(self, name: str, key: str) -> bool:
         if name and name == name.strip() and name.isprintable() and len(name) <= 255:
             return True
-        self._wrong(key, f"{name[:50]!r} cannot be the name of a site")
+        self._add_problem(key, f"{name[:50]!r} cannot be the name of a site")
         return False
 
-    def _datasets(self, parsed: Mapping[str, Any], sites: frozenset[Site] | None) -> dict[Did, _Listed]:
-        tables = parsed.get("datasets")
+    def _parse_datasets(
+        self, document: Mapping[str, Any], sites: frozenset[Site] | None
+    ) -> dict[Did, _DatasetEntry]:
+        tables = document.get("datasets")
         if not isinstance(tables, dict):
             told = (
                 "missing; it may be empty, but a torn file must not look so"
                 if tables is None
                 else "not a table"
             )
-            self._wrong("datasets", told)
+            self._add_problem("datasets", told)
             return {}
-        self._count(parsed, len(tables))
-        datasets: dict[Did, _Listed] = {}
+        self._check_count(document, len(tables))
+        datasets: dict[Did, _DatasetEntry] = {}
         for key, table in tables.items():
             where = f'datasets."{key[:200]}"'
-            did = self._did(key, where)
-            listed = self._dataset(did, table, where, sites)
+            did = self._parse_did(key, where)
+            listed = self._parse_dataset(did, table, where, sites)
             if did is None or listed is None:
                 continue
             if did in datasets:
-                self._wrong(where, f"{did} is given twice, with its scope and without")
+                self._add_problem(where, f"{did} is given twice, with its scope and without")
             datasets[did] = listed
         return datasets
 
-    def _count(self, parsed: Mapping[str, Any], found: int) -> None:
-        count = parsed.get("count", found)
-        if not _is_whole(count):
-            self._wrong("count", "must be a whole number, 0 or more")
-        elif count != found:
-            self._wrong(
-                "count", f"says {count}, but {found} datasets are here: the file is torn or out of step"
+    def _check_count(self, document: Mapping[str, Any], actual_count: int) -> None:
+        count = document.get("count", actual_count)
+        if not _is_whole_number(count):
+            self._add_problem("count", "must be a whole number, 0 or more")
+        elif count != actual_count:
+            self._add_problem(
+                "count",
+                f"says {count}, but {actual_count} datasets are here: the file is torn or out of step",
             )
 
-    def _did(self, key: str, where: str) -> Did | None:
+    def _parse_did(self, key: str, key_path: str) -> Did | None:
         try:
             return parse_did(key, self._default_scope)
         except BadDid as exc:
-            self._wrong(where, exc.reason)
+            self._add_problem(key_path, exc.reason)
             return None
 
-    def _dataset(
-        self, did: Did | None, table: object, where: str, sites: frozenset[Site] | None
-    ) -> _Listed | None:
+    def _parse_dataset(
+        self, did: Did | None, table: object, key: str, sites: frozenset[Site] | None
+    ) -> _DatasetEntry | None:
         if not isinstance(table, dict):
-            self._wrong(where, "must be a table with bytes and sites")
+            self._add_problem(key, "must be a table with bytes and sites")
             return None
         if not table.keys() <= {"bytes", "sites"}:
-            self._known_keys(table, ("bytes", "sites"), f"{where}.")
+            self._check_keys(table, ("bytes", "sites"), f"{key}.")
         bytes_total = table.get("bytes")
-        if bytes_total is not None and not _is_whole(bytes_total):
-            self._wrong(f"{where}.bytes", "must be a whole number, 0 or more")
+        if bytes_total is not None and not _is_whole_number(bytes_total):
+            self._add_problem(f"{key}.bytes", "must be a whole number, 0 or more")
             bytes_total = None
         held = table.get("sites", {})
         if not isinstance(held, dict):
-            self._wrong(f"{where}.sites", 'must be a table of sites, like sites.UK = "available"')
+            self._add_problem(f"{key}.sites", 'must be a table of sites, like sites.UK = "available"')
             held = {}
-        replicas = self._replicas(did, held, where, sites)
-        return _Listed(tuple(replicas), bytes_total)
+        replicas = self._parse_replicas(did, held, key, sites)
+        return _DatasetEntry(tuple(replicas), bytes_total)
 
-    def _replicas(
-        self, did: Did | None, held: Mapping[str, Any], where: str, sites: frozenset[Site] | None
+    def _parse_replicas(
+        self,
+        did: Did | None,
+        states_by_site: Mapping[str, Any],
+        key_prefix: str,
+        sites: frozenset[Site] | None,
     ) -> Iterable[Replica]:
-        for name, value in sorted(held.items()):
-            key = f"{where}.sites.{name[:200]}"
+        for name, value in sorted(states_by_site.items()):
+            key = f"{key_prefix}.sites.{name[:200]}"
             if sites is None:
-                named = self._is_site(name, key)
+                named = self._check_site_name(name, key)
             else:
                 named = name in sites
                 if not named:
-                    self._wrong(key, f"{name[:50]!r} is not among sites")
-            found = self._states(value, key)
+                    self._add_problem(key, f"{name[:50]!r} is not among sites")
+            found = self._parse_states(value, key)
             if named and did is not None:
                 yield from (Replica(did, Site(name), *state) for state in found)
 
-    def _states(self, value: object, key: str) -> list[tuple[ReplicaState, float | None]]:
+    def _parse_states(self, value: object, key: str) -> list[tuple[ReplicaState, float | None]]:
         """What one site holds: one state, or a list with one for each of its storage elements."""
         each = value if isinstance(value, list) else [value]
         if not each:
-            self._wrong(key, "an empty list says nothing; leave the site out")
-        return [state for state in (self._state(one, key) for one in each) if state]
+            self._add_problem(key, "an empty list says nothing; leave the site out")
+        return [state for state in (self._parse_state(one, key) for one in each) if state]
 
-    def _state(self, value: object, key: str) -> tuple[ReplicaState, float | None] | None:
+    def _parse_state(self, value: object, key: str) -> tuple[ReplicaState, float | None] | None:
         """State and fraction, from a word or from a table of both."""
         table = {"state": value} if isinstance(value, str) else value
         if not isinstance(table, dict):
-            self._wrong(key, 'must be a state, or a table like { state = "staging", fraction = 0.5 }')
+            self._add_problem(key, 'must be a state, or a table like { state = "staging", fraction = 0.5 }')
             return None
         if not table.keys() <= {"state", "fraction"}:
-            self._known_keys(table, ("state", "fraction"), f"{key}.")
+            self._check_keys(table, ("state", "fraction"), f"{key}.")
         word = table.get("state")
-        state = STATES.get(word) if isinstance(word, str) else None
+        state = STATE_BY_WORD.get(word) if isinstance(word, str) else None
         if state is None:
             told = "is missing" if word is None else f"{str(word)[:50]!r} is no state"
-            self._wrong(f"{key}.state", f"{told}; use {', '.join(STATES)}")
+            self._add_problem(f"{key}.state", f"{told}; use {', '.join(STATE_BY_WORD)}")
             return None
         fraction = table.get("fraction")
         if fraction is None:
             return state, None
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
-            self._wrong(f"{key}.fraction", "must be a number from 0 to 1")
+            self._add_problem(f"{key}.fraction", "must be a number from 0 to 1")
             return None
         if state is ReplicaState.COMPLETE and fraction != 1:
-            self._wrong(f"{key}.fraction", "an available dataset is complete: leave it out, or use partial")
+            self._add_problem(
+                f"{key}.fraction", "an available dataset is complete: leave it out, or use partial"
+            )
             return None
         return state, float(fraction)
 
 
-def _is_whole(value: object) -> bool:
+def _is_whole_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

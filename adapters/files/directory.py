@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from adapters.did_matching import by_lower_case, matching, twins
+from adapters.did_matching import case_variants, filter_by_patterns, group_by_lower_case
 from hydrator.domain.errors import BadDid, CatalogueUnreachable
 from hydrator.domain.model import (
     Did,
@@ -31,18 +31,18 @@ from hydrator.domain.model import (
 from hydrator.domain.ports import Clock
 
 
-def _absolute(path: Path) -> Path:
+def _require_absolute(path: Path) -> Path:
     if not path.is_absolute():
         raise ValueError("write the whole path, from / on")
     return path
 
 
-class Options(BaseModel):
+class DirectoryOptions(BaseModel):
     """What stands in its [[catalogue]]."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    roots: dict[str, Annotated[Path, AfterValidator(_absolute)]] = Field(
+    roots: dict[str, Annotated[Path, AfterValidator(_require_absolute)]] = Field(
         min_length=1, description="site = the folder of its measurement sets"
     )
     scope: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="of the DIDs: scope:path/below/the/root")
@@ -53,13 +53,13 @@ class Options(BaseModel):
 
 def catalogue(name: str, options: Mapping[str, Any], clock: Clock) -> "DirectoryCatalogue":
     """What the configuration calls ``type = "directory"``. Raises ValueError where *options* are wrong."""
-    return DirectoryCatalogue(name, Options(**options), clock)
+    return DirectoryCatalogue(name, DirectoryOptions(**options), clock)
 
 
 class DirectoryCatalogue:
     """The folders below the roots; see the module's text."""
 
-    def __init__(self, name: str, options: Options, clock: Clock) -> None:
+    def __init__(self, name: str, options: DirectoryOptions, clock: Clock) -> None:
         self.name = name
         self._options = options
         self._clock = clock
@@ -67,42 +67,44 @@ class DirectoryCatalogue:
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :class:`hydrator.domain.ports.Catalogue`."""
         at = self._clock()
-        held, blind, dark = self._held()
-        groups = by_lower_case(held)
+        held, blind, dark = self._scan()
+        groups = group_by_lower_case(held)
         readings: dict[Did, Reading] = {}
         for did in sorted(dids):
-            states = {site: self._state(path, at) for site, path in sorted(held.get(did, {}).items())}
+            states = {site: self._replica_state(path, at) for site, path in sorted(held.get(did, {}).items())}
             replicas = tuple(Replica(did, site, state) for site, state in states.items() if state)
             unread = (
                 blind | (dark - states.keys()) | {site for site, state in states.items() if state is None}
             )
-            readings[did] = Seen(at, replicas, blind=unread, twins=twins(did, groups))
+            readings[did] = Seen(
+                at, replicas, unreachable_sites=unread, case_variants=case_variants(did, groups)
+            )
         return Survey(self.name, at, frozenset(Site(site) for site in self._options.roots), readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :class:`hydrator.domain.ports.Catalogue`."""
-        held, blind, dark = self._held()
+        held, blind, dark = self._scan()
         if blind:
             raise CatalogueUnreachable(self.name, f"the root of {min(blind)} is empty or cannot be read")
         if dark:
             raise CatalogueUnreachable(self.name, f"a folder below the root of {min(dark)} cannot be read")
-        return matching(held, patterns)
+        return filter_by_patterns(held, patterns)
 
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def _held(self) -> tuple[dict[Did, dict[Site, Path]], frozenset[Site], frozenset[Site]]:
+    def _scan(self) -> tuple[dict[Did, dict[Site, Path]], frozenset[Site], frozenset[Site]]:
         """All datasets with their folders by site, the sites that cannot be looked at, and those in part."""
         held: dict[Did, dict[Site, Path]] = {}
         blind: set[Site] = set()
         dark: set[Site] = set()
         for name, root in sorted(self._options.roots.items()):
             site, errors = Site(name), list[OSError]()
-            if not _listed(root, errors):
+            if not _list_folder(root, errors):
                 blind.add(site)
                 continue
             parts = [PurePath(pattern).parts for pattern in self._options.patterns]
-            for path in {path for each in parts for path in _matching(root, each, errors)}:
+            for path in {path for each in parts for path in _find_matches(root, each, errors)}:
                 try:
                     did = parse_did(f"{self._options.scope}:{path.relative_to(root).as_posix()}")
                 except BadDid:  # no job could name it
@@ -114,13 +116,13 @@ class DirectoryCatalogue:
             raise CatalogueUnreachable(self.name, "every root is empty or cannot be read: is it mounted?")
         return held, frozenset(blind), frozenset(dark)
 
-    def _state(self, path: Path, now: datetime) -> ReplicaState | None:
+    def _replica_state(self, path: Path, now: datetime) -> ReplicaState | None:
         """What *path* is: complete, still written to, or left unfinished; None where it cannot be read."""
         marker = self._options.marker
         try:
             if marker and (path / marker).exists():
                 return ReplicaState.COMPLETE
-            changed = max(_changed(each, now.timestamp()) for each in _all_below(path))
+            changed = max(_change_time(each, now.timestamp()) for each in _walk(path))
         except OSError:
             return None
         if now.timestamp() - changed < 60 * self._options.settled_minutes:
@@ -128,13 +130,13 @@ class DirectoryCatalogue:
         return ReplicaState.PARTIAL if marker else ReplicaState.COMPLETE
 
 
-def _changed(path: Path, now: float) -> float:
+def _change_time(path: Path, now: float) -> float:
     """Return when *path* last changed, in Unix seconds of any year; whoever owns it may set one to come."""
     status = path.lstat()
     return status.st_mtime if status.st_mtime <= now else status.st_ctime
 
 
-def _listed(folder: Path, errors: list[OSError]) -> list[Path]:
+def _list_folder(folder: Path, errors: list[OSError]) -> list[Path]:
     """What stands in *folder*; nothing, and one more of *errors*, where that cannot be read."""
     try:
         return list(folder.iterdir())
@@ -143,15 +145,15 @@ def _listed(folder: Path, errors: list[OSError]) -> list[Path]:
         return []
 
 
-def _matching(folder: Path, parts: Sequence[str], errors: list[OSError]) -> Iterator[Path]:
+def _find_matches(folder: Path, parts: Sequence[str], errors: list[OSError]) -> Iterator[Path]:
     """The folders below that match; ``Path.glob`` would pass over what it may not read without a word."""
     if not parts:
         yield folder
         return
     deep = parts[0] == "**"
     if deep:
-        yield from _matching(folder, parts[1:], errors)
-    for path in _listed(folder, errors):
+        yield from _find_matches(folder, parts[1:], errors)
+    for path in _list_folder(folder, errors):
         if not (deep or fnmatchcase(path.name, parts[0])):
             continue
         try:
@@ -160,10 +162,10 @@ def _matching(folder: Path, parts: Sequence[str], errors: list[OSError]) -> Iter
             errors.append(error)
             continue
         if goes_on:
-            yield from _matching(path, parts if deep else parts[1:], errors)
+            yield from _find_matches(path, parts if deep else parts[1:], errors)
 
 
-def _all_below(path: Path) -> Iterator[Path]:
+def _walk(path: Path) -> Iterator[Path]:
     """*path* and everything in it. Raises OSError where something cannot be read."""
 
     def fail(error: OSError) -> None:

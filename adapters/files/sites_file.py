@@ -27,13 +27,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.readback import Sorted, believable
+from adapters.readback import ReadBackAds, parse_published_ad
 from hydrator.domain.errors import PublishError
-from hydrator.domain.model import PublishedAd, Site, SiteAd, unix
+from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
 from hydrator.domain.ports import Clock
 from hydrator.domain.text import reason_of
 
-from .ad_files import flush_folder, sweep, temporary_file
+from .ad_files import flush_folder, remove_leftovers, temporary_file
 
 VERSION: Final = 1
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -43,11 +43,11 @@ _AVAILABLE: Final = re.compile(r"'([^']+)'=\"AVAILABLE\"")
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _SitesFileContents:
     """What the file says: of each site when, and which datasets."""
 
     ads: Mapping[Site, PublishedAd] = field(default_factory=dict)
-    available: Mapping[Site, frozenset[str]] = field(default_factory=dict)
+    available_dids: Mapping[Site, frozenset[str]] = field(default_factory=dict)
 
 
 class SitesFilePublisher:
@@ -65,56 +65,58 @@ class SitesFilePublisher:
 
     name = "sites"
 
-    def __init__(self, path: Path, *, valid: timedelta, max_age: timedelta, clock: Clock) -> None:
+    def __init__(self, path: Path, *, valid_for: timedelta, max_age: timedelta, clock: Clock) -> None:
         self._path = path
-        self._valid = valid
+        self._valid_for = valid_for
         self._max_age = max_age
         self._clock = clock
         self.rejected: Mapping[str, str] = {}
 
     def published(self) -> Mapping[Site, PublishedAd]:
         """See :class:`hydrator.domain.ports.Publisher`; a file that is not there yet, or is odd, shows nothing."""
-        return self._shown().ads
+        return self._load().ads
 
     def publish(self, ads: Sequence[SiteAd]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`; all of *ads* are in the file at once, or none is."""
         if not ads:
             return
-        shown, now = self._shown(), self._clock()
+        shown, now = self._load(), self._clock()
         told = {ad.site: PublishedAd(ad.site, ad.generation, ad.as_of, now) for ad in ads}
-        available = {ad.site: _available(ad) for ad in ads}
-        self._replace(_Shown({**shown.ads, **told}, {**shown.available, **available}), now)
+        available = {ad.site: _available_dids(ad) for ad in ads}
+        self._replace(_SitesFileContents({**shown.ads, **told}, {**shown.available_dids, **available}), now)
 
     def withdraw(self, sites: AbstractSet[Site]) -> None:
         """See :class:`hydrator.domain.ports.Publisher`."""
-        shown = self._shown()
+        shown = self._load()
         if sites & shown.ads.keys():
             kept = {site: ad for site, ad in shown.ads.items() if site not in sites}
-            self._replace(_Shown(kept, {site: shown.available[site] for site in kept}), self._clock())
+            self._replace(
+                _SitesFileContents(kept, {site: shown.available_dids[site] for site in kept}), self._clock()
+            )
 
-    def _shown(self) -> _Shown:
-        shown, self.rejected = self._looked_at()
+    def _load(self) -> _SitesFileContents:
+        shown, self.rejected = self._read_file()
         return shown
 
-    def _looked_at(self) -> tuple[_Shown, Mapping[str, str]]:
+    def _read_file(self) -> tuple[_SitesFileContents, Mapping[str, str]]:
         """Read the file; nothing is shown where there is none, or where it is not one of ours."""
         try:
             return _read_back(self._path, self._clock())
         except FileNotFoundError:
-            return _Shown(), {}
+            return _SitesFileContents(), {}
         except OSError as exc:
             raise PublishError(self.name, f"{self._path}: {exc.strerror}") from exc
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as exc:
-            return _Shown(), {self._path.name: reason_of(exc)}
+            return _SitesFileContents(), {self._path.name: reason_of(exc)}
 
-    def _replace(self, shown: _Shown, now: datetime) -> None:
-        text = _text(shown, now, self._valid, self._max_age)
+    def _replace(self, contents: _SitesFileContents, now: datetime) -> None:
+        text = _to_json(contents, now, self._valid_for, self._max_age)
         folder = self._path.parent
         try:
             if not folder.is_dir():
                 folder.mkdir(parents=True)
                 folder.chmod(0o755)  # whatever the umask: others read here
-            sweep(folder, self._clock)
+            remove_leftovers(folder, self._clock)
             with temporary_file(folder) as (descriptor, temporary):
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(text)
@@ -128,24 +130,24 @@ class SitesFilePublisher:
             flush_folder(folder)
 
 
-def _available(ad: SiteAd) -> frozenset[str]:
+def _available_dids(ad: SiteAd) -> frozenset[str]:
     """What slots with *ad* say is AVAILABLE; what the budget left out cannot be matched there either."""
     return frozenset(_AVAILABLE.findall(dict(ad.content).get("DatasetStates", "")))
 
 
-def _text(shown: _Shown, now: datetime, valid: timedelta, max_age: timedelta) -> bytes:
+def _to_json(contents: _SitesFileContents, now: datetime, valid_for: timedelta, max_age: timedelta) -> bytes:
     datasets: dict[str, list[str]] = {}
-    for site in sorted(shown.ads):
-        for did in shown.available[site]:
+    for site in sorted(contents.ads):
+        for did in contents.available_dids[site]:
             datasets.setdefault(did, []).append(site)
     sites = {
-        site: {"as_of": unix(ad.as_of), "generation": ad.generation, "heard": ad.heard.timestamp()}
-        for site, ad in sorted(shown.ads.items())
+        site: {"as_of": to_unix(ad.as_of), "generation": ad.generation, "heard": ad.received_at.timestamp()}
+        for site, ad in sorted(contents.ads.items())
     }
     document = {
         "version": VERSION,
-        "written": unix(now),
-        "valid_until": unix(now + valid),
+        "written": to_unix(now),
+        "valid_until": to_unix(now + valid_for),
         "max_age": int(max_age.total_seconds()),
         "sites": sites,
         "datasets": dict(sorted(datasets.items())),
@@ -153,7 +155,7 @@ def _text(shown: _Shown, now: datetime, valid: timedelta, max_age: timedelta) ->
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
-def _read_back(path: Path, now: datetime) -> tuple[_Shown, Mapping[str, str]]:
+def _read_back(path: Path, now: datetime) -> tuple[_SitesFileContents, Mapping[str, str]]:
     """Read *path*, and say which sites in it are not adopted.
 
     Raises OSError, or one of the errors of a text that is not such a file of ours.
@@ -166,22 +168,24 @@ def _read_back(path: Path, now: datetime) -> tuple[_Shown, Mapping[str, str]]:
     document: Any = json.loads(data)
     if document["version"] != VERSION:
         raise ValueError(f"of version {document['version']}, not {VERSION}")
-    found = Sorted()
+    found = ReadBackAds()
     for site, row in document["sites"].items():
         found.add(site, partial(_read_ad, site, row, now))
-    return _Shown(found.adopted, _by_site(document["sites"], found, document["datasets"])), found.rejected
+    return _SitesFileContents(
+        found.adopted_ads, _dids_by_site(document["sites"], found, document["datasets"])
+    ), found.rejected
 
 
 def _read_ad(site: str, row: Mapping[str, Any], now: datetime) -> PublishedAd:
-    return believable(site, row["generation"], row["as_of"], row["heard"], now)
+    return parse_published_ad(site, row["generation"], row["as_of"], row["heard"], now)
 
 
-def _by_site(
-    sites: Iterable[str], found: Sorted, datasets: Mapping[str, Sequence[str]]
+def _dids_by_site(
+    sites: Iterable[str], ads: ReadBackAds, datasets: Mapping[str, Sequence[str]]
 ) -> dict[Site, frozenset[str]]:
     """By adopted site its datasets; raises KeyError for one that is not among *sites*: not a file of ours."""
     listed: dict[str, set[str]] = {site: set() for site in sites}
     for did, places in datasets.items():
         for place in places:
             listed[place].add(did)
-    return {site: frozenset(listed[site]) for site in found.adopted}
+    return {site: frozenset(listed[site]) for site in ads.adopted_ads}

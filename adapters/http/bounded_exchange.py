@@ -18,22 +18,22 @@ from typing import Any, TypeVar
 import httpcore
 import httpx
 
-from adapters.bounded_json import Bounds, shown
+from adapters.bounded_json import Bounds, quote_excerpt
 from hydrator.domain.errors import CatalogueGarbled, CatalogueUnreachable
 
 T = TypeVar("T")
 
-_PIECE = 65_536
-_HEAD = 262_144
+_CHUNK_BYTES = 65_536
+_MAX_HEAD_BYTES = 262_144
 """Bytes before the answer itself: its headers, TLS, and any ``100 Continue``."""
-_LARGE = 1_000_000
+_LARGE_BYTES = 1_000_000
 """Bytes from which on an answer waits for the other large ones, so that only one fills the memory."""
 _GZIP = 31
 """zlib's word for: the gzip format, with its checksum."""
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class RawResponse:
     """A whole answer of a server, unpacked."""
 
     status: int
@@ -41,7 +41,7 @@ class Received:
     content: bytearray
 
 
-class Wire:
+class BoundedHttpClient:
     """An HTTP client for one server; safe to use from several threads.
 
     Args:
@@ -56,26 +56,26 @@ class Wire:
         name: str,
         bounds: Bounds,
         monotonic: Callable[[], float] = time.monotonic,
-        **how: Any,  # noqa: ANN401 - httpx's own arguments
+        **client_options: Any,  # noqa: ANN401 - httpx's own arguments
     ) -> None:
         self._name = name
         self._bounds = bounds
-        self._meter = _Meter(monotonic)
-        self._large = threading.Lock()
-        self._client = httpx.Client(follow_redirects=False, **how)
+        self._budget = _ExchangeBudget(monotonic)
+        self._large_lock = threading.Lock()
+        self._client = httpx.Client(follow_redirects=False, **client_options)
         self._client.headers["Accept-Encoding"] = "gzip"
         for transport in (self._client._transport, *self._client._mounts.values()):
             if isinstance(transport, httpx.HTTPTransport):  # httpcore takes a backend, httpx passes none on
                 pool: Any = transport._pool
-                pool._network_backend = _Backend(pool._network_backend, self._meter)
+                pool._network_backend = _BudgetedBackend(pool._network_backend, self._budget)
 
     def exchange(
         self,
         method: str,
         url: str,
-        until: float,
-        read: Callable[[Received], T],
-        **how: Any,  # noqa: ANN401 - httpx's own arguments
+        deadline_at: float,
+        read: Callable[[RawResponse], T],
+        **request_options: Any,  # noqa: ANN401 - httpx's own arguments
     ) -> T:
         """Send a request, receive the whole answer before *until* (monotonic), and *read* it.
 
@@ -86,33 +86,33 @@ class Wire:
             CatalogueUnreachable: it did not end in time.
             httpx.HTTPError, httpx.InvalidURL: it could not be had.
         """
-        self._meter.begin(until, _HEAD)
+        self._budget.start(deadline_at, _MAX_HEAD_BYTES)
         with ExitStack() as alone:
             try:
-                with self._client.stream(method, url, **how) as response:
-                    self._meter.room += self._bounds.max_bytes
-                    content = self._content(response, alone)
+                with self._client.stream(method, url, **request_options) as response:
+                    self._budget.bytes_left += self._bounds.max_bytes
+                    content = self._read_content(response, alone)
             except (httpx.TimeoutException, httpx.NetworkError, httpx.ProtocolError):
-                if self._meter.left() <= 0:
+                if self._budget.remaining_seconds() <= 0:
                     raise CatalogueUnreachable(self._name, "its answer did not end in time") from None
-                if self._meter.room <= 0:
+                if self._budget.bytes_left <= 0:
                     raise CatalogueGarbled(self._name, "the headers of its answer do not end") from None
                 raise
-            return read(Received(response.status_code, response.headers, content))
+            return read(RawResponse(response.status_code, response.headers, content))
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _content(self, response: httpx.Response, alone: ExitStack) -> bytearray:
+    def _read_content(self, response: httpx.Response, cleanup: ExitStack) -> bytearray:
         content = bytearray()
         try:
-            for piece in _unpacked(response):
-                if len(content) < _LARGE <= len(content) + len(piece):
-                    self._wait_for_others(alone)
+            for piece in _iter_decoded(response):
+                if len(content) < _LARGE_BYTES <= len(content) + len(piece):
+                    self._wait_for_others(cleanup)
                 content += piece
                 if len(content) > self._bounds.max_bytes:
-                    raise self._bounds.too_many_bytes("its answer")
+                    raise self._bounds.too_many_bytes_error("its answer")
         except (ValueError, zlib.error) as wrong:
             reason = (
                 str(wrong) if isinstance(wrong, ValueError) else f"its answer cannot be unpacked: {wrong}"
@@ -120,13 +120,13 @@ class Wire:
             raise CatalogueGarbled(self._name, reason) from None
         return content
 
-    def _wait_for_others(self, alone: ExitStack) -> None:
-        if not self._large.acquire(timeout=self._meter.left()):
+    def _wait_for_others(self, cleanup: ExitStack) -> None:
+        if not self._large_lock.acquire(timeout=self._budget.remaining_seconds()):
             raise CatalogueUnreachable(self._name, "its other large answers took the time of this one")
-        alone.callback(self._large.release)
+        cleanup.callback(self._large_lock.release)
 
 
-def _unpacked(response: httpx.Response) -> Iterator[bytes]:
+def _iter_decoded(response: httpx.Response) -> Iterator[bytes]:
     """Yield the bytes of an answer, a little at a time.
 
     Raises:
@@ -139,17 +139,17 @@ def _unpacked(response: httpx.Response) -> Iterator[bytes]:
     elif packing in {"", "identity"}:
         yield from response.iter_raw()
     elif packing in {"gzip", "x-gzip"}:
-        yield from _gunzipped(response.iter_raw())
+        yield from _gunzip(response.iter_raw())
     else:
-        raise ValueError(f"its answer is packed in a way that was not asked for: {shown(packing)}")
+        raise ValueError(f"its answer is packed in a way that was not asked for: {quote_excerpt(packing)}")
 
 
-def _gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _gunzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(_GZIP)
     for piece in pieces:
         left = piece
         while left and not unpacker.eof:
-            yield unpacker.decompress(left, _PIECE)
+            yield unpacker.decompress(left, _CHUNK_BYTES)
             left = unpacker.unconsumed_tail
         if unpacker.unused_data:
             raise zlib.error("there is more after its end")
@@ -157,40 +157,40 @@ def _gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
         raise zlib.error("it breaks off")
 
 
-class _Meter(threading.local):
+class _ExchangeBudget(threading.local):
     """What is left to the exchange of the asking thread: time, and bytes to receive."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self.begin(float("inf"), _HEAD)
+        self.start(float("inf"), _MAX_HEAD_BYTES)
 
-    def begin(self, until: float, room: int) -> None:
+    def start(self, deadline_at: float, max_bytes: int) -> None:
         """Give the next exchange its time, and its first bytes."""
-        self.until, self.room = until, room
+        self.deadline_at, self.bytes_left = deadline_at, max_bytes
 
-    def left(self) -> float:
+    def remaining_seconds(self) -> float:
         """Return the seconds left; never negative. As many as a socket can wait for."""
-        return min(max(0.0, self.until - self._monotonic()), 1e6)
+        return min(max(0.0, self.deadline_at - self._monotonic()), 1e6)
 
-    def within(self, timeout: float | None, error: type[Exception]) -> float:
+    def limit_timeout(self, timeout: float | None, error: type[Exception]) -> float:
         """Return *timeout*, or what is left where that is less; raise *error* where nothing is."""
-        left = self.left()
+        left = self.remaining_seconds()
         if left <= 0:
             raise error("the time for this answer is over")
         return left if timeout is None else min(timeout, left)
 
-    def received(self, count: int) -> None:
+    def count_bytes(self, count: int) -> None:
         """Count bytes that came. Raises httpcore.ReadError where they are too many."""
-        self.room -= count
-        if self.room <= 0:
+        self.bytes_left -= count
+        if self.bytes_left <= 0:
             raise httpcore.ReadError("it sends more than its answer may take")
 
 
-class _Backend(httpcore.NetworkBackend):
+class _BudgetedBackend(httpcore.NetworkBackend):
     """The backend of httpcore, on connections that *meter* ends."""
 
-    def __init__(self, real: httpcore.NetworkBackend, meter: _Meter) -> None:
-        self._real, self._meter = real, meter
+    def __init__(self, real: httpcore.NetworkBackend, budget: _ExchangeBudget) -> None:
+        self._real, self._budget = real, budget
 
     def connect_tcp(
         self,
@@ -200,9 +200,9 @@ class _Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        timeout = self._meter.within(timeout, httpcore.ConnectTimeout)
+        timeout = self._budget.limit_timeout(timeout, httpcore.ConnectTimeout)
         stream = self._real.connect_tcp(host, port, timeout, local_address, socket_options)
-        return _Stream(stream, self._meter)
+        return _BudgetedStream(stream, self._budget)
 
     def connect_unix_socket(
         self,
@@ -210,26 +210,26 @@ class _Backend(httpcore.NetworkBackend):
         timeout: float | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        timeout = self._meter.within(timeout, httpcore.ConnectTimeout)
-        return _Stream(self._real.connect_unix_socket(path, timeout, socket_options), self._meter)
+        timeout = self._budget.limit_timeout(timeout, httpcore.ConnectTimeout)
+        return _BudgetedStream(self._real.connect_unix_socket(path, timeout, socket_options), self._budget)
 
     def sleep(self, seconds: float) -> None:
         self._real.sleep(seconds)
 
 
-class _Stream(httpcore.NetworkStream):
+class _BudgetedStream(httpcore.NetworkStream):
     """A connection whose every read and write has no more time than is left."""
 
-    def __init__(self, real: httpcore.NetworkStream, meter: _Meter) -> None:
-        self._real, self._meter = real, meter
+    def __init__(self, real: httpcore.NetworkStream, budget: _ExchangeBudget) -> None:
+        self._real, self._budget = real, budget
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data = self._real.read(max_bytes, self._meter.within(timeout, httpcore.ReadTimeout))
-        self._meter.received(len(data))
+        data = self._real.read(max_bytes, self._budget.limit_timeout(timeout, httpcore.ReadTimeout))
+        self._budget.count_bytes(len(data))
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._real.write(buffer, self._meter.within(timeout, httpcore.WriteTimeout))
+        self._real.write(buffer, self._budget.limit_timeout(timeout, httpcore.WriteTimeout))
 
     def close(self) -> None:
         self._real.close()
@@ -240,8 +240,8 @@ class _Stream(httpcore.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:
-        timeout = self._meter.within(timeout, httpcore.ConnectTimeout)
-        return _Stream(self._real.start_tls(ssl_context, server_hostname, timeout), self._meter)
+        timeout = self._budget.limit_timeout(timeout, httpcore.ConnectTimeout)
+        return _BudgetedStream(self._real.start_tls(ssl_context, server_hostname, timeout), self._budget)
 
     def get_extra_info(self, info: str) -> Any:  # noqa: ANN401 - httpcore's own
         return self._real.get_extra_info(info)

@@ -3,15 +3,15 @@
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-LONGEST_PAUSE = 900.0
+MAX_PAUSE_SECONDS = 900.0
 """Seconds that a server is let alone at most, however much longer it asks for."""
-_MOST = 100
+_MAX_HEADER_CHARS = 100
 """Characters of a time that are looked at."""
 
 
 def http_date(header: str | None) -> datetime | None:
     """Parse a date (RFC 9110, 5.6.7); None where there is none, or none that a clock can show."""
-    if not header or len(header) > _MOST:
+    if not header or len(header) > _MAX_HEADER_CHARS:
         return None
     try:
         date = parsedate_to_datetime(header)
@@ -28,9 +28,9 @@ def retry_after(header: str | None, now: datetime | None) -> float | None:
     text = (header or "").strip()
     digits = text.removeprefix("-")
     if digits.isdecimal() and digits.isascii():
-        seconds = LONGEST_PAUSE if len(digits) > 6 else min(LONGEST_PAUSE, float(digits))
+        seconds = MAX_PAUSE_SECONDS if len(digits) > 6 else min(MAX_PAUSE_SECONDS, float(digits))
         return seconds if digits == text else 0.0
     date = http_date(text)
     if date is None or now is None:
         return None
-    return min(LONGEST_PAUSE, max(0.0, (date - now).total_seconds()))
+    return min(MAX_PAUSE_SECONDS, max(0.0, (date - now).total_seconds()))

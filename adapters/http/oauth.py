@@ -17,17 +17,17 @@ import httpx
 from adapters.bounded_json import Bounds, decode
 from hydrator.domain.errors import CatalogueDenied, CatalogueError, CatalogueGarbled
 from hydrator.domain.model import from_unix
-from hydrator.domain.ports import Clock, Login
-from hydrator.domain.redaction import SECRETS, secret_in
+from hydrator.domain.ports import Clock, TokenValidity
+from hydrator.domain.redaction import SECRETS, read_secret
 
-from .client import Limits, Server
+from .client import HttpLimits, JsonClient
 
 _TOKEN = re.compile(r"[!-~]{1,100000}")
 """What can travel in a header."""
 _CLAIMS = Bounds(max_bytes=100_000, max_values=10_000)
-_UNTOLD = timedelta(minutes=10)
-_MARGIN = timedelta(seconds=60)
-_CALM = timedelta(seconds=10)
+_UNKNOWN_LIFETIME = timedelta(minutes=10)
+_RENEWAL_MARGIN = timedelta(seconds=60)
+_MIN_TOKEN_AGE = timedelta(seconds=10)
 """A token this young is not replaced: what was refused is our right, not its age."""
 
 
@@ -44,11 +44,11 @@ class ClientSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _CachedToken:
     token: str = field(repr=False)
-    since: datetime
-    until: datetime
-    ends: datetime
+    received_at: datetime
+    use_until: datetime
+    expires_at: datetime
 
 
 class ClientCredentials:
@@ -60,16 +60,16 @@ class ClientCredentials:
         settings: ClientSettings,
         clock: Clock,
         *,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: HttpLimits = HttpLimits(),  # noqa: B008 - frozen
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._name = name
         self._settings = settings
         self._clock = clock
-        self._server = Server(
+        self._server = JsonClient(
             name, settings.token_url, limits=limits, ca_cert=settings.ca_cert, transport=transport
         )
-        self._held: _Held | None = None
+        self._cached: _CachedToken | None = None
         self._lock = threading.Lock()
 
     def token(self) -> str:
@@ -81,11 +81,11 @@ class ClientCredentials:
         """
         with self._lock:
             now = self._clock()
-            if self._held and self._held.since <= now < self._held.until:
-                return self._held.token
-            return self._new(now)
+            if self._cached and self._cached.received_at <= now < self._cached.use_until:
+                return self._cached.token
+            return self._request_token(now)
 
-    def renewed(self, refused: str) -> str:
+    def renew(self, refused_token: str) -> str:
         """Another than *refused*, unless that one is quite new: then our rights are what is missing.
 
         Raises:
@@ -93,34 +93,34 @@ class ClientCredentials:
         """
         with self._lock:
             now = self._clock()
-            held = self._held
-            if held and held.token != refused:
+            held = self._cached
+            if held and held.token != refused_token:
                 return held.token
-            if held and timedelta(0) <= now - held.since < _CALM:
+            if held and timedelta(0) <= now - held.received_at < _MIN_TOKEN_AGE:
                 raise CatalogueDenied(
                     self._name, f"a new token for {self._settings.audience} is refused (status 401)"
                 )
-            return self._new(now)
+            return self._request_token(now)
 
     @property
-    def login(self) -> Login | None:
+    def token_validity(self) -> TokenValidity | None:
         """How long the token is good that we have now."""
-        held = self._held
-        return Login(held.since, held.ends) if held else None
+        held = self._cached
+        return TokenValidity(held.received_at, held.expires_at) if held else None
 
     def close(self) -> None:
         """Let go of connections, and forget the token."""
         self._server.close()
-        self._held = None
+        self._cached = None
 
-    def _new(self, now: datetime) -> str:
+    def _request_token(self, now: datetime) -> str:
         settings = self._settings
         form = {
             "grant_type": "client_credentials",
             "audience": settings.audience,
             "scope": settings.scope,
         }
-        secret = _read(self._name, settings.secret_file, "client_secret_file")
+        secret = _read_secret(self._name, settings.secret_file, "client_secret_file")
         SECRETS.keep(f"{settings.client_id}:{secret}")
         try:
             body = self._server.post("", form, (settings.client_id, secret)).body
@@ -136,8 +136,8 @@ class ClientCredentials:
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise CatalogueGarbled(self._name, f"{settings.token_url} answers no access_token")
         SECRETS.keep(token)
-        ends = _ends(body, token, now)
-        self._held = _Held(token, now, ends - min(_MARGIN, (ends - now) / 5), ends)
+        ends = _expiry_of(body, token, now)
+        self._cached = _CachedToken(token, now, ends - min(_RENEWAL_MARGIN, (ends - now) / 5), ends)
         return token
 
 
@@ -154,21 +154,21 @@ class TokenFile:
         Raises:
             CatalogueDenied: it cannot be read, or is empty.
         """
-        return _read(self._name, self._path, "token_file")
+        return _read_secret(self._name, self._path, "token_file")
 
-    def renewed(self, refused: str) -> str:
+    def renew(self, refused_token: str) -> str:
         """What stands there now, if it is another.
 
         Raises:
             CatalogueDenied: it is the same.
         """
         token = self.token()
-        if token == refused:
+        if token == refused_token:
             raise CatalogueDenied(self._name, f"the token in {self._path} is refused (status 401)")
         return token
 
     @property
-    def login(self) -> Login | None:
+    def token_validity(self) -> TokenValidity | None:
         """None: it is not ours to renew."""
         return None
 
@@ -176,9 +176,9 @@ class TokenFile:
         """Nothing to let go of."""
 
 
-def _read(name: str, file: Path, key: str) -> str:
+def _read_secret(name: str, file: Path, key: str) -> str:
     try:
-        text = secret_in(file.read_text("ascii"))
+        text = read_secret(file.read_text("ascii"))
     except UnicodeDecodeError:
         raise CatalogueDenied(name, f"{key} {file}: it holds no secret") from None
     except (OSError, ValueError) as error:
@@ -189,7 +189,7 @@ def _read(name: str, file: Path, key: str) -> str:
     return text
 
 
-def _ends(body: dict[str, Any], token: str, now: datetime) -> datetime:
+def _expiry_of(body: dict[str, Any], token: str, now: datetime) -> datetime:
     """When *token* ends: as the answer says, as the token itself says, or soon."""
     seconds = body.get("expires_in")
     if isinstance(seconds, int | float) and 0 < seconds < 1e8:
@@ -199,4 +199,4 @@ def _ends(body: dict[str, Any], token: str, now: datetime) -> datetime:
         claims = decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), _CLAIMS)
         return max(now, from_unix(int(claims["exp"])))
     except (LookupError, ValueError, TypeError, OverflowError):
-        return now + _UNTOLD
+        return now + _UNKNOWN_LIFETIME

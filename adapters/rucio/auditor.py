@@ -11,23 +11,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from adapters.rucio.datasets.dids import Names
-from adapters.rucio.datasets.file_unions import added_up
+from adapters.rucio.datasets.dids import DidResolver
+from adapters.rucio.datasets.file_unions import available_files
 from adapters.rucio.rules.model import Movement
-from adapters.rucio.session.client import Connection, RucioSettings
-from adapters.rucio.session.queries import Asker, split
+from adapters.rucio.session.client import RucioConnection, RucioSettings
+from adapters.rucio.session.queries import QueryRunner, split_did
 from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, ReplicaState, Seen
 from hydrator.domain.ports import Clock
-from hydrator.domain.unions import united
+from hydrator.domain.unions import add_unions
 
-from .responses import BadRow, Count, Storage, number, record, states_of, text
-from .rses import StorageElements
+from .responses import BadRow, Count, Rse, read_number, read_states, read_text, require_record
+from .rses import RseDirectory
 from .states import container_replicas, dataset_replicas
 
 _CALL = "list_replicas(all_states=True)"
-File = tuple[str, str]
+FileKey = tuple[str, str]
 """Scope and name; a file's name need not be one that a DID of ours could have."""
 
 
@@ -39,10 +39,10 @@ class RucioAuditor:
     ) -> None:
         self._settings = replace(settings, token_dir=settings.token_dir / "audit", concurrent_calls=1)
         self._clock = clock
-        self._asker = Asker(self._settings, Connection(self._settings))
-        self._storages = StorageElements(self._asker, capabilities)
+        self._queries = QueryRunner(self._settings, RucioConnection(self._settings))
+        self._rses = RseDirectory(self._queries, capabilities)
         self._capabilities = capabilities
-        self._names = Names(self._asker)
+        self._resolver = DidResolver(self._queries)
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -51,23 +51,28 @@ class RucioAuditor:
 
     def close(self) -> None:
         """Let go of connections and of the token."""
-        self._asker.close()
+        self._queries.close()
         if self._capabilities:
             self._capabilities.close()
 
     def verify(self, did: Did) -> Seen:
         """See :class:`hydrator.domain.ports.Auditor`; within the time of one poll."""
-        with self._one_at_a_time, self._asker.connection.poll(self._settings.deadline.total_seconds()):
+        with (
+            self._one_at_a_time,
+            self._queries.connection.start_poll(self._settings.deadline.total_seconds()),
+        ):
             at = self._clock()
-            storages = self._storages.read(at)
+            storages = self._rses.read(at)
             lost: dict[Did, CatalogueError] = {}
-            kind = self._names.entries({did}, lost)[did].kind
+            kind = self._resolver.resolve_uncached({did}, lost)[did].kind
             parts = []
             if kind == "CONTAINER":
-                members = self._names.members(did, lost)
-                parts = [part for each in sorted(members) if (part := self._dataset(at, each, storages))]
+                members = self._resolver.list_members(did, lost)
+                parts = [
+                    part for each in sorted(members) if (part := self._verify_dataset(at, each, storages))
+                ]
             elif kind in {"DATASET", "FILE"}:
-                parts = list(filter(None, [self._dataset(at, did, storages, alone=kind == "FILE")]))
+                parts = list(filter(None, [self._verify_dataset(at, did, storages, is_file=kind == "FILE")]))
             elif kind != "ABSENT" and did not in lost:
                 raise CatalogueGarbled(self.name, f"it calls {did} a {kind}, which this version cannot read")
             if did in lost:
@@ -76,43 +81,43 @@ class RucioAuditor:
             return Seen(at, container_replicas(did, parts))
         return parts[0] if parts else Seen(at)
 
-    def _dataset(
-        self, at: datetime, did: Did, storages: Mapping[str, Storage], *, alone: bool = False
+    def _verify_dataset(
+        self, now: datetime, did: Did, rses: Mapping[str, Rse], *, is_file: bool = False
     ) -> Seen | None:
         """One dataset, or one file *alone*; None where there are no files in it."""
-        scope, name = split(did)
-        files = {(scope, name)} if alone else self._files(scope, name)
+        scope, name = split_did(did)
+        files = {(scope, name)} if is_file else self._list_files(scope, name)
         if not files:
             return None
-        states = self._asker.ask(
+        states = self._queries.ask(
             lambda client: list(
                 client.list_replicas([{"scope": scope, "name": name}], all_states=True, sort="random")
             ),
-            _states,
+            _parse_states,
         )
         if left_out := files - states.keys():
             reason = f"list_replicas says nothing of {len(left_out)} of the {len(files)} files of {did}"
             raise CatalogueGarbled(self.name, reason)
-        counts, moves = _added_up([states[file] for file in sorted(files)], len(files))
+        counts, moves = _count_by_storage([states[file] for file in sorted(files)], len(files))
         try:
-            replicas = dataset_replicas(did, counts, moves, storages, held_until=self._clock(), call=_CALL)
+            replicas = dataset_replicas(did, counts, moves, rses, held_until=self._clock(), call=_CALL)
         except BadRow as exc:
             raise CatalogueGarbled(self.name, str(exc)) from exc
-        lists = added_up([(f"{one}:{two}", states[one, two]) for one, two in sorted(files)], counts)
+        lists = available_files([(f"{one}:{two}", states[one, two]) for one, two in sorted(files)], counts)
         known = (
             replace(each, files=lists[each.storage])
-            if _may_add(storages[each.storage], each.state) and each.storage in lists
+            if _can_be_combined(rses[each.storage], each.state) and each.storage in lists
             else each
             for each in replicas
         )
-        return Seen(at, united(known))
+        return Seen(now, add_unions(known))
 
-    def _files(self, scope: str, name: str) -> set[File]:
+    def _list_files(self, scope: str, name: str) -> set[FileKey]:
         """The files of a dataset, as many as Rucio counts."""
-        files = self._asker.ask(lambda client: client.list_files(scope, name), _names_of_files)
-        length = self._asker.ask(
+        files = self._queries.ask(lambda client: client.list_files(scope, name), _parse_file_keys)
+        length = self._queries.ask(
             lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
-            lambda answer: number(record(answer, "get_did"), "length", "get_did"),
+            lambda answer: read_number(require_record(answer, "get_did"), "length", "get_did"),
         )
         if len(files) != length:
             raise CatalogueGarbled(
@@ -121,12 +126,12 @@ class RucioAuditor:
         return files
 
 
-def _may_add(storage: Storage, state: ReplicaState) -> bool:
+def _can_be_combined(rse: Rse, state: ReplicaState) -> bool:
     """Return whether files at *storage* count with others at its site."""
-    return not (storage.tape or storage.volatile) and storage.readable and state is not ReplicaState.ON_TAPE
+    return not (rse.is_tape or rse.is_volatile) and rse.is_readable and state is not ReplicaState.ON_TAPE
 
 
-def _added_up(
+def _count_by_storage(
     states: Iterable[Mapping[str, str]], length: int
 ) -> tuple[dict[str, Count], dict[str, Movement]]:
     """By storage element, how many of *length* files it has, and whether any is on its way."""
@@ -137,16 +142,19 @@ def _added_up(
             available[storage] = available.get(storage, 0) + (state == "AVAILABLE")
             moving[storage] = moving.get(storage, False) or state == "COPYING"
     counts = {storage: Count(length, number, 0, 0) for storage, number in available.items()}
-    return counts, {storage: Movement(moving=is_moving) for storage, is_moving in moving.items()}
+    return counts, {storage: Movement(is_moving=is_moving) for storage, is_moving in moving.items()}
 
 
-def _states(rows: Iterable[object]) -> dict[File, Mapping[str, str]]:
+def _parse_states(rows: Iterable[object]) -> dict[FileKey, Mapping[str, str]]:
     what = "list_replicas"
-    records = (record(row, what) for row in rows)
-    return {(text(row, "scope", what), text(row, "name", what)): states_of(row, what) for row in records}
+    records = (require_record(row, what) for row in rows)
+    return {
+        (read_text(row, "scope", what), read_text(row, "name", what)): read_states(row, what)
+        for row in records
+    }
 
 
-def _names_of_files(rows: Iterable[object]) -> set[File]:
+def _parse_file_keys(rows: Iterable[object]) -> set[FileKey]:
     what = "list_files"
-    records = (record(row, what) for row in rows)
-    return {(text(row, "scope", what), text(row, "name", what)) for row in records}
+    records = (require_record(row, what) for row in rows)
+    return {(read_text(row, "scope", what), read_text(row, "name", what)) for row in records}

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 Sample = tuple[datetime, float]
 """When it was looked at, and the fraction (0 to 1) that was there."""
 
-_FEWEST = 3
-_LONGEST = timedelta(days=365)
+_MIN_SAMPLES = 3
+_MAX_REMAINING = timedelta(days=365)
 
 
-def estimate(samples: Sequence[Sample]) -> tuple[datetime, timedelta] | None:
+def estimate_completion(samples: Sequence[Sample]) -> tuple[datetime, timedelta] | None:
     """When the fraction reaches 1 if it goes on as observed, and one standard error of that time.
 
     A straight line through *samples*, by least squares. The error is that of the
@@ -22,7 +22,7 @@ def estimate(samples: Sequence[Sample]) -> tuple[datetime, timedelta] | None:
     Returns:
         None for fewer than three samples, where nothing grows, or beyond a year from the last sample.
     """
-    if len(samples) < _FEWEST or samples[-1][1] <= samples[0][1]:
+    if len(samples) < _MIN_SAMPLES or samples[-1][1] <= samples[0][1]:
         return None
     start = samples[0][0]
     times = [(at - start).total_seconds() for at, _ in samples]
@@ -35,7 +35,7 @@ def estimate(samples: Sequence[Sample]) -> tuple[datetime, timedelta] | None:
     if slope <= 0:
         return None
     ready = mean_time + (1 - mean_share) / slope
-    if ready - times[-1] > _LONGEST.total_seconds():
+    if ready - times[-1] > _MAX_REMAINING.total_seconds():
         return None
     left_over = sum(
         (s - mean_share - slope * (t - mean_time)) ** 2 for t, s in zip(times, shares, strict=True)
@@ -43,4 +43,4 @@ def estimate(samples: Sequence[Sample]) -> tuple[datetime, timedelta] | None:
     noise = left_over / (count - 2)
     error = (noise / slope**2 * (1 / count + (ready - mean_time) ** 2 / spread)) ** 0.5
     at = start + timedelta(seconds=max(ready, times[-1]))
-    return at, timedelta(seconds=min(error, _LONGEST.total_seconds()))
+    return at, timedelta(seconds=min(error, _MAX_REMAINING.total_seconds()))

@@ -8,45 +8,45 @@ from datetime import datetime
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Replica, Seen, Unseen
 
-from .responses import BadRow, Storage
+from .responses import BadRow, Rse
 
 
 @dataclass
-class Poll:
+class RucioPoll:
     """*lost* has the DIDs it could not learn of, and why; *empty* the datasets without any file.
 
     *members* are the datasets in each wanted container.
     """
 
     name: str
-    at: datetime
-    storages: Mapping[str, Storage]
-    lost: dict[Did, CatalogueError] = field(default_factory=dict)
-    parts: dict[Did, Seen] = field(default_factory=dict)
-    empty: set[Did] = field(default_factory=set)
-    members: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
+    started_at: datetime
+    rses: Mapping[str, Rse]
+    errors: dict[Did, CatalogueError] = field(default_factory=dict)
+    conclusions: dict[Did, Seen] = field(default_factory=dict)
+    empty_datasets: set[Did] = field(default_factory=set)
+    members_by_container: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
     _parents: dict[Did, set[Did]] | None = None
 
     def parents(self, did: Did) -> AbstractSet[Did]:
         """The wanted containers that *did* is in, at any depth."""
         if self._parents is None:
             self._parents = {}
-            for container, inside in self.members.items():
+            for container, inside in self.members_by_container.items():
                 for member in inside:
                     self._parents.setdefault(member, set()).add(container)
         return self._parents.get(did, frozenset())
 
-    def conclude(self, did: Did, size: int | None, replicas: Callable[[], tuple[Replica, ...]]) -> None:
+    def conclude(self, did: Did, size: int | None, make_replicas: Callable[[], tuple[Replica, ...]]) -> None:
         """Keep what *replicas* answers; it may find that it cannot be."""
         try:
-            self.parts[did] = Seen(self.at, replicas(), size)
+            self.conclusions[did] = Seen(self.started_at, make_replicas(), size)
         except BadRow as exc:
-            self.lost[did] = CatalogueGarbled(self.name, str(exc))
+            self.errors[did] = CatalogueGarbled(self.name, str(exc))
 
-    def reading(self, did: Did, kind: str) -> Reading:
+    def build_reading(self, did: Did, kind: str) -> Reading:
         """What is to be said of *did*, which Rucio calls a *kind*."""
-        if did in self.lost:
-            return Unseen(self.lost[did].reason)
+        if did in self.errors:
+            return Unseen(self.errors[did].reason)
         if kind == "ABSENT":
-            return Seen(self.at)
-        return self.parts.get(did) or Unseen(f"Rucio calls it a {kind}, which this version cannot read")
+            return Seen(self.started_at)
+        return self.conclusions.get(did) or Unseen(f"Rucio calls it a {kind}, which this version cannot read")

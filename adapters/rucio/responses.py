@@ -23,7 +23,7 @@ class BadRow(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class Rse:
     """A storage element (RSE); *site* is None where nobody said which, and for one that is *deleted*.
 
     What is at one that is not *readable* helps no job, nothing arrives at one
@@ -34,19 +34,19 @@ class Storage:
 
     name: str
     site: Site | None
-    tape: bool
-    deleted: bool = False
-    readable: bool = True
-    writable: bool = True
-    volatile: bool = False
-    others: frozenset[Site] = frozenset()
-    left: frozenset[Site] = frozenset()
+    is_tape: bool
+    is_deleted: bool = False
+    is_readable: bool = True
+    is_writable: bool = True
+    is_volatile: bool = False
+    other_sites: frozenset[Site] = frozenset()
+    former_sites: frozenset[Site] = frozenset()
     fault: str = ""
 
     @property
     def sites(self) -> tuple[Site, ...]:
         """All sites that read it, sorted; none where nobody said which."""
-        return tuple(sorted(({self.site} if self.site else frozenset[Site]()) | self.others))
+        return tuple(sorted(({self.site} if self.site else frozenset[Site]()) | self.other_sites))
 
 
 class Count(NamedTuple):
@@ -62,7 +62,7 @@ class Count(NamedTuple):
     available_bytes: float
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Nothing of nothing is not complete: 0 of 0 is what Rucio says before it has counted."""
         return 0 < self.length <= self.available_length
 
@@ -75,7 +75,7 @@ class Count(NamedTuple):
         return min(1.0, part / whole) if whole > 0 else 0.0
 
 
-NOTHING = Count(0, 0, 0, 0)
+NO_FILES = Count(0, 0, 0, 0)
 
 
 class DatasetRow(NamedTuple):
@@ -84,81 +84,81 @@ class DatasetRow(NamedTuple):
     did: Did
     storage: str
     amount: Count
-    stamp: str
+    updated_at: str
 
 
-class Garbled(NamedTuple):
+class GarbledRow(NamedTuple):
     """A row about *did* that cannot be read, and why: nothing may be concluded of that one."""
 
     did: Did
     reason: str
 
 
-MOST = 2**63
+MAX_AMOUNT = 2**63
 """Files or bytes of which there are more are none: a column of Rucio's database holds less."""
 
 
-def one_of(known: Collection[str], row: Mapping[str, Any], key: str, what: str) -> str:
+def read_choice(choices: Collection[str], row: Mapping[str, Any], key: str, call: str) -> str:
     """The word at *key*, one of those *known*; BadRow for one that a newer Rucio may have."""
-    word = text(row, key, what)
-    if word not in known:
-        raise BadRow(f"{what}: {word[:80]!r} is no {key!r} that this version can read")
+    word = read_text(row, key, call)
+    if word not in choices:
+        raise BadRow(f"{call}: {word[:80]!r} is no {key!r} that this version can read")
     return word
 
 
-def flag(row: Mapping[str, Any], key: str, what: str, *, usual: bool) -> bool:
+def read_flag(row: Mapping[str, Any], key: str, call: str, *, default: bool) -> bool:
     """The boolean at *key*, the *usual* one where there is none; BadRow for anything else."""
     value = row.get(key)
     if value is None:
-        return usual
+        return default
     if not isinstance(value, bool):
-        raise BadRow(f"{what}: expected true or false as {key!r}, got {str(value)[:80]!r}")
+        raise BadRow(f"{call}: expected true or false as {key!r}, got {str(value)[:80]!r}")
     return value
 
 
-def record(row: object, what: str) -> Mapping[str, Any]:
+def require_record(row: object, call: str) -> Mapping[str, Any]:
     """*row*, when it is a record.
 
     Raises:
         BadRow: it is anything else; a proxy's web page arrives as one string.
     """
     if not isinstance(row, dict):
-        raise BadRow(f"{what}: expected records, got {str(row)[:80]!r}")
+        raise BadRow(f"{call}: expected records, got {str(row)[:80]!r}")
     return row
 
 
-def text(row: Mapping[str, Any], key: str, what: str) -> str:
+def read_text(row: Mapping[str, Any], key: str, call: str) -> str:
     """The text at *key*, one object however many rows say the same; BadRow when there is none."""
     value = row.get(key)
     if not isinstance(value, str) or not value:
-        raise BadRow(f"{what}: expected a text as {key!r}, got {str(value)[:80]!r}")
+        raise BadRow(f"{call}: expected a text as {key!r}, got {str(value)[:80]!r}")
     return sys.intern(value)
 
 
-def amount(row: Mapping[str, Any], key: str, what: str) -> float:
+def read_amount(row: Mapping[str, Any], key: str, call: str) -> float:
     """The number at *key*, not negative; nothing counts as 0 (an open dataset has no size yet).
 
     SQLite and Oracle give integers, PostgreSQL floats.
     """
     value = row.get(key)
-    if type(value) is int and 0 <= value < MOST:  # nearly always, and asked often
+    if type(value) is int and 0 <= value < MAX_AMOUNT:  # nearly always, and asked often
         return value
-    if type(value) is float and 0 <= value < MOST:
+    if type(value) is float and 0 <= value < MAX_AMOUNT:
         return value
     if value is None:
         return 0
-    raise BadRow(f"{what}: expected a number as {key!r}, got {str(value)[:80]!r}")
+    raise BadRow(f"{call}: expected a number as {key!r}, got {str(value)[:80]!r}")
 
 
-def number(row: Mapping[str, Any], key: str, what: str) -> int:
-    """The whole number at *key*; see :func:`amount`."""
-    value = amount(row, key, what)
+def read_number(row: Mapping[str, Any], key: str, call: str) -> int:
+    """The whole number at *key*; see :func:`read_amount`."""
+    value = read_amount(row, key, call)
     if value != int(value):
-        raise BadRow(f"{what}: expected a whole number as {key!r}, got {value}")
+        raise BadRow(f"{call}: expected a whole number as {key!r}, got {value}")
     return int(value)
 
 
-def moment(row: Mapping[str, Any], key: str, what: str) -> datetime | None:
+def read_time(row: Mapping[str, Any], key: str, call: str) -> datetime | None:
     """The time at *key*, None where there is none.
 
     Rucio writes dates as RFC 1123 has them, with UTC for the zone; of answers that are one
@@ -171,59 +171,59 @@ def moment(row: Mapping[str, Any], key: str, what: str) -> datetime | None:
         with contextlib.suppress(ValueError):
             value = parsedate_to_datetime(value)
     if not isinstance(value, datetime):
-        raise BadRow(f"{what}: expected a time as {key!r}, got {str(value)[:80]!r}")
+        raise BadRow(f"{call}: expected a time as {key!r}, got {str(value)[:80]!r}")
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value
 
 
-def did_of(row: Mapping[str, Any], what: str) -> Did | None:
+def read_did(row: Mapping[str, Any], call: str) -> Did | None:
     """The DID of *row*, or None where it has characters that no DID of ours can have."""
     try:
-        return Did(sys.intern(parse_did(f"{text(row, 'scope', what)}:{text(row, 'name', what)}")))
+        return Did(sys.intern(parse_did(f"{read_text(row, 'scope', call)}:{read_text(row, 'name', call)}")))
     except BadDid:
         return None
 
 
-def each_about(
-    rows: Iterable[object], what: str, read: Callable[[Did, Mapping[str, Any]], T]
-) -> Iterator[T | Garbled]:
+def parse_rows(
+    rows: Iterable[object], call: str, read: Callable[[Did, Mapping[str, Any]], T]
+) -> Iterator[T | GarbledRow]:
     """Return what *read* makes of each row of an answer about several DIDs, in its place what cannot be read.
 
     Raises:
         BadRow: of one it cannot even be told which DID it is about.
     """
     for each in rows:
-        row = record(each, what)
-        did = did_of(row, what)
+        row = require_record(each, call)
+        did = read_did(row, call)
         if did is None:
-            raise BadRow(f"{what}: {row['scope']}:{row['name']} is not a DID that was asked for")
+            raise BadRow(f"{call}: {row['scope']}:{row['name']} is not a DID that was asked for")
         try:
             yield read(did, row)
         except BadRow as exc:
-            yield Garbled(did, str(exc))
+            yield GarbledRow(did, str(exc))
 
 
-def dataset_rows(rows: Iterable[object], what: str) -> list[DatasetRow | Garbled]:
-    """Rows of list_dataset_replicas and its bulk form; see :func:`each_about`.
+def parse_dataset_rows(rows: Iterable[object], call: str) -> list[DatasetRow | GarbledRow]:
+    """Rows of list_dataset_replicas and its bulk form; see :func:`parse_rows`.
 
     Often several rows of one dataset follow each other and say the same; that is kept once.
 
     Raises:
         BadRow: one is not such a row, and its dataset cannot be told.
     """
-    count, stamp = NOTHING, ""
+    count, stamp = NO_FILES, ""
 
     def read(did: Did, row: Mapping[str, Any]) -> DatasetRow:
         nonlocal count, stamp
-        if (now := _count(row, what)) != count:
+        if (now := _read_count(row, call)) != count:
             count = now
         if (changed := str(row.get("updated_at"))) != stamp:
             stamp = changed
-        return DatasetRow(did, text(row, "rse", what), count, stamp)
+        return DatasetRow(did, read_text(row, "rse", call), count, stamp)
 
-    return list(each_about(rows, what, read))
+    return list(parse_rows(rows, call, read))
 
 
-def deep_rows(did: Did, rows: Iterable[object]) -> list[DatasetRow]:
+def parse_deep_rows(did: Did, rows: Iterable[object]) -> list[DatasetRow]:
     """Rows of list_dataset_replicas(deep=True) about *did*, which count its files now.
 
     Raises:
@@ -232,8 +232,8 @@ def deep_rows(did: Did, rows: Iterable[object]) -> list[DatasetRow]:
     """
     what = "list_dataset_replicas(deep=True)"
     found: list[DatasetRow] = []
-    for row in dataset_rows(rows, what):
-        if isinstance(row, Garbled):
+    for row in parse_dataset_rows(rows, what):
+        if isinstance(row, GarbledRow):
             raise BadRow(row.reason)
         if row.did != did:
             raise BadRow(f"asked where {did} is, it told where {row.did} is")
@@ -247,17 +247,17 @@ def deep_rows(did: Did, rows: Iterable[object]) -> list[DatasetRow]:
     return found
 
 
-def has_shrunk(now: Mapping[str, Count], before: Mapping[str, int]) -> bool:
+def has_shrunk(current: Mapping[str, Count], previous: Mapping[str, int]) -> bool:
     """Return whether *now* there are fewer files of a dataset anywhere than *before*."""
-    return any(files > now.get(storage, NOTHING).available_length for storage, files in before.items())
+    return any(files > current.get(storage, NO_FILES).available_length for storage, files in previous.items())
 
 
-def _count(row: Mapping[str, Any], what: str) -> Count:
+def _read_count(row: Mapping[str, Any], call: str) -> Count:
     return Count(
-        length=number(row, "length", what),
-        available_length=number(row, "available_length", what),
-        bytes=amount(row, "bytes", what),
-        available_bytes=amount(row, "available_bytes", what),
+        length=read_number(row, "length", call),
+        available_length=read_number(row, "available_length", call),
+        bytes=read_amount(row, "bytes", call),
+        available_bytes=read_amount(row, "available_bytes", call),
     )
 
 
@@ -266,13 +266,13 @@ _REPLICA_STATES = frozenset(
 )
 
 
-def states_of(row: Mapping[str, Any], what: str) -> Mapping[str, str]:
+def read_states(row: Mapping[str, Any], call: str) -> Mapping[str, str]:
     """By storage element, the state of one file's replica there, in a row of list_replicas."""
-    states = record(row.get("states") or {}, what)
-    return {storage: one_of(_REPLICA_STATES, states, storage, what) for storage in states}
+    states = require_record(row.get("states") or {}, call)
+    return {storage: read_choice(_REPLICA_STATES, states, storage, call) for storage in states}
 
 
-def counted(rows: Iterable[DatasetRow]) -> dict[str, Count]:
+def largest_counts(rows: Iterable[DatasetRow]) -> dict[str, Count]:
     """By storage element, the larger count.
 
     Rucio answers two rows for one element when part of a dataset lies there

@@ -9,27 +9,27 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from adapters.rucio.rules.model import STILL, Movement
-from hydrator.domain.model import UNTOLD, Did, Replica, ReplicaState, Seen, Site, Told
+from adapters.rucio.rules.model import NO_MOVEMENT, Movement
+from hydrator.domain.model import NO_PROVENANCE, Did, Provenance, Replica, ReplicaState, Seen, Site
 
-from .responses import NOTHING, BadRow, Count, Storage
+from .responses import NO_FILES, BadRow, Count, Rse
 
-_COUNTED = "list_dataset_replicas(deep=True)"
-_LOCKED = "get_locks_for_dids"
-_OF_FILES = "list_replicas"
-_UNTOLD_BY: dict[str, Told] = {}
+_COUNT_CALL = "list_dataset_replicas(deep=True)"
+_LOCK_CALL = "get_locks_for_dids"
+_FILE_CALL = "list_replicas"
+_PROVENANCE_BY_CALL: dict[str, Provenance] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RseState:
     """What is at one storage element: the state, the fraction on disk, and how it came to that."""
 
     state: ReplicaState
     fraction: float
-    told: Told = UNTOLD
+    provenance: Provenance = NO_PROVENANCE
 
 
-def state_at(storage: Storage, count: Count, movement: Movement, held_until: datetime) -> State | None:
+def state_at(rse: Rse, count: Count, movement: Movement, held_until: datetime) -> RseState | None:
     """The state of one dataset at one storage element, or None: not there.
 
     A rule promises data, it is not data: a complete count decides first. Of
@@ -37,47 +37,47 @@ def state_at(storage: Storage, count: Count, movement: Movement, held_until: dat
     A whole copy that is in a cache, or that rules let go before *held_until*, is none to start
     a long job on: PARTIAL.
     """
-    told = movement.told
-    if storage.tape and not count.complete:
+    told = movement.provenance
+    if rse.is_tape and not count.is_complete:
         return None
-    if not storage.readable:
-        there = count.available_length > 0 or movement.moving or movement.stuck
-        reason = f"{storage.name} cannot be read (availability_read, or a downtime)"
-        return State(ReplicaState.STUCK, 0.0, replace(told, reason=reason)) if there else None
-    if storage.tape:
-        return State(ReplicaState.ON_TAPE, 0.0, told)
-    if count.complete:
-        return _whole(storage, movement, held_until)
-    if movement.moving and not storage.writable:
-        reason = f"{storage.name} cannot be written (availability_write), so nothing arrives"
-        return State(ReplicaState.STUCK, count.fraction, replace(told, reason=reason))
-    if movement.moving:
-        return State(ReplicaState.INCOMING, count.fraction, told)
-    if movement.stuck:
-        return State(ReplicaState.STUCK, count.fraction, told)
-    return State(ReplicaState.PARTIAL, count.fraction, told) if count.available_length > 0 else None
+    if not rse.is_readable:
+        there = count.available_length > 0 or movement.is_moving or movement.is_stuck
+        reason = f"{rse.name} cannot be read (availability_read, or a downtime)"
+        return RseState(ReplicaState.STUCK, 0.0, replace(told, reason=reason)) if there else None
+    if rse.is_tape:
+        return RseState(ReplicaState.ON_TAPE, 0.0, told)
+    if count.is_complete:
+        return _complete_state(rse, movement, held_until)
+    if movement.is_moving and not rse.is_writable:
+        reason = f"{rse.name} cannot be written (availability_write), so nothing arrives"
+        return RseState(ReplicaState.STUCK, count.fraction, replace(told, reason=reason))
+    if movement.is_moving:
+        return RseState(ReplicaState.INCOMING, count.fraction, told)
+    if movement.is_stuck:
+        return RseState(ReplicaState.STUCK, count.fraction, told)
+    return RseState(ReplicaState.PARTIAL, count.fraction, told) if count.available_length > 0 else None
 
 
-def _whole(storage: Storage, movement: Movement, held_until: datetime) -> State:
-    told = movement.told
-    if storage.volatile:
-        reason = f"whole, but {storage.name} is a cache (volatile) that may drop it at any time"
-        return State(ReplicaState.PARTIAL, 1.0, replace(told, reason=reason))
+def _complete_state(rse: Rse, movement: Movement, held_until: datetime) -> RseState:
+    told = movement.provenance
+    if rse.is_volatile:
+        reason = f"whole, but {rse.name} is a cache (volatile) that may drop it at any time"
+        return RseState(ReplicaState.PARTIAL, 1.0, replace(told, reason=reason))
     if movement.ends_at is not None and movement.ends_at <= held_until:
         ended = "" if told.rule else told.reason
         reason = ended or "whole, but no rule holds it for long enough"
-        return State(ReplicaState.PARTIAL, 1.0, replace(told, reason=reason))
-    return State(ReplicaState.COMPLETE, 1.0, replace(told, reason="") if told.reason else told)
+        return RseState(ReplicaState.PARTIAL, 1.0, replace(told, reason=reason))
+    return RseState(ReplicaState.COMPLETE, 1.0, replace(told, reason="") if told.reason else told)
 
 
 def dataset_replicas(
     did: Did,
     counts: Mapping[str, Count],
-    moves: Mapping[str, Movement],
-    storages: Mapping[str, Storage],
+    movements: Mapping[str, Movement],
+    rses: Mapping[str, Rse],
     *,
     held_until: datetime,
-    call: str = _COUNTED,
+    call: str = _COUNT_CALL,
 ) -> tuple[Replica, ...]:
     """The replicas of one dataset, ordered by site and storage; elements without a site are left out.
 
@@ -86,27 +86,28 @@ def dataset_replicas(
             or at one of which Rucio says what cannot be read, as it may of a rule.
     """
     found = []
-    for name in sorted(counts.keys() | (moves.keys() & storages.keys())):
-        storage = storages.get(name)
+    for name in sorted(counts.keys() | (movements.keys() & rses.keys())):
+        storage = rses.get(name)
         if storage is None:
             raise BadRow(f"{did} is at {name}, which list_rses did not list")
-        movement = moves.get(name, STILL)
+        movement = movements.get(name, NO_MOVEMENT)
         if fault := storage.fault or movement.fault:
             raise BadRow(f"{did} is at {name}: {fault}")
-        at = state_at(storage, counts.get(name, NOTHING), movement, held_until)
+        at = state_at(storage, counts.get(name, NO_FILES), movement, held_until)
         if at:
-            told = _by(at.told, call if name in counts else _LOCKED)
+            told = _with_call(at.provenance, call if name in counts else _LOCK_CALL)
             found += [
-                Replica(did, site, at.state, at.fraction, storage=name, told=told) for site in storage.sites
+                Replica(did, site, at.state, at.fraction, storage=name, provenance=told)
+                for site in storage.sites
             ]
     return tuple(sorted(found, key=lambda replica: (replica.site, replica.storage)))
 
 
-def shared_elements(
+def combinable_storages(
     counts: Mapping[str, Count],
-    moves: Mapping[str, Movement],
-    storages: Mapping[str, Storage],
-    together: Iterable[AbstractSet[Site]],
+    movements: Mapping[str, Movement],
+    rses: Mapping[str, Rse],
+    site_groups: Iterable[AbstractSet[Site]],
     held_until: datetime,
 ) -> frozenset[str]:
     """The elements where parts of a dataset stay that may be whole together.
@@ -118,28 +119,29 @@ def shared_elements(
     staying = {
         name
         for name, count in counts.items()
-        if count.available_length > 0 and _stays(storages.get(name), moves.get(name, STILL), held_until)
+        if count.available_length > 0
+        and _is_usable_until(rses.get(name), movements.get(name, NO_MOVEMENT), held_until)
     }
     if len(staying) < 2:
         return frozenset()
     found = set[str]()
-    for sites in together:
-        here = {name for name in staying if not sites.isdisjoint(storages[name].sites)}
+    for sites in site_groups:
+        here = {name for name in staying if not sites.isdisjoint(rses[name].sites)}
         files = sum(counts[name].available_length for name in here)
-        whole = any(counts[name].complete for name in here)
+        whole = any(counts[name].is_complete for name in here)
         if len(here) > 1 and not whole and files >= max(counts[name].length for name in here):
             found |= here
     return frozenset(found)
 
 
-def _stays(storage: Storage | None, movement: Movement, held_until: datetime) -> bool:
+def _is_usable_until(rse: Rse | None, movement: Movement, held_until: datetime) -> bool:
     """Return whether files at *storage* can be read, and are not about to go."""
-    if storage is None or storage.tape or storage.volatile or not storage.readable or not storage.sites:
+    if rse is None or rse.is_tape or rse.is_volatile or not rse.is_readable or not rse.sites:
         return False
     return movement.ends_at is None or movement.ends_at > held_until
 
 
-def while_it_lasts(
+def apply_did_expiry(
     replicas: Iterable[Replica], ends_at: datetime | None, held_until: datetime
 ) -> tuple[Replica, ...]:
     """*replicas* of a DID that itself ends at *ends_at*: before *held_until* none is whole, and none arrives.
@@ -150,25 +152,29 @@ def while_it_lasts(
         return tuple(replicas)
     found = []
     for each in replicas:
-        told = replace(each.told, expires_at=min(filter(None, (each.told.expires_at, ends_at))))
+        told = replace(each.provenance, expires_at=min(filter(None, (each.provenance.expires_at, ends_at))))
         if each.state is ReplicaState.COMPLETE:
             reason = "whole, but its own lifetime ends before a job could use it"
             told = replace(told, reason=reason, ready_at=None, ready_error=None)
-            found.append(replace(each, state=ReplicaState.PARTIAL, told=told))
+            found.append(replace(each, state=ReplicaState.PARTIAL, provenance=told))
         elif each.state is not ReplicaState.INCOMING:
-            found.append(replace(each, told=told))
+            found.append(replace(each, provenance=told))
         elif each.fraction:
-            found.append(replace(each, state=ReplicaState.PARTIAL, told=told))
+            found.append(replace(each, state=ReplicaState.PARTIAL, provenance=told))
     return tuple(found)
 
 
-def _by(told: Told, call: str) -> Told:
+def _with_call(provenance: Provenance, call: str) -> Provenance:
     """*told*, as learned by *call*."""
-    return _UNTOLD_BY.setdefault(call, Told(call=call)) if told is UNTOLD else replace(told, call=call)
+    return (
+        _PROVENANCE_BY_CALL.setdefault(call, Provenance(call=call))
+        if provenance is NO_PROVENANCE
+        else replace(provenance, call=call)
+    )
 
 
 def file_replicas(
-    did: Did, states: Mapping[str, str], storages: Mapping[str, Storage], *, held_until: datetime
+    did: Did, states: Mapping[str, str], rses: Mapping[str, Rse], *, held_until: datetime
 ) -> tuple[Replica, ...]:
     """The replicas of one file, from the states list_replicas gives by storage element.
 
@@ -176,8 +182,8 @@ def file_replicas(
         BadRow: as :func:`dataset_replicas`.
     """
     counts = {name: Count(1, int(state == "AVAILABLE"), 0, 0) for name, state in states.items()}
-    moves = {name: Movement(moving=state == "COPYING") for name, state in states.items()}
-    return dataset_replicas(did, counts, moves, storages, held_until=held_until, call=_OF_FILES)
+    moves = {name: Movement(is_moving=state == "COPYING") for name, state in states.items()}
+    return dataset_replicas(did, counts, moves, rses, held_until=held_until, call=_FILE_CALL)
 
 
 def container_replicas(did: Did, parts: Iterable[Seen]) -> tuple[Replica, ...]:
@@ -187,22 +193,22 @@ def container_replicas(did: Did, parts: Iterable[Seen]) -> tuple[Replica, ...]:
     """
     parts = list(parts)
     sites = sorted({replica.site for part in parts for replica in part.replicas})
-    return tuple(replica for site in sites for replica in _container_at(did, site, parts))
+    return tuple(replica for site in sites for replica in _container_replicas_at(did, site, parts))
 
 
-def _container_at(did: Did, site: Site, parts: list[Seen]) -> list[Replica]:
+def _container_replicas_at(did: Did, site: Site, parts: list[Seen]) -> list[Replica]:
     """Up to two: what is on disk or on its way there, and a whole copy on tape."""
     here = [[replica for replica in part.replicas if replica.site == site] for part in parts]
     states = [{replica.state for replica in replicas} for replicas in here]
     storage = ",".join(sorted({replica.storage for replicas in here for replica in replicas}))
     shares = [max((r.fraction or 0.0 for r in replicas), default=0.0) for replicas in here]
-    fraction = _weighted(shares, [part.bytes_total for part in parts])
+    fraction = _mean_by_size(shares, [part.bytes_total for part in parts])
     found = []
     state = _container_state(states)
     if state:
-        found.append(Replica(did, site, state, fraction, storage, _container_told(here, state)))
+        found.append(Replica(did, site, state, fraction, storage, _container_provenance(here, state)))
     if state is not ReplicaState.COMPLETE and all(ReplicaState.ON_TAPE in each for each in states):
-        told = _container_told(here, ReplicaState.ON_TAPE)
+        told = _container_provenance(here, ReplicaState.ON_TAPE)
         found.append(Replica(did, site, ReplicaState.ON_TAPE, 0.0, storage, told))
     return found
 
@@ -218,25 +224,27 @@ def _container_state(states: list[set[ReplicaState]]) -> ReplicaState | None:
     return ReplicaState.PARTIAL if on_disk else None
 
 
-def _container_told(here: list[list[Replica]], state: ReplicaState) -> Told:
+def _container_provenance(replicas_by_part: list[list[Replica]], state: ReplicaState) -> Provenance:
     """What the first dataset that makes the container's *state* told; its end is the earliest of all.
 
     The time it is ready is that of the last dataset, known when it is known of all that move.
     """
-    deciding = [r for replicas in here for r in replicas if r.state is state]
+    deciding = [r for replicas in replicas_by_part for r in replicas if r.state is state]
     if not deciding:
-        return Told(call=next((r.told.call for replicas in here for r in replicas), ""))
-    first = min(deciding, key=lambda r: (not r.told.reason, r.did))
-    ends = [r.told.expires_at for r in deciding if r.told.expires_at]
-    reason = f"{first.did}: {first.told.reason}" if first.told.reason else ""
-    told = replace(first.told, reason=reason, expires_at=min(ends, default=None))
-    if any(r.told.ready_at is None for r in deciding):
+        return Provenance(
+            call=next((r.provenance.call for replicas in replicas_by_part for r in replicas), "")
+        )
+    first = min(deciding, key=lambda r: (not r.provenance.reason, r.did))
+    ends = [r.provenance.expires_at for r in deciding if r.provenance.expires_at]
+    reason = f"{first.did}: {first.provenance.reason}" if first.provenance.reason else ""
+    told = replace(first.provenance, reason=reason, expires_at=min(ends, default=None))
+    if any(r.provenance.ready_at is None for r in deciding):
         return replace(told, ready_at=None, ready_error=None)
-    last = max(deciding, key=lambda r: (r.told.ready_at, r.did)).told
+    last = max(deciding, key=lambda r: (r.provenance.ready_at, r.did)).provenance
     return replace(told, ready_at=last.ready_at, ready_error=last.ready_error)
 
 
-def _weighted(shares: list[float], sizes: list[int | None]) -> float:
+def _mean_by_size(shares: list[float], sizes: list[int | None]) -> float:
     """The mean of *shares*, by size where all sizes are known."""
     known = [size for size in sizes if size is not None]
     weights = known if len(known) == len(shares) and sum(known) > 0 else [1] * len(shares)

@@ -20,41 +20,41 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-from adapters.did_matching import by_lower_case, matching, twins
-from adapters.http.client import Answer, Server
+from adapters.did_matching import case_variants, filter_by_patterns, group_by_lower_case
+from adapters.http.client import JsonClient, JsonResponse
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import (
     Did,
     FilesOnDisk,
+    Provenance,
     Reading,
     Replica,
     ReplicaState,
     Seen,
     Site,
     Survey,
-    Told,
     Unseen,
 )
-from hydrator.domain.ports import Clock, Login
-from hydrator.domain.unions import united
+from hydrator.domain.ports import Clock, TokenValidity
+from hydrator.domain.unions import add_unions
 
 from .dmapi_responses import (
     BadAnswer,
+    DatasetSize,
     Location,
-    Size,
+    check_namespaces,
     is_absent,
-    listed,
-    locations,
-    namespaces,
-    size,
-    some_namespaces,
+    parse_listing,
+    parse_locations,
+    parse_namespaces,
+    parse_size,
 )
 from .site_capabilities import Areas, SiteCapabilities
 
 _CALL = "GET /data/locate"
-_FOR_FAILED = 1 / 12
+_RETRY_SHARE = 1 / 12
 """Of a poll's time, for datasets that failed when they were last asked for."""
-_FIRST_PAUSE = timedelta(minutes=1)
+_FIRST_RELIST_AFTER = timedelta(minutes=1)
 """Before namespaces that could not be listed are listed again; twice as long after each failure."""
 
 
@@ -88,22 +88,22 @@ class DmapiSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Poll:
+class _DmapiPoll:
     """One poll: when it began, what is at which site, and when it must end (monotonic)."""
 
-    at: datetime
+    started_at: datetime
     areas: Areas
-    until: float
-    unmapped: set[str] = field(default_factory=set)
+    deadline_at: float
+    unmapped_storages: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
-class _Round:
+class _QueryBudget:
     """Questions of one poll: when they must end, how long one may take, and how many may fail."""
 
-    until: float
-    each: float
-    most_failures: float
+    deadline_at: float
+    seconds_per_query: float
+    max_failures: float
     failures: int = 0
 
 
@@ -113,23 +113,23 @@ class DmapiCatalogue:
     def __init__(
         self,
         settings: DmapiSettings,
-        server: Server,
+        client: JsonClient,
         clock: Clock,
         *,
         capabilities: SiteCapabilities | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
-        self._server = server
+        self._client = client
         self._clock = clock
         self._capabilities = capabilities
         self._monotonic = monotonic
-        self._sizes: dict[Did, tuple[datetime, Size]] = {}
+        self._sizes: dict[Did, tuple[datetime, DatasetSize]] = {}
         self._attempts: dict[Did, int] = {}
-        self._failed: dict[Did, CatalogueError] = {}
-        self._polls = 0
-        self._listed: Mapping[str, frozenset[Did]] = {}
-        self._listing_due = -math.inf
+        self._last_errors: dict[Did, CatalogueError] = {}
+        self._poll_count = 0
+        self._case_groups: Mapping[str, frozenset[Did]] = {}
+        self._listing_due_at = -math.inf
         self._listing_failures = 0
         self._one_at_a_time = threading.Lock()
 
@@ -138,13 +138,13 @@ class DmapiCatalogue:
         return self._settings.name
 
     @property
-    def login(self) -> Login | None:
+    def token_validity(self) -> TokenValidity | None:
         """How long the token is good that we were given; None without one that we renew."""
-        return self._server.login
+        return self._client.token_validity
 
     def close(self) -> None:
         """Let go of connections and of tokens."""
-        self._server.close()
+        self._client.close()
         if self._capabilities:
             self._capabilities.close()
 
@@ -157,25 +157,25 @@ class DmapiCatalogue:
         with self._one_at_a_time:
             at = self._clock()
             areas = self._capabilities.areas(at) if self._capabilities else Areas()
-            poll = _Poll(at, areas, self._monotonic() + self._settings.deadline.total_seconds())
-            self._ask_namespaces(some_namespaces)
-            readings, errors = self._readings(poll, dids)
-            self._failed = {
+            poll = _DmapiPoll(at, areas, self._monotonic() + self._settings.deadline.total_seconds())
+            self._list_namespaces(check_namespaces)
+            readings, errors = self._query_all(poll, dids)
+            self._last_errors = {
                 did: error
                 for did, error in errors.items()
-                if did in self._failed or self._attempts[did] == self._polls
+                if did in self._last_errors or self._attempts[did] == self._poll_count
             }
             if dids and dids <= errors.keys():
-                raise errors[min(self._failed.keys() or dids)]
+                raise errors[min(self._last_errors.keys() or dids)]
             self._sizes = {did: known for did, known in self._sizes.items() if did in dids}
-            readings = self._with_twins(poll, readings)
+            readings = self._add_case_variants(poll, readings)
         configured = {Site(site) for sites in self._settings.storage_sites.values() for site in sites}
         return Survey(
             catalogue=self.name,
-            at=at,
+            started_at=at,
             sites=areas.sites | configured,
             readings=readings,
-            unmapped=frozenset(poll.unmapped),
+            unmapped_storages=frozenset(poll.unmapped_storages),
         )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
@@ -187,123 +187,139 @@ class DmapiCatalogue:
         if not patterns:
             return frozenset()
         with self._one_at_a_time:
-            return matching(self._all(), patterns)
+            return filter_by_patterns(self._list_all(), patterns)
 
-    def _readings(
-        self, poll: _Poll, dids: AbstractSet[Did]
+    def _query_all(
+        self, poll: _DmapiPoll, dids: AbstractSet[Did]
     ) -> tuple[dict[Did, Reading], dict[Did, CatalogueError]]:
         """Ask for each, those first whose last attempt is longest ago, and last those that failed then.
 
         These have a little time of their own, and are left alone for this poll when as many
         fail again as are asked for at a time: datasets that never answer take no others' time.
         """
-        self._polls += 1
+        self._poll_count += 1
         self._attempts = {did: self._attempts.get(did, 0) for did in dids}
         order = sorted(dids, key=lambda did: (self._attempts[did], did))
-        again = [did for did in order if did in self._failed]
-        spare = _FOR_FAILED * self._settings.deadline.total_seconds() if again else 0.0
-        first = _Round(poll.until - spare, math.inf, len(order))
-        second = _Round(poll.until, spare, self._settings.parallel)
+        again = [did for did in order if did in self._last_errors]
+        spare = _RETRY_SHARE * self._settings.deadline.total_seconds() if again else 0.0
+        first = _QueryBudget(poll.deadline_at - spare, math.inf, len(order))
+        second = _QueryBudget(poll.deadline_at, spare, self._settings.parallel)
         errors: dict[Did, CatalogueError] = {}
-        readings = self._round(poll, first, [did for did in order if did not in self._failed], errors)
-        readings |= self._round(poll, second, again, errors)
+        readings = self._query_within(
+            poll, first, [did for did in order if did not in self._last_errors], errors
+        )
+        readings |= self._query_within(poll, second, again, errors)
         return dict(sorted(readings.items())), errors
 
-    def _round(
-        self, poll: _Poll, one: "_Round", dids: Sequence[Did], errors: dict[Did, CatalogueError]
+    def _query_within(
+        self, poll: _DmapiPoll, budget: "_QueryBudget", dids: Sequence[Did], errors: dict[Did, CatalogueError]
     ) -> dict[Did, Reading]:
         def asked(did: Did) -> Reading:
-            left = min(one.until - self._monotonic(), one.each)
-            if left <= 0 or one.failures >= one.most_failures:
+            left = min(budget.deadline_at - self._monotonic(), budget.seconds_per_query)
+            if left <= 0 or budget.failures >= budget.max_failures:
                 late = CatalogueUnreachable(self.name, "there was no time left in this poll")
-                errors[did] = self._failed.get(did, late)
+                errors[did] = self._last_errors.get(did, late)
                 return Unseen(errors[did].reason)
-            self._attempts[did] = self._polls
+            self._attempts[did] = self._poll_count
             try:
-                return self._reading(poll, did, left)
+                return self._query_dataset(poll, did, left)
             except CatalogueError as error:
                 errors[did] = error
-                one.failures += 1
+                budget.failures += 1
                 return Unseen(error.reason)
 
         with ThreadPoolExecutor(self._settings.parallel, thread_name_prefix=self.name) as pool:
             return dict(zip(dids, pool.map(asked, dids), strict=True))
 
-    def _reading(self, poll: _Poll, did: Did, left: float) -> Reading:
-        path = self._path(did)
-        answer = self._asked(
-            did, f"/data/locate/{path}", {"sort": "random", "limit": self._settings.limit}, left, locations
+    def _query_dataset(self, poll: _DmapiPoll, did: Did, seconds_left: float) -> Reading:
+        path = self._did_path(did)
+        answer = self._get(
+            did,
+            f"/data/locate/{path}",
+            {"sort": "random", "limit": self._settings.limit},
+            seconds_left,
+            parse_locations,
         )
         if answer.status == 404:
-            self._absent(did, answer)
-            return Seen(poll.at)
+            self._check_absent(did, answer)
+            return Seen(poll.started_at)
         found, longest = answer.body
-        self._whole(answer, longest, f"the locations of {did}")
-        known = self._size(poll, did, left) if any(each.is_dataset is not False for each in found) else None
-        return self._judged(poll, did, found, known)
+        self._check_complete(answer, longest, f"the locations of {did}")
+        known = (
+            self._dataset_size(poll, did, seconds_left)
+            if any(each.is_dataset is not False for each in found)
+            else None
+        )
+        return self._build_reading(poll, did, found, known)
 
-    def _asked(
+    def _get(
         self,
-        what: str,
+        subject: str,
         path: str,
         params: Mapping[str, str | int],
-        left: float,
+        seconds_left: float,
         read: Callable[[Any], Any],
-    ) -> Answer:
+    ) -> JsonResponse:
         """Ask for *path* and *read* the answer; a row that cannot be read is CatalogueGarbled for *what*."""
         try:
-            return self._server.get(path, params, within=left, read=read)
+            return self._client.get(path, params, within_seconds=seconds_left, read=read)
         except BadAnswer as wrong:
-            raise CatalogueGarbled(self.name, f"{what}: {wrong}") from None
+            raise CatalogueGarbled(self.name, f"{subject}: {wrong}") from None
 
-    def _judged(self, poll: _Poll, did: Did, found: tuple[Location, ...], known: Size | None) -> Seen:
+    def _build_reading(
+        self,
+        poll: _DmapiPoll,
+        did: Did,
+        found_locations: tuple[Location, ...],
+        known_size: DatasetSize | None,
+    ) -> Seen:
         replicas: list[Replica] = []
         blind: set[Site] = set()
-        for location in found:
-            sites, closed = self._sites(poll, location)
+        for location in found_locations:
+            sites, closed = self._location_sites(poll, location)
             if not sites:
-                poll.unmapped.add(location.storage)
-            state, fraction = self._state(did, location, known)
-            told = Told(_CALL, reason=closed or _reason(location, known))
+                poll.unmapped_storages.add(location.storage)
+            state, fraction = self._location_state(did, location, known_size)
+            told = Provenance(_CALL, reason=closed or _state_reason(location, known_size))
             if closed:  # its files stand there still, and no job can read them
                 state, fraction = ReplicaState.STUCK, 0.0
             if state is None:
                 blind |= sites
                 continue
-            length = known.files if known and fraction is not None else None
+            length = known_size.file_count if known_size and fraction is not None else None
             is_part = state is ReplicaState.PARTIAL and location.mask
             files = FilesOnDisk(location.mask, length) if length and is_part else None
             replicas += [
                 Replica(did, site, state, fraction, location.storage, told, files) for site in sorted(sites)
             ]
         return Seen(
-            poll.at,
-            united(each for each in replicas if each.site not in blind),
-            known.bytes_total if known else None,
+            poll.started_at,
+            add_unions(each for each in replicas if each.site not in blind),
+            known_size.bytes_total if known_size else None,
             frozenset(blind),
         )
 
-    def _state(
-        self, did: Did, location: Location, known: Size | None
+    def _location_state(
+        self, did: Did, location: Location, known_size: DatasetSize | None
     ) -> tuple[ReplicaState | None, float | None]:
         """What one location is: counted, where the number of files is known and settled."""
-        if location.is_dataset is False or (known and known.kind == "FILE"):
+        if location.is_dataset is False or (known_size and known_size.kind == "FILE"):
             return ReplicaState.COMPLETE, 1.0
-        if known is None or known.files is None or not known.settled:
+        if known_size is None or known_size.file_count is None or not known_size.is_settled:
             return self._settings.bare_location, None
-        if location.files > known.files:
+        if location.file_count > known_size.file_count:
             raise CatalogueGarbled(
                 self.name,
-                f"{did} has {known.files} files, and {location.files} of them are at {location.storage}",
+                f"{did} has {known_size.file_count} files, and {location.file_count} of them are at {location.storage}",
             )
-        fraction = location.files / known.files
+        fraction = location.file_count / known_size.file_count
         return (ReplicaState.COMPLETE if fraction == 1.0 else ReplicaState.PARTIAL), fraction
 
-    def _sites(self, poll: _Poll, location: Location) -> tuple[frozenset[Site], str]:
+    def _location_sites(self, poll: _DmapiPoll, location: Location) -> tuple[frozenset[Site], str]:
         """The sites that read a location, and why it is closed, if it is."""
         area = poll.areas.by_id.get(location.area or "")
-        alike = (area,) if area else poll.areas.named(location.storage)
-        reasons = [each.closed(poll.at) for each in alike]
+        alike = (area,) if area else poll.areas.find_by_name(location.storage)
+        reasons = [each.closure_reason(poll.started_at) for each in alike]
         closed = reasons[0] if reasons and all(reasons) else ""
         for key in (location.area, location.storage):
             if key and key in self._settings.storage_sites:
@@ -313,25 +329,25 @@ class DmapiCatalogue:
                 raise CatalogueGarbled(self.name, poll.areas.faults[key])
         return frozenset(site for each in alike for site in each.sites), closed
 
-    def _size(self, poll: _Poll, did: Did, left: float) -> Size | None:
+    def _dataset_size(self, poll: _DmapiPoll, did: Did, seconds_left: float) -> DatasetSize | None:
         """How many files *did* has; None where we are not to ask. Of what is closed the answer is kept."""
         if not self._settings.count_files:
             return None
         known = self._sizes.get(did)
-        if known and known[1].settled and poll.at - known[0] < self._settings.size_every:
+        if known and known[1].is_settled and poll.started_at - known[0] < self._settings.size_every:
             return known[1]
-        path = f"/metadata/{self._path(did)}"
-        answer = self._asked(did, path, {"plugin": "DID_COLUMN"}, left, partial(size, did))
+        path = f"/metadata/{self._did_path(did)}"
+        answer = self._get(did, path, {"plugin": "DID_COLUMN"}, seconds_left, partial(parse_size, did))
         if answer.status == 404:
             reason = (
-                f"it has locations and no metadata (count_files = false asks for none): {answer.words[:120]}"
+                f"it has locations and no metadata (count_files = false asks for none): {answer.detail[:120]}"
             )
             raise CatalogueGarbled(self.name, reason)
-        found: Size = answer.body
-        self._sizes[did] = poll.at, found
+        found: DatasetSize = answer.body
+        self._sizes[did] = poll.started_at, found
         return found
 
-    def _with_twins(self, poll: _Poll, readings: dict[Did, Reading]) -> dict[Did, Reading]:
+    def _add_case_variants(self, poll: _DmapiPoll, readings: dict[Did, Reading]) -> dict[Did, Reading]:
         """The same, with the DIDs that differ in letter case only, where they can be listed.
 
         A listing that fails costs the survey nothing: the last one stands, and the next
@@ -340,23 +356,29 @@ class DmapiCatalogue:
         if not self._settings.list_path or not readings:
             return readings
         now = self._monotonic()
-        if now >= self._listing_due:
+        if now >= self._listing_due_at:
             every = self._settings.twins_every
             try:
-                self._listed = by_lower_case(self._all(poll.until))
+                self._case_groups = group_by_lower_case(self._list_all(poll.deadline_at))
                 self._listing_failures = 0
             except CatalogueError:
-                every = min(every, _FIRST_PAUSE * 2 ** min(self._listing_failures, 10))
+                every = min(every, _FIRST_RELIST_AFTER * 2 ** min(self._listing_failures, 10))
                 self._listing_failures += 1
-            self._listing_due = now + every.total_seconds()
+            self._listing_due_at = now + every.total_seconds()
         return {
-            did: Seen(one.at, one.replicas, one.bytes_total, one.blind, twins(did, self._listed))
+            did: Seen(
+                one.as_of,
+                one.replicas,
+                one.bytes_total,
+                one.unreachable_sites,
+                case_variants(did, self._case_groups),
+            )
             if isinstance(one, Seen)
             else one
             for did, one in readings.items()
         }
 
-    def _all(self, until: float = math.inf) -> frozenset[Did]:
+    def _list_all(self, deadline_at: float = math.inf) -> frozenset[Did]:
         path = self._settings.list_path
         if not path:
             reason = (
@@ -364,58 +386,58 @@ class DmapiCatalogue:
             )
             raise CatalogueUnreachable(self.name, reason)
         found: set[Did] = set()
-        for namespace in self._ask_namespaces(namespaces):
+        for namespace in self._list_namespaces(parse_namespaces):
             where = path.replace("{namespace}", quote(namespace, safe=""))
-            answer = self._asked(
+            answer = self._get(
                 where,
                 where,
                 {"limit": self._settings.limit},
-                until - self._monotonic(),
-                partial(_listing, namespace),
+                deadline_at - self._monotonic(),
+                partial(_parse_listing, namespace),
             )
             if answer.status == 404:
                 raise CatalogueGarbled(self.name, f"{where} is not there: is list_path right?")
-            self._whole(answer, len(answer.body), f"the listing of {namespace}")
+            self._check_complete(answer, len(answer.body), f"the listing of {namespace}")
             found |= answer.body
         return frozenset(found)
 
-    def _ask_namespaces(self, read: Callable[[Any], Sequence[str]]) -> Sequence[str]:
+    def _list_namespaces(self, read: Callable[[Any], Sequence[str]]) -> Sequence[str]:
         """All namespaces: the one question that is always worth asking, since its answer is never empty."""
-        answer = self._asked("/data/list", "/data/list", {}, math.inf, read)
+        answer = self._get("/data/list", "/data/list", {}, math.inf, read)
         if answer.status == 404:
             raise CatalogueGarbled(self.name, "/data/list is not there: is url right?")
         names: Sequence[str] = answer.body
         return names
 
-    def _whole(self, answer: Answer, length: int, what: str) -> None:
-        if answer.more or length >= self._settings.limit:
+    def _check_complete(self, answer: JsonResponse, length: int, subject: str) -> None:
+        if answer.has_next_page or length >= self._settings.limit:
             raise CatalogueGarbled(
-                self.name, f"{what} were cut: {length} rows, limit = {self._settings.limit}"
+                self.name, f"{subject} were cut: {length} rows, limit = {self._settings.limit}"
             )
 
-    def _absent(self, did: Did, answer: Answer) -> None:
-        if not is_absent(answer.words):
+    def _check_absent(self, did: Did, answer: JsonResponse) -> None:
+        if not is_absent(answer.detail):
             raise CatalogueGarbled(
-                self.name, f"{did}: not found, and not as Rucio says it: {answer.words[:200]}"
+                self.name, f"{did}: not found, and not as Rucio says it: {answer.detail[:200]}"
             )
 
-    def _path(self, did: Did) -> str:
+    def _did_path(self, did: Did) -> str:
         scope, _, name = did.partition(":")
         if any(part in {"", ".", ".."} for part in (scope, *name.split("/"))):
             raise CatalogueGarbled(self.name, "a name with empty or dotted parts cannot stand in a path")
         return f"{quote(scope, safe='')}/{quote(name, safe='/')}"
 
 
-def _listing(namespace: str, body: Any) -> set[Did]:  # noqa: ANN401 - JSON
-    return set(listed(namespace, body))
+def _parse_listing(namespace: str, body: Any) -> set[Did]:  # noqa: ANN401 - JSON
+    return set(parse_listing(namespace, body))
 
 
-def _reason(location: Location, known: Size | None) -> str:
+def _state_reason(location: Location, known_size: DatasetSize | None) -> str:
     """What a location's state rests on."""
-    if location.is_dataset is False or (known and known.kind == "FILE"):
+    if location.is_dataset is False or (known_size and known_size.kind == "FILE"):
         return "a file has all of itself"
-    if known is None:
+    if known_size is None:
         return "its files are not counted (count_files)"
-    if known.files is None or not known.settled:
-        return f"what is {'open' if known.kind == 'DATASET' else 'a container'} cannot be counted"
-    return f"{location.files} of {known.files} files, by GET /metadata"
+    if known_size.file_count is None or not known_size.is_settled:
+        return f"what is {'open' if known_size.kind == 'DATASET' else 'a container'} cannot be counted"
+    return f"{location.file_count} of {known_size.file_count} files, by GET /metadata"

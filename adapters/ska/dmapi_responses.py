@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from adapters.bounded_json import Unreadable, is_text, shown
+from adapters.bounded_json import UnreadableValue, is_text, quote_excerpt
 from hydrator.domain.model import Did
-from hydrator.domain.unions import numbered
+from hydrator.domain.unions import number_files
 
-_HASHED = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{2}/(.+)\Z", re.DOTALL)
-_ABSENT = re.compile(r"DataIdentifierNotFound|ScopeNotFound")
+_HASHED_PATH = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{2}/(.+)\Z", re.DOTALL)
+_ABSENT_ERROR = re.compile(r"DataIdentifierNotFound|ScopeNotFound")
 
 
 _KINDS = ("CONTAINER", "DATASET", "FILE")
@@ -30,22 +30,22 @@ class Location:
 
     storage: str
     area: str | None
-    files: int
+    file_count: int
     is_dataset: bool | None
     mask: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class DatasetSize:
     """What Rucio's columns say of a DID, through DMAPI; ``files`` is None where they do not count."""
 
     kind: str
-    files: int | None
+    file_count: int | None
     bytes_total: int | None
-    settled: bool
+    is_settled: bool
 
 
-def locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN401 - JSON
+def parse_locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN401 - JSON
     """The locations in an answer of ``locate``, ordered by storage element, and the longest list in it.
 
     Recorded: to 2024 a record ``{storage: {replicas, services}}``; 2025 a list of entries; 2026 the same
@@ -60,57 +60,59 @@ def locations(body: Any) -> tuple[tuple[Location, ...], int]:  # noqa: ANN401 - 
     elif isinstance(body, list):
         entries = body
     else:
-        raise BadAnswer(f"locate answers neither a list of locations nor a record of them{_why(body)}")
+        raise BadAnswer(
+            f"locate answers neither a list of locations nor a record of them{_describe_value(body)}"
+        )
     files: dict[tuple[str, str | None], set[str]] = {}
     said: set[bool | None] = set()
     longest = len(entries)
     for entry in entries:
-        storage, area, replicas = _location(entry)
+        storage, area, replicas = _parse_location(entry)
         longest = max(longest, len(replicas))
-        said.add(_flag(entry, "is_dataset", f"the location at {shown(storage)}"))
+        said.add(_read_flag(entry, "is_dataset", f"the location at {quote_excerpt(storage)}"))
         # the same place twice: its files are all that either names
-        files.setdefault((storage, area), set()).update(file_of(each) for each in replicas)
+        files.setdefault((storage, area), set()).update(file_name(each) for each in replicas)
     if {True, False} <= said:
         raise BadAnswer("locate says of one name both that it is a dataset and that it is none")
     is_dataset = next((each for each in said if each is not None), None)
-    _, masks = numbered(files) if len(files) > 1 else ({}, dict.fromkeys(files, 0))
+    _, masks = number_files(files) if len(files) > 1 else ({}, dict.fromkeys(files, 0))
     found = [
         Location(*place, len(names), is_dataset, masks[place]) for place, names in files.items() if names
     ]
     return tuple(sorted(found, key=lambda each: (each.storage, each.area or ""))), longest
 
 
-def _location(entry: Any) -> tuple[str, str | None, list[Any]]:  # noqa: ANN401 - JSON
+def _parse_location(entry: Any) -> tuple[str, str | None, list[Any]]:  # noqa: ANN401 - JSON
     """The storage element, the area and the replicas of one row."""
     if not isinstance(entry, dict):
-        raise BadAnswer(f"a location is not a record{_why(entry)}")
+        raise BadAnswer(f"a location is not a record{_describe_value(entry)}")
     storage, area, replicas = (
         entry.get(key) for key in ("identifier", "associated_storage_area_id", "replicas")
     )
     if not isinstance(storage, str) or not is_text(storage):
-        raise BadAnswer(f"a location has no identifier that can be read{_why(storage)}")
+        raise BadAnswer(f"a location has no identifier that can be read{_describe_value(storage)}")
     if not isinstance(replicas, list):
-        raise BadAnswer(f"the replicas at {shown(storage)} are not a list{_why(replicas)}")
+        raise BadAnswer(f"the replicas at {quote_excerpt(storage)} are not a list{_describe_value(replicas)}")
     if area is not None and area != "" and not is_text(area):
-        raise BadAnswer(f"the storage area of {shown(storage)} is not a text{_why(area)}")
+        raise BadAnswer(f"the storage area of {quote_excerpt(storage)} is not a text{_describe_value(area)}")
     return storage, area or None, replicas
 
 
-def _flag(row: Mapping[str, Any], key: str, where: str) -> bool | None:
+def _read_flag(row: Mapping[str, Any], key: str, where: str) -> bool | None:
     value = row.get(key)
     if value is None or isinstance(value, bool):
         return value
-    raise BadAnswer(f"{key} of {where} is neither true nor false{_why(value)}")
+    raise BadAnswer(f"{key} of {where} is neither true nor false{_describe_value(value)}")
 
 
-def _why(value: object) -> str:
+def _describe_value(value: object) -> str:
     """Return what there is instead, for people: nothing where it is not worth a word."""
-    if isinstance(value, Unreadable):
-        return f": {value.why}"
-    return "" if isinstance(value, dict | list) else f": {shown(value)}"
+    if isinstance(value, UnreadableValue):
+        return f": {value.reason}"
+    return "" if isinstance(value, dict | list) else f": {quote_excerpt(value)}"
 
 
-def file_of(url: object) -> str:
+def file_name(url: object) -> str:
     """What names the file at *url* at every storage element: its name below Rucio's folders of two letters.
 
     The same file may be told under two protocols, with other hosts, ports and folders before that.
@@ -123,12 +125,12 @@ def file_of(url: object) -> str:
     except ValueError:
         path = ""
     if not (is_text(url) and is_text(path)) or path.endswith("/"):
-        raise BadAnswer(f"a replica is not the address of a file{_why(url)}")
-    hashed = _HASHED.search(path)
+        raise BadAnswer(f"a replica is not the address of a file{_describe_value(url)}")
+    hashed = _HASHED_PATH.search(path)
     return hashed[1] if hashed else path
 
 
-def size(did: Did, body: Any) -> Size:  # noqa: ANN401 - JSON
+def parse_size(did: Did, body: Any) -> DatasetSize:  # noqa: ANN401 - JSON
     """Return how many files and bytes *did* has, from its metadata (``plugin=DID_COLUMN``, Rucio's columns).
 
     Recorded is that this is a flat record; the names of the columns are Rucio's own. Any may be missing.
@@ -137,69 +139,71 @@ def size(did: Did, body: Any) -> Size:  # noqa: ANN401 - JSON
         BadAnswer: it is no record, one of *another* DID, or one of these columns cannot be read.
     """
     if not isinstance(body, dict):
-        raise BadAnswer(f"the metadata is not a record{_why(body)}")
+        raise BadAnswer(f"the metadata is not a record{_describe_value(body)}")
     for key, mine in zip(("scope", "name"), did.split(":", 1), strict=True):
         if body.get(key) not in (None, mine):
-            raise BadAnswer(f"the metadata is of another {key}{_why(body[key])}")
+            raise BadAnswer(f"the metadata is of another {key}{_describe_value(body[key])}")
     kind = body.get("did_type")
     if kind is not None and kind not in _KINDS:
-        raise BadAnswer(f"did_type in the metadata is none of Rucio's{_why(kind)}")
-    files, total = _count(body, "length"), _count(body, "bytes")
+        raise BadAnswer(f"did_type in the metadata is none of Rucio's{_describe_value(kind)}")
+    files, total = _read_count(body, "length"), _read_count(body, "bytes")
     if kind in (None, "CONTAINER"):  # a container's length is not that of its files
         files = None
-    is_open = _flag(body, "is_open", "the metadata")
-    return Size(kind or "", 1 if kind == "FILE" else files, total, is_open is False)
+    is_open = _read_flag(body, "is_open", "the metadata")
+    return DatasetSize(kind or "", 1 if kind == "FILE" else files, total, is_open is False)
 
 
-def _count(body: Mapping[str, Any], key: str) -> int | None:
+def _read_count(body: Mapping[str, Any], key: str) -> int | None:
     value = body.get(key)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise BadAnswer(f"{key} in the metadata is not a number of files or bytes{_why(value)}")
+        raise BadAnswer(f"{key} in the metadata is not a number of files or bytes{_describe_value(value)}")
     return value or None
 
 
-def is_absent(words: str) -> bool:
+def is_absent(detail: str) -> bool:
     """Does a 404 with *words* say that the DID does not exist? Any other 404 is a wrong address."""
-    return bool(_ABSENT.search(words))
+    return bool(_ABSENT_ERROR.search(detail))
 
 
-def namespaces(body: Any) -> tuple[str, ...]:  # noqa: ANN401 - JSON
+def parse_namespaces(body: Any) -> tuple[str, ...]:  # noqa: ANN401 - JSON
     """All namespaces, sorted.
 
     Raises:
         BadAnswer: no list, an empty one, or one with a row that cannot be read.
     """
-    for each in some_namespaces(body):
+    for each in check_namespaces(body):
         if not is_text(each):
-            raise BadAnswer(f"a namespace is not a text{_why(each)}")
+            raise BadAnswer(f"a namespace is not a text{_describe_value(each)}")
     return tuple(sorted(set(body)))
 
 
-def some_namespaces(body: Any) -> list[Any]:  # noqa: ANN401 - JSON
+def check_namespaces(body: Any) -> list[Any]:  # noqa: ANN401 - JSON
     """The rows of a listing of namespaces, as they are: that there are some shows that it answers.
 
     Raises:
         BadAnswer: no list, or an empty one.
     """
     if not isinstance(body, list):
-        raise BadAnswer(f"the namespaces are not a list{_why(body)}")
+        raise BadAnswer(f"the namespaces are not a list{_describe_value(body)}")
     if not body:
         raise BadAnswer("it lists no namespaces; that would be an empty catalogue")
     return body
 
 
-def listed(namespace: str, body: Any) -> Iterable[Did]:  # noqa: ANN401 - JSON
+def parse_listing(namespace: str, body: Any) -> Iterable[Did]:  # noqa: ANN401 - JSON
     """The DIDs in a listing of *namespace*. Inferred: names, with or without scope, or records with ``name``.
 
     Raises:
         BadAnswer: it is none of these.
     """
     if not isinstance(body, list):
-        raise BadAnswer(f"the listing of {namespace} is not a list{_why(body)}")
+        raise BadAnswer(f"the listing of {namespace} is not a list{_describe_value(body)}")
     for row in body:
         name = row.get("name") if isinstance(row, dict) else row
         if not isinstance(name, str) or not is_text(name):
-            raise BadAnswer(f"the listing of {namespace} has a row without a name to read{_why(name)}")
+            raise BadAnswer(
+                f"the listing of {namespace} has a row without a name to read{_describe_value(name)}"
+            )
         yield Did(name if name.startswith(f"{namespace}:") else f"{namespace}:{name}")

@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from adapters.bounded_json import is_text, shown
-from adapters.http.client import Server
+from adapters.bounded_json import is_text, quote_excerpt
+from adapters.http.client import JsonClient
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site
 
-_SECONDS = 60.0
+_DEADLINE_SECONDS = 60.0
 _SITE = re.compile(r"""[^\s"'\\`](?:[^"'\\`]{0,253}[^\s"'\\`])?""")
-_ALL = {"include_inactive": "true"}
+_QUERY = {"include_inactive": "true"}
 _ROUTES = ("/nodes", "/sites", "/storages", "/storage-areas", "/services")
 
 
@@ -35,12 +35,14 @@ _ROUTES = ("/nodes", "/sites", "/storages", "/storage-areas", "/services")
 class Closing:
     """When something is closed, and what it is; without times, for as long as it is listed so."""
 
-    what: str
-    begins: datetime | None = None
-    ends: datetime | None = None
+    reason: str
+    begins_at: datetime | None = None
+    ends_at: datetime | None = None
 
-    def holds(self, now: datetime) -> bool:
-        return (self.begins is None or self.begins <= now) and (self.ends is None or now < self.ends)
+    def is_active(self, now: datetime) -> bool:
+        return (self.begins_at is None or self.begins_at <= now) and (
+            self.ends_at is None or now < self.ends_at
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,9 @@ class Area:
     closings: tuple[Closing, ...] = ()
     tier: int | None = None
 
-    def closed(self, now: datetime) -> str:
+    def closure_reason(self, now: datetime) -> str:
         """Why nobody can count on it now; empty where it is open."""
-        return next((closing.what for closing in self.closings if closing.holds(now)), "")
+        return next((closing.reason for closing in self.closings if closing.is_active(now)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,13 @@ class Areas:
     sites: frozenset[Site] = frozenset()
     faults: Mapping[str, str] = field(default_factory=dict)
 
-    def named(self, name: str) -> tuple[Area, ...]:
+    def find_by_name(self, name: str) -> tuple[Area, ...]:
         """The areas of a storage element, of which there may be several at several sites."""
         return tuple(area for _, area in sorted(self.by_id.items()) if area.name == name)
 
     def sites_of(self, name: str) -> frozenset[Site]:
         """The sites that read the storage element *name*; empty where none is known."""
-        return frozenset(site for area in self.named(name) for site in area.sites)
+        return frozenset(site for area in self.find_by_name(name) for site in area.sites)
 
 
 class SiteCapabilities:
@@ -88,16 +90,16 @@ class SiteCapabilities:
 
     def __init__(
         self,
-        server: Server,
+        client: JsonClient,
         refresh: timedelta = timedelta(minutes=10),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._server = server
+        self._client = client
         self._monotonic = monotonic
         self._refresh = refresh
         self._lock = threading.Lock()
-        self._last: tuple[datetime, Areas] | None = None
-        self._tried: datetime | None = None
+        self._last_areas: tuple[datetime, Areas] | None = None
+        self._tried_at: datetime | None = None
         self.failure = ""
 
     def areas(self, now: datetime) -> Areas:
@@ -107,61 +109,61 @@ class SiteCapabilities:
             CatalogueError: it does not answer, and never did.
         """
         with self._lock:
-            if self._last and self._tried and timedelta(0) <= now - self._tried < self._refresh:
-                return self._last[1]
-            self._tried = now
+            if self._last_areas and self._tried_at and timedelta(0) <= now - self._tried_at < self._refresh:
+                return self._last_areas[1]
+            self._tried_at = now
             try:
-                self._last = now, self._read()
+                self._last_areas = now, self._fetch_areas()
                 self.failure = ""
             except CatalogueError as error:
                 self.failure = str(error)
-                if self._last is None:
+                if self._last_areas is None:
                     raise
-            return self._last[1]
+            return self._last_areas[1]
 
     def close(self) -> None:
         """Let go of connections."""
-        self._server.close()
+        self._client.close()
 
-    def _read(self) -> Areas:
-        until = self._monotonic() + _SECONDS
-        nodes, sites, storages, areas, services = (self._rows(route, until) for route in _ROUTES)
+    def _fetch_areas(self) -> Areas:
+        until = self._monotonic() + _DEADLINE_SECONDS
+        nodes, sites, storages, areas, services = (self._fetch_rows(route, until) for route in _ROUTES)
         if not areas:
-            raise CatalogueGarbled(self._server.name, "Site Capabilities lists no storage areas at all")
+            raise CatalogueGarbled(self._client.name, "Site Capabilities lists no storage areas at all")
         try:
-            return read_areas(nodes, sites, storages, areas, services)
+            return build_areas(nodes, sites, storages, areas, services)
         except ValueError as wrong:
-            raise CatalogueGarbled(self._server.name, f"Site Capabilities: {wrong}") from None
+            raise CatalogueGarbled(self._client.name, f"Site Capabilities: {wrong}") from None
 
-    def _rows(self, route: str, until: float) -> list[Any]:
-        answer = self._server.get(route, _ALL, within=until - self._monotonic())
-        if answer.status != 200 or not isinstance(answer.body, list) or answer.more:
+    def _fetch_rows(self, route: str, deadline_at: float) -> list[Any]:
+        answer = self._client.get(route, _QUERY, within_seconds=deadline_at - self._monotonic())
+        if answer.status != 200 or not isinstance(answer.body, list) or answer.has_next_page:
             raise CatalogueGarbled(
-                self._server.name,
-                f"Site Capabilities answers {route} with no whole list: {answer.words[:80]}",
+                self._client.name,
+                f"Site Capabilities answers {route} with no whole list: {answer.detail[:80]}",
             )
         return answer.body
 
 
-class _Unreadable(ValueError):
+class _UnreadableRow(ValueError):
     """A row that cannot be read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Above:
+class _ParentClosings:
     """What stands above storage areas, by ``kind key``: when it is closed, or why that cannot be read."""
 
     closings: dict[str, tuple[Closing, ...]] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
 
-    def add(self, place: str, row: Mapping[str, Any], what: str, *parents: tuple[str, str]) -> None:
+    def add(self, place: str, row: Mapping[str, Any], subject: str, *parents: tuple[str, str]) -> None:
         """Add *place*, which *row* describes, below *parents*: kinds, and the columns that name them."""
         try:
-            self.closings[place] = _closings(row, what) + self.of(row, *parents)
-        except _Unreadable as wrong:
+            self.closings[place] = _closings(row, subject) + self.closings_of(row, *parents)
+        except _UnreadableRow as wrong:
             self.faults[place] = str(wrong)
 
-    def of(self, row: Mapping[str, Any], *parents: tuple[str, str]) -> tuple[Closing, ...]:
+    def closings_of(self, row: Mapping[str, Any], *parents: tuple[str, str]) -> tuple[Closing, ...]:
         """When what *row* describes is closed with its *parents*.
 
         Raises:
@@ -169,14 +171,14 @@ class _Above:
         """
         found: tuple[Closing, ...] = ()
         for kind, column in parents:
-            place = f"{kind} {_text(row, column)}"
+            place = f"{kind} {_read_text(row, column)}"
             if place in self.faults:
-                raise _Unreadable(self.faults[place])
+                raise _UnreadableRow(self.faults[place])
             found += self.closings.get(place, ())
         return found
 
 
-def read_areas(
+def build_areas(
     nodes: list[Any], sites: list[Any], storages: list[Any], areas: list[Any], services: list[Any]
 ) -> Areas:
     """From the flat lists of the service, asked with ``include_inactive``, to areas with their sites.
@@ -184,29 +186,32 @@ def read_areas(
     Raises:
         ValueError: a row does not say whose it is.
     """
-    above = _Above()
+    above = _ParentClosings()
     for row in nodes:
-        name = _key(row, "name", "a node")
+        name = _read_key(row, "name", "a node")
         above.add(f"node {name}", row, f"node {name}")
     for row in sites:
         above.add(
-            f"site {_key(row, 'id', 'a site')}", row, f"site {row.get('name')}", ("node", "parent_node_name")
+            f"site {_read_key(row, 'id', 'a site')}",
+            row,
+            f"site {row.get('name')}",
+            ("node", "parent_node_name"),
         )
     for row in storages:
-        key = _key(row, "id", "a storage")
+        key = _read_key(row, "id", "a storage")
         above.add(f"storage {key}", row, f"storage {row.get('name') or row.get('host')}")
-    readers, faults = _readers(services)
+    readers, faults = _find_readers(services)
     found: dict[str, Area] = {}
     for row in areas:
-        key = _key(row, "id", "a storage area")
+        key = _read_key(row, "id", "a storage area")
         name = row.get("name")
         try:
-            area = _area(key, row, above, readers)
+            area = _build_area(key, row, above, readers)
             why = faults.get(key) or faults.get(area.name)
-        except _Unreadable as wrong:
+        except _UnreadableRow as wrong:
             why = str(wrong)
         if why:
-            faults[key] = f"Site Capabilities: storage area {shown(name or key)}: {why}"
+            faults[key] = f"Site Capabilities: storage area {quote_excerpt(name or key)}: {why}"
             if is_text(name):
                 faults[name] = faults[key]
         else:
@@ -215,16 +220,18 @@ def read_areas(
     return Areas(found, frozenset(named) | {site for area in found.values() for site in area.sites}, faults)
 
 
-def _area(key: str, row: Mapping[str, Any], above: _Above, readers: Mapping[str, frozenset[Site]]) -> Area:
-    name, tier = _text(row, "name"), row.get("tier")
+def _build_area(
+    key: str, row: Mapping[str, Any], parent_closings: _ParentClosings, readers: Mapping[str, frozenset[Site]]
+) -> Area:
+    name, tier = _read_text(row, "name"), row.get("tier")
     closings = _closings(row, f"storage area {name or key}")
-    closings += above.of(row, ("storage", "parent_storage_id"), ("site", "parent_site_id"))
+    closings += parent_closings.closings_of(row, ("storage", "parent_storage_id"), ("site", "parent_site_id"))
     others = readers.get(key, frozenset()) | (readers.get(name, frozenset()) if name else frozenset())
-    mine = frozenset({_site(row)})
+    mine = frozenset({_read_site(row)})
     return Area(key, name, mine | others, closings, tier if isinstance(tier, int) else None)
 
 
-def _readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict[str, str]]:
+def _find_readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict[str, str]]:
     """By area id (or the storage element's name, where they wrote that), the sites whose compute reads it.
 
     With it, by the same, why that cannot be known.
@@ -232,46 +239,46 @@ def _readers(services: list[Any]) -> tuple[dict[str, frozenset[Site]], dict[str,
     found: dict[str, frozenset[Site]] = {}
     faults: dict[str, str] = {}
     for row in services:
-        kind = _record(row, "a service").get("type")
+        kind = _require_record(row, "a service").get("type")
         if row.get("associated_storage_area_id") in (None, "") or (is_text(kind) and kind != "prepare_data"):
             continue
-        area = _key(row, "associated_storage_area_id", "a service")
+        area = _read_key(row, "associated_storage_area_id", "a service")
         try:
-            if _text(row, "type") and not _is_disabled(row):
-                found[area] = found.get(area, frozenset()) | {_site(row)}
-        except _Unreadable as wrong:
+            if _read_text(row, "type") and not _is_disabled(row):
+                found[area] = found.get(area, frozenset()) | {_read_site(row)}
+        except _UnreadableRow as wrong:
             faults[area] = f"a service that reads it: {wrong}"
     return found, faults
 
 
-def _record(row: object, what: str) -> Mapping[str, Any]:
+def _require_record(row: object, subject: str) -> Mapping[str, Any]:
     if not isinstance(row, dict):
-        raise ValueError(f"{what} is not a record: {shown(row)}")  # noqa: TRY004 - garbled, not a bug
+        raise ValueError(f"{subject} is not a record: {quote_excerpt(row)}")  # noqa: TRY004 - garbled, not a bug
     return row
 
 
-def _key(row: object, column: str, what: str) -> str:
+def _read_key(row: object, column: str, subject: str) -> str:
     """Return what *row* is known by. Raises ValueError where it is not to be read: it could be anybody's."""
-    key = _record(row, what).get(column)
+    key = _require_record(row, subject).get(column)
     if not isinstance(key, str) or not is_text(key):
-        raise ValueError(f"{what} without {column}: {shown(key)}")
+        raise ValueError(f"{subject} without {column}: {quote_excerpt(key)}")
     return key
 
 
-def _text(row: Mapping[str, Any], column: str) -> str:
+def _read_text(row: Mapping[str, Any], column: str) -> str:
     """The text at *column*, which may be missing."""
     value = row.get(column)
     if value is None or value == "":
         return ""
     if not isinstance(value, str) or not is_text(value):
-        raise _Unreadable(f"{column} is not a text: {shown(value)}")
+        raise _UnreadableRow(f"{column} is not a text: {quote_excerpt(value)}")
     return value
 
 
-def _site(row: Mapping[str, Any]) -> Site:
+def _read_site(row: Mapping[str, Any]) -> Site:
     name = row.get("parent_site_name")
     if not _is_site(name):
-        raise _Unreadable(f"parent_site_name is not the name of a site: {shown(name)}")
+        raise _UnreadableRow(f"parent_site_name is not the name of a site: {quote_excerpt(name)}")
     return Site(str(name))
 
 
@@ -283,26 +290,26 @@ def _is_site(name: object) -> bool:
 def _is_disabled(row: Mapping[str, Any]) -> bool:
     value = row.get("is_force_disabled")
     if value is not None and not isinstance(value, bool):
-        raise _Unreadable(f"is_force_disabled is neither true nor false: {shown(value)}")
+        raise _UnreadableRow(f"is_force_disabled is neither true nor false: {quote_excerpt(value)}")
     return value is True
 
 
-def _closings(row: Mapping[str, Any], what: str) -> tuple[Closing, ...]:
+def _closings(row: Mapping[str, Any], subject: str) -> tuple[Closing, ...]:
     """When *row* is closed; a downtime that cannot be read closes nothing, since most are over."""
-    found = [Closing(f"{what} is disabled")] if _is_disabled(row) else []
+    found = [Closing(f"{subject} is disabled")] if _is_disabled(row) else []
     downtimes = row.get("downtime")
     for each in downtimes if isinstance(downtimes, list) else []:
         text = each.get("date_range") if isinstance(each, dict) else each
         begins, separator, ends = str(text)[:200].partition(" to ")
         try:
-            times = _time(begins), _time(ends)
+            times = _parse_time(begins), _parse_time(ends)
         except (ValueError, OverflowError):
             continue
         if separator:
-            found.append(Closing(f"{what} has a downtime until {times[1]:%Y-%m-%d %H:%M} UTC", *times))
+            found.append(Closing(f"{subject} has a downtime until {times[1]:%Y-%m-%d %H:%M} UTC", *times))
     return tuple(found)
 
 
-def _time(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     moment = datetime.fromisoformat(text.strip())
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)

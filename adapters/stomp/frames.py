@@ -27,31 +27,33 @@ class Frame:
     body: bytes | None = b""
 
 
-def encoded(frame: Frame) -> bytes:
+def encode_frame(frame: Frame) -> bytes:
     """*frame* for the wire; CONNECT escapes nothing, so that its values must be of one line."""
     plain = frame.command == "CONNECT"
     lines = [frame.command]
     for name, value in frame.headers.items():
         if plain and re.search(r"[\r\n]", value):
             raise ValueError(f"{name} has more than one line")
-        lines.append(f"{name}:{value}" if plain else f"{_escaped(name)}:{_escaped(value)}")
+        lines.append(f"{name}:{value}" if plain else f"{_escape(name)}:{_escape(value)}")
     return "\n".join([*lines, "", ""]).encode() + (frame.body or b"") + b"\0"
 
 
-class Frames:
+class FrameParser:
     """Makes frames of what a socket brings, whatever the pieces.
 
     Args:
         most: the largest body, in bytes, that is kept; a larger one is passed over as it comes.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_body_bytes: int) -> None:
+        self._max_body_bytes = max_body_bytes
         self._buffer = bytearray()
-        self._begun: Frame | None = None
-        self._left: int | None = None  # bytes of the body still to come, with its NUL; None: up to a NUL
+        self._current_frame: Frame | None = None
+        self._remaining_bytes: int | None = (
+            None  # bytes of the body still to come, with its NUL; None: up to a NUL
+        )
 
-    def fed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that *data* completes.
 
         Raises:
@@ -59,14 +61,14 @@ class Frames:
         """
         self._buffer += data
         while True:
-            if self._begun is None and not self._begin():
+            if self._current_frame is None and not self._start_frame():
                 return
-            done = self._body()
+            done = self._take_frame()
             if done is None:
                 return
             yield done
 
-    def _begin(self) -> bool:
+    def _start_frame(self) -> bool:
         """Take the head of a frame out of the buffer, if all of it is there."""
         beats = len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))
         del self._buffer[:beats]
@@ -75,50 +77,50 @@ class Frames:
             if len(self._buffer) >= MAX_HEAD_BYTES:
                 raise NotStomp(f"a frame's head has over {MAX_HEAD_BYTES} bytes")
             return False
-        self._begun = _head(bytes(self._buffer[: end.start()]))
+        self._current_frame = _parse_head(bytes(self._buffer[: end.start()]))
         del self._buffer[: end.end()]
-        length = self._begun.headers.get("content-length", "")
+        length = self._current_frame.headers.get("content-length", "")
         if length and not re.fullmatch(r"[0-9]{1,12}", length):
             raise NotStomp("a frame's content-length is no number")
-        self._left = int(length) + 1 if length else None
-        if self._left is not None and self._left - 1 > self._most:
-            self._begun = Frame(self._begun.command, self._begun.headers, None)
+        self._remaining_bytes = int(length) + 1 if length else None
+        if self._remaining_bytes is not None and self._remaining_bytes - 1 > self._max_body_bytes:
+            self._current_frame = Frame(self._current_frame.command, self._current_frame.headers, None)
         return True
 
-    def _body(self) -> Frame | None:
+    def _take_frame(self) -> Frame | None:
         """The frame that began, when its end is there."""
-        begun = self._begun
+        begun = self._current_frame
         if begun is None:
             return None
-        size = self._left if self._left is not None else self._buffer.find(b"\0") + 1
-        if begun.body is None or (self._left is None and not size):
-            return self._passed_over(begun, size)
+        size = self._remaining_bytes if self._remaining_bytes is not None else self._buffer.find(b"\0") + 1
+        if begun.body is None or (self._remaining_bytes is None and not size):
+            return self._skip_body(begun, size)
         if len(self._buffer) < size:
             return None
         if self._buffer[size - 1] != 0:
             raise NotStomp("a frame does not end where it says")
-        return self._ended(Frame(begun.command, begun.headers, bytes(self._buffer[: size - 1])), size)
+        return self._finish_frame(Frame(begun.command, begun.headers, bytes(self._buffer[: size - 1])), size)
 
-    def _passed_over(self, begun: Frame, size: int) -> Frame | None:
+    def _skip_body(self, frame: Frame, size: int) -> Frame | None:
         """Drop what is not kept of a body that is too large; while that is not known, keep all of it."""
-        if begun.body is not None and len(self._buffer) <= self._most:
+        if frame.body is not None and len(self._buffer) <= self._max_body_bytes:
             return None
-        self._begun = Frame(begun.command, begun.headers, None)
+        self._current_frame = Frame(frame.command, frame.headers, None)
         if size and len(self._buffer) >= size:
-            return self._ended(self._begun, size)
-        if self._left is not None:
-            self._left -= len(self._buffer)
+            return self._finish_frame(self._current_frame, size)
+        if self._remaining_bytes is not None:
+            self._remaining_bytes -= len(self._buffer)
         self._buffer.clear()
         return None
 
-    def _ended(self, frame: Frame, size: int) -> Frame:
+    def _finish_frame(self, frame: Frame, size: int) -> Frame:
         del self._buffer[:size]
-        self._begun = self._left = None
-        too_large = frame.body is not None and len(frame.body) > self._most
+        self._current_frame = self._remaining_bytes = None
+        too_large = frame.body is not None and len(frame.body) > self._max_body_bytes
         return Frame(frame.command, frame.headers, None) if too_large else frame
 
 
-def _head(text: bytes) -> Frame:
+def _parse_head(text: bytes) -> Frame:
     try:
         command, *lines = text.decode().replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
@@ -131,16 +133,16 @@ def _head(text: bytes) -> Frame:
         if not colon:
             raise NotStomp("a frame has a header without a colon")
         plain = command == "CONNECTED"
-        pair = (name, value) if plain else (_unescaped(name), _unescaped(value))
+        pair = (name, value) if plain else (_unescape(name), _unescape(value))
         headers.setdefault(*pair)  # of repeated headers the first counts
     return Frame(command, headers)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(_ESCAPES.get(each, each) for each in text)
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     if re.search(r"\\(?![\\rnc])|\\$", text.replace("\\\\", "")):
         raise NotStomp("a frame has an escape that there is not")
     return re.sub(r"\\[\\rnc]", lambda found: _UNESCAPES[found[0]], text)

@@ -16,7 +16,7 @@ from hydrator.cli.commands.history import history, rollback
 from hydrator.cli.commands.init import init
 from hydrator.cli.commands.renumber import renumber
 from hydrator.cli.commands.report import report
-from hydrator.cli.commands.submit.rapthor import command as submit_rapthor
+from hydrator.cli.commands.submit.rapthor import submit_rapthor
 from hydrator.cli.commands.submit.toil import toil_shim
 from hydrator.cli.commands.submit.wrap import filter_file, wrap
 from hydrator.cli.commands.submit.wrapper import wrapper
@@ -24,16 +24,16 @@ from hydrator.cli.commands.token import token
 from hydrator.cli.commands.top import top
 from hydrator.cli.commands.why import why
 from hydrator.cli.output.examples import epilog
-from hydrator.cli.output.progress import working
-from hydrator.cli.output.stdio import behind, make_plain
+from hydrator.cli.output.progress import show_progress
+from hydrator.cli.output.stdio import make_plain, unwrap_stream
 from hydrator.domain.errors import ConfigError, HydratorError, StateMissing
-from hydrator.domain.links import whereabouts
-from hydrator.domain.text import count
+from hydrator.domain.links import docs_folder_note
+from hydrator.domain.text import format_count
 
-from .options import DEFAULT_CONFIG, Config, Json
+from .options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 
 if TYPE_CHECKING:
-    from hydrator.privacy.pseudonyms import Veil
+    from hydrator.privacy.pseudonyms import Pseudonymizer
 
 app = typer.Typer(
     name="hydrator",
@@ -47,7 +47,7 @@ app.add_typer(submit, name="submit")
 app.add_typer(token, name="token")
 
 
-class Role(StrEnum):
+class PoolRole(StrEnum):
     """Whose configuration."""
 
     ALL = "all"
@@ -64,10 +64,10 @@ def main() -> None:
     except ConfigError as error:
         for problem in error.problems:
             print(f"hydrator: {problem}", file=sys.stderr)
-        _complain(whereabouts(*error.problems))
+        _print_problems(docs_folder_note(*error.problems))
         sys.exit(2)
     except HydratorError as error:
-        _complain(f"{error}", whereabouts(f"{error}"))
+        _print_problems(f"{error}", docs_folder_note(f"{error}"))
         sys.exit(1)
     except PermissionError as error:
         print(
@@ -76,20 +76,21 @@ def main() -> None:
         )
         sys.exit(1)
     except BrokenPipeError:
-        behind(sys.stderr).close()
+        unwrap_stream(sys.stderr).close()
         sys.exit(1)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         print(__version__)
         raise typer.Exit
 
 
 @app.callback()
-def _options(
+def _handle_global_options(
     version: Annotated[
-        bool, typer.Option("--version", "-V", is_eager=True, callback=_version, help="Print the version.")
+        bool,
+        typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version."),
     ] = False,
 ) -> None:
     """Tell an HTCondor pool where data is, so that late binding also binds to data."""
@@ -104,14 +105,14 @@ def version() -> None:
 @app.command()
 def man() -> None:
     """Print the man page: hydrator man > /usr/local/share/man/man1/hydrator.1."""
-    from hydrator.cli.output.manpage import manual
+    from hydrator.cli.output.manpage import build_manpage
     from hydrator.wiring import system_clock
 
-    print(manual(typer.main.get_command(app), __version__, f"{system_clock():%Y-%m-%d}"), end="")
+    print(build_manpage(typer.main.get_command(app), __version__, f"{system_clock():%Y-%m-%d}"), end="")
 
 
 @app.command()
-def run(config: Config = DEFAULT_CONFIG) -> None:
+def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
     """Run the daemon: SIGTERM ends it, SIGHUP reads the configuration again."""
     from hydrator.daemon.daemon import run as run_daemon
 
@@ -119,91 +120,93 @@ def run(config: Config = DEFAULT_CONFIG) -> None:
 
 
 @app.command()
-def once(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Run a single cycle: read, publish, read back. Exits 1 when a part of it failed."""
     from hydrator.config import load
-    from hydrator.privacy.wrappers import veiled_state
-    from hydrator.reconcile.clock_step import not_ahead
+    from hydrator.privacy.wrappers import pseudonymize_state
+    from hydrator.reconcile.clock_step import clamp_to_now
     from hydrator.reconcile.reconciler import summary
-    from hydrator.state.command_files import Orders
+    from hydrator.state.command_files import CommandQueue
     from hydrator.state.store import Store
-    from hydrator.wiring import assemble, register_of, system_clock
+    from hydrator.wiring import assemble, build_pseudonym_store, system_clock
 
     from .output import tables as show
 
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
-        register = register_of(settings)
-        state, _ = not_ahead(store.load(), system_clock(), settings.daemon.bound)
-        state = veiled_state(state, register.veil) if register else state
+        register = build_pseudonym_store(settings)
+        state, _ = clamp_to_now(store.load(), system_clock(), settings.daemon.max_age)
+        state = pseudonymize_state(state, register.pseudonymizer) if register else state
         if register:
-            store.forget_history(register.veil.privacy.names_private)
-        parts = assemble(settings, system_clock, register=register)
+            store.forget_history(register.pseudonymizer.privacy.has_private_did)
+        parts = assemble(settings, system_clock, pseudonym_store=register)
         try:
-            orders = Orders(settings.daemon.state_dir)
+            orders = CommandQueue(settings.daemon.state_dir)
             orders.prepare()
-            cycle = parts.cycle(state, store, system_clock, orders)
-            with working("asking schedds and catalogues, then publishing"):
-                cycle.ask_demand()
+            cycle = parts.build_reconciler(state, store, system_clock, orders)
+            with show_progress("asking schedds and catalogues, then publishing"):
+                cycle.refresh_demand()
                 report = cycle.run()
         finally:
             parts.close()
-        _complain(store.lost)
-    _print(as_json, summary(report) | {"plan": show.plan_rows(report)}, lambda: show.cycle(report))
-    if not report.whole or cycle.demand_error:
-        _complain(cycle.demand_error, *report.failures)
+        _print_problems(store.damage_report)
+    _print_result(
+        as_json, summary(report) | {"plan": show.plan_rows(report)}, lambda: show.print_cycle(report)
+    )
+    if not report.is_complete or cycle.demand_error:
+        _print_problems(cycle.demand_error, *report.failures)
         raise typer.Exit(1)
 
 
 @app.command()
-def plan(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print what `once` would do, and do nothing: nothing is published, nothing is saved."""
     from hydrator.config import load
-    from hydrator.privacy.wrappers import veiled_state
-    from hydrator.reconcile.clock_step import not_ahead
-    from hydrator.state.command_files import Orders
-    from hydrator.state.store import State, Store
-    from hydrator.wiring import assemble, register_of, system_clock
+    from hydrator.privacy.wrappers import pseudonymize_state
+    from hydrator.reconcile.clock_step import clamp_to_now
+    from hydrator.state.command_files import CommandQueue
+    from hydrator.state.store import ReconcileState, Store
+    from hydrator.wiring import assemble, build_pseudonym_store, system_clock
 
     from .output import tables as show
 
     settings = load(config)
-    state = State()
+    state = ReconcileState()
     with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
-        state, _ = not_ahead(store.load(), system_clock(), settings.daemon.bound)
-    register = register_of(settings, owned=False)
+        state, _ = clamp_to_now(store.load(), system_clock(), settings.daemon.max_age)
+    register = build_pseudonym_store(settings, is_owner=False)
     if register:
-        state = veiled_state(state, register.veil)
-    parts = assemble(settings, system_clock, register=register)
+        state = pseudonymize_state(state, register.pseudonymizer)
+    parts = assemble(settings, system_clock, pseudonym_store=register)
     try:
-        cycle = parts.cycle(state, None, system_clock, Orders(settings.daemon.state_dir))
-        with working("asking schedds and catalogues"):
-            cycle.ask_demand()
+        cycle = parts.build_reconciler(state, None, system_clock, CommandQueue(settings.daemon.state_dir))
+        with show_progress("asking schedds and catalogues"):
+            cycle.refresh_demand()
             report = cycle.plan()
     finally:
         parts.close()
-    _print(as_json, show.plan_rows(report), lambda: show.plan(report))
-    if not report.whole or cycle.demand_error:
-        _complain(cycle.demand_error, *report.failures)
+    _print_result(as_json, show.plan_rows(report), lambda: show.print_plan(report))
+    if not report.is_complete or cycle.demand_error:
+        _print_problems(cycle.demand_error, *report.failures)
         raise typer.Exit(1)
 
 
 @app.command()
-def status(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print what is known, published and read back, catalogue by catalogue and publisher by publisher."""
     from .output import tables as show
 
-    known = _known(config)
-    _print(as_json, show.status_rows(known), lambda: show.status(known))
+    known = _load_state_view(config)
+    _print_result(as_json, show.status_rows(known), lambda: show.print_status(known))
 
 
 @app.command()
-def sites(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+def sites(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
     """Print every site: datasets by state, age, generation, and where its ad was read back."""
     from .output import tables as show
 
-    known = _known(config)
-    _print(as_json, show.site_rows(known), lambda: show.sites(known))
+    known = _load_state_view(config)
+    _print_result(as_json, show.site_rows(known), lambda: show.print_sites(known))
 
 
 @app.command()
@@ -214,30 +217,30 @@ def datasets(
     why: Annotated[
         bool, typer.Option("--why", help="Who said so, when, by which call, and what else it knows.")
     ] = False,
-    config: Config = DEFAULT_CONFIG,
-    as_json: Json = False,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    as_json: JsonOption = False,
 ) -> None:
     """Print every wanted dataset: its state and age at each site, and how many jobs want it."""
     from hydrator.domain.model import parse_did
-    from hydrator.domain.provenance import provenance
+    from hydrator.domain.provenance import provenance_rows
 
     from .output import tables as show
 
-    known = _known(config)
-    veil = _veil(config)
+    known = _load_state_view(config)
+    veil = _load_pseudonymizer(config)
     asked = [parse_did(did, known.default_scope) for did in dids] if dids else None
     if asked and veil:
-        asked = [veil.opaque(did) for did in asked]
+        asked = [veil.pseudonym(did) for did in asked]
     if why:
-        told = provenance(known.memories, asked or sorted(known.demand.dids), now=known.now)
-        _print(as_json, told, lambda: show.provenance(told, known.now))
+        told = provenance_rows(known.memories, asked or sorted(known.demand.dids), now=known.now)
+        _print_result(as_json, told, lambda: show.print_provenance(told, known.now))
         return
-    _print(as_json, show.dataset_rows(known, asked), lambda: show.datasets(known, asked))
+    _print_result(as_json, show.dataset_rows(known, asked), lambda: show.print_datasets(known, asked))
 
 
 @app.command()
 def check(
-    config: Config = DEFAULT_CONFIG,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
     dmapi: Annotated[
         str | None,
         typer.Option(
@@ -246,29 +249,30 @@ def check(
             help="Only this: does the DMAPI there offer what we rely on? Needs no -c.",
         ),
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Find what is wrong with an installation, and say what to do. Exits 1 when something must be done."""
     from hydrator.config import load
     from hydrator.diagnostics.check.dmapi_api import dmapi_findings
     from hydrator.diagnostics.check.examine import Level, examine
-    from hydrator.wiring import assemble, described, examined, system_clock
+    from hydrator.wiring import assemble, build_check_inputs, fetch_openapi, system_clock
+
     from .output import tables as show
 
     if dmapi is not None:
-        with working(f"asking {dmapi}"):
-            findings = list(dmapi_findings(*described(dmapi, load(config) if config.exists() else None)))
+        with show_progress(f"asking {dmapi}"):
+            findings = list(dmapi_findings(*fetch_openapi(dmapi, load(config) if config.exists() else None)))
     else:
         settings = load(config)
         parts = assemble(settings, system_clock)
         try:
-            with working("asking the pool and the catalogues"):
-                findings = examine(examined(settings, parts))
+            with show_progress("asking the pool and the catalogues"):
+                findings = examine(build_check_inputs(settings, parts))
         finally:
             parts.close()
-    _print(as_json, show.finding_rows(findings), lambda: show.findings(findings))
+    _print_result(as_json, show.finding_rows(findings), lambda: show.print_findings(findings))
     if not as_json:
-        _complain(whereabouts(*(finding.todo for finding in findings)))
+        _print_problems(docs_folder_note(*(finding.todo for finding in findings)))
     if any(finding.level is Level.FAIL for finding in findings):
         raise typer.Exit(1)
 
@@ -276,29 +280,33 @@ def check(
 @app.command()
 def release(
     constraint: Annotated[str, typer.Argument(help="Which jobs: a ClassAd expression.")] = "true",
-    config: Config = DEFAULT_CONFIG,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
     schedd: Annotated[str | None, typer.Option(help="Only this schedd; default: all.")] = None,
     lists: Annotated[
         bool, typer.Option("--desired-sites", help="Only give back the DESIRED_Sites that jobs had.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Let queued jobs go anywhere: their locality requirement becomes true. Needs a queue super user."""
     from hydrator.config import load
-    from hydrator.wiring import editing_client
+    from hydrator.wiring import build_editing_client
 
-    client = editing_client(load(config))
+    client = build_editing_client(load(config))
     try:
         schedds = [schedd] if schedd else [str(ad["Name"]) for ad in client.schedds()]
         released = {name: 0 if lists else client.release(name, constraint) for name in schedds}
-        restored = {name: client.restore_jobs(name, constraint, asking=not lists) for name in schedds}
+        restored = {
+            name: client.restore_desired_sites(name, constraint, should_opt_out=not lists) for name in schedds
+        }
     finally:
         client.close()
     done, what = (restored, "given back their DESIRED_Sites") if lists else (released, "released")
-    _print(
+    _print_result(
         as_json,
         done,
-        lambda: print("\n".join(f"{count(jobs, 'job')} {what} at {name}" for name, jobs in done.items())),
+        lambda: print(
+            "\n".join(f"{format_count(jobs, 'job')} {what} at {name}" for name, jobs in done.items())
+        ),
     )
 
 
@@ -311,8 +319,8 @@ def hook() -> None:
 
 @submit.command("pool-config")
 def pool_config(
-    config: Config = DEFAULT_CONFIG,
-    role: Annotated[Role, typer.Option(help="For which daemons.")] = Role.ALL,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    role: Annotated[PoolRole, typer.Option(help="For which daemons.")] = PoolRole.ALL,
     observe: Annotated[bool, typer.Option("--observe", help="Only rank: change no Requirements.")] = False,
     remove: Annotated[
         bool, typer.Option("--remove", help="Say how it is taken out, and what is still there.")
@@ -321,12 +329,16 @@ def pool_config(
 ) -> None:
     """Print the pool's configuration: transform and refusals, START, the negotiator's term."""
     from hydrator.config import load
-    from hydrator.submit.pool_config import negotiator_config, removal, schedd_config, startd_config
-    from hydrator.wiring import pool_policy, present_values
+    from hydrator.submit.pool_config import negotiator_config, removal_texts, schedd_config, startd_config
+    from hydrator.wiring import fetch_config_values, pool_policy
 
     settings = load(config)
-    roles = [part.value for part in Role if part is not Role.ALL] if role is Role.ALL else [role.value]
-    present, unread = present_values(settings, roles, name)
+    roles = (
+        [part.value for part in PoolRole if part is not PoolRole.ALL]
+        if role is PoolRole.ALL
+        else [role.value]
+    )
+    present, unread = fetch_config_values(settings, roles, name)
     policy = pool_policy(settings)
     texts = {
         "schedd": lambda: schedd_config(policy, present["schedd"], observe=observe),
@@ -334,10 +346,10 @@ def pool_config(
         "negotiator": lambda: negotiator_config(present["negotiator"], observe=observe),
     }
     for part in roles:
-        print(removal(present)[part] if remove else texts[part]())
-    _complain(*unread)
+        print(removal_texts(present)[part] if remove else texts[part]())
+    _print_problems(*unread)
     if remove:
-        _complain("jobs already queued keep their expressions: hydrator release lets them go anywhere")
+        _print_problems("jobs already queued keep their expressions: hydrator release lets them go anywhere")
 
 
 app.command()(why)
@@ -355,58 +367,57 @@ submit.command("wrapper")(wrapper)
 submit.command("toil-shim")(toil_shim)
 
 
-def _teach(commands: typer.Typer, before: str = "") -> None:
+def _add_examples(commands: typer.Typer, prefix: str = "") -> None:
     """Let the help of every command end with its examples."""
     for command in commands.registered_commands:
         name = command.name or (command.callback.__name__ if command.callback else "")
-        command.epilog = epilog(f"{before}{name}")
+        command.epilog = epilog(f"{prefix}{name}")
     for group in commands.registered_groups:
         if group.typer_instance:
-            _teach(group.typer_instance, f"{before}{group.name} ")
+            _add_examples(group.typer_instance, f"{prefix}{group.name} ")
 
 
-_teach(app)
+_add_examples(app)
 
 
-def _known(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
+def _load_state_view(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
     from hydrator.config import load
     from hydrator.state.store import Store, owner_of
-    from hydrator.wiring import rules, system_clock
+    from hydrator.wiring import reconcile_policy, system_clock
 
     from .output import tables as show
 
     settings = load(config)
-    veil = _veil(config)
+    veil = _load_pseudonymizer(config)
     with Store.open_to_read(settings.daemon.state_dir) as store:
-        return show.Known.of(
+        return show.StateView.from_store(
             store,
-            rules(settings, veil),
+            reconcile_policy(settings, veil),
             now=system_clock(),
             owner=owner_of(settings.daemon.state_dir),
             poll_seconds=settings.daemon.poll_seconds,
         )
 
 
-def _veil(config: Path) -> "Veil | None":
+def _load_pseudonymizer(config: Path) -> "Pseudonymizer | None":
     """What private datasets are called, for who may read the key."""
     from hydrator.config import load
-    from hydrator.wiring import register_of
+    from hydrator.wiring import build_pseudonym_store
 
     with suppress(ConfigError):
-        register = register_of(load(config), owned=False)
-        return register.veil if register else None
+        register = build_pseudonym_store(load(config), is_owner=False)
+        return register.pseudonymizer if register else None
     return None
 
 
-def _print(as_json: bool, value: Mapping[str, Any] | Sequence[Any], table: Callable[[], None]) -> None:
+def _print_result(as_json: bool, value: Mapping[str, Any] | Sequence[Any], table: Callable[[], None]) -> None:
     if as_json:
         print(json.dumps(value, indent=2))
     else:
         table()
 
 
-def _complain(*reasons: str | None) -> None:
-    for reason in reasons:
+def _print_problems(*problems: str | None) -> None:
+    for reason in problems:
         if reason:
             print(f"hydrator: {reason}", file=sys.stderr)
-

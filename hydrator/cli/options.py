@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
-DEFAULT_CONFIG = Path("/etc/classad-hydrator/config.toml")
-NOT_NOW = 3
+DEFAULT_CONFIG_PATH = Path("/etc/classad-hydrator/config.toml")
+EXIT_NO_MATCH_NOW = 3
 """The exit status where no site could start the job now."""
 
-Config = Annotated[
+ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The daemon's configuration.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")
+]

@@ -9,12 +9,12 @@ from .daemon import PrivateSettings, StandbySettings
 from .fields import is_loopback
 from .jobs import NamePattern, StorageArea, SubmitSettings
 from .loader import load, parse
-from .publishers import HttpOutlet
+from .publishers import HttpServerSettings
 from .safety import AuditSettings
 from .settings import Settings
 
 __all__ = [
-    "AuditSettings", "DmapiSource", "FileSource", "HttpOutlet", "NamePattern", "PluginSource",
+    "AuditSettings", "DmapiSource", "FileSource", "HttpServerSettings", "NamePattern", "PluginSource",
     "PrivateSettings", "RucioSource", "Settings", "SiteCapabilitiesSettings", "Source", "StandbySettings",
     "StorageArea", "SubmitSettings", "is_loopback", "load", "parse",
 ]  # fmt: skip

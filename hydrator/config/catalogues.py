@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from hydrator.domain.plugins import installed
+from hydrator.domain.plugins import installed_types
 
 from .fields import Name, Seconds, Section, SiteName, Url, is_loopback
 
@@ -84,7 +84,7 @@ class RucioSource(Section):
     )
 
     @model_validator(mode="after")
-    def _credentials(self) -> Self:
+    def _check_credentials(self) -> Self:
         if self.auth == "userpass" and not (self.username and self.password_file):
             raise ValueError('auth = "userpass" needs username and password_file')
         if self.auth == "token" and bool(self.token_file) == bool(self.token_command):
@@ -93,10 +93,10 @@ class RucioSource(Section):
             raise ValueError('auth = "oidc" needs token_url, client_id and client_secret_file')
         if self.auth == "x509" and not self.client_cert:
             raise ValueError('auth = "x509" needs client_cert')
-        self._sent_in_clear()
+        self._require_https()
         return self
 
-    def _sent_in_clear(self) -> None:
+    def _require_https(self) -> None:
         """Secrets that are not Rucio's own travel encrypted."""
         addresses = {"oidc": (self.url, self.token_url), "x509": (self.auth_url or self.url,)}
         for address in addresses.get(self.auth, ()):
@@ -105,7 +105,7 @@ class RucioSource(Section):
                 raise ValueError(f'auth = "{self.auth}" needs https, not {address}')
 
 
-class _Service(Section):
+class _ServiceSettings(Section):
     """A service of SKA's: where it is, and how we get a token for it."""
 
     token_url: Url | None = Field(None, description="of the identity provider, for client credentials")
@@ -122,7 +122,7 @@ class _Service(Section):
         500_000, description="texts and numbers in one answer; one of more is refused"
     )
 
-    def _whole(self, url: str) -> None:
+    def _check_access(self, url: str) -> None:
         client = (self.token_url, self.client_id, self.client_secret_file)
         if not self.token_file and any(client) and not all(client):
             raise ValueError("token_url, client_id and client_secret_file belong together: give all three")
@@ -132,7 +132,7 @@ class _Service(Section):
                 raise ValueError(f"our token would travel in clear to {address}: use https")
 
 
-class DmapiSource(_Service):
+class DmapiSource(_ServiceSettings):
     """SKA's data management API; docs/catalogue-dmapi.md says what of it is inferred."""
 
     type: Literal["dmapi"]
@@ -160,12 +160,12 @@ class DmapiSource(_Service):
     )
 
     @model_validator(mode="after")
-    def _credentials(self) -> Self:
-        self._whole(self.url)
+    def _check_credentials(self) -> Self:
+        self._check_access(self.url)
         return self
 
 
-class SiteCapabilitiesSettings(_Service):
+class SiteCapabilitiesSettings(_ServiceSettings):
     """SKA's Site Capabilities: which storage is at which sites, and their downtimes."""
 
     url: Url | None = None
@@ -174,9 +174,9 @@ class SiteCapabilitiesSettings(_Service):
     refresh_minutes: Annotated[float, Field(gt=0, le=1440)] = Field(10, description="how often it is asked")
 
     @model_validator(mode="after")
-    def _credentials(self) -> Self:
+    def _check_credentials(self) -> Self:
         if self.url:
-            self._whole(self.url)
+            self._check_access(self.url)
         return self
 
 
@@ -190,7 +190,7 @@ class PluginSource(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, data: Any) -> Any:  # noqa: ANN401 - as it stands in the file
+    def _fill_in_defaults(cls, data: Any) -> Any:  # noqa: ANN401 - as it stands in the file
         if not isinstance(data, dict):
             return data
         files = {  # as the secrets of our own: counted from the configuration's folder, kept out of logs
@@ -206,14 +206,14 @@ class PluginSource(BaseModel):
 
 
 BUILT_IN = ("file", "rucio", "dmapi")
-OURS_AS_PLUGINS = frozenset({"directory"})
+BUNDLED_PLUGINS = frozenset({"directory"})
 
 
 def _kind(table: Any) -> str | None:  # noqa: ANN401 - as it stands in the file
     kind = table.get("type") if isinstance(table, dict) else getattr(table, "type", None)
     if kind in BUILT_IN:
         return str(kind)
-    return "plugin" if isinstance(kind, str) and kind in OURS_AS_PLUGINS | installed() else None
+    return "plugin" if isinstance(kind, str) and kind in BUNDLED_PLUGINS | installed_types() else None
 
 
 Source = Annotated[
@@ -224,6 +224,6 @@ Source = Annotated[
     Discriminator(
         _kind,
         custom_error_type="catalogue_type",
-        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory' or an installed plugin",
+        custom_error_message="type must be 'file', 'rucio', 'dmapi', 'directory' or an installed_types plugin",
     ),
 ]

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from .fields import Name, Seconds, Section, SiteName, is_loopback
 
 
-class Daemon(Section):
+class DaemonSettings(Section):
     """How the daemon itself runs."""
 
     state_dir: Path = Field(Path("/var/lib/classad-hydrator"), description="what must survive a restart")
@@ -23,11 +23,11 @@ class Daemon(Section):
     )
 
     @property
-    def bound(self) -> timedelta:
+    def max_age(self) -> timedelta:
         return timedelta(hours=self.max_age_hours)
 
 
-class HTCondor(Section):
+class HTCondorSettings(Section):
     """How the pool is reached."""
 
     collector: str | None = Field(
@@ -109,7 +109,7 @@ class ReportSettings(Section):
     )
 
 
-class StompSettings(Section):
+class StompBrokerSettings(Section):
     """A broker that speaks STOMP and gets a catalogue's events, as Rucio's daemon hermes sends them."""
 
     name: Name
@@ -131,7 +131,7 @@ class StompSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _secrets(self) -> Self:
+    def _check_secrets(self) -> Self:
         if (self.username is None) != (self.password_file is None):
             raise ValueError("username and password_file belong together: give both")
         if not self.tls and self.client_cert:
@@ -158,10 +158,10 @@ class EventsSettings(Section):
     per_second: Annotated[float, Field(gt=0, le=1e6)] = Field(
         1000, description="events of one source that are read in the long run; others are dropped"
     )
-    stomp: list[StompSettings] = Field(default_factory=list, description="brokers that are listened to")
+    stomp: list[StompBrokerSettings] = Field(default_factory=list, description="brokers that are listened to")
 
     @model_validator(mode="after")
-    def _names(self) -> Self:
+    def _check_names(self) -> Self:
         names = [broker.name for broker in self.stomp] + ["webhook"]
         if len(set(names)) < len(names):
             raise ValueError("each of events.stomp needs a name of its own, and none is called webhook")

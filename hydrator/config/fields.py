@@ -9,13 +9,13 @@ Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
-def _no_newline(text: str) -> str:
+def _require_printable(text: str) -> str:
     if not text.strip() or not text.isprintable():
         raise ValueError("must be a name of printable characters")
     return text
 
 
-SiteName = Annotated[str, AfterValidator(_no_newline)]
+SiteName = Annotated[str, AfterValidator(_require_printable)]
 HostName = Annotated[str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$", max_length=255)]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
 

@@ -118,7 +118,7 @@ class StorageArea(Section):
     )
 
     @model_validator(mode="after")
-    def _has_addresses(self) -> Self:
+    def _check_addresses(self) -> Self:
         given = self.rse is not None, self.address_prefix is not None
         if self.rule == "catalogue" and not all(given):
             raise ValueError('rule "catalogue" needs rse and address_prefix')

@@ -12,11 +12,11 @@ from pydantic_settings import SettingsError
 from hydrator.domain.errors import ConfigError
 
 from .settings import Settings
-from .validation import bad_variable, cross_checks, one_line, problem_of
+from .validation import cross_checks, describe_bad_variable, describe_problem, escape_line_breaks
 
-CREDENTIALS = "CREDENTIALS_DIRECTORY"
+CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
 """The variable by which systemd names the folder of a unit's credentials; see systemd.exec(5)."""
-SECRET_FILES = ("_file", "_files", "tls_key", "tls_certificate", "client_key", "client_cert")
+SECRET_KEY_ENDINGS = ("_file", "_files", "tls_key", "tls_certificate", "client_key", "client_cert")
 
 
 def load(path: Path) -> Settings:
@@ -48,23 +48,23 @@ def parse(data: Mapping[str, Any], *, folder: Path, origin: str) -> Settings:
     try:
         settings = Settings(**data)
     except ValidationError as error:
-        problems = [problem_of(detail) for detail in error.errors()]
+        problems = [describe_problem(detail) for detail in error.errors()]
         problems += cross_checks(data)
-        raise ConfigError([f"{origin}: {one_line(problem)}" for problem in problems]) from error
+        raise ConfigError([f"{origin}: {escape_line_breaks(problem)}" for problem in problems]) from error
     except SettingsError as error:
-        raise ConfigError([bad_variable(error)]) from error
+        raise ConfigError([describe_bad_variable(error)]) from error
     problems = cross_checks(settings.model_dump())
     if problems:
-        raise ConfigError([f"{origin}: {one_line(problem)}" for problem in problems])
-    return _absolute(settings, folder)
+        raise ConfigError([f"{origin}: {escape_line_breaks(problem)}" for problem in problems])
+    return _make_paths_absolute(settings, folder)
 
 
-def _absolute(settings: Settings, folder: Path) -> Settings:
+def _make_paths_absolute(settings: Settings, folder: Path) -> Settings:
     """The same settings with every path counted from *folder*."""
 
     def fixed(value: Any, key: str = "") -> Any:  # noqa: ANN401
         if isinstance(value, Path):
-            return _credential(value, key) or folder / value.expanduser()
+            return _find_systemd_credential(value, key) or folder / value.expanduser()
         if isinstance(value, BaseModel):
             return value.model_copy(
                 update={key: fixed(getattr(value, key), key) for key in type(value).model_fields}
@@ -77,10 +77,10 @@ def _absolute(settings: Settings, folder: Path) -> Settings:
     return result
 
 
-def _credential(name: Path, key: str) -> Path | None:
+def _find_systemd_credential(name: Path, key: str) -> Path | None:
     """Where systemd has put the secret that *key* calls by a bare *name*, if it has."""
-    given = os.environ.get(CREDENTIALS)
-    if not given or len(name.parts) != 1 or not key.endswith(SECRET_FILES):
+    given = os.environ.get(CREDENTIALS_VARIABLE)
+    if not given or len(name.parts) != 1 or not key.endswith(SECRET_KEY_ENDINGS):
         return None
     found = Path(given) / name
     return found if found.is_file() else None

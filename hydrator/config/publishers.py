@@ -8,21 +8,21 @@ from pydantic import Field, model_validator
 from .fields import HostName, Section, is_loopback
 
 
-class CollectorOutlet(Section):
+class CollectorSettings(Section):
     """The site ads in the collector."""
 
     enabled: bool = True
     lifetime_seconds: Annotated[float, Field(ge=60, le=86_400)] = 900
 
 
-class FileOutlet(Section):
+class AdFileSettings(Section):
     """The ad files, one a site."""
 
     enabled: bool = True
     directory: Path = Path("/var/lib/classad-hydrator/ads")
 
 
-class HttpOutlet(Section):
+class HttpServerSettings(Section):
     """The answers to hooks, people and programs."""
 
     enabled: bool = True
@@ -69,13 +69,13 @@ class HttpOutlet(Section):
     )
 
     @model_validator(mode="after")
-    def _pair(self) -> Self:
+    def _check_tls_pair(self) -> Self:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key belong together: give both")
         return self
 
     @model_validator(mode="after")
-    def _no_token_in_clear(self) -> Self:
+    def _require_encrypted_tokens(self) -> Self:
         hidden = self.behind_proxy or self.tls_certificate or self.socket or is_loopback(self.host)
         if self.enabled and self.tokens_file and not hidden:
             raise ValueError(
@@ -85,7 +85,7 @@ class HttpOutlet(Section):
         return self
 
 
-class SitesOutlet(Section):
+class SitesFileSettings(Section):
     """One file that says where each dataset is, for who starts pilots: docs/pilots.md."""
 
     enabled: bool = False
@@ -95,7 +95,7 @@ class SitesOutlet(Section):
     )
 
 
-class MergeOutlet(Section):
+class SlotMergeSettings(Section):
     """The attributes on slots without a hook, again and again: docs/slot-merge.md."""
 
     enabled: bool = False
@@ -107,7 +107,7 @@ class MergeOutlet(Section):
     )
 
 
-class DesiredSites(Section):
+class DesiredSitesSettings(Section):
     """``DESIRED_Sites`` on queued jobs that ask for it: docs/desired-sites.md."""
 
     enabled: bool = False
@@ -125,9 +125,9 @@ class DesiredSites(Section):
 class PublishSettings(Section):
     """Where site ads go."""
 
-    collector: CollectorOutlet = CollectorOutlet()
-    file: FileOutlet = FileOutlet()
-    http: HttpOutlet = HttpOutlet()
-    sites: SitesOutlet = SitesOutlet()
-    merge: MergeOutlet = MergeOutlet()
-    desired_sites: DesiredSites = DesiredSites()
+    collector: CollectorSettings = CollectorSettings()
+    file: AdFileSettings = AdFileSettings()
+    http: HttpServerSettings = HttpServerSettings()
+    sites: SitesFileSettings = SitesFileSettings()
+    merge: SlotMergeSettings = SlotMergeSettings()
+    desired_sites: DesiredSitesSettings = DesiredSitesSettings()

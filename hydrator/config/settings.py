@@ -6,9 +6,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from .catalogues import SiteCapabilitiesSettings, Source
 from .daemon import (
     BudgetSettings,
-    Daemon,
+    DaemonSettings,
     EventsSettings,
-    HTCondor,
+    HTCondorSettings,
     LogSettings,
     PrivateSettings,
     ReportSettings,
@@ -27,8 +27,8 @@ class Settings(BaseSettings):
         extra="forbid", frozen=True, env_prefix="HYDRATOR_", env_nested_delimiter="__", env_ignore_empty=True
     )
 
-    daemon: Daemon = Daemon()
-    htcondor: HTCondor = HTCondor()
+    daemon: DaemonSettings = DaemonSettings()
+    htcondor: HTCondorSettings = HTCondorSettings()
     catalogue: list[Source] = Field(default_factory=list)
     site_capabilities: SiteCapabilitiesSettings = SiteCapabilitiesSettings()
     demand: DemandSettings = DemandSettings()

@@ -21,14 +21,14 @@ _SECRET_KEY = re.compile(r"(?i)(password|token|key|secret|client_secret|private_
 _NO_SECRETS = "a secret never stands here: put it into a file that only we may read, and name that as {}_file"
 
 
-def one_line(text: str) -> str:
+def escape_line_breaks(text: str) -> str:
     """*text* with its line breaks and control characters written out: keys may hold any."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
     )
 
 
-def bad_variable(error: SettingsError) -> str:
+def describe_bad_variable(error: SettingsError) -> str:
     """One sentence on a variable of the environment that names a list or a section and is no JSON."""
     key = re.search(r'field "([^"]+)"', str(error))
     names = [
@@ -39,11 +39,11 @@ def bad_variable(error: SettingsError) -> str:
     return f'environment: {" or ".join(sorted(names)) or error}: must be JSON, as in ["a", "b"]'
 
 
-_OF_A_CLASS = re.compile(r" (?:for|of) <class '[\w.]+'>")
+_PYTHON_TYPE = re.compile(r" (?:for|of) <class '[\w.]+'>")
 """Pydantic's way to name a type, in its words on what is no path."""
 
 
-def problem_of(detail: ErrorDetails) -> str:
+def describe_problem(detail: ErrorDetails) -> str:
     """One sentence on what pydantic found, with the key as it stands in the file."""
     loc = list(detail["loc"])
     # pydantic names the type of a catalogue behind its number; the operator's file does not
@@ -51,10 +51,12 @@ def problem_of(detail: ErrorDetails) -> str:
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     if detail["type"] == "extra_forbidden":
         secret = _SECRET_KEY.fullmatch(str(loc[-1]))
-        return f"{key}: {_NO_SECRETS.format(secret[1])}" if secret else f"{key}: unknown key{_nearest(loc)}"
+        return (
+            f"{key}: {_NO_SECRETS.format(secret[1])}" if secret else f"{key}: unknown key{_suggest_key(loc)}"
+        )
     if key == "catalogue" and isinstance(detail["input"], dict):
         return "catalogue: is one table; write [[catalogue]] with two brackets, since there may be several"
-    message = _OF_A_CLASS.sub("", detail["msg"].removeprefix("Value error, "))
+    message = _PYTHON_TYPE.sub("", detail["msg"].removeprefix("Value error, "))
     given = detail.get("input")
     if detail["type"] == "catalogue_type" and isinstance(given, dict):
         given = given.get("type")
@@ -66,20 +68,20 @@ def _as_toml(value: str | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def _nearest(place: list[str | int]) -> str:
+def _suggest_key(location: list[str | int]) -> str:
     model: Any = Settings
-    if place[0] == "catalogue":
-        model, place = (
-            {"file": FileSource, "rucio": RucioSource, "dmapi": DmapiSource}.get(str(place[2])),
-            place[3:],
+    if location[0] == "catalogue":
+        model, location = (
+            {"file": FileSource, "rucio": RucioSource, "dmapi": DmapiSource}.get(str(location[2])),
+            location[3:],
         )
-    for part in place[:-1]:
+    for part in location[:-1]:
         if isinstance(part, str) and isinstance(model, type) and issubclass(model, BaseModel):
             field = model.model_fields.get(part)
             model = field.annotation if field else None
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return ""
-    near = difflib.get_close_matches(str(place[-1]), model.model_fields, n=1)
+    near = difflib.get_close_matches(str(location[-1]), model.model_fields, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(model.model_fields)}"
 
 
@@ -96,26 +98,26 @@ def cross_checks(data: Mapping[str, Any]) -> list[str]:
             f"catalogue: the name {name!r} stands {names.count(name)} times; give each its own name"
             for name in sorted({str(n) for n in names if names.count(n) > 1})
         ]
-    problems += _bad_pins(data)
+    problems += _pin_problems(data)
     publish = data.get("publish")
     if isinstance(publish, dict) and not any(
-        _publishes(publish, outlet) for outlet in PublishSettings.model_fields
+        _is_enabled(publish, outlet) for outlet in PublishSettings.model_fields
     ):
         problems.append("publish: every publisher is switched off; enable collector, file or http")
-    return problems + _bad_events(data) + _bad_standby(data)
+    return problems + _events_problems(data) + _standby_problems(data)
 
 
-def _bad_standby(data: Mapping[str, Any]) -> list[str]:
+def _standby_problems(data: Mapping[str, Any]) -> list[str]:
     """Two daemons meet in the collector."""
     standby, publish = data.get("standby"), data.get("publish")
     if not isinstance(standby, dict) or standby.get("enabled") is not True or not isinstance(publish, dict):
         return []
-    if _publishes(publish, "collector"):
+    if _is_enabled(publish, "collector"):
         return []
     return ["standby.enabled: two daemons meet in the collector: set publish.collector.enabled too"]
 
 
-def _bad_events(data: Mapping[str, Any]) -> list[str]:
+def _events_problems(data: Mapping[str, Any]) -> list[str]:
     """Whoever reaches us could send events to a webhook without tokens."""
     events, publish = data.get("events"), data.get("publish")
     http = publish.get("http") if isinstance(publish, dict) else None
@@ -126,13 +128,13 @@ def _bad_events(data: Mapping[str, Any]) -> list[str]:
     return [f"events.webhook: needs publish.http with a tokens_file; who sends events gets a token by {how}"]
 
 
-def _publishes(publish: Mapping[str, Any], outlet: str) -> bool:
-    given = publish.get(outlet, {})
-    default = PublishSettings.model_fields[outlet].default.enabled
+def _is_enabled(publish: Mapping[str, Any], publisher: str) -> bool:
+    given = publish.get(publisher, {})
+    default = PublishSettings.model_fields[publisher].default.enabled
     return not isinstance(given, dict) or bool(given.get("enabled", default))
 
 
-def _bad_pins(data: Mapping[str, Any]) -> list[str]:
+def _pin_problems(data: Mapping[str, Any]) -> list[str]:
     wanted = data.get("demand")
     daemon = data.get("daemon")
     pins = wanted.get("pins") if isinstance(wanted, dict) else None

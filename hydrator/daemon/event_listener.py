@@ -12,22 +12,29 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from hydrator.domain.model import Did
 from hydrator.domain.ports import Clock
-from hydrator.domain.text import count
-from hydrator.reconcile.snapshot.memory import Memory
-from hydrator.server.limits.rate import Buckets
+from hydrator.domain.text import format_count
+from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.server.limits.rate import RateLimiter
 
-from .event_queue import Changes, Drop, Due, Front, Ledger, changed
+from .event_queue import (
+    EarlyPollRequest,
+    EventCompleteness,
+    EventCoverage,
+    EventQueue,
+    RejectReason,
+    find_changed_dids,
+)
 
 _log = structlog.get_logger("hydrator")
 _BURST_SECONDS = 10
 """Catalogues send events in heaps: as many as of so many seconds may come at once."""
 
 
-class Gap(StrEnum):
+class GapReason(StrEnum):
     """How it was noticed that events may be missing."""
 
     CONNECTION = "connection"  # the connection to a broker was lost
-    UNTOLD = "untold"  # a poll saw a change of which no event told
+    UNANNOUNCED = "untold"  # a poll saw a change of which no event told
     TOO_MANY = "too_many"  # some were not read, because they came too fast
 
 
@@ -41,13 +48,13 @@ class EventMetrics:
             ["source", "outcome"],
             registry=registry,
         )
-        self.last = Gauge(
+        self.last_event_at = Gauge(
             "hydrator_event_last_timestamp_seconds",
             "When an event last came, heeded or not.",
             ["source"],
             registry=registry,
         )
-        self.connected = Gauge(
+        self.connection = Gauge(
             "hydrator_event_connected",
             "1 while a broker sends us its events, 0 while it cannot.",
             ["source"],
@@ -65,14 +72,16 @@ class EventMetrics:
             ["told"],
             registry=registry,
         )
-        self.early = Counter("hydrator_early_polls", "Polls that events brought forward.", registry=registry)
-        for why in Gap:
+        self.early_polls = Counter(
+            "hydrator_early_polls", "Polls that events brought forward.", registry=registry
+        )
+        for why in GapReason:
             self.gaps.labels(why.value)
         for told in ("in_time", "late", "never"):
             self.changes.labels(told)
 
 
-class Hearing:
+class EventListener:
     """What the daemon hears of events between its polls; safe from any thread.
 
     Args:
@@ -80,7 +89,7 @@ class Hearing:
         wake: asks the schedule to poll soon; called after something came to the front.
         clock: the time now.
         seconds: never goes back, such as ``time.monotonic``; limits the rate.
-        called: what jobs may call a dataset; see :class:`Front`.
+        called: what jobs may call a dataset; see :class:`EventQueue`.
         per_second: events that are read in the long run.
         late: how long after its change an event may come.
         tells: patterns of the catalogues whose changes events tell of.
@@ -89,117 +98,124 @@ class Hearing:
     def __init__(
         self,
         metrics: EventMetrics,
-        wake: Callable[[], None],
+        schedule_poll: Callable[[], None],
         *,
         clock: Clock,
-        seconds: Callable[[], float],
-        called: Callable[[Did], Collection[Did]],
-        per_second: float,
-        late: timedelta,
-        tells: Collection[str],
+        monotonic: Callable[[], float],
+        names_of: Callable[[Did], Collection[Did]],
+        events_per_second: float,
+        max_delay: timedelta,
+        catalogue_patterns: Collection[str],
     ) -> None:
         self._metrics = metrics
-        self._wake = wake
+        self._schedule_poll = schedule_poll
         self._clock = clock
-        self._front = Front(called)
+        self._queue = EventQueue(names_of)
         self._lock = threading.Lock()
-        self._ledger = Ledger(late)
-        self._rate = Buckets(per_second, max(1, round(per_second * _BURST_SECONDS)), seconds)
-        self._tells = tuple(tells)
-        self._wanted: AbstractSet[Did] = frozenset()
-        self._silent = False
-        self._flooded = False
-        self._lost: dict[str, datetime] = {}
+        self._completeness = EventCompleteness(max_delay)
+        self._rate_limiter = RateLimiter(
+            events_per_second, max(1, round(events_per_second * _BURST_SECONDS)), monotonic
+        )
+        self._catalogue_patterns = tuple(catalogue_patterns)
+        self._demanded_dids: AbstractSet[Did] = frozenset()
+        self._is_incomplete = False
+        self._is_flooded = False
+        self._disconnected_at: dict[str, datetime] = {}
 
     @property
-    def waiting(self) -> bool:
+    def is_poll_due(self) -> bool:
         """Is a poll due before its time?"""
-        return bool(self._front)
+        return bool(self._queue)
 
-    def hear(self, source: str, body: bytes | None) -> Drop | None:
+    def on_event(self, source: str, body: bytes | None) -> RejectReason | None:
         """Take in one event that *source* sent: None when it is heeded, or why it was dropped."""
         now = self._clock()
         with self._lock:
-            too_many = self._rate.wait(source) > 0
-        heard: frozenset[Did] | Drop = Drop.TOO_MANY
+            too_many = self._rate_limiter.take(source) > 0
+        heard: frozenset[Did] | RejectReason = RejectReason.TOO_MANY
         if not too_many:
-            heard = Drop.TOO_LARGE if body is None else self._front.event(body, self._wanted)
-        drop = heard if isinstance(heard, Drop) else None
+            heard = (
+                RejectReason.TOO_LARGE if body is None else self._queue.add_event(body, self._demanded_dids)
+            )
+        drop = heard if isinstance(heard, RejectReason) else None
         self._metrics.events.labels(source, drop.value if drop else "heeded").inc()
-        self._metrics.last.labels(source).set(now.timestamp())
+        self._metrics.last_event_at.labels(source).set(now.timestamp())
         if too_many:
-            self._flood(source)
-        elif not isinstance(heard, Drop):
+            self._report_flood(source)
+        elif not isinstance(heard, RejectReason):
             with self._lock:
-                late = self._ledger.heard(heard, now)
-                self._silent = False
+                late = self._completeness.record_event(heard, now)
+                self._is_incomplete = False
             self._metrics.changes.labels("late").inc(late)
-            self._wake()
+            self._schedule_poll()
         return drop
 
-    def _flood(self, source: str) -> None:
+    def _report_flood(self, source: str) -> None:
         """Told once a poll, which is on time: a flood must not make us poll more often."""
         with self._lock:
-            new, self._flooded = not self._flooded, True
+            new, self._is_flooded = not self._is_flooded, True
         if new:
-            self._metrics.gaps.labels(Gap.TOO_MANY.value).inc()
+            self._metrics.gaps.labels(GapReason.TOO_MANY.value).inc()
             _log.warning("events missed", why=f"{source} sends more of them than are read")
 
-    def connected(self, source: str) -> None:
+    def on_connect(self, source: str) -> None:
         """A broker sends its events from now on; after a loss, what came in between is missed."""
-        self._metrics.connected.labels(source).set(1)
+        self._metrics.connection.labels(source).set(1)
         with self._lock:
-            lost = self._lost.pop(source, None)
+            lost = self._disconnected_at.pop(source, None)
         _log.info("events", source=source, connected=True)
         if lost is not None:
             away = (self._clock() - lost).total_seconds()
-            self._missed(Gap.CONNECTION, f"{source} was not connected for {max(away, 0.0):.0f} s")
+            self._record_gap(GapReason.CONNECTION, f"{source} was not connected for {max(away, 0.0):.0f} s")
 
-    def unconnected(self, source: str, why: str) -> None:
+    def on_disconnect(self, source: str, reason: str) -> None:
         """A broker cannot, or no longer; told in the log once, and counted as a gap when it can again."""
-        self._metrics.connected.labels(source).set(0)
+        self._metrics.connection.labels(source).set(0)
         with self._lock:
-            new = source not in self._lost
+            new = source not in self._disconnected_at
             if new:
-                self._lost[source] = self._clock()
-        (_log.warning if new else _log.debug)("events", source=source, connected=False, why=why)
+                self._disconnected_at[source] = self._clock()
+        (_log.warning if new else _log.debug)("events", source=source, connected=False, why=reason)
 
-    def begin(self) -> Due:
+    def begin_poll(self) -> EarlyPollRequest:
         """A poll begins, which looks at everything: what it was brought forward for, if it was."""
         with self._lock:
-            self._flooded = False
-        return self._front.take()
+            self._is_flooded = False
+        return self._queue.take()
 
-    def polled(
+    def end_poll(
         self,
-        wanted: AbstractSet[Did],
-        before: Mapping[str, Memory],
-        after: Mapping[str, Memory],
-        began: datetime,
+        demanded_dids: AbstractSet[Did],
+        previous: Mapping[str, CatalogueMemory],
+        current: Mapping[str, CatalogueMemory],
+        started_at: datetime,
     ) -> None:
         """A poll that *began* then ended: *wanted* is heeded from now on; did events tell what it saw?"""
-        self._wanted = wanted
+        self._demanded_dids = demanded_dids
         seen = frozenset(
             did
-            for name, memory in after.items()
-            if name in before and any(fnmatchcase(name, pattern) for pattern in self._tells)
-            for did in changed(before[name], memory)
+            for name, memory in current.items()
+            if name in previous and any(fnmatchcase(name, pattern) for pattern in self._catalogue_patterns)
+            for did in find_changed_dids(previous[name], memory)
         )
         with self._lock:
-            changes = self._ledger.polled(seen, began)
-            new = bool(changes.untold) and not self._silent
-            self._silent = self._silent or new
-        self._count(changes)
+            changes = self._completeness.record_poll(seen, started_at)
+            new = bool(changes.unannounced_dids) and not self._is_incomplete
+            self._is_incomplete = self._is_incomplete or new
+        self._count_changes(changes)
         if new:
-            first, several = min(changes.untold), count(len(changes.untold), "dataset")
-            self._missed(Gap.UNTOLD, f"no event told that {several} changed, {first} first")
+            first, several = (
+                min(changes.unannounced_dids),
+                format_count(len(changes.unannounced_dids), "dataset"),
+            )
+            self._record_gap(GapReason.UNANNOUNCED, f"no event told that {several} changed, {first} first")
 
-    def _count(self, changes: Changes) -> None:
-        self._metrics.changes.labels("in_time").inc(changes.told)
-        self._metrics.changes.labels("never").inc(len(changes.untold))
+    def _count_changes(self, coverage: EventCoverage) -> None:
+        self._metrics.changes.labels("in_time").inc(coverage.announced_count)
+        self._metrics.changes.labels("never").inc(len(coverage.unannounced_dids))
 
-    def _missed(self, gap: Gap, why: str) -> None:
-        self._front.gap(why)
-        self._metrics.gaps.labels(gap.value).inc()
-        _log.warning("events missed", why=why)
-        self._wake()
+    def _record_gap(self, reason: GapReason, detail: str) -> None:
+        self._queue.record_gap(detail)
+        self._metrics.gaps.labels(reason.value).inc()
+        _log.warning("events missed", why=detail)
+        self._schedule_poll()

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
-from hydrator.reconcile.snapshot.memory import Known, Memory
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 
 MAX_EVENT_BYTES: Final = 64 * 1024
 """Rucio's largest, a transfer that failed with a long reason, has some 4 kB."""
@@ -31,28 +31,28 @@ MAX_EVENT_BYTES: Final = 64 * 1024
 GATHER_SECONDS: Final = 0.1
 """Hermes sends what it has in one go: two or three milliseconds from one event to the next."""
 
-_OWN: Final = (("scope", "name"),)
-_FILE: Final = (("datasetScope", "dataset"), ("scope", "name"))
-_LOST: Final = (("dataset_scope", "dataset_name"), ("scope", "name"))
-_CHILD: Final = (("scope", "name"), ("childscope", "childname"))
+_DID_FIELDS: Final = (("scope", "name"),)
+_FILE_FIELDS: Final = (("datasetScope", "dataset"), ("scope", "name"))
+_LOST_FILE_FIELDS: Final = (("dataset_scope", "dataset_name"), ("scope", "name"))
+_CHILD_FIELDS: Final = (("scope", "name"), ("childscope", "childname"))
 
-NAMES: Final = {
-    "create_dts": _OWN,
-    "create_cnt": _OWN,
-    "register_cnt": _CHILD,
-    "open": _OWN,
-    "close": _OWN,
-    "erase": _OWN,
-    "lost": _LOST,
-    "rule_ok": _OWN,
-    "rule_progress": _OWN,
-    "datasetlock_ok": _OWN,
-    "deletion-planned": _FILE,
-    "deletion-done": _FILE,
-    "deletion-failed": _FILE,
-    "deletion-not-found": _FILE,
+DID_FIELDS_BY_EVENT_TYPE: Final = {
+    "create_dts": _DID_FIELDS,
+    "create_cnt": _DID_FIELDS,
+    "register_cnt": _CHILD_FIELDS,
+    "open": _DID_FIELDS,
+    "close": _DID_FIELDS,
+    "erase": _DID_FIELDS,
+    "lost": _LOST_FILE_FIELDS,
+    "rule_ok": _DID_FIELDS,
+    "rule_progress": _DID_FIELDS,
+    "datasetlock_ok": _DID_FIELDS,
+    "deletion-planned": _FILE_FIELDS,
+    "deletion-done": _FILE_FIELDS,
+    "deletion-failed": _FILE_FIELDS,
+    "deletion-not-found": _FILE_FIELDS,
     **{
-        f"{request}-{state}": _FILE
+        f"{request}-{state}": _FILE_FIELDS
         for request in ("transfer", "stagein", "stageout")
         for state in ("queued", "submitted", "submission_failed", "done", "failed", "lost")
     },
@@ -60,7 +60,7 @@ NAMES: Final = {
 """By type of event, the pairs of payload fields that name what it concerns; the rest of it is not read."""
 
 
-class Drop(StrEnum):
+class RejectReason(StrEnum):
     """Why an event is not heeded; the event itself is never repeated, since anybody may have written it."""
 
     TOO_LARGE = "too_large"
@@ -71,27 +71,27 @@ class Drop(StrEnum):
     TOO_MANY = "too_many"  # not read: they come faster than we are told to read them
 
 
-def hinted(body: bytes) -> frozenset[Did] | Drop:
+def parse_event(body: bytes) -> frozenset[Did] | RejectReason:
     """The datasets that one event speaks of, or why it is dropped; raises nothing, whatever *body* is."""
     if len(body) > MAX_EVENT_BYTES:
-        return Drop.TOO_LARGE
+        return RejectReason.TOO_LARGE
     try:
         event = json.loads(body)
     except (ValueError, RecursionError):
-        return Drop.GARBLED
+        return RejectReason.GARBLED
     if not isinstance(event, dict):
-        return Drop.GARBLED
+        return RejectReason.GARBLED
     kind, payload = event.get("event_type"), event.get("payload")
     if not isinstance(kind, str) or not isinstance(payload, dict):
-        return Drop.GARBLED
-    pairs = NAMES.get(kind.lower())
+        return RejectReason.GARBLED
+    pairs = DID_FIELDS_BY_EVENT_TYPE.get(kind.lower())
     if pairs is None:
-        return Drop.UNKNOWN
-    named = (_did(payload.get(scope), payload.get(name)) for scope, name in pairs)
-    return frozenset(did for did in named if did is not None) or Drop.NAMELESS
+        return RejectReason.UNKNOWN
+    named = (_parse_did(payload.get(scope), payload.get(name)) for scope, name in pairs)
+    return frozenset(did for did in named if did is not None) or RejectReason.NAMELESS
 
 
-def _did(scope: Any, name: Any) -> Did | None:  # noqa: ANN401 - as it came
+def _parse_did(scope: Any, name: Any) -> Did | None:  # noqa: ANN401 - as it came
     if not isinstance(scope, str) or not isinstance(name, str):
         return None
     try:
@@ -101,21 +101,21 @@ def _did(scope: Any, name: Any) -> Did | None:  # noqa: ANN401 - as it came
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class EarlyPollRequest:
     """Why a poll is brought forward: events spoke of *dids*, or *why* some may have been missed."""
 
     dids: frozenset[Did] = frozenset()
-    why: str | None = None
+    gap_reason: str | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.dids) or self.why is not None
+        return bool(self.dids) or self.gap_reason is not None
 
 
-def _as_it_is(did: Did) -> Collection[Did]:
+def _keep_did(did: Did) -> Collection[Did]:
     return (did,)
 
 
-class Front:
+class EventQueue:
     """What events brought to the front of the queue; safe from any thread.
 
     A storm costs what its datasets cost, not its events: each dataset stands
@@ -126,40 +126,40 @@ class Front:
             private, so that no other name of it is kept.
     """
 
-    def __init__(self, called: Callable[[Did], Collection[Did]] = _as_it_is) -> None:
-        self._called = called
+    def __init__(self, names_of: Callable[[Did], Collection[Did]] = _keep_did) -> None:
+        self._names_of = names_of
         self._lock = threading.Lock()
         self._dids: set[Did] = set()
-        self._why: str | None = None
+        self._gap_reason: str | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._dids) or self._why is not None
+        return bool(self._dids) or self._gap_reason is not None
 
-    def event(self, body: bytes, wanted: AbstractSet[Did]) -> frozenset[Did] | Drop:
+    def add_event(self, body: bytes, demanded_dids: AbstractSet[Did]) -> frozenset[Did] | RejectReason:
         """Take one event in: the *wanted* datasets of it, which now stand here, or why it is dropped."""
-        found = hinted(body)
-        if isinstance(found, Drop):
+        found = parse_event(body)
+        if isinstance(found, RejectReason):
             return found
-        heeded = frozenset(name for did in found for name in self._called(did) if name in wanted)
+        heeded = frozenset(name for did in found for name in self._names_of(did) if name in demanded_dids)
         with self._lock:
             self._dids |= heeded
-        return heeded or Drop.UNWANTED
+        return heeded or RejectReason.UNWANTED
 
-    def gap(self, why: str) -> None:
+    def record_gap(self, reason: str) -> None:
         """Events may have been missed: the first reason is the one that is told."""
         with self._lock:
-            self._why = self._why or why
+            self._gap_reason = self._gap_reason or reason
 
-    def take(self) -> Due:
+    def take(self) -> EarlyPollRequest:
         """What is due now; it stands here no more."""
         with self._lock:
-            due = Due(frozenset(self._dids), self._why)
+            due = EarlyPollRequest(frozenset(self._dids), self._gap_reason)
             self._dids.clear()
-            self._why = None
+            self._gap_reason = None
             return due
 
 
-class Pace:
+class PollThrottle:
     """When an event may bring a poll: at once, but not before the last poll was digested.
 
     Catalogues send events in heaps, so the first one waits a moment for the others: a heap that comes
@@ -170,67 +170,77 @@ class Pace:
         spacing: the least seconds between the end of a poll and one that an event brings.
     """
 
-    def __init__(self, spacing: float) -> None:
-        self._spacing = spacing
-        self._rested = -math.inf
+    def __init__(self, spacing_seconds: float) -> None:
+        self._spacing_seconds = spacing_seconds
+        self._next_poll_at = -math.inf
 
-    def polled(self, now: float, took: float) -> None:
+    def record_poll(self, now: float, seconds: float) -> None:
         """A poll ended *now*, in seconds that never go back, and *took* so many."""
-        self._rested = now + max(took, self._spacing)
+        self._next_poll_at = now + max(seconds, self._spacing_seconds)
 
-    def rests(self, now: float) -> bool:
+    def is_throttled(self, now: float) -> bool:
         """May no event bring a poll yet?"""
-        return now < self._rested
+        return now < self._next_poll_at
 
-    def wait(self, now: float) -> float:
+    def delay_seconds(self, now: float) -> float:
         """How many seconds after an event that comes *now* the poll is due that it brings."""
-        return max(GATHER_SECONDS, self._rested - now)
+        return max(GATHER_SECONDS, self._next_poll_at - now)
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class EventCoverage:
     """How many changes that a poll saw events had told of, and which none had in all that time."""
 
-    told: int = 0
-    untold: frozenset[Did] = frozenset()
+    announced_count: int = 0
+    unannounced_dids: frozenset[Did] = frozenset()
 
 
-class Ledger:
+class EventCompleteness:
     """Which changes events told of, and which they did not: a stream that lost some is found out by polls.
 
     An event may come before the poll that sees the change, or up to *late*
     after it, since catalogues send them in heaps. Not safe between threads.
     """
 
-    def __init__(self, late: timedelta) -> None:
-        self._late = late
-        self._told: dict[Did, datetime] = {}
-        self._waiting: dict[Did, datetime] = {}
-        self._since: datetime | None = None
+    def __init__(self, max_delay: timedelta) -> None:
+        self._max_delay = max_delay
+        self._announced_at: dict[Did, datetime] = {}
+        self._unannounced_since: dict[Did, datetime] = {}
+        self._last_poll_at: datetime | None = None
 
-    def heard(self, dids: Iterable[Did], now: datetime) -> int:
+    def record_event(self, dids: Iterable[Did], now: datetime) -> int:
         """An event told of *dids*; how many of them a poll had seen to change before."""
         late = 0
         for did in dids:
-            self._told[did] = now
-            late += self._waiting.pop(did, None) is not None
+            self._announced_at[did] = now
+            late += self._unannounced_since.pop(did, None) is not None
         return late
 
-    def polled(self, changed: AbstractSet[Did], began: datetime) -> Changes:
+    def record_poll(self, changed_dids: AbstractSet[Did], started_at: datetime) -> EventCoverage:
         """A poll that *began* then saw datasets *changed*; the first poll cannot tell since when."""
-        since, self._since = self._since, began
+        since, self._last_poll_at = self._last_poll_at, started_at
         if since is None:
-            return Changes()
-        told = {did for did in changed if did in self._told and self._told[did] >= since - self._late}
-        for did in changed - told:
-            self._waiting.setdefault(did, began)
-        untold = frozenset(did for did, when in self._waiting.items() if began - when >= self._late)
-        self._waiting = {did: when for did, when in self._waiting.items() if did not in untold}
-        self._told = {did: when for did, when in self._told.items() if when >= began - self._late}
-        return Changes(len(told), untold)
+            return EventCoverage()
+        told = {
+            did
+            for did in changed_dids
+            if did in self._announced_at and self._announced_at[did] >= since - self._max_delay
+        }
+        for did in changed_dids - told:
+            self._unannounced_since.setdefault(did, started_at)
+        untold = frozenset(
+            did for did, when in self._unannounced_since.items() if started_at - when >= self._max_delay
+        )
+        self._unannounced_since = {
+            did: when for did, when in self._unannounced_since.items() if did not in untold
+        }
+        self._announced_at = {
+            did: when for did, when in self._announced_at.items() if when >= started_at - self._max_delay
+        }
+        return EventCoverage(len(told), untold)
 
 
-def changed(before: Memory, after: Memory) -> frozenset[Did]:
+def find_changed_dids(previous: CatalogueMemory, current: CatalogueMemory) -> frozenset[Did]:
     """The datasets of which one catalogue said a site or a state that it had not said before.
 
     What it was not asked about before is new and not changed; progress and
@@ -238,10 +248,10 @@ def changed(before: Memory, after: Memory) -> frozenset[Did]:
     """
     return frozenset(
         did
-        for did, known in after.known.items()
-        if did in before.known and _states(known) != _states(before.known[did])
+        for did, known in current.records.items()
+        if did in previous.records and _states_by_site(known) != _states_by_site(previous.records[did])
     )
 
 
-def _states(known: Known) -> dict[Site, DatasetState]:
-    return {site: fact.state for site, fact in known.here.items()}
+def _states_by_site(known: DatasetRecord) -> dict[Site, DatasetState]:
+    return {site: fact.state for site, fact in known.facts.items()}

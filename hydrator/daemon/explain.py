@@ -1,18 +1,24 @@
 """The daemon's answer to why a job is idle: its own beliefs, and a pool asked by a child of its own."""
 
 from hydrator.config import Settings
-from hydrator.diagnostics.why.query import Asked, Telling, ask_job, left_out, tellings
-from hydrator.domain.beliefs import Beliefs
+from hydrator.diagnostics.why.query import (
+    RenderedAnswer,
+    WhyQuery,
+    ask_job,
+    datasets_over_budget,
+    render_result,
+)
+from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.redaction import printable
-from hydrator.reconcile.reconciler import Report
-from hydrator.submit.nearest_names import with_near
-from hydrator.wiring import condor_client, privacy, redactor, rules, system_clock
+from hydrator.domain.redaction import escape_unprintable
+from hydrator.reconcile.reconciler import CycleReport
+from hydrator.submit.nearest_names import add_similar_names
+from hydrator.wiring import build_condor_client, build_redactor, privacy, reconcile_policy, system_clock
 
 
-def explained(
-    settings: Settings, report: Report | None, cluster: int, proc: int | None, schedd: str | None
-) -> list[Telling]:
+def explain_job(
+    settings: Settings, report: CycleReport | None, cluster: int, proc: int | None, schedd: str | None
+) -> list[RenderedAnswer]:
     """Why a job is idle, in words without names of private datasets.
 
     The child is another than the one that cycles use, so that none waits for it; it has the same rights.
@@ -22,23 +28,23 @@ def explained(
         PoolError: none has it, or the pool could not be asked.
     """
     now = system_clock()
-    client = condor_client(settings)
-    redact = redactor(settings)
+    client = build_condor_client(settings)
+    redact = build_redactor(settings)
 
     def hide(text: str) -> str:
-        return printable(redact(text))
+        return escape_unprintable(redact(text))
 
     try:
-        asked = Asked(
+        asked = WhyQuery(
             client,
             settings.sites.slot_attributes,
-            _beliefs(settings, report) if report else None,
+            _knowledge_from_report(settings, report) if report else None,
             settings.daemon.default_scope,
             now,
             privacy=privacy(settings),
-            near=with_near,
+            add_similar_names=add_similar_names,
         )
-        return tellings(ask_job(asked, cluster, proc, schedd), hide)
+        return render_result(ask_job(asked, cluster, proc, schedd), hide)
     except PoolError as error:
         raise type(error)(error.daemon, hide(error.reason)) from None
     except ConfigError as error:
@@ -47,8 +53,10 @@ def explained(
         client.close()
 
 
-def _beliefs(settings: Settings, report: Report) -> Beliefs:
+def _knowledge_from_report(settings: Settings, report: CycleReport) -> DaemonKnowledge:
     """What the last cycle concluded."""
-    snapshot, demand = report.thought.snapshot, report.demand
-    no_room = left_out(snapshot, demand, rules(settings).budget)
-    return Beliefs(report.at, snapshot, demand.dids, left_out=no_room, held=report.held)
+    snapshot, demand = report.evaluation.snapshot, report.demand
+    no_room = datasets_over_budget(snapshot, demand, reconcile_policy(settings).budget)
+    return DaemonKnowledge(
+        report.started_at, snapshot, demand.dids, dids_without_room=no_room, held_reasons=report.held_reasons
+    )

@@ -16,7 +16,7 @@ from datetime import timedelta
 from hydrator.domain.ports import Peer
 
 
-class Standing:
+class LeaderElection:
     """Whether this daemon leads; told by what it hears of the others at each beat.
 
     Args:
@@ -27,58 +27,58 @@ class Standing:
     """
 
     def __init__(
-        self, name: str, after: timedelta, monotonic: Callable[[], float], unix: Callable[[], int]
+        self, name: str, lease_duration: timedelta, monotonic: Callable[[], float], unix: Callable[[], int]
     ) -> None:
         self.name = name
-        self.after = after
+        self.lease_duration = lease_duration
         self.leads_since = 0
         self.leader: str | None = None
         self._monotonic = monotonic
         self._unix = unix
-        self._led_until = monotonic()
-        self._beaten = monotonic()
+        self._leader_seen_at = monotonic()
+        self._heartbeat_at = monotonic()
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         return self.leads_since > 0
 
     @property
-    def why(self) -> str | None:
+    def standby_reason(self) -> str | None:
         """Why we publish nothing; None where we lead."""
-        if self.leads:
+        if self.is_leader:
             return None
         if self.leader:
             return f"standing by for {self.leader}, which publishes"
-        return f"standing by: nobody publishes, and within {self.after.total_seconds():g} s this daemon will"
+        return f"standing by: nobody publishes, and within {self.lease_duration.total_seconds():g} s this daemon will"
 
     @property
-    def told(self) -> int:
+    def announced_leader_since(self) -> int:
         """What to tell the others: since when we lead, or 0.
 
         Who was not heard for so long that another may have taken over asks first.
         """
-        return 0 if self._away else self.leads_since
+        return 0 if self._is_lease_expired else self.leads_since
 
     @property
-    def _away(self) -> bool:
-        return self._monotonic() - self._beaten > self.after.total_seconds()
+    def _is_lease_expired(self) -> bool:
+        return self._monotonic() - self._heartbeat_at > self.lease_duration.total_seconds()
 
-    def hear(self, peers: Iterable[Peer]) -> bool:
+    def observe_peers(self, peers: Iterable[Peer]) -> bool:
         """Decide by what the collector has, which has just heard us; True when that changed our part."""
-        now, after = self._monotonic(), self.after.total_seconds()
-        alive = [peer for peer in peers if peer.name != self.name and peer.age <= after]
+        now, after = self._monotonic(), self.lease_duration.total_seconds()
+        alive = [peer for peer in peers if peer.name != self.name and peer.age_seconds <= after]
         leaders = [peer for peer in alive if peer.leads_since > 0]
-        before = self.leads
-        if self.leads and leaders:
+        before = self.is_leader
+        if self.is_leader and leaders:
             first = min(leaders, key=lambda peer: (peer.leads_since, peer.name))
-            if self._away or (first.leads_since, first.name) < (self.leads_since, self.name):
+            if self._is_lease_expired or (first.leads_since, first.name) < (self.leads_since, self.name):
                 self.leads_since = 0
-        elif not self.leads and not leaders:
+        elif not self.is_leader and not leaders:
             next_in_turn = all(self.name < peer.name for peer in alive)
-            if next_in_turn and now - self._led_until >= after:
+            if next_in_turn and now - self._leader_seen_at >= after:
                 self.leads_since = max(1, self._unix())
-        if leaders or self.leads:
-            self._led_until = now
-        self._beaten = now
-        self.leader = min((peer.name for peer in leaders), default=None) if not self.leads else None
-        return self.leads != before
+        if leaders or self.is_leader:
+            self._leader_seen_at = now
+        self._heartbeat_at = now
+        self.leader = min((peer.name for peer in leaders), default=None) if not self.is_leader else None
+        return self.is_leader != before

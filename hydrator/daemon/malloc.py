@@ -7,7 +7,7 @@ _M_ARENA_MAX = -8
 """The parameter's number in glibc's malloc.h."""
 
 
-def share_arenas(most: int = 2) -> None:
+def limit_arenas(max_arenas: int = 2) -> None:
     """Let the C library keep at most so many pools of memory, instead of eight for each core.
 
     A thread takes from a pool of its own, which keeps what its largest moment took: with a thread for
@@ -16,10 +16,10 @@ def share_arenas(most: int = 2) -> None:
     libraries do without; see mallopt(3).
     """
     with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, most)
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, max_arenas)
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Return to the system what is free, also between what is in use.
 
     The C library returns only what is free at the end of a pool of memory. What a cycle needs for a

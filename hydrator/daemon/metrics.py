@@ -22,29 +22,29 @@ from prometheus_client import (
 from structlog.typing import ExcInfo
 
 from hydrator.diagnostics.credential_expiry import Credential
-from hydrator.diagnostics.job_outcomes import Counted
-from hydrator.diagnostics.outcomes import Found
+from hydrator.diagnostics.job_outcomes import JobOutcomeBatch
+from hydrator.diagnostics.outcomes import LocalityResult
 from hydrator.diagnostics.slot_coverage import Coverage
 from hydrator.domain.misses import Miss
-from hydrator.domain.model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, unix
-from hydrator.domain.ports import Merged
-from hydrator.domain.redaction import Redactor, printable, printable_tree
-from hydrator.domain.text import count as counted
-from hydrator.reconcile.audit.ledger import Lie
-from hydrator.reconcile.audit.runner import Asked
-from hydrator.reconcile.reconciler import Report
-from hydrator.reconcile.snapshot.breaker import Cause
+from hydrator.domain.model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, to_unix
+from hydrator.domain.ports import MergeResult
+from hydrator.domain.redaction import Redactor, escape_unprintable, escape_unprintable_tree
+from hydrator.domain.text import format_count as counted
+from hydrator.reconcile.audit.ledger import RepeatedFalseClaim
+from hydrator.reconcile.audit.runner import AuditAttempt
+from hydrator.reconcile.reconciler import CycleReport
+from hydrator.reconcile.snapshot.breaker import HoldCause
 
-_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-_WAITS = (60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400)
-_MOST_MISSES = 10_000
+_DURATION_BUCKETS_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_WAIT_BUCKETS_SECONDS = (60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400)
+_MAX_QUEUED_MISSES = 10_000
 """Misses that may wait for the first cycle."""
-_TRACEBACKS = structlog.processors.ExceptionRenderer(
+_TRACEBACK_RENDERER = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
 
 
-class _Redacting(logging.Formatter):
+class _RedactingFormatter(logging.Formatter):
     """Formats as another one does, and lets the finished line be looked through."""
 
     def __init__(self, inner: logging.Formatter, redact: Callable[[str], str]) -> None:
@@ -56,17 +56,17 @@ class _Redacting(logging.Formatter):
         return self._redact(self._inner.format(record))
 
 
-def _plainly(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _escape_unprintable(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Leave only characters that show in what is logged: a console's line is read on a terminal."""
     traceback = {key: event.pop(key) for key in ("exc_info", "stack_info") if key in event}
-    return {**printable_tree(dict(event)), **traceback}
+    return {**escape_unprintable_tree(dict(event)), **traceback}
 
 
-def _plain_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
+def _write_plain_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
     """The traceback in characters that show."""
     drawn = io.StringIO()
     structlog.dev.plain_traceback(drawn, exc_info)
-    stream.write(printable(drawn.getvalue(), "\n"))
+    stream.write(escape_unprintable(drawn.getvalue(), "\n"))
 
 
 def configure_logs(
@@ -88,16 +88,19 @@ def configure_logs(
         structlog.processors.StackInfoRenderer(),
     ]
     last: list[Any] = (
-        [_plainly, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_plain_traceback)]
+        [
+            _escape_unprintable,
+            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_write_plain_traceback),
+        ]
         if console
-        else [_TRACEBACKS, structlog.processors.JSONRenderer()]
+        else [_TRACEBACK_RENDERER, structlog.processors.JSONRenderer()]
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
     )
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Redacting(formatter, redact or Redactor()))
+    handler.setFormatter(_RedactingFormatter(formatter, redact or Redactor()))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
@@ -115,13 +118,13 @@ def configure_logs(
     )
 
 
-_LETTER_CASE = {
+_LETTER_CASE_GAUGES = {
     "hydrator_clashing_datasets": "Datasets not advertised: only letter case tells them apart.",
     "hydrator_misspelt_datasets": "Wanted datasets that no catalogue has, except in another letter case.",
 }
 
 
-class Process(ProcessCollector):
+class DaemonProcessCollector(ProcessCollector):
     """Memory, CPU time, files and start of the daemon's process.
 
     The boot time comes from a clock: systemd hides /proc/stat from the service (ProcSubset=pid).
@@ -132,7 +135,7 @@ class Process(ProcessCollector):
 
 
 def _describe_process(registry: CollectorRegistry, version: str) -> None:
-    Process(registry=registry)
+    DaemonProcessCollector(registry=registry)
     built = Gauge("hydrator_build_info", "The version that runs.", ["version"], registry=registry)
     built.labels(version).set(1)
 
@@ -144,17 +147,20 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 class Metrics:
     """What the daemon counts; labels are sites, catalogues, publishers and states, never datasets."""
 
-    _restarts_counted = 0
+    _last_restart_count = 0
 
     def __init__(self, registry: CollectorRegistry, version: str) -> None:
         _describe_process(registry, version)
         self._cycles = Counter(
             "hydrator_cycles", "Cycles, by outcome: whole, partial or failed.", ["outcome"], registry=registry
         )
-        self._seconds = Histogram(
-            "hydrator_cycle_seconds", "How long a cycle took.", buckets=_SECONDS, registry=registry
+        self._cycle_seconds = Histogram(
+            "hydrator_cycle_seconds",
+            "How long a cycle took.",
+            buckets=_DURATION_BUCKETS_SECONDS,
+            registry=registry,
         )
-        self._last = Gauge(
+        self._last_cycle_at = Gauge(
             "hydrator_last_cycle_timestamp_seconds",
             "When the last cycle began that did not fail.",
             registry=registry,
@@ -169,10 +175,10 @@ class Metrics:
             "hydrator_catalogue_read_seconds",
             "How long a poll of a catalogue took, answered or not.",
             ["catalogue"],
-            buckets=_SECONDS,
+            buckets=_DURATION_BUCKETS_SECONDS,
             registry=registry,
         )
-        self._pending = Gauge(
+        self._pending_seconds = Gauge(
             "hydrator_catalogue_pending_seconds",
             "How long the poll of a catalogue had been under way when the last cycle began; 0: none was.",
             ["catalogue"],
@@ -190,7 +196,7 @@ class Metrics:
             ["site"],
             registry=registry,
         )
-        self._datasets = Gauge(
+        self._site_datasets = Gauge(
             "hydrator_site_datasets",
             "Demanded datasets at a site, by state.",
             ["site", "state"],
@@ -199,7 +205,7 @@ class Metrics:
         self._generation = Gauge(
             "hydrator_site_generation", "The generation of a site's ad.", ["site"], registry=registry
         )
-        self._left_out = Gauge(
+        self._left_out_jobs = Gauge(
             "hydrator_site_left_out_jobs",
             "Jobs whose datasets the size budget left out.",
             ["site"],
@@ -208,27 +214,27 @@ class Metrics:
         self._ad_bytes = Gauge(
             "hydrator_site_ad_bytes", "How large the content of a site's ad is.", ["site"], registry=registry
         )
-        self._demanded = Gauge(
+        self._demanded_datasets = Gauge(
             "hydrator_demanded_datasets", "Datasets wanted, by why.", ["origin"], registry=registry
         )
-        self._unseen = Gauge(
+        self._unseen_datasets = Gauge(
             "hydrator_unseen_datasets",
             "Datasets that some catalogue could not be asked about.",
             registry=registry,
         )
-        self._unmapped = Gauge(
+        self._unmapped_storages = Gauge(
             "hydrator_unmapped_storage_elements",
             "Storage elements for which no site is known; what they hold is nowhere.",
             ["catalogue"],
             registry=registry,
         )
-        self._held = Gauge(
+        self._held_sites = Gauge(
             "hydrator_held_sites",
             "Sites where a change is held because too much would vanish, by cause.",
             ["cause"],
             registry=registry,
         )
-        self._rolled_back = Gauge(
+        self._rolled_back_sites = Gauge(
             "hydrator_rolled_back_sites",
             "Sites that the operator returned to an earlier generation.",
             registry=registry,
@@ -239,10 +245,10 @@ class Metrics:
             ["site"],
             registry=registry,
         )
-        self._clashes, self._misspelt = (
-            Gauge(name, meaning, registry=registry) for name, meaning in _LETTER_CASE.items()
+        self._case_collisions, self._misspelt_datasets = (
+            Gauge(name, meaning, registry=registry) for name, meaning in _LETTER_CASE_GAUGES.items()
         )
-        self._published = Counter(
+        self._ads_sent = Counter(
             "hydrator_ads_sent",
             "Site ads sent, by publisher and what was done.",
             ["publisher", "action"],
@@ -251,21 +257,21 @@ class Metrics:
         self._publish_errors = Counter(
             "hydrator_publish_errors", "Cycles in which a publisher failed.", ["publisher"], registry=registry
         )
-        self._unconfirmed = Gauge(
+        self._unconfirmed_ads = Gauge(
             "hydrator_unconfirmed_ads", "Site ads sent but not read back.", ["publisher"], registry=registry
         )
-        self._rejected = Gauge(
+        self._rejected_ads = Gauge(
             "hydrator_rejected_ads",
             "Ads that a publisher shows and that are not adopted: of another identity, or with odd numbers.",
             ["publisher"],
             registry=registry,
         )
-        self._implausible = Gauge(
+        self._implausible_generations = Gauge(
             "hydrator_implausible_generations",
             "Sites whose generation is a day or more ahead, so that every hook refuses it.",
             registry=registry,
         )
-        self._saved = Gauge(
+        self._state_saved = Gauge(
             "hydrator_state_saved",
             "1 when the last cycle left the state on disk, 0 when it could not be written.",
             registry=registry,
@@ -275,8 +281,8 @@ class Metrics:
             "How often the HTCondor child process was replaced.",
             registry=registry,
         )
-        self._sites: frozenset[Site] | None = None
-        self._misses: deque[Site] = deque(maxlen=_MOST_MISSES)
+        self._known_sites: frozenset[Site] | None = None
+        self._queued_misses: deque[Site] = deque(maxlen=_MAX_QUEUED_MISSES)
         self._trust = Gauge(
             "hydrator_site_trust_ratio",
             "The share of a site's audited facts that were true; DataLocalityTrust in its ad.",
@@ -289,22 +295,22 @@ class Metrics:
             ["site"],
             registry=registry,
         )
-        self._corrected = Gauge(
+        self._corrected_datasets = Gauge(
             "hydrator_site_corrected_datasets",
             "Datasets that a catalogue says are at a site, and that the audit found not to be.",
             ["site"],
             registry=registry,
         )
-        self._lies = Counter(
+        self._repeated_false_claims = Counter(
             "hydrator_lies", "Claims repeated after they were found false.", ["site"], registry=registry
         )
-        self._missed = Counter(
+        self._missed_datasets = Counter(
             "hydrator_missed_datasets",
             "Datasets that jobs did not find, by the site they say.",
             ["site"],
             registry=registry,
         )
-        self._audited = Counter(
+        self._audited_facts = Counter(
             "hydrator_audited_facts",
             "Facts audited, by catalogue, how (file by file, probe) and verdict (true, false, none).",
             ["catalogue", "by", "verdict"],
@@ -326,26 +332,26 @@ class Metrics:
             "hydrator_job_wait_seconds",
             "From submission to the first start of ended jobs that named datasets, or none.",
             ["datasets"],
-            buckets=_WAITS,
+            buckets=_WAIT_BUCKETS_SECONDS,
             registry=registry,
         )
-        self._leads = Gauge(
+        self._is_leader = Gauge(
             "hydrator_leads", "1 when this daemon publishes, 0 when it stands by.", registry=registry
         )
-        self._leads.set(1)
-        self._reloaded = Gauge(
+        self._is_leader.set(1)
+        self._reload_successful = Gauge(
             "hydrator_config_last_reload_successful",
             "0 when the last reload was refused, so that an older configuration is in use, 1 otherwise.",
             registry=registry,
         )
-        self._reloaded.set(1)
-        self._credentials = Gauge(
+        self._reload_successful.set(1)
+        self._credential_expiry = Gauge(
             "hydrator_credential_expiry_timestamp_seconds",
             "When a token or certificate ends, by who renews it: daemon or somebody.",
             ["credential", "by"],
             registry=registry,
         )
-        self._lives = Gauge(
+        self._credential_lifetimes = Gauge(
             "hydrator_credential_lifetime_seconds",
             "How long a token or certificate is good in all, where it says.",
             ["credential", "by"],
@@ -385,7 +391,7 @@ class Metrics:
             ["publisher"],
             registry=registry,
         )
-        for found in Found:
+        for found in LocalityResult:
             self._jobs_local.labels(found.value)
         for at in ("site", "elsewhere"):
             self._jobs_bytes.labels(at)
@@ -393,196 +399,214 @@ class Metrics:
             self._cycles.labels(outcome)
         self._bugs.labels("cycle")
 
-    def failed(self) -> None:
+    def count_failed_cycle(self) -> None:
         """A cycle ended with an error that nobody foresaw."""
         self._cycles.labels("failed").inc()
 
-    def bug(self, part: str) -> None:
+    def count_bug(self, part: str) -> None:
         """*part* raised an exception that nobody foresaw; from any thread."""
         self._bugs.labels(part).inc()
 
-    def child_restarts(self, restarts: int) -> None:
+    def count_child_restarts(self, restarts: int) -> None:
         """Count up to *restarts* of the child; fewer than before are those of a new child's supervisor."""
-        before = self._restarts_counted if restarts >= self._restarts_counted else 0
+        before = self._last_restart_count if restarts >= self._last_restart_count else 0
         self._restarts.inc(restarts - before)
-        self._restarts_counted = restarts
+        self._last_restart_count = restarts
 
-    def merged(self, done: Mapping[str, Merged]) -> None:
+    def record_merge(self, results: Mapping[str, MergeResult]) -> None:
         """One turn of the slot merge, by collector; from any thread."""
-        for collector, merged in done.items():
-            self._merge_sent.labels(collector).inc(merged.merged + merged.withdrawn)
-            self._merge_time.labels(collector, "yes").inc(merged.covered)
-            self._merge_time.labels(collector, "no").inc(merged.missed)
+        for collector, merged in results.items():
+            self._merge_sent.labels(collector).inc(merged.merged_count + merged.withdrawn_count)
+            self._merge_time.labels(collector, "yes").inc(merged.covered_slot_seconds)
+            self._merge_time.labels(collector, "no").inc(merged.uncovered_slot_seconds)
             if merged.error:
                 self._merge_errors.labels(collector).inc()
             else:
-                self._merge_slots.labels(collector).set(merged.slots)
+                self._merge_slots.labels(collector).set(merged.slot_count)
 
-    def record(self, report: Report, seconds: float) -> None:
+    def record_cycle(self, report: CycleReport, seconds: float) -> None:
         """Count one cycle that took *seconds*."""
-        self._cycles.labels("whole" if report.whole else "partial").inc()
-        self._seconds.observe(seconds)
-        self._last.set(unix(report.at))
-        for catalogue in report.surveyed:
-            since = report.pending.get(catalogue)
-            seconds_pending = (report.at - since).total_seconds() if since else 0.0
-            self._pending.labels(catalogue).set(max(0.0, seconds_pending))
-        for catalogue, took in report.took.items():
-            self._reads.labels(catalogue, "failed" if report.surveyed[catalogue] else "answered").inc()
+        self._cycles.labels("whole" if report.is_complete else "partial").inc()
+        self._cycle_seconds.observe(seconds)
+        self._last_cycle_at.set(to_unix(report.started_at))
+        for catalogue in report.catalogue_errors:
+            since = report.pending_since.get(catalogue)
+            seconds_pending = (report.started_at - since).total_seconds() if since else 0.0
+            self._pending_seconds.labels(catalogue).set(max(0.0, seconds_pending))
+        for catalogue, took in report.poll_durations.items():
+            self._reads.labels(
+                catalogue, "failed" if report.catalogue_errors[catalogue] else "answered"
+            ).inc()
             self._read_seconds.labels(catalogue).observe(took.total_seconds())
         self._record_sites(report)
-        self._record_held(report)
+        self._record_held_losses(report)
         self._record_audit(report)
-        self._record_outcomes(report)
-        self._rejected.clear()
+        self._record_publish_results(report)
+        self._rejected_ads.clear()
         for publisher, ads in report.rejected.items():
-            self._rejected.labels(publisher).set(len(ads))
-        self._implausible.set(len(report.implausible))
+            self._rejected_ads.labels(publisher).set(len(ads))
+        self._implausible_generations.set(len(report.implausible_generations))
         for origin in Origin:
-            dids = {did for want in report.demand.wants if want.origin is origin for did in want.dids}
-            self._demanded.labels(origin.name.lower()).set(len(dids))
-        self._saved.set(0 if report.unsaved else 1)
-        self._unseen.set(len(report.thought.snapshot.unseen))
-        for catalogue, memory in report.thought.state.memories.items():
-            self._unmapped.labels(catalogue).set(len(memory.unmapped))
-        self._clashes.set(sum(len(clash) for clash in report.thought.snapshot.clashes))
-        self._misspelt.set(len(report.thought.snapshot.misspelt))
+            dids = {did for want in report.demand.entries if want.origin is origin for did in want.dids}
+            self._demanded_datasets.labels(origin.name.lower()).set(len(dids))
+        self._state_saved.set(0 if report.save_error else 1)
+        self._unseen_datasets.set(len(report.evaluation.snapshot.unseen_reasons))
+        for catalogue, memory in report.evaluation.state.memories.items():
+            self._unmapped_storages.labels(catalogue).set(len(memory.unmapped_storages))
+        self._case_collisions.set(sum(len(clash) for clash in report.evaluation.snapshot.case_collisions))
+        self._misspelt_datasets.set(len(report.evaluation.snapshot.misspelt_dids))
 
-    def _record_held(self, report: Report) -> None:
-        held = report.thought.state.held
-        for cause in Cause:
-            self._held.labels(cause.value).set(sum(one.cause is cause for one in held.values()))
-        self._rolled_back.set(len(report.thought.state.rollbacks))
+    def _record_held_losses(self, report: CycleReport) -> None:
+        held = report.evaluation.state.held_losses
+        for cause in HoldCause:
+            self._held_sites.labels(cause.value).set(sum(one.cause is cause for one in held.values()))
+        self._rolled_back_sites.set(len(report.evaluation.state.rollbacks))
         self._held_datasets.clear()
         for site, one in held.items():
-            self._held_datasets.labels(site).set(len(one.gone))
+            self._held_datasets.labels(site).set(len(one.missing_polls))
 
-    def audited(self, asked: Asked) -> None:
+    def record_audit_attempt(self, attempt: AuditAttempt) -> None:
         """One expensive question; from any thread."""
-        verdicts = {"true": asked.true, "false": asked.false, "none": int(asked.error is not None)}
+        verdicts = {
+            "true": attempt.true_count,
+            "false": attempt.false_count,
+            "none": int(attempt.error is not None),
+        }
         for verdict, count in verdicts.items():
-            self._audited.labels(asked.catalogue, asked.by, verdict).inc(count)
+            self._audited_facts.labels(attempt.catalogue, attempt.method, verdict).inc(count)
 
-    def leads(self, *, yes: bool) -> None:
+    def set_leader(self, *, is_leader: bool) -> None:
         """Does this daemon publish?"""
-        self._leads.set(yes)
+        self._is_leader.set(is_leader)
 
-    def reloaded(self, *, yes: bool) -> None:
+    def set_reload_result(self, *, is_successful: bool) -> None:
         """Is the configuration in use the last one that the daemon read?"""
-        self._reloaded.set(yes)
+        self._reload_successful.set(is_successful)
 
-    def credentials(self, found: Iterable[Credential]) -> None:
+    def set_credentials(self, credentials: Iterable[Credential]) -> None:
         """What we show to others now."""
-        self._credentials.clear()
-        self._lives.clear()
-        for one in found:
-            self._credentials.labels(one.name, one.by.value).set(unix(one.until))
-            if one.life:
-                self._lives.labels(one.name, one.by.value).set(one.life.total_seconds())
+        self._credential_expiry.clear()
+        self._credential_lifetimes.clear()
+        for one in credentials:
+            self._credential_expiry.labels(one.name, one.renewed_by.value).set(to_unix(one.expires_at))
+            if one.lifetime:
+                self._credential_lifetimes.labels(one.name, one.renewed_by.value).set(
+                    one.lifetime.total_seconds()
+                )
 
-    def covered(self, slots: Mapping[Site, Mapping[Coverage, int]]) -> None:
+    def set_slot_coverage(self, slots: Mapping[Site, Mapping[Coverage, int]]) -> None:
         """What the pool's slots carry; from any thread."""
         self._slots.clear()
         for site, kinds in slots.items():
             for kind, count in kinds.items():
                 self._slots.labels(site, kind.value).set(count)
 
-    def ended(self, counted: Counted) -> None:
+    def record_ended_jobs(self, counts: JobOutcomeBatch) -> None:
         """What became of jobs; from any thread."""
-        for one in counted.outcomes:
-            self._jobs_local.labels(one.found.value).inc()
-            self._jobs_bytes.labels("site").inc(one.bytes_here)
+        for one in counts.outcomes:
+            self._jobs_local.labels(one.locality.value).inc()
+            self._jobs_bytes.labels("site").inc(one.bytes_at_site)
             self._jobs_bytes.labels("elsewhere").inc(one.bytes_elsewhere)
-        for job in counted.jobs:
-            if job.waited is not None:
+        for job in counts.jobs:
+            if job.wait_time is not None:
                 named = "none" if job.datasets is None else "named"
-                self._jobs_wait.labels(named).observe(job.waited.total_seconds())
+                self._jobs_wait.labels(named).observe(job.wait_time.total_seconds())
 
-    def missed(self, misses: Iterable[Miss]) -> None:
+    def record_misses(self, misses: Iterable[Miss]) -> None:
         """What jobs report anew; a job's owner writes what he likes, so it makes no new series.
 
         It is counted once a cycle has told which sites there are. From any thread.
         """
-        self._misses.extend(miss.site for miss in misses)
+        self._queued_misses.extend(miss.site for miss in misses)
         self._count_misses()
 
     def _count_misses(self) -> None:
-        while self._sites is not None and self._misses:
+        while self._known_sites is not None and self._queued_misses:
             with contextlib.suppress(IndexError):  # another thread counted the last one
-                site = self._misses.popleft()
-                self._missed.labels(site if site in self._sites else "unknown").inc()
+                site = self._queued_misses.popleft()
+                self._missed_datasets.labels(site if site in self._known_sites else "unknown").inc()
 
-    def _record_audit(self, report: Report) -> None:
-        audit = report.thought.state.audit
-        for gauge in (self._trust, self._audit_last, self._corrected):
+    def _record_audit(self, report: CycleReport) -> None:
+        audit = report.evaluation.state.audit
+        for gauge in (self._trust, self._audit_last, self._corrected_datasets):
             gauge.clear()
-        self._sites = frozenset(report.thought.ads)
+        self._known_sites = frozenset(report.evaluation.ads)
         self._count_misses()
-        for site in report.thought.ads:
+        for site in report.evaluation.ads:
             self._trust.labels(site).set(audit.trust.get(site, 1.0))
-            self._corrected.labels(site).set(audit.false_claims(site))
+            self._corrected_datasets.labels(site).set(audit.count_false_claims(site))
             tally = audit.tallies.get(site)
-            if tally and tally.last:
-                self._audit_last.labels(site).set(unix(tally.last))
-        for site in report.thought.ads:  # from 0 on, or the first of them would be no increase
-            self._lies.labels(site)
-            self._missed.labels(site)
-        for lie in report.thought.lies:
-            self._lies.labels(lie.claim.site).inc()
+            if tally and tally.last_audited_at:
+                self._audit_last.labels(site).set(to_unix(tally.last_audited_at))
+        for site in report.evaluation.ads:  # from 0 on, or the first of them would be no increase
+            self._repeated_false_claims.labels(site)
+            self._missed_datasets.labels(site)
+        for lie in report.evaluation.repeated_claims:
+            self._repeated_false_claims.labels(lie.claim.site).inc()
 
-    def _record_sites(self, report: Report) -> None:
-        for gauge in (self._as_of, self._datasets, self._generation, self._left_out, self._ad_bytes):
+    def _record_sites(self, report: CycleReport) -> None:
+        for gauge in (
+            self._as_of,
+            self._site_datasets,
+            self._generation,
+            self._left_out_jobs,
+            self._ad_bytes,
+        ):
             gauge.clear()
-        for site, ad in report.thought.ads.items():
-            self._as_of.labels(site).set(unix(ad.as_of))
+        for site, ad in report.evaluation.ads.items():
+            self._as_of.labels(site).set(to_unix(ad.as_of))
             self._generation.labels(site).set(ad.generation)
-            self._ad_bytes.labels(site).set(_size(ad))
-        for site, facts in report.thought.snapshot.sites.items():
+            self._ad_bytes.labels(site).set(_ad_size_bytes(ad))
+        for site, facts in report.evaluation.snapshot.sites.items():
             for state in DatasetState:
                 count = sum(fact.state is state for fact in facts.facts.values())
-                self._datasets.labels(site, state.value).set(count)
-        for site, draft in report.thought.drafts.items():
-            self._left_out.labels(site).set(sum(max(1, want.jobs) for want in draft.left_out))
+                self._site_datasets.labels(site, state.value).set(count)
+        for site, draft in report.evaluation.drafts.items():
+            self._left_out_jobs.labels(site).set(
+                sum(max(1, want.job_count) for want in draft.omitted_entries)
+            )
 
-    def _record_outcomes(self, report: Report) -> None:
-        for outcome in report.outcomes:
+    def _record_publish_results(self, report: CycleReport) -> None:
+        for outcome in report.results:
             self._publish_errors.labels(outcome.publisher)
             self._rivals.labels(outcome.publisher).set(outcome.publisher in report.rivals)
             if outcome.error:
                 self._publish_errors.labels(outcome.publisher).inc()
                 continue
-            self._unconfirmed.labels(outcome.publisher).set(len(outcome.unconfirmed))
+            self._unconfirmed_ads.labels(outcome.publisher).set(len(outcome.unconfirmed_sites))
             for action in outcome.plan:
-                self._published.labels(outcome.publisher, type(action).__name__.lower()).inc()
+                self._ads_sent.labels(outcome.publisher, type(action).__name__.lower()).inc()
 
 
-def _size(ad: SiteAd) -> int:
+def _ad_size_bytes(ad: SiteAd) -> int:
     """Bytes of an ad's attributes, each on a line of its own as ``name = value``."""
     return sum(len(f"{name} = {value}\n".encode()) for name, value in ad.content)
 
 
-def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
+def cycle_log_fields(report: CycleReport, seconds: float) -> Mapping[str, Any]:
     """What one cycle says of itself in the log: what changed and why, and what went wrong."""
     line: dict[str, Any] = {
-        "sites": len(report.thought.ads),
+        "sites": len(report.evaluation.ads),
         "datasets": len(report.demand.dids),
         "seconds": round(seconds, 3),
     }
     changed = {
-        f"{action.site} in {outcome.publisher}": _sent(action)
-        for outcome in report.outcomes
+        f"{action.site} in {outcome.publisher}": _describe_action(action)
+        for outcome in report.results
         for action in outcome.plan
         if isinstance(action, Publish | Withdraw) and not outcome.error
     }
-    rolled_back = {site: one.text for site, one in report.thought.state.rollbacks.items()}
-    withheld = report.thought.withheld
+    rolled_back = {site: one.text for site, one in report.evaluation.state.rollbacks.items()}
+    withheld = report.evaluation.withheld_reasons
     wrong = {
-        "catalogues": {name: why for name, why in report.surveyed.items() if why},
-        "publishers": {o.publisher: o.error for o in report.outcomes if o.error},
-        "unsaved": report.unsaved,
-        "not_read_back": {o.publisher: o.unconfirmed for o in report.outcomes if o.unconfirmed},
-        "left_out": {site: len(d.left_out) for site, d in report.thought.drafts.items() if d.left_out},
-        "held": {s: why for s, why in report.held.items() if s not in {*rolled_back, *withheld}},
+        "catalogues": {name: why for name, why in report.catalogue_errors.items() if why},
+        "publishers": {o.publisher: o.error for o in report.results if o.error},
+        "unsaved": report.save_error,
+        "not_read_back": {o.publisher: o.unconfirmed_sites for o in report.results if o.unconfirmed_sites},
+        "left_out": {
+            site: len(d.omitted_entries) for site, d in report.evaluation.drafts.items() if d.omitted_entries
+        },
+        "held": {s: why for s, why in report.held_reasons.items() if s not in {*rolled_back, *withheld}},
         "rolled_back": rolled_back,
         "withheld": dict(withheld),
         "rejected": {
@@ -593,23 +617,25 @@ def cycle_line(report: Report, seconds: float) -> Mapping[str, Any]:
         "rivals": dict(report.rivals),
         "implausible_generations": {
             site: f"hooks refuse {generation}: hydrator renumber {site}"
-            for site, generation in report.implausible.items()
+            for site, generation in report.implausible_generations.items()
         },
-        "let_go": {site: len(gone) for site, gone in report.thought.released.items()},
-        "orders": report.orders.problems,
-        "clashes": report.thought.snapshot.clashes,
-        "misspelt": report.thought.snapshot.misspelt,
-        "untrusted": {site: trust for site, trust in report.thought.state.audit.trust.items() if trust < 1},
-        "refused": report.demand.refused,
+        "let_go": {site: len(gone) for site, gone in report.evaluation.released.items()},
+        "orders": report.commands.problems,
+        "clashes": report.evaluation.snapshot.case_collisions,
+        "misspelt": report.evaluation.snapshot.misspelt_dids,
+        "untrusted": {
+            site: trust for site, trust in report.evaluation.state.audit.trust.items() if trust < 1
+        },
+        "refused": report.demand.rejected_texts,
     }
     return {**line, "changed": changed} | {key: value for key, value in wrong.items() if value}
 
 
-def _sent(action: Publish | Withdraw) -> str:
+def _describe_action(action: Publish | Withdraw) -> str:
     """Return what was sent and why: of an ad its own generation, and which one it replaces."""
     if isinstance(action, Withdraw):
-        return f"withdrawn: {action.why}"
-    return f"generation {action.ad.generation}: {action.why}"
+        return f"withdrawn: {action.reason}"
+    return f"generation {action.ad.generation}: {action.reason}"
 
 
 def status_line(line: Mapping[str, Any]) -> str:
@@ -620,16 +646,16 @@ def status_line(line: Mapping[str, Any]) -> str:
     return f"{sites}, {datasets}; {trouble or 'all is well'}"
 
 
-def lie_line(lie: Lie) -> Mapping[str, Any]:
+def false_claim_log_fields(repeated_claim: RepeatedFalseClaim) -> Mapping[str, Any]:
     """Who said what, when, and by which question it came out."""
-    found = lie.correction.found
+    found = repeated_claim.correction.actual_fact
     return {
-        "catalogue": lie.claim.catalogue,
-        "dataset": lie.claim.did,
-        "site": lie.claim.site,
+        "catalogue": repeated_claim.claim.catalogue,
+        "dataset": repeated_claim.claim.did,
+        "site": repeated_claim.claim.site,
         "said": "AVAILABLE",
-        "said_at": lie.said.isoformat(),
+        "said_at": repeated_claim.repeated_at.isoformat(),
         "found": str(found.state) if found else "nothing",
-        "found_at": lie.correction.at.isoformat(),
-        "by": str(lie.by),
+        "found_at": repeated_claim.correction.found_at.isoformat(),
+        "by": str(repeated_claim.method),
     }

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 import structlog
 
 _log = structlog.get_logger("hydrator")
-_LONGEST_WAIT = 30.0
+_MAX_INTERVAL_SECONDS = 30.0
 """Seconds: also without a watchdog it is looked so often whether the daemon hangs."""
 
 
-class Supervisor:
+class ServiceManager:
     """The service manager that started us, or nobody."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -27,26 +27,28 @@ class Supervisor:
         ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         micros = environ.get("WATCHDOG_USEC", "")
         watchdog = int(micros) / 1e6 if ours and micros.isascii() and micros.isdigit() else 0.0
-        self.patience = min(_LONGEST_WAIT, watchdog / 3) if watchdog else _LONGEST_WAIT
+        self.watchdog_interval_seconds = (
+            min(_MAX_INTERVAL_SECONDS, watchdog / 3) if watchdog else _MAX_INTERVAL_SECONDS
+        )
         """Seconds between two signs of life: a third of the watchdog's, so that one may be late."""
-        self._unheard = False
+        self._is_failure_logged = False
 
-    def ready(self) -> None:
+    def notify_ready(self) -> None:
         """Started, or reloaded."""
         self._send("READY=1")
 
-    def reloading(self) -> None:
+    def notify_reloading(self) -> None:
         """A reload began; `ready` ends it."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
-    def stopping(self) -> None:
+    def notify_stopping(self) -> None:
         self._send("STOPPING=1")
 
-    def alive(self) -> None:
+    def notify_alive(self) -> None:
         """A sign of life for the watchdog."""
         self._send("WATCHDOG=1")
 
-    def status(self, text: str) -> None:
+    def set_status(self, text: str) -> None:
         """One line that ``systemctl status`` shows."""
         self._send("STATUS=" + " ".join(text.split()))
 
@@ -59,36 +61,36 @@ class Supervisor:
                 out.connect(self._address)
                 out.send("\n".join(lines).encode())
         except OSError as error:
-            if not self._unheard:
+            if not self._is_failure_logged:
                 _log.warning("the service manager cannot be told", why=str(error))
-            self._unheard = True
+            self._is_failure_logged = True
 
 
-class Progress:
+class Watchdog:
     """When the schedule last got somewhere; told and asked from any thread."""
 
-    def __init__(self, allowance: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limit_seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         """*allowance*: seconds that may pass between two steps; *now*: a clock that never goes back."""
-        self._now = now
+        self._monotonic = monotonic
         self._lock = threading.Lock()
-        self.restart(allowance)
+        self.restart(limit_seconds)
 
-    def restart(self, allowance: float) -> None:
+    def restart(self, limit_seconds: float) -> None:
         """Begin anew with another *allowance*."""
         with self._lock:
-            self._allowance = allowance
-            self._last = "the start", self._now()
+            self._limit_seconds = limit_seconds
+            self._last_step = "the start", self._monotonic()
 
-    def step(self, what: str) -> None:
+    def record_step(self, step: str) -> None:
         """*what* was just reached."""
         with self._lock:
-            self._last = what, self._now()
+            self._last_step = step, self._monotonic()
 
-    def stuck(self) -> str | None:
+    def hang_reason(self) -> str | None:
         """Why the daemon counts as hung, or None."""
         with self._lock:
-            (what, when), allowance = self._last, self._allowance
-        silent = self._now() - when
+            (what, when), allowance = self._last_step, self._limit_seconds
+        silent = self._monotonic() - when
         if silent <= allowance:
             return None
         return f"nothing went on for {silent:.0f} s after {what}; {allowance:.0f} s are allowed"

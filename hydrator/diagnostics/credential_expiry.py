@@ -15,23 +15,23 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from hydrator.domain.model import from_unix, unix
-from hydrator.domain.ports import Login
-from hydrator.domain.text import span
+from hydrator.domain.model import from_unix, to_unix
+from hydrator.domain.ports import TokenValidity
+from hydrator.domain.text import format_duration
 
-SOON = 10
+RENEWAL_LIFE_DIVISOR = 10
 """A credential that somebody renews ends soon when less than one part in so many of its life is left,"""
-SOON_AT_MOST = timedelta(days=30)
+MAX_RENEWAL_LEAD = timedelta(days=30)
 """and it is no sooner than that; the alerts say the same."""
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 _SEQUENCE, _INTEGER, _VERSION, _UTC_TIME, _TIME = 0x30, 0x02, 0xA0, 0x17, 0x18
 
 
-class By(StrEnum):
+class Renewer(StrEnum):
     """Who renews it."""
 
     DAEMON = "daemon"
-    SOMEBODY = "somebody"
+    OPERATOR = "somebody"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,43 +43,49 @@ class Credential:
     """
 
     name: str
-    recipe: str
-    by: By
-    until: datetime
-    since: datetime | None = None
+    docs_section: str
+    renewed_by: Renewer
+    expires_at: datetime
+    issued_at: datetime | None = None
 
     @property
-    def life(self) -> timedelta | None:
-        return self.until - self.since if self.since and self.since < self.until else None
+    def lifetime(self) -> timedelta | None:
+        return (
+            self.expires_at - self.issued_at if self.issued_at and self.issued_at < self.expires_at else None
+        )
 
-    def soon(self, now: datetime) -> bool:
+    def is_renewal_due(self, now: datetime) -> bool:
         """Is it time that somebody renews it, or past that?"""
-        left = self.until - now
-        if self.by is By.DAEMON or self.life is None:
-            return left <= (timedelta(0) if self.by is By.DAEMON else timedelta(days=7))
-        return left <= min(self.life / SOON, SOON_AT_MOST)
+        left = self.expires_at - now
+        if self.renewed_by is Renewer.DAEMON or self.lifetime is None:
+            return left <= (timedelta(0) if self.renewed_by is Renewer.DAEMON else timedelta(days=7))
+        return left <= min(self.lifetime / RENEWAL_LIFE_DIVISOR, MAX_RENEWAL_LEAD)
 
-    def told(self, now: datetime) -> str:
+    def expiry_text(self, now: datetime) -> str:
         """One line for people."""
-        left = (self.until - now).total_seconds()
-        when = f"{self.until:%Y-%m-%d %H:%M} UTC"
-        renewed = "; the daemon renews it" if self.by is By.DAEMON else ""
-        return f"ended {when}, {span(-left)} ago" if left <= 0 else f"ends {when}, in {span(left)}{renewed}"
+        left = (self.expires_at - now).total_seconds()
+        when = f"{self.expires_at:%Y-%m-%d %H:%M} UTC"
+        renewed = "; the daemon renews it" if self.renewed_by is Renewer.DAEMON else ""
+        return (
+            f"ended {when}, {format_duration(-left)} ago"
+            if left <= 0
+            else f"ends {when}, in {format_duration(left)}{renewed}"
+        )
 
     @property
     def todo(self) -> str:
-        return f"renew it: docs/credentials.md#{self.recipe}"
+        return f"renew it: docs/credentials.md#{self.docs_section}"
 
 
-def of_token(name: str, recipe: str, text: str) -> Credential | None:
+def parse_token(name: str, docs_section: str, text: str) -> Credential | None:
     """The JWT in *text* (RFC 7519); None where it is none, or never ends."""
     claims = claims_of(text.strip())
-    until = _time(claims.get("exp"))
-    since = _time(claims.get("iat")) or _time(claims.get("nbf"))
-    return Credential(name, recipe, By.SOMEBODY, until, since) if until else None
+    until = _to_datetime(claims.get("exp"))
+    since = _to_datetime(claims.get("iat")) or _to_datetime(claims.get("nbf"))
+    return Credential(name, docs_section, Renewer.OPERATOR, until, since) if until else None
 
 
-def of_idtokens(texts: Iterable[str]) -> list[Credential]:
+def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
     """HTCondor's tokens, one a line: by pool (``iss``) the one that lasts longest, since any of them will do.
 
     A pool for which one never ends is left out.
@@ -91,20 +97,22 @@ def of_idtokens(texts: Iterable[str]) -> list[Credential]:
         pool = claims.get("iss")
         if not isinstance(pool, str) or not pool.isprintable():
             continue
-        until = _time(claims.get("exp"))
+        until = _to_datetime(claims.get("exp"))
         by_pool.setdefault(pool[:100], []).append(until)
         if until:
-            since[pool[:100], until] = _time(claims.get("iat"))
+            since[pool[:100], until] = _to_datetime(claims.get("iat"))
     found = []
     for pool, ends in sorted(by_pool.items()):
         known = [end for end in ends if end]
         if known and len(known) == len(ends):
             last = max(known)
-            found.append(Credential(f"IDTOKEN of {pool}", "idtokens", By.SOMEBODY, last, since[pool, last]))
+            found.append(
+                Credential(f"IDTOKEN of {pool}", "idtokens", Renewer.OPERATOR, last, since[pool, last])
+            )
     return found
 
 
-def of_certificates(name: str, recipe: str, pem: str) -> Credential | None:
+def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | None:
     """The certificate in *pem* that ends first, of a chain or a proxy; None where none can be read."""
     spans = []
     for body in _PEM.findall(pem):
@@ -115,12 +123,12 @@ def of_certificates(name: str, recipe: str, pem: str) -> Credential | None:
     if not spans:
         return None
     since, until = min(spans, key=lambda span: span[1])
-    return Credential(name, recipe, By.SOMEBODY, until, since)
+    return Credential(name, docs_section, Renewer.OPERATOR, until, since)
 
 
-def of_login(name: str, login: Login | None) -> Credential | None:
+def login_credential(name: str, login: TokenValidity | None) -> Credential | None:
     """What a catalogue was given when we logged in; it asks for another before that ends."""
-    return Credential(name, "logins", By.DAEMON, login.until, login.since) if login else None
+    return Credential(name, "logins", Renewer.DAEMON, login.valid_until, login.valid_from) if login else None
 
 
 def credential_rows(credentials: Iterable[Credential]) -> list[dict[str, Any]]:
@@ -128,22 +136,22 @@ def credential_rows(credentials: Iterable[Credential]) -> list[dict[str, Any]]:
     return [
         {
             "credential": one.name,
-            "until": unix(one.until),
-            "since": unix(one.since) if one.since else None,
-            "by": one.by.value,
-            "recipe": one.recipe,
+            "until": to_unix(one.expires_at),
+            "since": to_unix(one.issued_at) if one.issued_at else None,
+            "by": one.renewed_by.value,
+            "recipe": one.docs_section,
         }
         for one in credentials
     ]
 
 
-def credentials_from(rows: Sequence[Mapping[str, Any]]) -> list[Credential]:
+def parse_credential_rows(rows: Sequence[Mapping[str, Any]]) -> list[Credential]:
     """What :func:`credential_rows` made."""
     return [
         Credential(
             str(row["credential"]),
             str(row["recipe"]),
-            By(row["by"]),
+            Renewer(row["by"]),
             from_unix(row["until"]),
             from_unix(row["since"]) if row["since"] is not None else None,
         )
@@ -157,26 +165,26 @@ def validity(der: bytes) -> tuple[datetime, datetime]:
     Raises:
         ValueError, IndexError: it is no certificate.
     """
-    _, certificate, _ = _element(der, _SEQUENCE)
-    _, rest, _ = _element(certificate, _SEQUENCE)
-    tag, _, after = _element(rest)
+    _, certificate, _ = _read_element(der, _SEQUENCE)
+    _, rest, _ = _read_element(certificate, _SEQUENCE)
+    tag, _, after = _read_element(rest)
     if tag == _VERSION:
-        _, _, after = _element(after, _INTEGER)
+        _, _, after = _read_element(after, _INTEGER)
     for _ in ("signature", "issuer"):
-        _, _, after = _element(after, _SEQUENCE)
-    _, span_of, _ = _element(after, _SEQUENCE)
-    first, begins, after = _element(span_of)
-    last, ends, _ = _element(after)
+        _, _, after = _read_element(after, _SEQUENCE)
+    _, span_of, _ = _read_element(after, _SEQUENCE)
+    first, begins, after = _read_element(span_of)
+    last, ends, _ = _read_element(after)
     return _asn1_time(first, begins), _asn1_time(last, ends)
 
 
-def _element(data: bytes, wanted: int | None = None) -> tuple[int, bytes, bytes]:
+def _read_element(data: bytes, expected_tag: int | None = None) -> tuple[int, bytes, bytes]:
     """The tag and content of the first element of DER *data*, and what follows it."""
     tag, length, start = data[0], data[1], 2
     if length & 0x80:
         start += length & 0x7F
         length = int.from_bytes(data[2:start], "big")
-    if start + length > len(data) or (wanted is not None and tag != wanted):
+    if start + length > len(data) or (expected_tag is not None and tag != expected_tag):
         raise ValueError("no certificate")
     return tag, data[start : start + length], data[start + length :]
 
@@ -203,7 +211,7 @@ def claims_of(token: str) -> dict[str, Any]:
     return claims if isinstance(claims, dict) else {}
 
 
-def _time(value: object) -> datetime | None:
+def _to_datetime(value: object) -> datetime | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 37:
         return None
     return from_unix(value)

@@ -4,31 +4,31 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hydrator.domain.model import Did, Unseen
-from hydrator.domain.ports import History
-from hydrator.reconcile.history import Entry
+from hydrator.domain.ports import JobHistory
+from hydrator.reconcile.history import HistoryEntry
 
-from .outcomes import EndedJob, Outcome, Shown, ended_job, outcome
+from .outcomes import AdHistory, EndedJob, JobOutcome, determine_outcome, parse_ended_job
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class JobOutcomeBatch:
     """What came to an end since the last count."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[JobOutcome, ...] = ()
     """Of jobs that name datasets and started."""
     jobs: tuple[EndedJob, ...] = ()
-    unasked: Mapping[str, str] = field(default_factory=dict)
+    unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
     """By schedd, why it could not be asked."""
-    cut: tuple[str, ...] = ()
+    truncated_schedds: tuple[str, ...] = ()
     """Schedds where more ended than one answer may have: the rest is not counted."""
 
 
-def count(
-    history: History,
-    entries: Callable[[], Iterable[Entry]],
+def collect_outcomes(
+    history: JobHistory,
+    load_entries: Callable[[], Iterable[HistoryEntry]],
     sizes: Mapping[Did, int],
     default_scope: str | None,
-) -> Counted:
+) -> JobOutcomeBatch:
     """Ask *history* for what is new.
 
     Args:
@@ -40,15 +40,15 @@ def count(
     Raises:
         PoolError: the collector could not be asked.
     """
-    answers = history.newly()
+    answers = history.read_newly_ended_jobs()
     unasked = {name: one.reason for name, one in answers.items() if isinstance(one, Unseen)}
     known = {name: one for name, one in answers.items() if not isinstance(one, Unseen)}
-    jobs = [ended_job(row, default_scope) for one in known.values() for row in one.jobs]
-    judged = [job for job in jobs if job.datasets is not None and job.last_start is not None]
-    shown = Shown(entries() if judged else ())
-    return Counted(
-        tuple(outcome(job, shown, sizes) for job in judged),
+    jobs = [parse_ended_job(row, default_scope) for one in known.values() for row in one.jobs]
+    judged = [job for job in jobs if job.datasets is not None and job.last_started_at is not None]
+    shown = AdHistory(load_entries() if judged else ())
+    return JobOutcomeBatch(
+        tuple(determine_outcome(job, shown, sizes) for job in judged),
         tuple(jobs),
         unasked,
-        tuple(name for name, one in known.items() if not one.whole),
+        tuple(name for name, one in known.items() if not one.is_complete),
     )

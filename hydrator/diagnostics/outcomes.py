@@ -20,17 +20,17 @@ from enum import StrEnum
 from typing import Any
 
 from hydrator.domain.errors import BadDid
-from hydrator.domain.misses import MISSES_ATTRIBUTE, Miss, misses
+from hydrator.domain.misses import MISSES_ATTRIBUTE, Miss, parse_misses
 from hydrator.domain.model import DatasetState, Did, Site, SiteAd, from_unix, parse_did
-from hydrator.domain.numbers import moment, whole
+from hydrator.domain.numbers import valid_integer, valid_time
 from hydrator.reconcile.ads.site_ads import facts_of
-from hydrator.reconcile.history import Entry
+from hydrator.reconcile.history import HistoryEntry
 
-_MOST_BYTES = 1 << 60
-CLOCKS_DIFFER = timedelta(minutes=5)
+_MAX_BYTES = 1 << 60
+MAX_CLOCK_SKEW = timedelta(minutes=5)
 
 
-class Found(StrEnum):
+class LocalityResult(StrEnum):
     """How much of a job's data was on disk at its site when it started."""
 
     ALL = "all"
@@ -43,51 +43,55 @@ class Found(StrEnum):
 class EndedJob:
     """A job that left its queue; ``datasets`` is None for one that names none, or no list of DIDs."""
 
-    submitted: datetime | None
-    first_start: datetime | None
-    last_start: datetime | None
+    submitted_at: datetime | None
+    first_started_at: datetime | None
+    last_started_at: datetime | None
     site: Site | None
     datasets: frozenset[Did] | None
     sizes: Mapping[Did, int]
-    missed: tuple[Miss, ...]
+    misses: tuple[Miss, ...]
 
     @property
-    def waited(self) -> timedelta | None:
+    def wait_time(self) -> timedelta | None:
         """From submission to the first start; None where it never started."""
-        if self.submitted is None or self.first_start is None or self.first_start < self.submitted:
+        if (
+            self.submitted_at is None
+            or self.first_started_at is None
+            or self.first_started_at < self.submitted_at
+        ):
             return None
-        return self.first_start - self.submitted
+        return self.first_started_at - self.submitted_at
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """What one job that started found; bytes are of the datasets whose size is known."""
 
     job: EndedJob
-    found: Found
-    bytes_here: int = 0
+    locality: LocalityResult
+    bytes_at_site: int = 0
     bytes_elsewhere: int = 0
-    unsized: int = 0
+    datasets_without_size: int = 0
 
 
-class Shown:
+class AdHistory:
     """What each site's ad said, at any time that the archive reaches back to."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[HistoryEntry]) -> None:
         self._ads: dict[Site, list[SiteAd]] = defaultdict(list)
         self._times: dict[Site, list[datetime]] = defaultdict(list)
         self._available: dict[tuple[Site, int], frozenset[Did]] = {}
-        for one in sorted(entries, key=lambda one: (one.ad.site, one.at)):
+        for one in sorted(entries, key=lambda one: (one.ad.site, one.decided_at)):
             self._ads[one.ad.site].append(one.ad)
-            self._times[one.ad.site].append(one.at)
+            self._times[one.ad.site].append(one.decided_at)
 
-    def knows(self, site: Site | None) -> bool:
+    def has_site(self, site: Site | None) -> bool:
         """Has an ad of *site* ever been kept?"""
         return site in self._ads
 
-    def available(self, site: Site, at: datetime) -> frozenset[Did] | None:
+    def available_datasets(self, site: Site, time: datetime) -> frozenset[Did] | None:
         """The datasets on disk at *site*, as its ad said at that time; None where that is not kept."""
-        place = bisect.bisect_right(self._times.get(site, []), at) - 1
+        place = bisect.bisect_right(self._times.get(site, []), time) - 1
         if place < 0:
             return None
         if (site, place) not in self._available:
@@ -98,119 +102,129 @@ class Shown:
         return self._available[site, place]
 
 
-def ended_job(row: Mapping[str, Any], default_scope: str | None = None) -> EndedJob:
+def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) -> EndedJob:
     """The job of *row*: ``QDate``, ``JobStartDate`` and ``JobCurrentStartDate`` (Unix s), ``site``,
     ``datasets`` (names, or None), ``bytes`` (by name) and ``misses`` (the texts of MISSES_ATTRIBUTE).
     """
     names = row.get("datasets")
-    dids = _dids(names, default_scope) if isinstance(names, Sequence) and not isinstance(names, str) else None
+    dids = (
+        _parse_dids(names, default_scope)
+        if isinstance(names, Sequence) and not isinstance(names, str)
+        else None
+    )
     sizes = row.get("bytes")
     site = row.get("site")
     first = _moment(row.get("JobStartDate"))
     return EndedJob(
-        submitted=_moment(row.get("QDate")),
-        first_start=first,
-        last_start=_moment(row.get("JobCurrentStartDate")) or first,
+        submitted_at=_moment(row.get("QDate")),
+        first_started_at=first,
+        last_started_at=_moment(row.get("JobCurrentStartDate")) or first,
         site=Site(site) if isinstance(site, str) and site.strip() and site.isprintable() else None,
         datasets=dids,
-        sizes=_sizes(sizes, dids or frozenset(), default_scope) if isinstance(sizes, Mapping) else {},
-        missed=misses({MISSES_ATTRIBUTE: row.get("misses")}),
+        sizes=_parse_sizes(sizes, dids or frozenset(), default_scope) if isinstance(sizes, Mapping) else {},
+        misses=parse_misses({MISSES_ATTRIBUTE: row.get("misses")}),
     )
 
 
-def outcome(job: EndedJob, shown: Shown, sizes: Mapping[Did, int]) -> Outcome:
+def determine_outcome(job: EndedJob, ad_history: AdHistory, sizes: Mapping[Did, int]) -> JobOutcome:
     """What *job*, which names datasets and started, found at its site; *sizes* where it says none."""
     wanted = job.datasets or frozenset()
-    there = shown.available(job.site, job.last_start) if job.site and job.last_start else None
+    there = (
+        ad_history.available_datasets(job.site, job.last_started_at)
+        if job.site and job.last_started_at
+        else None
+    )
     known = {did: job.sizes.get(did, sizes.get(did)) for did in wanted}
     if there is None:
-        return Outcome(job, Found.UNKNOWN, unsized=sum(size is None for size in known.values()))
-    since = (job.last_start or from_unix(0)) - CLOCKS_DIFFER
-    missed = {miss.did for miss in job.missed if miss.site == job.site and miss.when >= since}
+        return JobOutcome(
+            job, LocalityResult.UNKNOWN, datasets_without_size=sum(size is None for size in known.values())
+        )
+    since = (job.last_started_at or from_unix(0)) - MAX_CLOCK_SKEW
+    missed = {miss.did for miss in job.misses if miss.site == job.site and miss.missed_at >= since}
     here = (wanted & there) - missed
-    return Outcome(
+    return JobOutcome(
         job,
-        Found.ALL if here == wanted else Found.SOME if here else Found.NONE,
-        bytes_here=sum(known[did] or 0 for did in here),
+        LocalityResult.ALL if here == wanted else LocalityResult.SOME if here else LocalityResult.NONE,
+        bytes_at_site=sum(known[did] or 0 for did in here),
         bytes_elsewhere=sum(known[did] or 0 for did in wanted - here),
-        unsized=sum(size is None for size in known.values()),
+        datasets_without_size=sum(size is None for size in known.values()),
     )
 
 
 @dataclass(slots=True)
-class Tally:
+class OutcomeCounts:
     """Counts of outcomes, of one site or of all."""
 
-    found: dict[Found, int] = field(default_factory=lambda: dict.fromkeys(Found, 0))
-    bytes_here: int = 0
+    job_counts: dict[LocalityResult, int] = field(default_factory=lambda: dict.fromkeys(LocalityResult, 0))
+    bytes_at_site: int = 0
     bytes_elsewhere: int = 0
-    missed: int = 0
+    jobs_with_misses: int = 0
     """Jobs that missed datasets there, wherever they ended; of all sites, each once."""
 
-    def add(self, one: Outcome) -> None:
-        self.found[one.found] += 1
-        self.bytes_here += one.bytes_here
-        self.bytes_elsewhere += one.bytes_elsewhere
+    def add(self, job_outcome: JobOutcome) -> None:
+        self.job_counts[job_outcome.locality] += 1
+        self.bytes_at_site += job_outcome.bytes_at_site
+        self.bytes_elsewhere += job_outcome.bytes_elsewhere
 
     @property
-    def share(self) -> float | None:
+    def share_of_jobs(self) -> float | None:
         """Of the jobs of which it is known, those that found all; None where it is known of none."""
-        known = sum(self.found.values()) - self.found[Found.UNKNOWN]
-        return self.found[Found.ALL] / known if known else None
+        known = sum(self.job_counts.values()) - self.job_counts[LocalityResult.UNKNOWN]
+        return self.job_counts[LocalityResult.ALL] / known if known else None
 
     @property
     def share_of_bytes(self) -> float | None:
         """Of the bytes whose size and place are known, those at the site."""
-        total = self.bytes_here + self.bytes_elsewhere
-        return self.bytes_here / total if total else None
+        total = self.bytes_at_site + self.bytes_elsewhere
+        return self.bytes_at_site / total if total else None
 
 
 @dataclass(frozen=True, slots=True)
-class Tallied:
+class OutcomeSummary:
     """What became of many jobs; waits are sorted, of those that started, in seconds."""
 
-    total: Tally
-    sites: Mapping[Site, Tally]
+    total: OutcomeCounts
+    sites: Mapping[Site, OutcomeCounts]
     never_started: int
-    unsized: int
+    datasets_without_size: int
     missed_datasets: int
-    waits: tuple[float, ...]
+    wait_seconds: tuple[float, ...]
     """Of jobs that name datasets."""
-    other_waits: tuple[float, ...]
+    other_wait_seconds: tuple[float, ...]
     """Of jobs that name none."""
 
     @property
-    def added(self) -> float | None:
+    def added_wait_seconds(self) -> float | None:
         """The median wait of jobs that name datasets less that of those that name none, s."""
-        one, other = median(self.waits), median(self.other_waits)
+        one, other = median(self.wait_seconds), median(self.other_wait_seconds)
         return None if one is None or other is None else one - other
 
 
-def tally(jobs: Iterable[EndedJob], shown: Shown, sizes: Mapping[Did, int]) -> Tallied:
+def tally(jobs: Iterable[EndedJob], ad_history: AdHistory, sizes: Mapping[Did, int]) -> OutcomeSummary:
     """Count what became of *jobs*."""
-    total, sites = Tally(), defaultdict[Site, Tally](Tally)
+    total, sites = OutcomeCounts(), defaultdict[Site, OutcomeCounts](OutcomeCounts)
     never = unsized = missed = 0
     waits: list[float] = []
     others: list[float] = []
     for job in jobs:
-        if job.waited is not None:
-            (others if job.datasets is None else waits).append(job.waited.total_seconds())
+        if job.wait_time is not None:
+            (others if job.datasets is None else waits).append(job.wait_time.total_seconds())
         if job.datasets is None:
             continue
-        if job.last_start is None:
+        if job.last_started_at is None:
             never += 1
             continue
-        one = outcome(job, shown, sizes)
-        unsized += one.unsized
-        missed += len(job.missed)
+        one = determine_outcome(job, ad_history, sizes)
+        unsized += one.datasets_without_size
+        missed += len(job.misses)
         total.add(one)
-        total.missed += bool(job.missed)
-        for site in {miss.site for miss in job.missed if shown.knows(miss.site)}:
-            sites[site].missed += 1
-        if job.site and shown.knows(job.site):
+        total.jobs_with_misses += bool(job.misses)
+        for site in {miss.site for miss in job.misses if ad_history.has_site(miss.site)}:
+            sites[site].jobs_with_misses += 1
+        if job.site and ad_history.has_site(job.site):
             sites[job.site].add(one)
     known = {site: sites[site] for site in sorted(sites)}
-    return Tallied(total, known, never, unsized, missed, tuple(sorted(waits)), tuple(sorted(others)))
+    return OutcomeSummary(total, known, never, unsized, missed, tuple(sorted(waits)), tuple(sorted(others)))
 
 
 def median(values: Sequence[float]) -> float | None:
@@ -224,10 +238,10 @@ def quantile(values: Sequence[float], share: float) -> float | None:
 
 
 def _moment(value: object) -> datetime | None:
-    return moment(value) if value else None  # 0: it never was
+    return valid_time(value) if value else None  # 0: it never was
 
 
-def _dids(names: Iterable[object], default_scope: str | None) -> frozenset[Did] | None:
+def _parse_dids(names: Iterable[object], default_scope: str | None) -> frozenset[Did] | None:
     """All DIDs, or None where one is none: a part of what a job reads says nothing of the job."""
     try:
         return frozenset(parse_did(str(name), default_scope) for name in names) or None
@@ -235,7 +249,7 @@ def _dids(names: Iterable[object], default_scope: str | None) -> frozenset[Did] 
         return None
 
 
-def _sizes(sizes: Mapping[Any, object], dids: frozenset[Did], scope: str | None) -> dict[Did, int]:
+def _parse_sizes(sizes: Mapping[Any, object], dids: frozenset[Did], scope: str | None) -> dict[Did, int]:
     """By DID; the job's record ignores letter case, so the DIDs that it names decide it."""
     spelled = {did.lower(): did for did in dids}
     found: dict[Did, int] = {}
@@ -244,7 +258,7 @@ def _sizes(sizes: Mapping[Any, object], dids: frozenset[Did], scope: str | None)
             did = spelled.get(parse_did(str(name), scope).lower())
         except BadDid:
             continue
-        known = whole(size, _MOST_BYTES)
+        known = valid_integer(size, _MAX_BYTES)
         if did and known is not None:
             found[did] = known
     return found

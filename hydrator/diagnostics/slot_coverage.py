@@ -5,22 +5,24 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from hydrator.domain.model import Site, SiteAd
-from hydrator.domain.ports import Carried
+from hydrator.domain.ports import SlotAdVersion
 
 
 class Coverage(StrEnum):
     """What a slot carries of its site's ad."""
 
     CURRENT = "current"  # the generation that we publish
-    BEHIND = "behind"  # another one: the hook's next turn brings ours
-    BARE = "bare"  # nothing: no hook, or no merge, has reached it
+    OUTDATED = "behind"  # another one: the hook's next turn brings ours
+    NONE = "bare"  # nothing: no hook, or no merge, has reached it
 
 
-UNKNOWN = Site("unknown")
+UNKNOWN_SITE = Site("unknown")
 """Where slots are counted that say no site, or one that no catalogue speaks for."""
 
 
-def coverage(slots: Iterable[Carried], ads: Mapping[Site, SiteAd]) -> Mapping[Site, Mapping[Coverage, int]]:
+def count_coverage(
+    slots: Iterable[SlotAdVersion], ads: Mapping[Site, SiteAd]
+) -> Mapping[Site, Mapping[Coverage, int]]:
     """Slots by site and by what they carry.
 
     Args:
@@ -28,16 +30,16 @@ def coverage(slots: Iterable[Carried], ads: Mapping[Site, SiteAd]) -> Mapping[Si
         ads: what we publish, by site.
 
     Returns:
-        Every site of *ads*, and :data:`UNKNOWN`, each with every kind, also those of no slot.
+        Every site of *ads*, and :data:`UNKNOWN_SITE`, each with every kind, also those of no slot.
     """
-    counted: dict[Site, Counter[Coverage]] = {site: Counter() for site in (*ads, UNKNOWN)}
+    counted: dict[Site, Counter[Coverage]] = {site: Counter() for site in (*ads, UNKNOWN_SITE)}
     for slot in slots:
         site = Site(slot.site or "")
-        counted[site if site in ads else UNKNOWN][_kind(slot, ads.get(site))] += 1
+        counted[site if site in ads else UNKNOWN_SITE][_slot_coverage(slot, ads.get(site))] += 1
     return {site: {kind: kinds[kind] for kind in Coverage} for site, kinds in counted.items()}
 
 
-def _kind(slot: Carried, ad: SiteAd | None) -> Coverage:
+def _slot_coverage(slot: SlotAdVersion, ad: SiteAd | None) -> Coverage:
     if slot.generation is None:
-        return Coverage.BARE
-    return Coverage.CURRENT if ad and slot.generation == ad.generation else Coverage.BEHIND
+        return Coverage.NONE
+    return Coverage.CURRENT if ad and slot.generation == ad.generation else Coverage.OUTDATED

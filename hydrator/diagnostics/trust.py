@@ -3,30 +3,33 @@
 from collections.abc import Iterator
 from typing import Any
 
-from hydrator.domain.model import Site, unix
-from hydrator.domain.text import count
-from hydrator.reconcile.audit.ledger import Audit, Tally
+from hydrator.domain.model import Site, to_unix
+from hydrator.domain.text import format_count
+from hydrator.reconcile.audit.ledger import Audit, AuditTally
 
 
 def trust_row(audit: Audit, site: Site) -> dict[str, Any]:
     """What the audit says of one site; counts are of the audit's window."""
-    tally = audit.tallies.get(site, Tally())
+    tally = audit.tallies.get(site, AuditTally())
     return {
-        "trust": round(tally.shown, 3),
-        "audited": tally.true + tally.false,
-        "false": tally.false,
-        "corrected": audit.false_claims(site),
-        "last_audit": unix(tally.last) if tally.last else None,
+        "trust": round(tally.advertised_trust, 3),
+        "audited": tally.true_count + tally.false_count,
+        "false": tally.false_count,
+        "corrected": audit.count_false_claims(site),
+        "last_audit": to_unix(tally.last_audited_at) if tally.last_audited_at else None,
     }
 
 
-def distrust(audit: Audit, below: float) -> Iterator[tuple[Site, str]]:
+def find_distrusted_sites(audit: Audit, threshold: float) -> Iterator[tuple[Site, str]]:
     """The sites that are trusted less than *below* (at 1: less than wholly), each with one line."""
     for site, tally in sorted(audit.tallies.items()):
-        if tally.shown < below:
-            audited = count(tally.true + tally.false, "audited fact")
-            now = count(audit.false_claims(site), "dataset")
-            yield site, f"trust {tally.shown:.2f}: {tally.false} of {audited} were false, {now} corrected now"
+        if tally.advertised_trust < threshold:
+            audited = format_count(tally.true_count + tally.false_count, "audited fact")
+            now = format_count(audit.count_false_claims(site), "dataset")
+            yield (
+                site,
+                f"trust {tally.advertised_trust:.2f}: {tally.false_count} of {audited} were false, {now} corrected now",
+            )
 
 
 def trust_cell(row: dict[str, Any]) -> str:

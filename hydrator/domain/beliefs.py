@@ -9,7 +9,7 @@ from .model import Did, Site, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Beliefs:
+class DaemonKnowledge:
     """What the daemon holds true, and what it could not do.
 
     ``demanded`` datasets are published; ``asked`` ones were asked about besides, for this answer alone.
@@ -19,12 +19,12 @@ class Beliefs:
 
     now: datetime
     snapshot: Snapshot
-    demanded: frozenset[Did] = frozenset()
-    asked: frozenset[Did] = frozenset()
-    left_out: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
-    held: Mapping[Site, str] = field(default_factory=dict)
-    near: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
+    demanded_dids: frozenset[Did] = frozenset()
+    queried_dids: frozenset[Did] = frozenset()
+    dids_without_room: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
+    held_reasons: Mapping[Site, str] = field(default_factory=dict)
+    similar_names: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
 
     @property
-    def clashing(self) -> dict[str, tuple[Did, ...]]:
-        return {did.lower(): clash for clash in self.snapshot.clashes for did in clash}
+    def collisions_by_lower_name(self) -> dict[str, tuple[Did, ...]]:
+        return {did.lower(): clash for clash in self.snapshot.case_collisions for did in clash}

@@ -7,20 +7,20 @@ from pathlib import PurePath
 
 import structlog
 
-from .links import report_page
+from .links import link_to_bug_report
 
 _log = structlog.get_logger("hydrator")
 
 
-def sentence(part: str, error: BaseException) -> str:
+def describe_bug(part: str, error: BaseException) -> str:
     """Name the *part*, the kind of *error* and its line, not its text, which may have secrets or names."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {'/'.join(PurePath(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}" if frames else ""
     said = f"bug in {part}: {type(error).__name__}{where}; the log has its traceback"
-    return f"{said}, please report it: {report_page()}"
+    return f"{said}, please report it: {link_to_bug_report()}"
 
 
-class Bugs:
+class BugReporter:
     """Counts the bugs of each part, and logs each with its traceback once until it changes or is over.
 
     Args:
@@ -32,18 +32,20 @@ class Bugs:
         self._lock = threading.Lock()
         self._logged: dict[str, str] = {}
 
-    def caught(self, part: str, error: BaseException) -> str:
+    def report(self, part: str, error: BaseException) -> str:
         """Count *error* of *part*, and log it unless it was logged last; return one sentence for people."""
-        said = sentence(part, error)
+        said = describe_bug(part, error)
         self._count(part)
         with self._lock:
             new = self._logged.get(part) != said
             self._logged[part] = said
         if new:
-            _log.error(f"{part} failed: this is a bug, please report it", how=report_page(), exc_info=error)
+            _log.error(
+                f"{part} failed: this is a bug, please report it", how=link_to_bug_report(), exc_info=error
+            )
         return said
 
-    def over(self, part: str) -> None:
+    def mark_resolved(self, part: str) -> None:
         """Note that *part* works: its next bug is logged, even if it is the same."""
         with self._lock:
             self._logged.pop(part, None)

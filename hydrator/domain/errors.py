@@ -23,7 +23,7 @@ length, without the secrets that this process keeps (:mod:`hydrator.domain.redac
 
 from collections.abc import Sequence
 
-from .redaction import shown
+from .redaction import sanitize
 
 
 class HydratorError(Exception):
@@ -59,7 +59,7 @@ class CatalogueError(HydratorError):
 
     def __init__(self, catalogue: str, reason: str) -> None:
         self.catalogue = catalogue
-        self.reason = shown(reason)
+        self.reason = sanitize(reason)
         super().__init__(f"catalogue {catalogue}: {self.reason}")
 
 
@@ -78,8 +78,10 @@ class CatalogueGarbled(CatalogueError):
 class TooManyFiles(CatalogueError):
     """A dataset with more files than [submit].max_files, alone or with the others of its run."""
 
-    def __init__(self, catalogue: str, most: int) -> None:
-        super().__init__(catalogue, f"there are over {most} files, and [submit].max_files allows no more")
+    def __init__(self, catalogue: str, max_files: int) -> None:
+        super().__init__(
+            catalogue, f"there are over {max_files} files, and [submit].max_files allows no more"
+        )
 
 
 class PoolError(HydratorError):
@@ -87,7 +89,7 @@ class PoolError(HydratorError):
 
     def __init__(self, daemon: str, reason: str) -> None:
         self.daemon = daemon
-        self.reason = shown(reason)
+        self.reason = sanitize(reason)
         super().__init__(f"{daemon}: {self.reason}")
 
 
@@ -100,7 +102,7 @@ class EventsError(HydratorError):
 
     def __init__(self, source: str, reason: str) -> None:
         self.source = source
-        self.reason = shown(reason)
+        self.reason = sanitize(reason)
         super().__init__(f"events of {source}: {self.reason}")
 
 
@@ -109,11 +111,11 @@ class PublishError(HydratorError):
 
     def __init__(self, publisher: str, reason: str) -> None:
         self.publisher = publisher
-        self.reason = shown(reason)
+        self.reason = sanitize(reason)
         super().__init__(f"publisher {publisher}: {self.reason}")
 
 
-class Fenced(HydratorError):
+class SupersededByReload(HydratorError):
     """A step of parts that others have replaced; it must not be made."""
 
     def __init__(self) -> None:

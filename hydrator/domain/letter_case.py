@@ -16,10 +16,10 @@ from collections.abc import Iterable
 
 from .model import Did, SiteAd
 
-ATTRIBUTE = "DatasetLetters"
+LETTERS_ATTRIBUTE = "DatasetLetters"
 _NO_LETTER = re.compile(r"[^A-Za-z]+")
 _KEY = re.compile(r"'([^']+)'=")
-_LONGEST = 60_000
+_MAX_BYTES = 60_000
 """Bytes of the longest text that has the letters beside the names."""
 
 
@@ -43,10 +43,10 @@ def spellings(dids: Iterable[Did]) -> str:
     if len(clear) == len(schemes):
         return ",".join(clear)
     both = ",".join([*clear, *names])
-    return both if len(both) <= _LONGEST else ",".join(names)
+    return both if len(both) <= _MAX_BYTES else ",".join(names)
 
 
-def merged_text(ad: SiteAd) -> str:
+def slot_ad_text(ad: SiteAd) -> str:
     """Return the text of *ad* as slots carry it: with the line that the hook would add."""
     names = [Did(name) for name in _KEY.findall(dict(ad.content).get("DatasetStates", ""))]
-    return f'{ad.text}{ATTRIBUTE} = "{spellings(names)}"\n'
+    return f'{ad.text}{LETTERS_ATTRIBUTE} = "{spellings(names)}"\n'

@@ -22,16 +22,16 @@ def documentation() -> str:
     return DOCUMENTATION
 
 
-def page(name: str, base: str = DOCUMENTATION) -> str:
+def link_to_page(name: str, base: str = DOCUMENTATION) -> str:
     """Return the link to a page, such as ``metrics.md#hydratordown``."""
     return f"{base}/{name}"
 
 
-def report_page() -> str:
+def link_to_bug_report() -> str:
     """Return the link to how a bug is reported."""
-    return page("report-a-bug.md", documentation())
+    return link_to_page("report-a-bug.md", documentation())
 
 
-def whereabouts(*texts: str) -> str | None:
+def docs_folder_note(*texts: str) -> str | None:
     """Say where the folder is that *texts* call ``docs/``; None where they do not."""
     return f"docs/ is {documentation()}" if any(map(_PAGE.search, texts)) else None

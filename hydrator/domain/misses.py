@@ -19,13 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from hydrator.reconcile.ads.site_ads import quoted
-from hydrator.submit.submit_text import literal
+from hydrator.reconcile.ads.site_ads import classad_string
+from hydrator.submit.submit_text import escape_macros
 
 from .errors import BadDid
 from .model import Did, Site, from_unix, parse_did
 
-MISSED = 85
+MISSED_EXIT_STATUS = 85
 """The wrapper's exit status where a dataset cannot be read."""
 MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
 """List of strings, the last miss first: ``WHEN DID,DID,+N SITE``; WHEN in Unix s, +N: so many more."""
@@ -36,12 +36,12 @@ What the slot had said was there stands in MISSES_ATTRIBUTE too, though the job 
 """
 SITES_ATTRIBUTE = "ChirpDataLocalityMissed"
 """List of strings: the sites of those misses."""
-UNTIL_ATTRIBUTE = "ChirpDataLocalityMissedUntil"
+AVOID_UNTIL_ATTRIBUTE = "ChirpDataLocalityMissedUntil"
 """Unix s: until then the job keeps away from them; an hour after the last miss, rounded up to 5 min."""
 PATHS_ATTRIBUTE = "DataLocalityPathSites"
 """List of strings: the sites where the submitting host knows a path to every dataset of the job."""
-MOST_OF_A_JOB = 50
-MOST_CHARS = 2000
+MAX_MISSES_PER_JOB = 50
+MAX_MISS_CHARS = 2000
 """So many misses of one job are read, and of each so many characters."""
 TRIES = 5
 GRACE_SECONDS = 300
@@ -61,37 +61,37 @@ class Miss:
 
     site: Site
     did: Did
-    when: datetime
+    missed_at: datetime
 
 
-def misses(job: Mapping[str, object]) -> tuple[Miss, ...]:
+def parse_misses(job: Mapping[str, object]) -> tuple[Miss, ...]:
     """What the job's ad reports, in order of time, site and DID.
 
     A job writes its ad as its owner likes: what is not in the form of MISSES_ATTRIBUTE is passed over.
     """
     listed = job.get(MISSES_ATTRIBUTE)
     texts = listed if isinstance(listed, Sequence) and not isinstance(listed, str | bytes) else ()
-    found = {miss for text in texts[:MOST_OF_A_JOB] for miss in _read(str(text)[:MOST_CHARS])}
-    return tuple(sorted(found, key=lambda miss: (miss.when, miss.site, miss.did)))
+    found = {miss for text in texts[:MAX_MISSES_PER_JOB] for miss in _parse_entry(str(text)[:MAX_MISS_CHARS])}
+    return tuple(sorted(found, key=lambda miss: (miss.missed_at, miss.site, miss.did)))
 
 
-def _read(text: str) -> list[Miss]:
+def _parse_entry(text: str) -> list[Miss]:
     when, _, rest = text.partition(" ")
     dids, _, site = rest.partition(" ")
     if not (when.isascii() and when.isdigit() and len(when) <= 11 and site.strip() and site.isprintable()):
         return []
     moment = from_unix(int(when))
-    return [Miss(Site(site), did, moment) for did in map(_did, dids.split(",")) if did]
+    return [Miss(Site(site), did, moment) for did in map(_parse_did_or_none, dids.split(",")) if did]
 
 
-def _did(text: str) -> Did | None:
+def _parse_did_or_none(text: str) -> Did | None:
     try:
         return parse_did(text)
     except BadDid:
         return None
 
 
-def elsewhere(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
+def avoid_missed_sites_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
     """The clause for Requirements: not where this job lately missed its data; true for a job that never did.
 
     A job that was held for its misses and released tries all sites again.
@@ -102,24 +102,24 @@ def elsewhere(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
     Args:
         site_attributes: where a slot says its site, after DataLocalitySite, the first that it has.
     """
-    names = _site_names(site_attributes)
+    names = _site_attribute_names(site_attributes)
     here = " ?: ".join(f"TARGET.{name}" for name in names)
     same = "true"  # the first attribute that the slot has decides; without any there is no site to go to
     for name in reversed(names):
         same = f"(TARGET.{name} isnt undefined ? TARGET.{name} =?= MY.MachineAttr{name}0 : {same})"
     return (
-        f"(member(({here}), MY.{SITES_ATTRIBUTE}) =!= true || time() > MY.{UNTIL_ATTRIBUTE}"
-        f" || MY.LastHoldReasonSubCode =?= {MISSED})"
-        f" && (MY.{SITES_ATTRIBUTE} isnt undefined || MY.ExitCode =!= {MISSED} || ! {same})"
+        f"(member(({here}), MY.{SITES_ATTRIBUTE}) =!= true || time() > MY.{AVOID_UNTIL_ATTRIBUTE}"
+        f" || MY.LastHoldReasonSubCode =?= {MISSED_EXIT_STATUS})"
+        f" && (MY.{SITES_ATTRIBUTE} isnt undefined || MY.ExitCode =!= {MISSED_EXIT_STATUS} || ! {same})"
     )
 
 
-def has_path(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
+def path_known_clause(site_attributes: Sequence[str] = SITE_ATTRIBUTES) -> str:
     """The clause for Requirements: only at sites for which the wrapper has a path to every dataset.
 
     They stand in PATHS_ATTRIBUTE, with their letter case, as the wrapper looks them up.
     """
-    here = " ?: ".join(f"TARGET.{name}" for name in _site_names(site_attributes))
+    here = " ?: ".join(f"TARGET.{name}" for name in _site_attribute_names(site_attributes))
     return f"identicalMember(({here}), MY.{PATHS_ATTRIBUTE}) =?= true"
 
 
@@ -145,41 +145,45 @@ def retry_elsewhere(
     Args:
         requirements: the job's own, an expression; empty for none.
         tries: 1 or more.
-        site_attributes: as for :func:`elsewhere`.
+        site_attributes: as for :func:`avoid_missed_sites_clause`.
         data_sites: the sites that can give the job its data, as far as that is known; empty: not known.
         grace_seconds: how long after its last miss the job waits for a site that is none of *data_sites*.
     """
     own = f"({requirements}) && " if requirements.strip() else ""
-    missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED}"
+    missed = f"ExitBySignal =!= true && ExitCode =?= {MISSED_EXIT_STATUS}"
     again = f"(JobMaxRetries is undefined && size({SITES_ATTRIBUTE}) < NumJobCompletions) =?= true"
     spent = "(NumJobCompletions > JobMaxRetries) =?= true"
     where = f'join(", ", {SITES_ATTRIBUTE}) ?: "several sites"'
     advice = "; see its stderr, tell the operator, then condor_release"
     return [
-        f"requirements = {own}{elsewhere(site_attributes)}",
-        f"job_machine_attrs = {', '.join(_site_names(site_attributes))}",
+        f"requirements = {own}{avoid_missed_sites_clause(site_attributes)}",
+        f"job_machine_attrs = {', '.join(_site_attribute_names(site_attributes))}",
         "job_machine_attrs_history_length = 1",
         # with max_retries, condor_submit adds its own reasons to leave the queue: they alone count then
         f"on_exit_remove = ! ({missed}) && JobMaxRetries is undefined",
         f"on_exit_hold = {missed} && (NumJobCompletions >= {tries} || {again} || {spent})",
         f'on_exit_hold_reason = strcat("its datasets could not be read at ", {where}, "{advice}")',
-        f"on_exit_hold_subcode = {MISSED}",
+        f"on_exit_hold_subcode = {MISSED_EXIT_STATUS}",
         *(_hold_where_all_missed(data_sites, where, advice, grace_seconds) if data_sites else []),
     ]
 
 
-def _hold_where_all_missed(sites: Sequence[str], where: str, advice: str, grace_seconds: int) -> list[str]:
+def _hold_where_all_missed(
+    sites: Sequence[str], sites_expression: str, advice: str, grace_seconds: int
+) -> list[str]:
     """Hold an idle job that missed at all *sites*; one that was released after that is left to try again."""
-    each = " && ".join(literal(f"member({quoted(site)}, {SITES_ATTRIBUTE})") for site in sorted(set(sites)))
-    waited = f"time() < {UNTIL_ATTRIBUTE} && time() - EnteredCurrentStatus >= {grace_seconds}"
-    reason = f'"its datasets could not be read at any site that should have them (", {where}, "){advice}"'
-    first = f"JobStatus == 1 && LastHoldReasonSubCode =!= {MISSED}"
+    each = " && ".join(
+        escape_macros(f"member({classad_string(site)}, {SITES_ATTRIBUTE})") for site in sorted(set(sites))
+    )
+    waited = f"time() < {AVOID_UNTIL_ATTRIBUTE} && time() - EnteredCurrentStatus >= {grace_seconds}"
+    reason = f'"its datasets could not be read at any site that should have them (", {sites_expression}, "){advice}"'
+    first = f"JobStatus == 1 && LastHoldReasonSubCode =!= {MISSED_EXIT_STATUS}"
     return [
         f"periodic_hold = {first} && ({each}) =?= true && {waited}",
         f"periodic_hold_reason = strcat({reason})",
-        f"periodic_hold_subcode = {MISSED}",
+        f"periodic_hold_subcode = {MISSED_EXIT_STATUS}",
     ]
 
 
-def _site_names(site_attributes: Sequence[str]) -> tuple[str, ...]:
+def _site_attribute_names(site_attributes: Sequence[str]) -> tuple[str, ...]:
     return ("DataLocalitySite", *(name for name in site_attributes if name != "DataLocalitySite"))

@@ -92,7 +92,7 @@ class DatasetState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Provenance:
     """How a catalogue came to a state: for people who ask why, never for ads.
 
     ``call`` is what it was asked, in its own words, ``reason`` one clause on the state.
@@ -110,7 +110,7 @@ class Told:
     ready_error: timedelta | None = None
 
 
-UNTOLD = Told()
+NO_PROVENANCE = Provenance()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,12 @@ class FilesOnDisk:
     """
 
     mask: int
-    length: int
+    files_total: int
     bytes_total: float = 0
     sizes: bytes = b""
 
     @property
-    def count(self) -> int:
+    def files_on_disk(self) -> int:
         return self.mask.bit_count()
 
 
@@ -145,7 +145,7 @@ class Replica:
     state: ReplicaState
     fraction: float | None = None
     storage: str = ""
-    told: Told = UNTOLD
+    provenance: Provenance = NO_PROVENANCE
     files: FilesOnDisk | None = field(default=None, repr=False)
 
 
@@ -157,11 +157,11 @@ class Seen:
     ``twins`` are other datasets it holds whose DIDs differ from this one in letter case only.
     """
 
-    at: datetime
+    as_of: datetime
     replicas: tuple[Replica, ...] = ()
     bytes_total: int | None = None
-    blind: frozenset[Site] = frozenset()
-    twins: frozenset[Did] = frozenset()
+    unreachable_sites: frozenset[Site] = frozenset()
+    case_variants: frozenset[Did] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +189,10 @@ class Survey:
     """
 
     catalogue: str
-    at: datetime
+    started_at: datetime
     sites: frozenset[Site]
     readings: Mapping[Did, Reading]
-    unmapped: frozenset[str] = frozenset()
+    unmapped_storages: frozenset[str] = frozenset()
 
 
 class Origin(IntEnum):
@@ -208,37 +208,37 @@ class QueuedJobs:
     """Jobs of one schedd that name the same datasets; the texts stand as they do in the job ads."""
 
     datasets: tuple[str, ...]
-    jobs: int
+    job_count: int
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class ScheddDemand:
     """A schedd's answer: what its queue wanted at *at*."""
 
-    at: datetime
-    wants: tuple[QueuedJobs, ...]
+    as_of: datetime
+    job_groups: tuple[QueuedJobs, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class DemandEntry:
     """Datasets that only help together, with how many jobs name them and when one last did."""
 
     dids: tuple[Did, ...]
-    jobs: int
+    job_count: int
     origin: Origin
-    last_wanted: datetime
+    last_demanded_at: datetime
 
 
 @dataclass(frozen=True)
 class Demand:
     """What jobs, pins and patterns want, most wanted first; ``refused`` are texts that are no DIDs."""
 
-    wants: tuple[Want, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
+    entries: tuple[DemandEntry, ...] = ()
+    rejected_texts: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def dids(self) -> frozenset[Did]:
-        return frozenset(did for want in self.wants for did in want.dids)
+        return frozenset(did for want in self.entries for did in want.dids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class Fact:
     state: DatasetState
     as_of: datetime
     fraction: float | None = None
-    told: Told = UNTOLD
+    provenance: Provenance = NO_PROVENANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,10 +271,10 @@ class Snapshot:
     """
 
     sites: Mapping[Site, SiteFacts]
-    unseen: Mapping[Did, str] = field(default_factory=dict)
-    clashes: tuple[tuple[Did, ...], ...] = ()
+    unseen_reasons: Mapping[Did, str] = field(default_factory=dict)
+    case_collisions: tuple[tuple[Did, ...], ...] = ()
     bytes_total: Mapping[Did, int] = field(default_factory=dict)
-    misspelt: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
+    misspelt_dids: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +291,10 @@ class SiteAd:
     content: tuple[tuple[str, str], ...]
 
     @property
-    def lines(self) -> tuple[tuple[str, str], ...]:
+    def attributes(self) -> tuple[tuple[str, str], ...]:
         """All attributes, ``DataLocalityVersion`` last: an ad without it is torn."""
         when = (
-            ("DataLocalityAsOf", str(unix(self.as_of))),
+            ("DataLocalityAsOf", str(to_unix(self.as_of))),
             ("DataLocalityGeneration", str(self.generation)),
         )
         return (*self.content[:-1], *when, self.content[-1])
@@ -302,7 +302,7 @@ class SiteAd:
     @property
     def text(self) -> str:
         """One ``Name = literal`` a line, as the hook prints it."""
-        return "".join(f"{name} = {literal}\n" for name, literal in self.lines)
+        return "".join(f"{name} = {literal}\n" for name, literal in self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +315,7 @@ class PublishedAd:
     site: Site
     generation: int
     as_of: datetime
-    heard: datetime
+    received_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ class Publish:
     """Send *ad*: it is new, or its content changed."""
 
     ad: SiteAd
-    why: str
+    reason: str
 
     @property
     def site(self) -> Site:
@@ -346,7 +346,7 @@ class Hold:
     """Let what is published stand, with the age it has; *ad*, where known, is sent again as it is."""
 
     site: Site
-    why: str
+    reason: str
     ad: SiteAd | None = None
 
 
@@ -355,21 +355,21 @@ class Withdraw:
     """Take the site's ad away: the operator retired it."""
 
     site: Site
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class NoOp:
     """Nothing to do: what is published is what should be."""
 
     site: Site
 
 
-Action = Publish | Refresh | Hold | Withdraw | Rest
+Action = Publish | Refresh | Hold | Withdraw | NoOp
 Plan = tuple[Action, ...]
 
 
-def unix(moment: datetime) -> int:
+def to_unix(moment: datetime) -> int:
     """Whole Unix seconds, rounded down: an age is never understated."""
     return int(moment.timestamp() // 1)
 

@@ -8,51 +8,51 @@ import math
 from datetime import datetime, timedelta
 from typing import Final
 
-from .model import from_unix, unix
+from .model import from_unix, to_unix
 
-MOST_AHEAD: Final = timedelta(days=1)
+MAX_AHEAD: Final = timedelta(days=1)
 """The daemon believes no generation and no time that is this far ahead of its clock, or further.
 
 The hook has the same bound (``MAX_AHEAD``), and its ``MAX_SKEW`` on top, because its clock is another one.
 """
-LATEST: Final = 253_402_300_799
+MAX_UNIX_SECONDS: Final = 253_402_300_799
 """Unix seconds of the end of the year 9999, the last time that Python can write."""
-LONGEST: Final = 100 * 365 * 86_400
+MAX_SPAN_SECONDS: Final = 100 * 365 * 86_400
 """Seconds of the longest span: longer than any fact is old, and far from what Python cannot add to a time."""
-MOST_WHOLE: Final = (1 << 63) - 1
+MAX_CLASSAD_INTEGER: Final = (1 << 63) - 1
 """The largest integer of a ClassAd."""
-MOST_NAME: Final = 500
+MAX_NAME_CHARS: Final = 500
 """Characters of the longest name of a site or a daemon that is read back."""
 
 
-def whole(value: object, most: int = MOST_WHOLE) -> int | None:
+def valid_integer(value: object, maximum: int = MAX_CLASSAD_INTEGER) -> int | None:
     """Return *value* if it is an integer from 0 to *most*; a boolean is not an integer here."""
-    return value if type(value) is int and 0 <= value <= most else None
+    return value if type(value) is int and 0 <= value <= maximum else None
 
 
-def finite(value: object) -> float | int | None:
+def valid_number(value: object) -> float | int | None:
     """Return *value* if it is a number within what ClassAds can count; not NaN, infinity or a boolean."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
-def moment(value: object) -> datetime | None:
+def valid_time(value: object) -> datetime | None:
     """Return the time of *value*, a number of Unix seconds from 0 to the year 9999; None for all else."""
-    number = finite(value)
-    return from_unix(number) if number is not None and 0 <= number <= LATEST else None
+    number = valid_number(value)
+    return from_unix(number) if number is not None and 0 <= number <= MAX_UNIX_SECONDS else None
 
 
 def nearest_moment(seconds: float) -> datetime:
     """Return the time of *seconds* since the epoch, or the nearest one that Python can write."""
-    return from_unix(min(max(seconds, 0), LATEST))
+    return from_unix(min(max(seconds, 0), MAX_UNIX_SECONDS))
 
 
 def nearest_span(seconds: float) -> timedelta:
     """Return *seconds* as a span, or the nearest one of at most ``LONGEST``."""
-    return timedelta(seconds=min(max(seconds, -LONGEST), LONGEST))
+    return timedelta(seconds=min(max(seconds, -MAX_SPAN_SECONDS), MAX_SPAN_SECONDS))
 
 
 def is_ahead(seconds: int, now: datetime) -> bool:
     """Is a generation, or a time in Unix seconds, too far ahead of *now* to be believed?"""
-    return seconds >= unix(now) + int(MOST_AHEAD.total_seconds())
+    return seconds >= to_unix(now) + int(MAX_AHEAD.total_seconds())

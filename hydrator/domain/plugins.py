@@ -14,33 +14,37 @@ from pydantic import ValidationError
 from .errors import ConfigError
 from .ports import Catalogue, Clock
 
-GROUP = "classad_hydrator.catalogues"
-Factory = Callable[[str, Mapping[str, Any], Clock], Catalogue]
+ENTRY_POINT_GROUP = "classad_hydrator.catalogues"
+CatalogueFactory = Callable[[str, Mapping[str, Any], Clock], Catalogue]
 
 
-def installed() -> frozenset[str]:
+def installed_types() -> frozenset[str]:
     """The types that plugins add."""
-    return frozenset(point.name for point in entry_points(group=GROUP))
+    return frozenset(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
 
 
-def factory_of(kind: str) -> Factory:
+def load_factory(kind: str) -> CatalogueFactory:
     """The function of the plugin *kind*.
 
     Raises:
         ConfigError: it is not installed, or cannot be imported.
     """
-    points = sorted(entry_points(group=GROUP, name=kind), key=lambda point: point.value)
+    points = sorted(entry_points(group=ENTRY_POINT_GROUP, name=kind), key=lambda point: point.value)
     if len(points) != 1:
         found = f"{len(points)} plugins are called so" if points else "no plugin of that name is installed"
         raise ConfigError([f"catalogue: type {kind!r}: {found}"])
     try:
-        factory: Factory = points[0].load()
+        factory: CatalogueFactory = points[0].load()
     except Exception as error:
-        raise ConfigError([f"catalogue: type {kind!r}: {points[0].value}: {_sentence(error)}"]) from error
+        raise ConfigError(
+            [f"catalogue: type {kind!r}: {points[0].value}: {_describe_error(error)}"]
+        ) from error
     return factory
 
 
-def made(factory: Factory, kind: str, name: str, options: Mapping[str, Any], clock: Clock) -> Catalogue:
+def create_catalogue(
+    factory: CatalogueFactory, kind: str, name: str, options: Mapping[str, Any], clock: Clock
+) -> Catalogue:
     """The catalogue *name*, made by *factory*.
 
     Raises:
@@ -54,13 +58,13 @@ def made(factory: Factory, kind: str, name: str, options: Mapping[str, Any], clo
         problems = [(".".join(str(part) for part in each["loc"]), each["msg"]) for each in error.errors()]
         raise ConfigError([f"catalogue {name}: {key}: {said}" for key, said in problems]) from error
     except Exception as error:
-        raise ConfigError([f"catalogue {name} (type {kind!r}): {_sentence(error)}"]) from error
+        raise ConfigError([f"catalogue {name} (type {kind!r}): {_describe_error(error)}"]) from error
     lacks = [one for one in ("read", "find", "close") if not callable(getattr(catalogue, one, None))]
     if lacks:
         raise ConfigError([f"catalogue {name} (type {kind!r}): it has no {' and no '.join(lacks)}"])
     return catalogue
 
 
-def _sentence(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     words = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

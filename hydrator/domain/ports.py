@@ -15,7 +15,7 @@ from .model import (
     DatasetFile,
     Did,
     PublishedAd,
-    Queue,
+    ScheddDemand,
     Seen,
     Site,
     SiteAd,
@@ -28,7 +28,7 @@ Clock = Callable[[], datetime]
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ServerEndpoint:
     """How our own HTTP server is reached from this machine.
 
     *token* is what to show; *certificate* is the one it shows, in PEM, when
@@ -42,28 +42,28 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class TokenValidity:
     """From when to when what a server gave us is good: a token that is asked for anew before it ends."""
 
-    since: datetime | None
-    until: datetime
+    valid_from: datetime | None
+    valid_until: datetime
 
 
-class Ears(Protocol):
+class EventHandler(Protocol):
     """Who is told of events, from any thread; what is called must not wait and must not fail."""
 
-    def hear(self, source: str, body: bytes | None) -> object:
+    def on_event(self, source: str, body: bytes | None) -> object:
         """*source* sent one event; None is one that was too large to be read."""
 
-    def connected(self, source: str) -> None:
+    def on_connect(self, source: str) -> None:
         """*source* sends its events from now on."""
 
-    def unconnected(self, source: str, why: str) -> None:
+    def on_disconnect(self, source: str, reason: str) -> None:
         """*source* cannot be reached, or no longer; said again each time that this was tried."""
 
 
 class EventSource(Protocol):
-    """Listens to somebody who sends events, from a thread of its own, and tells its :class:`Ears`."""
+    """Listens to somebody who sends events, from a thread of its own, and tells its :class:`EventHandler`."""
 
     def start(self) -> None:
         """Begin; never waits and never fails."""
@@ -75,7 +75,7 @@ class EventSource(Protocol):
     def name(self) -> str:
         """Its name in the configuration."""
 
-    def tried(self) -> str:
+    def test_connection(self) -> str:
         """Reach it once, without taking an event from anybody; what that went as far as, in words.
 
         Raises:
@@ -124,8 +124,8 @@ class FileLister(Protocol):
     def name(self) -> str:
         """The catalogue's."""
 
-    def files(
-        self, dids: AbstractSet[Did], storages: AbstractSet[str], most: int
+    def list_files(
+        self, dids: AbstractSet[Did], storages: AbstractSet[str], max_files: int
     ) -> Mapping[Did, tuple[DatasetFile, ...] | CatalogueError]:
         """List the files of each of *dids*, ordered by name; a file's DID stands for that file alone.
 
@@ -163,10 +163,10 @@ class Auditor(Protocol):
 class Probe(Protocol):
     """Looks at the storage itself, where the operator said how."""
 
-    def looks_at(self, catalogue: str, site: Site) -> bool:
+    def can_check(self, catalogue: str, site: Site) -> bool:
         """Is this storage one that it can look at?"""
 
-    def look(self, catalogue: str, did: Did, site: Site) -> bool | None:
+    def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
         """Is *did*, of which *catalogue* says so, there? None when it could not be told."""
 
 
@@ -202,7 +202,7 @@ class Publisher(Protocol):
 
 
 @runtime_checkable
-class ReadsBack(Protocol):
+class RejectionReporter(Protocol):
     """A publisher that says which ads it saw and did not adopt."""
 
     @property
@@ -211,7 +211,7 @@ class ReadsBack(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     """What one turn of a ``Merger`` came to at one collector.
 
     ``slots`` are those it is there for: without a hook, at sites that we speak for. ``merged`` and
@@ -220,19 +220,21 @@ class Merged:
     last turn, with the site's attributes and without. ``error`` says why the turn ended early.
     """
 
-    slots: int = 0
-    merged: int = 0
-    withdrawn: int = 0
-    confirmed: int = 0
-    covered: float = 0.0
-    missed: float = 0.0
+    slot_count: int = 0
+    merged_count: int = 0
+    withdrawn_count: int = 0
+    confirmed_count: int = 0
+    covered_slot_seconds: float = 0.0
+    uncovered_slot_seconds: float = 0.0
     error: str | None = None
 
 
 class Merger(Protocol):
     """Brings site ads into slots that have no hook; what it did does not last."""
 
-    def turn(self, ads: Mapping[Site, SiteAd], retires: Callable[[Site], bool]) -> Mapping[str, Merged]:
+    def run_once(
+        self, ads: Mapping[Site, SiteAd], is_retired: Callable[[Site], bool]
+    ) -> Mapping[str, MergeResult]:
         """Look once at every collector, and make slots say what differs; by collector what came of it.
 
         What was merged for sites that the operator *retires* is taken back. Empty after ``close``.
@@ -245,7 +247,7 @@ class Merger(Protocol):
 class Queues(Protocol):
     """The schedds of a pool, as far as we ask: which datasets their jobs name."""
 
-    def wanted(self) -> Mapping[str, Queue | Unseen]:
+    def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
         """By schedd, what its queue wants, or why it could not be asked.
 
         Raises:
@@ -254,7 +256,7 @@ class Queues(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedDesiredSites:
     """What a job's ``DataLocalityDesiredSitesKept`` says: what we wrote, and what stood there before us.
 
     While an edit is *pending*, what stands there is either ``was`` or ``value``.
@@ -267,7 +269,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class AlikeJobs:
+class JobGroup:
     """Queued jobs of one schedd that are alike in all that their ``DESIRED_Sites`` depends on.
 
     ``datasets`` is empty where the job's are no list of texts. ``mode``,
@@ -281,7 +283,7 @@ class AlikeJobs:
     jobs: int
     example: str
     desired: str | None = None
-    kept: Kept | None = None
+    kept: SavedDesiredSites | None = None
     mode: str | None = None
     any_after: int | None = None
     max_age: int | None = None
@@ -291,15 +293,22 @@ class AlikeJobs:
 class JobSites(Protocol):
     """``DESIRED_Sites`` of idle jobs in a pool's queues."""
 
-    def alike(self) -> Mapping[str, Sequence[AlikeJobs] | Unseen]:
+    def read_job_groups(self) -> Mapping[str, Sequence[JobGroup] | Unseen]:
         """By schedd, its idle jobs that ask for a list of sites, or have one of ours; or why that is unknown.
 
         Raises:
             PoolError: the collector could not say which schedds there are.
         """
 
-    def place(
-        self, schedd: str, jobs: AlikeJobs, value: str | None, own: str | None, *, keep: bool, at_most: int
+    def set_desired_sites(
+        self,
+        schedd: str,
+        group: JobGroup,
+        value: str | None,
+        original_value: str | None,
+        *,
+        should_keep_mark: bool,
+        max_jobs: int,
     ) -> int:
         """Have some of *jobs*, so many at most, say *value*; answers how many.
 
@@ -316,7 +325,7 @@ class JobSites(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class SlotAdVersion:
     """What one slot carries: the *site* it says it is at, and the generation of that site's ad, if any."""
 
     site: str | None
@@ -326,7 +335,7 @@ class Carried:
 class Slots(Protocol):
     """The slots of a pool, as far as we ask: whether our attributes arrived."""
 
-    def carried(self) -> Sequence[Carried]:
+    def read_ad_versions(self) -> Sequence[SlotAdVersion]:
         """One for every slot that is not cut off another for a job.
 
         Raises:
@@ -337,10 +346,10 @@ class Slots(Protocol):
         """Let go of connections, also under a question."""
 
 
-class Misses(Protocol):
+class MissReports(Protocol):
     """What jobs did not find where they were sent."""
 
-    def reported(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
+    def read_reports(self) -> Mapping[str, Sequence[Sequence[str]] | Unseen]:
         """By schedd, for each job the texts of its ChirpDataLocalityMisses; jobs may be told of again.
 
         Raises:
@@ -352,28 +361,28 @@ class Misses(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedJobs:
     """Jobs that left the queue of one schedd, the last first; not *whole* where there were more than fit.
 
     Each has what its ad says, which is what its owner wrote: nothing in it is
-    sure. The keys are those of :func:`hydrator.diagnostics.outcomes.ended_job`.
+    sure. The keys are those of :func:`hydrator.diagnostics.outcomes.parse_ended_job`.
     """
 
     jobs: tuple[Mapping[str, Any], ...]
-    whole: bool
+    is_complete: bool
 
 
-class History(Protocol):
+class JobHistory(Protocol):
     """What became of jobs: the histories of a pool's schedds."""
 
-    def ended(self, since: datetime) -> Mapping[str, Ended | Unseen]:
+    def read_ended_jobs(self, ended_after: datetime) -> Mapping[str, EndedJobs | Unseen]:
         """By schedd, the jobs that ended after *since*, or why it could not be asked.
 
         Raises:
             PoolError: the collector could not say which schedds there are.
         """
 
-    def newly(self) -> Mapping[str, Ended | Unseen]:
+    def read_newly_ended_jobs(self) -> Mapping[str, EndedJobs | Unseen]:
         """By schedd, the jobs that left its queue since it was asked this before, or since we began.
 
         Each job is told of once; after a failure it is told of the next time.
@@ -394,14 +403,14 @@ class Peer:
 
     name: str
     leads_since: int
-    age: float
-    shared: bool = False
+    age_seconds: float
+    is_name_shared: bool = False
 
 
 class Peers(Protocol):
     """The daemons of one pool, as they know each other."""
 
-    def beat(self, name: str, leads_since: int) -> Sequence[Peer]:
+    def heartbeat(self, name: str, leads_since: int) -> Sequence[Peer]:
         """Tell that we live, and since when we lead; hear of all, ourselves among them.
 
         Raises:

@@ -18,20 +18,20 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
-SHOWN = "[secret]"
-SHORTEST = 4
+SECRET_PLACEHOLDER = "[secret]"
+MIN_SECRET_CHARS = 4
 """Characters of the shortest secret that is looked for: shorter ones are parts of ordinary words."""
-MOST_CHARS: Final = 2000
+MAX_REASON_CHARS: Final = 2000
 """Characters of a reason: what is longer is cut."""
-MOST_LOOKED_AT: Final = 100_000
+MAX_SCANNED_CHARS: Final = 100_000
 """Characters of a text of somebody else that are looked at."""
-_LONG = 12
+_LONG_FORM_CHARS = 12
 """A form of a secret this long is hidden wherever it stands; a shorter one where it stands alone."""
-_MOST_KEPT = 100
-_BEGIN = 16
+_MAX_SECRETS = 100
+_PREFIX_CHARS = 16
 """So many first characters of a long form are looked for: servers cut what they echo."""
 _GAP = re.compile(r"(?:\s|\\[nrt])+")
-_DRESSED = re.compile(
+_LABELLED_SECRET = re.compile(
     r"(?i)\b((?:bearer|basic)\s+|(?:x-rucio-auth-token|x-rucio-password|authorization|password|passwd|pwd"
     r"|client_secret|access_token|refresh_token|token)[\"']?\s*[=:]\s*[\"']?(?:(?:bearer|basic)\s+)?)"
     r"([A-Za-z0-9._~+/=-]{6,})"
@@ -39,7 +39,7 @@ _DRESSED = re.compile(
 _JWT = re.compile(r"eyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){0,2}")
 
 
-def printable(text: str, keep: str = "") -> str:
+def escape_unprintable(text: str, keep: str = "") -> str:
     r"""*text* with ``\xNN`` and the like for every character that does not show, except those to *keep*.
 
     Control characters steer terminals, those for the direction of writing reorder what is read, and half
@@ -47,21 +47,23 @@ def printable(text: str, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text)
+    return "".join(letter if letter.isprintable() or letter in keep else _escape(letter) for letter in text)
 
 
-def printable_tree(value: Any, keep: str = "") -> Any:  # noqa: ANN401 - JSON
+def escape_unprintable_tree(value: Any, keep: str = "") -> Any:  # noqa: ANN401 - JSON
     """*value*, of JSON, with every text in it, keys too, made :func:`printable`."""
     if isinstance(value, str):
-        return printable(value, keep)
+        return escape_unprintable(value, keep)
     if isinstance(value, list):
-        return [printable_tree(each, keep) for each in value]
+        return [escape_unprintable_tree(each, keep) for each in value]
     if isinstance(value, dict):
-        return {printable(key, keep): printable_tree(each, keep) for key, each in value.items()}
+        return {
+            escape_unprintable(key, keep): escape_unprintable_tree(each, keep) for key, each in value.items()
+        }
     return value
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     number = ord(letter)
     return (
         f"\\x{number:02x}"
@@ -81,8 +83,8 @@ class Secrets:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._forms: OrderedDict[str, frozenset[str]] = OrderedDict()
-        self._long: dict[str, list[str]] = {}
-        self._short: re.Pattern[str] | None = None
+        self._long_forms: dict[str, list[str]] = {}
+        self._short_forms: re.Pattern[str] | None = None
 
     def keep(self, *secrets: str | None) -> None:
         """Hide *secrets* from now on, in every form that a server may send them back in."""
@@ -93,41 +95,43 @@ class Secrets:
                     self._forms.move_to_end(secret)
                 return
             for secret in new:
-                self._forms[secret] = _forms(secret)
+                self._forms[secret] = _encoded_forms(secret)
                 self._forms.move_to_end(secret)
-            while len(self._forms) > _MOST_KEPT:
+            while len(self._forms) > _MAX_SECRETS:
                 self._forms.popitem(last=False)
             every = {form for forms in self._forms.values() for form in forms}
             long: dict[str, list[str]] = {}
             for form in sorted(every):
-                if len(form) >= _LONG:
-                    long.setdefault(form[:_BEGIN], []).append(form)
-            self._long = long
-            short = sorted((form for form in every if len(form) < _LONG), key=len, reverse=True)
+                if len(form) >= _LONG_FORM_CHARS:
+                    long.setdefault(form[:_PREFIX_CHARS], []).append(form)
+            self._long_forms = long
+            short = sorted((form for form in every if len(form) < _LONG_FORM_CHARS), key=len, reverse=True)
             either = "|".join(map(re.escape, short))
-            self._short = re.compile(rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])") if short else None
+            self._short_forms = (
+                re.compile(rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])") if short else None
+            )
 
     def forget(self) -> None:
         """Know no secrets any more."""
         with self._lock:
             self._forms.clear()
-            self._long, self._short = {}, None
+            self._long_forms, self._short_forms = {}, None
 
     def hide(self, text: str) -> str:
         """*text* without the secrets, also where white space or a line's end stands inside them."""
-        if self._short:
-            text = self._short.sub(SHOWN, text)
-        long = self._long
+        if self._short_forms:
+            text = self._short_forms.sub(SECRET_PLACEHOLDER, text)
+        long = self._long_forms
         squeezed = _GAP.sub("", text) if long else ""
         forms = [form for begin, those in long.items() if begin in squeezed for form in those]
-        return _without(text, squeezed, forms) if forms else text
+        return _remove_forms(text, squeezed, forms) if forms else text
 
 
 SECRETS = Secrets()
 """Those of this process."""
 
 
-def secret_in(text: str) -> str:
+def read_secret(text: str) -> str:
     """The one secret in the *text* of a file, which is kept from now on; empty where there is none.
 
     Raises:
@@ -140,9 +144,9 @@ def secret_in(text: str) -> str:
     return secret
 
 
-def _forms(secret: str) -> frozenset[str]:
+def _encoded_forms(secret: str) -> frozenset[str]:
     """The texts that *secret* may come back as, without white space."""
-    if len(secret) < SHORTEST:
+    if len(secret) < MIN_SECRET_CHARS:
         return frozenset()
     plain = {
         secret,
@@ -159,12 +163,16 @@ def _forms(secret: str) -> frozenset[str]:
     urls = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
     urls |= {re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), form) for form in urls}
     octets = secret.encode("utf-8", "surrogateescape")
-    coded = {form for form in _in_base64(octets) | {octets.hex(), octets.hex().upper()} if len(form) >= _LONG}
+    coded = {
+        form
+        for form in _base64_forms(octets) | {octets.hex(), octets.hex().upper()}
+        if len(form) >= _LONG_FORM_CHARS
+    }
     squeezed = (_GAP.sub("", form) for form in plain | urls | coded)
-    return frozenset(form for form in squeezed if len(form) >= SHORTEST)
+    return frozenset(form for form in squeezed if len(form) >= MIN_SECRET_CHARS)
 
 
-def _in_base64(octets: bytes) -> set[str]:
+def _base64_forms(octets: bytes) -> set[str]:
     """Encode *octets* in base64 as they look at each of the three places in a group of bytes."""
     found = set()
     for before in range(3):
@@ -174,7 +182,7 @@ def _in_base64(octets: bytes) -> set[str]:
     return found
 
 
-def _without(text: str, squeezed: str, forms: Iterable[str]) -> str:
+def _remove_forms(text: str, squeezed: str, forms: Iterable[str]) -> str:
     """*text* without what of *forms* begins in it; *squeezed* is the text without white space."""
     at, begins, places = 0, [0], [0]
     for gap in _GAP.finditer(text):
@@ -183,44 +191,46 @@ def _without(text: str, squeezed: str, forms: Iterable[str]) -> str:
         places.append(gap.end())
     hidden: list[tuple[int, int]] = []
     for form in forms:
-        start = squeezed.find(form[:_BEGIN])
+        start = squeezed.find(form[:_PREFIX_CHARS])
         while start >= 0:
-            end = start + _common(squeezed, start, form)
-            hidden.append((_place(start, begins, places), _place(end - 1, begins, places) + 1))
-            start = squeezed.find(form[:_BEGIN], end)
+            end = start + _common_length(squeezed, start, form)
+            hidden.append(
+                (_original_position(start, begins, places), _original_position(end - 1, begins, places) + 1)
+            )
+            start = squeezed.find(form[:_PREFIX_CHARS], end)
     kept: list[str] = []
     done = 0
     for start, end in sorted(hidden):
         if start >= done:
-            kept += [text[done:start], SHOWN]
+            kept += [text[done:start], SECRET_PLACEHOLDER]
         done = max(done, end)
     return "".join([*kept, text[done:]])
 
 
-def _common(text: str, start: int, form: str) -> int:
+def _common_length(text: str, start: int, form: str) -> int:
     """Return how many characters of *form* stand in *text* from *start* on."""
-    low, high = min(_BEGIN, len(form)), len(form)
+    low, high = min(_PREFIX_CHARS, len(form)), len(form)
     while low < high:
         half = (low + high + 1) // 2
         low, high = (half, high) if text.startswith(form[:half], start) else (low, half - 1)
     return low
 
 
-def _place(at: int, begins: list[int], places: list[int]) -> int:
-    stretch = bisect_right(begins, at) - 1
-    return places[stretch] + at - begins[stretch]
+def _original_position(squeezed_position: int, begins: list[int], positions: list[int]) -> int:
+    stretch = bisect_right(begins, squeezed_position) - 1
+    return positions[stretch] + squeezed_position - begins[stretch]
 
 
-def shown(text: str, most: int = MOST_CHARS) -> str:
+def sanitize(text: str, max_chars: int = MAX_REASON_CHARS) -> str:
     """*text* of somebody else as one line of at most *most* characters that may be shown to anybody.
 
     Secrets are taken out before it is cut: of one cut in two nobody would know the rest.
     """
-    hidden = _JWT.sub(SHOWN, SECRETS.hide(text[:MOST_LOOKED_AT]))
-    if len(text) > MOST_LOOKED_AT:  # what was cut off there may have been the rest of a secret
-        hidden = hidden[: MOST_LOOKED_AT // 2]
+    hidden = _JWT.sub(SECRET_PLACEHOLDER, SECRETS.hide(text[:MAX_SCANNED_CHARS]))
+    if len(text) > MAX_SCANNED_CHARS:  # what was cut off there may have been the rest of a secret
+        hidden = hidden[: MAX_SCANNED_CHARS // 2]
     line = hidden if hidden.isprintable() else " ".join(hidden.split())
-    return printable(line[:most])
+    return escape_unprintable(line[:max_chars])
 
 
 class Redactor:
@@ -231,13 +241,15 @@ class Redactor:
         more: what else is done to a text, such as hiding private datasets.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), more: Callable[[str], str] | None = None) -> None:
-        self._own = Secrets()
-        self._own.keep(*secrets)
-        self._more = more
+    def __init__(
+        self, secrets: Iterable[str] = (), redact_further: Callable[[str], str] | None = None
+    ) -> None:
+        self._own_secrets = Secrets()
+        self._own_secrets.keep(*secrets)
+        self._redact_further = redact_further
 
     def __call__(self, text: str) -> str:
-        text = self._own.hide(SECRETS.hide(text))
-        text = _JWT.sub(SHOWN, text)
-        text = _DRESSED.sub(rf"\g<1>{SHOWN}", text)
-        return self._more(text) if self._more else text
+        text = self._own_secrets.hide(SECRETS.hide(text))
+        text = _JWT.sub(SECRET_PLACEHOLDER, text)
+        text = _LABELLED_SECRET.sub(rf"\g<1>{SECRET_PLACEHOLDER}", text)
+        return self._redact_further(text) if self._redact_further else text

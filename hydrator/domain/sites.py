@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from .model import Did, Replica, ReplicaState, Seen, Site, Survey
 from .ports import Auditor, Catalogue
-from .unions import union_at, united
+from .unions import add_unions, union_at
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SiteMapping:
     """What the operator says of sites.
 
     Args:
@@ -25,25 +25,25 @@ class Places:
     """
 
     aliases: Mapping[Site, Site] = field(default_factory=dict)
-    reads: Mapping[Site, Mapping[Site, float]] = field(default_factory=dict)
+    read_costs: Mapping[Site, Mapping[Site, float]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.aliases or self.reads)
+        return bool(self.aliases or self.read_costs)
 
-    def named(self, sites: AbstractSet[Site]) -> frozenset[Site]:
+    def map_sites(self, sites: AbstractSet[Site]) -> frozenset[Site]:
         """*sites* as slots call them, and those that read the storage of one of them."""
         known = frozenset(self.aliases.get(site, site) for site in sites)
-        return known | {site for site, others in self.reads.items() if known & others.keys()}
+        return known | {site for site, others in self.read_costs.items() if known & others.keys()}
 
-    def together(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
+    def shared_storage_groups(self, sites: AbstractSet[Site]) -> frozenset[frozenset[Site]]:
         """Return those of *sites*, in a catalogue's names, whose storage jobs elsewhere read as their own."""
         found = set()
-        for here in {self.aliases.get(site, site) for site in sites} | self.reads.keys():
-            read = {here, *(site for site, cost in self.reads.get(here, {}).items() if cost == 0)}
+        for here in {self.aliases.get(site, site) for site in sites} | self.read_costs.keys():
+            read = {here, *(site for site, cost in self.read_costs.get(here, {}).items() if cost == 0)}
             found.add(frozenset(site for site in sites if self.aliases.get(site, site) in read))
         return frozenset(found - {frozenset()})
 
-    def seen(self, seen: Seen) -> Seen:
+    def map_reading(self, reading: Seen) -> Seen:
         """The same reading, as it is from all sites.
 
         Only what is whole on disk is read from afar. At no cost it is whole there too; at a cost it is
@@ -55,54 +55,56 @@ class Places:
         """
         own = tuple(
             replace(each, site=self.aliases.get(each.site, each.site)) if self.aliases else each
-            for each in seen.replicas
+            for each in reading.replicas
         )
-        own = united(own)
-        blind = {self.aliases.get(site, site) for site in seen.blind}
+        own = add_unions(own)
+        blind = {self.aliases.get(site, site) for site in reading.unreachable_sites}
         found = [replica for replica in own if replica.site not in blind]
-        for site, others in sorted(self.reads.items()):
+        for site, others in sorted(self.read_costs.items()):
             here = {replica.site for replica in own}
             for replica in own:
                 cost = others.get(replica.site)
                 if cost is None or replica.state is not ReplicaState.COMPLETE:
                     continue
                 if cost == 0 or (site not in here and cost < 1):
-                    found.append(_afar(replica, site, cost))
-        found = [*self._shared(own, blind), *found]
+                    found.append(_remote_replica(replica, site, cost))
+        found = [*self._merge_shared_files(own, blind), *found]
         whole = {replica.site for replica in found if replica.state is ReplicaState.COMPLETE}
-        more = {site for site, others in self.reads.items() if blind & others.keys()} - whole
+        more = {site for site, others in self.read_costs.items() if blind & others.keys()} - whole
         found = [replica for replica in found if replica.site not in more]
-        return replace(seen, replicas=tuple(found), blind=frozenset(blind | more))
+        return replace(reading, replicas=tuple(found), unreachable_sites=frozenset(blind | more))
 
-    def _shared(self, own: Sequence[Replica], blind: AbstractSet[Site]) -> list[Replica]:
+    def _merge_shared_files(
+        self, replicas: Sequence[Replica], unreachable_sites: AbstractSet[Site]
+    ) -> list[Replica]:
         """Return what is whole where files at a site and at its neighbours are counted together."""
-        if sum(replica.files is not None for replica in own) < 2:
+        if sum(replica.files is not None for replica in replicas) < 2:
             return []
         found = []
-        for site, others in sorted(self.reads.items()):
+        for site, others in sorted(self.read_costs.items()):
             read = {site, *(other for other, cost in others.items() if cost == 0)}
-            union = union_at(site, [part for part in own if part.site in read - blind])
+            union = union_at(site, [part for part in replicas if part.site in read - unreachable_sites])
             if union and union.state is ReplicaState.COMPLETE:
-                reason = f"{union.told.reason}; {site} reads them all"
-                found.append(replace(union, told=replace(union.told, reason=reason)))
+                reason = f"{union.provenance.reason}; {site} reads them all"
+                found.append(replace(union, provenance=replace(union.provenance, reason=reason)))
         return found
 
 
-def _afar(replica: Replica, site: Site, cost: float) -> Replica:
+def _remote_replica(replica: Replica, site: Site, cost: float) -> Replica:
     """*replica*, as jobs at *site* have it."""
     reason = f"whole at {replica.site}, which {site} reads" + (f" at a cost of {cost:g}" if cost else "")
-    told = replace(replica.told, reason=reason)
+    told = replace(replica.provenance, reason=reason)
     if cost == 0:
-        return replace(replica, site=site, told=told)
-    return replace(replica, site=site, state=ReplicaState.PARTIAL, fraction=1.0 - cost, told=told)
+        return replace(replica, site=site, provenance=told)
+    return replace(replica, site=site, state=ReplicaState.PARTIAL, fraction=1.0 - cost, provenance=told)
 
 
-class PlacedCatalogue:
+class MappedCatalogue:
     """Another catalogue, its sites called and connected as *places* say."""
 
-    def __init__(self, inner: Catalogue, places: Places) -> None:
+    def __init__(self, inner: Catalogue, mapping: SiteMapping) -> None:
         self._inner = inner
-        self._places = places
+        self._mapping = mapping
 
     @property
     def name(self) -> str:
@@ -112,10 +114,10 @@ class PlacedCatalogue:
         """See :meth:`hydrator.domain.ports.Catalogue.read`."""
         survey = self._inner.read(dids)
         readings = {
-            did: self._places.seen(reading) if isinstance(reading, Seen) else reading
+            did: self._mapping.map_reading(reading) if isinstance(reading, Seen) else reading
             for did, reading in survey.readings.items()
         }
-        return replace(survey, sites=self._places.named(survey.sites), readings=readings)
+        return replace(survey, sites=self._mapping.map_sites(survey.sites), readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :meth:`hydrator.domain.ports.Catalogue.find`."""
@@ -125,12 +127,12 @@ class PlacedCatalogue:
         self._inner.close()
 
 
-class PlacedAuditor:
+class MappedAuditor:
     """Another auditor, its sites as *places* say: it is to judge what the catalogue was taken to say."""
 
-    def __init__(self, inner: Auditor, places: Places) -> None:
+    def __init__(self, inner: Auditor, mapping: SiteMapping) -> None:
         self._inner = inner
-        self._places = places
+        self._mapping = mapping
 
     @property
     def name(self) -> str:
@@ -138,7 +140,7 @@ class PlacedAuditor:
 
     def verify(self, did: Did) -> Seen:
         """See :meth:`hydrator.domain.ports.Auditor.verify`."""
-        return self._places.seen(self._inner.verify(did))
+        return self._mapping.map_reading(self._inner.verify(did))
 
     def close(self) -> None:
         self._inner.close()

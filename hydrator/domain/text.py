@@ -6,16 +6,16 @@ from datetime import datetime
 
 from .numbers import nearest_moment, nearest_span
 
-SHOWN = 3
+MAX_LISTED_ITEMS = 3
 """How many items of a list are told; the rest is counted."""
-_MOST_CAUSES = 20
+_MAX_CAUSES = 20
 _OBJECT = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>(?:: )?")
 _CALL = re.compile(r"\b[A-Z]\w*\((?:[^()]|\([^()]*\))*\)(?:: )?")
 _SSL = re.compile(r"\[SSL: \w+\] | ?\(_ssl\.c:\d+\)")
 _NOTATION = re.compile(r"[{\[]'|object at 0x|\b(?:None|NoneType|True|False)\b|Caused by")
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration for people: two units at most; what is longer than a hundred years says so many days."""
     left = nearest_span(max(0, seconds))
     hours, rest = divmod(left.seconds, 3600)
@@ -23,13 +23,13 @@ def span(seconds: float) -> str:
     return " ".join([f"{value} {unit}" for value, unit in parts if value][:2]) or "0 s"
 
 
-def clock(at: float, now: datetime) -> str:
+def format_time(unix_seconds: float, now: datetime) -> str:
     """Return the time of *at*, Unix s, in UTC; with its date where that is not the date of *now*."""
-    moment = nearest_moment(at)
+    moment = nearest_moment(unix_seconds)
     return f"{moment:%H:%M} UTC" if moment.date() == now.date() else f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
-def data_size(number: float) -> str:
+def format_bytes(number: float) -> str:
     """Return a number of bytes with three digits or more, and a unit."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if number < 1000:
@@ -38,30 +38,30 @@ def data_size(number: float) -> str:
     return f"{number:.4g} PB"
 
 
-def count(number: int, word: str) -> str:
+def format_count(number: int, word: str) -> str:
     return f"{number} {word}" + ("" if number == 1 else "s")
 
 
-def share(fraction: float | None) -> str:
+def format_percent(fraction: float | None) -> str:
     return "" if fraction is None else f" {int(fraction * 100 + 1e-9)} %"
 
 
-def listed(items: Iterable[str]) -> str:
+def comma_separated(items: Iterable[str]) -> str:
     return ", ".join(items)
 
 
-def some(items: Sequence[str], separator: str = ", ") -> str:
+def shorten_list(items: Sequence[str], separator: str = ", ") -> str:
     """The first few, and how many more."""
-    more = len(items) - SHOWN
-    return separator.join(items[:SHOWN]) + (f"{separator}and {more} more" if more > 0 else "")
+    more = len(items) - MAX_LISTED_ITEMS
+    return separator.join(items[:MAX_LISTED_ITEMS]) + (f"{separator}and {more} more" if more > 0 else "")
 
 
-def unique(items: Iterable[str]) -> list[str]:
+def deduplicate(items: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(items))
 
 
-def shortened(text: str, most: int = 120) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def shorten(text: str, max_chars: int = 120) -> str:
+    return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
 
 
 def reason_of(error: BaseException) -> str:
@@ -69,7 +69,7 @@ def reason_of(error: BaseException) -> str:
 
     The operating system's own words, such as ``Connection refused``, where they are in it or behind it.
     """
-    words = [each.strerror for each in _behind(error) if isinstance(each, OSError) and each.strerror]
+    words = [each.strerror for each in _causes(error) if isinstance(each, OSError) and each.strerror]
     text = words[-1] if words else f"{error}"
     if isinstance(error, KeyError):
         text = f"{error.args[0]} is missing" if error.args else ""
@@ -80,11 +80,11 @@ def reason_of(error: BaseException) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).lower() or "no reason given"
 
 
-def _behind(error: BaseException) -> Iterator[BaseException]:
+def _causes(error: BaseException) -> Iterator[BaseException]:
     """*error* and what brought it about, one after another, as libraries wrap them."""
     seen: list[BaseException] = []
     waiting: list[object] = [error]
-    while waiting and len(seen) < _MOST_CAUSES:
+    while waiting and len(seen) < _MAX_CAUSES:
         each = waiting.pop(0)
         if isinstance(each, BaseException) and not any(each is one for one in seen):
             seen.append(each)

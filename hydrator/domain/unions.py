@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from .model import FilesOnDisk, Replica, ReplicaState, Site, Told
+from .model import FilesOnDisk, Provenance, Replica, ReplicaState, Site
 
 P = TypeVar("P")
 
 
-def united(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
+def add_unions(replicas: Iterable[Replica]) -> tuple[Replica, ...]:
     """Add to *replicas* of one dataset, at each site where its parts make more together, what they make.
 
     What is added stands before the parts, which stay as they are: the best of all counts.
@@ -40,24 +40,24 @@ def union_at(site: Site, parts: Sequence[Replica]) -> Replica | None:
     mask = 0
     for _, files in known:
         mask |= files.mask
-    together = replace(known[0][1], mask=mask, length=max(files.length for _, files in known))
-    if together.count <= max(files.count for _, files in known):
+    together = replace(known[0][1], mask=mask, files_total=max(files.files_total for _, files in known))
+    if together.files_on_disk <= max(files.files_on_disk for _, files in known):
         return None
-    whole = together.count == together.length
-    places = [f"{files.count} at {part.storage or part.site}" for part, files in known]
-    reason = f"{together.count} of its {together.length} files together: {', '.join(places)}"
+    whole = together.files_on_disk == together.files_total
+    places = [f"{files.files_on_disk} at {part.storage or part.site}" for part, files in known]
+    reason = f"{together.files_on_disk} of its {together.files_total} files together: {', '.join(places)}"
     return Replica(
         parts[0].did,
         site,
         ReplicaState.COMPLETE if whole else ReplicaState.PARTIAL,
         1.0 if whole else max(_fraction(together), *(part.fraction or 0.0 for part in parts)),
         ",".join(sorted({part.storage for part, _ in known if part.storage})),
-        Told(call=known[0][0].told.call, reason=reason),
+        Provenance(call=known[0][0].provenance.call, reason=reason),
         together,
     )
 
 
-def numbered(places: Mapping[P, Collection[str]]) -> tuple[dict[str, int], dict[P, int]]:
+def number_files(places: Mapping[P, Collection[str]]) -> tuple[dict[str, int], dict[P, int]]:
     """Number the files in *places*, which has their names by place; and by place, the mask of its files."""
     every = sorted(set[str]().union(*places.values()))  # the same numbers for the same files, every time
     numbers = {name: number for number, name in enumerate(every)}
@@ -77,4 +77,4 @@ def _fraction(files: FilesOnDisk) -> float:
     if files.bytes_total > 0 and sizes and all(size > 0 for size in sizes):
         there = sum(size for number, size in enumerate(sizes) if files.mask >> number & 1)
         return min(1.0, there / files.bytes_total)
-    return min(1.0, files.count / files.length) if files.length else 0.0
+    return min(1.0, files.files_on_disk / files.files_total) if files.files_total else 0.0

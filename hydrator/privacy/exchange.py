@@ -12,13 +12,13 @@ from hydrator.config import Settings, is_loopback
 from hydrator.domain.errors import BadDid, CatalogueUnreachable, ConfigError, HydratorError
 from hydrator.domain.model import Did, Survey, parse_did
 from hydrator.domain.ports import Catalogue
-from hydrator.domain.redaction import secret_in, shown
+from hydrator.domain.redaction import read_secret, sanitize
 from hydrator.domain.text import reason_of
 
-from .pseudonyms import Privacy, is_opaque, named, under
+from .pseudonyms import Privacy, is_opaque, summarize_dids, with_did
 
-NOTHING_DONE = "nothing was submitted"
-_MOST_QUERY_BYTES = 6000
+NOTHING_SUBMITTED = "nothing was submitted"
+_MAX_QUERY_BYTES = 6000
 _TIMEOUT_SECONDS = 30
 
 
@@ -26,7 +26,7 @@ class ExchangeFailed(HydratorError):
     """The daemon could not be asked, or does not give the names."""
 
 
-class Exchanged:
+class PoolNamedCatalogue:
     """A catalogue that is asked in the names that the pool has; see :class:`hydrator.domain.ports.Catalogue`.
 
     Args:
@@ -34,9 +34,9 @@ class Exchanged:
         names: by DID, its name in the pool; others are as they are.
     """
 
-    def __init__(self, inner: Catalogue, names: Mapping[Did, Did]) -> None:
+    def __init__(self, inner: Catalogue, pseudonym_by_did: Mapping[Did, Did]) -> None:
         self._inner = inner
-        self._plain = {name: did for did, name in names.items()}
+        self._did_by_pseudonym = {name: did for did, name in pseudonym_by_did.items()}
 
     @property
     def name(self) -> str:
@@ -44,10 +44,12 @@ class Exchanged:
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """As :meth:`hydrator.domain.ports.Catalogue.read`."""
-        plain = {name: self._plain.get(name, name) for name in dids}
+        plain = {name: self._did_by_pseudonym.get(name, name) for name in dids}
         survey = self._inner.read(frozenset(plain.values()))
         readings = {
-            name: under(name, survey.readings[did]) for name, did in plain.items() if did in survey.readings
+            name: with_did(name, survey.readings[did])
+            for name, did in plain.items()
+            if did in survey.readings
         }
         return replace(survey, readings=readings)
 
@@ -59,7 +61,7 @@ class Exchanged:
         self._inner.close()
 
 
-class Exchanging:
+class DaemonNamedCatalogue:
     """A catalogue that knows private datasets by the pool's names only, such as the daemon, asked by DID.
 
     Args:
@@ -78,12 +80,14 @@ class Exchanging:
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """As :meth:`hydrator.domain.ports.Catalogue.read`."""
         try:
-            names = exchanged(dids, self._settings)
+            names = fetch_pseudonyms(dids, self._settings)
         except HydratorError as error:
             raise CatalogueUnreachable(self.name, str(error)) from None
         survey = self._inner.read(frozenset(names.values()))
         readings = {
-            did: under(did, survey.readings[name]) for did, name in names.items() if name in survey.readings
+            did: with_did(did, survey.readings[name])
+            for did, name in names.items()
+            if name in survey.readings
         }
         return replace(survey, readings=readings)
 
@@ -95,7 +99,7 @@ class Exchanging:
         self._inner.close()
 
 
-def exchanged(
+def fetch_pseudonyms(
     dids: AbstractSet[Did], settings: Settings, transport: httpx.BaseTransport | None = None
 ) -> Mapping[Did, Did]:
     """By DID, what jobs call it: private ones by the name that the daemon gives, others as they are.
@@ -111,11 +115,11 @@ def exchanged(
         ConfigError: the configuration does not say whom to ask, or not safely.
         ExchangeFailed: the daemon could not be asked, or refuses.
     """
-    private = Privacy(tuple(settings.private.patterns)).hidden(dids)
+    private = Privacy(tuple(settings.private.patterns)).select_private(dids)
     names = {did: did for did in dids}
     if not private:
         return names
-    url, token = _whom(settings, private)
+    url, token = _daemon_url_and_token(settings, private)
     try:
         verify: ssl.SSLContext | bool = True
         if settings.submit.ca_cert:
@@ -129,32 +133,32 @@ def exchanged(
             trust_env=not is_loopback(urlsplit(url).hostname or ""),
         ) as client:
             for some in _batches(private):
-                names |= _asked(client, url, some)
+                names |= _fetch_batch(client, url, some)
     except (httpx.HTTPError, ssl.SSLError, OSError) as error:
-        why = shown(reason_of(error))
+        why = sanitize(reason_of(error))
         raise ExchangeFailed(
-            f"{named(private)}: private, and the daemon at {url}, which exchanges it,"
-            f" cannot be asked ({why}): {NOTHING_DONE}; try again later"
+            f"{summarize_dids(private)}: private, and the daemon at {url}, which exchanges it,"
+            f" cannot be asked ({why}): {NOTHING_SUBMITTED}; try again later"
         ) from None
     return names
 
 
-def _whom(settings: Settings, private: Sequence[Did]) -> tuple[str, str]:
+def _daemon_url_and_token(settings: Settings, private: Sequence[Did]) -> tuple[str, str]:
     """The daemon's URL, and our token."""
-    begin = f"{named(private)}: private, to be exchanged at the daemon:"
+    begin = f"{summarize_dids(private)}: private, to be exchanged at the daemon:"
     url, file = settings.submit.daemon_url, settings.submit.token_file
     if not url or not file:
         missing = " and ".join(k for k, v in (("daemon_url", url), ("token_file", file)) if not v)
-        raise ConfigError([f"{begin} [submit] lacks {missing}; {NOTHING_DONE}"])
+        raise ConfigError([f"{begin} [submit] lacks {missing}; {NOTHING_SUBMITTED}"])
     if urlsplit(url).scheme != "https" and not is_loopback(urlsplit(url).hostname or ""):
-        raise ConfigError([f"{begin} {url} would show its name on the way; use https; {NOTHING_DONE}"])
+        raise ConfigError([f"{begin} {url} would show its name on the way; use https; {NOTHING_SUBMITTED}"])
     try:
-        token = secret_in(file.read_text("ascii"))
+        token = read_secret(file.read_text("ascii"))
     except UnicodeDecodeError as error:
-        raise ConfigError([f"{begin} submit.token_file {file}: not a token; {NOTHING_DONE}"]) from error
+        raise ConfigError([f"{begin} submit.token_file {file}: not a token; {NOTHING_SUBMITTED}"]) from error
     except (OSError, ValueError) as error:
         why = (isinstance(error, OSError) and error.strerror) or str(error)
-        raise ConfigError([f"{begin} submit.token_file {file}: {why}; {NOTHING_DONE}"]) from error
+        raise ConfigError([f"{begin} submit.token_file {file}: {why}; {NOTHING_SUBMITTED}"]) from error
     return url.rstrip("/"), token
 
 
@@ -163,7 +167,7 @@ def _batches(dids: Sequence[Did]) -> Iterator[list[Did]]:
     size = 0
     for did in dids:
         length = len(quote(did, safe=":/")) + len("&did=")
-        if some and size + length > _MOST_QUERY_BYTES:
+        if some and size + length > _MAX_QUERY_BYTES:
             yield some
             some, size = [], 0
         some.append(did)
@@ -171,23 +175,25 @@ def _batches(dids: Sequence[Did]) -> Iterator[list[Did]]:
     yield some
 
 
-def _asked(client: httpx.Client, url: str, dids: Sequence[Did]) -> dict[Did, Did]:
+def _fetch_batch(client: httpx.Client, url: str, dids: Sequence[Did]) -> dict[Did, Did]:
     """What the daemon calls *dids*, each of them by an opaque name."""
     query = "&".join(f"did={quote(did, safe=':/')}" for did in dids)
     answer = client.get(f"{url}/v1/private?{query}")
     try:
         content = answer.json()
         if answer.status_code != 200:
-            raise ExchangeFailed(f"the daemon at {url}: {shown(str(content['detail']))}; {NOTHING_DONE}")
+            raise ExchangeFailed(
+                f"the daemon at {url}: {sanitize(str(content['detail']))}; {NOTHING_SUBMITTED}"
+            )
         given = {parse_did(row["did"]): parse_did(row["name"]) for row in content["datasets"]}
     except (ValueError, LookupError, TypeError, BadDid):
         raise ExchangeFailed(
-            f"{url} does not answer as our daemon does (status {answer.status_code}); {NOTHING_DONE}"
+            f"{url} does not answer as our daemon does (status {answer.status_code}); {NOTHING_SUBMITTED}"
         ) from None
     open_ones = [did for did in dids if not is_opaque(given.get(did, did))]
     if open_ones:
         raise ExchangeFailed(
-            f"{named(open_ones)}: private here and not at the daemon {url}: give both the same"
-            f" [private].patterns; {NOTHING_DONE}"
+            f"{summarize_dids(open_ones)}: private here and not at the daemon {url}: give both the same"
+            f" [private].patterns; {NOTHING_SUBMITTED}"
         )
     return {did: given[did] for did in dids}

@@ -11,31 +11,31 @@ from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf:
+class CharacterClass:
     """One character: any of *ranges*, or with *negated* any other."""
 
     ranges: tuple[tuple[str, str], ...] = ()
-    negated: bool = True
+    is_negated: bool = True
 
-    def has(self, letter: str) -> bool:
+    def matches(self, letter: str) -> bool:
         """Does this stand for *letter*?"""
-        return any(low <= letter <= high for low, high in self.ranges) is not self.negated
+        return any(low <= letter <= high for low, high in self.ranges) is not self.is_negated
 
 
-ANY = OneOf()
-Token = str | OneOf
+ANY_CHARACTER = CharacterClass()
+GlobToken = str | CharacterClass
 """A character that stands for itself, or several that one stands for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GlobSegment:
     """The tokens between two stars; *plain* is their text where each stands for itself."""
 
-    tokens: tuple[Token, ...]
-    plain: str | None
+    tokens: tuple[GlobToken, ...]
+    literal: str | None
 
     @classmethod
-    def of(cls, tokens: Sequence[Token]) -> "Part":
+    def from_tokens(cls, tokens: Sequence[GlobToken]) -> "GlobSegment":
         """The part with these *tokens*."""
         letters = [token for token in tokens if isinstance(token, str)]
         return cls(tuple(tokens), "".join(letters) if len(letters) == len(tokens) else None)
@@ -43,73 +43,73 @@ class Part:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def at(self, text: str, place: int) -> bool:
+    def matches_at(self, text: str, position: int) -> bool:
         """Does it match *text* at *place*?"""
-        if self.plain is not None:
-            return text.startswith(self.plain, place)
-        if place < 0 or place + len(self.tokens) > len(text):
+        if self.literal is not None:
+            return text.startswith(self.literal, position)
+        if position < 0 or position + len(self.tokens) > len(text):
             return False
         return all(
-            token == letter if isinstance(token, str) else token.has(letter)
-            for token, letter in zip(self.tokens, text[place : place + len(self.tokens)], strict=True)
+            token == letter if isinstance(token, str) else token.matches(letter)
+            for token, letter in zip(self.tokens, text[position : position + len(self.tokens)], strict=True)
         )
 
     def find(self, text: str, start: int, end: int) -> int:
         """The first place of *text* from *start* where it matches and ends by *end*; -1 for none."""
-        if self.plain is not None:
-            return text.find(self.plain, start, end)
+        if self.literal is not None:
+            return text.find(self.literal, start, end)
         places = range(start, end - len(self.tokens) + 1)
-        return next((place for place in places if self.at(text, place)), -1)
+        return next((place for place in places if self.matches_at(text, place)), -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """One pattern; build it with :func:`glob`. Letter case counts."""
+    """One pattern; build it with :func:`compile_glob`. Letter case counts."""
 
-    parts: tuple[Part, ...]
+    segments: tuple[GlobSegment, ...]
 
     def matches(self, text: str) -> bool:
         """Does the pattern match all of *text*?"""
-        first, last = self.parts[0], self.parts[-1]
-        if len(self.parts) == 1:
-            return len(text) == len(first) and first.at(text, 0)
+        first, last = self.segments[0], self.segments[-1]
+        if len(self.segments) == 1:
+            return len(text) == len(first) and first.matches_at(text, 0)
         end = len(text) - len(last)
-        if end < len(first) or not first.at(text, 0) or not last.at(text, end):
+        if end < len(first) or not first.matches_at(text, 0) or not last.matches_at(text, end):
             return False
-        return self._middle(text, len(first), end, self.parts[1:-1]) >= 0
+        return self._match_segments(text, len(first), end, self.segments[1:-1]) >= 0
 
-    def end_from(self, text: str, start: int) -> int:
+    def find_end(self, text: str, start: int) -> int:
         """The first place where a match ends that begins at *start*; -1 for none."""
-        if not self.parts[0].at(text, start):
+        if not self.segments[0].matches_at(text, start):
             return -1
-        return self._middle(text, start + len(self.parts[0]), len(text), self.parts[1:])
+        return self._match_segments(text, start + len(self.segments[0]), len(text), self.segments[1:])
 
     @staticmethod
-    def _middle(text: str, place: int, end: int, parts: Sequence[Part]) -> int:
+    def _match_segments(text: str, position: int, end: int, segments: Sequence[GlobSegment]) -> int:
         """Return where the last of *parts* ends, each after the one before; -1 where one is missing."""
-        for part in parts:
-            place = part.find(text, place, end)
-            if place < 0:
+        for part in segments:
+            position = part.find(text, position, end)
+            if position < 0:
                 return -1
-            place += len(part)
-        return place
+            position += len(part)
+        return position
 
 
 @lru_cache(maxsize=4096)
-def glob(pattern: str) -> Glob:
+def compile_glob(pattern: str) -> Glob:
     """Read *pattern*."""
-    parts: list[list[Token]] = [[]]
-    for token in tokens(pattern):
+    parts: list[list[GlobToken]] = [[]]
+    for token in tokenize(pattern):
         if token is None:
             parts.append([])
         else:
             parts[-1].append(token)
-    return Glob(tuple(map(Part.of, parts)))
+    return Glob(tuple(map(GlobSegment.from_tokens, parts)))
 
 
-def tokens(pattern: str) -> list[Token | None]:
+def tokenize(pattern: str) -> list[GlobToken | None]:
     """Split *pattern*; None stands for a star. A bracket that nothing closes stands for itself."""
-    found: list[Token | None] = []
+    found: list[GlobToken | None] = []
     place = 0
     while place < len(pattern):
         letter = pattern[place]
@@ -117,25 +117,25 @@ def tokens(pattern: str) -> list[Token | None]:
         if letter == "*":
             found.append(None)
         elif letter == "?":
-            found.append(ANY)
-        elif letter == "[" and (end := _closing(pattern, place)) > 0:
-            found.append(_one_of(pattern[place:end]))
+            found.append(ANY_CHARACTER)
+        elif letter == "[" and (end := _find_bracket_end(pattern, place)) > 0:
+            found.append(_parse_character_class(pattern[place:end]))
             place = end + 1
         else:
             found.append(letter)
     return found
 
 
-def _closing(pattern: str, place: int) -> int:
+def _find_bracket_end(pattern: str, position: int) -> int:
     """Return where the bracket ends that opened before *place*; one right at its begin belongs to it."""
-    if pattern.startswith("!", place):
-        place += 1
-    if pattern.startswith("]", place):
-        place += 1
-    return pattern.find("]", place)
+    if pattern.startswith("!", position):
+        position += 1
+    if pattern.startswith("]", position):
+        position += 1
+    return pattern.find("]", position)
 
 
-def _one_of(text: str) -> OneOf:
+def _parse_character_class(text: str) -> CharacterClass:
     negated = text.startswith("!")
     text = text.removeprefix("!")
     ranges = []
@@ -144,9 +144,9 @@ def _one_of(text: str) -> OneOf:
         high = place + 2 if text.startswith("-", place + 1) and place + 2 < len(text) else place
         ranges.append((text[place], text[high]))
         place = high + 1
-    return OneOf(tuple(ranges), negated)
+    return CharacterClass(tuple(ranges), negated)
 
 
 def matches_any(text: str, patterns: Sequence[str]) -> bool:
     """Does one of *patterns* match all of *text*? Letter case counts."""
-    return any(glob(pattern).matches(text) for pattern in patterns)
+    return any(compile_glob(pattern).matches(text) for pattern in patterns)

@@ -21,16 +21,16 @@ from pathlib import Path
 from hydrator.domain.errors import BadDid, ConfigError
 from hydrator.domain.model import MAX_DID_CHARS, Did, parse_did
 
-from .pseudonyms import LEAST_KEY_BYTES, Veil
+from .pseudonyms import MIN_KEY_BYTES, Pseudonymizer
 
 FILE_NAME = "private-datasets"
-MOST_KEPT = 200_000
+MAX_DIDS = 200_000
 """Private datasets whose names are known; one that is forgotten is found again where a catalogue lists it."""
-UNNAMED_SECONDS = 86_400
+UNCONFIRMED_SECONDS = 86_400
 """How long an exchanged name is kept that neither a job nor a catalogue has."""
 
 
-class Register:
+class PseudonymStore:
     """Maps opaque names to DIDs; safe to use from several threads.
 
     Args:
@@ -42,45 +42,45 @@ class Register:
 
     def __init__(
         self,
-        veil: Veil,
+        pseudonymizer: Pseudonymizer,
         file: Path | None = None,
         *,
-        most: int = MOST_KEPT,
-        seconds: Callable[[], float] = time.monotonic,
+        max_dids: int = MAX_DIDS,
+        monotonic_seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.veil = veil
+        self.pseudonymizer = pseudonymizer
         self._file = file
-        self._most = most
-        self._seconds = seconds
+        self._max_dids = max_dids
+        self._monotonic_seconds = monotonic_seconds
         self._lock = threading.Lock()
-        self._plain: dict[Did, Did] = {}
-        self._exchanged: dict[Did, float] = {}
+        self._did_by_pseudonym: dict[Did, Did] = {}
+        self._exchanged_at: dict[Did, float] = {}
         """Those that only an exchange named, and when; the oldest first."""
-        self._named: dict[Did, None] = {}
+        self._confirmed_dids: dict[Did, None] = {}
         """Those that a job's name or a catalogue had since; the one first that none had for longest."""
-        self._kept: set[Did] = set()
-        self._lines = 0
-        self._unwritten: str | None = None
-        self._full = False
+        self._stored_dids: set[Did] = set()
+        self._line_count = 0
+        self._write_problem: str | None = None
+        self._is_full = False
         if file:
             self._load(file)
 
     @property
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Return why names may be lost; None while all are kept."""
-        full = f"more than {self._most} private datasets were named, so the oldest are forgotten"
-        said = [self._unwritten or "", full if self._full else ""]
+        full = f"more than {self._max_dids} private datasets were named, so the oldest are forgotten"
+        said = [self._write_problem or "", full if self._is_full else ""]
         return "; ".join(filter(None, said)) or None
 
-    def plain(self, name: Did) -> Did | None:
+    def resolve(self, pseudonym: Did) -> Did | None:
         """The DID that *name*, which a job has, stands for; None where that is not known."""
         with self._lock:
-            did = self._plain.get(name)
+            did = self._did_by_pseudonym.get(pseudonym)
             if did is not None:
-                self._name(did)
+                self._mark_confirmed(did)
             return did
 
-    def learn(self, dids: Iterable[Did], sought: AbstractSet[Did] = frozenset()) -> None:
+    def learn(self, dids: Iterable[Did], sought_pseudonyms: AbstractSet[Did] = frozenset()) -> None:
         """Know the names of those of *dids*, which a catalogue has, that are private, until the process ends.
 
         Where that are more than can be known, those whose names are *sought* are.
@@ -88,123 +88,129 @@ class Register:
         with self._lock:
             last = []
             for did in dids:
-                if not self.veil.privacy.hides(did):
+                if not self.pseudonymizer.privacy.is_private(did):
                     continue
-                names = self.veil.names(did)
-                if sought.isdisjoint(names):
-                    self._know(did, names)
+                names = self.pseudonymizer.pseudonyms(did)
+                if sought_pseudonyms.isdisjoint(names):
+                    self._add_confirmed(did, names)
                 else:
                     last.append((did, names))
             for did, names in last:
-                self._know(did, names)
+                self._add_confirmed(did, names)
 
-    def learn_from(self, other: "Register") -> None:
+    def learn_from(self, other: "PseudonymStore") -> None:
         """Know what *other*, of the configuration before a reload, was asked for meanwhile."""
         with other._lock:
-            named, exchanged = list(other._named), list(other._exchanged)
+            named, exchanged = list(other._confirmed_dids), list(other._exchanged_at)
         self.learn(named)
         with self._lock:
-            self._take([did for did in exchanged if self.veil.privacy.hides(did)])
+            self._add_exchanged([did for did in exchanged if self.pseudonymizer.privacy.is_private(did)])
 
     def exchange(self, dids: Iterable[Did]) -> Mapping[Did, Did]:
         """By DID, the name to use in the pool; private ones are kept, so that a restart knows them.
 
         A file that cannot be written loses none of the answers: ``trouble`` says so.
         """
-        answer = {did: self.veil.opaque(did) for did in dids}
-        private = [did for did in answer if self.veil.privacy.hides(did)]
+        answer = {did: self.pseudonymizer.pseudonym(did) for did in dids}
+        private = [did for did in answer if self.pseudonymizer.privacy.is_private(did)]
         with self._lock:
-            self._age()
-            self._take(private)
-            self._keep([did for did in private if did not in self._kept and self._knows(did)])
+            self._forget_expired()
+            self._add_exchanged(private)
+            self._append_to_file(
+                [did for did in private if did not in self._stored_dids and self._is_known(did)]
+            )
         return answer
 
-    def _knows(self, did: Did) -> bool:
-        return did in self._named or did in self._exchanged
+    def _is_known(self, did: Did) -> bool:
+        return did in self._confirmed_dids or did in self._exchanged_at
 
-    def _know(self, did: Did, names: Iterable[Did]) -> None:
+    def _add_confirmed(self, did: Did, names: Iterable[Did]) -> None:
         for name in names:
-            self._plain[name] = did
-        self._name(did)
-        self._shrink()
+            self._did_by_pseudonym[name] = did
+        self._mark_confirmed(did)
+        self._enforce_limit()
 
-    def _name(self, did: Did) -> None:
+    def _mark_confirmed(self, did: Did) -> None:
         """A job or a catalogue has it: it is now the last one to be forgotten."""
-        self._exchanged.pop(did, None)
-        self._named.pop(did, None)
-        self._named[did] = None
+        self._exchanged_at.pop(did, None)
+        self._confirmed_dids.pop(did, None)
+        self._confirmed_dids[did] = None
 
-    def _take(self, dids: Iterable[Did]) -> None:
+    def _add_exchanged(self, dids: Iterable[Did]) -> None:
         """Somebody exchanged *dids*, which says nothing of whether they exist."""
-        now = self._seconds()
+        now = self._monotonic_seconds()
         for did in dids:
-            if did in self._named:
+            if did in self._confirmed_dids:
                 continue
-            self._exchanged.pop(did, None)
-            self._exchanged[did] = now
-            for name in self.veil.names(did):
-                self._plain[name] = did
-            self._shrink()
+            self._exchanged_at.pop(did, None)
+            self._exchanged_at[did] = now
+            for name in self.pseudonymizer.pseudonyms(did):
+                self._did_by_pseudonym[name] = did
+            self._enforce_limit()
 
-    def _age(self) -> None:
+    def _forget_expired(self) -> None:
         """Forget what was exchanged long ago and never named since."""
-        oldest = self._seconds() - UNNAMED_SECONDS
-        while self._exchanged and next(iter(self._exchanged.values())) < oldest:
-            self._forget(self._exchanged)
-        self._full = self._full and len(self._exchanged) + len(self._named) >= self._most
+        oldest = self._monotonic_seconds() - UNCONFIRMED_SECONDS
+        while self._exchanged_at and next(iter(self._exchanged_at.values())) < oldest:
+            self._forget_oldest(self._exchanged_at)
+        self._is_full = (
+            self._is_full and len(self._exchanged_at) + len(self._confirmed_dids) >= self._max_dids
+        )
 
-    def _shrink(self) -> None:
+    def _enforce_limit(self) -> None:
         """Forget the oldest beyond the bound: of what was only exchanged, while that is the larger part."""
-        while len(self._exchanged) + len(self._named) > self._most:
-            self._full = True
-            only = len(self._exchanged) > self._most // 2 or not self._named
-            self._forget(self._exchanged if only else self._named)
+        while len(self._exchanged_at) + len(self._confirmed_dids) > self._max_dids:
+            self._is_full = True
+            only = len(self._exchanged_at) > self._max_dids // 2 or not self._confirmed_dids
+            self._forget_oldest(self._exchanged_at if only else self._confirmed_dids)
 
-    def _forget(self, store: dict[Did, float] | dict[Did, None]) -> None:
+    def _forget_oldest(self, store: dict[Did, float] | dict[Did, None]) -> None:
         did = next(iter(store))
         del store[did]
-        self._kept.discard(did)
-        for name in self.veil.names(did):
-            self._plain.pop(name, None)
+        self._stored_dids.discard(did)
+        for name in self.pseudonymizer.pseudonyms(did):
+            self._did_by_pseudonym.pop(name, None)
 
-    def _keep(self, dids: Sequence[Did]) -> None:
+    def _append_to_file(self, dids: Sequence[Did]) -> None:
         if not self._file:
             return
-        known = len(self._exchanged) + len(self._named)
-        has_many_old = self._lines > 2 * known + 1000 or self._lines > self._most + self._most // 4
+        known = len(self._exchanged_at) + len(self._confirmed_dids)
+        has_many_old = (
+            self._line_count > 2 * known + 1000 or self._line_count > self._max_dids + self._max_dids // 4
+        )
         try:
             if has_many_old:
-                self._kept.update(dids)
+                self._stored_dids.update(dids)
                 self._compact(self._file)
             elif dids:
-                _append(self._file, "".join(f"{did}\n" for did in sorted(dids)))
-                self._lines += len(dids)
+                _append_lines(self._file, "".join(f"{did}\n" for did in sorted(dids)))
+                self._line_count += len(dids)
         except OSError as error:
-            self._kept.difference_update(dids)
-            self._unwritten = f"{self._file}: {error.strerror}; exchanged names may be lost at a restart"
+            self._stored_dids.difference_update(dids)
+            self._write_problem = f"{self._file}: {error.strerror}; exchanged names may be lost at a restart"
             return
         if dids or has_many_old:
-            self._unwritten = None
-        self._kept.update(dids)
+            self._write_problem = None
+        self._stored_dids.update(dids)
 
     def _compact(self, file: Path) -> None:
         """Write only what is still known; what jobs and catalogues have stands last, as the newest."""
-        known = [did for did in (*self._exchanged, *self._named) if did in self._kept]
-        _replace(file, "".join(f"{did}\n" for did in known))
-        self._lines = len(known)
+        known = [did for did in (*self._exchanged_at, *self._confirmed_dids) if did in self._stored_dids]
+        _replace_file(file, "".join(f"{did}\n" for did in known))
+        self._line_count = len(known)
 
     def _load(self, file: Path) -> None:
         """Take the newest lines of the file, as many as may be kept."""
-        newest: deque[bytes] = deque(maxlen=self._most)
+        newest: deque[bytes] = deque(maxlen=self._max_dids)
         try:
             with file.open("rb") as lines:
                 while line := lines.readline(2 * MAX_DID_CHARS):
                     newest.append(line)
-                    self._lines += 1
+                    self._line_count += 1
         except FileNotFoundError:
             return
         except OSError as error:
-            self._unwritten = f"{file}: {error.strerror}"
+            self._write_problem = f"{file}: {error.strerror}"
             return
         dids: dict[Did, None] = {}
         for line in newest:
@@ -212,11 +218,11 @@ class Register:
                 dids[parse_did(line.decode("utf-8", "replace").rstrip("\r\n"))] = None
             except BadDid:  # a torn line; whole ones stand
                 continue
-        self._kept.update(dids)
-        self._take([did for did in dids if self.veil.privacy.hides(did)])
+        self._stored_dids.update(dids)
+        self._add_exchanged([did for did in dids if self.pseudonymizer.privacy.is_private(did)])
 
 
-def _replace(file: Path, text: str) -> None:
+def _replace_file(file: Path, text: str) -> None:
     """Write a file that only we may read whole, at once, in place of the one that is there."""
     handle, name = tempfile.mkstemp(".new", f".{file.name}-", file.parent)  # mode 600
     draft = Path(name)
@@ -238,7 +244,7 @@ def _replace(file: Path, text: str) -> None:
             os.close(folder)
 
 
-def _append(file: Path, lines: str) -> None:
+def _append_lines(file: Path, lines: str) -> None:
     """Add whole *lines* to a file that only we may read, and see them on the disk."""
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -264,17 +270,17 @@ def read_key(file: Path, key: str) -> bytes:
             content = opened.read(4097).rstrip(b"\r\n")
     except OSError as error:
         raise ConfigError([f"{key} {file}: {error.strerror}"]) from error
-    if open_to_others(status):
+    if is_open_to_others(status):
         raise ConfigError([f"{key} {file}: others may read or write it; chmod 600 {file}"])
-    if not LEAST_KEY_BYTES <= len(content) <= 4096:
-        size = f"has {len(content)} bytes, a key has {LEAST_KEY_BYTES} to 4096"
+    if not MIN_KEY_BYTES <= len(content) <= 4096:
+        size = f"has {len(content)} bytes, a key has {MIN_KEY_BYTES} to 4096"
         raise ConfigError([f"{key} {file}: {size}; {advice}"])
     if len(set(content)) < 8:
         raise ConfigError([f"{key} {file}: is no random key; {advice}"])
     return content
 
 
-def open_to_others(status: os.stat_result) -> bool:
+def is_open_to_others(status: os.stat_result) -> bool:
     """Is a secret with this *status* readable or writable by more than need be?
 
     Its group may read it where we are not its owner: so Kubernetes mounts secrets.

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
-from hydrator.domain.model import Told
+from hydrator.domain.model import Provenance
 
-from .pseudonyms import HIDDEN, is_masked, is_opaque
+from .pseudonyms import HIDDEN_DID, is_masked, is_opaque
 
 NOT_SHOWN: Final = "the catalogue's own words are not shown: the dataset is private"
-_OURS: Final = (
+_SAFE_SENTENCES: Final = (
     "a file has all of itself",
     "it asked us to let it alone",
     "it asked us to slow down, and our time for it is over",
@@ -45,13 +45,13 @@ _STATUS: Final = re.compile(r"\b(?:HTTP|status|Status|code) ([1-5][0-9]{2})\b")
 _RULE: Final = re.compile(r"[0-9a-fA-F-]{1,40}\Z")
 _CALL: Final = re.compile(r"(?:(?:list|get)_[a-z_]{1,40}(?:\([a-z_]{1,20}=\w{1,5}\))?|GET /data/locate)\Z")
 _NUMBER: Final = re.compile(r"[0-9]+(?:[.:,/-][0-9]+){0,8}(?:s|ms|kB|MB|GB|%)?\Z")
-_KNOWN: Final = frozenset(
+_SAFE_WORDS: Final = frozenset(
     {"GET", "POST", "HTTP/1.1", "HTTP/2", "X509", "x509", "X.509", "OAuth2", "UTF-8", "-", "="}
 )
-_AROUND: Final = "()[]{}<>,;:.!?"
+_PUNCTUATION: Final = "()[]{}<>,;:.!?"
 
 
-def withheld(reason: str, storage: str = "") -> str:
+def redact_reason(reason: str, storage: str = "") -> str:
     """Return what may be shown of *reason*, a catalogue's word on one private dataset.
 
     >>> withheld("its rule is stuck: no route to sb_17.ms")
@@ -59,51 +59,51 @@ def withheld(reason: str, storage: str = "") -> str:
     """
     if not reason:
         return ""
-    whole = {sentence.replace("{storage}", storage) for sentence in _OURS}
+    whole = {sentence.replace("{storage}", storage) for sentence in _SAFE_SENTENCES}
     if reason in whole:
         return reason
-    begin = next((sentence for sentence in _OURS if reason.startswith(sentence)), "")
+    begin = next((sentence for sentence in _SAFE_SENTENCES if reason.startswith(sentence)), "")
     status = _STATUS.search(reason[:2000])
     parts = [begin, f"HTTP {status[1]}" if status else "", NOT_SHOWN]
     return "; ".join(filter(None, parts))
 
 
-def told_of_private(told: Told) -> Told:
+def redact_provenance(provenance: Provenance) -> Provenance:
     """Return what may be shown of how a catalogue came to the state of a private dataset."""
     return replace(
-        told,
-        call=told.call if _CALL.match(told.call) else without_names(told.call),
-        reason=withheld(told.reason, told.storage),
-        rule=told.rule if _RULE.match(told.rule) else "",
-        account=without_names(told.account),
+        provenance,
+        call=provenance.call if _CALL.match(provenance.call) else redact_names(provenance.call),
+        reason=redact_reason(provenance.reason, provenance.storage),
+        rule=provenance.rule if _RULE.match(provenance.rule) else "",
+        account=redact_names(provenance.account),
     )
 
 
-def without_names(text: str) -> str:
-    """*text* with :data:`~hydrator.privacy.pseudonyms.HIDDEN` for every word that may be a name.
+def redact_names(text: str) -> str:
+    """*text* with :data:`~hydrator.privacy.pseudonyms.HIDDEN_DID` for every word that may be a name.
 
     Words of letters alone, numbers, opaque names and the server of a URL stay; what is quoted does not.
     """
-    return " ".join(_words(text))
+    return " ".join(_redact_words(text))
 
 
-def _words(text: str) -> Iterator[str]:
+def _redact_words(text: str) -> Iterator[str]:
     before = ""
     for word in text.split():
-        bare = word.strip(_AROUND)
-        if bare in _KNOWN or bare.isalpha() or not bare or _NUMBER.match(bare) or _is_ours(bare):
+        bare = word.strip(_PUNCTUATION)
+        if bare in _SAFE_WORDS or bare.isalpha() or not bare or _NUMBER.match(bare) or _is_safe_word(bare):
             shown = word
         elif bare.startswith(("https://", "http://")) and (server := _server(bare)):
-            shown = f"{server}/{HIDDEN}"
+            shown = f"{server}/{HIDDEN_DID}"
         else:
-            shown = HIDDEN
-        if not (shown == before == HIDDEN):
+            shown = HIDDEN_DID
+        if not (shown == before == HIDDEN_DID):
             yield shown
         before = shown
 
 
-def _is_ours(word: str) -> bool:
-    return is_opaque(word) or is_masked(word) or word == HIDDEN.strip(_AROUND)
+def _is_safe_word(word: str) -> bool:
+    return is_opaque(word) or is_masked(word) or word == HIDDEN_DID.strip(_PUNCTUATION)
 
 
 def _server(url: str) -> str:

@@ -10,13 +10,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hydrator.domain.bugs import Bugs
+from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import BadDid, CatalogueError, CatalogueUnreachable, PoolError
 from hydrator.domain.model import (
     Did,
-    Queue,
     QueuedJobs,
     Reading,
+    ScheddDemand,
     Seen,
     Site,
     Survey,
@@ -24,23 +24,23 @@ from hydrator.domain.model import (
     parse_did,
 )
 from hydrator.domain.ports import Auditor, Catalogue, Clock, Probe, Queues
-from hydrator.reconcile.snapshot.memory import Known
-from hydrator.state.store import State
+from hydrator.reconcile.snapshot.memory import DatasetRecord
+from hydrator.state.store import ReconcileState
 
-from .pseudonym_store import Register
-from .pseudonyms import Veil, begin_of, is_masked, is_opaque
-from .withheld import told_of_private, withheld, without_names
+from .pseudonym_store import PseudonymStore
+from .pseudonyms import Pseudonymizer, is_masked, is_opaque, truncate_at_name
+from .withheld import redact_names, redact_provenance, redact_reason
 
-MOST_SHOWN = 2000
+MAX_SHOWN_CHARS = 2000
 """Characters of a text that is no DID, as a job's owner wrote it."""
-SEARCH_AGAIN = timedelta(minutes=10)
-_REST = timedelta(minutes=1)
+SEARCH_INTERVAL = timedelta(minutes=10)
+_SEARCH_BACKOFF = timedelta(minutes=1)
 """After a search that failed; twice as long after each further one that failed or was of no use."""
-_NOT_LOOKED_UP = "which dataset this name stands for could not be looked up"
-_UNKNOWN = "this name was not exchanged here: no key of ours makes it of a dataset that is listed"
+_LOOKUP_FAILED_REASON = "which dataset this name stands for could not be looked up"
+_UNKNOWN_NAME_REASON = "this name was not exchanged here: no key of ours makes it of a dataset that is listed"
 
 
-class VeiledCatalogue:
+class PseudonymizedCatalogue:
     """Another catalogue, asked in opaque names; see :class:`hydrator.domain.ports.Catalogue` for its promises.
 
     A name that the register does not know, after its file was lost, is looked
@@ -48,17 +48,17 @@ class VeiledCatalogue:
     found is Unseen: it may be another daemon's, or made up.
     """
 
-    def __init__(self, inner: Catalogue, register: Register, clock: Clock) -> None:
+    def __init__(self, inner: Catalogue, pseudonyms: PseudonymStore, clock: Clock) -> None:
         self._inner = inner
-        self._register = register
-        self._veil = register.veil
+        self._pseudonyms = pseudonyms
+        self._pseudonymizer = pseudonyms.pseudonymizer
         self._clock = clock
-        self._bugs = Bugs()
-        self._searched: datetime | None = None
-        self._sought: frozenset[Did] = frozenset()
-        self._unfound = ""
-        self._fruitless = 0
-        self._rest_until: datetime | None = None
+        self._bugs = BugReporter()
+        self._searched_at: datetime | None = None
+        self._sought_pseudonyms: frozenset[Did] = frozenset()
+        self._not_found_reason = ""
+        self._fruitless_searches = 0
+        self._backoff_until: datetime | None = None
 
     @property
     def name(self) -> str:
@@ -66,20 +66,20 @@ class VeiledCatalogue:
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :meth:`hydrator.domain.ports.Catalogue.read`; a private dataset asked for in plain is nowhere."""
-        self._search(frozenset(did for did in dids if is_opaque(did) and not self._register.plain(did)))
-        plain = {did: self._register.plain(did) if is_opaque(did) else did for did in dids}
-        shown = {did for did in dids if is_masked(did) or self._veil.privacy.hides(did)}
+        self._search(frozenset(did for did in dids if is_opaque(did) and not self._pseudonyms.resolve(did)))
+        plain = {did: self._pseudonyms.resolve(did) if is_opaque(did) else did for did in dids}
+        shown = {did for did in dids if is_masked(did) or self._pseudonymizer.privacy.is_private(did)}
         asked = frozenset(did for name, did in plain.items() if did and name not in shown)
         names = {did: name for name, did in plain.items() if did and name != did}
-        survey = self._asked(asked, names)
+        survey = self._read_inner(asked, names)
         readings: dict[Did, Reading] = {}
         for name, did in plain.items():
             if name in shown:
-                readings[name] = Seen(survey.at)
+                readings[name] = Seen(survey.started_at)
             elif did is None:
-                readings[name] = Unseen(self._unfound or _UNKNOWN)
+                readings[name] = Unseen(self._not_found_reason or _UNKNOWN_NAME_REASON)
             elif did in survey.readings:
-                readings[name] = self._veiled(survey.readings[did], did, name)
+                readings[name] = self._pseudonymize_reading(survey.readings[did], did, name)
         return replace(survey, readings=readings)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
@@ -87,83 +87,97 @@ class VeiledCatalogue:
         try:
             found = self._inner.find(patterns)
         except CatalogueError as error:
-            why = without_names(self._veil.scrubbed(error.reason))
+            why = redact_names(self._pseudonymizer.redact(error.reason))
             raise type(error)(error.catalogue, why) from None
         except Exception as error:  # noqa: BLE001 - whatever it is, its text may name a dataset
-            raise _nameless(error) from None
-        self._register.learn(found)
-        return frozenset(self._veil.opaque(did) for did in found)
+            raise _strip_error_text(error) from None
+        self._pseudonyms.learn(found)
+        return frozenset(self._pseudonymizer.pseudonym(did) for did in found)
 
     def close(self) -> None:
         self._inner.close()
 
-    def _search(self, unknown: frozenset[Did]) -> None:
+    def _search(self, unknown_names: frozenset[Did]) -> None:
         """Learn the names of all private datasets here, when one is *unknown* that was not sought lately.
 
         Anybody may make names up, and a search is expensive: one that failed, or was of no use again, is not
         repeated in each poll.
         """
         now = self._clock()
-        lately = self._searched is not None and now - self._searched < SEARCH_AGAIN
-        rests = self._rest_until is not None and timedelta(0) < self._rest_until - now <= SEARCH_AGAIN
-        if not unknown or rests or (lately and unknown <= self._sought):
+        lately = self._searched_at is not None and now - self._searched_at < SEARCH_INTERVAL
+        rests = (
+            self._backoff_until is not None and timedelta(0) < self._backoff_until - now <= SEARCH_INTERVAL
+        )
+        if not unknown_names or rests or (lately and unknown_names <= self._sought_pseudonyms):
             return
         part = f"the search for opaque names in catalogue {self.name}"
         try:
-            self._register.learn(self._inner.find(self._veil.privacy.searches()), unknown)
+            self._pseudonyms.learn(
+                self._inner.find(self._pseudonymizer.privacy.search_patterns()), unknown_names
+            )
         except CatalogueError as error:
-            why = without_names(self._veil.scrubbed(error.reason))
-            self._unfound = f"{_NOT_LOOKED_UP}: {why}"
-            self._rest(now, failed=True)
+            why = redact_names(self._pseudonymizer.redact(error.reason))
+            self._not_found_reason = f"{_LOOKUP_FAILED_REASON}: {why}"
+            self._back_off(now, is_failure=True)
             return
         except Exception as error:  # noqa: BLE001 - it fails these names alone
-            self._unfound = f"{_NOT_LOOKED_UP}: {self._bugs.caught(part, _nameless(error))}"
-            self._rest(now, failed=True)
+            self._not_found_reason = (
+                f"{_LOOKUP_FAILED_REASON}: {self._bugs.report(part, _strip_error_text(error))}"
+            )
+            self._back_off(now, is_failure=True)
             return
-        self._bugs.over(part)
-        self._searched, self._sought, self._unfound = now, unknown, ""
-        if all(self._register.plain(name) for name in unknown):
-            self._fruitless, self._rest_until = 0, None
+        self._bugs.mark_resolved(part)
+        self._searched_at, self._sought_pseudonyms, self._not_found_reason = now, unknown_names, ""
+        if all(self._pseudonyms.resolve(name) for name in unknown_names):
+            self._fruitless_searches, self._backoff_until = 0, None
         else:
-            self._rest(now, failed=False)
+            self._back_off(now, is_failure=False)
 
-    def _rest(self, now: datetime, *, failed: bool) -> None:
-        self._fruitless += 1
-        rest = min(_REST * 2 ** min(self._fruitless - 1, 10), SEARCH_AGAIN)
-        self._rest_until = now + (rest if failed or self._fruitless > 1 else timedelta(0))
+    def _back_off(self, now: datetime, *, is_failure: bool) -> None:
+        self._fruitless_searches += 1
+        rest = min(_SEARCH_BACKOFF * 2 ** min(self._fruitless_searches - 1, 10), SEARCH_INTERVAL)
+        self._backoff_until = now + (rest if is_failure or self._fruitless_searches > 1 else timedelta(0))
 
-    def _asked(self, dids: frozenset[Did], names: Mapping[Did, Did]) -> Survey:
+    def _read_inner(self, dids: frozenset[Did], names: Mapping[Did, Did]) -> Survey:
         try:
             return self._inner.read(dids)
         except CatalogueError as error:
-            raise self._scrubbed(error, names) from None
+            raise self._redact_error(error, names) from None
         except Exception as error:  # noqa: BLE001 - whatever it is, its text may name a dataset
-            raise _nameless(error) from None
+            raise _strip_error_text(error) from None
 
-    def _scrubbed(self, error: CatalogueError, names: Mapping[Did, Did]) -> CatalogueError:
-        why = self._veil.scrubbed(error.reason, names)
-        return type(error)(error.catalogue, without_names(why) if names else why)
+    def _redact_error(self, error: CatalogueError, names: Mapping[Did, Did]) -> CatalogueError:
+        why = self._pseudonymizer.redact(error.reason, names)
+        return type(error)(error.catalogue, redact_names(why) if names else why)
 
-    def _veiled(self, reading: Reading, did: Did, name: Did) -> Reading:
+    def _pseudonymize_reading(self, reading: Reading, did: Did, name: Did) -> Reading:
         private = name != did
         if isinstance(reading, Unseen):
-            return Unseen(withheld(reading.reason) if private else self._veil.scrubbed(reading.reason))
-        twins = frozenset(map(self._veil.opaque, reading.twins))
-        return _of_private(replace(reading, twins=twins), name) if private else replace(reading, twins=twins)
+            return Unseen(
+                redact_reason(reading.reason) if private else self._pseudonymizer.redact(reading.reason)
+            )
+        twins = frozenset(map(self._pseudonymizer.pseudonym, reading.case_variants))
+        return (
+            _private_reading(replace(reading, case_variants=twins), name)
+            if private
+            else replace(reading, case_variants=twins)
+        )
 
 
-def _of_private(reading: Seen, name: Did) -> Seen:
+def _private_reading(reading: Seen, name: Did) -> Seen:
     """The *reading* of a private dataset under its opaque *name*, without words that may name its files."""
-    replicas = (replace(one, did=name, told=told_of_private(one.told)) for one in reading.replicas)
+    replicas = (
+        replace(one, did=name, provenance=redact_provenance(one.provenance)) for one in reading.replicas
+    )
     return replace(reading, replicas=tuple(replicas))
 
 
-class VeiledAuditor:
+class PseudonymizedAuditor:
     """Another auditor, asked in opaque names; see :class:`hydrator.domain.ports.Auditor`."""
 
-    def __init__(self, inner: Auditor, register: Register) -> None:
+    def __init__(self, inner: Auditor, pseudonyms: PseudonymStore) -> None:
         self._inner = inner
-        self._register = register
+        self._pseudonyms = pseudonyms
 
     @property
     def name(self) -> str:
@@ -171,134 +185,149 @@ class VeiledAuditor:
 
     def verify(self, did: Did) -> Seen:
         """As :meth:`hydrator.domain.ports.Auditor.verify`."""
-        plain = _plain(did, self._register, self.name)
+        plain = _resolve_did(did, self._pseudonyms, self.name)
         try:
             seen = self._inner.verify(plain)
         except CatalogueError as error:
-            scrubbed = self._register.veil.scrubbed(error.reason)
-            why = withheld(error.reason) if plain != did else scrubbed
+            scrubbed = self._pseudonyms.pseudonymizer.redact(error.reason)
+            why = redact_reason(error.reason) if plain != did else scrubbed
             raise type(error)(error.catalogue, why) from None
-        seen = replace(seen, twins=frozenset(map(self._register.veil.opaque, seen.twins)))
-        return _of_private(seen, did) if plain != did else seen
+        seen = replace(
+            seen, case_variants=frozenset(map(self._pseudonyms.pseudonymizer.pseudonym, seen.case_variants))
+        )
+        return _private_reading(seen, did) if plain != did else seen
 
     def close(self) -> None:
         self._inner.close()
 
 
-class VeiledProbe:
+class PseudonymizedProbe:
     """Another probe, asked in opaque names; see :class:`hydrator.domain.ports.Probe`."""
 
-    def __init__(self, inner: Probe, register: Register) -> None:
+    def __init__(self, inner: Probe, pseudonyms: PseudonymStore) -> None:
         self._inner = inner
-        self._register = register
+        self._pseudonyms = pseudonyms
 
-    def looks_at(self, catalogue: str, site: Site) -> bool:
-        """As :meth:`hydrator.domain.ports.Probe.looks_at`."""
-        return self._inner.looks_at(catalogue, site)
+    def can_check(self, catalogue: str, site: Site) -> bool:
+        """As :meth:`hydrator.domain.ports.Probe.can_check`."""
+        return self._inner.can_check(catalogue, site)
 
-    def look(self, catalogue: str, did: Did, site: Site) -> bool | None:
-        """As :meth:`hydrator.domain.ports.Probe.look`; None for a name that stands for nothing we know."""
-        plain = self._register.plain(did) if is_opaque(did) else did
-        return None if plain is None or is_masked(plain) else self._inner.look(catalogue, plain, site)
+    def check_dataset(self, catalogue: str, did: Did, site: Site) -> bool | None:
+        """As :meth:`hydrator.domain.ports.Probe.check_dataset`; None for a name that stands for nothing we know."""
+        plain = self._pseudonyms.resolve(did) if is_opaque(did) else did
+        return (
+            None if plain is None or is_masked(plain) else self._inner.check_dataset(catalogue, plain, site)
+        )
 
 
-def _nameless(error: Exception) -> Exception:
+def _strip_error_text(error: Exception) -> Exception:
     """Return *error* as one without its text, which may name a private dataset."""
     return RuntimeError(type(error).__name__).with_traceback(error.__traceback__)
 
 
-def _plain(did: Did, register: Register, catalogue: str) -> Did:
+def _resolve_did(did: Did, pseudonyms: PseudonymStore, catalogue: str) -> Did:
     """The dataset that *did* stands for.
 
     Raises:
         CatalogueUnreachable: nobody knows; nothing is concluded from that.
     """
-    plain = register.plain(did) if is_opaque(did) else did
+    plain = pseudonyms.resolve(did) if is_opaque(did) else did
     if plain is None or is_masked(plain):
-        raise CatalogueUnreachable(catalogue, _UNKNOWN)
+        raise CatalogueUnreachable(catalogue, _UNKNOWN_NAME_REASON)
     return plain
 
 
-class VeiledQueues:
+class PseudonymizedQueues:
     """Queues in which a private dataset that a job names in plain has a name that nobody advertises."""
 
-    def __init__(self, inner: Queues, veil: Veil, default_scope: str | None) -> None:
+    def __init__(self, inner: Queues, pseudonymizer: Pseudonymizer, default_scope: str | None) -> None:
         self._inner = inner
-        self._veil = veil
+        self._pseudonymizer = pseudonymizer
         self._default_scope = default_scope
 
-    def wanted(self) -> Mapping[str, Queue | Unseen]:
-        """As :meth:`hydrator.domain.ports.Queues.wanted`."""
+    def read_demand(self) -> Mapping[str, ScheddDemand | Unseen]:
+        """As :meth:`hydrator.domain.ports.Queues.read_demand`."""
         try:
-            answers = self._inner.wanted()
+            answers = self._inner.read_demand()
         except PoolError as error:
-            raise type(error)(error.daemon, self._veil.scrubbed(error.reason)) from None
-        return {schedd: self._veiled(answer) for schedd, answer in answers.items()}
+            raise type(error)(error.daemon, self._pseudonymizer.redact(error.reason)) from None
+        return {schedd: self._pseudonymize_answer(answer) for schedd, answer in answers.items()}
 
-    def _veiled(self, answer: Queue | Unseen) -> Queue | Unseen:
+    def _pseudonymize_answer(self, answer: ScheddDemand | Unseen) -> ScheddDemand | Unseen:
         if isinstance(answer, Unseen):
-            return Unseen(self._veil.scrubbed(answer.reason))
+            return Unseen(self._pseudonymizer.redact(answer.reason))
         groups = (
-            QueuedJobs(tuple(self._text(text) for text in group.datasets), group.jobs)
-            for group in answer.wants
+            QueuedJobs(tuple(self._mask_text(text) for text in group.datasets), group.job_count)
+            for group in answer.job_groups
         )
-        return replace(answer, wants=tuple(groups))
+        return replace(answer, job_groups=tuple(groups))
 
-    def _text(self, text: str) -> str:
+    def _mask_text(self, text: str) -> str:
         try:
             did = parse_did(text, self._default_scope)
         except BadDid:
-            return self._veil.privacy.scrubbed(begin_of(text, MOST_SHOWN))
-        return self._veil.masked(did) if self._veil.privacy.hides(did) else text
+            return self._pseudonymizer.privacy.redact(truncate_at_name(text, MAX_SHOWN_CHARS))
+        return self._pseudonymizer.mask(did) if self._pseudonymizer.privacy.is_private(did) else text
 
 
-def _known(did: Did, known: Known) -> Known:
+def _redact_record(did: Did, record: DatasetRecord) -> DatasetRecord:
     """Return what is *known* of a dataset, without words about a private one that an older version kept."""
     if not is_opaque(did):
-        return known
+        return record
     here, before = (
-        {site: replace(fact, told=told_of_private(fact.told)) for site, fact in facts.items()}
-        for facts in (known.here, known.before)
+        {site: replace(fact, provenance=redact_provenance(fact.provenance)) for site, fact in facts.items()}
+        for facts in (record.facts, record.previous_facts)
     )
-    return replace(known, here=here, before=before)
+    return replace(record, facts=here, previous_facts=before)
 
 
-def veiled_state(state: State, veil: Veil) -> State:
+def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> ReconcileState:
     """What was remembered before a dataset became private, without its name.
 
     Demand in plain stays known; ads that name it are dropped and made anew.
     """
-    hides = veil.privacy.hides
+    hides = pseudonymizer.privacy.is_private
     memories = {
         name: replace(
             memory,
-            known={
-                did: _known(did, replace(known, twins=frozenset(map(veil.opaque, known.twins))))
-                for did, known in memory.known.items()
+            records={
+                did: _redact_record(
+                    did,
+                    replace(
+                        known, case_variants=frozenset(map(pseudonymizer.pseudonym, known.case_variants))
+                    ),
+                )
+                for did, known in memory.records.items()
                 if not hides(did)
             },
-            unseen={
-                did: withheld(why) if is_opaque(did) else veil.scrubbed(why)
-                for did, why in memory.unseen.items()
+            unseen_reasons={
+                did: redact_reason(why) if is_opaque(did) else pseudonymizer.redact(why)
+                for did, why in memory.unseen_reasons.items()
                 if not hides(did)
             },
-            failure=memory.failure and without_names(veil.scrubbed(memory.failure)),
+            failure=memory.failure and redact_names(pseudonymizer.redact(memory.failure)),
         )
         for name, memory in state.memories.items()
     }
     wants = tuple(
-        replace(want, dids=tuple(sorted(veil.masked(did) if hides(did) else did for did in want.dids)))
-        for want in state.demand.wants
+        replace(want, dids=tuple(sorted(pseudonymizer.mask(did) if hides(did) else did for did in want.dids)))
+        for want in state.demand.entries
     )
-    refused = {veil.privacy.scrubbed(text): why for text, why in state.demand.refused.items()}
+    refused = {pseudonymizer.privacy.redact(text): why for text, why in state.demand.rejected_texts.items()}
     return replace(
         state,
         memories=memories,
-        demand=replace(state.demand, wants=wants, refused=refused),
-        found={name: frozenset(map(veil.opaque, dids)) for name, dids in state.found.items()},
-        held={
-            site: replace(held, gone={did: polls for did, polls in held.gone.items() if not hides(did)})
-            for site, held in state.held.items()
+        demand=replace(state.demand, entries=wants, rejected_texts=refused),
+        pattern_matches={
+            name: frozenset(map(pseudonymizer.pseudonym, dids))
+            for name, dids in state.pattern_matches.items()
+        },
+        held_losses={
+            site: replace(
+                held,
+                missing_polls={did: polls for did, polls in held.missing_polls.items() if not hides(did)},
+            )
+            for site, held in state.held_losses.items()
         },
         audit=replace(
             state.audit,
@@ -309,11 +338,11 @@ def veiled_state(state: State, veil: Veil) -> State:
         rollbacks={
             site: one
             for site, one in state.rollbacks.items()
-            if not any(veil.privacy.mentioned(literal) for _, literal in one.ad.content)
+            if not any(pseudonymizer.privacy.find_mentions(literal) for _, literal in one.ad.content)
         },
         ads={
             site: ad
             for site, ad in state.ads.items()
-            if not any(veil.privacy.mentioned(literal) for _, literal in ad.content)
+            if not any(pseudonymizer.privacy.find_mentions(literal) for _, literal in ad.content)
         },
     )

@@ -12,25 +12,25 @@ from datetime import datetime, timedelta
 
 from hydrator.domain.model import Fact, Site
 from hydrator.domain.ports import Clock
-from hydrator.reconcile.ads.site_ads import moved_ad
-from hydrator.reconcile.audit.ledger import Audit, Correction, Tally
-from hydrator.reconcile.snapshot.breaker import Held
-from hydrator.reconcile.snapshot.memory import THEN, Datasets, Known, Memory
-from hydrator.state.store import State
+from hydrator.reconcile.ads.site_ads import shift_ad_times
+from hydrator.reconcile.audit.ledger import Audit, AuditTally, Correction
+from hydrator.reconcile.snapshot.breaker import HeldLoss
+from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows
+from hydrator.state.store import ReconcileState
 
 from .demand import DemandMemory
 from .history import Rollback
 
-LEAST_STEP = timedelta(seconds=2)
+MIN_STEP = timedelta(seconds=2)
 """A smaller step is no more than ages may be off by."""
-TOLERATED = timedelta(minutes=5)
+TOLERATED_AHEAD = timedelta(minutes=5)
 """What is dated in the future by no more was read under a clock that was corrected a little."""
-_QUICK = 0.5
+_MAX_READ_SECONDS = 0.5
 """Seconds that reading both clocks may take; beyond, the thread was held up between the two."""
 _HOUR = timedelta(hours=1)
 
 
-class StepWatch:
+class ClockStepDetector:
     """Compares the wall clock with one that is never set.
 
     Args:
@@ -41,119 +41,132 @@ class StepWatch:
     def __init__(self, wall: Clock, monotonic: Callable[[], float]) -> None:
         self._wall = wall
         self._monotonic = monotonic
-        self._start = self._read() or wall() - timedelta(seconds=monotonic())
+        self._start = self._monotonic_origin() or wall() - timedelta(seconds=monotonic())
 
-    def _read(self) -> datetime | None:
+    def _monotonic_origin(self) -> datetime | None:
         """When the monotonic clock began, by the wall clock; None when that cannot be said now."""
         before = self._monotonic()
         wall = self._wall()
         after = self._monotonic()
-        return wall - timedelta(seconds=before) if after - before <= _QUICK else None
+        return wall - timedelta(seconds=before) if after - before <= _MAX_READ_SECONDS else None
 
     @property
-    def stepped(self) -> timedelta:
+    def pending_step(self) -> timedelta:
         """The size of the clock steps (negative: back) since :meth:`taken`; zero below LEAST_STEP."""
-        start = self._read()
+        start = self._monotonic_origin()
         step = start - self._start if start else timedelta()
-        return step if abs(step) >= LEAST_STEP else timedelta()
+        return step if abs(step) >= MIN_STEP else timedelta()
 
-    def taken(self, step: timedelta) -> None:
+    def acknowledge(self, step: timedelta) -> None:
         """*step* is taken into account from now on."""
         self._start += step
 
 
-def moved_back(state: State, by: timedelta) -> State:
+def shift_back(state: ReconcileState, shift: timedelta) -> ReconcileState:
     """Return *state* with every time earlier *by* so much; nothing else of it changes."""
     return replace(
         state,
-        memories={name: _memory(memory, by) for name, memory in state.memories.items()},
-        demand=_demand(state.demand, by),
-        ads={site: moved_ad(ad, by) for site, ad in state.ads.items()},
-        held={site: _held(one, by) for site, one in state.held.items()},
-        audit=_audit(state.audit, by),
-        rollbacks={site: _rollback(one, by) for site, one in state.rollbacks.items()},
+        memories={name: _shift_memory(memory, shift) for name, memory in state.memories.items()},
+        demand=_shift_demand(state.demand, shift),
+        ads={site: shift_ad_times(ad, shift) for site, ad in state.ads.items()},
+        held_losses={site: _shift_held_loss(one, shift) for site, one in state.held_losses.items()},
+        audit=_shift_audit(state.audit, shift),
+        rollbacks={site: _shift_rollback(one, shift) for site, one in state.rollbacks.items()},
     )
 
 
-def not_ahead(state: State, now: datetime, bound: timedelta) -> tuple[State, timedelta]:
+def clamp_to_now(
+    state: ReconcileState, now: datetime, max_age: timedelta
+) -> tuple[ReconcileState, timedelta]:
     """Return a *state* from disk with no time after *now*, and how far ahead it was.
 
     The clock was set back while no daemon ran. By how much is not known, nor how long ago anything was read.
     So where that is more than TOLERATED every fact becomes older than *bound*, which reads UNKNOWN.
     """
-    ahead = max((at - now for at in _newest(state)), default=timedelta())
+    ahead = max((at - now for at in _newest_times(state)), default=timedelta())
     if ahead <= timedelta():
         return state, timedelta()
-    more = bound + timedelta(seconds=1) if ahead > TOLERATED else timedelta()
-    return moved_back(state, ahead + more), ahead
+    more = max_age + timedelta(seconds=1) if ahead > TOLERATED_AHEAD else timedelta()
+    return shift_back(state, ahead + more), ahead
 
 
-def _newest(state: State) -> list[datetime]:
-    read = [memory.at for memory in state.memories.values() if memory.at]
+def _newest_times(state: ReconcileState) -> list[datetime]:
+    read = [memory.answered_at for memory in state.memories.values() if memory.answered_at]
     facts = [
-        row.at
+        row.read_at
         for memory in state.memories.values()
-        for row in Datasets.of(memory.known).rows.values()
-        if row.at is not THEN
+        for row in DatasetRows.wrap(memory.records).rows.values()
+        if row.read_at is not AT_LAST_POLL
     ]
     return [*read, *facts, *(ad.as_of for ad in state.ads.values())]
 
 
-def _memory(memory: Memory, by: timedelta) -> Memory:
-    known = Datasets.of(memory.known)
-    rows = {did: _known(row, by) for did, row in known.rows.items()}
-    at = memory.at - by if memory.at else None
-    moved = Datasets(rows, known.at - by if known.at else None, known.apart, touched=frozenset(rows))
-    return replace(memory, at=at, known=moved, ages=_times(memory.ages, by))
-
-
-def _known(row: Known, by: timedelta) -> Known:
-    if row.at is THEN:  # so are all its facts
-        return row
-    here = {site: _fact(fact, by) for site, fact in row.here.items()}
-    before = {site: _fact(fact, by) for site, fact in row.before.items()}
-    return replace(row, at=row.at - by, here=here, before=before)
-
-
-def _fact(fact: Fact, by: timedelta) -> Fact:
-    return fact if fact.as_of is THEN else replace(fact, as_of=fact.as_of - by)
-
-
-def _times(times: Mapping[Site, datetime], by: timedelta) -> dict[Site, datetime]:
-    return {site: at - by for site, at in times.items()}
-
-
-def _demand(memory: DemandMemory, by: timedelta) -> DemandMemory:
-    wants = tuple(replace(want, last_wanted=want.last_wanted - by) for want in memory.wants)
-    return replace(memory, wants=wants)
-
-
-def _held(held: Held, by: timedelta) -> Held:
-    return replace(held, since=held.since - by, told=held.told - by)
-
-
-def _rollback(one: Rollback, by: timedelta) -> Rollback:
-    return replace(one, since=one.since - by, ad=moved_ad(one.ad, by))
-
-
-def _audit(audit: Audit, by: timedelta) -> Audit:
+def _shift_memory(memory: CatalogueMemory, shift: timedelta) -> CatalogueMemory:
+    known = DatasetRows.wrap(memory.records)
+    rows = {did: _shift_record(row, shift) for did, row in known.rows.items()}
+    at = memory.answered_at - shift if memory.answered_at else None
+    moved = DatasetRows(
+        rows,
+        known.polled_at - shift if known.polled_at else None,
+        known.individually_dated,
+        changed_since_base=frozenset(rows),
+    )
     return replace(
-        audit,
-        tallies={site: _tally(tally, by) for site, tally in audit.tallies.items()},
-        corrections={claim: _correction(one, by) for claim, one in audit.corrections.items()},
+        memory, answered_at=at, records=moved, last_read_at=_shift_times(memory.last_read_at, shift)
     )
 
 
-def _tally(tally: Tally, by: timedelta) -> Tally:
-    hours = {hour - round(by / _HOUR): counted for hour, counted in tally.hours.items()}
-    return replace(tally, hours=hours, last=tally.last - by if tally.last else None)
+def _shift_record(row: DatasetRecord, shift: timedelta) -> DatasetRecord:
+    if row.read_at is AT_LAST_POLL:  # so are all its facts
+        return row
+    here = {site: _shift_fact(fact, shift) for site, fact in row.facts.items()}
+    before = {site: _shift_fact(fact, shift) for site, fact in row.previous_facts.items()}
+    return replace(row, read_at=row.read_at - shift, facts=here, previous_facts=before)
 
 
-def _correction(one: Correction, by: timedelta) -> Correction:
+def _shift_fact(fact: Fact, shift: timedelta) -> Fact:
+    return fact if fact.as_of is AT_LAST_POLL else replace(fact, as_of=fact.as_of - shift)
+
+
+def _shift_times(times: Mapping[Site, datetime], shift: timedelta) -> dict[Site, datetime]:
+    return {site: at - shift for site, at in times.items()}
+
+
+def _shift_demand(memory: DemandMemory, shift: timedelta) -> DemandMemory:
+    wants = tuple(replace(want, last_demanded_at=want.last_demanded_at - shift) for want in memory.entries)
+    return replace(memory, entries=wants)
+
+
+def _shift_held_loss(held: HeldLoss, shift: timedelta) -> HeldLoss:
+    return replace(held, started_at=held.started_at - shift, last_confirmed_at=held.last_confirmed_at - shift)
+
+
+def _shift_rollback(rollback: Rollback, shift: timedelta) -> Rollback:
+    return replace(rollback, started_at=rollback.started_at - shift, ad=shift_ad_times(rollback.ad, shift))
+
+
+def _shift_audit(audit: Audit, shift: timedelta) -> Audit:
     return replace(
-        one,
-        at=one.at - by,
-        since=one.since - by,
-        found=_fact(one.found, by) if one.found else None,
-        repeated=one.repeated - by if one.repeated else None,
+        audit,
+        tallies={site: _shift_tally(tally, shift) for site, tally in audit.tallies.items()},
+        corrections={claim: _shift_correction(one, shift) for claim, one in audit.corrections.items()},
+    )
+
+
+def _shift_tally(tally: AuditTally, shift: timedelta) -> AuditTally:
+    hours = {hour - round(shift / _HOUR): counted for hour, counted in tally.counts_by_hour.items()}
+    return replace(
+        tally,
+        counts_by_hour=hours,
+        last_audited_at=tally.last_audited_at - shift if tally.last_audited_at else None,
+    )
+
+
+def _shift_correction(correction: Correction, shift: timedelta) -> Correction:
+    return replace(
+        correction,
+        found_at=correction.found_at - shift,
+        first_found_at=correction.first_found_at - shift,
+        actual_fact=_shift_fact(correction.actual_fact, shift) if correction.actual_fact else None,
+        repeated_at=correction.repeated_at - shift if correction.repeated_at else None,
     )

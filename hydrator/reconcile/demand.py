@@ -13,41 +13,41 @@ from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
     MAX_DID_CHARS,
     Demand,
+    DemandEntry,
     Did,
     Origin,
-    Queue,
     QueuedJobs,
+    ScheddDemand,
     Unseen,
-    Want,
     parse_did,
 )
-from hydrator.domain.redaction import printable
+from hydrator.domain.redaction import escape_unprintable
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class RememberedJobs:
     """Jobs of one schedd that name the same datasets, and when they last did."""
 
     schedd: str
     dids: tuple[Did, ...]
     jobs: int
-    last_wanted: datetime
+    last_demanded_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class DemandMemory:
     """What every schedd wanted when it was last asked, and the texts that were no DIDs."""
 
-    wants: tuple[Remembered, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
+    entries: tuple[RememberedJobs, ...] = ()
+    rejected_texts: Mapping[str, str] = field(default_factory=dict)
 
 
-def remember(
+def update_demand_memory(
     memory: DemandMemory,
-    answers: Mapping[str, Queue | Unseen],
+    answers: Mapping[str, ScheddDemand | Unseen],
     *,
     default_scope: str | None,
-    keep: timedelta,
+    keep_for: timedelta,
     now: datetime,
 ) -> DemandMemory:
     """Bring *memory* up to date with what the schedds answered.
@@ -56,62 +56,71 @@ def remember(
     that takes, and its jobs count as wanting until now; one that is no longer
     in the pool, like a job that has ended, is remembered for *keep*.
     """
-    wants: list[Remembered] = []
+    wants: list[RememberedJobs] = []
     refused: dict[str, str] = {}
     for schedd, answer in answers.items():
-        if isinstance(answer, Queue):
-            wants += _fresh(schedd, answer, default_scope, refused)
+        if isinstance(answer, ScheddDemand):
+            wants += _jobs_of_schedd(schedd, answer, default_scope, refused)
     fresh = {(want.schedd, want.dids) for want in wants}
-    for old in memory.wants:
+    for old in memory.entries:
         if isinstance(answers.get(old.schedd), Unseen):
-            wants.append(replace(old, last_wanted=now) if old.jobs else old)
-        elif (old.schedd, old.dids) not in fresh and now - old.last_wanted < keep:
+            wants.append(replace(old, last_demanded_at=now) if old.jobs else old)
+        elif (old.schedd, old.dids) not in fresh and now - old.last_demanded_at < keep_for:
             wants.append(replace(old, jobs=0))
     return DemandMemory(tuple(sorted(wants, key=lambda want: (want.schedd, want.dids))), refused)
 
 
-def demand(memory: DemandMemory, *, pins: Collection[Did], found: AbstractSet[Did], now: datetime) -> Demand:
+def build_demand(
+    memory: DemandMemory, *, pins: Collection[Did], matches: AbstractSet[Did], now: datetime
+) -> Demand:
     """Put together what jobs, *pins* and patterns (that *found* these) want, most wanted first."""
-    merged: dict[tuple[Did, ...], Want] = {}
-    for old in memory.wants:
+    merged: dict[tuple[Did, ...], DemandEntry] = {}
+    for old in memory.entries:
         other = merged.get(old.dids)
-        merged[old.dids] = Want(
+        merged[old.dids] = DemandEntry(
             old.dids,
-            old.jobs + (other.jobs if other else 0),
+            old.jobs + (other.job_count if other else 0),
             Origin.JOB,
-            max(old.last_wanted, other.last_wanted) if other else old.last_wanted,
+            max(old.last_demanded_at, other.last_demanded_at) if other else old.last_demanded_at,
         )
-    pinned = [Want((did,), 0, Origin.PIN, now) for did in sorted(set(pins))]
-    matched = [Want((did,), 0, Origin.PATTERN, now) for did in sorted(found)]
+    pinned = [DemandEntry((did,), 0, Origin.PIN, now) for did in sorted(set(pins))]
+    matched = [DemandEntry((did,), 0, Origin.PATTERN, now) for did in sorted(matches)]
     return Demand(
-        tuple(sorted([*pinned, *merged.values(), *matched], key=_most_wanted_first)), memory.refused
+        tuple(sorted([*pinned, *merged.values(), *matched], key=_priority_key)), memory.rejected_texts
     )
 
 
-def _most_wanted_first(want: Want) -> tuple[Origin, int, float, tuple[Did, ...]]:
-    return want.origin, -want.jobs, -want.last_wanted.timestamp(), want.dids
+def _priority_key(demand_entry: DemandEntry) -> tuple[Origin, int, float, tuple[Did, ...]]:
+    return (
+        demand_entry.origin,
+        -demand_entry.job_count,
+        -demand_entry.last_demanded_at.timestamp(),
+        demand_entry.dids,
+    )
 
 
-def _fresh(
-    schedd: str, queue: Queue, default_scope: str | None, refused: dict[str, str]
-) -> Iterable[Remembered]:
+def _jobs_of_schedd(
+    schedd: str, queue: ScheddDemand, default_scope: str | None, rejected_texts: dict[str, str]
+) -> Iterable[RememberedJobs]:
     jobs: dict[tuple[Did, ...], int] = {}
-    for group in queue.wants:
-        dids = _parsed(group, default_scope, refused)
+    for group in queue.job_groups:
+        dids = _parse_group(group, default_scope, rejected_texts)
         if dids:
-            jobs[dids] = jobs.get(dids, 0) + group.jobs
-    return [Remembered(schedd, dids, count, queue.at) for dids, count in jobs.items()]
+            jobs[dids] = jobs.get(dids, 0) + group.job_count
+    return [RememberedJobs(schedd, dids, count, queue.as_of) for dids, count in jobs.items()]
 
 
-def _parsed(group: QueuedJobs, default_scope: str | None, refused: dict[str, str]) -> tuple[Did, ...]:
+def _parse_group(
+    group: QueuedJobs, default_scope: str | None, rejected_texts: dict[str, str]
+) -> tuple[Did, ...]:
     """The group's DIDs, sorted, without duplicates; none when one is bad, since such jobs cannot match."""
     try:
         return tuple(sorted({parse_did(text, default_scope) for text in group.datasets}))
     except BadDid as bad:
-        refused[_printable(bad.text)] = bad.reason
+        rejected_texts[_make_printable(bad.text)] = bad.reason
         return ()
 
 
-def _printable(text: str) -> str:
+def _make_printable(text: str) -> str:
     """*text*, which may be any user's nonsense, so that it can be stored, logged and shown."""
-    return printable(text[:MAX_DID_CHARS])
+    return escape_unprintable(text[:MAX_DID_CHARS])

@@ -13,29 +13,29 @@ from hydrator.reconcile.ads.site_ads import facts_of
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DatasetChange:
     """One dataset whose entry changed: its state before and after (None: not listed), and why."""
 
     did: Did
-    before: str | None
-    after: str | None
-    why: str
+    state_before: str | None
+    state_after: str | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """One generation of a site's ad: decided *at*, and when each publisher first showed it."""
 
-    at: datetime
+    decided_at: datetime
     ad: SiteAd
-    changes: tuple[Change, ...]
-    published: Mapping[str, datetime] = field(default_factory=dict)
+    changes: tuple[DatasetChange, ...]
+    published_at: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
         """How many came, left and changed, in words."""
-        came = sum(change.before is None for change in self.changes)
-        left = sum(change.after is None for change in self.changes)
+        came = sum(change.state_before is None for change in self.changes)
+        left = sum(change.state_after is None for change in self.changes)
         other = len(self.changes) - came - left
         parts = [(came, "came"), (left, "left"), (other, "changed")]
         told = [f"{number} {word}" for number, word in parts if number]
@@ -46,54 +46,58 @@ class Entry:
 class Rollback:
     """A site whose ad of an earlier generation is published again, with the ages it had, since then."""
 
-    since: datetime
+    started_at: datetime
     ad: SiteAd
 
     @property
     def text(self) -> str:
         return (
             f"rolled back to generation {self.ad.generation}, read {self.ad.as_of:%Y-%m-%d %H:%M:%S} UTC, "
-            f"since {self.since:%Y-%m-%d %H:%M:%S} UTC"
+            f"since {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class ChangeContext:
     """Why datasets may have left: what is wanted, what clashes, what is known there, what was let go."""
 
-    wanted: AbstractSet[Did]
-    clashing: AbstractSet[Did]
-    known: Mapping[Did, Fact]
+    demanded_dids: AbstractSet[Did]
+    colliding_dids: AbstractSet[Did]
+    facts: Mapping[Did, Fact]
     released: Mapping[Did, str]
     rollback: str | None = None
 
 
-def entry(before: SiteAd | None, after: SiteAd, grounds: Grounds, *, now: datetime) -> Entry:
+def build_entry(
+    previous: SiteAd | None, current: SiteAd, context: ChangeContext, *, now: datetime
+) -> HistoryEntry:
     """What changed from *before* to *after*, dataset by dataset."""
-    old, new = (facts_of(before) if before else {}), facts_of(after)
-    return Entry(now, after, tuple(_changes(old, new, grounds)))
+    old, new = (facts_of(previous) if previous else {}), facts_of(current)
+    return HistoryEntry(now, current, tuple(_changes(old, new, context)))
 
 
-def _changes(old: Mapping[Did, Fact], new: Mapping[Did, Fact], grounds: Grounds) -> Iterable[Change]:
+def _changes(
+    old: Mapping[Did, Fact], new: Mapping[Did, Fact], context: ChangeContext
+) -> Iterable[DatasetChange]:
     for did in sorted(old.keys() | new.keys()):
         one, other = old.get(did), new.get(did)
         if one and other and one.state is other.state:
             continue
-        why = grounds.rollback or _why(did, other, grounds)
-        yield Change(did, one.state.value if one else None, other.state.value if other else None, why)
+        why = context.rollback or _change_reason(did, other, context)
+        yield DatasetChange(did, one.state.value if one else None, other.state.value if other else None, why)
 
 
-def _why(did: Did, after: Fact | None, grounds: Grounds) -> str:
-    if after and after.state is DatasetState.UNKNOWN:
+def _change_reason(did: Did, fact: Fact | None, context: ChangeContext) -> str:
+    if fact and fact.state is DatasetState.UNKNOWN:
         return "nobody could be asked about it for longer than the age bound"
-    if after:
+    if fact:
         return "its catalogue says so"
-    if did in grounds.released:
-        return grounds.released[did]
-    if did not in grounds.wanted:
+    if did in context.released:
+        return context.released[did]
+    if did not in context.demanded_dids:
         return "no longer wanted"
-    if did in grounds.clashing:
+    if did in context.colliding_dids:
         return "only letter case tells it from another"
-    if did in grounds.known:
+    if did in context.facts:
         return "no room in the ad"
     return "its catalogue says that it is gone"

@@ -19,15 +19,15 @@ from datetime import datetime, timedelta
 from hydrator.domain.model import (
     Action,
     Hold,
+    NoOp,
     Plan,
     Publish,
     PublishedAd,
     Refresh,
-    Rest,
     Site,
     SiteAd,
     Withdraw,
-    unix,
+    to_unix,
 )
 
 
@@ -40,7 +40,7 @@ class Policy:
     """
 
     refresh_after: timedelta
-    expires: bool
+    has_expiring_ads: bool
 
 
 def plan(
@@ -50,7 +50,7 @@ def plan(
     retired: AbstractSet[Site],
     now: datetime,
     policy: Policy,
-    withheld: Mapping[Site, str] | None = None,
+    withheld_reasons: Mapping[Site, str] | None = None,
 ) -> Plan:
     """Choose the fewest actions that turn *published* into *desired*.
 
@@ -73,34 +73,38 @@ def plan(
     """
     sites = sorted(published.keys() | (desired.keys() - retired))
     return tuple(
-        _action(site, published.get(site), desired.get(site), retired, now, policy, withheld or {})
+        _action(site, published.get(site), desired.get(site), retired, now, policy, withheld_reasons or {})
         for site in sites
     )
 
 
 def _action(
     site: Site,
-    there: PublishedAd | None,
+    published_ad: PublishedAd | None,
     ad: SiteAd | None,
     retired: AbstractSet[Site],
     now: datetime,
     policy: Policy,
-    withheld: Mapping[Site, str],
+    withheld_reasons: Mapping[Site, str],
 ) -> Action:
     if site in retired:
         return Withdraw(site, "retired in the configuration")
     if ad is None:
-        return Hold(site, withheld.get(site, "nothing is known of it any more; retire it to withdraw it"))
-    if there is None:
+        return Hold(
+            site, withheld_reasons.get(site, "nothing is known of it any more; retire it to withdraw it")
+        )
+    if published_ad is None:
         return Publish(ad, "not published")
-    if there.generation != ad.generation:
-        return Publish(ad, f"replaces generation {there.generation}")
-    news = unix(ad.as_of) != unix(there.as_of)
+    if published_ad.generation != ad.generation:
+        return Publish(ad, f"replaces generation {published_ad.generation}")
+    news = to_unix(ad.as_of) != to_unix(published_ad.as_of)
     # a copy heard in the future is of a clock that jumped: how old it is cannot be told
-    ahead = unix(there.as_of) > unix(now)  # others must not take it for fresh until then
-    due = (ahead or abs(now - there.heard) >= policy.refresh_after) and (news or policy.expires)
+    ahead = to_unix(published_ad.as_of) > to_unix(now)  # others must not take it for fresh until then
+    due = (ahead or abs(now - published_ad.received_at) >= policy.refresh_after) and (
+        news or policy.has_expiring_ads
+    )
     if not due:
-        return Rest(site)
-    if unix(ad.as_of) > unix(there.as_of):
+        return NoOp(site)
+    if to_unix(ad.as_of) > to_unix(published_ad.as_of):
         return Refresh(ad)
     return Hold(site, f"not seen since {ad.as_of:%Y-%m-%d %H:%M:%S} UTC", ad)

@@ -1,7 +1,7 @@
 """The HTTP answers: ads for hooks, readings for programs, one page for people.
 
 Read-only by construction: the app is given a function that shows the present
-:class:`View` and nothing that could change it. The webhook hands events on,
+:class:`ServerState` and nothing that could change it. The webhook hands events on,
 which say what to look at and nothing of what is there. DESIGN.md, "Over HTTP",
 has the contract.
 """
@@ -26,65 +26,65 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hydrator.daemon.event_queue import MAX_EVENT_BYTES, Drop
-from hydrator.diagnostics.why.query import Telling
+from hydrator.daemon.event_queue import MAX_EVENT_BYTES, RejectReason
+from hydrator.diagnostics.why.query import RenderedAnswer
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, unix
-from hydrator.domain.provenance import served_told
-from hydrator.domain.redaction import printable
-from hydrator.server.limits.hosts import Hosts
-from hydrator.server.limits.rate import Buckets
-from hydrator.server.pages.filters import selection
-from hydrator.submit.nearest_names import with_near
+from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, to_unix
+from hydrator.domain.provenance import public_provenance
+from hydrator.domain.redaction import escape_unprintable
+from hydrator.server.limits.hosts import AllowedHosts
+from hydrator.server.limits.rate import RateLimiter
+from hydrator.server.pages.filters import parse_selection
+from hydrator.submit.nearest_names import add_similar_names
 
 from . import openapi
-from .auth import Access, Grant, Role
-from .dataset_query import asked_datasets, asked_dids
-from .metrics import Traffic
-from .middleware import Doorkeeper, Gate, may_read
+from .auth import Grant, Role, TokenAuthenticator
+from .dataset_query import parse_dataset_query, parse_dids
+from .metrics import HttpMetrics
+from .middleware import AuthMiddleware, RequestMiddleware, can_see_all_sites
 from .pages import overview as page
 from .pages import why as whypage
 from .responses import (
-    Refusal,
+    HttpError,
     accepts_gzip,
-    body_reply,
-    failed,
-    json_reply,
-    refused,
+    bytes_response,
+    error_response,
+    internal_error_response,
+    json_response,
 )
-from .view import View
+from .view import ServerState
 
 AS_OF_HEADER: Final = "X-DataLocality-AsOf"
 MAX_NAME_COMPARED: Final = 200
 STALE_IF_ERROR: Final = timedelta(days=1)
 
 
-Exchange = Callable[[Iterable[Did]], Mapping[Did, Did]]
-"""Gives by DID what jobs call it; see :meth:`hydrator.privacy.pseudonym_store.Register.exchange`."""
+PseudonymLookup = Callable[[Iterable[Did]], Mapping[Did, Did]]
+"""Gives by DID what jobs call it; see :meth:`hydrator.privacy.pseudonym_store.PseudonymStore.exchange`."""
 
 
-Question = Callable[[int, int | None, str | None], list[Telling]]
+JobExplainer = Callable[[int, int | None, str | None], list[RenderedAnswer]]
 """Says why a job is idle: cluster, proc or None, schedd or None; see :func:`hydrator.diagnostics.why.query.ask_job`."""
 
-Posted = Callable[[bytes], Drop | None]
-"""Takes in one event; see :meth:`hydrator.daemon.event_listener.Hearing.hear`. From several threads."""
+WebhookHandler = Callable[[bytes], RejectReason | None]
+"""Takes in one event; see :meth:`hydrator.daemon.event_listener.EventListener.on_event`. From several threads."""
 
 EVENTS_PATH: Final = "/v1/events"
 
 
-def app(
-    view: Callable[[], View],
+def build_app(
+    get_state: Callable[[], ServerState],
     registry: CollectorRegistry,
     *,
     max_age: timedelta,
-    access: Access | None = None,
-    exchange: Exchange | None = None,
-    events: Posted | None = None,
-    question: Question | None = None,
-    buckets: Buckets | None = None,
-    names: Buckets | None = None,
+    authenticator: TokenAuthenticator | None = None,
+    look_up_pseudonyms: PseudonymLookup | None = None,
+    on_event: WebhookHandler | None = None,
+    explain_job: JobExplainer | None = None,
+    rate_limiter: RateLimiter | None = None,
+    name_limiter: RateLimiter | None = None,
     behind_proxy: bool = False,
-    hosts: Hosts | None = None,
+    hosts: AllowedHosts | None = None,
 ) -> Starlette:
     """Build the ASGI app that answers from *view*.
 
@@ -103,21 +103,37 @@ def app(
         behind_proxy: clients' addresses stand in ``X-Forwarded-For``.
         hosts: the names that the server answers to; None for any name.
     """
-    posted = events if access else None
-    answers = _Answers(
-        view,
+    posted = on_event if authenticator else None
+    answers = _Handlers(
+        get_state,
         registry,
         max_age,
-        shared=access is None,
-        exchange=exchange,
-        events=posted,
-        names=names,
-        question=question,
+        is_public=authenticator is None,
+        look_up_pseudonyms=look_up_pseudonyms,
+        on_event=posted,
+        name_limiter=name_limiter,
+        explain_job=explain_job,
     )
-    read = [Middleware(Doorkeeper, access=access, need=Role.READ, buckets=buckets)]
-    submit = [Middleware(Doorkeeper, access=access, need=Role.SUBMIT, buckets=buckets)]
-    ad = [Middleware(Doorkeeper, access=access, need=Role.SITE, buckets=buckets)]
-    tell = [Middleware(Doorkeeper, access=access, need=Role.EVENT, buckets=buckets)]
+    read = [
+        Middleware(
+            AuthMiddleware, authenticator=authenticator, required_role=Role.READ, rate_limiter=rate_limiter
+        )
+    ]
+    submit = [
+        Middleware(
+            AuthMiddleware, authenticator=authenticator, required_role=Role.SUBMIT, rate_limiter=rate_limiter
+        )
+    ]
+    ad = [
+        Middleware(
+            AuthMiddleware, authenticator=authenticator, required_role=Role.SITE, rate_limiter=rate_limiter
+        )
+    ]
+    tell = [
+        Middleware(
+            AuthMiddleware, authenticator=authenticator, required_role=Role.EVENT, rate_limiter=rate_limiter
+        )
+    ]
     routes = [
         Route("/", answers.page, middleware=read),
         Route("/why", answers.why, middleware=read),
@@ -141,262 +157,279 @@ def app(
         routes=routes,
         middleware=[
             Middleware(
-                Gate,
-                traffic=Traffic(registry, routes),
-                buckets=buckets,
+                RequestMiddleware,
+                http_metrics=HttpMetrics(registry, routes),
+                rate_limiter=rate_limiter,
                 behind_proxy=behind_proxy,
-                takes={EVENTS_PATH: MAX_EVENT_BYTES} if posted else {},
+                body_limits={EVENTS_PATH: MAX_EVENT_BYTES} if posted else {},
                 hosts=hosts,
             )
         ],
-        exception_handlers={HTTPException: refused, Exception: failed},
+        exception_handlers={HTTPException: error_response, Exception: internal_error_response},
     )
     asgi.router.redirect_slashes = False  # a redirect would trust the Host header
     return asgi
 
 
 @dataclass(frozen=True, slots=True)
-class _Rendered:
+class _RenderedAd:
     """One ad as bytes, plain and gzipped, made once for all requests."""
 
     ad: SiteAd
-    plain: bytes
-    zipped: bytes
+    body: bytes
+    gzipped_body: bytes
 
 
-class _Answers:
+class _Handlers:
     """The endpoints. Async ones run in the event loop, the others in its threads."""
 
     def __init__(
         self,
-        view: Callable[[], View],
+        get_state: Callable[[], ServerState],
         registry: CollectorRegistry,
         max_age: timedelta,
         *,
-        shared: bool,
-        exchange: Exchange | None,
-        events: Posted | None,
-        question: Question | None,
-        names: Buckets | None,
+        is_public: bool,
+        look_up_pseudonyms: PseudonymLookup | None,
+        on_event: WebhookHandler | None,
+        explain_job: JobExplainer | None,
+        name_limiter: RateLimiter | None,
     ) -> None:
-        self._view = view
-        self._events = events
-        self._exchange = None if shared else exchange
-        self._question = None if shared else question
-        self._asking = threading.Lock()
-        self._names = names
-        self._counting = threading.Lock()
+        self._get_state = get_state
+        self._on_event = on_event
+        self._look_up_pseudonyms = None if is_public else look_up_pseudonyms
+        self._explain_job = None if is_public else explain_job
+        self._explain_lock = threading.Lock()
+        self._name_limiter = name_limiter
+        self._name_limit_lock = threading.Lock()
         self._registry = registry
         self._cache_control = (
-            f"{'public' if shared else 'private'}, max-age={int(max_age.total_seconds())}, "
+            f"{'public' if is_public else 'private'}, max-age={int(max_age.total_seconds())}, "
             f"stale-if-error={int(STALE_IF_ERROR.total_seconds())}"
         )
-        self._rendered: dict[Site, _Rendered] = {}  # touched by the event loop only
+        self._rendered_ads: dict[Site, _RenderedAd] = {}  # touched by the event loop only
 
     async def ad(self, request: Request) -> Response:
         """What the hook reads; the ETag is the generation, the age travels beside it on 304 too."""
-        view = self._view()
+        view = self._get_state()
         ad = view.ads.get(Site(request.path_params["site"]))
         if ad is None:
-            raise _no_ad(view, request.path_params["site"], name_others=may_read(request.scope))
+            raise _ad_not_found(
+                view, request.path_params["site"], can_see_all_sites=can_see_all_sites(request.scope)
+            )
         etag = f'"{ad.generation}"'
         headers = {
             "ETag": etag,
-            AS_OF_HEADER: str(unix(ad.as_of)),
+            AS_OF_HEADER: str(to_unix(ad.as_of)),
             "Cache-Control": self._cache_control,
             "Vary": "Accept-Encoding",
         }
-        if _matches(request.headers.get("If-None-Match"), etag):
+        if _etag_matches(request.headers.get("If-None-Match"), etag):
             return Response(status_code=304, headers=headers)
         rendered = self._render(ad, view)
-        body = rendered.plain
+        body = rendered.body
         if accepts_gzip(request.headers):
             headers["Content-Encoding"] = "gzip"
-            body = rendered.zipped
+            body = rendered.gzipped_body
         return Response(body, headers=headers, media_type="text/plain")
 
-    def _render(self, ad: SiteAd, view: View) -> _Rendered:
+    def _render(self, ad: SiteAd, state: ServerState) -> _RenderedAd:
         """The bytes of *ad*, kept until its generation or age moves or its site is gone."""
-        kept = self._rendered.get(ad.site)
+        kept = self._rendered_ads.get(ad.site)
         if kept is not None and kept.ad == ad:
             return kept
-        for gone in self._rendered.keys() - view.ads.keys():
-            del self._rendered[gone]
+        for gone in self._rendered_ads.keys() - state.ads.keys():
+            del self._rendered_ads[gone]
         plain = ad.text.encode()
-        made = _Rendered(ad, plain, gzip.compress(plain, mtime=0))
-        self._rendered[ad.site] = made
+        made = _RenderedAd(ad, plain, gzip.compress(plain, mtime=0))
+        self._rendered_ads[ad.site] = made
         return made
 
     def sites(self, request: Request) -> Response:
         """Every site with an ad here: its generation, its age, when we last put it there."""
-        view = self._view()
+        view = self._get_state()
         rows = [_site_row(view, ad) for _, ad in sorted(view.ads.items())]
-        return json_reply(request, {"version": 1, "now": unix(view.now), "sites": rows})
+        return json_response(request, {"version": 1, "now": to_unix(view.now), "sites": rows})
 
     def datasets(self, request: Request) -> Response:
         """Say where the datasets are that the query names; else all demanded ones, a page at a time."""
-        asked = asked_datasets(request.scope["query_string"])
-        view = self._view()
+        asked = parse_dataset_query(request.scope["query_string"])
+        view = self._get_state()
         if view.snapshot is None:
-            raise Refusal(503, "not ready", view.ready or "no catalogue has been read yet")
+            raise HttpError(503, "not ready", view.not_ready_reason or "no catalogue has been read yet")
         demanded = view.demand.dids if view.demand else frozenset()
         dids, following = asked.page(demanded)
-        rows = _dataset_rows(view, view.snapshot, dids, named=bool(asked.dids))
-        answer = {"version": 1, "now": unix(view.now), "datasets": rows, "next": following}
-        return json_reply(request, answer)
+        rows = _dataset_rows(view, view.snapshot, dids, should_suggest_names=bool(asked.dids))
+        answer = {"version": 1, "now": to_unix(view.now), "datasets": rows, "next": following}
+        return json_response(request, answer)
 
     def private(self, request: Request) -> Response:
         """What jobs call the datasets asked about: private ones by opaque names, others as they are."""
-        if self._exchange is None:
-            raise Refusal(
+        if self._look_up_pseudonyms is None:
+            raise HttpError(
                 403, "no tokens", "names are exchanged for tokens only: set publish.http.tokens_file"
             )
-        asked = asked_dids(request.scope["query_string"])
+        asked = parse_dids(request.scope["query_string"])
         if not asked:
-            raise Refusal(400, "no DID", "say which: did=scope:name")
-        self._count_names(request, len(asked))
-        names = self._exchange(asked)
+            raise HttpError(400, "no DID", "say which: did=scope:name")
+        self._limit_names(request, len(asked))
+        names = self._look_up_pseudonyms(asked)
         rows = [{"did": did, "name": names[did]} for did in sorted(asked)]
-        return json_reply(request, {"version": 1, "datasets": rows})
+        return json_response(request, {"version": 1, "datasets": rows})
 
-    def _count_names(self, request: Request, number: int) -> None:
+    def _limit_names(self, request: Request, count: int) -> None:
         """Refuse a token that exchanges more names than submissions do: it tries which names are in use."""
-        if self._names is None:
+        if self._name_limiter is None:
             return
         grant: Grant = request.scope["grant"]
-        with self._counting:
-            wait = self._names.wait(grant.digest, number)
+        with self._name_limit_lock:
+            wait = self._name_limiter.take(grant.digest, count)
         if wait:
             seconds = str(math.ceil(wait))
             detail = f"too many names were exchanged with this token: ask again in {seconds} s"
-            raise Refusal(429, "too many names", detail, headers={"Retry-After": seconds})
+            raise HttpError(429, "too many names", detail, headers={"Retry-After": seconds})
 
     async def events(self, request: Request) -> Response:
         """An event: what it speaks of is looked at soon. Nobody is told whether anybody wants that."""
-        if self._events is None:
-            raise Refusal(403, "no events", "no events are taken here: set events.webhook and a tokens_file")
-        drop = await run_in_threadpool(self._events, await request.body())
-        if drop is Drop.GARBLED:
-            raise Refusal(400, "no event", 'send one JSON object: {"event_type": "close", "payload": {…}}')
-        if drop is Drop.TOO_MANY:
+        if self._on_event is None:
+            raise HttpError(
+                403, "no events", "no events are taken here: set events.webhook and a tokens_file"
+            )
+        drop = await run_in_threadpool(self._on_event, await request.body())
+        if drop is RejectReason.GARBLED:
+            raise HttpError(400, "no event", 'send one JSON object: {"event_type": "close", "payload": {…}}')
+        if drop is RejectReason.TOO_MANY:
             wait = {"Retry-After": "1"}
-            raise Refusal(429, "too many events", "more events come than are read", headers=wait)
-        return json_reply(request, {"version": 1}, 202)
+            raise HttpError(429, "too many events", "more events come than are read", headers=wait)
+        return json_response(request, {"version": 1}, 202)
 
     def metrics(self, request: Request) -> Response:
         """The registry, in the form the scraper asks for."""
         encode, media_type = choose_encoder(request.headers.get("Accept", ""))
-        return body_reply(request, encode(self._registry), media_type)
+        return bytes_response(request, encode(self._registry), media_type)
 
     async def openapi(self, request: Request) -> Response:
         """What can be asked here, for programs."""
-        return json_reply(request, openapi.document())
+        return json_response(request, openapi.build_openapi())
 
     async def healthz(self, request: Request) -> Response:
         """The process answers and its cycles do not hang; nothing is said of catalogues or pool."""
-        why = self._view().stuck
+        why = self._get_state().hang_reason
         if why is not None:
-            raise Refusal(503, "hung", why, {"status": "hung"})
-        return json_reply(request, {"status": "ok"})
+            raise HttpError(503, "hung", why, {"status": "hung"})
+        return json_response(request, {"status": "ok"})
 
     async def readyz(self, request: Request) -> Response:
         """Ready once a complete state was loaded or read."""
-        why = self._view().ready
+        why = self._get_state().not_ready_reason
         if why is not None:
-            raise Refusal(503, "not ready", why, {"ready": False})
-        return json_reply(request, {"ready": True})
+            raise HttpError(503, "not ready", why, {"ready": False})
+        return json_response(request, {"ready": True})
 
     def page(self, request: Request) -> Response:
         """The page for people."""
-        chosen = selection(request.scope["query_string"])
-        return _html(request, page.render(self._view(), chosen, jobs=self._question is not None))
+        chosen = parse_selection(request.scope["query_string"])
+        return _html_response(
+            request,
+            page.render_overview(self._get_state(), chosen, can_explain_jobs=self._explain_job is not None),
+        )
 
     def why(self, request: Request) -> Response:
         """Why a job is idle, for people; one question at a time, since each asks the whole pool."""
-        if self._question is None:
-            raise Refusal(
+        if self._explain_job is None:
+            raise HttpError(
                 403,
                 "no tokens",
                 "jobs are explained for tokens only (publish.http.tokens_file); hydrator why",
             )
-        asked = whypage.job_asked(request.scope["query_string"])
-        told, status = self._explained(asked, self._question) if asked else ([], 200)
-        return _html(request, whypage.render(asked, told, now=self._view().now), status)
+        asked = whypage.parse_job_query(request.scope["query_string"])
+        told, status = self._answer_query(asked, self._explain_job) if asked else ([], 200)
+        return _html_response(
+            request, whypage.render_why_page(asked, told, now=self._get_state().now), status
+        )
 
-    def _explained(self, asked: whypage.JobAsked, question: Question) -> tuple[list[Telling] | str, int]:
-        if asked.numbers is None:
+    def _answer_query(
+        self, query: whypage.JobQuery, explain_job: JobExplainer
+    ) -> tuple[list[RenderedAnswer] | str, int]:
+        if query.cluster_and_proc is None:
             return whypage.BAD_JOB, 400
-        if not self._asking.acquire(blocking=False):
+        if not self._explain_lock.acquire(blocking=False):
             detail = "another job is being asked about: ask again in 5 s"
-            raise Refusal(429, "too many requests", detail, headers={"Retry-After": "5"})
+            raise HttpError(429, "too many requests", detail, headers={"Retry-After": "5"})
         try:
-            return question(*asked.numbers, asked.schedd or None), 200
+            return explain_job(*query.cluster_and_proc, query.schedd or None), 200
         except ConfigError as error:
             return "; ".join(error.problems), 400
         except PoolError as error:
             return str(error), 404 if error.daemon.startswith("job ") else 502
         finally:
-            self._asking.release()
+            self._explain_lock.release()
 
 
-def _html(request: Request, text: str, status: int = 200) -> Response:
-    return body_reply(request, printable(text, "\n").encode(), "text/html; charset=utf-8", status)
+def _html_response(request: Request, text: str, status: int = 200) -> Response:
+    return bytes_response(
+        request, escape_unprintable(text, "\n").encode(), "text/html; charset=utf-8", status
+    )
 
 
-def _no_ad(view: View, site: str, *, name_others: bool) -> Refusal:
+def _ad_not_found(state: ServerState, site: str, *, can_see_all_sites: bool) -> HttpError:
     """Before the first complete state an unknown site is no fact yet, so hooks are told to wait."""
-    if view.ready is not None:
-        return Refusal(503, "not ready", view.ready, {"ready": False})
-    near = _nearby(site, view.ads) if name_others else []
+    if state.not_ready_reason is not None:
+        return HttpError(503, "not ready", state.not_ready_reason, {"ready": False})
+    near = _similar_names(site, state.ads) if can_see_all_sites else []
     hint = f"did you mean {', '.join(map(repr, near))}?" if near else "GET /v1/sites lists those known"
     more = {"nearby": near}
-    return Refusal(404, "unknown site", f"no ad for site {site[:MAX_NAME_COMPARED]!r}; {hint}", more)
+    return HttpError(404, "unknown site", f"no ad for site {site[:MAX_NAME_COMPARED]!r}; {hint}", more)
 
 
-def _nearby(name: str, known: Mapping[Site, SiteAd], most: int = 5) -> list[str]:
+def _similar_names(name: str, ads: Mapping[Site, SiteAd], limit: int = 5) -> list[str]:
     """Up to *most* known sites whose names look like *name*, letter case aside."""
     if len(name) > MAX_NAME_COMPARED:
         return []
     by_lower: dict[str, list[str]] = {}
-    for site in sorted(known):
+    for site in sorted(ads):
         by_lower.setdefault(site.lower(), []).append(site)
-    close = difflib.get_close_matches(name.lower(), list(by_lower), n=most, cutoff=0.5)
-    return [site for lower in close for site in by_lower[lower]][:most]
+    close = difflib.get_close_matches(name.lower(), list(by_lower), n=limit, cutoff=0.5)
+    return [site for lower in close for site in by_lower[lower]][:limit]
 
 
-def _site_row(view: View, ad: SiteAd) -> dict[str, object]:
-    facts = view.snapshot.sites.get(ad.site) if view.snapshot else None
+def _site_row(state: ServerState, ad: SiteAd) -> dict[str, object]:
+    facts = state.snapshot.sites.get(ad.site) if state.snapshot else None
     return {
         "site": ad.site,
         "generation": ad.generation,
-        "as_of": unix(ad.as_of),
-        "age_seconds": max(0, unix(view.now) - unix(ad.as_of)),
-        "heard": view.heard.get(ad.site, view.now).timestamp(),
+        "as_of": to_unix(ad.as_of),
+        "age_seconds": max(0, to_unix(state.now) - to_unix(ad.as_of)),
+        "heard": state.published_at.get(ad.site, state.now).timestamp(),
         "known_datasets": len(facts.facts) if facts else None,
-        "held": view.held.get(ad.site),
+        "held": state.held_reasons.get(ad.site),
         "ad": f"/v1/sites/{quote(ad.site, safe='')}/ad",
     }
 
 
-def _dataset_rows(view: View, snapshot: Snapshot, dids: list[Did], *, named: bool) -> list[dict[str, object]]:
+def _dataset_rows(
+    state: ServerState, snapshot: Snapshot, dids: list[Did], *, should_suggest_names: bool
+) -> list[dict[str, object]]:
     """The rows of *dids*; where the question *named* them, with the names near those that exist nowhere."""
-    beliefs = view.beliefs
-    near = with_near(beliefs, dids).near if beliefs and named else {}
-    demanded = view.demand.dids if view.demand else frozenset()
-    jobs = page.jobs_by_did(view.demand)
-    clashes = {did: clash for clash in snapshot.clashes for did in clash} | dict(snapshot.misspelt)
+    beliefs = state.knowledge
+    near = add_similar_names(beliefs, dids).similar_names if beliefs and should_suggest_names else {}
+    demanded = state.demand.dids if state.demand else frozenset()
+    jobs = page.jobs_by_did(state.demand)
+    clashes = {did: clash for clash in snapshot.case_collisions for did in clash} | dict(
+        snapshot.misspelt_dids
+    )
     return [
         {
             "did": did,
             "demanded": did in demanded,
             "jobs": jobs.get(did, 0),
             "bytes": snapshot.bytes_total.get(did),
-            "unseen": snapshot.unseen.get(did),
+            "unseen": snapshot.unseen_reasons.get(did),
             "clashes_with": [other for other in clashes.get(did, ()) if other != did],
-            "left_out_at": sorted(site for site, dids in view.left_out.items() if did in dids),
+            "left_out_at": sorted(site for site, dids in state.omitted_dids.items() if did in dids),
             "near": list(near.get(did, ())),
             "sites": [
-                _fact_row(site, facts.facts[did], view.now)
+                _fact_row(site, facts.facts[did], state.now)
                 for site, facts in sorted(snapshot.sites.items())
                 if did in facts.facts
             ],
@@ -410,13 +443,13 @@ def _fact_row(site: Site, fact: Fact, now: datetime) -> dict[str, object]:
         "site": site,
         "state": fact.state.value,
         "fraction": fact.fraction,
-        "as_of": unix(fact.as_of),
-        "age_seconds": max(0, unix(now) - unix(fact.as_of)),
-        "told": served_told(fact.told),
+        "as_of": to_unix(fact.as_of),
+        "age_seconds": max(0, to_unix(now) - to_unix(fact.as_of)),
+        "told": public_provenance(fact.provenance),
     }
 
 
-def _matches(if_none_match: str | None, etag: str) -> bool:
+def _etag_matches(if_none_match: str | None, etag: str) -> bool:
     """Weak comparison [1]: a proxy that compresses may have weakened our ETag to ``W/"…"``.
 
     [1] RFC 9110, 13.1.2 If-None-Match.

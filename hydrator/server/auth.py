@@ -26,10 +26,10 @@ from hydrator.domain.model import Site
 
 _log = structlog.get_logger("hydrator")
 
-PREFIX: Final = "hydrator_"
+TOKEN_PREFIX: Final = "hydrator_"
 """Tells what a token is for to those who find one, and to scanners for secrets."""
 MAX_FILE_BYTES: Final = 1 << 20
-_LINE: Final = re.compile(r"([0-9a-f]{64}) +(\S+) +(\S.*)")
+_GRANT_LINE: Final = re.compile(r"([0-9a-f]{64}) +(\S+) +(\S.*)")
 
 
 class Role(StrEnum):
@@ -41,12 +41,12 @@ class Role(StrEnum):
     EVENT = "event"  # to tell that a dataset changed, and nothing else
 
 
-class Refused(HydratorError):
+class AccessDenied(HydratorError):
     """A request that may not be answered: *status* is 401, 403, or 503 when the tokens cannot be read."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, http_status: int, reason: str) -> None:
         super().__init__(reason)
-        self.status = status
+        self.http_status = http_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Grant:
     """What one token allows: *digest* is the token's SHA-256 in hex, *made* the day it was made."""
 
     digest: str
-    made: str
+    created_on: str
     role: Role
     site: Site | None = None
 
@@ -64,21 +64,21 @@ class Grant:
         return self.digest[:12]
 
     @property
-    def what(self) -> str:
+    def role_text(self) -> str:
         """The role as the file has it: ``read``, ``submit``, ``event`` or ``site:NAME``."""
         return self.role.value if self.site is None else f"{self.role.value}:{self.site}"
 
     @property
     def line(self) -> str:
-        return f"{self.digest} {self.made} {self.what}\n"
+        return f"{self.digest} {self.created_on} {self.role_text}\n"
 
-    def allows(self, need: Role, site: Site | None) -> bool:
+    def is_valid_for(self, required_role: Role, site: Site | None) -> bool:
         """Whether it opens what needs *need*; an ad needs SITE, and *site* is whose ad."""
-        if need is Role.SITE and self.role is Role.SITE:
+        if required_role is Role.SITE and self.role is Role.SITE:
             return self.site == site
-        if Role.EVENT in (need, self.role):
-            return need is self.role
-        return self.role is Role.SUBMIT or (self.role is Role.READ and need is not Role.SUBMIT)
+        if Role.EVENT in (required_role, self.role):
+            return required_role is self.role
+        return self.role is Role.SUBMIT or (self.role is Role.READ and required_role is not Role.SUBMIT)
 
 
 def digest(token: str) -> str:
@@ -86,20 +86,20 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def new_token(role: Role, site: Site | None, made: str) -> tuple[str, Grant]:
+def create_token(role: Role, site: Site | None, created_on: str) -> tuple[str, Grant]:
     """A token that nobody has seen yet, and what it allows."""
-    token = PREFIX + secrets.token_urlsafe(32)
-    return token, Grant(digest(token), made, role, site)
+    token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    return token, Grant(digest(token), created_on, role, site)
 
 
-def grants_in(text: str) -> tuple[tuple[Grant, ...], tuple[str, ...]]:
+def parse_grants(text: str) -> tuple[tuple[Grant, ...], tuple[str, ...]]:
     """The grants in the text of a tokens file, and what is wrong with its other lines."""
     grants: list[Grant] = []
     problems = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        grant = _grant(line.strip())
+        grant = _parse_grant(line.strip())
         if grant is None:
             problems.append(f"line {number} is not HASH DATE ROLE with role read, submit, event or site:NAME")
         else:
@@ -107,8 +107,8 @@ def grants_in(text: str) -> tuple[tuple[Grant, ...], tuple[str, ...]]:
     return tuple(grants), tuple(problems)
 
 
-def _grant(line: str) -> Grant | None:
-    found = _LINE.fullmatch(line)
+def _parse_grant(line: str) -> Grant | None:
+    found = _GRANT_LINE.fullmatch(line)
     if found is None:
         return None
     hashed, made, what = found.groups()
@@ -120,7 +120,7 @@ def _grant(line: str) -> Grant | None:
     return None
 
 
-class Access:
+class TokenAuthenticator:
     """Decides by token, from a file that is read again when it changes.
 
     A line that cannot be read opens nothing, and is logged once. A file that
@@ -136,8 +136,8 @@ class Access:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self.own, self._ours = new_token(Role.READ, None, "now")
-        self._seen: tuple[int, ...] | None = None
+        self.own_token, self._own_grant = create_token(Role.READ, None, "now")
+        self._loaded_signature: tuple[int, ...] | None = None
         self._grants: tuple[Grant, ...] | None = None
 
     @classmethod
@@ -149,13 +149,15 @@ class Access:
         """
         access = cls(file)
         try:
-            access._read()
+            access._load_grants()
         except OSError as error:
             make = "; `hydrator token new` makes it" if isinstance(error, FileNotFoundError) else ""
-            raise ConfigError([f"publish.http.tokens_file: {_told(file, error)}{make}"]) from error
+            raise ConfigError(
+                [f"publish.http.tokens_file: {_describe_os_error(file, error)}{make}"]
+            ) from error
         return access
 
-    def check(self, authorization: str | None, need: Role, site: Site | None = None) -> Grant:
+    def authorize(self, authorization: str | None, required_role: Role, site: Site | None = None) -> Grant:
         """The grant by which this request may be answered.
 
         Args:
@@ -166,48 +168,48 @@ class Access:
         Raises:
             Refused: who asks must not have this.
         """
-        token = _token(authorization)
+        token = _extract_token(authorization)
         if token is None:
-            raise Refused(401, "a token is needed here: send the header Authorization: Bearer TOKEN")
-        grant = self._of(token)
+            raise AccessDenied(401, "a token is needed here: send the header Authorization: Bearer TOKEN")
+        grant = self._find_grant(token)
         if grant is None:
-            raise Refused(401, "this token is not known here: it was mistyped, or revoked")
-        if not grant.allows(need, site):
-            wanted = "this site, or read" if need is Role.SITE else need.value
-            raise Refused(403, f"this token is for {grant.what!r}; here one for {wanted} is needed")
+            raise AccessDenied(401, "this token is not known here: it was mistyped, or revoked")
+        if not grant.is_valid_for(required_role, site):
+            wanted = "this site, or read" if required_role is Role.SITE else required_role.value
+            raise AccessDenied(403, f"this token is for {grant.role_text!r}; here one for {wanted} is needed")
         return grant
 
-    def _of(self, token: str) -> Grant | None:
+    def _find_grant(self, token: str) -> Grant | None:
         """The grant of *token*; all are looked at, each in constant time, so that time tells nothing."""
         given = digest(token)
-        known = (self._ours, *self._current())
+        known = (self._own_grant, *self._current_grants())
         matching = [grant for grant in known if hmac.compare_digest(grant.digest, given)]
         return matching[0] if matching else None
 
-    def _current(self) -> tuple[Grant, ...]:
+    def _current_grants(self) -> tuple[Grant, ...]:
         try:
-            if self._grants is None or self._signature() != self._seen:
-                self._read()
+            if self._grants is None or self._file_signature() != self._loaded_signature:
+                self._load_grants()
         except OSError as error:
             if self._grants is not None:
-                _log.error("tokens", why=f"{_told(self._file, error)}; nobody is let in")
+                _log.error("tokens", why=f"{_describe_os_error(self._file, error)}; nobody is let in")
             self._grants = None
         if self._grants is None:
-            raise Refused(503, "the tokens cannot be read at present; the daemon's log says why")
+            raise AccessDenied(503, "the tokens cannot be read at present; the daemon's log says why")
         return self._grants
 
-    def _signature(self) -> tuple[int, ...]:
-        return _signature(self._file.stat())
+    def _file_signature(self) -> tuple[int, ...]:
+        return _stat_signature(self._file.stat())
 
-    def _read(self) -> None:
+    def _load_grants(self) -> None:
         """Take over what the file says now; raises OSError where it must not be believed."""
-        text, self._seen = read_private(self._file)
-        self._grants, problems = grants_in(text)
+        text, self._loaded_signature = read_protected_file(self._file)
+        self._grants, problems = parse_grants(text)
         if problems:
             _log.error("tokens", why=f"{self._file}: {'; '.join(problems)}; these lines open nothing")
 
 
-def read_private(file: Path) -> tuple[str, tuple[int, ...]]:
+def read_protected_file(file: Path) -> tuple[str, tuple[int, ...]]:
     """The text of *file* and what changes when it does.
 
     Raises:
@@ -220,18 +222,18 @@ def read_private(file: Path) -> tuple[str, tuple[int, ...]]:
         text = opened.read(MAX_FILE_BYTES + 1)
     if len(text) > MAX_FILE_BYTES:
         raise OSError(0, f"it has over {MAX_FILE_BYTES} bytes")
-    return text.decode("utf-8", "replace"), _signature(facts)
+    return text.decode("utf-8", "replace"), _stat_signature(facts)
 
 
-def _signature(facts: os.stat_result) -> tuple[int, ...]:
-    return facts.st_ino, facts.st_mtime_ns, facts.st_size, facts.st_mode
+def _stat_signature(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
 
 
-def _told(file: Path, error: OSError) -> str:
+def _describe_os_error(file: Path, error: OSError) -> str:
     return f"{file}: {error.strerror or error}"
 
 
-def _token(authorization: str | None) -> str | None:
+def _extract_token(authorization: str | None) -> str | None:
     """The token in an Authorization header, or None where there is none [1].
 
     [1] RFC 6750 2.1 (Bearer), RFC 7617 (Basic); the names of schemes ignore letter case.
@@ -248,18 +250,18 @@ def _token(authorization: str | None) -> str | None:
     return None
 
 
-def with_grant(text: str, grant: Grant) -> str:
+def append_grant(text: str, grant: Grant) -> str:
     """The text of a tokens file, *text*, and *grant* at its end."""
     begin = text or "# HASH MADE ROLE of who may read over HTTP; see hydrator token --help\n"
     return begin + ("" if begin.endswith("\n") else "\n") + grant.line
 
 
-def without(text: str, key: str) -> tuple[str, tuple[Grant, ...]]:
+def remove_grant(text: str, key_prefix: str) -> tuple[str, tuple[Grant, ...]]:
     """The text of a tokens file without what *key*, or a beginning of it, names; and what that was."""
     kept, gone = [], []
     for line in text.splitlines(keepends=True):
-        grant = None if line.startswith("#") else _grant(line.strip())
-        if grant is not None and key and grant.digest.startswith(key):
+        grant = None if line.startswith("#") else _parse_grant(line.strip())
+        if grant is not None and key_prefix and grant.digest.startswith(key_prefix):
             gone.append(grant)
         else:
             kept.append(line)

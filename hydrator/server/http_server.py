@@ -16,10 +16,15 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.ports import Door
-from hydrator.server.limits.connections import MAX_HEAD_BYTES, Connection, Doorway, Listener
+from hydrator.domain.ports import ServerEndpoint
+from hydrator.server.limits.connections import (
+    MAX_HEAD_BYTES,
+    ConnectionLimiter,
+    LimitedListener,
+    LimitedProtocol,
+)
 
-from .tls import Certificate
+from .tls import TlsCertificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +47,11 @@ class _Uvicorn(uvicorn.Server):
         self._answering.set()
 
 
-class Server:
+class HttpServer:
     """Serves an ASGI app from a thread of its own; takes no signal handler and prints nothing.
 
     Args:
-        asgi: what :func:`hydrator.server.app.app` builds.
+        asgi: what :func:`hydrator.server.app.build_app` builds.
         host: an address or a name of this machine; ``0.0.0.0`` or ``::`` for all of them.
         port: 0 to 65535; 0 takes a free one, and ``url`` says which.
         unix: a socket in the file system instead of *host* and *port*.
@@ -62,9 +67,9 @@ class Server:
         port: int = 0,
         *,
         unix: UnixSocket | None = None,
-        certificate: Certificate | None = None,
+        certificate: TlsCertificate | None = None,
         token: str | None = None,
-        doorway: Doorway | None = None,
+        limiter: ConnectionLimiter | None = None,
     ) -> None:
         self._asgi = asgi
         self._host = host
@@ -72,12 +77,12 @@ class Server:
         self._unix = unix
         self._certificate = certificate
         self._token = token
-        self._doorway = doorway or Doorway()
+        self._limiter = limiter or ConnectionLimiter()
         self._url: str | None = None
         self._uvicorn: _Uvicorn | None = None
         self._thread: threading.Thread | None = None
-        self._listening: socket.socket | None = None
-        self._shares_path = False
+        self._listening_socket: socket.socket | None = None
+        self._is_path_shared = False
 
     @property
     def url(self) -> str | None:
@@ -85,19 +90,21 @@ class Server:
         return self._url if self._thread is not None and self._thread.is_alive() else None
 
     @property
-    def door(self) -> Door | None:
+    def endpoint(self) -> ServerEndpoint | None:
         """How this machine reaches it, or None while it does not run."""
         url = self.url
         if url is None:
             return None
         pem = self._certificate.pem if self._certificate else None
         if self._unix:
-            return Door(
+            return ServerEndpoint(
                 "https://localhost" if pem else "http://localhost", self._token, pem, str(self._unix.path)
             )
-        return Door(url, self._token, pem)
+        return ServerEndpoint(url, self._token, pem)
 
-    def start(self, timeout: timedelta = timedelta(seconds=10), *, replaces: "Server | None" = None) -> None:
+    def start(
+        self, timeout: timedelta = timedelta(seconds=10), *, predecessor: "HttpServer | None" = None
+    ) -> None:
         """Return once requests are answered; starting what runs is no error.
 
         Where it *replaces* another server at the same address, both answer there until that one is stopped.
@@ -108,13 +115,13 @@ class Server:
         """
         if self.url is not None:
             return
-        bound = self._inherited(replaces) if replaces else self._bound()
-        where = _where(bound)
-        self._listening = listening = Listener(bound, self._doorway)
+        bound = self._inherit_socket(predecessor) if predecessor else self._bind()
+        where = _address_text(bound)
+        self._listening_socket = listening = LimitedListener(bound, self._limiter)
         self._url = where if self._unix else ("https://" if self._certificate else "http://") + where
         config = uvicorn.Config(
             self._asgi,
-            http=cast("type[Connection]", partial(Connection, doorway=self._doorway)),
+            http=cast("type[LimitedProtocol]", partial(LimitedProtocol, limiter=self._limiter)),
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -138,27 +145,27 @@ class Server:
             listening.close()
             raise ConfigError([f"http: the server at {where} did not start; see the log"])
 
-    def _bound(self) -> socket.socket:
+    def _bind(self) -> socket.socket:
         return _listen_unix(self._unix) if self._unix else _listen(self._host, self._port)
 
-    def _inherited(self, other: "Server") -> socket.socket:
+    def _inherit_socket(self, predecessor: "HttpServer") -> socket.socket:
         """A listening socket of our own; at an address that *other* has, it is the same as that one's."""
-        listening = other._listening
-        if other.url is None or listening is None:
-            return self._bound()
-        ours, theirs = self._unix, other._unix
+        listening = predecessor._listening_socket
+        if predecessor.url is None or listening is None:
+            return self._bind()
+        ours, theirs = self._unix, predecessor._unix
         if ours and theirs and ours.path == theirs.path:
             ours.path.chmod(ours.mode)
-            other._shares_path = True
+            predecessor._is_path_shared = True
             return socket.socket(fileno=os.dup(listening.fileno()))
         if ours or theirs:
-            return self._bound()
-        if (self._host, self._port) == (other._host, other._port):
+            return self._bind()
+        if (self._host, self._port) == (predecessor._host, predecessor._port):
             return socket.socket(fileno=os.dup(listening.fileno()))
         # all addresses, and one of them: both may have the port for as long as both say that this is meant
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
-            return _listen(self._host, self._port, shared=self._port == listening.getsockname()[1])
+            return _listen(self._host, self._port, reuse_port=self._port == listening.getsockname()[1])
         finally:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
 
@@ -171,8 +178,8 @@ class Server:
         if self._thread.is_alive():
             self._uvicorn.force_exit = True
             self._thread.join(1)
-        self._uvicorn = self._thread = self._url = self._listening = None
-        if self._unix and not self._shares_path:
+        self._uvicorn = self._thread = self._url = self._listening_socket = None
+        if self._unix and not self._is_path_shared:
             self._unix.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -185,7 +192,7 @@ class Server:
         self.stop()
 
 
-def _listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+def _listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     """A listening socket, bound here rather than by uvicorn, so that a bad address is our sentence.
 
     It is *shared* with a socket of our own that says so, too; with any other never.
@@ -198,34 +205,36 @@ def _listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, OverflowError, UnicodeError) as exc:
-        raise ConfigError([f"http: {where} is not an address of this machine: {_words(exc)}"]) from exc
+        raise ConfigError(
+            [f"http: {where} is not an address of this machine: {_os_error_text(exc)}"]
+        ) from exc
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # inherited by every connection: those of worker nodes that vanished end after some minutes
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(reuse_port))
         listening.bind(address)
         listening.listen(2048)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
     except (OSError, OverflowError) as exc:
         listening.close()
         raise ConfigError(
-            [f"http: cannot listen on {where}: {_words(exc)}; choose another host or port"]
+            [f"http: cannot listen on {where}: {_os_error_text(exc)}; choose another host or port"]
         ) from exc
     return listening
 
 
-def _words(exc: Exception) -> str:
+def _os_error_text(exc: Exception) -> str:
     return exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
 
 
-def _where(listening: socket.socket) -> str:
+def _address_text(listening_socket: socket.socket) -> str:
     """Where this machine reaches *listening*: ``host:port``, a wildcard by loopback, or ``unix:/path``."""
-    if listening.family == socket.AF_UNIX:
-        return f"unix:{listening.getsockname()}"
-    host, port = listening.getsockname()[:2]
+    if listening_socket.family == socket.AF_UNIX:
+        return f"unix:{listening_socket.getsockname()}"
+    host, port = listening_socket.getsockname()[:2]
     return _url_text({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - read
 
 
@@ -238,7 +247,7 @@ def _listen_unix(unix: UnixSocket) -> socket.socket:
     path = unix.path
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if _left_behind(path):
+        if _is_stale_socket(path):
             path.unlink()
         # Linux binds under the mode that the socket has by then: there is no moment in which all may connect
         os.fchmod(listening.fileno(), unix.mode)
@@ -247,11 +256,11 @@ def _listen_unix(unix: UnixSocket) -> socket.socket:
         listening.listen(2048)
     except OSError as exc:
         listening.close()
-        raise ConfigError([f"http: cannot listen on socket {path}: {_words(exc)}"]) from exc
+        raise ConfigError([f"http: cannot listen on socket {path}: {_os_error_text(exc)}"]) from exc
     return listening
 
 
-def _left_behind(path: Path) -> bool:
+def _is_stale_socket(path: Path) -> bool:
     """Whether *path* is a socket that nobody answers at."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):

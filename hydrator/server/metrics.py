@@ -11,12 +11,12 @@ from starlette.types import Scope
 LATENCY_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5)
 
 _Instruments = tuple[Counter, Histogram, Counter]
-_instruments: WeakKeyDictionary[CollectorRegistry, _Instruments] = WeakKeyDictionary()
+_instruments_by_registry: WeakKeyDictionary[CollectorRegistry, _Instruments] = WeakKeyDictionary()
 """By registry, what counts there: an app built anew, after a reload, counts on."""
 
 
 def _instruments_of(registry: CollectorRegistry) -> _Instruments:
-    if registry not in _instruments:
+    if registry not in _instruments_by_registry:
         requests = Counter(
             "hydrator_http_requests", "HTTP requests answered.", ["route", "status"], registry=registry
         )
@@ -35,33 +35,33 @@ def _instruments_of(registry: CollectorRegistry) -> _Instruments:
         )
         for why in ("full", "slow"):
             cut.labels(why)
-        _instruments[registry] = (requests, seconds, cut)
-    return _instruments[registry]
+        _instruments_by_registry[registry] = (requests, seconds, cut)
+    return _instruments_by_registry[registry]
 
 
-def cut_counter(registry: CollectorRegistry) -> Callable[[str], None]:
+def build_cut_counter(registry: CollectorRegistry) -> Callable[[str], None]:
     """Counts a connection that was cut, by why."""
     cut = _instruments_of(registry)[2]
     return lambda why: cut.labels(why).inc()
 
 
-class Traffic:
+class HttpMetrics:
     """How many answers of which kind, and how long they took; one series a route, never a raw path."""
 
     def __init__(self, registry: CollectorRegistry, routes: list[Route]) -> None:
         self._routes: dict[object, str] = {
             route.endpoint: route.path.replace(":path", "") for route in routes
         }
-        self._requests, self._seconds, _ = _instruments_of(registry)
+        self._requests, self._durations, _ = _instruments_of(registry)
         for route in self._routes.values():
             self._requests.labels(route, "200")
-            self._seconds.labels(route)
+            self._durations.labels(route)
 
-    def count(self, scope: Scope, status: int, seconds: float) -> None:
-        route = self.route(scope)
+    def record_request(self, scope: Scope, status: int, seconds: float) -> None:
+        route = self.route_label(scope)
         self._requests.labels(route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        self._durations.labels(route).observe(seconds)
 
-    def route(self, scope: Scope) -> str:
+    def route_label(self, scope: Scope) -> str:
         """Which of our routes a request took; one for all paths that are none."""
         return self._routes.get(scope.get("endpoint"), "other")

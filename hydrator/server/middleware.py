@@ -14,17 +14,17 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hydrator.server.limits.connections import MAX_HEAD_BYTES
-from hydrator.server.limits.hosts import Hosts
-from hydrator.server.limits.rate import Buckets, asker
+from hydrator.server.limits.hosts import AllowedHosts
+from hydrator.server.limits.rate import RateLimiter, client_key
 from hydrator.server.pages.html import STYLE_HASH
 
-from .auth import Access, Grant, Refused, Role
-from .metrics import Traffic
-from .responses import Refusal, failed, refused
+from .auth import AccessDenied, Grant, Role, TokenAuthenticator
+from .metrics import HttpMetrics
+from .responses import HttpError, error_response, internal_error_response
 
 MAX_URL_BYTES: Final = 8192
-ID_HEADER: Final = "X-Request-Id"
-_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+REQUEST_ID_HEADER: Final = "X-Request-Id"
+_VALID_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _log = structlog.get_logger("hydrator")
 
 _CONTENT_POLICY: Final = "; ".join(
@@ -43,7 +43,7 @@ _SECURITY_HEADERS: Final = {
 }
 
 
-class Gate:
+class RequestMiddleware:
     """Before all routes.
 
     Args:
@@ -58,18 +58,18 @@ class Gate:
     def __init__(
         self,
         inner: ASGIApp,
-        traffic: Traffic,
-        buckets: Buckets | None,
+        http_metrics: HttpMetrics,
+        rate_limiter: RateLimiter | None,
         *,
         behind_proxy: bool,
-        takes: Mapping[str, int],
-        hosts: Hosts | None = None,
+        body_limits: Mapping[str, int],
+        hosts: AllowedHosts | None = None,
     ) -> None:
         self._inner = inner
-        self._traffic = traffic
-        self._buckets = buckets
+        self._http_metrics = http_metrics
+        self._rate_limiter = rate_limiter
         self._behind_proxy = behind_proxy
-        self._takes = takes
+        self._body_limits = body_limits
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,126 +86,140 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).update({**_SECURITY_HEADERS, ID_HEADER: request_id})
+                MutableHeaders(scope=message).update({**_SECURITY_HEADERS, REQUEST_ID_HEADER: request_id})
             await send(message)
 
-        refusal = _beyond_limits(scope, self._takes) or self._too_often(scope) or self._misdirected(scope)
+        refusal = (
+            _check_limits(scope, self._body_limits) or self._check_rate(scope) or self._check_host(scope)
+        )
         try:
             if refusal is None:
                 await self._inner(scope, receive, sending)
             else:
-                answer = await refused(Request(scope), refusal)
+                answer = await error_response(Request(scope), refusal)
                 await answer(scope, receive, sending)
         except Exception as bug:
             if status is None:
-                answer = await failed(Request(scope), bug)
+                answer = await internal_error_response(Request(scope), bug)
                 await answer(scope, receive, sending)
             raise  # uvicorn logs it
         finally:
             self._count(scope, status or 500, time.perf_counter() - began)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        self._traffic.count(scope, status, seconds)
+        self._http_metrics.record_request(scope, status, seconds)
         if logging.getLogger("hydrator").isEnabledFor(logging.DEBUG):  # cheap, for thousands a second
-            route = self._traffic.route(scope)  # not the path: it may name what is private
+            route = self._http_metrics.route_label(scope)  # not the path: it may name what is private
             told = {"method": scope["method"], "route": route, "status": status}
             _log.debug("request", **told, seconds=round(seconds, 4))
 
-    def _too_often(self, scope: Scope) -> Refusal | None:
-        asker = _address(scope, behind_proxy=self._behind_proxy)
-        return too_often(self._buckets, ("address", asker), f"from {asker}")
+    def _check_rate(self, scope: Scope) -> HttpError | None:
+        asker = _client_key(scope, behind_proxy=self._behind_proxy)
+        return check_rate(self._rate_limiter, ("address", asker), f"from {asker}")
 
-    def _misdirected(self, scope: Scope) -> Refusal | None:
+    def _check_host(self, scope: Scope) -> HttpError | None:
         """Refuse a request for a name that is not ours: a page of that name may be reading our answers."""
         host = Headers(scope=scope).get("Host")
-        if self._hosts is None or host is None or self._hosts.has(host):
+        if self._hosts is None or host is None or self._hosts.is_allowed(host):
             return None
         detail = (
             f"this server does not answer to the name {host[:100]!r}: use its address, "
             "or add the name to publish.http.allowed_hosts"
         )
-        return Refusal(421, "unknown host", detail)
+        return HttpError(421, "unknown host", detail)
 
 
 def _request_id(scope: Scope, *, behind_proxy: bool) -> str:
     """What this request is called in logs: the proxy's word for it, or one of our own."""
-    given = Headers(scope=scope).get(ID_HEADER, "") if behind_proxy else ""
-    return given if _ID.match(given) else secrets.token_hex(8)
+    given = Headers(scope=scope).get(REQUEST_ID_HEADER, "") if behind_proxy else ""
+    return given if _VALID_REQUEST_ID.match(given) else secrets.token_hex(8)
 
 
-def too_often(buckets: Buckets | None, asker: tuple[str, str], who: str) -> Refusal | None:
+def check_rate(
+    rate_limiter: RateLimiter | None, limit_key: tuple[str, str], client_text: str
+) -> HttpError | None:
     """Why *asker* must wait, or None; *who* names it in the sentence."""
-    wait = 0.0 if buckets is None else buckets.wait(asker)
+    wait = 0.0 if rate_limiter is None else rate_limiter.take(limit_key)
     if not wait:
         return None
     seconds = str(max(1, math.ceil(wait)))
-    detail = f"too many requests {who}: ask again in {seconds} s"
-    return Refusal(429, "too many requests", detail, headers={"Retry-After": seconds})
+    detail = f"too many requests {client_text}: ask again in {seconds} s"
+    return HttpError(429, "too many requests", detail, headers={"Retry-After": seconds})
 
 
-def _address(scope: Scope, *, behind_proxy: bool) -> str:
-    """Return who asks, as far as limits go; see :func:`hydrator.server.limits.rate.asker`."""
+def _client_key(scope: Scope, *, behind_proxy: bool) -> str:
+    """Return who asks, as far as limits go; see :func:`hydrator.server.limits.rate.client_key`."""
     text = scope["client"][0] if scope.get("client") else "the proxy"
     if behind_proxy:
         named = ",".join(Headers(scope=scope).getlist("X-Forwarded-For")).rpartition(",")[2].strip()
         text = named or text
-    return asker(text)
+    return client_key(text)
 
 
-class Doorkeeper:
+class AuthMiddleware:
     """Before one route: whoever has no token that allows it is refused."""
 
-    def __init__(self, inner: ASGIApp, access: Access | None, need: Role, buckets: Buckets | None) -> None:
+    def __init__(
+        self,
+        inner: ASGIApp,
+        authenticator: TokenAuthenticator | None,
+        required_role: Role,
+        rate_limiter: RateLimiter | None,
+    ) -> None:
         self._inner = inner
-        self._access = access
-        self._need = need
-        self._buckets = buckets
+        self._authenticator = authenticator
+        self._required_role = required_role
+        self._rate_limiter = rate_limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._access is not None:
+        if self._authenticator is not None:
             site = scope["path_params"].get("site")
             try:
-                grant = self._access.check(Headers(scope=scope).get("Authorization"), self._need, site)
-            except Refused as why:
-                raise Refusal(why.status, _REFUSED[why.status], str(why)) from why
-            if refusal := too_often(self._buckets, ("token", grant.digest), "with this token"):
+                grant = self._authenticator.authorize(
+                    Headers(scope=scope).get("Authorization"), self._required_role, site
+                )
+            except AccessDenied as why:
+                raise HttpError(why.http_status, _ERROR_BY_STATUS[why.http_status], str(why)) from why
+            if refusal := check_rate(self._rate_limiter, ("token", grant.digest), "with this token"):
                 raise refusal
             scope["grant"] = grant
         await self._inner(scope, receive, send)
 
 
-_REFUSED: Final = {401: "not authenticated", 403: "not authorized", 503: "not ready"}
+_ERROR_BY_STATUS: Final = {401: "not authenticated", 403: "not authorized", 503: "not ready"}
 
 
-def may_read(scope: Scope) -> bool:
+def can_see_all_sites(scope: Scope) -> bool:
     """Whether the names of other sites are for whoever asks."""
     grant: Grant | None = scope.get("grant")
     return grant is None or grant.role is not Role.SITE
 
 
-def _beyond_limits(scope: Scope, takes: Mapping[str, int]) -> Refusal | None:
+def _check_limits(scope: Scope, body_limits: Mapping[str, int]) -> HttpError | None:
     """Refuse a URL or a head that is too long, and a body that no route here reads."""
     length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"]) + 1
     if length > MAX_URL_BYTES:
         detail = f"the URL has {length} bytes, {MAX_URL_BYTES} are allowed: ask for fewer datasets at a time"
-        return Refusal(414, "URL too long", detail)
+        return HttpError(414, "URL too long", detail)
     head = length + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     if head > MAX_HEAD_BYTES:
         detail = f"the request's head has {head} bytes, {MAX_HEAD_BYTES} are allowed: send fewer headers"
-        return Refusal(431, "head too long", detail)
+        return HttpError(431, "head too long", detail)
     headers = Headers(scope=scope)
     size = headers.get("Content-Length", "0")
-    most = takes.get(scope["path"], 0)
+    most = body_limits.get(scope["path"], 0)
     if most == 0 and (size != "0" or "Transfer-Encoding" in headers):
-        return Refusal(413, "body not allowed", "this server only answers: send no body")
+        return HttpError(413, "body not allowed", "this server only answers: send no body")
     # of one in pieces nobody knows the size before it was read
     if not _is_at_most(size, most) or "Transfer-Encoding" in headers:
         detail = f"send at most {most} bytes here, whole, with their Content-Length"
-        return Refusal(413, "body too large", detail)
+        return HttpError(413, "body too large", detail)
     return None
 
 
-def _is_at_most(digits: str, most: int) -> bool:
+def _is_at_most(digits: str, maximum: int) -> bool:
     """Compare the decimal number in *digits*, of any length and with any leading zeros, with *most*."""
     significant = digits.lstrip("0")
-    return digits.isascii() and digits.isdigit() and len(significant) < 10 and int(significant or "0") <= most
+    return (
+        digits.isascii() and digits.isdigit() and len(significant) < 10 and int(significant or "0") <= maximum
+    )

@@ -9,15 +9,15 @@ from typing import Any, Final
 from hydrator import __version__
 from hydrator.domain.model import MAX_DID_CHARS, DatasetState
 
-from .dataset_query import MOST_DATASETS
+from .dataset_query import MAX_DATASETS
 
-Json = dict[str, Any]
+JsonObject = dict[str, Any]
 
-_TEXT: Final[Json] = {"type": "string"}
-_WHOLE: Final[Json] = {"type": "integer", "minimum": 0}
-_OPTIONAL_WHOLE: Final[Json] = {"type": ["integer", "null"], "minimum": 0}
-_MOMENT: Final[Json] = {"type": "integer", "minimum": 0, "description": "Unix time, seconds"}
-_DID: Final[Json] = {
+_TEXT: Final[JsonObject] = {"type": "string"}
+_COUNT: Final[JsonObject] = {"type": "integer", "minimum": 0}
+_OPTIONAL_COUNT: Final[JsonObject] = {"type": ["integer", "null"], "minimum": 0}
+_UNIX_TIME: Final[JsonObject] = {"type": "integer", "minimum": 0, "description": "Unix time, seconds"}
+_DID: Final[JsonObject] = {
     "type": "string",
     "pattern": "^[A-Za-z0-9._/@=+~-]+:[A-Za-z0-9._:/@=+~-]+$",
     "maxLength": MAX_DID_CHARS,
@@ -39,7 +39,7 @@ _ERRORS: Final = {
 _HEADERS: Final = {401: "WWW-Authenticate", 429: "Retry-After", 503: "Retry-After"}
 
 
-def document() -> Json:
+def build_openapi() -> JsonObject:
     """The whole description."""
     return {
         "openapi": "3.1.0",
@@ -52,7 +52,7 @@ def document() -> Json:
         "paths": _paths(),
         "components": {
             "schemas": _schemas(),
-            "responses": {f"E{status}": _error(status) for status in _ERRORS},
+            "responses": {f"E{status}": _error_response(status) for status in _ERRORS},
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -64,14 +64,14 @@ def document() -> Json:
     }
 
 
-def _paths() -> Json:
+def _paths() -> JsonObject:
     site = {
         "name": "site",
         "in": "path",
         "required": True,
         "schema": {"type": "string", "minLength": 1, "maxLength": 500},
     }
-    asked: Json = {
+    asked: JsonObject = {
         "name": "did",
         "in": "query",
         "description": "a dataset, scope:name; again for more of them; without it all demanded ones",
@@ -84,7 +84,7 @@ def _paths() -> Json:
         "description": "the ETag of an earlier answer",
         "schema": {"type": "string", "pattern": '^(W/)?"[0-9]{1,15}"$'},
     }
-    job: Json = {
+    job: JsonObject = {
         "name": "job",
         "in": "query",
         "description": "a job, 123.4, or all of a cluster, 123; without it there is the form alone",
@@ -92,38 +92,40 @@ def _paths() -> Json:
     }
     schedd = {**job, "name": "schedd", "description": "its schedd; without it all are asked", "schema": _TEXT}
     return {
-        "/": _route("The page for people.", _answer("text/html", _TEXT)),
+        "/": _route("The page for people.", _ok_response("text/html", _TEXT)),
         "/why": _route(
             "Why a job is idle, for people. Only where tokens are asked for.",
-            {status: _html(words) for status, words in _WHY.items()},
+            {status: _html_response(words) for status, words in _WHY_RESPONSES.items()},
             (),
             [job, schedd],
         ),
-        "/v1/sites": _route("All sites with an ad.", _answer("application/json", _ref("Sites"))),
+        "/v1/sites": _route("All sites with an ad.", _ok_response("application/json", _ref("Sites"))),
         "/v1/sites/{site}/ad": _route(
             "The ad of one site, one attribute a line: what the hook prints.",
             {
-                "200": _ad("The ad.", {"text/plain": {"schema": _TEXT}}),
-                "304": _ad("The ad has the generation of If-None-Match; its age is in the headers.", None),
+                "200": _ad_response("The ad.", {"text/plain": {"schema": _TEXT}}),
+                "304": _ad_response(
+                    "The ad has the generation of If-None-Match; its age is in the headers.", None
+                ),
             },
             (404, 503),
             [site, unchanged],
         ),
         "/v1/datasets": _route(
             "Where datasets are.",
-            _answer("application/json", _ref("Datasets")),
+            _ok_response("application/json", _ref("Datasets")),
             (400, 503),
             [asked, *_page_parameters()],
         ),
         "/v1/private": _route(
             "What jobs call datasets: private ones by opaque names. Needs a token with role submit.",
-            _answer("application/json", _ref("Names")),
+            _ok_response("application/json", _ref("Names")),
             (400,),
             [{**asked, "required": True, "schema": {**asked["schema"], "minItems": 1}}],
         ),
-        "/v1/events": {"post": _told()},
+        "/v1/events": {"post": _event_route()},
         "/v1/openapi.json": _route(
-            "This text.", _answer("application/json", {"type": "object"}), (), open_=True
+            "This text.", _ok_response("application/json", {"type": "object"}), (), is_public=True
         ),
         "/metrics": _route(
             "Metrics for Prometheus.",
@@ -139,27 +141,27 @@ def _paths() -> Json:
         ),
         "/healthz": _route(
             "The process answers, and its cycles do not hang.",
-            _answer("application/json", _ref("Health")),
+            _ok_response("application/json", _ref("Health")),
             (503,),
-            open_=True,
+            is_public=True,
         ),
         "/readyz": _route(
             "A complete state was loaded or read.",
-            _answer("application/json", _ref("Ready")),
+            _ok_response("application/json", _ref("Ready")),
             (503,),
-            open_=True,
+            is_public=True,
         ),
     }
 
 
-def _page_parameters() -> list[Json]:
+def _page_parameters() -> list[JsonObject]:
     """Describe how a question that names no dataset is cut into pages."""
     return [
         {
             "name": "limit",
             "in": "query",
             "description": "datasets in one answer; default: all that are named",
-            "schema": {"type": "integer", "minimum": 1, "maximum": MOST_DATASETS},
+            "schema": {"type": "integer", "minimum": 1, "maximum": MAX_DATASETS},
         },
         {
             "name": "after",
@@ -172,17 +174,17 @@ def _page_parameters() -> list[Json]:
 
 def _route(
     summary: str,
-    answers: Json,
+    answers: JsonObject,
     errors: tuple[int, ...] = (),
-    parameters: list[Json] | None = None,
+    parameters: list[JsonObject] | None = None,
     *,
-    open_: bool = False,
-) -> Json:
+    is_public: bool = False,
+) -> JsonObject:
     """GET and HEAD of one path; an *open_* one asks for no token."""
-    always = (413, 414, 421, 429, 431, 500, *(() if open_ else (401, 403, 503)))
+    always = (413, 414, 421, 429, 431, 500, *(() if is_public else (401, 403, 503)))
     refused = {str(each): {"$ref": f"#/components/responses/E{each}"} for each in {*errors, *always}}
     bodiless = {status: {k: v for k, v in each.items() if k != "content"} for status, each in answers.items()}
-    asked = {"parameters": parameters or [], "security": [] if open_ else [{"token": []}, {}]}
+    asked = {"parameters": parameters or [], "security": [] if is_public else [{"token": []}, {}]}
     empty = {str(each): {"description": _ERRORS[each]} for each in {*errors, *always}}
     return {
         "get": {"summary": summary, **asked, "responses": {**answers, **dict(sorted(refused.items()))}},
@@ -190,7 +192,7 @@ def _route(
     }
 
 
-def _told() -> Json:
+def _event_route() -> JsonObject:
     """POST of one event; only its names are read."""
     event = _object({"event_type": _TEXT, "payload": {"type": "object"}})
     event["additionalProperties"] = True
@@ -210,7 +212,7 @@ def _told() -> Json:
     }
 
 
-_WHY: Final = {
+_WHY_RESPONSES: Final = {
     "200": "The answer.",
     "400": "The text is no job, or several schedds have it.",
     "404": "No schedd has it.",
@@ -218,27 +220,30 @@ _WHY: Final = {
 }
 
 
-def _html(description: str) -> Json:
+def _html_response(description: str) -> JsonObject:
     return {"description": description, "content": {"text/html": {"schema": _TEXT}}}
 
 
-def _answer(media_type: str, schema: Json) -> Json:
+def _ok_response(media_type: str, schema: JsonObject) -> JsonObject:
     return {"200": {"description": "The answer.", "content": {media_type: {"schema": schema}}}}
 
 
-def _ad(description: str, content: Json | None) -> Json:
+def _ad_response(description: str, content: JsonObject | None) -> JsonObject:
     """An answer with the ad's generation and age in its headers."""
     headers = {
         "ETag": {"description": "the generation", "schema": {"type": "string", "pattern": '^"[0-9]+"$'}},
-        "X-DataLocality-AsOf": {"description": "when the site was last read completely", "schema": _MOMENT},
+        "X-DataLocality-AsOf": {
+            "description": "when the site was last read completely",
+            "schema": _UNIX_TIME,
+        },
         "Cache-Control": {"schema": _TEXT},
     }
     return {"description": description, "headers": headers, **({"content": content} if content else {})}
 
 
-def _error(status: int) -> Json:
+def _error_response(status: int) -> JsonObject:
     """One refusal; its schema is the same for all."""
-    answer: Json = {
+    answer: JsonObject = {
         "description": _ERRORS[status],
         "content": {"application/json": {"schema": _ref("Error")}},
     }
@@ -247,11 +252,11 @@ def _error(status: int) -> Json:
     return answer
 
 
-def _ref(name: str) -> Json:
+def _ref(name: str) -> JsonObject:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _object(required: Json, optional: Json | None = None) -> Json:
+def _object(required: JsonObject, optional: JsonObject | None = None) -> JsonObject:
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -260,22 +265,22 @@ def _object(required: Json, optional: Json | None = None) -> Json:
     }
 
 
-def _list(items: Json) -> Json:
+def _array(items: JsonObject) -> JsonObject:
     return {"type": "array", "items": items}
 
 
-def _schemas() -> Json:
+def _schemas() -> JsonObject:
     fact = {
         "site": _TEXT,
         "state": {"enum": [state.value for state in DatasetState]},
         "fraction": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
-        "as_of": _MOMENT,
-        "age_seconds": _WHOLE,
+        "as_of": _UNIX_TIME,
+        "age_seconds": _COUNT,
         "told": {
             **_object(
                 {},
-                {"reason": _TEXT, "rule": _TEXT, "account": _TEXT, "expires_at": _MOMENT}
-                | {"ready_at": _MOMENT, "ready_error": {"type": "number", "minimum": 0}},
+                {"reason": _TEXT, "rule": _TEXT, "account": _TEXT, "expires_at": _UNIX_TIME}
+                | {"ready_at": _UNIX_TIME, "ready_error": {"type": "number", "minimum": 0}},
             ),
             "description": "how the catalogue came to the state; ready_error in seconds",
         },
@@ -283,41 +288,46 @@ def _schemas() -> Json:
     dataset = {
         "did": _DID,
         "demanded": {"type": "boolean"},
-        "jobs": _WHOLE,
-        "bytes": _OPTIONAL_WHOLE,
+        "jobs": _COUNT,
+        "bytes": _OPTIONAL_COUNT,
         "unseen": {"type": ["string", "null"], "description": "why it could not be asked about; not: absent"},
-        "clashes_with": _list(_DID),
-        "left_out_at": {**_list(_TEXT), "description": "sites whose ads have no room for it (budget)"},
-        "near": {**_list(_DID), "description": "of a named one that exists nowhere: names that look like it"},
-        "sites": _list(_object(fact)),
+        "clashes_with": _array(_DID),
+        "left_out_at": {**_array(_TEXT), "description": "sites whose ads have no room for it (budget)"},
+        "near": {
+            **_array(_DID),
+            "description": "of a named one that exists nowhere: names that look like it",
+        },
+        "sites": _array(_object(fact)),
     }
     site = {
         "site": _TEXT,
-        "generation": _WHOLE,
-        "as_of": _MOMENT,
-        "age_seconds": _WHOLE,
+        "generation": _COUNT,
+        "as_of": _UNIX_TIME,
+        "age_seconds": _COUNT,
         "heard": {"type": "number", "description": "when it was last put here; Unix time, seconds"},
-        "known_datasets": _OPTIONAL_WHOLE,
+        "known_datasets": _OPTIONAL_COUNT,
         "held": {"type": ["string", "null"], "description": "the change that is held back"},
         "ad": {"type": "string", "description": "the path of its ad"},
     }
-    head = {"version": {"const": 1}, "now": _MOMENT}
+    head = {"version": {"const": 1}, "now": _UNIX_TIME}
     return {
         "Error": _object(
-            {"error": _TEXT, "detail": _TEXT}, {"ready": {"const": False}, "nearby": _list(_TEXT)}
+            {"error": _TEXT, "detail": _TEXT}, {"ready": {"const": False}, "nearby": _array(_TEXT)}
         ),
-        "Sites": _object({**head, "sites": _list(_object(site))}),
+        "Sites": _object({**head, "sites": _array(_object(site))}),
         "Datasets": _object(
             {
                 **head,
-                "datasets": _list(_object(dataset)),
+                "datasets": _array(_object(dataset)),
                 "next": {
                     "anyOf": [_DID, {"type": "null"}],
                     "description": "there are more: ask again with after = this",
                 },
             }
         ),
-        "Names": _object({"version": {"const": 1}, "datasets": _list(_object({"did": _DID, "name": _TEXT}))}),
+        "Names": _object(
+            {"version": {"const": 1}, "datasets": _array(_object({"did": _DID, "name": _TEXT}))}
+        ),
         "Health": _object({"status": {"const": "ok"}}),
         "Ready": _object({"ready": {"const": True}}),
     }

@@ -7,11 +7,11 @@ import structlog
 
 from hydrator.domain.errors import ConfigError
 
-_END = "-----END CERTIFICATE-----"
+_PEM_END = "-----END CERTIFICATE-----"
 _log = structlog.get_logger("hydrator")
 
 
-class Certificate:
+class TlsCertificate:
     """A certificate and its key for TLS 1.2 and later.
 
     The files are looked at when a client connects. A pair that cannot be used,
@@ -32,59 +32,61 @@ class Certificate:
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
-        self._seen = self._signature()
+        self._loaded_signature = self._signature()
         try:
-            self._current, self.pem = self._loaded()
+            self._current_context, self.pem = self._load_pair()
         except (OSError, ValueError) as error:
-            raise ConfigError([f"publish.http.tls_certificate: {self._told(error)}"]) from error
-        self.context = _context()
-        self.context.load_cert_chain(certificate, key, _no_passphrase)
+            raise ConfigError([f"publish.http.tls_certificate: {self._describe_error(error)}"]) from error
+        self.context = _build_context()
+        self.context.load_cert_chain(certificate, key, _reject_passphrase)
         # called at the start of every handshake, whether the client names a host or not
-        self.context.sni_callback = self._shake
+        self.context.sni_callback = self._on_handshake
 
-    def _shake(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext) -> None:
-        if self._signature() != self._seen:
+    def _on_handshake(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext
+    ) -> None:
+        if self._signature() != self._loaded_signature:
             self._renew()
-        connection.context = self._current
+        connection.context = self._current_context
 
     def _renew(self) -> None:
-        self._seen = self._signature()
+        self._loaded_signature = self._signature()
         try:
-            self._current, self.pem = self._loaded()
+            self._current_context, self.pem = self._load_pair()
         except (OSError, ValueError) as error:
-            _log.error("certificate kept", why=f"{self._told(error)}; the old one stays in use")
+            _log.error("certificate kept", why=f"{self._describe_error(error)}; the old one stays in use")
         else:
             _log.info("certificate renewed", file=str(self._files[0]))
 
-    def _loaded(self) -> tuple[ssl.SSLContext, str]:
-        context = _context()
-        context.load_cert_chain(*self._files, _no_passphrase)
+    def _load_pair(self) -> tuple[ssl.SSLContext, str]:
+        context = _build_context()
+        context.load_cert_chain(*self._files, _reject_passphrase)
         text = self._files[0].read_text("ascii")
-        return context, text[: text.index(_END) + len(_END)] + "\n"
+        return context, text[: text.index(_PEM_END) + len(_PEM_END)] + "\n"
 
     def _signature(self) -> tuple[tuple[int, ...] | None, ...]:
-        return tuple(_facts(file) for file in self._files)
+        return tuple(_file_signature(file) for file in self._files)
 
-    def _told(self, error: Exception) -> str:
+    def _describe_error(self, error: Exception) -> str:
         pair = f"{self._files[0]} with tls_key {self._files[1]}"
         if isinstance(error, ssl.SSLError):
             return f"{pair} is no certificate with its key: {error.reason or error}"
         return f"{pair} cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
-def _context() -> ssl.SSLContext:
+def _build_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def _no_passphrase() -> str:
+def _reject_passphrase() -> str:
     """Asked for when the key has a passphrase, which a daemon cannot type."""
     raise ValueError("the key has a passphrase: give one without")
 
 
-def _facts(file: Path) -> tuple[int, ...] | None:
+def _file_signature(file: Path) -> tuple[int, ...] | None:
     try:
         facts = file.stat()
     except OSError:

@@ -5,14 +5,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.model import Demand, Did, Site, SiteAd, Snapshot
-from hydrator.reconcile.history import Entry
-from hydrator.reconcile.snapshot.breaker import Held
+from hydrator.reconcile.history import HistoryEntry
+from hydrator.reconcile.snapshot.breaker import HeldLoss
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ServerState:
     """What is answered from, at one moment.
 
     ``ads`` are served to hooks and ``heard`` is when each was last put there
@@ -30,22 +30,28 @@ class View:
     ads: Mapping[Site, SiteAd]
     snapshot: Snapshot | None
     demand: Demand | None
-    ready: str | None
+    not_ready_reason: str | None
     now: datetime
-    heard: Mapping[Site, datetime] = field(default_factory=dict)
-    held: Mapping[Site, str] = field(default_factory=dict)
-    stuck: str | None = None
-    waiting: Mapping[Site, Held] = field(default_factory=dict)
-    bound: timedelta = timedelta(hours=6)
-    changes: Sequence[Entry] = ()
-    left_out: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
+    published_at: Mapping[Site, datetime] = field(default_factory=dict)
+    held_reasons: Mapping[Site, str] = field(default_factory=dict)
+    hang_reason: str | None = None
+    held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
+    max_age: timedelta = timedelta(hours=6)
+    changes: Sequence[HistoryEntry] = ()
+    omitted_dids: Mapping[Site, AbstractSet[Did]] = field(default_factory=dict)
     troubles: Sequence[str] = ()
-    withheld: Mapping[Site, str] = field(default_factory=dict)
+    withheld_reasons: Mapping[Site, str] = field(default_factory=dict)
 
     @property
-    def beliefs(self) -> Beliefs | None:
+    def knowledge(self) -> DaemonKnowledge | None:
         """What a job is explained by; None before anything was read."""
         if self.snapshot is None:
             return None
         demanded = self.demand.dids if self.demand else frozenset()
-        return Beliefs(self.now, self.snapshot, demanded, left_out=self.left_out, held=self.held)
+        return DaemonKnowledge(
+            self.now,
+            self.snapshot,
+            demanded,
+            dids_without_room=self.omitted_dids,
+            held_reasons=self.held_reasons,
+        )

@@ -8,7 +8,14 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site, from_unix
-from hydrator.reconcile.audit.ledger import Audit, By, Claim, Corrected, Correction, Tally
+from hydrator.reconcile.audit.ledger import (
+    Audit,
+    AuditTally,
+    Claim,
+    Correction,
+    CorrectionKey,
+    VerificationMethod,
+)
 
 AuditRow = tuple[str, str, str]
 """``tally`` or ``correction``, of what, and the rest as JSON."""
@@ -17,54 +24,62 @@ AuditRow = tuple[str, str, str]
 def audit_rows(audit: Audit) -> list[AuditRow]:
     """All rows of *audit*, the same for the same audit."""
     tallies = [
-        ("tally", str(site), json.dumps([_hours(tally), tally.shown, _time(tally.last)]))
+        (
+            "tally",
+            str(site),
+            json.dumps([_hour_rows(tally), tally.advertised_trust, _unix_or_none(tally.last_audited_at)]),
+        )
         for site, tally in sorted(audit.tallies.items())
     ]
     corrections = [
-        ("correction", json.dumps([claim.catalogue, claim.did, claim.site, by]), _correction(correction))
+        ("correction", json.dumps([claim.catalogue, claim.did, claim.site, by]), _correction_json(correction))
         for (claim, by), correction in sorted(audit.corrections.items(), key=lambda item: item[0])
     ]
     return [*tallies, *corrections]
 
 
-def audit_from(rows: Iterable[AuditRow]) -> Audit:
+def audit_from_rows(rows: Iterable[AuditRow]) -> Audit:
     """The audit that *rows* tell."""
-    tallies: dict[Site, Tally] = {}
-    corrections: dict[Corrected, Correction] = {}
+    tallies: dict[Site, AuditTally] = {}
+    corrections: dict[CorrectionKey, Correction] = {}
     for kind, key, body in rows:
         try:
             if kind == "tally":
-                tallies[Site(key)] = _tally_from(body)
+                tallies[Site(key)] = _tally_from_json(body)
             else:
-                corrections[_key_from(key)] = _correction_from(body)
+                corrections[_claim_key_from_json(key)] = _correction_from_json(body)
         except (ValueError, TypeError, KeyError, OverflowError, OSError, AttributeError):
             continue
     return Audit(tallies, corrections)
 
 
-def _hours(tally: Tally) -> list[tuple[int, int, int]]:
-    return [(hour, true, false) for hour, (true, false) in sorted(tally.hours.items())]
+def _hour_rows(tally: AuditTally) -> list[tuple[int, int, int]]:
+    return [(hour, true, false) for hour, (true, false) in sorted(tally.counts_by_hour.items())]
 
 
-def _tally_from(body: str) -> Tally:
+def _tally_from_json(body: str) -> AuditTally:
     hours, shown, last = json.loads(body)
     counts = {int(hour): (abs(int(true)), abs(int(false))) for hour, true, false in hours}
-    return Tally(counts, min(1.0, max(0.0, float(shown))), None if last is None else from_unix(last))
+    return AuditTally(counts, min(1.0, max(0.0, float(shown))), None if last is None else from_unix(last))
 
 
-def _correction(correction: Correction) -> str:
-    found = correction.found
+def _correction_json(correction: Correction) -> str:
+    found = correction.actual_fact
     fact = [found.state, found.as_of.timestamp(), found.fraction] if found else None
-    times = [_time(correction.at), _time(correction.since), _time(correction.repeated)]
+    times = [
+        _unix_or_none(correction.found_at),
+        _unix_or_none(correction.first_found_at),
+        _unix_or_none(correction.repeated_at),
+    ]
     return json.dumps([*times, fact])
 
 
-def _key_from(key: str) -> Corrected:
+def _claim_key_from_json(key: str) -> CorrectionKey:
     catalogue, did, site, by = (str(part) for part in json.loads(key))
-    return Claim(catalogue, Did(did), Site(site)), By(by)
+    return Claim(catalogue, Did(did), Site(site)), VerificationMethod(by)
 
 
-def _correction_from(body: str) -> Correction:
+def _correction_from_json(body: str) -> Correction:
     at, since, repeated, fact = json.loads(body)
     found = Fact(DatasetState(fact[0]), from_unix(fact[1]), fact[2]) if fact else None
     return Correction(
@@ -72,5 +87,5 @@ def _correction_from(body: str) -> Correction:
     )
 
 
-def _time(moment: datetime | None) -> float | None:
+def _unix_or_none(moment: datetime | None) -> float | None:
     return moment.timestamp() if moment else None

@@ -19,8 +19,8 @@ from hydrator.domain.model import Did, Site, SiteAd, from_unix, parse_did
 from hydrator.reconcile.ads.site_ads import facts_of
 from hydrator.reconcile.history import Rollback
 
-FOLDER: Final = "orders"
-MAX_BYTES: Final = 64 * 2**20
+FOLDER_NAME: Final = "orders"
+MAX_COMMAND_BYTES: Final = 64 * 2**20
 """Of one order: room for the names of 100,000 datasets."""
 
 
@@ -53,40 +53,40 @@ class Renumber:
     site: Site
 
 
-Order = Approve | Return | Resume | Renumber
+Command = Approve | Return | Resume | Renumber
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingCommands:
     """The orders that were found, each with its file, and what is wrong with those that are none."""
 
-    orders: tuple[tuple[Path, Order], ...] = ()
-    refused: tuple[tuple[Path, str], ...] = ()
+    commands: tuple[tuple[Path, Command], ...] = ()
+    invalid_files: tuple[tuple[Path, str], ...] = ()
     problem: str | None = None
 
     @property
     def problems(self) -> list[str]:
-        told = [f"{path}: {why}; it is set aside" for path, why in self.refused]
+        told = [f"{path}: {why}; it is set aside" for path, why in self.invalid_files]
         return [*told, self.problem] if self.problem else told
 
     @property
-    def approved(self) -> dict[Site, frozenset[Did]]:
+    def approvals(self) -> dict[Site, frozenset[Did]]:
         """By site, the datasets that may leave."""
         approved: dict[Site, frozenset[Did]] = {}
-        for _, order in self.orders:
+        for _, order in self.commands:
             if isinstance(order, Approve):
                 approved[order.site] = approved.get(order.site, frozenset()) | order.datasets
         return approved
 
     @property
-    def renumbered(self) -> frozenset[Site]:
+    def sites_to_renumber(self) -> frozenset[Site]:
         """The sites whose ads get a new generation."""
-        return frozenset(order.site for _, order in self.orders if isinstance(order, Renumber))
+        return frozenset(order.site for _, order in self.commands if isinstance(order, Renumber))
 
-    def rollbacks(self, before: Mapping[Site, Rollback], now: datetime) -> dict[Site, Rollback]:
+    def apply_to_rollbacks(self, current: Mapping[Site, Rollback], now: datetime) -> dict[Site, Rollback]:
         """The sites that stay at an earlier generation from now on; approving ends that too."""
-        rollbacks = dict(before)
-        for _, order in self.orders:
+        rollbacks = dict(current)
+        for _, order in self.commands:
             if isinstance(order, Return):
                 rollbacks[order.ad.site] = Rollback(now, order.ad)
             elif not isinstance(order, Renumber):
@@ -94,11 +94,11 @@ class Waiting:
         return rollbacks
 
 
-class Orders:
+class CommandQueue:
     """The orders that wait in a state directory."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._folder = state_dir / FOLDER
+        self._folder = state_dir / FOLDER_NAME
 
     def prepare(self) -> None:
         """Make the folder, as the daemon's user, so that the daemon may take orders out of it.
@@ -113,7 +113,7 @@ class Orders:
                 f"{self._folder}: {error.strerror}; the daemon must be able to write it"
             ) from error
 
-    def give(self, order: Order) -> None:
+    def submit(self, command: Command) -> None:
         """Leave *order* for the daemon.
 
         Raises:
@@ -121,10 +121,10 @@ class Orders:
         """
         try:
             with tempfile.NamedTemporaryFile("w", dir=self._folder, suffix=".new", delete=False) as file:
-                json.dump(_written(order), file)
+                json.dump(_encode_command(command), file)
             path = Path(file.name)
             path.chmod(0o644)
-            path.rename(self._folder / f"{self._next():06}-{path.stem}.json")
+            path.rename(self._folder / f"{self._next_number():06}-{path.stem}.json")
         except FileNotFoundError as error:
             raise StateError(
                 f"{self._folder} does not exist: no daemon has run with this state_dir yet"
@@ -134,17 +134,17 @@ class Orders:
                 f"{self._folder}: {error.strerror}; give orders as the daemon's user or as root"
             ) from error
 
-    def waiting(self) -> Waiting:
+    def read_pending(self) -> PendingCommands:
         """The orders, as they were given one after the other; nothing is changed by looking."""
         if not os.access(self._folder, os.F_OK, effective_ids=True):
-            return Waiting()  # none was made, or it is not ours to see
+            return PendingCommands()  # none was made, or it is not ours to see
         if not os.access(self._folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
-            return Waiting(problem=f"{self._folder} cannot be written: orders are not followed")
-        orders: list[tuple[Path, Order]] = []
+            return PendingCommands(problem=f"{self._folder} cannot be written: orders are not followed")
+        orders: list[tuple[Path, Command]] = []
         refused: list[tuple[Path, str]] = []
         for path in sorted(self._folder.glob("*.json")):
             try:
-                orders.append((path, _read(path)))
+                orders.append((path, _decode_command(path)))
             except (
                 OSError,
                 ValueError,
@@ -155,37 +155,37 @@ class Orders:
                 OverflowError,
             ) as error:
                 refused.append((path, f"is no order ({error})"))
-        return Waiting(tuple(orders), tuple(refused))
+        return PendingCommands(tuple(orders), tuple(refused))
 
-    def done(self, waiting: Waiting) -> None:
+    def remove_processed(self, pending: PendingCommands) -> None:
         """Take away orders that were followed, and set aside what is none.
 
         Raises:
             StateError: one cannot be taken away, so it would be followed again.
         """
         try:
-            for path, _ in waiting.orders:
+            for path, _ in pending.commands:
                 path.unlink(missing_ok=True)
-            for path, _ in waiting.refused:
+            for path, _ in pending.invalid_files:
                 path.rename(path.with_suffix(".refused"))
         except OSError as error:
             raise StateError(
                 f"{self._folder}: {error.strerror}; orders in it are followed again and again"
             ) from error
 
-    def _next(self) -> int:
+    def _next_number(self) -> int:
         numbers = [path.name.split("-")[0] for path in self._folder.glob("*.json")]
         return max((int(number) for number in numbers if number.isdecimal()), default=0) + 1
 
 
-def _written(order: Order) -> dict[str, Any]:
-    if isinstance(order, Approve):
-        return {"order": "approve", "site": order.site, "datasets": sorted(order.datasets)}
-    if isinstance(order, Resume):
-        return {"order": "resume", "site": order.site}
-    if isinstance(order, Renumber):
-        return {"order": "renumber", "site": order.site}
-    ad = order.ad
+def _encode_command(command: Command) -> dict[str, Any]:
+    if isinstance(command, Approve):
+        return {"order": "approve", "site": command.site, "datasets": sorted(command.datasets)}
+    if isinstance(command, Resume):
+        return {"order": "resume", "site": command.site}
+    if isinstance(command, Renumber):
+        return {"order": "renumber", "site": command.site}
+    ad = command.ad
     return {
         "order": "return",
         "site": ad.site,
@@ -195,8 +195,8 @@ def _written(order: Order) -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> Order:
-    if path.is_symlink() or path.stat().st_size > MAX_BYTES:
+def _decode_command(path: Path) -> Command:
+    if path.is_symlink() or path.stat().st_size > MAX_COMMAND_BYTES:
         raise ValueError("too large, or a link")
     body: Any = json.loads(path.read_bytes())
     if not isinstance(body["site"], str):

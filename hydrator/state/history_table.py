@@ -8,45 +8,56 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from hydrator.domain.model import Did, PublishedAd, Site, SiteAd, from_unix
-from hydrator.reconcile.history import Change, Entry
+from hydrator.reconcile.history import DatasetChange, HistoryEntry
 
-from .rows import UNREADABLE
+from .rows import DECODE_ERRORS
 
 SCHEMA: Final = """
 create table if not exists history (site text, generation integer, at real, as_of real, body blob,
     published text, primary key (site, generation)) without rowid;
 """
-KEPT: Final = 100
+MAX_GENERATIONS_PER_SITE: Final = 100
 """Generations of one site; staging datasets change an ad once a percent."""
-KEPT_FOR: Final = timedelta(days=30)
+MAX_AGE: Final = timedelta(days=30)
 _COLUMNS = "site, generation, at, as_of, body, published"
 
 
 def add(
-    db: sqlite3.Connection, entries: Iterable[Entry], before: Mapping[Site, SiteAd], now: datetime
+    db: sqlite3.Connection,
+    entries: Iterable[HistoryEntry],
+    previous_ads: Mapping[Site, SiteAd],
+    now: datetime,
 ) -> None:
     """Keep *entries*; the generations *before* them get the age they had reached."""
     for one in entries:
-        if old := before.get(one.ad.site):
+        if old := previous_ads.get(one.ad.site):
             db.execute(
                 "update history set as_of = ? where site = ? and generation = ?",
                 (old.as_of.timestamp(), old.site, old.generation),
             )
         db.execute(
             f"insert or replace into history ({_COLUMNS}) values (?, ?, ?, ?, ?, '{{}}')",  # noqa: S608
-            (one.ad.site, one.ad.generation, one.at.timestamp(), one.ad.as_of.timestamp(), _body(one)),
+            (
+                one.ad.site,
+                one.ad.generation,
+                one.decided_at.timestamp(),
+                one.ad.as_of.timestamp(),
+                _body(one),
+            ),
         )
         db.execute(
             "delete from history where site = ? and generation not in "
             "(select generation from history where site = ? order by generation desc limit ?)",
-            (one.ad.site, one.ad.site, KEPT),
+            (one.ad.site, one.ad.site, MAX_GENERATIONS_PER_SITE),
         )
-    db.execute("delete from history where at < ?", ((now - KEPT_FOR).timestamp(),))
+    db.execute("delete from history where at < ?", ((now - MAX_AGE).timestamp(),))
 
 
-def mark(db: sqlite3.Connection, publisher: str, shown: Mapping[Site, PublishedAd], now: datetime) -> None:
+def mark_published(
+    db: sqlite3.Connection, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
+) -> None:
     """Note when *publisher* first showed a generation."""
-    for site, ad in shown.items():
+    for site, ad in published_ads.items():
         row = db.execute(
             "select published from history where site = ? and generation = ?", (site, ad.generation)
         ).fetchone()
@@ -58,38 +69,38 @@ def mark(db: sqlite3.Connection, publisher: str, shown: Mapping[Site, PublishedA
             )
 
 
-def entries(db: sqlite3.Connection, last: int | None = None) -> Iterator[Entry]:
+def entries(db: sqlite3.Connection, limit: int | None = None) -> Iterator[HistoryEntry]:
     """All that is kept, or the *last* so many, oldest first; what cannot be understood is left out."""
     if db.execute("select 1 from sqlite_master where name = 'history'").fetchone() is None:
         return
     newest_first = f"select {_COLUMNS} from history order by at desc, site desc, generation desc limit ?"  # noqa: S608
-    for row in reversed(db.execute(newest_first, (-1 if last is None else last,)).fetchall()):
+    for row in reversed(db.execute(newest_first, (-1 if limit is None else limit,)).fetchall()):
         try:
             yield _entry(row)
-        except (*UNREADABLE, zlib.error):
+        except (*DECODE_ERRORS, zlib.error):
             continue
 
 
-def forget(db: sqlite3.Connection, names: Callable[[str], bool]) -> None:
+def forget(db: sqlite3.Connection, mentions_private: Callable[[str], bool]) -> None:
     """Drop the entries with text that *names* what must not be kept."""
     for one in list(entries(db)):
-        if names(one.ad.text) or any(names(change.did) for change in one.changes):
+        if mentions_private(one.ad.text) or any(mentions_private(change.did) for change in one.changes):
             db.execute(
                 "delete from history where site = ? and generation = ?", (one.ad.site, one.ad.generation)
             )
 
 
-def _body(one: Entry) -> bytes:
-    changes = [[c.did, c.before, c.after, c.why] for c in one.changes]
-    return zlib.compress(json.dumps([one.ad.content, changes]).encode())
+def _body(entry: HistoryEntry) -> bytes:
+    changes = [[c.did, c.state_before, c.state_after, c.reason] for c in entry.changes]
+    return zlib.compress(json.dumps([entry.ad.content, changes]).encode())
 
 
-def _entry(row: Any) -> Entry:  # noqa: ANN401 - whatever sqlite gives
+def _entry(row: Any) -> HistoryEntry:  # noqa: ANN401 - whatever sqlite gives
     site, generation, at, as_of, body, published = row
     content, changes = json.loads(zlib.decompress(body))
-    return Entry(
+    return HistoryEntry(
         from_unix(at),
         SiteAd(Site(site), from_unix(as_of), int(generation), tuple((n, v) for n, v in content)),
-        tuple(Change(Did(did), before, after, why) for did, before, after, why in changes),
+        tuple(DatasetChange(Did(did), before, after, why) for did, before, after, why in changes),
         {publisher: from_unix(when) for publisher, when in json.loads(published).items()},
     )

@@ -1,6 +1,6 @@
 """What the state file's rows say: values of the core into JSON and back.
 
-A row that cannot be understood raises one of :data:`UNREADABLE`; who reads
+A row that cannot be understood raises one of :data:`DECODE_ERRORS`; who reads
 sets it aside and goes on.
 """
 
@@ -18,38 +18,38 @@ from hydrator.domain.model import (
     SiteAd,
     from_unix,
 )
-from hydrator.domain.provenance import told_from, told_row
+from hydrator.domain.provenance import provenance_from_row, provenance_to_row
 from hydrator.reconcile.ads.site_ads import facts_of
-from hydrator.reconcile.demand import Remembered
+from hydrator.reconcile.demand import RememberedJobs
 from hydrator.reconcile.history import Rollback
-from hydrator.reconcile.snapshot.breaker import Cause, Held
-from hydrator.reconcile.snapshot.memory import Known, Memory
+from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 
-UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)
+DECODE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)
 """What decoding another program's bytes can raise."""
 
-Row = tuple[float | None, str]
+RecordRow = tuple[float | None, str]
 """Time and body of one dataset of one catalogue."""
 
 
-class Dataset(NamedTuple):
+class StoredDataset(NamedTuple):
     """One row of ``known``."""
 
     catalogue: str
     did: Did
-    known: Known
+    record: DatasetRecord
 
 
-def known_row(known: Known, memory_at: datetime | None) -> Row:
+def encode_record(record: DatasetRecord, memory_at: datetime | None) -> RecordRow:
     """What was read with the last whole answer stores no time, so its row rests while answers repeat."""
-    at = None if known.at == memory_at else known.at.timestamp()
-    parts = [_facts(known.here, known.at), known.bytes_total, sorted(known.twins)]
-    if known.before:
-        parts.append(_facts(known.before, known.at))
+    at = None if record.read_at == memory_at else record.read_at.timestamp()
+    parts = [_encode_facts(record.facts, record.read_at), record.bytes_total, sorted(record.case_variants)]
+    if record.previous_facts:
+        parts.append(_encode_facts(record.previous_facts, record.read_at))
     return at, json.dumps(parts)
 
 
-def known_from(row: Row, memory_at: datetime | None) -> Known:
+def decode_record(row: RecordRow, memory_at: datetime | None) -> DatasetRecord:
     time, body = row
     at = memory_at if time is None else from_unix(time)
     if at is None:
@@ -57,56 +57,62 @@ def known_from(row: Row, memory_at: datetime | None) -> Known:
     here, bytes_total, twins, *before = json.loads(body)
     if not isinstance(bytes_total, int | None):
         raise TypeError(bytes_total)
-    return Known(
-        at, _facts_from(here, at), bytes_total, frozenset(twins), _facts_from(before[0] if before else [], at)
+    return DatasetRecord(
+        at,
+        _decode_facts(here, at),
+        bytes_total,
+        frozenset(twins),
+        _decode_facts(before[0] if before else [], at),
     )
 
 
-def held_row(held: Held) -> str:
+def encode_held_loss(loss: HeldLoss) -> str:
     return json.dumps(
         {
-            "since": held.since.timestamp(),
-            "told": held.told.timestamp(),
-            "gone": dict(held.gone),
-            "of": held.of,
-            "cause": held.cause,
+            "since": loss.started_at.timestamp(),
+            "told": loss.last_confirmed_at.timestamp(),
+            "gone": dict(loss.missing_polls),
+            "of": loss.listed_count,
+            "cause": loss.cause,
         }
     )
 
 
-def held_from(body: str) -> Held:
+def decode_held_loss(body: str) -> HeldLoss:
     read = json.loads(body)
-    return Held(
-        since=from_unix(read["since"]),
-        told=from_unix(read["told"]),
-        gone={Did(did): int(polls) for did, polls in read["gone"].items()},
-        of=int(read["of"]),
-        cause=Cause(read["cause"]),
+    return HeldLoss(
+        started_at=from_unix(read["since"]),
+        last_confirmed_at=from_unix(read["told"]),
+        missing_polls={Did(did): int(polls) for did, polls in read["gone"].items()},
+        listed_count=int(read["of"]),
+        cause=HoldCause(read["cause"]),
     )
 
 
-def age_of(row: Any) -> tuple[str, Site, datetime]:  # noqa: ANN401 - whatever sqlite gives
+def decode_age(row: Any) -> tuple[str, Site, datetime]:  # noqa: ANN401 - whatever sqlite gives
     catalogue, site, at = row
     return catalogue, Site(site), from_unix(at)
 
 
-def memory_of(row: Any) -> tuple[str, Memory]:  # noqa: ANN401
+def decode_memory(row: Any) -> tuple[str, CatalogueMemory]:  # noqa: ANN401
     catalogue, at, sites, unmapped, failure, unseen = row
-    return catalogue, Memory(
-        at=None if at is None else from_unix(at),
+    return catalogue, CatalogueMemory(
+        answered_at=None if at is None else from_unix(at),
         sites=frozenset(json.loads(sites)),
-        unseen=dict(json.loads(unseen)),
-        unmapped=frozenset(json.loads(unmapped)),
+        unseen_reasons=dict(json.loads(unseen)),
+        unmapped_storages=frozenset(json.loads(unmapped)),
         failure=failure,
     )
 
 
-def dataset_of(row: Any, times: Mapping[str, datetime | None]) -> Dataset:  # noqa: ANN401
+def decode_dataset(row: Any, times: Mapping[str, datetime | None]) -> StoredDataset:  # noqa: ANN401
     catalogue, did, at, body = row
-    return Dataset(catalogue, Did(did), known_from((at, body), times.get(catalogue)))
+    return StoredDataset(catalogue, Did(did), decode_record((at, body), times.get(catalogue)))
 
 
-def as_listed(rows: Iterable[str], listed: Mapping[Site, Mapping[Did, Fact]]) -> Iterator[Dataset]:
+def recover_from_ads(
+    rows: Iterable[str], facts_by_site: Mapping[Site, Mapping[Did, Fact]]
+) -> Iterator[StoredDataset]:
     """What the ads *listed* of the datasets of unreadable rows, where at least their keys can be read."""
     for row in rows:
         catalogue, did, *_ = json.loads(row)
@@ -114,46 +120,48 @@ def as_listed(rows: Iterable[str], listed: Mapping[Site, Mapping[Did, Fact]]) ->
             refuse_broken_text([catalogue, did])
         except ValueError:
             continue
-        here = {site: facts[did] for site, facts in listed.items() if did in facts}
+        here = {site: facts[did] for site, facts in facts_by_site.items() if did in facts}
         at = max((fact.as_of for fact in here.values()), default=from_unix(0))
-        yield Dataset(str(catalogue), Did(str(did)), Known(at, here))
+        yield StoredDataset(str(catalogue), Did(str(did)), DatasetRecord(at, here))
 
 
-def as_known(known: Mapping[Did, Known]) -> Memory:
+def recover_memory(records_by_did: Mapping[Did, DatasetRecord]) -> CatalogueMemory:
     """What a catalogue's lost row must have said of it, as far as its datasets tell."""
-    facts = [pair for one in known.values() for pair in one.here.items()]
+    facts = [pair for one in records_by_did.values() for pair in one.facts.items()]
     at = max((fact.as_of for _, fact in facts), default=None)
-    return Memory(at, frozenset(site for site, _ in facts), failure="its last answer was lost with its state")
+    return CatalogueMemory(
+        at, frozenset(site for site, _ in facts), failure="its last answer was lost with its state"
+    )
 
 
-def remembered_of(row: Any) -> Remembered:  # noqa: ANN401
+def decode_demand(row: Any) -> RememberedJobs:  # noqa: ANN401
     schedd, dids, jobs, last = row
-    return Remembered(schedd, tuple(Did(did) for did in json.loads(dids)), int(jobs), from_unix(last))
+    return RememberedJobs(schedd, tuple(Did(did) for did in json.loads(dids)), int(jobs), from_unix(last))
 
 
-def pair_of(row: Any) -> tuple[str, str]:  # noqa: ANN401
+def decode_pair(row: Any) -> tuple[str, str]:  # noqa: ANN401
     text, reason = row
     return str(text), str(reason)
 
 
-def ad_of(row: Any) -> SiteAd:  # noqa: ANN401
+def decode_ad(row: Any) -> SiteAd:  # noqa: ANN401
     site, as_of, generation, content = row
     ad = SiteAd(site, from_unix(as_of), int(generation), tuple((n, v) for n, v in json.loads(content)))
     facts_of(ad)  # what it lists can be understood too
     return ad
 
 
-def rollback_row(site: Site, rollback: Rollback) -> tuple[str, float, float, int, str]:
+def encode_rollback(site: Site, rollback: Rollback) -> tuple[str, float, float, int, str]:
     ad = rollback.ad
-    return site, rollback.since.timestamp(), ad.as_of.timestamp(), ad.generation, json.dumps(ad.content)
+    return site, rollback.started_at.timestamp(), ad.as_of.timestamp(), ad.generation, json.dumps(ad.content)
 
 
-def rollback_of(row: Any) -> tuple[Site, Rollback]:  # noqa: ANN401
+def decode_rollback(row: Any) -> tuple[Site, Rollback]:  # noqa: ANN401
     site, since, as_of, generation, content = row
-    return Site(site), Rollback(from_unix(since), ad_of((site, as_of, generation, content)))
+    return Site(site), Rollback(from_unix(since), decode_ad((site, as_of, generation, content)))
 
 
-def published_of(row: Any) -> tuple[str, PublishedAd]:  # noqa: ANN401
+def decode_published_ad(row: Any) -> tuple[str, PublishedAd]:  # noqa: ANN401
     publisher, site, generation, as_of, heard = row
     return publisher, PublishedAd(Site(site), int(generation), from_unix(as_of), from_unix(heard))
 
@@ -163,26 +171,26 @@ def refuse_broken_text(row: object) -> None:
     json.dumps(row, ensure_ascii=False).encode()
 
 
-def _facts(here: Mapping[Site, Fact], at: datetime) -> list[list[object]]:
+def _encode_facts(here: Mapping[Site, Fact], at: datetime) -> list[list[object]]:
     return [
         [
             site,
             fact.state,
             fact.fraction,
             None if fact.as_of == at else fact.as_of.timestamp(),
-            *told_row(fact.told),
+            *provenance_to_row(fact.provenance),
         ]
         for site, fact in sorted(here.items())
     ]
 
 
-def _facts_from(rows: list[Any], at: datetime) -> dict[Site, Fact]:
+def _decode_facts(rows: list[Any], at: datetime) -> dict[Site, Fact]:
     return {
         Site(site): Fact(
             DatasetState(state),
             at if as_of is None else from_unix(as_of),
             None if fraction is None else float(fraction),
-            told_from(told),
+            provenance_from_row(told),
         )
         for site, state, fraction, as_of, *told in rows
     }

@@ -26,14 +26,14 @@ from hydrator.domain.model import Did, PublishedAd, Site, SiteAd
 from hydrator.reconcile.ads.site_ads import facts_of
 from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.demand import DemandMemory
-from hydrator.reconcile.history import Entry, Rollback
-from hydrator.reconcile.snapshot.breaker import Held
-from hydrator.reconcile.snapshot.memory import THEN, Datasets, Known, Memory
+from hydrator.reconcile.history import HistoryEntry, Rollback
+from hydrator.reconcile.snapshot.breaker import HeldLoss
+from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows
 
 from . import history_table as archive
 from . import rows as records
-from .audit_rows import audit_from, audit_rows
-from .rows import UNREADABLE, Row, held_from, held_row, known_row
+from .audit_rows import audit_from_rows, audit_rows
+from .rows import DECODE_ERRORS, RecordRow, decode_held_loss, encode_held_loss, encode_record
 
 SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -57,62 +57,66 @@ _SCHEMA += archive.SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ReconcileState:
     """Everything the daemon remembers between two cycles."""
 
-    memories: Mapping[str, Memory] = field(default_factory=dict)
+    memories: Mapping[str, CatalogueMemory] = field(default_factory=dict)
     demand: DemandMemory = field(default_factory=DemandMemory)
-    found: Mapping[str, frozenset[Did]] = field(default_factory=dict)
+    pattern_matches: Mapping[str, frozenset[Did]] = field(default_factory=dict)
     ads: Mapping[Site, SiteAd] = field(default_factory=dict)
-    held: Mapping[Site, Held] = field(default_factory=dict)
+    held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
     audit: Audit = field(default_factory=Audit)
     rollbacks: Mapping[Site, Rollback] = field(default_factory=dict)
 
 
-_Rows = dict[tuple[str, Did], Row]
+_RecordRows = dict[tuple[str, Did], RecordRow]
 """By catalogue and dataset, a row of ``known``."""
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
+class _RowChanges:
     """What is on disk of the table ``known``, and what is written anew or taken away."""
 
-    before: _Rows
-    changed: _Rows
-    gone: list[tuple[str, Did]]
+    stored_rows: _RecordRows
+    changed_rows: _RecordRows
+    deleted_keys: list[tuple[str, Did]]
 
-    def look(self, catalogue: str, did: Did, known: Datasets, at: datetime | None) -> None:
-        key, one = (catalogue, did), known.rows.get(did)
+    def compare_row(self, catalogue: str, did: Did, datasets: DatasetRows, at: datetime | None) -> None:
+        key, one = (catalogue, did), datasets.rows.get(did)
         if one is None:
-            self.gone.extend([key] if key in self.before else [])
-        elif self.before.get(key) != (row := known_row(one, THEN if one.at is THEN else at)):
-            self.changed[key] = row
+            self.deleted_keys.extend([key] if key in self.stored_rows else [])
+        elif self.stored_rows.get(key) != (
+            row := encode_record(one, AT_LAST_POLL if one.read_at is AT_LAST_POLL else at)
+        ):
+            self.changed_rows[key] = row
 
-    def written(self) -> _Rows:
+    def apply(self) -> _RecordRows:
         """What is on disk once this is."""
-        self.before.update(self.changed)
-        for key in self.gone:
-            self.before.pop(key, None)
-        return self.before
+        self.stored_rows.update(self.changed_rows)
+        for key in self.deleted_keys:
+            self.stored_rows.pop(key, None)
+        return self.stored_rows
 
 
 _T = TypeVar("_T")
-UNREADABLE_KEPT = 100
+MAX_UNREADABLE_ROWS = 100
 
 
 class Store:
     """The state file in *folder*; open it with :meth:`open_to_write` or :meth:`open_to_read`."""
 
-    def __init__(self, connection: sqlite3.Connection, lock: int | None, lost: str | None = None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, lock: int | None, damage_report: str | None = None
+    ) -> None:
         self._db = connection
-        self._lock = lock
-        self._written: _Rows | None = None
-        self._saved: dict[str, Datasets] = {}
-        self._demanded: DemandMemory | None = None
-        self._unreadable: list[tuple[str, str]] = []
-        self._one_at_a_time = threading.RLock()
+        self._lock_fd = lock
+        self._stored_rows: _RecordRows | None = None
+        self._saved_datasets: dict[str, DatasetRows] = {}
+        self._saved_demand: DemandMemory | None = None
+        self._unreadable_rows: list[tuple[str, str]] = []
+        self._transaction_lock = threading.RLock()
         """One transaction at a time: a connection has one, whichever thread began it."""
-        self.lost = lost
+        self.damage_report = damage_report
 
     @classmethod
     def open_to_write(cls, folder: Path) -> Self:
@@ -125,18 +129,22 @@ class Store:
         Raises:
             StateError: owned by another daemon, not writable, or written by a newer version.
         """
-        lock = _own(folder)
+        lock = _lock_folder(folder)
         path = folder / "state.sqlite"
         try:
-            _close_to_others(path)
+            _restrict_permissions(path)
             try:
                 return cls(_connect(path), lock)
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
                     raise
-                aside = _set_aside(path)
-                _close_to_others(path)
-                return cls(_connect(path), lock, lost=f"{path} was damaged ({error}); it now is {aside.name}")
+                aside = _rename_damaged(path)
+                _restrict_permissions(path)
+                return cls(
+                    _connect(path),
+                    lock,
+                    damage_report=f"{path} was damaged ({error}); it now is {aside.name}",
+                )
         except (sqlite3.Error, OSError) as error:
             os.close(lock)
             raise StateError(f"{path}: {error}; check that the folder can be written and has room") from error
@@ -166,7 +174,7 @@ class Store:
         try:
             db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{still}", uri=True)
             try:
-                db.text_factory = _text
+                db.text_factory = _decode_text
                 _refuse_newer(db, path)
                 db.execute("select 1 from report").fetchall()
             except BaseException:
@@ -184,58 +192,68 @@ class Store:
 
     def close(self) -> None:
         self._db.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
 
-    def load(self) -> State:
+    def load(self) -> ReconcileState:
         """Everything as it was last saved, seen in one transaction: a daemon may save meanwhile.
 
         A row that cannot be understood is left out, and set aside where we
         may write; ``lost`` then says so. A dataset whose row is lost keeps
         what the ads last said of it.
         """
-        with self._one_at_a_time, _translated(), self._db:
-            self._unreadable = []
+        with self._transaction_lock, _translate_errors(), self._db:
+            self._unreadable_rows = []
             self._db.execute("begin")
-            ads = self._ads()
-            audit = audit_from(self._table("audit", "kind, key, body"))
-            memories, demand = self._memories(ads), self._demand()
-            state = State(memories, demand, self._found(), ads, self._held(), audit, self._rollbacks())
-            if self._unreadable and self._lock is not None:
+            ads = self._load_ads()
+            audit = audit_from_rows(self._read_table("audit", "kind, key, body"))
+            memories, demand = self._load_memories(ads), self._load_demand()
+            state = ReconcileState(
+                memories,
+                demand,
+                self._load_pattern_matches(),
+                ads,
+                self._load_held_losses(),
+                audit,
+                self._load_rollbacks(),
+            )
+            if self._unreadable_rows and self._lock_fd is not None:
                 self._set_rows_aside()
         return state
 
     def _set_rows_aside(self) -> None:
-        self._db.executemany("insert into unreadable (source, row) values (?, ?)", self._unreadable)
+        self._db.executemany("insert into unreadable (source, row) values (?, ?)", self._unreadable_rows)
         self._db.execute(
             "delete from unreadable where number <= (select max(number) from unreadable) - ?",
-            (UNREADABLE_KEPT,),
+            (MAX_UNREADABLE_ROWS,),
         )
-        sources = sorted({source for source, _ in self._unreadable})
-        told = f"{len(self._unreadable)} rows of {', '.join(sources)} cannot be understood"
-        self.lost = "; ".join(filter(None, [self.lost, f"{told}; they now are in the table unreadable"]))
+        sources = sorted({source for source, _ in self._unreadable_rows})
+        told = f"{len(self._unreadable_rows)} rows of {', '.join(sources)} cannot be understood"
+        self.damage_report = "; ".join(
+            filter(None, [self.damage_report, f"{told}; they now are in the table unreadable"])
+        )
 
-    def save(self, state: State) -> None:
+    def save(self, state: ReconcileState) -> None:
         """Write *state* in one transaction; rows that did not change are not written."""
-        with self._one_at_a_time, _translated(), self._db:
+        with self._transaction_lock, _translate_errors(), self._db:
             rows = self._save_memories(state.memories)
-            if self._demanded is not state.demand:
+            if self._saved_demand is not state.demand:
                 self._save_demand(state.demand)
             self._db.execute("delete from found")
             self._db.executemany(
                 "insert into found values (?, ?)",
-                [(catalogue, json.dumps(sorted(dids))) for catalogue, dids in state.found.items()],
+                [(catalogue, json.dumps(sorted(dids))) for catalogue, dids in state.pattern_matches.items()],
             )
             self._db.execute("delete from held")
             self._db.executemany(
                 "insert into held values (?, ?)",
-                [(site, held_row(held)) for site, held in state.held.items()],
+                [(site, encode_held_loss(held)) for site, held in state.held_losses.items()],
             )
             self._db.execute("delete from rollback")
             self._db.executemany(
                 "insert into rollback values (?, ?, ?, ?, ?)",
-                [records.rollback_row(site, one) for site, one in state.rollbacks.items()],
+                [records.encode_rollback(site, one) for site, one in state.rollbacks.items()],
             )
             self._db.execute("delete from ads")
             self._db.executemany(
@@ -247,63 +265,69 @@ class Store:
             )
             self._save_audit(state.audit)
         # only now: after a save that failed, the next one looks at all of it
-        self._written, self._demanded = rows.written(), state.demand
-        self._saved = {name: Datasets.of(memory.known) for name, memory in state.memories.items()}
+        self._stored_rows, self._saved_demand = rows.apply(), state.demand
+        self._saved_datasets = {
+            name: DatasetRows.wrap(memory.records) for name, memory in state.memories.items()
+        }
 
     def save_readback(self, publisher: str, ads: Mapping[Site, PublishedAd]) -> None:
         """Keep what *publisher* showed when it was asked."""
-        with self._one_at_a_time, _translated(), self._db:
+        with self._transaction_lock, _translate_errors(), self._db:
             self._db.execute("delete from readback where publisher = ?", (publisher,))
             self._db.executemany(
                 "insert into readback values (?, ?, ?, ?, ?)",
                 [
-                    (publisher, a.site, a.generation, a.as_of.timestamp(), a.heard.timestamp())
+                    (publisher, a.site, a.generation, a.as_of.timestamp(), a.received_at.timestamp())
                     for a in ads.values()
                 ],
             )
 
-    def readback(self) -> dict[str, dict[Site, PublishedAd]]:
+    def load_readback(self) -> dict[str, dict[Site, PublishedAd]]:
         """By publisher, what it showed last."""
         found: dict[str, dict[Site, PublishedAd]] = {}
-        with self._one_at_a_time, _translated():
-            rows = self._table("readback", "publisher, site, generation, as_of, heard")
-        for publisher, ad in self._understood("readback", rows, records.published_of):
+        with self._transaction_lock, _translate_errors():
+            rows = self._read_table("readback", "publisher, site, generation, as_of, heard")
+        for publisher, ad in self._decode_rows("readback", rows, records.decode_published_ad):
             found.setdefault(publisher, {})[ad.site] = ad
         return found
 
-    def add_history(self, entries: Sequence[Entry], before: Mapping[Site, SiteAd], now: datetime) -> None:
+    def add_history(
+        self, entries: Sequence[HistoryEntry], previous_ads: Mapping[Site, SiteAd], now: datetime
+    ) -> None:
         """Keep what was decided; *before* are the ads that stood until then."""
         if entries:
-            with self._one_at_a_time, _translated(), self._db:
-                archive.add(self._db, entries, before, now)
+            with self._transaction_lock, _translate_errors(), self._db:
+                archive.add(self._db, entries, previous_ads, now)
 
-    def mark_published(self, publisher: str, shown: Mapping[Site, PublishedAd], now: datetime) -> None:
+    def mark_published(
+        self, publisher: str, published_ads: Mapping[Site, PublishedAd], now: datetime
+    ) -> None:
         """Note which generations *publisher* shows."""
-        if shown:
-            with self._one_at_a_time, _translated(), self._db:
-                archive.mark(self._db, publisher, shown, now)
+        if published_ads:
+            with self._transaction_lock, _translate_errors(), self._db:
+                archive.mark_published(self._db, publisher, published_ads, now)
 
-    def history(self, last: int | None = None) -> list[Entry]:
+    def load_history(self, limit: int | None = None) -> list[HistoryEntry]:
         """What was decided, oldest first; all that is kept, or the *last* so many."""
-        with self._one_at_a_time, _translated():
-            return list(archive.entries(self._db, last))
+        with self._transaction_lock, _translate_errors():
+            return list(archive.entries(self._db, limit))
 
-    def forget_history(self, names: Callable[[str], bool]) -> None:
+    def forget_history(self, mentions_private: Callable[[str], bool]) -> None:
         """Drop what *names* something that has become private."""
-        with self._one_at_a_time, _translated(), self._db:
-            archive.forget(self._db, names)
+        with self._transaction_lock, _translate_errors(), self._db:
+            archive.forget(self._db, mentions_private)
 
     def save_report(self, key: str, body: Mapping[str, Any]) -> None:
         """Keep a summary for ``hydrator status``."""
-        with self._one_at_a_time, _translated(), self._db:
+        with self._transaction_lock, _translate_errors(), self._db:
             self._db.execute("insert or replace into report values (?, ?)", (key, json.dumps(body)))
 
-    def report(self, key: str) -> dict[str, Any]:
-        with self._one_at_a_time, _translated():
+    def load_report(self, key: str) -> dict[str, Any]:
+        with self._transaction_lock, _translate_errors():
             row = self._db.execute("select body from report where key = ?", (key,)).fetchone()
         return dict(json.loads(row[0])) if row else {}
 
-    def _understood(self, source: str, rows: Iterable[Any], decode: Callable[[Any], _T]) -> Iterator[_T]:
+    def _decode_rows(self, source: str, rows: Iterable[Any], decode: Callable[[Any], _T]) -> Iterator[_T]:
         """What *decode* makes of *rows*; those it cannot decode are noted."""
         for row in rows:
             try:
@@ -311,72 +335,72 @@ class Store:
                     row, ensure_ascii=False
                 ).encode()  # a text that is no UTF-8 could not be saved again
                 value = decode(row)
-            except UNREADABLE:
-                self._unreadable.append((source, json.dumps(row)))
+            except DECODE_ERRORS:
+                self._unreadable_rows.append((source, json.dumps(row)))
             else:
                 yield value
 
-    def _table(self, name: str, columns: str = "*") -> list[Any]:
+    def _read_table(self, name: str, columns: str = "*") -> list[Any]:
         """All rows of a table; none where an older version has not made it."""
         if self._db.execute("select 1 from sqlite_master where name = ?", (name,)).fetchone() is None:
             return []
         return self._db.execute(f"select {columns} from {name}").fetchall()  # noqa: S608 - our own names
 
-    def _memories(self, ads: Mapping[Site, SiteAd]) -> dict[str, Memory]:
-        self._written = self._rows()
+    def _load_memories(self, ads: Mapping[Site, SiteAd]) -> dict[str, CatalogueMemory]:
+        self._stored_rows = self._load_record_rows()
         ages: dict[str, dict[Site, datetime]] = {}
-        for catalogue, site, at in self._understood("ages", self._table("ages"), records.age_of):
+        for catalogue, site, at in self._decode_rows("ages", self._read_table("ages"), records.decode_age):
             ages.setdefault(catalogue, {})[site] = at
-        memories = dict(self._understood("memory", self._table("memory"), records.memory_of))
-        known: dict[str, dict[Did, Known]] = {}
-        rows = [(*key, *row) for key, row in self._written.items()]
-        times = {name: memory.at for name, memory in memories.items()}
-        lost_before = len(self._unreadable)
-        for row in self._understood("known", rows, partial(records.dataset_of, times=times)):
-            known.setdefault(row.catalogue, {})[row.did] = row.known
-        lost = self._unreadable[lost_before:]
+        memories = dict(self._decode_rows("memory", self._read_table("memory"), records.decode_memory))
+        known: dict[str, dict[Did, DatasetRecord]] = {}
+        rows = [(*key, *row) for key, row in self._stored_rows.items()]
+        times = {name: memory.answered_at for name, memory in memories.items()}
+        lost_before = len(self._unreadable_rows)
+        for row in self._decode_rows("known", rows, partial(records.decode_dataset, times=times)):
+            known.setdefault(row.catalogue, {})[row.did] = row.record
+        lost = self._unreadable_rows[lost_before:]
         listed = {site: facts_of(ad) for site, ad in ads.items()} if lost else {}
-        for row in records.as_listed([text for _, text in lost], listed):
-            known.setdefault(row.catalogue, {})[row.did] = row.known
+        for row in records.recover_from_ads([text for _, text in lost], listed):
+            known.setdefault(row.catalogue, {})[row.did] = row.record
         return {
             name: replace(
-                memories.get(name) or records.as_known(known[name]),
-                known=known.get(name, {}),
-                ages=ages.get(name, {}),
+                memories.get(name) or records.recover_memory(known[name]),
+                records=known.get(name, {}),
+                last_read_at=ages.get(name, {}),
             )
             for name in sorted(memories.keys() | known.keys())
         }
 
-    def _rows(self) -> _Rows:
-        found = self._table("known", "catalogue, did, at, body")
+    def _load_record_rows(self) -> _RecordRows:
+        found = self._read_table("known", "catalogue, did, at, body")
         return {(catalogue, did): (at, body) for catalogue, did, at, body in found}
 
-    def _demand(self) -> DemandMemory:
-        rows = self._table("demand", "schedd, dids, jobs, last_wanted")
-        wants = list(self._understood("demand", rows, records.remembered_of))
+    def _load_demand(self) -> DemandMemory:
+        rows = self._read_table("demand", "schedd, dids, jobs, last_wanted")
+        wants = list(self._decode_rows("demand", rows, records.decode_demand))
         wants.sort(key=lambda want: (want.schedd, want.dids))  # by name, not by their JSON
-        refused = dict(self._understood("refused", self._table("refused"), records.pair_of))
+        refused = dict(self._decode_rows("refused", self._read_table("refused"), records.decode_pair))
         return DemandMemory(tuple(wants), refused)
 
-    def _found(self) -> dict[str, frozenset[Did]]:
-        rows = self._table("found")
-        return dict(self._understood("found", rows, lambda row: (row[0], frozenset(json.loads(row[1])))))
+    def _load_pattern_matches(self) -> dict[str, frozenset[Did]]:
+        rows = self._read_table("found")
+        return dict(self._decode_rows("found", rows, lambda row: (row[0], frozenset(json.loads(row[1])))))
 
-    def _ads(self) -> dict[Site, SiteAd]:
-        rows = self._table("ads", "site, as_of, generation, content")
-        ads = sorted(self._understood("ads", rows, records.ad_of), key=lambda ad: ad.site)
+    def _load_ads(self) -> dict[Site, SiteAd]:
+        rows = self._read_table("ads", "site, as_of, generation, content")
+        ads = sorted(self._decode_rows("ads", rows, records.decode_ad), key=lambda ad: ad.site)
         return {ad.site: ad for ad in ads}
 
-    def _rollbacks(self) -> dict[Site, Rollback]:
-        rows = self._table("rollback", "site, since, as_of, generation, content")
-        return dict(self._understood("rollback", rows, records.rollback_of))
+    def _load_rollbacks(self) -> dict[Site, Rollback]:
+        rows = self._read_table("rollback", "site, since, as_of, generation, content")
+        return dict(self._decode_rows("rollback", rows, records.decode_rollback))
 
-    def _held(self) -> dict[Site, Held]:
-        rows = self._table("held")
-        return dict(self._understood("held", rows, lambda row: (Site(row[0]), held_from(row[1]))))
+    def _load_held_losses(self) -> dict[Site, HeldLoss]:
+        rows = self._read_table("held")
+        return dict(self._decode_rows("held", rows, lambda row: (Site(row[0]), decode_held_loss(row[1]))))
 
     def _save_audit(self, audit: Audit) -> None:
-        written, rows = set(self._table("audit", "kind, key, body")), set(audit_rows(audit))
+        written, rows = set(self._read_table("audit", "kind, key, body")), set(audit_rows(audit))
         self._db.executemany(
             "delete from audit where kind = ? and key = ?", [row[:2] for row in sorted(written - rows)]
         )
@@ -386,33 +410,37 @@ class Store:
         self._db.execute("delete from demand")
         self._db.executemany(
             "insert into demand values (?, ?, ?, ?)",
-            [(w.schedd, json.dumps(w.dids), w.jobs, w.last_wanted.timestamp()) for w in demand.wants],
+            [(w.schedd, json.dumps(w.dids), w.jobs, w.last_demanded_at.timestamp()) for w in demand.entries],
         )
         self._db.execute("delete from refused")
-        self._db.executemany("insert into refused values (?, ?)", demand.refused.items())
+        self._db.executemany("insert into refused values (?, ?)", demand.rejected_texts.items())
 
-    def _news(self, memories: Mapping[str, Memory]) -> _News:
+    def _find_row_changes(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
         """The rows of ``known`` that differ from those on disk; where it can, it looks at few."""
-        news = _News(self._rows() if self._written is None else self._written, {}, [])
+        news = _RowChanges(
+            self._load_record_rows() if self._stored_rows is None else self._stored_rows, {}, []
+        )
         for catalogue, memory in memories.items():
-            known = Datasets.of(memory.known)
-            last = None if self._written is None else self._saved.get(catalogue)
-            look = _may_differ(known, last) if last else None
+            known = DatasetRows.wrap(memory.records)
+            last = None if self._stored_rows is None else self._saved_datasets.get(catalogue)
+            look = _dids_that_may_differ(known, last) if last else None
             if look is None:
                 look = known.keys()
-                news.gone.extend(key for key in news.before if key[0] == catalogue and key[1] not in known)
+                news.deleted_keys.extend(
+                    key for key in news.stored_rows if key[0] == catalogue and key[1] not in known
+                )
             for did in look:
-                news.look(catalogue, did, known, memory.at)
-        if self._written is None or self._saved.keys() != memories.keys():
-            news.gone.extend(key for key in news.before if key[0] not in memories)
+                news.compare_row(catalogue, did, known, memory.answered_at)
+        if self._stored_rows is None or self._saved_datasets.keys() != memories.keys():
+            news.deleted_keys.extend(key for key in news.stored_rows if key[0] not in memories)
         return news
 
-    def _save_memories(self, memories: Mapping[str, Memory]) -> _News:
-        news = self._news(memories)
-        self._db.executemany("delete from known where catalogue = ? and did = ?", news.gone)
+    def _save_memories(self, memories: Mapping[str, CatalogueMemory]) -> _RowChanges:
+        news = self._find_row_changes(memories)
+        self._db.executemany("delete from known where catalogue = ? and did = ?", news.deleted_keys)
         self._db.executemany(
             "insert or replace into known values (?, ?, ?, ?)",
-            [(*key, *row) for key, row in news.changed.items()],
+            [(*key, *row) for key, row in news.changed_rows.items()],
         )
         self._db.execute("delete from memory")
         self._db.executemany(
@@ -420,11 +448,11 @@ class Store:
             [
                 (
                     catalogue,
-                    memory.at.timestamp() if memory.at else None,
+                    memory.answered_at.timestamp() if memory.answered_at else None,
                     json.dumps(sorted(memory.sites)),
-                    json.dumps(sorted(memory.unmapped)),
+                    json.dumps(sorted(memory.unmapped_storages)),
                     memory.failure,
-                    json.dumps(memory.unseen),
+                    json.dumps(memory.unseen_reasons),
                 )
                 for catalogue, memory in memories.items()
             ],
@@ -435,27 +463,27 @@ class Store:
             [
                 (name, site, at.timestamp())
                 for name, memory in memories.items()
-                for site, at in memory.ages.items()
+                for site, at in memory.last_read_at.items()
             ],
         )
         return news
 
 
-def _may_differ(known: Datasets, last: Datasets) -> AbstractSet[Did] | None:
+def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) -> AbstractSet[Did] | None:
     """The datasets whose rows may be others than when *last* was saved; None: any."""
-    if known is not last and known.since is not last.mark:
+    if datasets is not saved_datasets and datasets.base_version is not saved_datasets.version:
         return None
     # what has a time of its own is stored without it while that is the time of all
-    return known.touched | known.apart | last.apart
+    return datasets.changed_since_base | datasets.individually_dated | saved_datasets.individually_dated
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, check_same_thread=False)
     try:
-        db.text_factory = _text
+        db.text_factory = _decode_text
         db.execute("pragma journal_mode = wal")
         db.execute("pragma synchronous = full")
-        _check(db, path)
+        _check_integrity(db, path)
         db.executescript(_SCHEMA)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:
@@ -464,12 +492,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _text(stored: bytes) -> str:
+def _decode_text(stored: bytes) -> str:
     """A text that is no UTF-8 is found out where its row is read, not where sqlite gives it."""
     return stored.decode(errors="surrogateescape")
 
 
-def _check(db: sqlite3.Connection, path: Path) -> None:
+def _check_integrity(db: sqlite3.Connection, path: Path) -> None:
     if db.execute("pragma quick_check").fetchone() != ("ok",):
         raise sqlite3.DatabaseError("quick_check failed")
     _refuse_newer(db, path)
@@ -484,7 +512,7 @@ def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _own(folder: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     path = folder / "lock"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -494,7 +522,7 @@ def _own(folder: Path) -> int:
             f"state_dir {folder}: {error.strerror}; it must be a folder that can be written"
         ) from error
     try:
-        _lock(lock)
+        _acquire_lock(lock)
     except OSError as error:
         owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
         os.close(lock)
@@ -507,7 +535,7 @@ def _own(folder: Path) -> int:
     return lock
 
 
-def _lock(lock: int) -> None:
+def _acquire_lock(lock: int) -> None:
     """Lock, or raise OSError; :func:`owner_of` may hold the lock for an instant."""
     for _ in range(10):
         with contextlib.suppress(BlockingIOError):
@@ -545,7 +573,7 @@ def owner_of(folder: Path) -> str | None:
         os.close(lock)
 
 
-def _close_to_others(path: Path) -> None:
+def _restrict_permissions(path: Path) -> None:
     """Let nobody but our user read the database at *path*, made where it is missing, nor what lies beside it.
 
     SQLite gives its log the mode of the database. An earlier version left all of these to the umask.
@@ -556,7 +584,7 @@ def _close_to_others(path: Path) -> None:
             file.chmod(0o600)
 
 
-def _set_aside(path: Path) -> Path:
+def _rename_damaged(path: Path) -> Path:
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
@@ -567,7 +595,7 @@ def _set_aside(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, ValueError) as error:  # ValueError: a row or a text that cannot be decoded

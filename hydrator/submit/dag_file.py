@@ -5,7 +5,7 @@ is DAGMan's: ``src/condor_utils/dag_parser.cpp`` of HTCondor 25 and
 ``src/condor_dagman/parse.cpp`` of HTCondor 23. A DAG may bring in others: by
 SPLICE and INCLUDE their nodes become its own, by SUBDAG EXTERNAL they are
 submitted by a DAGMan of their own. The caller who follows them writes
-copies, and gives their names to :func:`dag_with_datasets`.
+copies, and gives their names to :func:`add_datasets_to_dag`.
 """
 
 import re
@@ -17,19 +17,19 @@ from hydrator.domain.model import Did
 
 from .submit_file import (
     ATTRIBUTE,
-    Filtered,
-    Read,
+    FileReader,
+    FilterResult,
     SubmitFileError,
     as_text,
-    its_own,
+    detect_datasets,
+    line_ending,
     list_literal,
-    newline,
     read_description,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DagNode:
     """One node of a DAG: its submit description, as text or as a file's name, and its VARS.
 
     ``unsure`` says where its description may have datasets that only condor_submit can find.
@@ -38,15 +38,15 @@ class Node:
 
     name: str
     file: str | None
-    inline: bytes | None
+    content: bytes | None
     variables: Mapping[str, str]
     has_datasets: bool
     kind: str = "JOB"
-    unsure: str = ""
+    uncertainty: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class DagReference:
     """Another DAG file that one brings in, by the statement from byte ``start`` to ``end``.
 
     ``name`` is that of the splice or the sub-DAG, None for an INCLUDE;
@@ -54,21 +54,21 @@ class Outside:
     ``file_at`` are the first and the last byte, exclusive, of the file's name.
     """
 
-    said: str
+    statement: str
     name: str | None
     file: str
     folder: str
     start: int
     end: int
-    file_at: tuple[int, int]
+    file_span: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Dag:
     """The nodes of a DAG file in order, and the other DAG files that it brings in."""
 
-    nodes: tuple[Node, ...]
-    elsewhere: tuple[Outside, ...]
+    nodes: tuple[DagNode, ...]
+    references: tuple[DagReference, ...]
 
 
 _NODE_KINDS = {"JOB": "JOB", "NODE": "JOB", "DATA": "JOB"} | {
@@ -96,13 +96,13 @@ class _Word:
     """One word of a statement, with and without its quotes, and its bytes in the file."""
 
     text: str
-    bare: str
+    value: str
     start: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _DagLine:
     """One logical line: its bytes in the file, its text without continuations, and where its parts begin."""
 
     start: int
@@ -110,10 +110,10 @@ class _Line:
     text: bytes
     parts: tuple[tuple[int, int], ...]
 
-    def place(self, at: int) -> int:
+    def original_offset(self, offset: int) -> int:
         """Return the byte of the file that byte *at* of the text came from."""
-        joined, original = max(part for part in self.parts if part[0] <= at)
-        return original + at - joined
+        joined, original = max(part for part in self.parts if part[0] <= offset)
+        return original + offset - joined
 
     def words(self) -> list[_Word]:
         """Return the words as DAGMan reads them: quotes of both kinds keep blanks together.
@@ -143,13 +143,17 @@ class _Line:
             if quote:
                 raise SubmitFileError(f"{as_text(text)[:200]}: the quote {as_text(quote)} is not closed")
             word = as_text(text[start:at])
-            found.append(_Word(word, as_text(bytes(bare)), self.place(start), self.place(at - 1) + 1))
+            found.append(
+                _Word(
+                    word, as_text(bytes(bare)), self.original_offset(start), self.original_offset(at - 1) + 1
+                )
+            )
         return found
 
 
 def is_dag(text: bytes) -> bool:
     """Return whether *text* is a DAG file, not a submit description, by its first statement."""
-    for line in _Lines(text):
+    for line in _DagLineReader(text):
         first, *rest = line.text.split(None, 1)
         if b"".join(rest)[:1] in (b"=", b"@") or _SUBMIT_INCLUDE.match(line.text):
             return False
@@ -157,56 +161,56 @@ def is_dag(text: bytes) -> bool:
     return False
 
 
-def has_attribute(text: bytes, read: Read) -> bool:
+def has_required_datasets(text: bytes, read: FileReader) -> bool:
     """Return whether *text*, a submit description or one node of a DAG, has RequiredDatasets."""
     if is_dag(text):
-        return any(node.has_datasets or node.unsure for node in read_dag(text, read).nodes)
-    return any(its_own(read_description(text), read))
+        return any(node.has_datasets or node.uncertainty for node in read_dag(text, read).nodes)
+    return any(detect_datasets(read_description(text), read))
 
 
-def read_dag(text: bytes, read: Read) -> Dag:
+def read_dag(text: bytes, read: FileReader) -> Dag:
     """Read the nodes of the DAG file *text*; the files they name through *read*.
 
     Raises:
         SubmitFileError: an inline description or a quote is not closed, or the file ends in a backslash.
     """
     shared: dict[str, bytes] = {}
-    jobs: list[_Declared] = []
+    jobs: list[_NodeStatement] = []
     variables: dict[str, dict[str, str]] = {}
     elsewhere = []
-    lines = _Lines(text)
+    lines = _DagLineReader(text)
     for line in lines:
         command = _command(as_text(line.text.split(None, 1)[0]))
         if command in _NODE_KINDS:
-            jobs += _declared(_NODE_KINDS[command], line, text, lines)
+            jobs += _parse_node_statement(_NODE_KINDS[command], line, text, lines)
         elif command == "SUBMIT_DESCRIPTION":
             words = line.words()
-            if len(words) >= 3 and (ending := _inline_end(words[2])) is not None:
-                shared[words[1].text], _ = _inline(words[1].text, ending, line, text, lines)
+            if len(words) >= 3 and (ending := _inline_terminator(words[2])) is not None:
+                shared[words[1].text], _ = _read_inline(words[1].text, ending, line, text, lines)
         elif command == "VARS":
-            node, pairs = _variables(as_text(line.text))
+            node, pairs = _parse_vars(as_text(line.text))
             variables.setdefault(node, {}).update(pairs)
-        elif outside := _outside(command, line):
+        elif outside := _parse_reference(command, line):
             elsewhere.append(outside)
-    return Dag(tuple(_node(job, variables, shared, read) for job in jobs), tuple(elsewhere))
+    return Dag(tuple(_build_node(job, variables, shared, read) for job in jobs), tuple(elsewhere))
 
 
 @dataclass(frozen=True, slots=True)
-class _Declared:
+class _NodeStatement:
     """A node as its statement has it, before its VARS and its file are known."""
 
     kind: str
     name: str
     file: str
     folder: str
-    inline: bytes | None
+    inline_text: bytes | None
 
 
 def _command(word: str) -> str:
     return word.upper().replace("-", "_")
 
 
-class _Lines(Iterator[_Line]):
+class _DagLineReader(Iterator[_DagLine]):
     """The logical lines of a DAG file; ``at`` is the first byte that was not read yet.
 
     Comments begin with ``#``, and since HTCondor 24 with ``//``. They and empty
@@ -215,20 +219,20 @@ class _Lines(Iterator[_Line]):
 
     def __init__(self, text: bytes) -> None:
         self._text = text
-        self.at = 0
+        self.offset = 0
 
-    def raw(self) -> tuple[int, int, bytes] | None:
+    def read_physical(self) -> tuple[int, int, bytes] | None:
         """Return the next physical line: its first byte, its end, its text without blanks around it."""
-        if self.at >= len(self._text):
+        if self.offset >= len(self._text):
             return None
-        start = self.at
-        self.at = (self._text.find(b"\n", start) + 1) or len(self._text)
-        return start, self.at, self._text[start : self.at].strip()
+        start = self.offset
+        self.offset = (self._text.find(b"\n", start) + 1) or len(self._text)
+        return start, self.offset, self._text[start : self.offset].strip()
 
-    def __next__(self) -> _Line:
+    def __next__(self) -> _DagLine:
         parts: list[tuple[int, int]] = []
         joined, begun = b"", -1
-        while physical := self.raw():
+        while physical := self.read_physical():
             start, end, bare = physical
             if not bare or bare.startswith((b"#", b"//")):
                 continue
@@ -238,45 +242,49 @@ class _Lines(Iterator[_Line]):
             goes_on = bare.endswith(b"\\")
             joined += bare[:-1] if goes_on else bare
             if not goes_on:
-                return _Line(begun, end, joined, tuple(parts))
+                return _DagLine(begun, end, joined, tuple(parts))
         if parts:
             raise SubmitFileError(f"{as_text(joined)[:200]}: the DAG file ends in a backslash: end that line")
         raise StopIteration
 
 
-def _declared(kind: str, line: _Line, text: bytes, lines: _Lines) -> list[_Declared]:
+def _parse_node_statement(
+    kind: str, line: _DagLine, text: bytes, lines: _DagLineReader
+) -> list[_NodeStatement]:
     """Return the node of a JOB, FINAL, PROVISIONER or SERVICE statement; none where it is incomplete."""
     words = line.words()
     if len(words) < 3:
         return []
     name = words[1].text
-    ending = _inline_end(words[2])
+    ending = _inline_terminator(words[2])
     if ending is None:
-        return [_Declared(kind, name, words[2].bare, _folder(words[3:]), None)]
-    block, rest = _inline(name, ending, line, text, lines)
-    return [_Declared(kind, name, "", _folder(rest), block)]
+        return [_NodeStatement(kind, name, words[2].value, _dir_option(words[3:]), None)]
+    block, rest = _read_inline(name, ending, line, text, lines)
+    return [_NodeStatement(kind, name, "", _dir_option(rest), block)]
 
 
-def _inline_end(word: _Word) -> bytes | None:
+def _inline_terminator(word: _Word) -> bytes | None:
     """Return the word that ends an inline description; None where *word* is a file's name."""
     if word.text.startswith("{"):
         return b"}"
     return b"@" + word.text[2:].encode("utf-8", "surrogateescape") if word.text.startswith("@=") else None
 
 
-def _inline(name: str, ending: bytes, line: _Line, text: bytes, lines: _Lines) -> tuple[bytes, list[_Word]]:
+def _read_inline(
+    name: str, ending: bytes, line: _DagLine, text: bytes, lines: _DagLineReader
+) -> tuple[bytes, list[_Word]]:
     """Return the inline description behind *line*, and the words behind its end."""
     if ending == b"@":
         raise SubmitFileError(f"node {name}: write a word behind @=, which ends its inline description")
-    while physical := lines.raw():
+    while physical := lines.read_physical():
         start, end, bare = physical
         if bare == ending or bare.startswith((ending + b" ", ending + b"\t")):
-            rest = _Line(start, end, bare[len(ending) :], ((0, start),))
+            rest = _DagLine(start, end, bare[len(ending) :], ((0, start),))
             return text[line.end : start], rest.words()
     raise SubmitFileError(f"node {name}: no line {as_text(ending)} ends its inline description")
 
 
-def _variables(statement: str) -> tuple[str, dict[str, str]]:
+def _parse_vars(statement: str) -> tuple[str, dict[str, str]]:
     """Return the node of a VARS statement and its values; ``ALL_NODES`` in any letter case is one node."""
     words = statement.split(None, 2)
     if len(words) < 3:
@@ -294,7 +302,7 @@ def _variables(statement: str) -> tuple[str, dict[str, str]]:
     return (_ALL_NODES if words[1].upper() == _ALL_NODES else words[1]), pairs
 
 
-def _outside(command: str, line: _Line) -> Outside | None:
+def _parse_reference(command: str, line: _DagLine) -> DagReference | None:
     """Return the other DAG file that the statement brings in."""
     if command not in ("SPLICE", "SUBDAG", "INCLUDE"):
         return None
@@ -310,53 +318,62 @@ def _outside(command: str, line: _Line) -> Outside | None:
         case _:
             return None
     said = " ".join(word.text for word in words[:shown])
-    return Outside(said, name, file.bare, _folder(rest), line.start, line.end, (file.start, file.end))
+    return DagReference(
+        said, name, file.value, _dir_option(rest), line.start, line.end, (file.start, file.end)
+    )
 
 
-def _folder(words: Sequence[_Word]) -> str:
+def _dir_option(words: Sequence[_Word]) -> str:
     """Return the folder behind DIR among *words*; empty where there is none."""
     for word, behind in pairwise(words):
         if word.text.upper() == "DIR":
-            return behind.bare
+            return behind.value
     return ""
 
 
-def _node(
-    job: _Declared, variables: Mapping[str, Mapping[str, str]], shared: Mapping[str, bytes], read: Read
-) -> Node:
-    content = job.inline if job.inline is not None else shared.get(job.file)
-    in_folder = job.folder and not job.file.startswith("/")
-    path = f"{job.folder.rstrip('/')}/{job.file}" if in_folder else job.file
+def _build_node(
+    statement: _NodeStatement,
+    variables: Mapping[str, Mapping[str, str]],
+    shared_descriptions: Mapping[str, bytes],
+    read: FileReader,
+) -> DagNode:
+    content = (
+        statement.inline_text
+        if statement.inline_text is not None
+        else shared_descriptions.get(statement.file)
+    )
+    in_folder = statement.folder and not statement.file.startswith("/")
+    path = f"{statement.folder.rstrip('/')}/{statement.file}" if in_folder else statement.file
     if content is None:
         content = read(path)
     # DAGMan leaves out the FINAL node where a VARS statement is for all nodes
-    of_all = {} if job.kind == "FINAL" else variables.get(_ALL_NODES, {})
-    own = {**of_all, **variables.get(job.name, {})}
+    of_all = {} if statement.kind == "FINAL" else variables.get(_ALL_NODES, {})
+    own = {**of_all, **variables.get(statement.name, {})}
     given = {key.lower().removeprefix("my.").lstrip("+") for key in own if key[:1] == "+" or "." in key}
     described = read_description(content or b"")
-    there, unsure = its_own(described, read)
+    there, unsure = detect_datasets(described, read)
     there = there or ATTRIBUTE.lower() in given
     plain = {key.lower(): value for key, value in own.items() if key[:1] != "+"}
-    return Node(
-        job.name,
-        path if job.inline is None else None,
+    return DagNode(
+        statement.name,
+        path if statement.inline_text is None else None,
         content,
         plain,
         there,
-        job.kind,
+        statement.kind,
         "" if there else unsure,
     )
 
 
-def dag_with_datasets(
+def add_datasets_to_dag(
     text: bytes,
-    wanted: Mapping[str, Sequence[Did]],
+    datasets_by_node: Mapping[str, Sequence[Did]],
     dag: Dag,
     origin: str,
     *,
-    more: Mapping[str, Sequence[str]] | None = None,
+    extra_lines: Mapping[str, Sequence[str]] | None = None,
     copies: Mapping[int, str] | None = None,
-) -> Filtered:
+) -> FilterResult:
     """*text*, a DAG file, with a VARS line at its end for each node of *wanted* that has no datasets yet.
 
     The nodes' submit descriptions stay as they are, so nodes may share them.
@@ -370,50 +387,51 @@ def dag_with_datasets(
         copies: by the place of a statement that brings in another DAG file (``Outside.start``), the
             name of the copy to bring in; None where nobody follows them, which a note says then.
     """
-    end = newline(text)
+    end = line_ending(text)
     lines, notes = [], []
     for node in dag.nodes:
-        dids = wanted.get(node.name, ())
+        dids = datasets_by_node.get(node.name, ())
         if node.has_datasets:
             notes.append(f"{origin}: node {node.name} has {ATTRIBUTE} already: it is left as it is")
         elif dids:
-            if node.unsure:
+            if node.uncertainty:
                 notes.append(
-                    f"{origin}: node {node.name} may set {ATTRIBUTE} itself ({node.unsure}):"
+                    f"{origin}: node {node.name} may set {ATTRIBUTE} itself ({node.uncertainty}):"
                     " where it does, its own list counts"
                 )
             # what VARS put before the description, the description overrides
-            how = "PREPEND " if node.unsure else ""
-            lines.append(_vars(node.name, f"+{ATTRIBUTE}", list_literal(dids), how))
+            how = "PREPEND " if node.uncertainty else ""
+            lines.append(_vars_line(node.name, f"+{ATTRIBUTE}", list_literal(dids), how))
         else:
             notes.append(f"{origin}: no dataset is known for node {node.name}: it is left as it is")
-        for line in (more or {}).get(node.name, ()):
+        for line in (extra_lines or {}).get(node.name, ()):
             name, _, value = line.partition(" = ")
-            lines.append(_vars(node.name, name, value, "APPEND "))
+            lines.append(_vars_line(node.name, name, value, "APPEND "))
     if copies is None:
         notes += [
-            f"{origin}: {one.said}: its nodes are not looked at: filter that file" for one in dag.elsewhere
+            f"{origin}: {one.statement}: its nodes are not looked at: filter that file"
+            for one in dag.references
         ]
     before = end if lines and text and not text.endswith(b"\n") else b""
     added = before + b"".join(line.encode() + end for line in lines)
-    return Filtered(_bringing_in(text, dag, copies or {}) + added, tuple(notes), added, len(text))
+    return FilterResult(_replace_file_names(text, dag, copies or {}) + added, tuple(notes), added, len(text))
 
 
-def _vars(node: str, name: str, value: str, how: str = "") -> str:
+def _vars_line(node: str, name: str, value: str, modifier: str = "") -> str:
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'VARS {node} {how}{name}="{escaped}"'
+    return f'VARS {node} {modifier}{name}="{escaped}"'
 
 
-def _bringing_in(text: bytes, dag: Dag, copies: Mapping[int, str]) -> bytes:
+def _replace_file_names(text: bytes, dag: Dag, copies: Mapping[int, str]) -> bytes:
     """Return *text* with the names of other DAG files replaced by those of their copies."""
-    for outside in sorted(dag.elsewhere, key=lambda one: -one.start):
+    for outside in sorted(dag.references, key=lambda one: -one.start):
         if outside.start in copies:
-            start, end = outside.file_at
-            text = text[:start] + _file_name(copies[outside.start]) + text[end:]
+            start, end = outside.file_span
+            text = text[:start] + _quote_file_name(copies[outside.start]) + text[end:]
     return text
 
 
-def _file_name(name: str) -> bytes:
+def _quote_file_name(name: str) -> bytes:
     """Return *name* as a DAG file has it: in double quotes where it has blanks, which know no escape.
 
     Raises:

@@ -20,22 +20,22 @@ PATHS_FILE = "hydrator-paths.json"
 VERSION = 1
 _FILE_RULES = ("hash", "identity", "catalogue")
 """Rules that make a path of each file of a dataset; the others make one of the dataset itself."""
-_PACKED = (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
+_ARCHIVE_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class StorageFolder:
     """A folder in which files of a dataset lie, and the layout that says where below it."""
 
     prefix: str
     layout: str
 
 
-Place = str | tuple[Shelf, ...]
+DatasetLocation = str | tuple[StorageFolder, ...]
 """Where a dataset is at a site: one path, or the shelves on which its files are, the first that has each."""
-Paths = Mapping[Site, Mapping[Did, Place]]
+Paths = Mapping[Site, Mapping[Did, DatasetLocation]]
 """By site, the place of each dataset that has one there."""
-Contents = Mapping[Did, Sequence[DatasetFile]]
+FilesByDid = Mapping[Did, Sequence[DatasetFile]]
 """The files of each dataset that a catalogue could list; a dataset not in it counts as one file."""
 
 
@@ -49,7 +49,7 @@ class JobDataset:
     did: Did
     name: str
     variable: str
-    plain: Did | None = None
+    real_did: Did | None = None
 
 
 def has_file_rule(areas: Iterable[StorageArea]) -> bool:
@@ -57,7 +57,7 @@ def has_file_rule(areas: Iterable[StorageArea]) -> bool:
     return any(area.rule in _FILE_RULES for area in areas)
 
 
-def hashed_path(did: str) -> str:
+def hash_path(did: str) -> str:
     """Return where Rucio puts the file *did* at a deterministic storage element: ``scope/xx/yy/name``.
 
     The four characters are the first of the MD5 of the DID; the dots of
@@ -69,7 +69,7 @@ def hashed_path(did: str) -> str:
     return f"{_scope_folder(did)}/{digest[:2]}/{digest[2:4]}/{did.partition(':')[2]}"
 
 
-def identical_path(did: str) -> str:
+def identity_path(did: str) -> str:
     """Return where Rucio's algorithm "identity" puts the file *did*: ``scope/name``, dots as in "hash"."""
     return f"{_scope_folder(did)}/{did.partition(':')[2]}"
 
@@ -79,7 +79,7 @@ def _scope_folder(did: str) -> str:
     return scope.replace(".", "/") if scope.startswith(("user", "group")) else scope
 
 
-def path_at(area: StorageArea, did: Did) -> str | None:
+def dataset_path(area: StorageArea, did: Did) -> str | None:
     """The path of *did* as a whole in a storage area; None where the area has none.
 
     Of rules that make a path of each file, it is the path of the one file *did*. A table also has the
@@ -98,9 +98,9 @@ def path_at(area: StorageArea, did: Did) -> str | None:
 def _file_path(area: StorageArea, file: DatasetFile) -> str | None:
     """The path of one file below the prefix of an area with a file rule; None where there is none."""
     if area.rule == "hash":
-        made = hashed_path(file.did)
+        made = hash_path(file.did)
     elif area.rule == "identity":
-        made = identical_path(file.did)
+        made = identity_path(file.did)
     elif area.rule == "catalogue" and area.rse is not None and area.address_prefix is not None:
         begin = area.address_prefix.rstrip("/") + "/"
         found = (each for each in file.addresses.get(area.rse, ()) if each.startswith(begin))
@@ -111,13 +111,15 @@ def _file_path(area: StorageArea, file: DatasetFile) -> str | None:
     return None if not made or has_unsafe_parts(made) or has_unsafe_parts(name) else made
 
 
-def whole_path(areas: Iterable[StorageArea], site: Site, did: Did) -> str | None:
+def single_folder_path(areas: Iterable[StorageArea], site: Site, did: Did) -> str | None:
     """Return the path of *did* at *site* where it is one folder; None where rules make paths of its files."""
     place = local_paths(areas, [did], {did: ()}).get(site, {}).get(did)
     return place if isinstance(place, str) else None
 
 
-def local_paths(areas: Iterable[StorageArea], dids: Iterable[Did], contents: Contents | None = None) -> Paths:
+def local_paths(
+    areas: Iterable[StorageArea], dids: Iterable[Did], contents: FilesByDid | None = None
+) -> Paths:
     """Where each of *dids* is at each site of *areas*.
 
     Of several areas of a site the first that has the dataset as one path counts. Where the first makes a
@@ -131,55 +133,59 @@ def local_paths(areas: Iterable[StorageArea], dids: Iterable[Did], contents: Con
     wanted, by_site = sorted(set(dids)), dict[Site, list[StorageArea]]()
     for area in areas:
         by_site.setdefault(Site(area.site), []).append(area)
-    paths: dict[Site, Mapping[Did, Place]] = {}
+    paths: dict[Site, Mapping[Did, DatasetLocation]] = {}
     for site, here in sorted(by_site.items()):
-        found = ((did, _place(here, did, (contents or {}).get(did))) for did in wanted)
+        found = ((did, _find_location(here, did, (contents or {}).get(did))) for did in wanted)
         paths[site] = {did: place for did, place in found if place is not None}
     return paths
 
 
-def _place(areas: Sequence[StorageArea], did: Did, files: Sequence[DatasetFile] | None) -> Place | None:
+def _find_location(
+    areas: Sequence[StorageArea], did: Did, files: Sequence[DatasetFile] | None
+) -> DatasetLocation | None:
     """The place of one dataset in the areas of one site."""
     for number, area in enumerate(areas):
         as_files = files is not None and area.rule in _FILE_RULES and did not in area.table
-        if not as_files and (path := path_at(area, did)) is not None:
+        if not as_files and (path := dataset_path(area, did)) is not None:
             return path
         if as_files and files:
             filed = [each for each in areas[number:] if each.rule in _FILE_RULES]
             if all(any(_file_path(each, file) for each in filed) for file in files):
-                return tuple(Shelf(each.prefix, _layout(each)) for each in filed)
+                return tuple(StorageFolder(each.prefix, _layout_name(each)) for each in filed)
     return None
 
 
-def _layout(area: StorageArea) -> str:
+def _layout_name(area: StorageArea) -> str:
     """The name of an area's layout: areas of one layout have a file at the same path below their prefixes."""
     return f"catalogue {area.rse} {area.address_prefix}" if area.rule == "catalogue" else area.rule
 
 
 def job_datasets(
-    pairs: Sequence[tuple[str, Did]], names: Mapping[Did, Did] | None = None
+    pairs: Sequence[tuple[str, Did]], pseudonyms: Mapping[Did, Did] | None = None
 ) -> tuple[JobDataset, ...]:
     """Number *pairs* of name and DID as the variables ``INPUT_1``, …; *names* has opaque names by DID."""
     made = []
     for number, (name, did) in enumerate(pairs, 1):
-        called = (names or {}).get(did, did)
+        called = (pseudonyms or {}).get(did, did)
         made.append(JobDataset(called, name, f"INPUT_{number}", None if called == did else did))
     return tuple(made)
 
 
-def called(paths: Paths, names: Mapping[Did, Did]) -> Paths:
+def with_pseudonyms(paths: Paths, pseudonyms: Mapping[Did, Did]) -> Paths:
     """The same *paths* for datasets under other *names*."""
-    return {site: {names.get(did, did): path for did, path in here.items()} for site, here in paths.items()}
+    return {
+        site: {pseudonyms.get(did, did): path for did, path in here.items()} for site, here in paths.items()
+    }
 
 
-def paths_file(
+def paths_file_text(
     datasets: Sequence[JobDataset],
     paths: Paths,
     stage_in: str | None,
     site_attributes: Sequence[str] | None = None,
     *,
     areas: Sequence[StorageArea] = (),
-    contents: Contents | None = None,
+    contents: FilesByDid | None = None,
     unpack: Sequence[str] = (),
 ) -> str:
     """The text of hydrator-paths.json.
@@ -193,14 +199,16 @@ def paths_file(
         contents: the files of those datasets that could be listed.
         unpack: names of tar files that the job unpacks, with ``*`` and ``?``.
     """
-    layouts = {_layout(area): area for area in areas if area.rule in _FILE_RULES}
+    layouts = {_layout_name(area): area for area in areas if area.rule in _FILE_RULES}
     body: dict[str, object] = {
         "version": VERSION,
         "datasets": [
-            _entry(each, (contents or {}).get(each.plain or each.did), layouts) for each in datasets
+            _dataset_entry(each, (contents or {}).get(each.real_did or each.did), layouts)
+            for each in datasets
         ],
         "sites": {
-            site: {did: _written(place) for did, place in here.items()} for site, here in paths.items()
+            site: {did: _location_to_json(place) for did, place in here.items()}
+            for site, here in paths.items()
         },
         "stage_in": stage_in,
     }
@@ -211,41 +219,41 @@ def paths_file(
     return json.dumps(body, indent=None if contents else 1) + "\n"
 
 
-def bounded(text: str, most_bytes: float) -> str:
+def check_length(text: str, max_bytes: float) -> str:
     """Return *text* of hydrator-paths.json, where it is not too long.
 
     Raises:
         ConfigError: it is longer than *most_bytes*.
     """
-    if len(text) > most_bytes:
-        given = f"hydrator-paths.json has {len(text):,} bytes, [submit].max_list_mb allows {most_bytes:,.0f}"
+    if len(text) > max_bytes:
+        given = f"hydrator-paths.json has {len(text):,} bytes, [submit].max_list_mb allows {max_bytes:,.0f}"
         raise ConfigError([f"{given}: submit fewer datasets in one run, or allow more"])
     return text
 
 
-def _entry(
+def _dataset_entry(
     dataset: JobDataset, files: Sequence[DatasetFile] | None, layouts: Mapping[str, StorageArea]
 ) -> dict[str, object]:
     """What hydrator-paths.json has of one dataset."""
     entry: dict[str, object] = {"did": dataset.did, "name": dataset.name, "variable": dataset.variable}
-    if dataset.plain:
-        entry["plain"] = dataset.plain
+    if dataset.real_did:
+        entry["plain"] = dataset.real_did
     if not files:
         return entry
     if layouts:
-        names = _names(dataset.plain or dataset.did, files)
+        names = _file_names(dataset.real_did or dataset.did, files)
         entry["files"] = [[name, file.bytes] for name, file in zip(names, files, strict=True)]
         entry["layouts"] = {
             key: [_file_path(area, file) for file in files] for key, area in sorted(layouts.items())
         }
     sizes = [file.bytes for file in files]
-    if not any(file.did.lower().endswith(_PACKED) for file in files) and None not in sizes:
+    if not any(file.did.lower().endswith(_ARCHIVE_SUFFIXES) for file in files) and None not in sizes:
         # of a folder that somebody else unpacked, the size is not that of the archives
         entry["bytes"] = sum(size or 0 for size in sizes)
     return entry
 
 
-def _names(did: Did, files: Sequence[DatasetFile]) -> list[str]:
+def _file_names(did: Did, files: Sequence[DatasetFile]) -> list[str]:
     """The files' names inside the folder that the job sees as *did*: each without the dataset's own name.
 
     Of two files with one name in two scopes, all names get their scope as a folder.
@@ -257,5 +265,5 @@ def _names(did: Did, files: Sequence[DatasetFile]) -> list[str]:
     return names
 
 
-def _written(place: Place) -> object:
-    return place if isinstance(place, str) else [[shelf.prefix, shelf.layout] for shelf in place]
+def _location_to_json(location: DatasetLocation) -> object:
+    return location if isinstance(location, str) else [[shelf.prefix, shelf.layout] for shelf in location]

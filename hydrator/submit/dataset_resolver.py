@@ -18,12 +18,12 @@ from hydrator.domain.model import Did, Seen, Survey, Unseen, parse_did
 from hydrator.domain.ports import Catalogue
 from hydrator.reconcile.reconciler import read_all
 
-from .nearest_names import MOST_ASKED, nearest, patterns_near
-from .rapthor_job import base_name, fits, is_glob
+from .nearest_names import MAX_SEARCHED, similar_name_patterns, similar_names
+from .rapthor_job import base_name, is_glob, matches_base_name
 
-_MOST_QUESTIONS = 8
+_MAX_PATTERNS = 8
 """Patterns in one question to the catalogues: many names are looked for by what they begin with."""
-_SHOWN = 5
+_MAX_SHOWN = 5
 
 _GROUP_REFERENCE = re.compile(r"\\(?:\d+|g<\w+>)")
 
@@ -42,10 +42,10 @@ class Resolution:
 
     names: tuple[str, ...]
     dids: tuple[Did | None, ...]
-    unknown: Mapping[str, str] = field(default_factory=dict)
-    ambiguous: Mapping[str, tuple[Did, ...]] = field(default_factory=dict)
-    unreachable: Mapping[str, str] = field(default_factory=dict)
-    unchecked: frozenset[Did] = frozenset()
+    unknown_names: Mapping[str, str] = field(default_factory=dict)
+    ambiguous_names: Mapping[str, tuple[Did, ...]] = field(default_factory=dict)
+    unreachable_catalogues: Mapping[str, str] = field(default_factory=dict)
+    unchecked_dids: frozenset[Did] = frozenset()
     sizes: Mapping[Did, int] = field(default_factory=dict)
     answers: Mapping[str, Survey | Unseen] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class Resolution:
         return tuple((name, did) for name, did in zip(self.names, self.dids, strict=True) if did)
 
     @property
-    def doubles(self) -> dict[Did, tuple[str, ...]]:
+    def names_by_shared_did(self) -> dict[Did, tuple[str, ...]]:
         """DIDs that several names stand for."""
         names: dict[Did, list[str]] = {}
         for name, did in self.pairs:
@@ -67,17 +67,19 @@ class Resolution:
         """One sentence for each name without an answer."""
         found = []
         for name in self.names:
-            if name in self.ambiguous:
-                listed = _some(self.ambiguous[name])
+            if name in self.ambiguous_names:
+                listed = _join_dids(self.ambiguous_names[name])
                 found.append(f"{name}: could be {listed}; add it to [submit].names, or set default_scope")
-            elif name in self.unknown:
-                found.append(f"{name}: {self.unknown[name]}")
+            elif name in self.unknown_names:
+                found.append(f"{name}: {self.unknown_names[name]}")
         return list(dict.fromkeys(found))
 
     @property
-    def absences(self) -> list[str]:
+    def unreachable_notices(self) -> list[str]:
         """One sentence for each catalogue that did not answer."""
-        return [f"catalogue {name} did not answer: {why}" for name, why in self.unreachable.items()]
+        return [
+            f"catalogue {name} did not answer: {why}" for name, why in self.unreachable_catalogues.items()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +87,14 @@ class Expansion:
     """The names that globs stand for; ``empty`` matched nothing, ``catalogued`` only in the catalogues."""
 
     names: tuple[str, ...]
-    empty: tuple[str, ...] = ()
-    catalogued: Mapping[str, int] = field(default_factory=dict)
-    unreachable: Mapping[str, str] = field(default_factory=dict)
+    unmatched_globs: tuple[str, ...] = ()
+    catalogue_counts: Mapping[str, int] = field(default_factory=dict)
+    unreachable_catalogues: Mapping[str, str] = field(default_factory=dict)
 
 
-def expand(
-    searches: Sequence[str],
-    local: Callable[[str], Collection[str]],
+def expand_globs(
+    globs: Sequence[str],
+    find_local: Callable[[str], Collection[str]],
     settings: Settings,
     catalogues: Sequence[Catalogue],
 ) -> Expansion:
@@ -106,8 +108,8 @@ def expand(
     """
     names: list[str] = []
     far: list[str] = []
-    for search in searches:
-        here = local(search)
+    for search in globs:
+        here = find_local(search)
         if here or not is_glob(search):
             names += here or [search]
         else:
@@ -121,16 +123,16 @@ def expand(
         left = [search for search in far if not counts.get(search)]
         if not left:
             break
-        questions = _questions_for_globs(left, within)
-        held, away = _ask_all(catalogues, lambda c, asked=questions: c.find(asked))  # type: ignore[misc]
+        questions = _suffix_patterns(left, within)
+        held, away = _query_all(catalogues, lambda c, asked=questions: c.find(asked))  # type: ignore[misc]
         unreachable |= away
-        known = {_name(did) for dids in held.values() for did in dids}
+        known = {_name_part(did) for dids in held.values() for did in dids}
         for search in left:
-            matched = _matched(search, known, settings)
+            matched = _match_glob(search, known, settings)
             names += matched
             counts[search] = len(matched)
     if left := [search for search in far if not counts[search]]:
-        by_pattern, away = _by_patterns(left, settings, catalogues)
+        by_pattern, away = _find_by_patterns(left, settings, catalogues)
         unreachable |= away
         for search, matched in by_pattern.items():
             names += matched
@@ -143,8 +145,8 @@ def expand(
     )
 
 
-def _by_patterns(
-    searches: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
+def _find_by_patterns(
+    globs: Sequence[str], settings: Settings, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Return what globs stand for where [submit].patterns make DIDs of names, and who did not answer.
 
@@ -152,16 +154,16 @@ def _by_patterns(
     what the glob has before its first wildcard and behind its last: for ``lofar:L1_SB001`` and ``*.ms`` that
     is ``L1_SB001.ms``. One that fits the glob, and of which a pattern makes just that DID, stands for it.
     """
-    patterns = _compiled(settings.submit.patterns)
+    patterns = _compile_patterns(settings.submit.patterns)
     scope = settings.daemon.default_scope
     templates = sorted({_GROUP_REFERENCE.sub("*", pattern.did) for pattern in settings.submit.patterns})
     questions = [text if ":" in text else f"{scope or '*'}:{text}" for text in templates]
     if not questions:
         return {}, {}
-    held, away = _ask_all(catalogues, lambda catalogue: catalogue.find(questions))
+    held, away = _query_all(catalogues, lambda catalogue: catalogue.find(questions))
     dids = sorted({did for found in held.values() for did in found})
     found: dict[str, list[str]] = {}
-    for search in searches:
+    for search in globs:
         folder, _, shape = search.rstrip("/").rpartition("/")
         head, tail = re.split(r"[*?\[]", shape)[0], re.split(r"[*?\]]", shape)[-1]
         bases = {
@@ -169,34 +171,36 @@ def _by_patterns(
             for did in dids
             for begin in ("", head)
             for end in ("", tail)
-            if fits(name := f"{begin}{base_name(_name(did))}{end}", shape)
+            if matches_base_name(name := f"{begin}{base_name(_name_part(did))}{end}", shape)
         }
-        matched = [base for base, did in bases.items() if _made(base, patterns, scope) == did]
+        matched = [base for base, did in bases.items() if _apply_patterns(base, patterns, scope) == did]
         found[search] = [f"{folder}/{base}" if folder else base for base in sorted(matched)]
     return found, away
 
 
-def _made(name: str, patterns: Sequence[tuple[re.Pattern[str], str]], scope: str | None) -> Did | None:
+def _apply_patterns(
+    name: str, patterns: Sequence[tuple[re.Pattern[str], str]], scope: str | None
+) -> Did | None:
     """Return the DID that the patterns make of *name*; None where they make none."""
     try:
-        return parse_did(_configured(name, {}, patterns) or "", scope)
+        return parse_did(_look_up_configured(name, {}, patterns) or "", scope)
     except BadDid:
         return None
 
 
-def _matched(search: str, known: Iterable[str], settings: Settings) -> list[str]:
+def _match_glob(search_glob: str, known_names: Iterable[str], settings: Settings) -> list[str]:
     """What a glob stands for among the *known* names and those of the table, in the folder that it names."""
-    bases = {_without_tar(base_name(name)) for name in known if _fits_either(name, search)}
-    bases |= {base_name(name) for name in settings.submit.names if fits(name, search)}
-    folder = search.rstrip("/").rpartition("/")[0]
+    bases = {_strip_tar(base_name(name)) for name in known_names if _matches_ignoring_tar(name, search_glob)}
+    bases |= {base_name(name) for name in settings.submit.names if matches_base_name(name, search_glob)}
+    folder = search_glob.rstrip("/").rpartition("/")[0]
     return [f"{folder}/{base}" if folder else base for base in sorted(bases)]
 
 
-def resolve(
+def resolve_names(
     names: Sequence[str],
     settings: Settings,
     catalogues: Sequence[Catalogue],
-    witnesses: Sequence[Catalogue] = (),
+    daemon_catalogues: Sequence[Catalogue] = (),
 ) -> Resolution:
     """Find the DID of each of *names*, and ask the catalogues about all of them at once.
 
@@ -208,9 +212,9 @@ def resolve(
         ConfigError: the table or a pattern of the configuration makes what is no DID, or is no pattern.
     """
     scope = settings.daemon.default_scope
-    chosen = by_configuration(names, settings)
-    chosen |= {name: did for name in names if name not in chosen and (did := _written_out(name))}
-    found, ambiguous, unreachable = _by_catalogue(
+    chosen = apply_configuration(names, settings)
+    chosen |= {name: did for name in names if name not in chosen and (did := _parse_explicit_did(name))}
+    found, ambiguous, unreachable = _find_in_catalogues(
         [name for name in dict.fromkeys(names) if name not in chosen], scope, catalogues
     )
     chosen |= found
@@ -223,22 +227,22 @@ def resolve(
                 why = "no catalogue has a dataset of that name"
                 away = f"; {' and '.join(sorted(unreachable))} could not be asked" if unreachable else ""
                 unknown[name] = f"{why}{away}; add it to [submit].names or a pattern to [submit].patterns"
-    answers = read_all([*catalogues, *witnesses], frozenset(chosen.values()))
+    answers = read_all([*catalogues, *daemon_catalogues], frozenset(chosen.values()))
     # a daemon knows only what jobs asked for: beside catalogues its silence on a name says nothing
-    judges = {catalogue.name for catalogue in catalogues or witnesses}
+    judges = {catalogue.name for catalogue in catalogues or daemon_catalogues}
     judging = {name: answer for name, answer in answers.items() if name in judges}
     unreachable |= {name: a.reason for name, a in judging.items() if isinstance(a, Unseen)}
-    readings, judged = _readings(answers), _readings(judging)
+    readings, judged = _group_readings(answers), _group_readings(judging)
     unchecked = set()
     lost: dict[str, Did] = {}
     for name, did in list(chosen.items()):
-        if _exists(did, readings):
+        if _is_in_catalogues(did, readings):
             continue
         if any(isinstance(reading, Unseen) for reading in judged.get(did, [Unseen("")])):
             unchecked.add(did)
         else:
             lost[name] = did
-    near = _near(list(lost.values())[:MOST_ASKED], catalogues)
+    near = _find_similar(list(lost.values())[:MAX_SEARCHED], catalogues)
     for name, did in lost.items():
         alike = f"; did you mean {' or '.join(near[did])}?" if near.get(did) else ""
         advice = "another name goes into [submit].names or [submit].patterns"
@@ -246,11 +250,11 @@ def resolve(
     return Resolution(
         names=tuple(names),
         dids=tuple(chosen.get(name) for name in names),
-        unknown=unknown,
-        ambiguous=ambiguous,
-        unreachable=dict(sorted(unreachable.items())),
-        unchecked=frozenset(unchecked),
-        sizes=_sizes(chosen.values(), readings),
+        unknown_names=unknown,
+        ambiguous_names=ambiguous,
+        unreachable_catalogues=dict(sorted(unreachable.items())),
+        unchecked_dids=frozenset(unchecked),
+        sizes=_largest_sizes(chosen.values(), readings),
         answers=answers,
     )
 
@@ -258,19 +262,19 @@ def resolve(
 # --- by the configuration -----------------------------------------------------------------------------
 
 
-def by_configuration(names: Sequence[str], settings: Settings) -> dict[str, Did]:
+def apply_configuration(names: Sequence[str], settings: Settings) -> dict[str, Did]:
     """The DIDs that the table and the patterns make of *names*, of those for which they make one.
 
     Raises:
         ConfigError: one of them makes what is no DID, or a pattern is no regular expression.
     """
-    patterns = _compiled(settings.submit.patterns)
+    patterns = _compile_patterns(settings.submit.patterns)
     table = {name.rstrip("/"): text for name, text in settings.submit.names.items()}
     chosen: dict[str, Did] = {}
     problems: list[str] = []
     for name in dict.fromkeys(names):
         try:
-            if made := _configured(name, table, patterns):
+            if made := _look_up_configured(name, table, patterns):
                 chosen[name] = parse_did(made, settings.daemon.default_scope)
         except BadDid as bad:
             problems.append(f"[submit] makes of {name}: {bad}")
@@ -279,11 +283,11 @@ def by_configuration(names: Sequence[str], settings: Settings) -> dict[str, Did]
     return chosen
 
 
-def _configured(
+def _look_up_configured(
     name: str, table: Mapping[str, str], patterns: Sequence[tuple[re.Pattern[str], str]]
 ) -> str | None:
     whole, base = name.rstrip("/"), base_name(name)
-    for key in (whole, base, _without_tar(base)):
+    for key in (whole, base, _strip_tar(base)):
         if key in table:
             return table[key]
     for pattern, template in patterns:
@@ -292,7 +296,7 @@ def _configured(
     return None
 
 
-def _compiled(patterns: Iterable[NamePattern]) -> list[tuple[re.Pattern[str], str]]:
+def _compile_patterns(patterns: Iterable[NamePattern]) -> list[tuple[re.Pattern[str], str]]:
     found, problems = [], []
     for number, pattern in enumerate(patterns):
         try:
@@ -313,7 +317,7 @@ def _compiled(patterns: Iterable[NamePattern]) -> list[tuple[re.Pattern[str], st
 # --- by the catalogues --------------------------------------------------------------------------------
 
 
-def _by_catalogue(
+def _find_in_catalogues(
     names: Sequence[str], scope: str | None, catalogues: Sequence[Catalogue]
 ) -> tuple[dict[str, Did], dict[str, tuple[Did, ...]], dict[str, str]]:
     """What the catalogues hold under *names*, first in the default scope; what is ambiguous; who is away."""
@@ -324,14 +328,14 @@ def _by_catalogue(
     for within in (f"{scope}:", "*") if scope else ("*",):
         if not left:
             break
-        questions = _questions([_without_tar(base_name(name)) for name in left], within)
-        held, away = _ask_all(catalogues, lambda c, asked=questions: c.find(asked))  # type: ignore[misc]
+        questions = _prefix_patterns([_strip_tar(base_name(name)) for name in left], within)
+        held, away = _query_all(catalogues, lambda c, asked=questions: c.find(asked))  # type: ignore[misc]
         unreachable |= away
         by_base: dict[str, set[Did]] = {}
         for did in (did for dids in held.values() for did in dids):
-            by_base.setdefault(_without_tar(base_name(_name(did))), set()).add(did)
+            by_base.setdefault(_strip_tar(base_name(_name_part(did))), set()).add(did)
         for name in left:
-            candidates = _best(name, by_base.get(_without_tar(base_name(name)), set()))
+            candidates = _prefer_exact_names(name, by_base.get(_strip_tar(base_name(name)), set()))
             if len(candidates) == 1:
                 chosen[name] = candidates[0]
             elif candidates:
@@ -340,40 +344,40 @@ def _by_catalogue(
     return chosen, ambiguous, unreachable
 
 
-def _best(name: str, candidates: Collection[Did]) -> tuple[Did, ...]:
+def _prefer_exact_names(name: str, candidates: Collection[Did]) -> tuple[Did, ...]:
     """Those spelled as *name* is, where there are any: ``.ms`` and ``.ms.tar`` are not the same thing."""
-    exact = [did for did in candidates if base_name(_name(did)) == base_name(name)]
+    exact = [did for did in candidates if base_name(_name_part(did)) == base_name(name)]
     return tuple(sorted(exact or candidates))
 
 
-def _questions(bases: Sequence[str], within: str) -> list[str]:
+def _prefix_patterns(bases: Sequence[str], scope_prefix: str) -> list[str]:
     """Few patterns that match every DID of *within* whose name ends in one of *bases*, ``.tar`` or not."""
     length = max((len(base) for base in bases), default=0)
     starts = {base[:length] for base in bases}
-    while len(starts) > _MOST_QUESTIONS and length:
+    while len(starts) > _MAX_PATTERNS and length:
         length = length * 2 // 3
         starts = {base[:length] for base in bases}
     escaped = [re.sub(r"([*?[])", r"[\1]", start) for start in sorted(starts)]
-    if within == "*":
+    if scope_prefix == "*":
         return [pattern for start in escaped for pattern in (f"*:{start}*", f"*/{start}*")]
-    return [f"{within}{start}*" for start in escaped]
+    return [f"{scope_prefix}{start}*" for start in escaped]
 
 
-def _questions_for_globs(searches: Iterable[str], within: str) -> list[str]:
+def _suffix_patterns(globs: Iterable[str], scope_prefix: str) -> list[str]:
     """Patterns for every DID of *within* whose name ends in what one of *searches* matches."""
-    bases = sorted({base_name(search) for search in searches})
-    heads = ("*:", "*/") if within == "*" else (within,)
+    bases = sorted({base_name(search) for search in globs})
+    heads = ("*:", "*/") if scope_prefix == "*" else (scope_prefix,)
     return [f"{head}{base}{tail}" for base in bases for tail in ("", ".tar", "/") for head in heads]
 
 
-def _ask_all(
-    catalogues: Sequence[Catalogue], question: Callable[[Catalogue], T]
+def _query_all(
+    catalogues: Sequence[Catalogue], query: Callable[[Catalogue], T]
 ) -> tuple[dict[str, T], dict[str, str]]:
     """The answers, side by side, and why some did not answer."""
 
     def one(catalogue: Catalogue) -> tuple[str, T | CatalogueError]:
         try:
-            return catalogue.name, question(catalogue)
+            return catalogue.name, query(catalogue)
         except CatalogueError as error:
             return catalogue.name, error
 
@@ -389,16 +393,16 @@ def _ask_all(
     return answers, away
 
 
-def _near(dids: Sequence[Did], catalogues: Sequence[Catalogue]) -> dict[Did, tuple[Did, ...]]:
+def _find_similar(dids: Sequence[Did], catalogues: Sequence[Catalogue]) -> dict[Did, tuple[Did, ...]]:
     """What the catalogues hold under names that look like those of *dids*."""
     if not dids:
         return {}
-    held, _ = _ask_all(catalogues, lambda catalogue: catalogue.find(patterns_near(dids)))
+    held, _ = _query_all(catalogues, lambda catalogue: catalogue.find(similar_name_patterns(dids)))
     known = frozenset(did for found in held.values() for did in found)
-    return {did: nearest(did, known) for did in dids}
+    return {did: similar_names(did, known) for did in dids}
 
 
-def _readings(answers: Mapping[str, Survey | Unseen]) -> dict[Did, list[Seen | Unseen]]:
+def _group_readings(answers: Mapping[str, Survey | Unseen]) -> dict[Did, list[Seen | Unseen]]:
     readings: dict[Did, list[Seen | Unseen]] = {}
     failed = [answer for answer in answers.values() if isinstance(answer, Unseen)]
     for answer in answers.values():
@@ -408,7 +412,7 @@ def _readings(answers: Mapping[str, Survey | Unseen]) -> dict[Did, list[Seen | U
     return readings
 
 
-def _exists(did: Did, readings: Mapping[Did, Sequence[Seen | Unseen]]) -> bool:
+def _is_in_catalogues(did: Did, readings: Mapping[Did, Sequence[Seen | Unseen]]) -> bool:
     """Does some catalogue hold *did* somewhere, or at least know its size?"""
     return any(
         isinstance(reading, Seen) and (reading.replicas or reading.bytes_total is not None)
@@ -416,7 +420,7 @@ def _exists(did: Did, readings: Mapping[Did, Sequence[Seen | Unseen]]) -> bool:
     )
 
 
-def _sizes(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> dict[Did, int]:
+def _largest_sizes(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]]) -> dict[Did, int]:
     sizes = {}
     for did in sorted(set(dids)):
         told = [
@@ -430,7 +434,7 @@ def _sizes(dids: Iterable[Did], readings: Mapping[Did, Sequence[Seen | Unseen]])
 # --- names --------------------------------------------------------------------------------------------
 
 
-def _written_out(name: str) -> Did | None:
+def _parse_explicit_did(name: str) -> Did | None:
     """*name* where it is a DID already: ``scope:name``, and not a path with a colon somewhere."""
     if "/" in name.partition(":")[0]:
         return None
@@ -440,18 +444,20 @@ def _written_out(name: str) -> Did | None:
         return None
 
 
-def _name(did: Did) -> str:
+def _name_part(did: Did) -> str:
     return did.partition(":")[2]
 
 
-def _without_tar(base: str) -> str:
+def _strip_tar(base: str) -> str:
     return base.removesuffix(".tar")
 
 
-def _fits_either(name: str, search: str) -> bool:
-    return fits(name, search) or fits(name.rstrip("/").removesuffix(".tar"), search)
+def _matches_ignoring_tar(name: str, search_glob: str) -> bool:
+    return matches_base_name(name, search_glob) or matches_base_name(
+        name.rstrip("/").removesuffix(".tar"), search_glob
+    )
 
 
-def _some(dids: Sequence[Did]) -> str:
-    more = f" or {len(dids) - _SHOWN} more" if len(dids) > _SHOWN else ""
-    return f"{', '.join(dids[:_SHOWN])}{more}"
+def _join_dids(dids: Sequence[Did]) -> str:
+    more = f" or {len(dids) - _MAX_SHOWN} more" if len(dids) > _MAX_SHOWN else ""
+    return f"{', '.join(dids[:_MAX_SHOWN])}{more}"

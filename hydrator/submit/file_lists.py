@@ -8,12 +8,12 @@ from hydrator.config import Settings, StorageArea
 from hydrator.domain.errors import CatalogueError, TooManyFiles
 from hydrator.domain.model import DatasetFile, Did
 from hydrator.domain.ports import FileLister
-from hydrator.domain.redaction import shown
-from hydrator.domain.text import count
+from hydrator.domain.redaction import sanitize
+from hydrator.domain.text import format_count
 
-from .dataset_paths import Contents, has_file_rule
+from .dataset_paths import FilesByDid, has_file_rule
 
-_SHOWN = 3
+_MAX_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +25,32 @@ class Listing:
     ``is_too_long`` is whether a reason is that there are too many files.
     """
 
-    contents: Contents = field(default_factory=dict)
-    failed: Mapping[Did, str] = field(default_factory=dict)
-    alone: frozenset[Did] = frozenset()
-    is_too_long: bool = False
+    contents: FilesByDid = field(default_factory=dict)
+    failures: Mapping[Did, str] = field(default_factory=dict)
+    unlisted_dids: frozenset[Did] = frozenset()
+    has_too_many_files: bool = False
 
     @property
     def problems(self) -> list[str]:
         """One sentence for each reason why files could not be listed."""
         by_reason: dict[str, list[Did]] = {}
-        for did, reason in sorted(self.failed.items()):
+        for did, reason in sorted(self.failures.items()):
             by_reason.setdefault(reason, []).append(did)
-        return [f"the files of {_some(dids)} are not known: {reason}" for reason, dids in by_reason.items()]
+        return [
+            f"the files of {_join_dids(dids)} are not known: {reason}" for reason, dids in by_reason.items()
+        ]
 
-    def packed_bytes(self, patterns: Collection[str]) -> int:
+    def archive_bytes(self, patterns: Collection[str]) -> int:
         """Return how large the archives are that the job unpacks, as far as sizes are known."""
         return sum(
             file.bytes or 0
             for files in self.contents.values()
             for file in files
-            if any(fnmatch.fnmatchcase(_base(file), pattern.lower()) for pattern in patterns)
+            if any(fnmatch.fnmatchcase(_lower_base_name(file), pattern.lower()) for pattern in patterns)
         )
 
 
-def _base(file: DatasetFile) -> str:
+def _lower_base_name(file: DatasetFile) -> str:
     return file.did.partition(":")[2].rpartition("/")[2].lower()
 
 
@@ -67,7 +69,7 @@ def list_files(dids: Collection[Did], settings: Settings, listers: Sequence[File
     is_too_long = False
     for lister in listers if left else ():
         try:
-            found = lister.files(frozenset(left), storages, room)
+            found = lister.list_files(frozenset(left), storages, room)
         except CatalogueError as error:
             failed |= dict.fromkeys(left, f"catalogue {lister.name} did not answer: {error.reason}")
             continue
@@ -83,18 +85,18 @@ def list_files(dids: Collection[Did], settings: Settings, listers: Sequence[File
     return Listing(contents, failed, frozenset(left - failed.keys()), is_too_long)
 
 
-def taken_alone(areas: Collection[StorageArea], listing: Listing) -> str | None:
+def single_file_notice(areas: Collection[StorageArea], listing: Listing) -> str | None:
     """The sentence on datasets that count as one file each, where that matters."""
-    if not listing.alone or not has_file_rule(areas):
+    if not listing.unlisted_dids or not has_file_rule(areas):
         return None
-    dids = sorted(listing.alone)
+    dids = sorted(listing.unlisted_dids)
     return (
-        f"{_some(dids)}: no catalogue here lists files of {'them, so each' if len(dids) > 1 else 'it, so it'}"
+        f"{_join_dids(dids)}: no catalogue here lists files of {'them, so each' if len(dids) > 1 else 'it, so it'}"
         " is taken for one file of that name where a [[storage]] has a rule for files"
     )
 
 
-def foreign_addresses(areas: Collection[StorageArea], contents: Contents) -> list[str]:
+def address_mismatches(areas: Collection[StorageArea], contents: FilesByDid) -> list[str]:
     """One sentence for each area to which no address of its storage element fits, though there are some."""
     found = []
     for area in areas:
@@ -108,13 +110,13 @@ def foreign_addresses(areas: Collection[StorageArea], contents: Contents) -> lis
         ]
         begin = area.address_prefix.rstrip("/") + "/"
         if known and not any(address.startswith(begin) for address in known):
-            one = shown(known[0])
+            one = sanitize(known[0])
             found.append(
                 f"[[storage]] of {area.site}: no address at {area.rse} begins with {begin}; one is {one}"
             )
     return found
 
 
-def _some(dids: Sequence[Did]) -> str:
-    more = f" and {count(len(dids) - _SHOWN, 'more dataset')}" if len(dids) > _SHOWN else ""
-    return ", ".join(dids[:_SHOWN]) + more
+def _join_dids(dids: Sequence[Did]) -> str:
+    more = f" and {format_count(len(dids) - _MAX_SHOWN, 'more dataset')}" if len(dids) > _MAX_SHOWN else ""
+    return ", ".join(dids[:_MAX_SHOWN]) + more

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 from hydrator.config import SubmitSettings
 
-PREFERENCE = "GPUPreference"
+PREFERENCE_ATTRIBUTE = "GPUPreference"
 """Job attribute: 1.0 on a slot with the GPUs asked for, else 0.0; the negotiator's term reads it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SlotShare:
     """What a job takes of a slot: cores, and MiB of memory."""
 
     cpus: int
@@ -40,14 +40,14 @@ class GpuChoice:
     [jobs].rank_weight (1000).
     """
 
-    beside: Share
-    without: Share | None
+    with_gpu: SlotShare
+    without_gpu: SlotShare | None
     gpus: int = 1
     properties: str = ""
     rank: float = 100.0
 
     @property
-    def offered(self) -> str:
+    def gpus_available_expression(self) -> str:
         """True where the slot has the GPUs free, false beside any other ad; never undefined."""
         free = "countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)" if self.properties else "TARGET.GPUs"
         return f"(({free} >= {self.gpus}) =?= true)"
@@ -55,33 +55,33 @@ class GpuChoice:
     @property
     def requests(self) -> dict[str, str]:
         """The submit commands for what is taken."""
-        if self.without is None:
-            wanted = (str(self.gpus), str(self.beside.cpus), str(self.beside.memory_mib))
+        if self.without_gpu is None:
+            wanted = (str(self.gpus), str(self.with_gpu.cpus), str(self.with_gpu.memory_mib))
         else:
             pairs = (
                 (self.gpus, 0),
-                (self.beside.cpus, self.without.cpus),
-                (self.beside.memory_mib, self.without.memory_mib),
+                (self.with_gpu.cpus, self.without_gpu.cpus),
+                (self.with_gpu.memory_mib, self.without_gpu.memory_mib),
             )
-            wanted = tuple(f"{self.offered} ? {here} : {there}" for here, there in pairs)  # type: ignore[assignment]
+            wanted = tuple(f"{self.gpus_available_expression} ? {here} : {there}" for here, there in pairs)  # type: ignore[assignment]
         return dict(zip(("request_gpus", "request_cpus", "request_memory"), wanted, strict=True))
 
     @property
     def requirement(self) -> str:
         """The clause for Requirements; condor_submit writes none for cores that are an expression."""
         enough = "TARGET.Cpus >= MY.RequestCpus"
-        return f"{self.offered} && {enough}" if self.without is None else enough
+        return f"{self.gpus_available_expression} && {enough}" if self.without_gpu is None else enough
 
     @property
     def attributes(self) -> dict[str, str]:
         """Job attributes, each with its expression."""
-        found = {PREFERENCE: f"{self.offered} ? 1.0 : 0.0"}
+        found = {PREFERENCE_ATTRIBUTE: f"{self.gpus_available_expression} ? 1.0 : 0.0"}
         return {**found, "RequireGPUs": self.properties} if self.properties else found
 
-    def ranked(self, users: str) -> str:
+    def rank_expression(self, users_rank: str) -> str:
         """The job's Rank: the user's own, and what a GPU adds."""
-        own = f"(({users}) ?: 0.0) + " if users.strip() else ""
-        return f"{own}{self.rank:g} * MY.{PREFERENCE}"
+        own = f"(({users_rank}) ?: 0.0) + " if users_rank.strip() else ""
+        return f"{own}{self.rank:g} * MY.{PREFERENCE_ATTRIBUTE}"
 
 
 def mebibytes(gigabytes: float) -> int:
@@ -94,15 +94,15 @@ def gpu_choice(submit: SubmitSettings, mode: str) -> GpuChoice | None:
     if mode == "no":
         return None
     return GpuChoice(
-        beside=Share(submit.gpu_cpus, mebibytes(submit.gpu_memory_gb)),
-        without=None if mode == "require" else Share(submit.cpus, mebibytes(submit.memory_gb)),
+        with_gpu=SlotShare(submit.gpu_cpus, mebibytes(submit.gpu_memory_gb)),
+        without_gpu=None if mode == "require" else SlotShare(submit.cpus, mebibytes(submit.memory_gb)),
         gpus=submit.gpus,
         properties=submit.require_gpus or "",
         rank=submit.gpu_rank,
     )
 
 
-def lines_for(choice: GpuChoice) -> Sequence[str]:
+def submit_lines(choice: GpuChoice) -> Sequence[str]:
     """Lines for a submit description that somebody wrote, to stand before its first queue.
 
     They replace what it requests, and extend the requirements and the rank
@@ -112,5 +112,5 @@ def lines_for(choice: GpuChoice) -> Sequence[str]:
         *(f"{name} = {value}" for name, value in choice.requests.items()),
         *(f"+{name} = {value}" for name, value in choice.attributes.items()),
         f"requirements = ($(requirements:true)) && {choice.requirement}",
-        f"rank = {choice.ranked('$(rank:0.0)')}",
+        f"rank = {choice.rank_expression('$(rank:0.0)')}",
     ]

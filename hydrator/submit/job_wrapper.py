@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 VERSION = "0.1.0"
 CONTRACT = 1
-MISSED = 85
+RETRY_STATUS = 85
 """The status on which the submit file makes the schedd try elsewhere."""
 SITE_KEYS = (
     "GLIDEIN_ResourceName",
@@ -64,8 +64,8 @@ STAGE_SECONDS = 86400
 """How long fetching one dataset may take."""
 KEEP_AWAY_SECONDS = 3600
 """How long the job keeps away from sites where it missed; rounded up to ROUNDING, for autoclusters."""
-ROUNDING = 300
-LONGEST = 800
+ROUNDING_SECONDS = 300
+MAX_VALUE_BYTES = 800
 """Bytes of the longest value that is written into the job's ad; HTCondor takes about 990 with its name."""
 MOST_MISSES = 10
 STATUS_OF_EXEC = {
@@ -105,19 +105,19 @@ hydrator-paths.json has under "unpack" are unpacked there.
 """
 
 
-class Trouble(Exception):
+class WrapperError(Exception):
     """Something that one line on stderr says, and the status that goes with it."""
 
     status = 2
 
 
-class Missed(Trouble):
+class RetryElsewhere(WrapperError):
     """The job cannot run here, and may elsewhere: a dataset cannot be read, or the node itself fails."""
 
-    status = MISSED
+    status = RETRY_STATUS
 
 
-class Spoilt(Missed):
+class BadArchive(RetryElsewhere):
     """A dataset, by its number from 0, of which an archive cannot be unpacked."""
 
     def __init__(self, number: int, text: str) -> None:
@@ -125,7 +125,7 @@ class Spoilt(Missed):
         self.number = number
 
 
-class Unstartable(Trouble):
+class CommandNotStartable(WrapperError):
     """The command itself cannot be started."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -137,70 +137,78 @@ class Dataset:
     """One dataset of the job: its DID, its name in parset and arguments, its variables, its size."""
 
     def __init__(self, number: int, entry: "dict[str, object]") -> None:
-        self.did = did_of(entry, "did")
+        self.did = require_did(entry, "did")
         # of a private dataset the DID is an opaque name: all that others may read, and the catalogue cannot
-        self.plain = did_of(entry, "plain") if entry.get("plain") else self.did
-        self.name = text_of(entry, "name") if entry.get("name") else self.plain.partition(":")[2]
-        given = text_of(entry, "variable") if entry.get("variable") else "INPUT_%d" % number
+        self.real_did = require_did(entry, "plain") if entry.get("plain") else self.did
+        self.name = require_text(entry, "name") if entry.get("name") else self.real_did.partition(":")[2]
+        given = require_text(entry, "variable") if entry.get("variable") else "INPUT_%d" % number
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", given):
-            raise Trouble("a dataset in hydrator-paths.json has no good variable: make it again")
-        self.called = os.path.basename(self.name.rstrip("/")) or self.did
+            raise WrapperError("a dataset in hydrator-paths.json has no good variable: make it again")
+        self.basename = os.path.basename(self.name.rstrip("/")) or self.did
         self.variables = tuple(
-            dict.fromkeys((given, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", self.called)))
+            dict.fromkeys(
+                (given, "INPUT_%d" % number, "INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", self.basename))
+            )
         )
         # a stage-in command may hand it to a shell
-        base = re.sub(r"[^A-Za-z0-9._:@=+~-]", "_", self.called).lstrip("-~")
-        self.base = base if base not in ("", ".", "..") else "data"
+        base = re.sub(r"[^A-Za-z0-9._:@=+~-]", "_", self.basename).lstrip("-~")
+        self.safe_basename = base if base not in ("", ".", "..") else "data"
         size = entry.get("bytes")
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-            raise Trouble("bytes of " + self.did + " is no number of bytes")
-        self.bytes = size
-        self.files, self.layouts = files_of(entry, self.did)
+            raise WrapperError("bytes of " + self.did + " is no number of bytes")
+        self.bytes_total = size
+        self.files, self.layouts = parse_files(entry, self.did)
 
 
-class Job:
+class JobInputs:
     """What the job takes along: its datasets, each site's path to them, how to fetch what is not there."""
 
     def __init__(self, path: str) -> None:
         content = read_json(path)
         if content.get("version") != CONTRACT:
-            raise Trouble(
+            raise WrapperError(
                 "%s is of version %r, this wrapper reads %d: make both again"
                 % (path, content.get("version"), CONTRACT)
             )
         listed = content.get("datasets")
         sites = content.get("sites")
         if not isinstance(listed, list) or not isinstance(sites, dict):
-            raise Trouble(path + " has no list of datasets, or no table of sites: make it again")
+            raise WrapperError(path + " has no list of datasets, or no table of sites: make it again")
         self.datasets = [Dataset(at + 1, each) for at, each in enumerate(listed) if isinstance(each, dict)]
         if len(self.datasets) != len(listed) or not listed:
-            raise Trouble(path + " has an empty list of datasets, or one that is no table: make it again")
+            raise WrapperError(
+                path + " has an empty list of datasets, or one that is no table: make it again"
+            )
         self.sites = sites
         keys = content.get("site_keys")
         self.site_keys = [str(key) for key in keys] if isinstance(keys, list) else list(SITE_KEYS)
         stage_in = content.get("stage_in")
         self.stage_in = stage_in if isinstance(stage_in, str) and stage_in.strip() else ""
         unpack = content.get("unpack")
-        self.unpack = [str(pattern) for pattern in unpack] if isinstance(unpack, list) else []
+        self.unpack_patterns = [str(pattern) for pattern in unpack] if isinstance(unpack, list) else []
         seconds = content.get("stage_in_seconds")
         self.stage_seconds = seconds if isinstance(seconds, int) and seconds > 0 else STAGE_SECONDS
 
-    def places_at(self, site: str) -> "dict[str, object]":
+    def locations_at(self, site: str) -> "dict[str, object]":
         """DID -> place at *site*: a path, or shelves for its files; empty for a site without storage."""
         places = self.sites.get(site)
-        return {did: place_of(place) for did, place in places.items()} if isinstance(places, dict) else {}
+        return (
+            {did: parse_location(place) for did, place in places.items()} if isinstance(places, dict) else {}
+        )
 
 
-def place_of(place: object) -> object:
+def parse_location(place: object) -> object:
     """Return the path, or the pairs of a folder and a layout, that *place* in hydrator-paths.json says."""
     if not isinstance(place, list):
-        return file_name(place)
+        return to_native_path(place)
     if not all(isinstance(shelf, list) and len(shelf) == 2 for shelf in place):
-        raise Trouble("a place in hydrator-paths.json is neither a path nor a list of shelves: make it again")
-    return [(file_name(prefix), str(layout)) for prefix, layout in place]
+        raise WrapperError(
+            "a place in hydrator-paths.json is neither a path nor a list of shelves: make it again"
+        )
+    return [(to_native_path(prefix), str(layout)) for prefix, layout in place]
 
 
-def files_of(
+def parse_files(
     entry: "dict[str, object]", did: str
 ) -> "tuple[list[tuple[str, int | None]], dict[str, list[object]]]":
     """Return the files of a dataset, each with its size, and by layout their paths below a folder.
@@ -209,7 +217,7 @@ def files_of(
     """
     files = entry.get("files") or []
     layouts = entry.get("layouts") or {}
-    bad = Trouble("the files of %s in hydrator-paths.json cannot be read: make it again" % did)
+    bad = WrapperError("the files of %s in hydrator-paths.json cannot be read: make it again" % did)
     if not isinstance(files, list) or not isinstance(layouts, dict):
         raise bad
     found = []  # type: list[tuple[str, int | None]]
@@ -219,7 +227,7 @@ def files_of(
         size = file[1]
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
             raise bad
-        found.append((file_name(file[0]), size))
+        found.append((to_native_path(file[0]), size))
     for paths in layouts.values():
         if not isinstance(paths, list) or len(paths) != len(found):
             raise bad
@@ -235,23 +243,23 @@ def is_below(path: object) -> bool:
     return not any(part in ("", ".", "..") for part in path.split("/"))
 
 
-def file_name(path: object) -> str:
+def to_native_path(path: object) -> str:
     """*path* as this Python names files: its bytes are UTF-8, whatever the node's locale."""
     return os.fsdecode(str(path).encode("utf-8", "surrogateescape"))
 
 
-def text_of(entry: "dict[str, object]", key: str) -> str:
+def require_text(entry: "dict[str, object]", key: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value or "\0" in value or "\n" in value:
-        raise Trouble("a dataset in hydrator-paths.json has no good " + key + ": make it again")
+        raise WrapperError("a dataset in hydrator-paths.json has no good " + key + ": make it again")
     return value
 
 
-def did_of(entry: "dict[str, object]", key: str) -> str:
+def require_did(entry: "dict[str, object]", key: str) -> str:
     """Return the DID under *key*; it means nothing to a shell, and does not lead to the folder above."""
-    did = text_of(entry, key)
+    did = require_text(entry, key)
     if not DID.match(did) or ".." in re.split("[:/]", did):
-        raise Trouble("a dataset in hydrator-paths.json has no good " + key + ": make it again")
+        raise WrapperError("a dataset in hydrator-paths.json has no good " + key + ": make it again")
     return did
 
 
@@ -260,13 +268,13 @@ def read_json(path: str) -> "dict[str, object]":
         with open(path, "rb") as file:
             content = json.loads(file.read().decode("utf-8"))
     except FileNotFoundError as trouble:
-        raise Trouble(
+        raise WrapperError(
             "cannot read %s: %s: is it in transfer_input_files?" % (path, trouble.strerror)
         ) from trouble
     except ValueError as trouble:
-        raise Trouble("%s is not JSON: %s" % (path, trouble)) from trouble
+        raise WrapperError("%s is not JSON: %s" % (path, trouble)) from trouble
     if not isinstance(content, dict):
-        raise Trouble(path + " is not a JSON table")
+        raise WrapperError(path + " is not a JSON table")
     return content
 
 
@@ -288,18 +296,18 @@ def read_ad(path: str) -> "dict[str, str]":
     return ad
 
 
-def strings(literal: str) -> "list[str]":
+def parse_strings(literal: str) -> "list[str]":
     """The strings in the ClassAd literal of a string or of a list of them; ours need no escapes."""
     return re.findall(r'"([^"\\]*)"', literal)
 
 
-def find_site(asked: str, keys: "list[str]", environ: "dict[str, str]") -> str:
+def find_site(requested_site: str, keys: "list[str]", environ: "dict[str, str]") -> str:
     """The site as the slot says it: what was asked, the machine ad, the environment; else empty."""
-    if asked:
-        return asked
+    if requested_site:
+        return requested_site
     machine = read_ad(environ.get("_CONDOR_MACHINE_AD", ""))
     names = ["DataLocalitySite"] + [key for key in keys if key != "DataLocalitySite"]
-    found = ["".join(strings(machine.get(name.lower(), ""))[:1]) for name in names]
+    found = ["".join(parse_strings(machine.get(name.lower(), ""))[:1]) for name in names]
     found += [environ.get("HYDRATOR_SITE", "")] + [environ.get(name, "") for name in names]
     return next((site.strip() for site in found if site.strip() not in ("", "None")), "")
 
@@ -307,7 +315,7 @@ def find_site(asked: str, keys: "list[str]", environ: "dict[str, str]") -> str:
 # ---------------------------------------------------------------- is it readable
 
 
-def wrong_with(path: str, size: "int | None", goes_on: "Callable[[], None]") -> str:
+def unreadable_reason(path: str, size: "int | None", report_progress: "Callable[[], None]") -> str:
     """Why the dataset at *path* cannot be read; empty when it can.
 
     A file must open, a folder have files, and each of them open; *size* is the least number of bytes.
@@ -315,21 +323,21 @@ def wrong_with(path: str, size: "int | None", goes_on: "Callable[[], None]") -> 
     """
     try:
         if not os.path.isdir(path):
-            there = opened(path)
+            there = readable_size(path)
         else:
             if not os.listdir(path):
                 return "is empty"
             os.stat(os.path.join(path, "."))
             there = 0
-            for folder, _, names in os.walk(path, onerror=complain):
+            for folder, _, names in os.walk(path, onerror=raise_error):
                 for name in names:
-                    goes_on()
+                    report_progress()
                     try:
-                        there += opened(os.path.join(folder, name))
+                        there += readable_size(os.path.join(folder, name))
                     except OSError as trouble:
                         inside = os.path.relpath(os.path.join(folder, name), path)
                         return "has %s, of which: %s" % (inside, trouble.strerror)
-                why = wrong_with_table(folder, names)
+                why = broken_table_reason(folder, names)
                 if why:
                     inside = os.path.relpath(folder, path)
                     return "has a folder %s that %s" % (inside, why) if inside != "." else why
@@ -340,7 +348,7 @@ def wrong_with(path: str, size: "int | None", goes_on: "Callable[[], None]") -> 
     return ""
 
 
-def wrong_with_table(folder: str, names: "list[str]") -> str:
+def broken_table_reason(folder: str, names: "list[str]") -> str:
     """Why *folder*, with files of these *names*, is not a table of a measurement set; empty when it may be.
 
     casacore keeps the description of each table in table.dat and the data in table.f0, table.f1, ...
@@ -351,19 +359,19 @@ def wrong_with_table(folder: str, names: "list[str]") -> str:
     return "has data of a table and no table.dat" if is_table else ""
 
 
-def complain(trouble: OSError) -> None:
+def raise_error(trouble: OSError) -> None:
     raise trouble
 
 
-def opened(path: str) -> int:
+def readable_size(path: str) -> int:
     """Return the bytes of the file *path*, which opens and can be read."""
     with open(path, "rb") as file:
         file.read(1)
         return os.fstat(file.fileno()).st_size
 
 
-def wrong_with_files(
-    dataset: Dataset, shelves: "list[tuple[str, str]]", goes_on: "Callable[[], None]"
+def locate_files(
+    dataset: Dataset, shelves: "list[tuple[str, str]]", report_progress: "Callable[[], None]"
 ) -> "tuple[str, list[str]]":
     """Why files of *dataset* cannot be read on any of *shelves*, and the path of each; "" when all can.
 
@@ -377,9 +385,9 @@ def wrong_with_files(
             below = dataset.layouts.get(layout, [None] * len(dataset.files))[at]
             if below is None:
                 continue
-            goes_on()
-            path = os.path.join(prefix, file_name(below))
-            why = wrong_with_file(path, size)
+            report_progress()
+            path = os.path.join(prefix, to_native_path(below))
+            why = unreadable_file_reason(path, size)
             if not why:
                 paths.append(path)
                 break
@@ -395,25 +403,29 @@ def wrong_with_files(
     return "", paths
 
 
-def wrong_with_file(path: str, size: "int | None") -> str:
+def unreadable_file_reason(path: str, size: "int | None") -> str:
     try:
-        there = opened(path)
+        there = readable_size(path)
     except (OSError, ValueError) as trouble:
         return getattr(trouble, "strerror", None) or str(trouble)
     return "has %d of %d bytes" % (there, size) if size is not None and there != size else ""
 
 
-def examined(dataset: Dataset, place: object, goes_on: "Callable[[], None]") -> "tuple[str, list[str]]":
+def check_dataset(
+    dataset: Dataset, place: object, report_progress: "Callable[[], None]"
+) -> "tuple[str, list[str]]":
     """Return why *dataset* cannot be read at *place*, or "", and the paths of which it consists there."""
     if isinstance(place, str):
-        why = wrong_with(place, dataset.bytes, goes_on)
+        why = unreadable_reason(place, dataset.bytes_total, report_progress)
         return (place + " " + why if why else ""), [place]
     if not dataset.files or not isinstance(place, list):
         return "its files are not listed", []
-    return wrong_with_files(dataset, place, goes_on)
+    return locate_files(dataset, place, report_progress)
 
 
-def look(wanted: "list[tuple[Dataset, object]]", seconds: float) -> "list[tuple[str, list[str]]]":
+def check_readable(
+    candidates: "list[tuple[Dataset, object]]", seconds: float
+) -> "list[tuple[str, list[str]]]":
     """:func:`examined` for each, in a process of its own: a dead file server would stop us for ever.
 
     It may be silent for *seconds*, and says at least once a second that it goes on.
@@ -431,8 +443,8 @@ def look(wanted: "list[tuple[Dataset, object]]", seconds: float) -> "list[tuple[
                 os.write(here, b"\n")
 
         try:
-            for dataset, place in wanted:
-                write_all(here, json.dumps(examined(dataset, place, goes_on)).encode("ascii") + b"\n")
+            for dataset, place in candidates:
+                write_all(here, json.dumps(check_dataset(dataset, place, goes_on)).encode("ascii") + b"\n")
         finally:
             os._exit(0)  # whatever happens, there is one of us
     os.close(here)
@@ -444,15 +456,15 @@ def look(wanted: "list[tuple[Dataset, object]]", seconds: float) -> "list[tuple[
         pieces.append(piece)
     os.close(there)
     lines = [line for line in b"".join(pieces).split(b"\n")[:-1] if line]
-    found = [(str(why), [str(path) for path in paths]) for why, paths in map(decoded, lines)]
-    if len(found) < len(wanted):
+    found = [(str(why), [str(path) for path in paths]) for why, paths in map(parse_result, lines)]
+    if len(found) < len(candidates):
         os.kill(child, signal.SIGKILL)
     else:
         os.waitpid(child, 0)
-    return found + [("no answer within %g s" % seconds, [])] * (len(wanted) - len(found))
+    return found + [("no answer within %g s" % seconds, [])] * (len(candidates) - len(found))
 
 
-def decoded(line: bytes) -> "tuple[object, list[object]]":
+def parse_result(line: bytes) -> "tuple[object, list[object]]":
     why, paths = json.loads(line.decode("ascii"))
     return why, paths
 
@@ -471,9 +483,9 @@ class Archive:
     An archive with a link, a device, or a name that leads out of the folder is not unpacked at all.
     """
 
-    def __init__(self, path: str, most: int = MOST_MEMBERS) -> None:
+    def __init__(self, path: str, max_members: int = MOST_MEMBERS) -> None:
         self.path = path
-        self.most = most
+        self.max_members = max_members
 
     def size(self) -> int:
         """Return the bytes that it takes unpacked, in blocks of 4096.
@@ -483,7 +495,7 @@ class Archive:
         """
         sizes = [member.size if member.isreg() else 1 for _, member in self._members()]
         if not sizes:
-            raise Missed("%s has nothing in it" % self.path)
+            raise RetryElsewhere("%s has nothing in it" % self.path)
         return sum((size + 4095) // 4096 * 4096 for size in sizes)
 
     def unpack(self, folder: str) -> None:
@@ -496,7 +508,7 @@ class Archive:
 
         try:
             for tar, member in self._members():
-                path = os.path.join(folder, own_name(member.name))
+                path = os.path.join(folder, normalize_member_name(member.name))
                 if member.isdir():
                     os.makedirs(path, exist_ok=True)
                     continue
@@ -507,9 +519,9 @@ class Archive:
                     if content is not None:
                         shutil.copyfileobj(content, copy, 1 << 20)
                     if copy.tell() != member.size:
-                        raise Missed("%s ends within %r" % (self.path, member.name[:200]))
+                        raise RetryElsewhere("%s ends within %r" % (self.path, member.name[:200]))
         except (FileExistsError, NotADirectoryError) as trouble:
-            raise Missed("%s has a member twice: %s" % (self.path, trouble.filename)) from trouble
+            raise RetryElsewhere("%s has a member twice: %s" % (self.path, trouble.filename)) from trouble
 
     def _members(self) -> "Iterator[tuple[TarFile, TarInfo]]":
         """Yield each member with the open archive.
@@ -521,44 +533,46 @@ class Archive:
 
         try:
             with tarfile.open(self.path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
-                for _ in range(self.most):
+                for _ in range(self.max_members):
                     # of an empty archive, a Python before 3.11 would seek to byte -1
                     member = tar.next() if tar.offset else None
                     if member is None:
                         break
                     tar.members = []  # type: ignore[attr-defined]  # else it keeps them all
-                    self._judge(member)
-                    if own_name(member.name) != ".":
+                    self._check_member(member)
+                    if normalize_member_name(member.name) != ".":
                         yield tar, member
                 else:
-                    raise Missed("%s has over %d members" % (self.path, self.most))
+                    raise RetryElsewhere("%s has over %d members" % (self.path, self.max_members))
                 with open(self.path, "rb") as file:
                     file.seek(tar.offset)
                     if file.read(512) != b"\0" * 512:  # tarfile takes a garbled header for the end
-                        raise Missed("%s breaks off at byte %d" % (self.path, tar.offset))
+                        raise RetryElsewhere("%s breaks off at byte %d" % (self.path, tar.offset))
         except (tarfile.TarError, EOFError, ValueError) as trouble:
-            raise Missed("%s is not a tar file, or not whole: %s" % (self.path, trouble)) from trouble
+            raise RetryElsewhere("%s is not a tar file, or not whole: %s" % (self.path, trouble)) from trouble
 
-    def _judge(self, member: "TarInfo") -> None:
-        name = own_name(member.name)
+    def _check_member(self, member: "TarInfo") -> None:
+        name = normalize_member_name(member.name)
         if name == "." and member.isdir():
             return
         if not is_below(name) or member.size < 0:
-            raise Missed("%s has a member that leads out of its folder: %r" % (self.path, member.name[:200]))
+            raise RetryElsewhere(
+                "%s has a member that leads out of its folder: %r" % (self.path, member.name[:200])
+            )
         if not (member.isreg() or member.isdir()):
-            raise Missed(
+            raise RetryElsewhere(
                 "%s has a member that is neither file nor folder: %r" % (self.path, member.name[:200])
             )
 
 
-def own_name(name: str) -> str:
+def normalize_member_name(name: str) -> str:
     """Return a member's name without the ``./`` and the ``/`` that tar puts around it."""
     while name.startswith("./") and len(name) > 2:
         name = name[2:]
-    return file_name(name.rstrip("/") if name.strip("/") else name)
+    return to_native_path(name.rstrip("/") if name.strip("/") else name)
 
 
-class Piece:
+class FolderEntry:
     """One entry of a dataset's folder in the scratch folder: its name there, and the path that it is from."""
 
     def __init__(self, name: str, path: str, is_packed: bool) -> None:
@@ -567,7 +581,7 @@ class Piece:
         self.archive = Archive(path) if is_packed else None
 
 
-def pieces_of(dataset: Dataset, paths: "list[str]", patterns: "list[str]") -> "list[Piece]":
+def list_entries(dataset: Dataset, paths: "list[str]", patterns: "list[str]") -> "list[FolderEntry]":
     """Return the pieces of a dataset that is at *paths*: its files, or the one file or folder that it is.
 
     A folder with archives in it is taken apart.
@@ -577,13 +591,13 @@ def pieces_of(dataset: Dataset, paths: "list[str]", patterns: "list[str]") -> "l
         if any(is_packed(os.path.join(paths[0], name), patterns) for name in inside):
             found = [(name, os.path.join(paths[0], name)) for name in inside]
         else:
-            found = [(dataset.base, paths[0])]
+            found = [(dataset.safe_basename, paths[0])]
     elif len(paths) == len(dataset.files):
         found = [(name, path) for (name, _), path in zip(dataset.files, paths)]
     else:
         found = [(os.path.basename(path), path) for path in paths]
     return [
-        Piece(name, path, is_packed(path, patterns) or is_packed(path, patterns, name))
+        FolderEntry(name, path, is_packed(path, patterns) or is_packed(path, patterns, name))
         for name, path in found
     ]
 
@@ -596,7 +610,7 @@ def is_packed(path: str, patterns: "list[str]", name: str = "") -> bool:
     return any(fnmatch.fnmatchcase(base, each.lower()) for each in patterns) and os.path.isfile(path)
 
 
-def into_folders(job: Job, found: "list[list[str]]", scratch: str) -> "list[str]":
+def build_dataset_folders(job: JobInputs, paths_found: "list[list[str]]", scratch: str) -> "list[str]":
     """Return the path of each dataset, which is at the paths *found*: there, or below the scratch folder.
 
     Several files become a folder of links, archives are unpacked. One file or folder stays where it is.
@@ -605,13 +619,15 @@ def into_folders(job: Job, found: "list[list[str]]", scratch: str) -> "list[str]
         Spoilt: an archive cannot be unpacked.
         OSError: the scratch folder has no room for it.
     """
-    pieces = [pieces_of(dataset, paths, job.unpack) for dataset, paths in zip(job.datasets, found)]
+    pieces = [
+        list_entries(dataset, paths, job.unpack_patterns) for dataset, paths in zip(job.datasets, paths_found)
+    ]
     need = 0
     for number, each in enumerate(pieces):
         try:
             need += sum(piece.archive.size() for piece in each if piece.archive)
-        except Missed as missed:
-            raise Spoilt(number, str(missed)) from missed
+        except RetryElsewhere as missed:
+            raise BadArchive(number, str(missed)) from missed
     room = os.statvfs(scratch)
     free = room.f_bavail * room.f_frsize
     if need > free:
@@ -620,40 +636,42 @@ def into_folders(job: Job, found: "list[list[str]]", scratch: str) -> "list[str]
     paths = []  # type: list[str]
     for number, each in enumerate(pieces):
         try:
-            paths.append(into_folder(number, job.datasets[number], each, scratch))
-        except Missed as missed:
-            raise Spoilt(number, str(missed)) from missed
+            paths.append(build_dataset_folder(number, job.datasets[number], each, scratch))
+        except RetryElsewhere as missed:
+            raise BadArchive(number, str(missed)) from missed
     return paths
 
 
-def into_folder(number: int, dataset: Dataset, pieces: "list[Piece]", scratch: str) -> str:
+def build_dataset_folder(number: int, dataset: Dataset, entries: "list[FolderEntry]", scratch: str) -> str:
     """Return the path of dataset *number* (from 0), of these *pieces*."""
-    archives = [piece.archive for piece in pieces if piece.archive]
-    if len(pieces) == 1 and not archives:
-        return pieces[0].path
-    folder = make_folder(scratch, "%d-%s" % (number + 1, "unpacked" if archives else "files"), dataset.base)
+    archives = [piece.archive for piece in entries if piece.archive]
+    if len(entries) == 1 and not archives:
+        return entries[0].path
+    folder = make_folder(
+        scratch, "%d-%s" % (number + 1, "unpacked" if archives else "files"), dataset.safe_basename
+    )
     for archive in archives:  # before there are links, which a member's name could go through
         archive.unpack(folder)
-    for piece in pieces:
+    for piece in entries:
         if not piece.archive:
-            link(piece, folder)
+            link_entry(piece, folder)
     inside = os.listdir(folder)
     alone = os.path.join(folder, inside[0]) if archives and len(inside) == 1 else folder
     for each in measurement_sets(alone) if archives else ():
-        why = wrong_with(each, None, lambda: None)
+        why = unreadable_reason(each, None, lambda: None)
         if why:
-            raise Missed("%s, unpacked from %s, %s" % (os.path.basename(each), pieces[0].path, why))
+            raise RetryElsewhere("%s, unpacked from %s, %s" % (os.path.basename(each), entries[0].path, why))
     return alone
 
 
-def link(piece: Piece, folder: str) -> None:
+def link_entry(entry: FolderEntry, folder: str) -> None:
     """Make *piece* a link in *folder*."""
-    path = os.path.join(folder, piece.name)
+    path = os.path.join(folder, entry.name)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        os.symlink(os.path.abspath(piece.path), path)
+        os.symlink(os.path.abspath(entry.path), path)
     except (FileExistsError, NotADirectoryError) as trouble:
-        raise Missed("two of its files cannot be in one folder: %s" % piece.name) from trouble
+        raise RetryElsewhere("two of its files cannot be in one folder: %s" % entry.name) from trouble
 
 
 def measurement_sets(path: str) -> "list[str]":
@@ -667,7 +685,7 @@ def measurement_sets(path: str) -> "list[str]":
 # ---------------------------------------------------------------- fetching
 
 
-def fetch(job: Job, number: int, scratch: str) -> str:
+def fetch(job: JobInputs, number: int, scratch: str) -> str:
     """Fetch dataset *number* (from 0) into the scratch folder; its path there.
 
     ``{path}`` of the command is a new, empty folder. What the command leaves is the folder itself, or the
@@ -677,26 +695,27 @@ def fetch(job: Job, number: int, scratch: str) -> str:
         Missed: the command failed, took too long or left nothing.
     """
     dataset = job.datasets[number]
-    folder = make_folder(scratch, str(number + 1), dataset.base)
+    folder = make_folder(scratch, str(number + 1), dataset.safe_basename)
     try:
         words = shlex.split(job.stage_in)
     except ValueError as trouble:
-        raise Missed(
+        raise RetryElsewhere(
             "%s was not fetched: the stage-in command cannot be read: %s" % (dataset.did, trouble)
         ) from trouble
     status = run(
-        [word.replace("{did}", dataset.plain).replace("{path}", folder) for word in words], job.stage_seconds
+        [word.replace("{did}", dataset.real_did).replace("{path}", folder) for word in words],
+        job.stage_seconds,
     )
     if status:
-        raise Missed("%s was not fetched: %s %s" % (dataset.did, words[0], status))
+        raise RetryElsewhere("%s was not fetched: %s %s" % (dataset.did, words[0], status))
     if os.path.isfile(folder):
         return folder
     left = os.listdir(folder) if os.path.isdir(folder) else []
-    for name in (dataset.base, dataset.called, dataset.plain.partition(":")[2]):
+    for name in (dataset.safe_basename, dataset.basename, dataset.real_did.partition(":")[2]):
         if os.path.basename(name) in left:
             return os.path.join(folder, os.path.basename(name))
     if not left:
-        raise Missed("%s was not fetched: %s left nothing in {path}" % (dataset.did, words[0]))
+        raise RetryElsewhere("%s was not fetched: %s left nothing in {path}" % (dataset.did, words[0]))
     return os.path.join(folder, left[0]) if len(left) == 1 else folder
 
 
@@ -730,7 +749,7 @@ def run(words: "list[str]", seconds: float) -> str:
             )
         except (OSError, ValueError, subprocess.SubprocessError) as trouble:
             return "cannot be started: %s" % (getattr(trouble, "strerror", None) or trouble)
-        before = {number: signal.signal(number, ending(child)) for number in numbers}
+        before = {number: signal.signal(number, build_kill_handler(child)) for number in numbers}
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
         try:
             status = child.wait(timeout=seconds)
@@ -748,7 +767,7 @@ def run(words: "list[str]", seconds: float) -> str:
     return "ended with status %d" % status if status else ""
 
 
-def ending(child: "Popen[bytes]") -> "Callable[[int, object], None]":
+def build_kill_handler(child: "Popen[bytes]") -> "Callable[[int, object], None]":
     """A handler that ends *child* with all of its group, then us, by the same signal."""
 
     def end(number: int, _frame: object) -> None:
@@ -763,75 +782,83 @@ def ending(child: "Popen[bytes]") -> "Callable[[int, object], None]":
 # ---------------------------------------------------------------- telling
 
 
-def report(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
+def report_misses(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
     """Write the miss into the job's ad; where that cannot be done, the submit file goes by our status."""
     ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
-    misses = [miss_text(site, dids, now), *strings(ad.get("chirpdatalocalitymisses", ""))]
-    tell([*keeping_away(site, environ, now), ("ChirpDataLocalityMisses", bounded(misses))], environ)
+    misses = [miss_text(site, dids, now), *parse_strings(ad.get("chirpdatalocalitymisses", ""))]
+    set_job_attributes(
+        [*avoidance_attributes(site, environ, now), ("ChirpDataLocalityMisses", format_bounded_list(misses))],
+        environ,
+    )
 
 
-def keeping_away(site: str, environ: "dict[str, str]", now: int) -> "list[tuple[str, str]]":
+def avoidance_attributes(site: str, environ: "dict[str, str]", now: int) -> "list[tuple[str, str]]":
     """Return the attributes by which the job keeps away from *site* for a while."""
     ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
-    missed = [plain(site)]
-    missed += [old for old in strings(ad.get("chirpdatalocalitymissed", "")) if old != plain(site)]
-    until = (now + KEEP_AWAY_SECONDS + ROUNDING - 1) // ROUNDING * ROUNDING
-    return [("ChirpDataLocalityMissed", bounded(missed)), ("ChirpDataLocalityMissedUntil", str(until))]
+    missed = [to_plain_text(site)]
+    missed += [
+        old for old in parse_strings(ad.get("chirpdatalocalitymissed", "")) if old != to_plain_text(site)
+    ]
+    until = (now + KEEP_AWAY_SECONDS + ROUNDING_SECONDS - 1) // ROUNDING_SECONDS * ROUNDING_SECONDS
+    return [
+        ("ChirpDataLocalityMissed", format_bounded_list(missed)),
+        ("ChirpDataLocalityMissedUntil", str(until)),
+    ]
 
 
 def report_fetched(site: str, dids: "list[str]", environ: "dict[str, str]", now: int) -> None:
     """Write into the job's ad what was fetched; what the slot had said was there is a miss all the same."""
     ad = read_ad(environ.get("_CONDOR_JOB_AD", ""))
     states = read_ad(environ.get("_CONDOR_MACHINE_AD", "")).get("datasetstates", "")
-    healed = [did for did in dids if says_available(states, did)]
-    fetched = [miss_text(site, dids, now), *strings(ad.get("chirpdatalocalityfetched", ""))]
-    values = [("ChirpDataLocalityFetched", bounded(fetched))]
+    healed = [did for did in dids if is_advertised_available(states, did)]
+    fetched = [miss_text(site, dids, now), *parse_strings(ad.get("chirpdatalocalityfetched", ""))]
+    values = [("ChirpDataLocalityFetched", format_bounded_list(fetched))]
     if healed:
-        misses = [miss_text(site, healed, now), *strings(ad.get("chirpdatalocalitymisses", ""))]
-        values.append(("ChirpDataLocalityMisses", bounded(misses)))
-    tell(values, environ)
+        misses = [miss_text(site, healed, now), *parse_strings(ad.get("chirpdatalocalitymisses", ""))]
+        values.append(("ChirpDataLocalityMisses", format_bounded_list(misses)))
+    set_job_attributes(values, environ)
 
 
-def says_available(states: str, did: str) -> bool:
+def is_advertised_available(states: str, did: str) -> bool:
     """Does the record *states*, a slot's DatasetStates, say that *did* is on disk?"""
     return re.search(r"(?:^|[\[;\s])'" + re.escape(did) + r"'\s*=\s*\"AVAILABLE\"", states) is not None
 
 
-def tell(values: "list[tuple[str, str]]", environ: "dict[str, str]") -> None:
+def set_job_attributes(values: "list[tuple[str, str]]", environ: "dict[str, str]") -> None:
     """Set attributes of the job; the first that cannot be set is the last that is tried.
 
     The job's way does not depend on it: no failure here is more than that.
     """
     with contextlib.suppress(Exception):
         for name, value in values:
-            if not (chirp_tool(name, value, environ) or chirp_socket(name, value, environ)):
+            if not (set_with_chirp_tool(name, value, environ) or set_with_chirp_socket(name, value, environ)):
                 return
 
 
 def miss_text(site: str, dids: "list[str]", now: int) -> str:
     """``WHEN DID,DID,+N SITE`` of up to 650 bytes: one DID at least is in it."""
     kept = 1
-    room = 650 - len(plain(site))
+    room = 650 - len(to_plain_text(site))
     while kept < len(dids) and len(",".join(dids[: kept + 1])) < room:
         kept += 1
     more = ["+%d" % (len(dids) - kept)] if kept < len(dids) else []
-    return "%d %s %s" % (now, ",".join(dids[:kept] + more), plain(site))
+    return "%d %s %s" % (now, ",".join(dids[:kept] + more), to_plain_text(site))
 
 
-def plain(text: str) -> str:
+def to_plain_text(text: str) -> str:
     """*text* as it can stand in a ClassAd string without escapes."""
     return "".join(letter for letter in text if " " <= letter <= "~" and letter not in '"\\')[:100]
 
 
-def bounded(items: "list[str]") -> str:
+def format_bounded_list(items: "list[str]") -> str:
     """The ClassAd list of the first of *items*: as many as fit, MOST_MISSES at most."""
     kept = items[:MOST_MISSES]
-    while len(kept) > 1 and sum(len(item) + 3 for item in kept) + 2 > LONGEST:
+    while len(kept) > 1 and sum(len(item) + 3 for item in kept) + 2 > MAX_VALUE_BYTES:
         kept.pop()
     return "{" + ",".join(['"' + item + '"' for item in kept]) + "}"
 
 
-def chirp_tool(name: str, value: str, environ: "dict[str, str]") -> bool:
+def set_with_chirp_tool(name: str, value: str, environ: "dict[str, str]") -> bool:
     """Set a job attribute by ``condor_chirp``, on PATH or where HTCondor keeps it; whether that worked."""
     import shutil
     import subprocess
@@ -862,7 +889,7 @@ def chirp_tool(name: str, value: str, environ: "dict[str, str]") -> bool:
     return bool(tool) and not quietly(tool or "", "set_job_attr_delayed", name, value)[0]
 
 
-def chirp_socket(name: str, value: str, environ: "dict[str, str]") -> bool:
+def set_with_chirp_socket(name: str, value: str, environ: "dict[str, str]") -> bool:
     """The same by the Chirp protocol: images have no condor_chirp; whether that worked.
 
     A request is one line, words escaped with \\; an answer one line with a number, 0 or more when done.
@@ -886,7 +913,7 @@ def chirp_socket(name: str, value: str, environ: "dict[str, str]") -> bool:
         return False
 
 
-def leave_no_gaps(environ: "dict[str, str]") -> None:
+def fill_missing_outputs(environ: "dict[str, str]") -> None:
     """Put a socket where an output file is missing.
 
     A gap among transfer_output_files holds the job before the schedd can try elsewhere; file transfer passes
@@ -895,7 +922,7 @@ def leave_no_gaps(environ: "dict[str, str]") -> None:
     import socket
 
     scratch = environ.get("_CONDOR_SCRATCH_DIR", "")
-    listed = strings(read_ad(environ.get("_CONDOR_JOB_AD", "")).get("transferoutput", ""))
+    listed = parse_strings(read_ad(environ.get("_CONDOR_JOB_AD", "")).get("transferoutput", ""))
     if not scratch or not listed:
         return
     for name in re.split(r"\s*,\s*", listed[0].strip()):
@@ -918,7 +945,7 @@ def leave_no_gaps(environ: "dict[str, str]") -> None:
 # ---------------------------------------------------------------- the command's view
 
 
-def rewritten(parset: bytes, paths: "list[str]") -> bytes:
+def rewrite_input_ms(parset: bytes, paths: "list[str]") -> bytes:
     """*parset* with the value of ``input_ms`` in its section ``[global]`` a list of *paths*; else as it is.
 
     What the value is follows Python's configparser, which reads it: the name in any letter case, ``=`` or
@@ -931,13 +958,15 @@ def rewritten(parset: bytes, paths: "list[str]") -> bytes:
 
     items = ", ".join(json.dumps(glob.escape(path), ensure_ascii=False) for path in paths)
     value = ("[" + items + "]").encode("utf-8", "surrogateescape")
-    text, done = with_values(parset, b"global", {b"input_ms": value})
+    text, done = replace_options(parset, b"global", {b"input_ms": value})
     if not done:
-        raise Trouble("the parset has no input_ms in [global]: nothing would tell Rapthor where its data is")
+        raise WrapperError(
+            "the parset has no input_ms in [global]: nothing would tell Rapthor where its data is"
+        )
     return text
 
 
-def with_values(
+def replace_options(
     parset: bytes, wanted_section: bytes, values: "dict[bytes, bytes]"
 ) -> "tuple[bytes, set[bytes]]":
     """Return *parset* with other *values*, by option, in one section, and the options found there."""
@@ -973,7 +1002,7 @@ def with_values(
     return b"".join(out + waiting), done
 
 
-def fitted(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[bytes, list[str]]":
+def fit_to_slot(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[bytes, list[str]]":
     """Return *parset* with a [cluster] for this slot, and each option of the user's that had another value.
 
     *machine* is the slot's ad; without ``Cpus`` there is no slot, and nothing changes. Cores, threads and
@@ -981,7 +1010,7 @@ def fitted(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[byt
     """
     import configparser
 
-    cores, mebibytes = whole_number(machine.get("cpus")), whole_number(machine.get("memory"))
+    cores, mebibytes = parse_whole_number(machine.get("cpus")), parse_whole_number(machine.get("memory"))
     reader = configparser.ConfigParser(interpolation=None)
     try:
         reader.read_string(parset.decode("utf-8", "surrogateescape"))
@@ -998,7 +1027,7 @@ def fitted(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[byt
         if before.get(name, "") not in given and before[name] != value
     ]
     values = {name.encode(): os.fsencode(value) for name, value in after.items()}
-    text, done = with_values(parset, b"cluster", values)
+    text, done = replace_options(parset, b"cluster", values)
     more = b"".join(name + b" = " + value + b"\n" for name, value in values.items() if name not in done)
     if not more:
         return text, changes
@@ -1010,20 +1039,22 @@ def fitted(parset: bytes, machine: "dict[str, str]", scratch: str) -> "tuple[byt
     return b"".join([*lines[:at], header, more, *lines[at + 1 :]]), changes
 
 
-def slot_options(before: "dict[str, str]", cores: int, gigabytes: int, scratch: str) -> "dict[str, str]":
+def slot_options(
+    user_options: "dict[str, str]", cores: int, gigabytes: int, scratch: str
+) -> "dict[str, str]":
     """Return the options of Rapthor's [cluster] that a slot decides on; *before* are the user's."""
 
     def at_most(name: str, limit: int) -> str:
-        asked = whole_number(before.get(name))
+        asked = parse_whole_number(user_options.get(name))
         return str(asked if 0 < asked < limit else limit)
 
     def is_set(name: str) -> bool:
-        return before.get(name, "").strip() not in ("", "None")
+        return user_options.get(name, "").strip() not in ("", "None")
 
     after = {"batch_system": "single_machine", "max_nodes": "1"}
     after.update({name: at_most(name, cores) for name in ("cpus_per_task", "max_cores", "max_threads")})
     for name in ("deconvolution_threads", "parallel_gridding_threads"):
-        if whole_number(before.get(name)) > cores:
+        if parse_whole_number(user_options.get(name)) > cores:
             after[name] = str(cores)
     if gigabytes:
         after["mem_per_node_gb"] = at_most("mem_per_node_gb", gigabytes)
@@ -1035,18 +1066,18 @@ def slot_options(before: "dict[str, str]", cores: int, gigabytes: int, scratch: 
     return after
 
 
-def whole_number(text: "str | None") -> int:
+def parse_whole_number(text: "str | None") -> int:
     """Return the whole number that *text* is, rounded down; 0 where it is none."""
     found = re.match(r"\s*(\d{1,9})(\.\d*)?\s*\Z", text or "")
     return int(found.group(1)) if found else 0
 
 
-def replaced(words: "list[str]", datasets: "list[Dataset]", paths: "list[str]") -> "list[str]":
+def replace_arguments(words: "list[str]", datasets: "list[Dataset]", paths: "list[str]") -> "list[str]":
     """The command with each argument that is a dataset's name or DID, or has $INPUT_..., as the path."""
     known = {}  # type: dict[str, str]
     variables = {}  # type: dict[str, str]
     for dataset, path in zip(datasets, paths):
-        for name in (dataset.did, dataset.plain, dataset.name, dataset.name.rstrip("/")):
+        for name in (dataset.did, dataset.real_did, dataset.name, dataset.name.rstrip("/")):
             known.setdefault(name, path)
         for name in dataset.variables:
             variables.setdefault(name, path)
@@ -1065,7 +1096,7 @@ def replaced(words: "list[str]", datasets: "list[Dataset]", paths: "list[str]") 
     return words[:1] + [one(word) for word in words[1:]]
 
 
-def environment(
+def build_environment(
     environ: "dict[str, str]", site: str, datasets: "list[Dataset]", paths: "list[str]"
 ) -> "dict[str, str]":
     """The command's environment; a short variable that two datasets share is the first one's."""
@@ -1085,7 +1116,7 @@ def environment(
     return merged
 
 
-def become(words: "list[str]", environ: "dict[str, str]") -> None:
+def exec_command(words: "list[str]", environ: "dict[str, str]") -> None:
     """Be *words*, with the signals as they were before Python changed two of them."""
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
@@ -1095,13 +1126,13 @@ def become(words: "list[str]", environ: "dict[str, str]") -> None:
         status = STATUS_OF_EXEC.get(trouble.errno or 0)
         if status is None:
             raise
-        raise Unstartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
+        raise CommandNotStartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
 
 
 # ---------------------------------------------------------------- what an eviction leaves
 
 
-def stay(words: "list[str]", environ: "dict[str, str]", pipelines: str) -> None:
+def run_to_end(words: "list[str]", environ: "dict[str, str]", pipelines: str) -> None:
     """Run *words* to their end, then end like them; of *pipelines* only what a restart can use is left.
 
     An eviction begins with a signal, which is passed on. What is then left in Rapthor's working folder goes
@@ -1116,7 +1147,7 @@ def stay(words: "list[str]", environ: "dict[str, str]", pipelines: str) -> None:
 
     kept = drop_unfinished(pipelines)
     if kept:
-        say("the job was evicted before: it goes on after %s" % ", ".join(kept))
+        print_error("the job was evicted before: it goes on after %s" % ", ".join(kept))
     evicted = []  # type: list[int]
     children = []  # type: list[Popen[bytes]]
 
@@ -1134,7 +1165,7 @@ def stay(words: "list[str]", environ: "dict[str, str]", pipelines: str) -> None:
         status = STATUS_OF_EXEC.get(trouble.errno or 0)
         if status is None:
             raise
-        raise Unstartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
+        raise CommandNotStartable(status, "cannot start %s: %s" % (words[0], trouble.strerror)) from trouble
     for number in evicted:  # one that came before there was a child
         os.killpg(children[0].pid, number)
     status = children[0].wait()
@@ -1168,7 +1199,7 @@ def drop_unfinished(pipelines: str) -> "list[str]":
 # ---------------------------------------------------------------- all of it
 
 
-def arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
+def parse_arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
     """Our options, then the command."""
     options = {"paths": "", "parset": "", "site": "", "keep": ""}
     at = 0
@@ -1178,35 +1209,35 @@ def arguments(argv: "list[str]") -> "tuple[dict[str, str], list[str]]":
         if not name:
             break
         if name not in options:
-            raise Trouble("there is no option --%s: see --help" % name)
+            raise WrapperError("there is no option --%s: see --help" % name)
         if not equals:
             value, at = "".join(argv[at : at + 1]), at + 1
         if not value:
-            raise Trouble("--%s needs a value: see --help" % name)
+            raise WrapperError("--%s needs a value: see --help" % name)
         options[name] = value
     if at >= len(argv):
-        raise Trouble("no command: see --help")
+        raise WrapperError("no command: see --help")
     return options, argv[at:]
 
 
-def find_paths_file(asked: str, scratch: str) -> str:
+def find_paths_file(requested_path: str, scratch: str) -> str:
     """What --paths said, or hydrator-paths.json here or in the scratch folder."""
-    if asked:
-        return asked
+    if requested_path:
+        return requested_path
     usual = "hydrator-paths.json"
     beside = os.path.join(scratch, usual)
     return usual if os.path.exists(usual) or not os.path.exists(beside) else beside
 
 
-def locate(job: Job, site: str, scratch: str, environ: "dict[str, str]") -> "list[str]":
+def locate_datasets(job: JobInputs, site: str, scratch: str, environ: "dict[str, str]") -> "list[str]":
     """Each dataset's path: at the site, else fetched; several files as one folder, archives unpacked.
 
     Raises:
         Missed: a dataset is neither; the job's ad says so already.
     """
-    known = job.places_at(site)
+    known = job.locations_at(site)
     there = [(dataset, known[dataset.did]) for dataset in job.datasets if dataset.did in known]
-    answers = iter(look(there, CHECK_SECONDS) if there else [])
+    answers = iter(check_readable(there, CHECK_SECONDS) if there else [])
     found = []  # type: list[list[str]]
     wrong = {}  # type: dict[int, str]
     for at, dataset in enumerate(job.datasets):
@@ -1218,17 +1249,17 @@ def locate(job: Job, site: str, scratch: str, environ: "dict[str, str]") -> "lis
     missing = list(wrong)
     try:
         if wrong and not job.stage_in:
-            raise Missed("; ".join(said))
+            raise RetryElsewhere("; ".join(said))
         for at in wrong:
             found[at] = [fetch(job, at, scratch)]
-        ready = into_folders(job, found, scratch)
-    except Missed as missed:
-        if isinstance(missed, Spoilt):
+        ready = build_dataset_folders(job, found, scratch)
+    except RetryElsewhere as missed:
+        if isinstance(missed, BadArchive):
             missing = [missed.number]
             missed.args = ("%s (%s)" % (job.datasets[missed.number].did, missed),)
         if site:
-            report(site, [job.datasets[at].did for at in missing], environ, int(time.time()))
-        raise Missed(
+            report_misses(site, [job.datasets[at].did for at in missing], environ, int(time.time()))
+        raise RetryElsewhere(
             "not readable at %s: %s" % (site or "a node that names no site", str(missed)[:2000])
         ) from missed
     if wrong:
@@ -1243,42 +1274,44 @@ def start(argv: "list[str]", environ: "dict[str, str]") -> None:
         Trouble: why not, by this program's own judgement.
         Exception: the node failed in some way; the job's ad says already that it keeps away.
     """
-    options, command = arguments(argv)
+    options, command = parse_arguments(argv)
     site = options["site"]
     try:
         scratch = environ.get("_CONDOR_SCRATCH_DIR") or os.getcwd()
-        job = Job(find_paths_file(options["paths"], scratch))
+        job = JobInputs(find_paths_file(options["paths"], scratch))
         site = find_site(site, job.site_keys, environ)
-        paths = locate(job, site, scratch, environ)
-        words = replaced(command, job.datasets, paths)
+        paths = locate_datasets(job, site, scratch, environ)
+        words = replace_arguments(command, job.datasets, paths)
         if options["parset"]:
             machine = read_ad(environ.get("_CONDOR_MACHINE_AD", ""))
             sets = [each for path in paths for each in measurement_sets(path)]
-            copy = parset_copy(options["parset"], sets, scratch, machine)
+            copy = write_parset_copy(options["parset"], sets, scratch, machine)
             words = words[:1] + [copy if word == options["parset"] else word for word in words[1:]]
-        theirs = environment(environ, site, job.datasets, paths)
+        theirs = build_environment(environ, site, job.datasets, paths)
         if options["keep"]:
-            stay(words, theirs, os.path.join(scratch, options["keep"], "pipelines"))
-        become(words, theirs)
-    except Trouble:
+            run_to_end(words, theirs, os.path.join(scratch, options["keep"], "pipelines"))
+        exec_command(words, theirs)
+    except WrapperError:
         raise
     except Exception:
         with contextlib.suppress(Exception):
             site = site or find_site("", list(SITE_KEYS), environ)
             if site:
-                tell(keeping_away(site, environ, int(time.time())), environ)
+                set_job_attributes(avoidance_attributes(site, environ, int(time.time())), environ)
         raise
 
 
-def parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "dict[str, str]") -> str:
+def write_parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "dict[str, str]") -> str:
     """Write the copy of *parset* for this site and for the slot with the ad *machine*; return where it is."""
     copy = os.path.join(scratch, FOLDER, os.path.basename(parset))
     try:
         with open(parset, "rb") as file:
-            content = rewritten(file.read().replace(b"{scratch}", os.fsencode(scratch)), paths)
-        content, changes = fitted(content, machine, scratch)
+            content = rewrite_input_ms(file.read().replace(b"{scratch}", os.fsencode(scratch)), paths)
+        content, changes = fit_to_slot(content, machine, scratch)
         if changes:
-            say("[cluster] of %s is of another machine than this slot: %s" % (parset, ", ".join(changes)))
+            print_error(
+                "[cluster] of %s is of another machine than this slot: %s" % (parset, ", ".join(changes))
+            )
         make_folder(scratch)
         with open(copy, "wb") as file:
             file.write(content)
@@ -1286,7 +1319,7 @@ def parset_copy(parset: str, paths: "list[str]", scratch: str, machine: "dict[st
         text = "cannot copy the parset %s: %s" % (parset, trouble.strerror)
         # a parset that is not there is missing on every node; a full disk is this node's
         if isinstance(trouble, FileNotFoundError) and not os.path.lexists(parset):
-            raise Trouble(text) from trouble
+            raise WrapperError(text) from trouble
         raise OSError(trouble.errno, text) from trouble
     return copy
 
@@ -1298,22 +1331,22 @@ def main(argv: "list[str]", environ: "dict[str, str]") -> int:
         sys.stdout.flush()
         return 0
     try:
-        open_what_is_closed()
+        open_closed_streams()
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python would make a traceback of it
         start(argv, environ)
-    except Trouble as trouble:
+    except WrapperError as trouble:
         text, status = str(trouble), trouble.status
     except Exception as trouble:  # noqa: BLE001 - the job must not leave the queue as done
-        text, status = "this node cannot start the job: " + described(trouble), MISSED
-    say(text + (": the job ends with %d to run elsewhere" % status if status == MISSED else ""))
-    if status == MISSED:
+        text, status = "this node cannot start the job: " + describe_error(trouble), RETRY_STATUS
+    print_error(text + (": the job ends with %d to run elsewhere" % status if status == RETRY_STATUS else ""))
+    if status == RETRY_STATUS:
         with contextlib.suppress(Exception):
-            clear_up(environ)
-            leave_no_gaps(environ)
+            remove_fetched(environ)
+            fill_missing_outputs(environ)
     return status
 
 
-def open_what_is_closed() -> None:
+def open_closed_streams() -> None:
     """Put /dev/null where stdin, stdout or stderr is closed: a file of ours must not take their place."""
     for number in (0, 1, 2):
         try:
@@ -1322,7 +1355,7 @@ def open_what_is_closed() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, so this one
 
 
-def described(trouble: Exception) -> str:
+def describe_error(trouble: Exception) -> str:
     """Return *trouble* as a clause: what the system says, or its type and the line it came from."""
     if isinstance(trouble, OSError) and trouble.strerror:
         return "%s%s" % ("%s: " % trouble.filename if trouble.filename else "", trouble.strerror)
@@ -1332,14 +1365,14 @@ def described(trouble: Exception) -> str:
     return "%s: %s (line %d)" % (type(trouble).__name__, str(trouble)[:500], frame.tb_lineno if frame else 0)
 
 
-def say(text: str) -> None:
+def print_error(text: str) -> None:
     """Write one line to stderr, where that is possible."""
     line = "hydrator: " + re.sub(r"\s*[\n\r]\s*", " ", text) + "\n"
     with contextlib.suppress(Exception):
         os.write(2, line.encode("utf-8", "backslashreplace"))
 
 
-def clear_up(environ: "dict[str, str]") -> None:
+def remove_fetched(environ: "dict[str, str]") -> None:
     """Remove what was fetched: it may be what filled the disk."""
     import shutil
 
@@ -1349,7 +1382,7 @@ def clear_up(environ: "dict[str, str]") -> None:
 
 
 if __name__ == "__main__":
-    ended = MISSED
+    ended = RETRY_STATUS
     try:
         ended = main(sys.argv[1:], dict(os.environ))
     finally:

@@ -4,32 +4,32 @@ import difflib
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.model import Did
 
-MOST_NEAR = 3
-MOST_ASKED = 5
+MAX_SIMILAR = 3
+MAX_SEARCHED = 5
 """Of so many names that exist nowhere, names that look like them are looked for."""
-_MOST_COMPARED = 5000
+_MAX_COMPARED = 5000
 """So many names are compared; the rest of a longer list is not."""
-_LONGEST = 200
+_MAX_NAME_CHARS = 200
 """A longer name is compared with none: the comparison takes time with the square of the length."""
 _CUTOFF = 0.75
 
 
-def nearest(did: Did, known: Iterable[Did]) -> tuple[Did, ...]:
+def similar_names(did: Did, candidates: Iterable[Did]) -> tuple[Did, ...]:
     """Return up to MOST_NEAR of *known* that look like *did*, the most alike first, letter case aside."""
-    if len(did) > _LONGEST:
+    if len(did) > _MAX_NAME_CHARS:
         return ()
     by_lower: dict[str, list[Did]] = {}
-    for other in sorted(known)[:_MOST_COMPARED]:
+    for other in sorted(candidates)[:_MAX_COMPARED]:
         if other != did and abs(len(other) - len(did)) <= len(did) // 2:
             by_lower.setdefault(other.lower(), []).append(other)
-    close = difflib.get_close_matches(did.lower(), list(by_lower), n=MOST_NEAR, cutoff=_CUTOFF)
-    return tuple(other for lower in close for other in by_lower[lower])[:MOST_NEAR]
+    close = difflib.get_close_matches(did.lower(), list(by_lower), n=MAX_SIMILAR, cutoff=_CUTOFF)
+    return tuple(other for lower in close for other in by_lower[lower])[:MAX_SIMILAR]
 
 
-def patterns_near(dids: Collection[Did]) -> list[str]:
+def similar_name_patterns(dids: Collection[Did]) -> list[str]:
     """Return globs for names in the same scope that share a half with one of *dids*, or both its ends.
 
     A slip of one or two characters leaves a half of the name, or both ends of it, as they should be.
@@ -46,25 +46,27 @@ def patterns_near(dids: Collection[Did]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def nowhere(beliefs: Beliefs, dids: Iterable[Did]) -> list[Did]:
+def find_absent_dids(knowledge: DaemonKnowledge, dids: Iterable[Did]) -> list[Did]:
     """Return those of *dids* that were looked for and are at no site, MOST_ASKED at most."""
-    looked_for = beliefs.demanded | beliefs.asked
-    sites = beliefs.snapshot.sites.values()
+    looked_for = knowledge.demanded_dids | knowledge.queried_dids
+    sites = knowledge.snapshot.sites.values()
     found = [
         did
         for did in sorted(dids)
         if did in looked_for
-        and did not in beliefs.snapshot.unseen
+        and did not in knowledge.snapshot.unseen_reasons
         and not any(did in site.facts for site in sites)
     ]
-    return found[:MOST_ASKED]
+    return found[:MAX_SEARCHED]
 
 
-def with_near(beliefs: Beliefs, dids: Iterable[Did], names: Iterable[Did] = ()) -> Beliefs:
+def add_similar_names(
+    knowledge: DaemonKnowledge, dids: Iterable[Did], names: Iterable[Did] = ()
+) -> DaemonKnowledge:
     """Add the names that look like those of *dids* that exist nowhere, out of *names* and what is known."""
-    wanted = nowhere(beliefs, dids)
+    wanted = find_absent_dids(knowledge, dids)
     if not wanted:
-        return beliefs
-    known = {did for site in beliefs.snapshot.sites.values() for did in site.facts} | set(names)
-    near = {did: found for did in wanted if (found := nearest(did, known))}
-    return replace(beliefs, near={**beliefs.near, **near})
+        return knowledge
+    known = {did for site in knowledge.snapshot.sites.values() for did in site.facts} | set(names)
+    near = {did: found for did in wanted if (found := similar_names(did, known))}
+    return replace(knowledge, similar_names={**knowledge.similar_names, **near})

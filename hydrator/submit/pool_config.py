@@ -28,9 +28,9 @@ MODES: tuple[Mode, ...] = ("require", "wait", "prefer")
 START_CLAUSE = "(TARGET.DataLocalityHere =!= false)"
 PRE_JOB_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)"
 """A GPU, where the job prefers one, counts as much as a tenth of its data."""
-_FORMER_TERMS = ("1e9 * (TARGET.DataLocalityRank ?: 0.0)",)
-TRANSFORM = "DataLocality"
-IMMUTABLE = (
+_FORMER_PRE_JOB_TERMS = ("1e9 * (TARGET.DataLocalityRank ?: 0.0)",)
+TRANSFORM_NAME = "DataLocality"
+IMMUTABLE_ATTRIBUTES = (
     "RequiredDatasets",
     "RequiredBytes",
     "RequiredDatasetsCSV",
@@ -43,12 +43,12 @@ IMMUTABLE = (
     "DataLocalityTransformed",
 )
 """What nobody may edit on a queued job (no super user either): expressions were made from it."""
-PROTECTED = ("DataLocalityHere",)
+PROTECTED_ATTRIBUTES = ("DataLocalityHere",)
 """What only a queue super user may edit: ``hydrator release`` sets it to true."""
-RECORDED = ("DataLocalitySite",)
+MACHINE_ATTRIBUTES = ("DataLocalitySite",)
 """What schedds keep of the slot where a job ran: ``hydrator report`` asks where jobs found their data."""
 
-SCHEDD_PRESENT = (
+SCHEDD_PARAMETERS = (
     "JOB_TRANSFORM_NAMES",
     "SUBMIT_REQUIREMENT_NAMES",
     "IMMUTABLE_JOB_ATTRS",
@@ -56,34 +56,34 @@ SCHEDD_PRESENT = (
     "SYSTEM_JOB_MACHINE_ATTRS",
     "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS",
 )
-STARTD_PRESENT = ("START",)
-NEGOTIATOR_PRESENT = ("NEGOTIATOR_PRE_JOB_RANK",)
+STARTD_PARAMETERS = ("START",)
+NEGOTIATOR_PARAMETERS = ("NEGOTIATOR_PRE_JOB_RANK",)
 """The parameters whose present values the functions below like to know, by role."""
 
-HELD_SUBCODE = 1763
+HOLD_SUBCODE = 1763
 """HoldReasonSubCode of late-materialized jobs whose list is malformed."""
 
-_GROUP = 16
-_MOST_BYTES = 9 * 10**15  # sums of bytes stay exact in a real
-_LONGEST_WAIT = 31_536_000  # a year, s
+_GROUP_SIZE = 16
+_MAX_BYTES = 9 * 10**15  # sums of bytes stay exact in a real
+_MAX_WAIT_SECONDS = 31_536_000  # a year, s
 
-_AVAILABLE = (
+_AVAILABLE_CLAUSE = (
     'TARGET.DatasetStates["{did}"] =?= "AVAILABLE"'
     ' && ((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge) =?= true'
 )
-_CREDIT = (
+_CREDIT_TEMPLATE = (
     '(((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge) =?= true'
     ' ? (TARGET.DatasetStates["{did}"] =?= "AVAILABLE" ? 1.0'
     ' : TARGET.DatasetStates["{did}"] =?= "STAGING" ? {credit} : 0.0) : 0.0)'
 )
-_BYTES = 'MY.RequiredBytes["{did}"] * '
-_SPELLED = (
+_BYTES_TEMPLATE = 'MY.RequiredBytes["{did}"] * '
+_SPELLING_TEMPLATE = (
     '(TARGET.DatasetLetters is undefined || stringListSubsetMatch("{letters}", TARGET.DatasetLetters)'
     " || stringListSubsetMatch({names}, TARGET.DatasetLetters)) =?= true"
 )
-_IS_SPELLED = "(MY.DataLocalitySpelled =!= false)"
-_NAMES = "MY.RequiredDatasetsCSV"
-_SIZE = '(isInteger(RequiredBytes["{did}"]) && RequiredBytes["{did}"] >= 0 ? real(RequiredBytes["{did}"]) : -9.0e99)'
+_SPELLING_CLAUSE = "(MY.DataLocalitySpelled =!= false)"
+_NAMES_EXPRESSION = "MY.RequiredDatasetsCSV"
+_SIZE_TEMPLATE = '(isInteger(RequiredBytes["{did}"]) && RequiredBytes["{did}"] >= 0 ? real(RequiredBytes["{did}"]) : -9.0e99)'
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ class PoolPolicy:
         if not 0 <= self.rank_weight < 1e15:
             raise ValueError(f"rank_weight must be from 0 to 1e15, not {self.rank_weight}")
         for name, least in (("max_age", 1), ("wait", 0), ("settle", 0), ("rounding_floor", 1)):
-            if not least <= getattr(self, name).total_seconds() <= _LONGEST_WAIT:
-                raise ValueError(f"{name} must be from {least} s to {_LONGEST_WAIT} s")
+            if not least <= getattr(self, name).total_seconds() <= _MAX_WAIT_SECONDS:
+                raise ValueError(f"{name} must be from {least} s to {_MAX_WAIT_SECONDS} s")
 
 
 # --- the expressions ----------------------------------------------------------------------------------
@@ -134,12 +134,12 @@ def available_expression(dids: Sequence[Did]) -> str:
 
     The chain is cut into groups of 16: a chain of 400 would not be evaluated.
     """
-    each = [_AVAILABLE.format(did=did) for did in dids]
-    groups = (" && ".join(each[start : start + _GROUP]) for start in range(0, len(each), _GROUP))
+    each = [_AVAILABLE_CLAUSE.format(did=did) for did in dids]
+    groups = (" && ".join(each[start : start + _GROUP_SIZE]) for start in range(0, len(each), _GROUP_SIZE))
     return "(" + ") && (".join(groups) + ")"
 
 
-def spelled_expression(dids: Sequence[Did], names: str = _NAMES) -> str:
+def spelling_expression(dids: Sequence[Did], names_expression: str = _NAMES_EXPRESSION) -> str:
     """Build ``DataLocalitySpelled``: true where the slot spells *dids* with the same letter case.
 
     The look-up of a state ignores letter case, this does not. A slot of an older hook has no DatasetLetters
@@ -149,12 +149,12 @@ def spelled_expression(dids: Sequence[Did], names: str = _NAMES) -> str:
         dids: the datasets; the slot knows all of them, in some letter case.
         names: the expression for *dids* as one text, a comma between.
     """
-    return _SPELLED.format(letters=",".join(letters(dids)), names=names)
+    return _SPELLING_TEMPLATE.format(letters=",".join(letters(dids)), names=names_expression)
 
 
 def here_expression(dids: Sequence[Did], mode: Mode) -> str:
     """``DataLocalityHere``: the locality clause of a job; only ``require`` has no way out."""
-    available = f"{available_expression(dids)} && {_IS_SPELLED}"
+    available = f"{available_expression(dids)} && {_SPELLING_CLAUSE}"
     return available if mode == "require" else f"time() >= MY.DataLocalityAnyAfter || ({available})"
 
 
@@ -165,37 +165,39 @@ def rank_expression(dids: Sequence[Did], sizes: Mapping[Did, int], staging_credi
     here: one term for all names would take the share of those that are there, too.
     """
     known = [sizes.get(did, -1) for did in dids]
-    sized = min(known) >= 0 and 0 < sum(known) < _MOST_BYTES
-    each = (_BYTES if sized else "") + _CREDIT
+    sized = min(known) >= 0 and 0 < sum(known) < _MAX_BYTES
+    each = (_BYTES_TEMPLATE if sized else "") + _CREDIT_TEMPLATE
     total = float(sum(known) if sized else len(dids))
-    listed = ",".join(each.format(did=did, credit=_real(staging_credit)) for did in dids)
-    return f"sum({{{listed}}}) / {_real(total)}"
+    listed = ",".join(each.format(did=did, credit=_classad_real(staging_credit)) for did in dids)
+    return f"sum({{{listed}}}) / {_classad_real(total)}"
 
 
-def requirements_expression(users: str) -> str:
+def requirements_expression(users_requirements: str) -> str:
     """``Requirements`` of a job whose own were *users*: the clause stands once, in ``DataLocalityHere``."""
-    return f"({users}) && MY.DataLocalityHere"
+    return f"({users_requirements}) && MY.DataLocalityHere"
 
 
-def job_rank_expression(users: str, weight: float) -> str:
+def job_rank_expression(users_rank: str, weight: float) -> str:
     """``Rank`` of a job whose own was *users*, which counts 0 where it is no number."""
-    own = f"isError(real({users})) ? 0.0 : (real({users}) ?: 0.0)"
-    return f"({own}) + {_real(weight)} * MY.DataLocalityRank"
+    own = f"isError(real({users_rank})) ? 0.0 : (real({users_rank}) ?: 0.0)"
+    return f"({own}) + {_classad_real(weight)} * MY.DataLocalityRank"
 
 
-def any_after(now: int, max_wait: int, floor: int = 300) -> int:
+def compute_any_after(now: int, max_wait_seconds: int, floor_seconds: int = 300) -> int:
     """``DataLocalityAnyAfter`` (Unix s): *now* plus *max_wait*, up to the next step.
 
     The step is *floor* or a twelfth of the wait, so that jobs submitted together share an autocluster.
     """
-    step = max(floor, max_wait // 12)
-    return step * ((now + max_wait + step - 1) // step)
+    step = max(floor_seconds, max_wait_seconds // 12)
+    return step * ((now + max_wait_seconds + step - 1) // step)
 
 
 # --- the texts ----------------------------------------------------------------------------------------
 
 
-def schedd_config(policy: PoolPolicy, present: Mapping[str, str | None], *, observe: bool = False) -> str:
+def schedd_config(
+    policy: PoolPolicy, current_values: Mapping[str, str | None], *, observe: bool = False
+) -> str:
     """The text for schedds: knobs, transform, refusals, attributes that stay as they are.
 
     Args:
@@ -208,26 +210,26 @@ def schedd_config(policy: PoolPolicy, present: Mapping[str, str | None], *, obse
     """
     return "\n".join(
         (
-            _head("the schedds", observe),
-            *_shown(SCHEDD_PRESENT[:-1], present),
-            _knobs(policy, observe),
-            _WORKINGS,
-            _transform(observe),
-            _refusals(observe),
-            _EXTENDED,
-            *(() if observe else (_ALL_CONSIDERED,)),
-            _BURSTS,
+            _format_header("the schedds", observe),
+            *_comment_current_values(SCHEDD_PARAMETERS[:-1], current_values),
+            _format_knobs(policy, observe),
+            _SHARED_MACROS,
+            _format_transform(observe),
+            _format_submit_requirements(observe),
+            _ATTRIBUTE_LISTS,
+            *(() if observe else (_MATCH_LIMITS,)),
+            _LEFTOVERS_ADVICE,
         )
     )
 
 
-def startd_config(present: Mapping[str, str | None], *, observe: bool = False) -> str:
+def startd_config(current_values: Mapping[str, str | None], *, observe: bool = False) -> str:
     """The text for startds that run the hook; never for those hydrated by merge only."""
     clause = f"START = ($(START)) && {START_CLAUSE}"
     return "\n".join(
         (
-            _head("the startds that run the hook", observe),
-            *_shown(STARTD_PRESENT, present),
+            _format_header("the startds that run the hook", observe),
+            *_comment_current_values(STARTD_PARAMETERS, current_values),
             _STARTD,
             f"# (left out while observing) {clause}" if observe else clause,
             "",
@@ -235,24 +237,24 @@ def startd_config(present: Mapping[str, str | None], *, observe: bool = False) -
     )
 
 
-def negotiator_config(present: Mapping[str, str | None], *, observe: bool = False) -> str:
+def negotiator_config(current_values: Mapping[str, str | None], *, observe: bool = False) -> str:
     """The text for the negotiator: locality before slot size."""
-    value = present.get("NEGOTIATOR_PRE_JOB_RANK")
+    value = current_values.get("NEGOTIATOR_PRE_JOB_RANK")
     found = (
         ""
-        if value is not None and not without_ours("NEGOTIATOR_PRE_JOB_RANK", value).strip()
+        if value is not None and not remove_our_parts("NEGOTIATOR_PRE_JOB_RANK", value).strip()
         else " + ($(NEGOTIATOR_PRE_JOB_RANK))"
     )
     return "\n".join(
         (
-            _head("the negotiator", observe),
-            *_shown(NEGOTIATOR_PRESENT, present),
+            _format_header("the negotiator", observe),
+            *_comment_current_values(NEGOTIATOR_PARAMETERS, current_values),
             _NEGOTIATOR.format(term=PRE_JOB_TERM, found=found),
         )
     )
 
 
-def removal(present: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
+def removal_texts(current_values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
     """Say by role (``schedd``, ``startd``, ``negotiator``) how our text is taken out, and what is still there.
 
     Comments alone: our text extends what it finds, so without it every value
@@ -262,12 +264,14 @@ def removal(present: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
         present: by role, the values now, as above.
     """
     wanted = {
-        "schedd": ("the schedds", SCHEDD_PRESENT[:-1]),
-        "startd": ("the startds", STARTD_PRESENT),
-        "negotiator": ("the negotiator", NEGOTIATOR_PRESENT),
+        "schedd": ("the schedds", SCHEDD_PARAMETERS[:-1]),
+        "startd": ("the startds", STARTD_PARAMETERS),
+        "negotiator": ("the negotiator", NEGOTIATOR_PARAMETERS),
     }
     return {
-        role: "\n".join((_REMOVAL.format(where=where), _left(names, present.get(role, {})), ""))
+        role: "\n".join(
+            (_REMOVAL.format(where=where), _comment_remaining_parts(names, current_values.get(role, {})), "")
+        )
         for role, (where, names) in wanted.items()
     }
 
@@ -283,19 +287,19 @@ def allow_line(daemon: str, level: str, identity: str) -> str:
     return f"{own} = $({own}:$(ALLOW_{level})) {identity}"
 
 
-def without_ours(name: str, value: str) -> str:
+def remove_our_parts(name: str, value: str) -> str:
     """The *value* of parameter *name* as it is without our parts; unchanged where there are none."""
     if name == "START":
-        return _peeled(
+        return _unwrap(
             value, lambda text: re.fullmatch(rf"\((.*)\) && {re.escape(START_CLAUSE)}", text, re.DOTALL)
         )
     if name == "NEGOTIATOR_PRE_JOB_RANK":
-        ours = f"(?:{'|'.join(map(re.escape, (PRE_JOB_TERM, *_FORMER_TERMS)))})"
-        return _peeled(value, lambda text: re.fullmatch(rf"{ours}(?: \+ \((.*)\))?", text, re.DOTALL))
+        ours = f"(?:{'|'.join(map(re.escape, (PRE_JOB_TERM, *_FORMER_PRE_JOB_TERMS)))})"
+        return _unwrap(value, lambda text: re.fullmatch(rf"{ours}(?: \+ \((.*)\))?", text, re.DOTALL))
     if name == "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS":
         return ""  # empty is HTCondor's default
     words = re.split(r"[\s,]+", value.strip())
-    our_words = {word.lower() for word in _OUR_WORDS.get(name, ())}
+    our_words = {word.lower() for word in _OUR_LIST_ITEMS.get(name, ())}
     if our_words.isdisjoint(word.lower() for word in words):
         return value
     return " ".join(word for word in words if word.lower() not in our_words)
@@ -304,7 +308,7 @@ def without_ours(name: str, value: str) -> str:
 # --- what they are made of ----------------------------------------------------------------------------
 
 
-def _real(number: float) -> str:
+def _classad_real(number: float) -> str:
     """*number* as a ClassAd real."""
     return repr(float(number))
 
@@ -313,14 +317,14 @@ def _seconds(span: timedelta) -> int:
     return int(span.total_seconds())
 
 
-def _peeled(value: str, match: Callable[[str], re.Match[str] | None]) -> str:
+def _unwrap(value: str, match: Callable[[str], re.Match[str] | None]) -> str:
     """What *value* wraps, as long as *match* sees our wrapping around it."""
     while found := match(value.strip()):
         value = found[1] or ""
     return value
 
 
-def _head(where: str, observe: bool) -> str:
+def _format_header(where: str, observe: bool) -> str:
     form = (
         "observing: jobs are ranked, no job is kept from any slot, nothing is refused"
         if observe
@@ -329,26 +333,26 @@ def _head(where: str, observe: bool) -> str:
     return _HEAD.format(where=where, form=form)
 
 
-def _shown(names: Sequence[str], present: Mapping[str, str | None]) -> list[str]:
+def _comment_current_values(names: Sequence[str], current_values: Mapping[str, str | None]) -> list[str]:
     """A comment line for each value that was found, without our parts: equal before and after."""
     lines = []
     for name in names:
-        value = present.get(name)
-        text = "(could not be read)" if value is None else " ".join(without_ours(name, value).split())
+        value = current_values.get(name)
+        text = "(could not be read)" if value is None else " ".join(remove_our_parts(name, value).split())
         lines.append(f"#   {name} = {text}".rstrip())
     return ["# Found there, and extended below:", *lines, ""]
 
 
-def _left(names: Sequence[str], present: Mapping[str, str | None]) -> str:
+def _comment_remaining_parts(names: Sequence[str], current_values: Mapping[str, str | None]) -> str:
     """Say which of the parameters *names* have our parts at the daemon that was asked."""
-    values = {name: value for name in names if (value := present.get(name)) is not None}
-    ours = [name for name, value in values.items() if without_ours(name, value) != value]
+    values = {name: value for name in names if (value := current_values.get(name)) is not None}
+    ours = [name for name, value in values.items() if remove_our_parts(name, value) != value]
     if ours:
         return f"# Our parts are in: {', '.join(ours)}."
     return "# Nothing of ours is there." if values else "# What is there could not be read."
 
 
-def _knobs(policy: PoolPolicy, observe: bool) -> str:
+def _format_knobs(policy: PoolPolicy, observe: bool) -> str:
     knobs: list[tuple[str, str, str | int]] = [
         (
             "the scope of a dataset named without one; empty: such a job is refused",
@@ -363,9 +367,9 @@ def _knobs(policy: PoolPolicy, observe: bool) -> str:
         (
             "0 to 1: what a dataset counts that is on its way to the site",
             "STAGING_CREDIT",
-            _real(policy.staging_credit),
+            _classad_real(policy.staging_credit),
         ),
-        ("what having all data adds to the job's own Rank", "RANK_WEIGHT", _real(policy.rank_weight)),
+        ("what having all data adds to the job's own Rank", "RANK_WEIGHT", _classad_real(policy.rank_weight)),
     ]
     placing: list[tuple[str, str, str | int]] = [
         ("for jobs that do not say: require, wait or prefer", "DEFAULT_MODE", policy.default_mode),
@@ -387,51 +391,59 @@ def _knobs(policy: PoolPolicy, observe: bool) -> str:
     return "\n".join((*lines, ""))
 
 
-def _for_each(template: str, listed: str = '"$(dl_csv)"') -> str:
+def _map_dids_expression(template: str, items: str = '"$(dl_csv)"') -> str:
     """The ClassAd expression for the text of *template* for each DID of *listed*, commas between."""
     quoted = template.format(did=r"\\0", credit="$(DATALOCALITY_STAGING_CREDIT)").replace('"', r"\"")
-    return f'regexps("[^,]+", {listed}, "{quoted}", "fg")'
+    return f'regexps("[^,]+", {items}, "{quoted}", "fg")'
 
 
-def _in_groups(listed: str) -> str:
+def _group_expression(items: str) -> str:
     """The ClassAd expression for *listed* texts, commas between, as groups joined by ``&&``."""
-    grouped = f'regexps("((?:[^,]+,){{{_GROUP - 1}}}[^,]+),", {listed}, "\\\\1) && (", "fg")'
-    return f'strcat("(", regexps(",", {grouped}, " && ", "fg"), ") && {_IS_SPELLED}")'
+    grouped = f'regexps("((?:[^,]+,){{{_GROUP_SIZE - 1}}}[^,]+),", {items}, "\\\\1) && (", "fg")'
+    return f'strcat("(", regexps(",", {grouped}, " && ", "fg"), ") && {_SPELLING_CLAUSE}")'
 
 
-def _distinct(listed: str) -> str:
+def _unique_items_expression(items: str) -> str:
     """The ClassAd expression for the items of *listed*, a comma after each, without doubles."""
-    return rf'split(regexps("(?<![^,])([^,]+),(?=(?:[^,]*,)*?\\1,)", {listed}, "", "fg"), ",")'
+    return rf'split(regexps("(?<![^,])([^,]+),(?=(?:[^,]*,)*?\\1,)", {items}, "", "fg"), ",")'
 
 
-def _transform(observe: bool) -> str:
-    worded = "".join(_TRANSFORM_WORDED.format(name=name) for name in _USERS_WORDS)
+def _format_transform(observe: bool) -> str:
+    worded = "".join(_TRANSFORM_VOID_VALUE.format(name=name) for name in _USER_ATTRIBUTES)
     listed = _TRANSFORM_LIST.replace("<worded>", worded)
-    listed = listed.replace("<distinct>", _distinct("$(DATALOCALITY_LISTED)"))
-    listed = listed.replace("<letters>", _distinct('regexps("[^A-Za-z,]+", "$(dl_csv),", "", "fg")'))
-    listed = listed.replace("<spelled>", _SPELLED.format(letters="$(dl_letters)", names=_NAMES))
+    listed = listed.replace("<distinct>", _unique_items_expression("$(DATALOCALITY_LISTED)"))
+    listed = listed.replace(
+        "<letters>", _unique_items_expression('regexps("[^A-Za-z,]+", "$(dl_csv),", "", "fg")')
+    )
+    listed = listed.replace(
+        "<spelled>", _SPELLING_TEMPLATE.format(letters="$(dl_letters)", names=_NAMES_EXPRESSION)
+    )
     parts = [_TRANSFORM_NAMES, listed]
     if not observe:
-        parts.append(_TRANSFORM_PLACE.replace("<here>", _in_groups(_for_each(_AVAILABLE))))
-    ranks = _TRANSFORM_RANK.replace("<sizes>", _for_each(_SIZE))
-    ranks = ranks.replace("<most>", _real(_MOST_BYTES))
-    ranks = ranks.replace("<sized>", _for_each(_BYTES + _CREDIT)).replace("<counted>", _for_each(_CREDIT))
+        parts.append(
+            _TRANSFORM_PLACE.replace("<here>", _group_expression(_map_dids_expression(_AVAILABLE_CLAUSE)))
+        )
+    ranks = _TRANSFORM_RANK.replace("<sizes>", _map_dids_expression(_SIZE_TEMPLATE))
+    ranks = ranks.replace("<most>", _classad_real(_MAX_BYTES))
+    ranks = ranks.replace("<sized>", _map_dids_expression(_BYTES_TEMPLATE + _CREDIT_TEMPLATE)).replace(
+        "<counted>", _map_dids_expression(_CREDIT_TEMPLATE)
+    )
     ranks = ranks.replace("<late>", "" if observe else _TRANSFORM_LATE)
     return "".join((*parts, ranks))
 
 
-def _refusals(observe: bool) -> str:
-    names = [name for name in REFUSALS if not (observe and name == "DataLocalityTransform")]
+def _format_submit_requirements(observe: bool) -> str:
+    names = [name for name in SUBMIT_REQUIREMENTS if not (observe and name == "DataLocalityTransform")]
     lines = [
         "# --- refusals, each with its sentence",
         f"SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) {' '.join(names)}",
     ]
     for name in names:
-        test, reason = _REFUSALS[name]
+        test, reason = _SUBMIT_REQUIREMENT_TEXTS[name]
         exempt = "RequiredDatasets is undefined" if name in _UNIVERSES else "$(DATALOCALITY_EXEMPT)"
         lines.append(f"SUBMIT_REQUIREMENT_{name} = {exempt} || {test}")
         lines.append(f"SUBMIT_REQUIREMENT_{name}_REASON = {reason}")
-        if observe or name == _ONLY_SAID:
+        if observe or name == _WARNING_ONLY:
             lines.append(f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true")
     return "\n".join((*lines, ""))
 
@@ -447,7 +459,7 @@ _REMOVAL = """\
 # Every value that it extended is then what it was. Jobs already queued keep the expressions they
 # were given; `hydrator release` lets them go anywhere."""
 
-_WORKINGS = (
+_SHARED_MACROS = (
     r"""# --- what the transform and the refusals share (RequiredDatasets as text, a comma after each item)
 DATALOCALITY_LISTED = ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", strcat(join(",", RequiredDatasets), ","), \
     regexps("(^|,)([^:,]+)(?=,)", strcat(join(",", RequiredDatasets), ","), "\\1$(DATALOCALITY_DEFAULT_SCOPE):\\2", "fg"))
@@ -463,16 +475,16 @@ DATALOCALITY_GOOD = ($(DATALOCALITY_STRINGS) && $(DATALOCALITY_WHOLE) && \
 # a job of a late-materialization cluster; JobFactoryId is only in the ad that stands for the whole cluster
 DATALOCALITY_LATE = (JobMaterializeDigestFile isnt undefined && JobFactoryId is undefined)
 DATALOCALITY_EXEMPT = JobUniverse =!= 5 || RequiredDatasets is undefined || ($(DATALOCALITY_LATE) && PeriodicHoldSubCode =?= <held>)
-""".replace("<year>", str(_LONGEST_WAIT))
+""".replace("<year>", str(_MAX_WAIT_SECONDS))
     .replace("<chars>", str(MAX_DID_CHARS))
-    .replace("<held>", str(HELD_SUBCODE))
+    .replace("<held>", str(HOLD_SUBCODE))
 )
 
 _TRANSFORM_NAMES = f"""\
 # --- the transform: a bare RequiredDatasets becomes all a job needs
-JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM}
-JOB_TRANSFORM_{TRANSFORM} @=end
-   NAME {TRANSFORM}
+JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) {TRANSFORM_NAME}
+JOB_TRANSFORM_{TRANSFORM_NAME} @=end
+   NAME {TRANSFORM_NAME}
 """
 
 _TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransformed =!= true && unparse(RequiredDatasets) != ""
@@ -502,8 +514,8 @@ _TRANSFORM_LIST = r"""   REQUIREMENTS JobUniverse == 5 && DataLocalityTransforme
       EVALSET DataLocalityMaxAge DataLocalityMaxAge ?: $(DATALOCALITY_MAX_AGE)
 """
 
-_USERS_WORDS = ("RequiredDatasets", "DataLocality", "DataLocalityMaxWait", "DataLocalityMaxAge")
-_TRANSFORM_WORDED = """\
+_USER_ATTRIBUTES = ("RequiredDatasets", "DataLocality", "DataLocalityMaxWait", "DataLocalityMaxAge")
+_TRANSFORM_VOID_VALUE = """\
    EVALMACRO dl_void unparse({name}) != "" && {name} is undefined
    if $(dl_void)
       SET {name} "undefined"
@@ -553,13 +565,13 @@ _TRANSFORM_LATE = f"""\
       EVALMACRO dl_late $(DATALOCALITY_LATE)
       if $(dl_late)
          SET PeriodicHold true
-         SET PeriodicHoldSubCode {HELD_SUBCODE}
+         SET PeriodicHoldSubCode {HOLD_SUBCODE}
          SET PeriodicHoldReason "RequiredDatasets, DataLocality or one of their times is malformed: submit it alone to see why, then remove this job"
          SET Requirements false
       endif
 """
 
-_GOT = 'substr(join(", ", RequiredDatasets) ?: "?", 0, 200)'
+_LIST_EXCERPT = 'substr(join(", ", RequiredDatasets) ?: "?", 0, 200)'
 _UNIVERSES: Mapping[str, tuple[str, str]] = {
     "DataLocalityUniverse": (
         "(JobUniverse =!= 10 && JobUniverse =!= 11 && JobUniverse =!= 13)",
@@ -573,9 +585,9 @@ _UNIVERSES: Mapping[str, tuple[str, str]] = {
         '"RequiredDatasets has no effect here: jobs of the local and scheduler universes run on the access point"',
     ),
 }
-_ONLY_SAID = "DataLocalityLocal"
+_WARNING_ONLY = "DataLocalityLocal"
 """Nothing is lost with such a job, and what starts it may set RequiredDatasets for jobs of its own."""
-_REFUSALS: Mapping[str, tuple[str, str]] = {
+_SUBMIT_REQUIREMENT_TEXTS: Mapping[str, tuple[str, str]] = {
     **_UNIVERSES,
     "DataLocalityList": (
         "isList(RequiredDatasets)",
@@ -594,7 +606,7 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
             '! $(DATALOCALITY_STRINGS) || (regexp("[^A-Za-z0-9._:/@=+~,-]", join(",", RequiredDatasets)) =?= false'
             ' && ($(DATALOCALITY_WHOLE) || member("", RequiredDatasets) =!= false))'
         ),
-        f'strcat("RequiredDatasets: use letters, digits and . _ : / @ = + ~ - only; got ", {_GOT})',
+        f'strcat("RequiredDatasets: use letters, digits and . _ : / @ = + ~ - only; got ", {_LIST_EXCERPT})',
     ),
     "DataLocalityScope": (
         (
@@ -603,7 +615,7 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         ),
         (
             'strcat("RequiredDatasets: every item must be scope:name, neither part empty",'
-            f' ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", " (there is no default scope here)", ""), "; got ", {_GOT})'
+            f' ifThenElse("$(DATALOCALITY_DEFAULT_SCOPE)" == "", " (there is no default scope here)", ""), "; got ", {_LIST_EXCERPT})'
         ),
     ),
     "DataLocalityLength": (
@@ -625,29 +637,29 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         "JobFactoryId isnt undefined || (DataLocalityTransformed =?= true && DataLocalityHere isnt undefined)",
         (
             f'"RequiredDatasets was not worked on: leave DataLocalityTransformed out of the job;'
-            f' if it is not there, the operator must see that JOB_TRANSFORM_NAMES has {TRANSFORM}"'
+            f' if it is not there, the operator must see that JOB_TRANSFORM_NAMES has {TRANSFORM_NAME}"'
         ),
     ),
 }
-REFUSALS = tuple(_REFUSALS)
+SUBMIT_REQUIREMENTS = tuple(_SUBMIT_REQUIREMENT_TEXTS)
 """The names of our SUBMIT_REQUIREMENTs, in the order they are tried."""
 
-_EXTENDED = f"""\
+_ATTRIBUTE_LISTS = f"""\
 # --- what stays as it was submitted: expressions were made from it
-IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE)}
+IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) {" ".join(IMMUTABLE_ATTRIBUTES)}
 # what only `hydrator release` (a queue super user) may edit
-PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED)}
+PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) {" ".join(PROTECTED_ATTRIBUTES)}
 # what is kept in a job's ad of the slot where it ran: the site, for `hydrator report`
-SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(RECORDED)}
+SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) {" ".join(MACHINE_ATTRIBUTES)}
 """
 
-_ALL_CONSIDERED = """\
+_MATCH_LIMITS = """\
 # A 25.14 schedd stops a user's cycle after 20 kinds of idle jobs that match nothing, and each list of datasets
 # is a kind of its own: jobs behind them would starve. Older schedds do not know it.
 SCHEDD_ENABLE_PER_USER_MATCH_LIMITS = False
 """
 
-_BURSTS = """\
+_LEFTOVERS_ADVICE = """\
 # While `prefer` jobs settle (DATALOCALITY_SETTLE) they start beside their data only, also in bursts of several datasets. After
 # that, or while observing, the schedd gives a slot's other cores, and a claim whose job has ended, to any next job of the
 # user, whatever its datasets: of 30 jobs with three datasets 7 to 26 ran beside their data. Without leftovers it was 26 to
@@ -667,10 +679,10 @@ _NEGOTIATOR = """\
 NEGOTIATOR_PRE_JOB_RANK = {term}{found}
 """
 
-_OUR_WORDS: Mapping[str, Sequence[str]] = {
-    "JOB_TRANSFORM_NAMES": (TRANSFORM,),
-    "SUBMIT_REQUIREMENT_NAMES": REFUSALS,
-    "IMMUTABLE_JOB_ATTRS": IMMUTABLE,
-    "PROTECTED_JOB_ATTRS": PROTECTED,
-    "SYSTEM_JOB_MACHINE_ATTRS": RECORDED,
+_OUR_LIST_ITEMS: Mapping[str, Sequence[str]] = {
+    "JOB_TRANSFORM_NAMES": (TRANSFORM_NAME,),
+    "SUBMIT_REQUIREMENT_NAMES": SUBMIT_REQUIREMENTS,
+    "IMMUTABLE_JOB_ATTRS": IMMUTABLE_ATTRIBUTES,
+    "PROTECTED_JOB_ATTRS": PROTECTED_ATTRIBUTES,
+    "SYSTEM_JOB_MACHINE_ATTRS": MACHINE_ATTRIBUTES,
 }

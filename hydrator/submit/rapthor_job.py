@@ -17,31 +17,31 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.misses import PATHS_ATTRIBUTE, has_path, retry_elsewhere
+from hydrator.domain.misses import PATHS_ATTRIBUTE, path_known_clause, retry_elsewhere
 from hydrator.domain.model import DatasetState as State
 from hydrator.domain.model import Did, Site, SiteFacts
-from hydrator.domain.text import count, some
+from hydrator.domain.text import format_count, shorten_list
 
 from .gpus import GpuChoice, mebibytes
 from .pool_config import Mode
 from .submit_text import (
-    arguments,
-    literal,
-    spoilt_lines,
-    unfit,
-    unfit_name,
-    unfit_value,
+    escape_macros,
+    line_problems,
+    quote_arguments,
+    unfit_name_reason,
+    unfit_reason,
+    unfit_value_reason,
 )
 
 JOB_PARSET = "run.parset"
 WRAPPER_FILE = "hydrator-job-start.py"
 WORKING_FOLDER = "rapthor"
-RESULTS = ("images", "logs", "plots", "regions", "skymodels", "solutions")
+RESULT_FOLDERS = ("images", "logs", "plots", "regions", "skymodels", "solutions")
 """What comes back of Rapthor's working folder: all but ``pipelines``, its copies of the data."""
 
 SUBMIT_ATTRS = "_CONDOR_SUBMIT_ATTRS"
 TOIL_PARAMS = "TOIL_HTCONDOR_PARAMS"
-LONGEST_VARIABLE_BYTES = 131_071
+MAX_VARIABLE_BYTES = 131_071
 """Of one string of the environment, name and ``=`` included (Linux, MAX_ARG_STRLEN, less its NUL)."""
 
 _FILE_OPTIONS = (
@@ -52,13 +52,13 @@ _FILE_OPTIONS = (
     "facet_layout",
     "strategy",
 )
-_OF_A_MACHINE = (
+_MACHINE_OPTIONS = (
     *("batch_system", "max_nodes", "cpus_per_task", "mem_per_node_gb", "max_cores", "max_threads"),
     *("deconvolution_threads", "parallel_gridding_threads"),
     *("dir_local", "local_scratch_dir", "global_scratch_dir"),
 )
-_REQUIRED = ("dir_working", "input_ms")
-_NOT_GIVEN = ("", "None")
+_REQUIRED_OPTIONS = ("dir_working", "input_ms")
+_UNSET_VALUES = ("", "None")
 _NUMBER = r"\d+(\.\d*)?([:\s]\s*\d+(\.\d*)?)*"
 _UNIT = (
     r"(deg(ree)?s?|d|hours?|hourangle|hr|h|min|m|arcmin(ute)?|sec|s|arcsec(ond)?|[mu]as|rad(ian)?"
@@ -83,16 +83,16 @@ class Parset:
     """
 
     origin: str
-    searches: tuple[str, ...]
+    input_globs: tuple[str, ...]
     sections: Mapping[str, Mapping[str, str]]
-    bare: bool = False
+    is_bare: bool = False
 
-    def not_a_list(self, search: str) -> str | None:
+    def missing_brackets_hint(self, input_glob: str) -> str | None:
         """The sentence for *search* where it names nothing and looks like a list without brackets."""
-        if not (self.bare and "," in search):
+        if not (self.is_bare and "," in input_glob):
             return None
         return (
-            f"{self.origin}: input_ms = {_one_line(search)[:200]}: matches nothing, and Rapthor takes it for"
+            f"{self.origin}: input_ms = {_printable_line(input_glob)[:200]}: matches nothing, and Rapthor takes it for"
             " one name; write a list in brackets: [a, b]"
         )
 
@@ -104,7 +104,7 @@ class Parset:
             name: text
             for name in _FILE_OPTIONS
             if isinstance(text := lexical_cast(options.get(name, "None")), str)
-            and text not in _NOT_GIVEN
+            and text not in _UNSET_VALUES
             and not (name == "strategy" and not text.endswith(".py"))
         }
 
@@ -113,7 +113,7 @@ class Parset:
         return self.sections.get("cluster", {}).get("batch_system")
 
 
-def parse(content: bytes, origin: str) -> Parset:
+def parse_parset(content: bytes, origin: str) -> Parset:
     """Read a parset as Rapthor does.
 
     Args:
@@ -131,19 +131,21 @@ def parse(content: bytes, origin: str) -> Parset:
     if "\0" in text:
         raise ConfigError([f"{origin}: not a text (byte {text.index(chr(0))} is NUL)"])
     parser = configparser.ConfigParser(interpolation=None)
-    parser.read_dict({"global": dict.fromkeys(_REQUIRED, "None")})  # as there, so that [DEFAULT] gives none
+    parser.read_dict(
+        {"global": dict.fromkeys(_REQUIRED_OPTIONS, "None")}
+    )  # as there, so that [DEFAULT] gives none
     try:
         parser.read_string(text, origin)
     except configparser.Error as error:
         raise ConfigError([f"{origin}: not a parset: {' '.join(str(error).split())}"]) from error
     sections = {name: dict(parser.items(name)) for name in parser.sections()}
     given = sections["global"]
-    missing = [name for name in _REQUIRED if given[name] in _NOT_GIVEN]
+    missing = [name for name in _REQUIRED_OPTIONS if given[name] in _UNSET_VALUES]
     if missing:
         raise ConfigError([f"{origin}: [global] lacks {' and '.join(missing)}, which Rapthor requires"])
     value = lexical_cast(given["input_ms"])
-    searches = _searches(value, given["input_ms"], origin)
-    return Parset(origin, searches, sections, bare=value == given["input_ms"])
+    searches = _parse_input_globs(value, given["input_ms"], origin)
+    return Parset(origin, searches, sections, is_bare=value == given["input_ms"])
 
 
 def lexical_cast(text: str) -> object:
@@ -161,7 +163,7 @@ def lexical_cast(text: str) -> object:
     return value
 
 
-def _searches(value: object, text: str, origin: str) -> tuple[str, ...]:
+def _parse_input_globs(value: object, text: str, origin: str) -> tuple[str, ...]:
     """The globs of input_ms; every one that cannot be one is named."""
     if isinstance(value, str):
         items: Sequence[object] = [value]
@@ -173,7 +175,7 @@ def _searches(value: object, text: str, origin: str) -> tuple[str, ...]:
     if not items:
         raise ConfigError([f"{origin}: input_ms = {shown}: names no measurement set"])
     problems = [
-        f"{origin}: input_ms: Rapthor reads {_shown(item)} as a number, not as a name; quote it"
+        f"{origin}: input_ms: Rapthor reads {_format_item(item)} as a number, not as a name; quote it"
         for item in items
         if not isinstance(item, str)
     ]
@@ -182,7 +184,7 @@ def _searches(value: object, text: str, origin: str) -> tuple[str, ...]:
     return tuple(item for item in items if isinstance(item, str) and item.strip())
 
 
-def _shown(item: object) -> str:
+def _format_item(item: object) -> str:
     return item.text if isinstance(item, Angle) else repr(item)
 
 
@@ -191,14 +193,14 @@ def base_name(name: str) -> str:
     return name.rstrip("/").rpartition("/")[2]
 
 
-def is_glob(search: str) -> bool:
+def is_glob(pattern: str) -> bool:
     """Would ``glob`` look for more than this one name?"""
-    return re.search(r"[*?[]", search) is not None
+    return re.search(r"[*?[]", pattern) is not None
 
 
-def fits(name: str, search: str) -> bool:
+def matches_base_name(name: str, search_pattern: str) -> bool:
     """Does the last part of *name* match that of *search* as in ``glob``: case counts, no hidden names?"""
-    base, pattern = base_name(name), base_name(search)
+    base, pattern = base_name(name), base_name(search_pattern)
     if base.startswith(".") and not pattern.startswith("."):
         return False
     return fnmatch.fnmatchcase(base, pattern)
@@ -208,7 +210,7 @@ def fits(name: str, search: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
+class RunResources:
     """What the run needs of its slot; GB are 1e9 bytes, as in the configuration.
 
     ``gpu``, where there is one, decides on cores and memory by the slot.
@@ -229,19 +231,19 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RunOptions:
     """What the user says beyond the parset; *requirements* and *rank* are ClassAd expressions that parse."""
 
     mode: Mode = "require"
-    max_wait: int | None = None
+    max_wait_seconds: int | None = None
     requirements: str = ""
     rank: str = ""
-    lines: tuple[str, ...] = ()
+    extra_lines: tuple[str, ...] = ()
     """More lines of the submit description."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RapthorRun:
     """A Rapthor run whose measurement sets are known as datasets.
 
     ``name`` becomes RapthorRun, which no other run should have; ``label``,
@@ -251,13 +253,13 @@ class Run:
     name: str
     dids: tuple[Did, ...]
     sizes: Mapping[Did, int] = field(default_factory=dict)
-    wish: Wish = field(default_factory=Wish)
+    options: RunOptions = field(default_factory=RunOptions)
     label: str = ""
 
-    def called(self, names: Mapping[Did, Did]) -> "Run":
+    def with_pseudonyms(self, pseudonyms: Mapping[Did, Did]) -> "RapthorRun":
         """The same run with its datasets under other *names*, as the pool knows private ones."""
-        sizes = {names.get(did, did): size for did, size in self.sizes.items()}
-        return replace(self, dids=tuple(names.get(did, did) for did in self.dids), sizes=sizes)
+        sizes = {pseudonyms.get(did, did): size for did, size in self.sizes.items()}
+        return replace(self, dids=tuple(pseudonyms.get(did, did) for did in self.dids), sizes=sizes)
 
     @property
     def title(self) -> str:
@@ -270,23 +272,23 @@ class Run:
         known = {did: self.sizes[did] for did in sorted(set(self.dids)) if did in self.sizes}
         if known:
             found["RequiredBytes"] = "[" + ";".join(f"'{did}'={size}" for did, size in known.items()) + "]"
-        found["DataLocality"] = quoted(self.wish.mode)
-        if self.wish.max_wait is not None:
-            found["DataLocalityMaxWait"] = str(self.wish.max_wait)
-        found["RapthorRun"] = quoted(self.name)
+        found["DataLocality"] = string_literal(self.options.mode)
+        if self.options.max_wait_seconds is not None:
+            found["DataLocalityMaxWait"] = str(self.options.max_wait_seconds)
+        found["RapthorRun"] = string_literal(self.name)
         return found
 
 
 def dataset_list(dids: Sequence[Did]) -> str:
     """A ClassAd list of *dids*, sorted, without doubles: equal runs get equal text, so one autocluster."""
-    return _string_list(dids)
+    return _string_list_literal(dids)
 
 
-def _string_list(texts: Sequence[str]) -> str:
-    return "{" + ",".join(quoted(text) for text in sorted(set(texts))) + "}"
+def _string_list_literal(texts: Sequence[str]) -> str:
+    return "{" + ",".join(string_literal(text) for text in sorted(set(texts))) + "}"
 
 
-def quoted(text: str) -> str:
+def string_literal(text: str) -> str:
     """A ClassAd string."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -316,33 +318,33 @@ def job_parset(parset: Parset, files: Mapping[str, str]) -> str:
     parser["cluster"]["batch_system"] = "single_machine"
     text = io.StringIO()
     parser.write(text)
-    return f"# the job's copy of {_one_line(parset.origin)}, by `hydrator submit rapthor`\n{text.getvalue()}"
+    return f"# the job's copy of {_printable_line(parset.origin)}, by `hydrator submit rapthor`\n{text.getvalue()}"
 
 
-def foreign_options(parset: Parset) -> dict[str, str]:
+def machine_options(parset: Parset) -> dict[str, str]:
     """Return the options of [cluster] for which the job sets what its slot has, as the parset gives them.
 
     The job's start does it (job_start.py, ``fitted``), because no slot is known yet.
     """
     given = parset.sections.get("cluster", {})
     return {
-        name: _one_line(given[name])
-        for name in _OF_A_MACHINE
-        if given.get(name, "").strip() not in (*_NOT_GIVEN, "0", "single_machine")
+        name: _printable_line(given[name])
+        for name in _MACHINE_OPTIONS
+        if given.get(name, "").strip() not in (*_UNSET_VALUES, "0", "single_machine")
     }
 
 
 def submit_description(
-    run: Run,
-    resources: Resources,
+    run: RapthorRun,
+    resources: RunResources,
     *,
     origin: str,
-    inputs: Sequence[str],
+    input_files: Sequence[str],
     command: Sequence[str],
     site_attributes: Sequence[str],
     path_sites: Sequence[Site] | None = None,
     data_sites: Sequence[Site] = (),
-    keep: bool = False,
+    should_keep_folder: bool = False,
 ) -> str:
     """The submit description of the whole run as one job.
 
@@ -360,29 +362,31 @@ def submit_description(
     Raises:
         ConfigError: a name, the image or a line of the user's would not stay one value of the description.
     """
-    _refuse_unfit(resources.container, inputs, command)
+    _refuse_unfit(resources.container, input_files, command)
     container = (
-        ["universe = container", f"container_image = {literal(resources.container)}"]
+        ["universe = container", f"container_image = {escape_macros(resources.container)}"]
         if resources.container
         else ["universe = vanilla"]
     )
     gpu = resources.gpu
-    rank = gpu.ranked(run.wish.rank) if gpu else run.wish.rank
-    reachable = "" if path_sites is None else has_path(site_attributes)
-    clauses = [run.wish.requirements, gpu.requirement if gpu else "", reachable]
+    rank = gpu.rank_expression(run.options.rank) if gpu else run.options.rank
+    reachable = "" if path_sites is None else path_known_clause(site_attributes)
+    clauses = [run.options.requirements, gpu.requirement if gpu else "", reachable]
     given = [clause for clause in clauses if clause.strip()]
     requirements = " && ".join(f"({clause})" for clause in given) if len(given) > 1 else "".join(given)
-    datasets = count(len(set(run.dids)), "dataset")
-    kept = ("--keep", WORKING_FOLDER) if keep else ()
-    outputs = [WORKING_FOLDER] if keep else [f"{WORKING_FOLDER}/{part}" for part in RESULTS]
+    datasets = format_count(len(set(run.dids)), "dataset")
+    kept = ("--keep", WORKING_FOLDER) if should_keep_folder else ()
+    outputs = (
+        [WORKING_FOLDER] if should_keep_folder else [f"{WORKING_FOLDER}/{part}" for part in RESULT_FOLDERS]
+    )
     lines = [
-        f"# {_one_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
+        f"# {_printable_line(origin)} as one job: {datasets}; by `hydrator submit rapthor`",
         *container,
         f"executable = {WRAPPER_FILE}",
-        f"arguments = {arguments(('--parset', JOB_PARSET, *kept, '--', *command))}",
-        f"transfer_input_files = {', '.join(literal(name) for name in inputs)}",
+        f"arguments = {quote_arguments(('--parset', JOB_PARSET, *kept, '--', *command))}",
+        f"transfer_input_files = {', '.join(escape_macros(name) for name in input_files)}",
         "should_transfer_files = YES",
-        f"when_to_transfer_output = {'ON_EXIT_OR_EVICT' if keep else 'ON_EXIT'}",
+        f"when_to_transfer_output = {'ON_EXIT_OR_EVICT' if should_keep_folder else 'ON_EXIT'}",
         f"transfer_output_files = {', '.join(outputs)}",
         f"output = {run.title}.out",
         f"error = {run.title}.err",
@@ -393,19 +397,19 @@ def submit_description(
         "# what it reads; the schedd's transform makes requirements and rank of it",
         *(f"+{name} = {literal}" for name, literal in run.attributes.items()),
         *(f"+{name} = {value}" for name, value in (gpu.attributes if gpu else {}).items()),
-        *([] if path_sites is None else [f"+{PATHS_ATTRIBUTE} = {_string_list(path_sites)}"]),
+        *([] if path_sites is None else [f"+{PATHS_ATTRIBUTE} = {_string_list_literal(path_sites)}"]),
         *([f"rank = {rank}"] if rank else []),
         "",
         "# where the data is not what the catalogue says, the wrapper ends the job and it tries elsewhere",
         *retry_elsewhere(
             requirements, site_attributes=site_attributes, data_sites=data_sites or path_sites or ()
         ),
-        *(["", *run.wish.lines] if run.wish.lines else []),
+        *(["", *run.options.extra_lines] if run.options.extra_lines else []),
         "",
         "queue",
         "",
     ]
-    if problems := spoilt_lines(lines):
+    if problems := line_problems(lines):
         raise ConfigError(problems)
     return "\n".join(lines)
 
@@ -415,14 +419,14 @@ def _refuse_unfit(container: str | None, inputs: Sequence[str], command: Sequenc
     problems = [
         f"{name!r} cannot travel with the job: {why}: rename it"
         for name in inputs
-        if (why := unfit_name(name))
+        if (why := unfit_name_reason(name))
     ]
-    if container and (why := unfit_value(container)):
+    if container and (why := unfit_value_reason(container)):
         problems.append(f"the container {container!r} cannot be written: {why}")
     problems += [
         f"the command's word {word!r} cannot be written: {why}"
         for word in command
-        if (why := unfit(f"{word}'"))  # as it ends in the description
+        if (why := unfit_reason(f"{word}'"))  # as it ends in the description
     ]
     if problems:
         raise ConfigError(problems)
@@ -432,7 +436,7 @@ def _kibibytes(gigabytes: float) -> int:
     return max(1, round(gigabytes * 1e9 / 2**10))
 
 
-def _one_line(text: str) -> str:
+def _printable_line(text: str) -> str:
     """Return *text* for a comment: one line, of characters that can be printed."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
@@ -440,8 +444,12 @@ def _one_line(text: str) -> str:
 # --- the environment of a run whose steps Toil submits ------------------------------------------------
 
 
-def exports(
-    run: Run, environment: Mapping[str, str], present: Mapping[str, str | None], *, toil: bool = True
+def export_lines(
+    run: RapthorRun,
+    environment: Mapping[str, str],
+    current_values: Mapping[str, str | None],
+    *,
+    toil: bool = True,
 ) -> str:
     """Shell lines that give the datasets to every job submitted below that shell.
 
@@ -461,16 +469,18 @@ def exports(
         ConfigError: a value cannot be merged, or is too long for an environment.
     """
     attributes = {name: text for name, text in run.attributes.items() if ";" not in text}
-    words = (environment.get(SUBMIT_ATTRS) or present.get("SUBMIT_ATTRS") or "").replace(",", " ").split()
+    words = (
+        (environment.get(SUBMIT_ATTRS) or current_values.get("SUBMIT_ATTRS") or "").replace(",", " ").split()
+    )
     ours = {name.lower() for name in attributes}
     listed = [word for word in words if word.lower().removeprefix("+") not in ours]
     values = {SUBMIT_ATTRS: " ".join([*listed, *attributes])}
     values |= {f"_CONDOR_{name}": literal for name, literal in attributes.items()}
     for name, joint, new in (
-        ("APPEND_REQ_VANILLA", "&&", run.wish.requirements),
-        ("APPEND_RANK_VANILLA", "+", run.wish.rank),
+        ("APPEND_REQ_VANILLA", "&&", run.options.requirements),
+        ("APPEND_RANK_VANILLA", "+", run.options.rank),
     ):
-        old = environment.get(f"_CONDOR_{name}") or present.get(name)
+        old = environment.get(f"_CONDOR_{name}") or current_values.get(name)
         if new:
             values[f"_CONDOR_{name}"] = f"({old}) {joint} ({new})" if old and old != new else new
     if toil:
@@ -481,17 +491,17 @@ def exports(
         if ";" in value and name != TOIL_PARAMS
     ]
     problems += [
-        f"{name} would take {size} bytes, an environment has room for {LONGEST_VARIABLE_BYTES};"
+        f"{name} would take {size} bytes, an environment has room for {MAX_VARIABLE_BYTES};"
         " submit the whole run as one job instead"
         for name, value in values.items()
-        if (size := len(f"{name}={value}".encode())) > LONGEST_VARIABLE_BYTES
+        if (size := len(f"{name}={value}".encode())) > MAX_VARIABLE_BYTES
     ]
     if problems:
         raise ConfigError(problems)
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
 
 
-def toil_params(attributes: Mapping[str, str], present: str) -> str:
+def toil_params(attributes: Mapping[str, str], current_value: str) -> str:
     """TOIL_HTCONDOR_PARAMS: what was there, then ours; Toil splits it at each ``;`` and first ``=``.
 
     Raises:
@@ -499,7 +509,7 @@ def toil_params(attributes: Mapping[str, str], present: str) -> str:
     """
     ours = {f"+{name}".lower() for name in attributes} | {f"my.{name}".lower() for name in attributes}
     kept = []
-    for part in present.split(";"):
+    for part in current_value.split(";"):
         if not part.strip():
             continue
         key, equals, _ = part.partition("=")
@@ -510,19 +520,19 @@ def toil_params(attributes: Mapping[str, str], present: str) -> str:
     return ";".join([*kept, *(f"+{name}={literal}" for name, literal in attributes.items())])
 
 
-def as_ad(run: Run) -> str:
+def as_ad(run: RapthorRun) -> str:
     """The attributes as ClassAd text, one a line."""
     return "".join(f"{name} = {literal}\n" for name, literal in run.attributes.items())
 
 
-def as_json(run: Run) -> str:
+def as_json(run: RapthorRun) -> str:
     """The attributes as JSON: lists and numbers, and sizes as an object."""
     body: dict[str, object] = {"RequiredDatasets": sorted(set(run.dids))}
     if run.sizes:
         body["RequiredBytes"] = {did: run.sizes[did] for did in sorted(run.sizes)}
-    body["DataLocality"] = run.wish.mode
-    if run.wish.max_wait is not None:
-        body["DataLocalityMaxWait"] = run.wish.max_wait
+    body["DataLocality"] = run.options.mode
+    if run.options.max_wait_seconds is not None:
+        body["DataLocalityMaxWait"] = run.options.max_wait_seconds
     body["RapthorRun"] = run.name
     return json.dumps(body, indent=2) + "\n"
 
@@ -531,32 +541,32 @@ def as_json(run: Run) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class SiteOutlook:
     """What one site could do for the run now."""
 
     site: Site
-    available: int
-    missing: Mapping[Did, str]
-    bytes_local: int | None
-    oldest_seconds: int | None
+    available_count: int
+    missing_states: Mapping[Did, str]
+    local_bytes: int | None
+    oldest_age_seconds: int | None
     has_paths: bool
     """Whether [[storage]] says where jobs find the datasets there."""
-    fetches: bool = False
+    can_fetch: bool = False
     """Whether the job can fetch what it has no path to."""
 
     @property
-    def qualifies(self) -> bool:
-        return not self.missing and (self.has_paths or self.fetches)
+    def can_run(self) -> bool:
+        return not self.missing_states and (self.has_paths or self.can_fetch)
 
 
-def outlook(
-    run: Run,
+def rank_sites(
+    run: RapthorRun,
     sites: Mapping[Site, SiteFacts],
     paths: Mapping[Site, Collection[Did]],
     *,
     now: float,
-    fetches: bool = False,
-) -> tuple[Outlook, ...]:
+    can_fetch: bool = False,
+) -> tuple[SiteOutlook, ...]:
     """Every site, the best first: most bytes (datasets, where sizes are not known) on disk there.
 
     Args:
@@ -574,31 +584,31 @@ def outlook(
         here = [did for did in wanted if states.get(did) is State.AVAILABLE]
         times = [known.facts[did].as_of.timestamp() for did in here]
         found.append(
-            Outlook(
+            SiteOutlook(
                 site,
                 len(here),
                 {did: str(states.get(did, "absent")) for did in wanted if did not in here},
                 sum(run.sizes[did] for did in here) if sized else None,
                 int(now - min(times)) if times else None,
                 all(did in paths.get(site, {}) for did in wanted),
-                fetches,
+                can_fetch,
             )
         )
-    return tuple(sorted(found, key=lambda o: (-(o.bytes_local or 0), -o.available, o.site)))
+    return tuple(sorted(found, key=lambda o: (-(o.local_bytes or 0), -o.available_count, o.site)))
 
 
-def nowhere_text(run: Run, sites: Sequence[Outlook]) -> str:
+def explain_no_qualified_site(run: RapthorRun, sites: Sequence[SiteOutlook]) -> str:
     """Return one sentence on why no site can start the run now; empty where one can."""
-    if any(site.qualifies for site in sites):
+    if any(site.can_run for site in sites):
         return ""
-    whole = [site.site for site in sites if not site.missing]
+    whole = [site.site for site in sites if not site.missing_states]
     if whole:
-        return f"all data is at {some(whole)}, but no [[storage]] says where it is there"
+        return f"all data is at {shorten_list(whole)}, but no [[storage]] says where it is there"
     wanted = len(set(run.dids))
     each = []
     for site in sites:
-        if site.available or any(state != "absent" for state in site.missing.values()):
-            lacks = some([f"{did} {state}" for did, state in site.missing.items()])
-            each.append(f"{site.site} has {site.available} of {wanted} ({lacks})")
-    where = some(each, "; ") or "no site has any of it"
+        if site.available_count or any(state != "absent" for state in site.missing_states.values()):
+            lacks = shorten_list([f"{did} {state}" for did, state in site.missing_states.items()])
+            each.append(f"{site.site} has {site.available_count} of {wanted} ({lacks})")
+    where = shorten_list(each, "; ") or "no site has any of it"
     return f"no site has all of its data now: {where}"

@@ -15,13 +15,13 @@ from hydrator.domain.errors import BadDid, HydratorError
 from hydrator.domain.model import Did, parse_did
 
 ATTRIBUTE = "RequiredDatasets"
-Read = Callable[[str], bytes | None]
+FileReader = Callable[[str], bytes | None]
 """The content of a file that another one names, by its name; None where there is none to be had."""
-Resolve = Callable[[Sequence[str]], Mapping[str, Did]]
+NameResolver = Callable[[Sequence[str]], Mapping[str, Did]]
 """Names of files, as jobs name them, to DIDs; a name that is no dataset is left out."""
 
-_TAKES_VALUE = re.compile(rb"([+.\w]+)[ \t]*=(?!=)[ \t]*(.*)\Z", re.DOTALL)
-_TAGGED = re.compile(rb"[+.\w]+[ \t]*@=[ \t]*(\w+)[ \t]*\r?\n?\Z")
+_ASSIGNMENT = re.compile(rb"([+.\w]+)[ \t]*=(?!=)[ \t]*(.*)\Z", re.DOTALL)
+_TAGGED_ASSIGNMENT = re.compile(rb"[+.\w]+[ \t]*@=[ \t]*(\w+)[ \t]*\r?\n?\Z")
 _QUEUE = re.compile(rb"queue\b(?![ \t]*=)(.*)\Z", re.DOTALL | re.IGNORECASE)
 _QUEUE_FORM = re.compile(
     r"(?P<count>[^,\s]+)??[ \t]*(?P<names>[A-Za-z_]\w*(?:[ \t,]+[A-Za-z_]\w*)*?)?"
@@ -29,10 +29,10 @@ _QUEUE_FORM = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _MACRO = re.compile(r"\$\((\w+)(?::([^()]*))?\)")
-_STRING = re.compile(r'"([^"\\]*)"')
+_STRING_LITERAL = re.compile(r'"([^"\\]*)"')
 _OTHER_STATEMENTS = re.compile(rb"(if|elif|else|endif|include|use|error|warning)\b", re.IGNORECASE)
-_OURS = re.compile(rb"(\+|MY\.)RequiredDatasets\Z", re.IGNORECASE)
-_MOST_ITEMS = 1_000_000
+_OUR_ATTRIBUTE = re.compile(rb"(\+|MY\.)RequiredDatasets\Z", re.IGNORECASE)
+_MAX_ITEMS = 1_000_000
 
 
 class SubmitFileError(HydratorError):
@@ -40,7 +40,7 @@ class SubmitFileError(HydratorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
+class FilterResult:
     """The text with what was added; ``notes`` say what was left alone, a sentence each.
 
     ``added`` are the lines that were put in, at byte ``at`` of the original;
@@ -49,9 +49,9 @@ class Filtered:
 
     text: bytes
     notes: tuple[str, ...] = ()
-    added: bytes = b""
-    at: int = 0
-    first: bytes = b""
+    insertion: bytes = b""
+    position: int = 0
+    first_line: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class _Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Queue:
+class _QueueStatement:
     """A queue statement: its place (that of the outermost ``if`` around it), and what follows the word."""
 
-    place: int
-    words: str
+    position: int
+    arguments: str
 
 
 @dataclass(slots=True)
@@ -81,20 +81,20 @@ class _Description:
     byte of an ``if`` that is never closed.
     """
 
-    queues: list[_Queue] = field(default_factory=list)
+    queues: list[_QueueStatement] = field(default_factory=list)
     macros: dict[str, str] = field(default_factory=dict)
-    required: list[str] = field(default_factory=list)
-    included: list[str] = field(default_factory=list)
-    unsure: list[str] = field(default_factory=list)
-    open_at: int | None = None
+    dataset_lists: list[str] = field(default_factory=list)
+    includes: list[str] = field(default_factory=list)
+    uncertainties: list[str] = field(default_factory=list)
+    open_if_position: int | None = None
 
 
 # --- submit descriptions --------------------------------------------------------------------------------
 
 
-def with_datasets(
-    text: bytes, dids: Sequence[Did], origin: str, read: Read, more: Sequence[str] = ()
-) -> Filtered:
+def add_datasets(
+    text: bytes, dids: Sequence[Did], origin: str, read: FileReader, extra_lines: Sequence[str] = ()
+) -> FilterResult:
     """Add ``+RequiredDatasets`` to *text*, a submit description, before its first queue statement.
 
     *more* lines come after it, whether or not there are datasets to add.
@@ -111,7 +111,7 @@ def with_datasets(
     """
     found = read_description(text)
     notes, line = [], ""
-    there, unsure = its_own(found, read)
+    there, unsure = detect_datasets(found, read)
     if there:
         check_items(text, origin, read)
         notes.append(f"{origin} has {ATTRIBUTE} already: it is left as it is")
@@ -121,15 +121,15 @@ def with_datasets(
         line = f"+{ATTRIBUTE} = {list_literal(dids)}"
     if line and unsure:
         notes.append(f"{origin} may set {ATTRIBUTE} itself ({unsure}): where it does, its own list counts")
-    end = newline(text)
+    end = line_ending(text)
     first = line.encode() + end if line and unsure else b""
-    added = [*([line] if line and not unsure else []), *more]
-    end_of_file = len(text) if found.open_at is None else found.open_at
-    at = found.queues[0].place if found.queues else end_of_file
+    added = [*([line] if line and not unsure else []), *extra_lines]
+    end_of_file = len(text) if found.open_if_position is None else found.open_if_position
+    at = found.queues[0].position if found.queues else end_of_file
     put = b"".join(one.encode() + end for one in added)
     before = end if put and at and not text[:at].endswith(b"\n") else b""
     whole = first + text[:at] + before + put + text[at:]
-    return Filtered(whole, tuple(notes), before + put, at if put else 0, first)
+    return FilterResult(whole, tuple(notes), before + put, at if put else 0, first)
 
 
 def is_description(text: bytes) -> bool:
@@ -137,34 +137,36 @@ def is_description(text: bytes) -> bool:
     for statement in statements(text):
         words = statement.text
         if words:
-            takes_value = _TAKES_VALUE.match(words) or _TAGGED.match(words)
+            takes_value = _ASSIGNMENT.match(words) or _TAGGED_ASSIGNMENT.match(words)
             return bool(takes_value or _QUEUE.match(words) or _OTHER_STATEMENTS.match(words))
     return True
 
 
-def its_own(found: "_Description", read: Read) -> tuple[bool, str]:
+def detect_datasets(description: "_Description", read: FileReader) -> tuple[bool, str]:
     """Return whether the description, or a file that it includes, has RequiredDatasets in any case.
 
     The text says where it may have one that cannot be seen here; it is empty where there is no such place.
     """
-    each = [found, *_included_texts(found, read)]
-    unsure = (where for one in each for where in one.unsure)
-    return any(one.required for one in each), next(unsure, "")
+    each = [description, *_follow_includes(description, read)]
+    unsure = (where for one in each for where in one.uncertainties)
+    return any(one.dataset_lists for one in each), next(unsure, "")
 
 
-def _included_texts(found: "_Description", read: Read, depth: int = 10) -> Iterator["_Description"]:
+def _follow_includes(
+    description: "_Description", read: FileReader, depth: int = 10
+) -> Iterator["_Description"]:
     """Return the descriptions that *found* includes, and those that they include."""
-    for name in found.included if depth else ():
+    for name in description.includes if depth else ():
         text = read(name)
         if text is None:
-            yield _Description(unsure=[f"include : {name}"])
+            yield _Description(uncertainties=[f"include : {name}"])
         else:
-            one = read_description(text, found.macros)
+            one = read_description(text, description.macros)
             yield one
-            yield from _included_texts(one, read, depth - 1)
+            yield from _follow_includes(one, read, depth - 1)
 
 
-def check_items(text: bytes, origin: str, read: Read, default_scope: str | None = None) -> None:
+def check_items(text: bytes, origin: str, read: FileReader, default_scope: str | None = None) -> None:
     """See that RequiredDatasets of *text* is good for every item of its queue statements.
 
     A schedd drops, or holds, a late-materialized job whose list is malformed;
@@ -177,10 +179,10 @@ def check_items(text: bytes, origin: str, read: Read, default_scope: str | None 
     """
     found = read_description(text)
     problems: dict[str, None] = {}
-    for literal in found.required:
-        for queue in found.queues or [_Queue(0, "")]:
-            for row in _rows(queue.words, read, origin):
-                for problem in _wrong_with(_expand(literal, {**found.macros, **row}), default_scope):
+    for literal in found.dataset_lists:
+        for queue in found.queues or [_QueueStatement(0, "")]:
+            for row in _item_rows(queue.arguments, read, origin):
+                for problem in _list_problems(_expand(literal, {**found.macros, **row}), default_scope):
                     shown = ", ".join(f"{name} = {value}" for name, value in row.items() if name in literal)
                     problems[problem + (f" (item {shown})" if shown else "")] = None
     if problems:
@@ -198,17 +200,17 @@ def input_names(text: bytes, variables: Mapping[str, str] | None = None, *, orig
     """
     found = read_description(text)
     macros = {**found.macros, **(variables or {})}
-    per_item = {name.lower() for queue in found.queues for name in _item_names(queue.words)}
+    per_item = {name.lower() for queue in found.queues for name in _item_names(queue.arguments)}
     names: list[str] = []
     for key, separators in (("transfer_input_files", r"[,\r\n]+"), ("arguments", r"[\s\"',=]+")):
         value = macros.get(key, "")
-        _no_item_names(value, macros, per_item, key, origin)
+        _reject_item_names(value, macros, per_item, key, origin)
         names += re.split(separators, _expand(value, macros))
     names += [word for value in (variables or {}).values() for word in re.split(r"[\s\"',=]+", value)]
     return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
-def _no_item_names(value: str, macros: Mapping[str, str], items: set[str], key: str, origin: str) -> None:
+def _reject_item_names(value: str, macros: Mapping[str, str], items: set[str], key: str, origin: str) -> None:
     kept = {name: text for name, text in macros.items() if name not in items}
     varied = sorted({m[1] for m in _MACRO.finditer(_expand(value, kept)) if m[1].lower() in items})
     if varied:
@@ -223,7 +225,7 @@ def list_literal(dids: Sequence[Did]) -> str:
     return "{" + ", ".join(f'"{did}"' for did in sorted(set(dids))) + "}"
 
 
-def newline(text: bytes) -> bytes:
+def line_ending(text: bytes) -> bytes:
     """The end of the first line of *text*."""
     first = text.find(b"\n")
     return b"\r\n" if first > 0 and text[first - 1 : first] == b"\r" else b"\n"
@@ -252,58 +254,60 @@ def statements(text: bytes) -> Iterator[_Statement]:
 def read_description(text: bytes, macros: Mapping[str, str] | None = None) -> _Description:
     """Read the submit description *text*; *macros* are values that it begins with, names in lower case."""
     found = _Description(macros=dict(macros or {}))
-    conditions = _Conditions()
+    conditions = _IfBlocks()
     outermost, skip_to = 0, 0
-    for statement, owns in _untagged(text):
+    for statement, owns in _skip_tagged_values(text):
         words = statement.text
         if statement.start < skip_to:
             continue
         if words[:3].strip().lower() == b"if" and not conditions.depth:
             outermost = statement.start
-        if conditions.read(as_text(words), found.macros):
+        if conditions.follow(as_text(words), found.macros):
             continue
-        holds = conditions.holds
+        holds = conditions.is_active
         if queue := _QUEUE.match(words):
-            rest, skip_to = _with_item_lines(text, statement, queue[1])
+            rest, skip_to = _read_queue_arguments(text, statement, queue[1])
             if holds is not False:
-                found.queues.append(_Queue(outermost if conditions.depth else statement.start, rest))
+                found.queues.append(_QueueStatement(outermost if conditions.depth else statement.start, rest))
         elif holds is not False:
-            _read_setting(words, found, sure=holds is True, tagged=owns)
-    found.open_at = outermost if conditions.depth else None
+            _read_setting(words, found, is_certain=holds is True, is_tagged=owns)
+    found.open_if_position = outermost if conditions.depth else None
     return found
 
 
-class _Conditions:
+class _IfBlocks:
     """The ``if`` blocks around a statement, as far as their conditions can be known without condor_submit."""
 
     def __init__(self) -> None:
-        self._open: list[tuple[bool | None, bool | None]] = []  # holds now; an earlier branch held
+        self._open_blocks: list[tuple[bool | None, bool | None]] = []  # holds now; an earlier branch held
 
     @property
     def depth(self) -> int:
-        return len(self._open)
+        return len(self._open_blocks)
 
     @property
-    def holds(self) -> bool | None:
+    def is_active(self) -> bool | None:
         """True, False, or None where only condor_submit knows."""
-        states = [now for now, _ in self._open]
+        states = [now for now, _ in self._open_blocks]
         return False if False in states else None if None in states else True
 
-    def read(self, statement: str, macros: Mapping[str, str]) -> bool:
+    def follow(self, statement: str, macros: Mapping[str, str]) -> bool:
         """Follow *statement*; return False where it is none of if, elif, else and endif."""
         word, condition = (*statement.split(None, 1), "", "")[:2]
         match word.lower():
             case "if":
-                self._open.append((_literal(_expand(condition, macros)), False))
-            case "elif" | "else" if self._open:
-                now, before = self._open.pop()
+                self._open_blocks.append((_parse_literal_condition(_expand(condition, macros)), False))
+            case "elif" | "else" if self._open_blocks:
+                now, before = self._open_blocks.pop()
                 done = True if True in (now, before) else None if None in (now, before) else False
-                branch = True if word.lower() == "else" else _literal(_expand(condition, macros))
-                self._open.append(
+                branch = (
+                    True if word.lower() == "else" else _parse_literal_condition(_expand(condition, macros))
+                )
+                self._open_blocks.append(
                     (False if done or branch is False else None if done is None else branch, done)
                 )
-            case "endif" if self._open:
-                self._open.pop()
+            case "endif" if self._open_blocks:
+                self._open_blocks.pop()
             case "elif" | "else" | "endif":
                 pass
             case _:
@@ -311,7 +315,7 @@ class _Conditions:
         return True
 
 
-def _literal(condition: str) -> bool | None:
+def _parse_literal_condition(condition: str) -> bool | None:
     """Return a condition that is written out: true, false, yes, no or a number; None for any other."""
     word = condition.strip().lower()
     if word in ("true", "yes", "t", "false", "no", "f"):
@@ -319,43 +323,43 @@ def _literal(condition: str) -> bool | None:
     return float(word) != 0 if re.fullmatch(r"-?\d+(\.\d*)?", word) else None
 
 
-def _untagged(text: bytes) -> Iterator[tuple[_Statement, bool]]:
+def _skip_tagged_values(text: bytes) -> Iterator[tuple[_Statement, bool]]:
     """Return the statements of *text* without the values of ``name @=tag`` … ``@tag``; was it such a one?"""
     tag = b""
     for statement in statements(text):
         if tag:
             tag = b"" if statement.text.lower() == b"@" + tag else tag
         else:
-            tagged = _TAGGED.match(statement.text)
+            tagged = _TAGGED_ASSIGNMENT.match(statement.text)
             tag = tagged[1].lower() if tagged else b""
             yield statement, bool(tagged)
 
 
-def _read_setting(words: bytes, found: _Description, *, sure: bool, tagged: bool) -> None:
+def _read_setting(words: bytes, description: _Description, *, is_certain: bool, is_tagged: bool) -> None:
     """Put one setting into *found*: *sure* where no condition is in doubt, *tagged* with a value in lines."""
     if words[:7].lower() == b"include":
-        name = _included(words, found.macros)
+        name = _include_name(words, description.macros)
         shown = as_text(words)[:80]
-        if name and sure:
-            found.included.append(name)
+        if name and is_certain:
+            description.includes.append(name)
         else:
-            found.unsure.append(shown)
+            description.uncertainties.append(shown)
         return
-    value = _TAKES_VALUE.match(words)
-    name_of = words.partition(b"@")[0].strip() if tagged else value[1] if value else b""
-    if _OURS.match(name_of):
-        if sure:
-            found.required.append(as_text(value[2]) if value and not tagged else "")
+    value = _ASSIGNMENT.match(words)
+    name_of = words.partition(b"@")[0].strip() if is_tagged else value[1] if value else b""
+    if _OUR_ATTRIBUTE.match(name_of):
+        if is_certain:
+            description.dataset_lists.append(as_text(value[2]) if value and not is_tagged else "")
         else:
-            found.unsure.append("a condition")
-    elif value and not tagged:
-        if sure:
-            found.macros[as_text(value[1]).lower()] = as_text(value[2])
+            description.uncertainties.append("a condition")
+    elif value and not is_tagged:
+        if is_certain:
+            description.macros[as_text(value[1]).lower()] = as_text(value[2])
         else:
-            found.macros.setdefault(as_text(value[1]).lower(), as_text(value[2]))
+            description.macros.setdefault(as_text(value[1]).lower(), as_text(value[2]))
 
 
-def _with_item_lines(text: bytes, statement: _Statement, words: bytes) -> tuple[str, int]:
+def _read_queue_arguments(text: bytes, statement: _Statement, words: bytes) -> tuple[str, int]:
     """What follows ``queue``, with the item lines up to ``)`` where a ``(`` is open; where it all ends."""
     if not re.search(rb"\([^)]*\Z", words):
         return as_text(words).strip(), statement.end
@@ -369,7 +373,7 @@ def _with_item_lines(text: bytes, statement: _Statement, words: bytes) -> tuple[
     return "\n".join(as_text(line).strip() for line in lines), at
 
 
-def _included(words: bytes, macros: Mapping[str, str]) -> str:
+def _include_name(words: bytes, macros: Mapping[str, str]) -> str:
     """Return the file that an include statement names; empty for a command, and where a macro is unknown."""
     how, _, name = as_text(words).partition(":")
     name = _expand(name.strip(), macros)
@@ -391,13 +395,13 @@ def _expand(text: str, macros: Mapping[str, str]) -> str:
     return text
 
 
-def _wrong_with(literal: str, default_scope: str | None) -> list[str]:
+def _list_problems(literal: str, default_scope: str | None) -> list[str]:
     """Why the list *literal* is no list of DIDs; nothing where it is one, or no literal at all."""
     bare = literal.strip()
     if not (bare.startswith("{") and bare.endswith("}")) or _MACRO.search(bare):
         return []
-    items = _STRING.findall(bare)
-    if _STRING.sub("", bare[1:-1]).strip(" \t,"):
+    items = _STRING_LITERAL.findall(bare)
+    if _STRING_LITERAL.sub("", bare[1:-1]).strip(" \t,"):
         return [f"{bare[:200]} is no list of strings in double quotes"]
     if not items:
         return ["the list is empty"]
@@ -414,50 +418,50 @@ def _wrong_with(literal: str, default_scope: str | None) -> list[str]:
 # --- what a queue statement queues ----------------------------------------------------------------------
 
 
-def _item_names(words: str) -> list[str]:
+def _item_names(arguments: str) -> list[str]:
     """The variables that differ from job to job."""
-    form = _QUEUE_FORM.match(words)
+    form = _QUEUE_FORM.match(arguments)
     if not form:
-        return ["item"] if re.search(r"\bmatching\b", words, re.IGNORECASE) else []
+        return ["item"] if re.search(r"\bmatching\b", arguments, re.IGNORECASE) else []
     return re.split(r"[ \t,]+", form["names"]) if form["names"] else ["Item"]
 
 
-def _rows(words: str, read: Read, origin: str) -> Iterator[dict[str, str]]:
+def _item_rows(arguments: str, read: FileReader, origin: str) -> Iterator[dict[str, str]]:
     """The variables of each job that ``queue`` *words* stands for, names in lower case."""
-    form = _QUEUE_FORM.match(words)
+    form = _QUEUE_FORM.match(arguments)
     if not form:
         yield {}
         return
-    names = [name.lower() for name in _item_names(words)]
+    names = [name.lower() for name in _item_names(arguments)]
     rest = form["rest"].strip()
     lines = _item_lines(rest, form["how"].lower(), read)
     if lines is None:
         return
     for number, line in enumerate(lines):
-        if number >= _MOST_ITEMS:
-            raise SubmitFileError(f"{origin}: over {_MOST_ITEMS} items: submit them in parts")
-        yield dict(zip(names, _fields(line, len(names)), strict=True))
+        if number >= _MAX_ITEMS:
+            raise SubmitFileError(f"{origin}: over {_MAX_ITEMS} items: submit them in parts")
+        yield dict(zip(names, _split_item(line, len(names)), strict=True))
 
 
-def _item_lines(rest: str, how: str, read: Read) -> list[str] | None:
+def _item_lines(item_source: str, keyword: str, read: FileReader) -> list[str] | None:
     """The items, one a line; None where they are a script's or cannot be read."""
-    if rest.startswith("("):
-        inside = rest[1:].rpartition(")")[0] if ")" in rest else rest[1:]
+    if item_source.startswith("("):
+        inside = item_source[1:].rpartition(")")[0] if ")" in item_source else item_source[1:]
         lines = [line.strip() for line in inside.splitlines()]
-        if how == "in":
+        if keyword == "in":
             lines = [word for line in lines for word in re.split(r"[,\s]+", line)]
         return [line for line in lines if line and not line.startswith("#")]
-    if how == "in":
-        return [word for word in re.split(r"[,\s]+", rest) if word]
-    if rest.endswith("|") or _MACRO.search(rest):
+    if keyword == "in":
+        return [word for word in re.split(r"[,\s]+", item_source) if word]
+    if item_source.endswith("|") or _MACRO.search(item_source):
         return None
-    content = read(rest)
+    content = read(item_source)
     lines = as_text(content).splitlines() if content is not None else []
     kept = [line.strip() for line in lines]
     return [line for line in kept if line and not line.startswith("#")] if content is not None else None
 
 
-def _fields(line: str, count: int) -> list[str]:
+def _split_item(line: str, count: int) -> list[str]:
     """*line* cut into *count* values as condor_submit does: commas or blanks; the last takes the rest."""
     if "\x1f" in line:
         values = [value.strip() for value in line.split("\x1f")]

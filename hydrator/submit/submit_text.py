@@ -12,17 +12,17 @@ from collections.abc import Iterable, Sequence
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=@+,{}-]+")
 
 
-def arguments(words: Sequence[str]) -> str:
+def quote_arguments(words: Sequence[str]) -> str:
     """Return *words* for the ``arguments`` command (new syntax): spaces, quotes and ``$`` are kept."""
 
     def one(word: str) -> str:
-        escaped = dollars(word.replace('"', '""').replace("'", "''"))
+        escaped = escape_dollars(word.replace('"', '""').replace("'", "''"))
         return escaped if _PLAIN.fullmatch(word) else f"'{escaped}'"
 
     return '"' + " ".join(one(word) for word in words) + '"'
 
 
-def dollars(text: str) -> str:
+def escape_dollars(text: str) -> str:
     """Return *text* for arguments or environment with every ``$`` kept from beginning a macro.
 
     A single one is written behind the doubled ones: before them it would be read as a part of their names.
@@ -32,16 +32,16 @@ def dollars(text: str) -> str:
     )
 
 
-def literal(text: str) -> str:
+def escape_macros(text: str) -> str:
     """Return *text* as any other value, a name or an expression: no ``$`` of it begins a macro."""
     return text.replace("$", "$(DOLLAR)")
 
 
-def unfit(text: str) -> str:
+def unfit_reason(text: str) -> str:
     """Return why *text* cannot be one value of a submit description; empty where it can."""
     if not text.strip():
         return "it is blank"
-    if odd := next((letter for letter in text if _ends_a_line(letter)), ""):
+    if odd := next((letter for letter in text if _is_control(letter)), ""):
         return f"it has a control character ({odd!r}) in it"
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         return "it is not UTF-8 text"
@@ -50,14 +50,14 @@ def unfit(text: str) -> str:
     return ""
 
 
-def unfit_value(text: str) -> str:
+def unfit_value_reason(text: str) -> str:
     """Return why *text* cannot be a value outside arguments, where ``$$`` has no escape."""
-    return unfit(text) or ("it has $$ in it, which HTCondor would replace" if "$$" in text else "")
+    return unfit_reason(text) or ("it has $$ in it, which HTCondor would replace" if "$$" in text else "")
 
 
-def unfit_name(path: str) -> str:
+def unfit_name_reason(path: str) -> str:
     """Return why the file *path* cannot be in a list of files that travel with a job; empty where it can."""
-    if why := unfit_value(path):
+    if why := unfit_value_reason(path):
         return why
     if "," in path:
         return "it has a comma in it, which ends a name in a list"
@@ -66,14 +66,14 @@ def unfit_name(path: str) -> str:
     return ""
 
 
-def spoilt_lines(lines: Iterable[str]) -> list[str]:
+def line_problems(lines: Iterable[str]) -> list[str]:
     """Return the sentences on those of *lines* that would not stay one line each."""
     return [
         f"a line of the submit description cannot be written: {why}: {line[:200]!r}"
         for line in lines
-        if line and (why := unfit(line))
+        if line and (why := unfit_reason(line))
     ]
 
 
-def _ends_a_line(letter: str) -> bool:
+def _is_control(letter: str) -> bool:
     return (letter < " " and letter != "\t") or letter == "\x7f"

@@ -11,6 +11,7 @@ import pytest
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
     Demand,
+    DemandEntry,
     Did,
     Origin,
     Replica,
@@ -18,15 +19,14 @@ from hydrator.domain.model import (
     Seen,
     Site,
     SiteAd,
-    Want,
 )
 from hydrator.domain.ports import Catalogue
-from hydrator.reconcile.ads.site_ads import Budget, drafts, facts_of
-from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
+from hydrator.reconcile.ads.site_ads import Budget, draft_site_ads, facts_of
+from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 
 from .scenarios import CAM, RAL, SCENARIOS, Scenario
 
-WHOLE = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE}
+COMPLETE_STATES = {ReplicaState.COMPLETE, ReplicaState.ON_TAPE}
 
 
 class CatalogueContract(ABC):
@@ -39,41 +39,41 @@ class CatalogueContract(ABC):
     cannot_happen: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
-    def holding(self, *replicas: Replica) -> Catalogue:
+    def make_catalogue(self, *replicas: Replica) -> Catalogue:
         """One that records exactly these (two at one site: at two storage elements)."""
 
     @abstractmethod
-    def broken(self) -> Catalogue:
+    def make_failing_catalogue(self) -> Catalogue:
         """One that cannot answer right now."""
 
-    def blinded(self, site: Site, *replicas: Replica) -> Catalogue | None:
+    def make_catalogue_with_unreachable_site(self, site: Site, *replicas: Replica) -> Catalogue | None:
         """One that records exactly these and cannot look at *site*; None where it is all or nothing."""
         return None
 
-    def enacted(self, scenario: Scenario) -> Catalogue | None:
+    def make_catalogue_for_scenario(self, scenario: Scenario) -> Catalogue | None:
         """One in which *scenario* happened; None: as its list of replicas says, or it cannot happen."""
         return None
 
     @pytest.fixture(autouse=True)
-    def _closing(self) -> Iterator[None]:
-        self._opened: list[Catalogue] = []
+    def _close_catalogues(self) -> Iterator[None]:
+        self._open_catalogues: list[Catalogue] = []
         yield
-        for catalogue in self._opened:
+        for catalogue in self._open_catalogues:
             catalogue.close()
             catalogue.close()
 
-    def having(self, *replicas: Replica) -> Catalogue:
-        self._opened.append(self.holding(*replicas))
-        return self._opened[-1]
+    def open_catalogue(self, *replicas: Replica) -> Catalogue:
+        self._open_catalogues.append(self.make_catalogue(*replicas))
+        return self._open_catalogues[-1]
 
-    def failing(self) -> Catalogue:
-        self._opened.append(self.broken())
-        return self._opened[-1]
+    def open_failing_catalogue(self) -> Catalogue:
+        self._open_catalogues.append(self.make_failing_catalogue())
+        return self._open_catalogues[-1]
 
     def did(self, name: str) -> Did:
         return Did(f"{self.scope}:{name}")
 
-    def at(
+    def replica_at(
         self,
         name: str,
         site: Site = CAM,
@@ -82,7 +82,7 @@ class CatalogueContract(ABC):
     ) -> Replica:
         return Replica(self.did(name), site, state, fraction)
 
-    def states(self, catalogue: Catalogue, *names: str) -> dict[Did, dict[Site, set[ReplicaState]]]:
+    def read_states(self, catalogue: Catalogue, *names: str) -> dict[Did, dict[Site, set[ReplicaState]]]:
         """What it says of *names*; fails where it saw nothing."""
         readings = catalogue.read({self.did(name) for name in names}).readings
         found: dict[Did, dict[Site, set[ReplicaState]]] = {}
@@ -95,28 +95,32 @@ class CatalogueContract(ABC):
         return found
 
     def test_it_answers_for_every_did_it_was_asked_about_and_no_other(self) -> None:
-        catalogue = self.having(self.at("L1"), self.at("L2"))
+        catalogue = self.open_catalogue(self.replica_at("L1"), self.replica_at("L2"))
         asked = {self.did("L1"), self.did("L-absent")}
         survey = catalogue.read(asked)
         assert set(survey.readings) == asked
         assert survey.catalogue == catalogue.name
-        assert survey.at.tzinfo is not None
+        assert survey.started_at.tzinfo is not None
 
     def test_a_did_it_does_not_know_is_seen_nowhere(self) -> None:
-        reading = self.having(self.at("L1")).read({self.did("L-absent")}).readings[self.did("L-absent")]
+        reading = (
+            self.open_catalogue(self.replica_at("L1"))
+            .read({self.did("L-absent")})
+            .readings[self.did("L-absent")]
+        )
         assert isinstance(reading, Seen)
         assert reading.replicas == ()
 
     def test_a_scope_it_does_not_know_is_seen_nowhere(self) -> None:
         stranger = Did("nobodys-scope:L1")
-        reading = self.having(self.at("L1")).read({stranger}).readings[stranger]
+        reading = self.open_catalogue(self.replica_at("L1")).read({stranger}).readings[stranger]
         assert isinstance(reading, Seen)
         assert reading.replicas == ()
 
     @pytest.mark.parametrize("state", ReplicaState)
     def test_each_state_comes_back(self, state: ReplicaState) -> None:
-        fraction = None if state in WHOLE else 0.5
-        catalogue = self.having(self.at("L1", state=state, fraction=fraction))
+        fraction = None if state in COMPLETE_STATES else 0.5
+        catalogue = self.open_catalogue(self.replica_at("L1", state=state, fraction=fraction))
         reading = catalogue.read({self.did("L1")}).readings[self.did("L1")]
         assert isinstance(reading, Seen)
         (replica,) = reading.replicas
@@ -126,48 +130,55 @@ class CatalogueContract(ABC):
 
     def test_datasets_and_sites_are_not_mixed_up(self) -> None:
         partial, complete = ReplicaState.PARTIAL, ReplicaState.COMPLETE
-        catalogue = self.having(
-            self.at("L1", CAM), self.at("L1", RAL, partial, 0.25), self.at("L2", RAL), self.at("L3", CAM)
+        catalogue = self.open_catalogue(
+            self.replica_at("L1", CAM),
+            self.replica_at("L1", RAL, partial, 0.25),
+            self.replica_at("L2", RAL),
+            self.replica_at("L3", CAM),
         )
-        assert self.states(catalogue, "L1", "L2") == {
+        assert self.read_states(catalogue, "L1", "L2") == {
             self.did("L1"): {CAM: {complete}, RAL: {partial}},
             self.did("L2"): {RAL: {complete}},
         }
 
     def test_two_storage_elements_of_a_site_both_speak(self) -> None:
         partial, tape = ReplicaState.PARTIAL, ReplicaState.ON_TAPE
-        catalogue = self.having(self.at("L1", CAM, partial, 0.5), self.at("L1", CAM, tape))
-        assert self.states(catalogue, "L1") == {self.did("L1"): {CAM: {partial, tape}}}
+        catalogue = self.open_catalogue(
+            self.replica_at("L1", CAM, partial, 0.5), self.replica_at("L1", CAM, tape)
+        )
+        assert self.read_states(catalogue, "L1") == {self.did("L1"): {CAM: {partial, tape}}}
 
     def test_asked_again_it_says_the_same(self) -> None:
-        catalogue = self.having(self.at("L1"), self.at("L1", RAL, ReplicaState.INCOMING, 0.5))
-        assert self.states(catalogue, "L1") == self.states(catalogue, "L1")
+        catalogue = self.open_catalogue(
+            self.replica_at("L1"), self.replica_at("L1", RAL, ReplicaState.INCOMING, 0.5)
+        )
+        assert self.read_states(catalogue, "L1") == self.read_states(catalogue, "L1")
 
     def test_sites_are_named_even_when_nothing_is_asked(self) -> None:
-        survey = self.having(self.at("L1", CAM), self.at("L2", RAL)).read(frozenset())
+        survey = self.open_catalogue(self.replica_at("L1", CAM), self.replica_at("L2", RAL)).read(frozenset())
         assert survey.sites >= {CAM, RAL}
         assert survey.readings == {}
 
     def test_a_name_may_hold_slashes_and_be_long(self) -> None:
         names = ("observations/L628584/SB244.MS", "L" * 230)
-        catalogue = self.having(*(self.at(name) for name in names))
-        assert self.states(catalogue, *names) == {
+        catalogue = self.open_catalogue(*(self.replica_at(name) for name in names))
+        assert self.read_states(catalogue, *names) == {
             self.did(name): {CAM: {ReplicaState.COMPLETE}} for name in names
         }
 
     def test_a_did_that_differs_in_letter_case_only_is_another_and_a_twin(self) -> None:
-        catalogue = self.having(self.at("L1"), self.at("l1", RAL))
+        catalogue = self.open_catalogue(self.replica_at("L1"), self.replica_at("l1", RAL))
         readings = catalogue.read({self.did("L1")}).readings
         reading = readings[self.did("L1")]
         assert isinstance(reading, Seen)
-        assert reading.twins == {self.did("l1")}
-        assert self.states(catalogue, "L1") == {self.did("L1"): {CAM: {ReplicaState.COMPLETE}}}
+        assert reading.case_variants == {self.did("l1")}
+        assert self.read_states(catalogue, "L1") == {self.did("L1"): {CAM: {ReplicaState.COMPLETE}}}
 
     def test_a_did_without_twins_has_none(self) -> None:
-        catalogue = self.having(self.at("L1"), self.at("L11"))
+        catalogue = self.open_catalogue(self.replica_at("L1"), self.replica_at("L11"))
         reading = catalogue.read({self.did("L1")}).readings[self.did("L1")]
         assert isinstance(reading, Seen)
-        assert reading.twins == frozenset()
+        assert reading.case_variants == frozenset()
 
     @pytest.mark.parametrize(
         ("pattern", "names"),
@@ -184,63 +195,69 @@ class CatalogueContract(ABC):
         ],
     )
     def test_a_pattern_finds_exactly_what_it_matches(self, pattern: str, names: set[str]) -> None:
-        catalogue = self.having(*(self.at(name) for name in ("L1", "l1", "L2", "L10", "L_1", "deep/L1")))
+        catalogue = self.open_catalogue(
+            *(self.replica_at(name) for name in ("L1", "l1", "L2", "L10", "L_1", "deep/L1"))
+        )
         assert catalogue.find([f"{self.scope}:{pattern}"]) == {self.did(name) for name in names}
 
     def test_patterns_add_up_and_may_span_the_colon(self) -> None:
-        catalogue = self.having(self.at("L1"), self.at("L2"), self.at("M1"))
+        catalogue = self.open_catalogue(self.replica_at("L1"), self.replica_at("L2"), self.replica_at("M1"))
         start, end = self.scope[:-1], self.scope[-1]
         found = catalogue.find([f"{start}*M1", f"{start}[{end}]:L1"])
         assert found == {self.did("M1"), self.did("L1")}
 
     def test_no_pattern_finds_nothing(self) -> None:
-        assert self.having(self.at("L1")).find([]) == frozenset()
+        assert self.open_catalogue(self.replica_at("L1")).find([]) == frozenset()
 
     def test_a_site_it_cannot_look_at_is_blind_for_every_did_and_still_named(self) -> None:
-        catalogue = self.blinded(RAL, self.at("L1", CAM), self.at("L1", RAL), self.at("L2", RAL))
+        catalogue = self.make_catalogue_with_unreachable_site(
+            RAL, self.replica_at("L1", CAM), self.replica_at("L1", RAL), self.replica_at("L2", RAL)
+        )
         if catalogue is None:
             pytest.skip("it answers for all sites or for none")
-        self._opened.append(catalogue)
+        self._open_catalogues.append(catalogue)
         survey = catalogue.read({self.did("L1"), self.did("L2"), self.did("L-absent")})
         assert survey.sites >= {CAM, RAL}
         for did, reading in survey.readings.items():
             if isinstance(reading, Seen):  # Unseen would say no more than that nothing was learned
-                assert RAL in reading.blind
+                assert RAL in reading.unreachable_sites
                 assert all(replica.site != RAL for replica in reading.replicas)
-                assert CAM in reading.blind or (did == self.did("L1")) == bool(reading.replicas)
+                assert CAM in reading.unreachable_sites or (did == self.did("L1")) == bool(reading.replicas)
         assert any(isinstance(reading, Seen) for reading in survey.readings.values())
 
     @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
     def test_the_ad_shows_what_happened(self, scenario: Scenario) -> None:
         if scenario.name in self.cannot_happen:
             pytest.skip(f"cannot happen: {self.cannot_happen[scenario.name]}")
-        catalogue = self.enacted(scenario)
+        catalogue = self.make_catalogue_for_scenario(scenario)
         if catalogue is None:
-            assert scenario.told is not None, "say how it comes about, or in cannot_happen why it does not"
-            catalogue = self.holding(*(self.at("L1", *told) for told in scenario.told))
-        self._opened.append(catalogue)
+            assert scenario.replicas is not None, (
+                "say how it comes about, or in cannot_happen why it does not"
+            )
+            catalogue = self.make_catalogue(*(self.replica_at("L1", *told) for told in scenario.replicas))
+        self._open_catalogues.append(catalogue)
         did = self.did("L1")
         survey = catalogue.read({did})
         assert isinstance(survey.readings[did], Seen), survey.readings[did]
-        memory = remember(Memory(), survey, {did}, now=survey.at)
-        demand = Demand((Want((did,), 1, Origin.JOB, survey.at),))
-        view = snapshot({"it": memory}, {did}, now=survey.at, bound=timedelta(hours=6))
+        memory = apply_survey(CatalogueMemory(), survey, {did}, now=survey.started_at)
+        demand = Demand((DemandEntry((did,), 1, Origin.JOB, survey.started_at),))
+        view = build_snapshot({"it": memory}, {did}, now=survey.started_at, max_age=timedelta(hours=6))
         shown = {
-            site: facts_of(SiteAd(site, survey.at, 1, draft.content)).get(did)
-            for site, draft in drafts(view, demand, budget=Budget()).items()
+            site: facts_of(SiteAd(site, survey.started_at, 1, draft.content)).get(did)
+            for site, draft in draft_site_ads(view, demand, budget=Budget()).items()
         }
-        assert {site: fact.state for site, fact in shown.items() if fact} == scenario.shows
-        if CAM in scenario.shows:
+        assert {site: fact.state for site, fact in shown.items() if fact} == scenario.expected_states
+        if CAM in scenario.expected_states:
             fact = shown[CAM]
             assert fact is not None
-            assert fact.fraction == scenario.share
+            assert fact.fraction == scenario.expected_fraction
 
     def test_when_broken_it_raises_rather_than_answer_an_empty_set(self) -> None:
         for question in (frozenset({self.did("L1")}), frozenset[Did]()):
             with pytest.raises(CatalogueError) as failure:
-                self.failing().read(question)
-            assert failure.value.catalogue == self.failing().name
+                self.open_failing_catalogue().read(question)
+            assert failure.value.catalogue == self.open_failing_catalogue().name
 
     def test_when_broken_it_finds_nothing_but_an_error(self) -> None:
         with pytest.raises(CatalogueError):
-            self.failing().find([f"{self.scope}:*"])
+            self.open_failing_catalogue().find([f"{self.scope}:*"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hydrator.domain.model import ReplicaState, Site
 
 CAM, RAL = Site("CAM"), Site("RAL")
-Told = tuple[Site, ReplicaState, float | None]
+ReplicaRow = tuple[Site, ReplicaState, float | None]
 
 
 @dataclass(frozen=True)
@@ -18,31 +18,33 @@ class Scenario:
     """
 
     name: str
-    shows: Mapping[Site, str] = field(default_factory=dict)
-    share: float | None = None
-    told: tuple[Told, ...] | None = None
+    expected_states: Mapping[Site, str] = field(default_factory=dict)
+    expected_fraction: float | None = None
+    replicas: tuple[ReplicaRow, ...] | None = None
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
 
 
-def _one(name: str, state: str, recorded: ReplicaState, share: float | None = None) -> Scenario:
-    return Scenario(name, {CAM: state}, share, ((CAM, recorded, share),))
+def _single_site_scenario(
+    name: str, state: str, replica_state: ReplicaState, expected_fraction: float | None = None
+) -> Scenario:
+    return Scenario(name, {CAM: state}, expected_fraction, ((CAM, replica_state, expected_fraction),))
 
 
 SCENARIOS = (
-    _one("whole on disk", "AVAILABLE", ReplicaState.COMPLETE),
+    _single_site_scenario("whole on disk", "AVAILABLE", ReplicaState.COMPLETE),
     Scenario("on its way, nothing is here yet", {CAM: "STAGING"}, None, ((CAM, ReplicaState.INCOMING, 0.0),)),
-    _one("on its way, half is here", "STAGING", ReplicaState.INCOMING, 0.5),
-    _one("half is here and nothing moves", "PARTIAL", ReplicaState.PARTIAL, 0.5),
-    _one("whole on tape only", "NEARLINE", ReplicaState.ON_TAPE),
+    _single_site_scenario("on its way, half is here", "STAGING", ReplicaState.INCOMING, 0.5),
+    _single_site_scenario("half is here and nothing moves", "PARTIAL", ReplicaState.PARTIAL, 0.5),
+    _single_site_scenario("whole on tape only", "NEARLINE", ReplicaState.ON_TAPE),
     Scenario(
         "whole on tape and recalled to disk",
         {CAM: "STAGING"},
         0.25,
         ((CAM, ReplicaState.ON_TAPE, None), (CAM, ReplicaState.INCOMING, 0.25)),
     ),
-    _one("its transfer is stuck at half", "STUCK", ReplicaState.STUCK, 0.5),
+    _single_site_scenario("its transfer is stuck at half", "STUCK", ReplicaState.STUCK, 0.5),
     Scenario("its transfer was suspended at half", {CAM: "STUCK"}, 0.5),
     Scenario("its transfer waits for approval", {CAM: "STUCK"}),
     Scenario("its transfer was asked for and has not begun", {CAM: "STAGING"}),
@@ -68,6 +70,6 @@ SCENARIOS = (
 RECORDS_STATES_ONLY = {
     scenario.name: "it records states, not how they came about"
     for scenario in SCENARIOS
-    if scenario.told is None
+    if scenario.replicas is None
 }
 """``cannot_happen`` of a catalogue that is just such a list."""

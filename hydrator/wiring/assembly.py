@@ -9,48 +9,48 @@ from adapters.condor import CondorClient
 from adapters.condor.peers import CollectorPeers
 from adapters.condor.schedds import ScheddMisses, ScheddQueues
 from adapters.condor.slots import PoolSlots
-from adapters.http_publisher import Board
-from adapters.stomp.source import StompSettings, StompSource, tls_context
+from adapters.http_publisher import ServedAds
+from adapters.stomp.source import StompSettings, StompSource, build_tls_context
 from hydrator.daemon.event_queue import MAX_EVENT_BYTES
-from hydrator.domain.bugs import Bugs
+from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.ports import (
     Catalogue,
     Clock,
-    Door,
-    Ears,
+    EventHandler,
     EventSource,
-    History,
-    Login,
+    JobHistory,
     Merger,
-    Misses,
+    MissReports,
     Peers,
     Queues,
+    ServerEndpoint,
     Slots,
+    TokenValidity,
 )
-from hydrator.privacy.pseudonym_store import Register
-from hydrator.privacy.wrappers import VeiledCatalogue, VeiledQueues
-from hydrator.reconcile.audit.runner import Auditing
-from hydrator.reconcile.desired_sites.controller import Desiring
+from hydrator.privacy.pseudonym_store import PseudonymStore
+from hydrator.privacy.wrappers import PseudonymizedCatalogue, PseudonymizedQueues
+from hydrator.reconcile.audit.runner import AuditRunner
+from hydrator.reconcile.desired_sites.controller import DesiredSitesController
 from hydrator.reconcile.publish.fence import Fence
-from hydrator.reconcile.reconciler import Cycle, Outlet, Patience, Rules
-from hydrator.state.command_files import Orders
-from hydrator.state.store import State, Store
+from hydrator.reconcile.reconciler import CycleTimeouts, PublishTarget, ReconcilePolicy, Reconciler
+from hydrator.state.command_files import CommandQueue
+from hydrator.state.store import ReconcileState, Store
 
 from ..config import Settings
-from .audit import auditing_of
-from .catalogues import catalogues_and_logins
+from .audit import build_audit_runner
+from .catalogues import build_catalogues
 from .condor import (
-    collector_clients,
-    condor_client,
-    desiring_by,
-    editing_client,
-    history_by,
-    slot_merger,
+    build_client_job_history,
+    build_collector_clients,
+    build_condor_client,
+    build_desired_sites_controller,
+    build_editing_client,
+    build_slot_merger,
 )
-from .policies import rules
-from .privacy import keep_secrets
-from .publishers import outlets_of
+from .policies import reconcile_policy
+from .privacy import register_secrets
+from .publishers import build_publish_targets
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,19 @@ class Parts:
 
     catalogues: tuple[Catalogue, ...]
     client: CondorClient | None
-    outlets: tuple[Outlet, ...]
+    publish_targets: tuple[PublishTarget, ...]
     queues: Queues | None
-    rules: Rules
-    board: Board | None
-    register: Register | None = None
-    auditing: Auditing | None = None
-    misses: Misses | None = None
-    history: History | None = None
-    logins: Mapping[str, Callable[[], Login | None]] = field(default_factory=dict)
+    policy: ReconcilePolicy
+    served_ads: ServedAds | None
+    pseudonym_store: PseudonymStore | None = None
+    audit_runner: AuditRunner | None = None
+    misses: MissReports | None = None
+    history: JobHistory | None = None
+    logins: Mapping[str, Callable[[], TokenValidity | None]] = field(default_factory=dict)
     merger: Merger | None = None
     peers: Peers | None = None
     slots: Slots | None = None
-    desiring: Desiring | None = None
+    desired_sites: DesiredSitesController | None = None
     editor: CondorClient | None = None
     schedds: ScheddQueues | None = None
     collectors: Mapping[str, CondorClient] = field(default_factory=dict)
@@ -80,43 +80,43 @@ class Parts:
     @property
     def child_restarts(self) -> int:
         """How often the HTCondor child processes that cycles use were started again."""
-        return sum(one.restarts for one in (self.client, *self.collectors.values()) if one)
+        return sum(one.restart_count for one in (self.client, *self.collectors.values()) if one)
 
-    def cycle(
+    def build_reconciler(
         self,
-        state: State,
+        state: ReconcileState,
         store: Store | None,
         clock: Clock,
-        orders: Orders | None = None,
+        orders: CommandQueue | None = None,
         fence: Fence | None = None,
         *,
-        patience: Patience | None = None,
-        bugs: Bugs | None = None,
-        answered: Callable[[], None] = lambda: None,
-    ) -> Cycle:
-        """Build what runs cycles over these parts; see :class:`hydrator.reconcile.reconciler.Cycle`."""
+        timeouts: CycleTimeouts | None = None,
+        bugs: BugReporter | None = None,
+        on_late_answer: Callable[[], None] = lambda: None,
+    ) -> Reconciler:
+        """Build what runs cycles over these parts; see :class:`hydrator.reconcile.reconciler.Reconciler`."""
         if not self.catalogues:  # such a configuration is for hosts that only submit
             raise ConfigError(['catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"'])
-        return Cycle(
+        return Reconciler(
             catalogues=self.catalogues,
             queues=self.queues,
-            outlets=self.outlets,
-            rules=self.rules,
+            targets=self.publish_targets,
+            policy=self.policy,
             clock=clock,
             state=state,
             store=store,
-            orders=orders,
+            commands=orders,
             fence=fence,
-            verdicts=self.auditing.verdicts if self.auditing else tuple,
-            patience=patience or Patience(),
+            take_verdicts=self.audit_runner.take_verdicts if self.audit_runner else tuple,
+            timeouts=timeouts or CycleTimeouts(),
             bugs=bugs,
-            answered=answered,
+            on_late_answer=on_late_answer,
         )
 
     def close(self) -> None:
         """Close every part, first those that change what others own; one that fails keeps no other open."""
-        others = (self.merger, self.desiring, self.editor, self.client, *self.collectors.values())
-        asking = (self.auditing, self.misses, self.history, self.slots, self.schedds)
+        others = (self.merger, self.desired_sites, self.editor, self.client, *self.collectors.values())
+        asking = (self.audit_runner, self.misses, self.history, self.slots, self.schedds)
         with contextlib.ExitStack() as closing:
             for part in reversed([*others, *asking, *self.catalogues]):
                 if part:
@@ -127,46 +127,52 @@ def assemble(
     settings: Settings,
     clock: Clock,
     *,
-    board: Board | None = None,
-    door: Callable[[], Door | None] | None = None,
-    register: Register | None = None,
+    served_ads: ServedAds | None = None,
+    get_endpoint: Callable[[], ServerEndpoint | None] | None = None,
+    pseudonym_store: PseudonymStore | None = None,
 ) -> Parts:
     """Build all that *settings* name.
 
     *door* tells how our HTTP server is reached; without it there is none, and
     nothing is published to it. *board* is what it served before a reload.
-    With a *register* (see :func:`register_of`) the parts know private
+    With a *register* (see :func:`build_pseudonym_store`) the parts know private
     datasets by opaque names; without one the catalogues answer in plain.
 
     Raises:
         ConfigError: with every problem of files that the configuration names.
     """
-    keep_secrets(settings)
+    register_secrets(settings)
     publish = settings.publish
     needs_pool = settings.demand.ask_schedds or publish.collector.enabled or publish.merge.enabled
-    client = condor_client(settings) if needs_pool else None
-    board = (board or Board()) if door and publish.http.enabled else None
-    catalogues, logins = catalogues_and_logins(settings, clock)
+    client = build_condor_client(settings) if needs_pool else None
+    served_ads = (served_ads or ServedAds()) if get_endpoint and publish.http.enabled else None
+    catalogues, logins = build_catalogues(settings, clock)
     schedds: ScheddQueues | None = None
     if client and settings.demand.ask_schedds:  # through clients of their own: no cycle waits for a schedd
-        schedds = ScheddQueues(condor_client(settings), clock, lambda: condor_client(settings))
+        schedds = ScheddQueues(build_condor_client(settings), clock, lambda: build_condor_client(settings))
     queues: Queues | None = schedds
-    if register:
-        catalogues = tuple(VeiledCatalogue(catalogue, register, clock) for catalogue in catalogues)
-        queues = queues and VeiledQueues(queues, register.veil, settings.daemon.default_scope)
-    audited = auditing_of(settings, clock, register) if settings.audit.enabled else None
-    patient = condor_client(settings) if settings.demand.ask_schedds else None  # that no cycle waits for
-    into = collector_clients(settings, client) if client and publish.collector.enabled else {}
-    editor = editing_client(settings) if publish.desired_sites.enabled else None
+    if pseudonym_store:
+        catalogues = tuple(
+            PseudonymizedCatalogue(catalogue, pseudonym_store, clock) for catalogue in catalogues
+        )
+        queues = queues and PseudonymizedQueues(
+            queues, pseudonym_store.pseudonymizer, settings.daemon.default_scope
+        )
+    audited = build_audit_runner(settings, clock, pseudonym_store) if settings.audit.enabled else None
+    patient = (
+        build_condor_client(settings) if settings.demand.ask_schedds else None
+    )  # that no cycle waits for
+    into = build_collector_clients(settings, client) if client and publish.collector.enabled else {}
+    editor = build_editing_client(settings) if publish.desired_sites.enabled else None
     return Parts(
         catalogues=catalogues,
         client=client,
-        outlets=tuple(outlets_of(settings, clock, into, board, door)),
+        publish_targets=tuple(build_publish_targets(settings, clock, into, served_ads, get_endpoint)),
         queues=queues,
-        rules=rules(settings, register.veil if register else None),
-        board=board,
-        register=register,
-        auditing=audited,
+        policy=reconcile_policy(settings, pseudonym_store.pseudonymizer if pseudonym_store else None),
+        served_ads=served_ads,
+        pseudonym_store=pseudonym_store,
+        audit_runner=audited,
         misses=ScheddMisses(patient, clock)
         if patient and audited and settings.audit.misses_seconds
         else None,
@@ -179,19 +185,21 @@ def assemble(
         )
         if client and settings.standby.enabled
         else None,
-        history=history_by(settings, patient, clock) if patient and settings.report.count_seconds else None,
-        merger=slot_merger(settings, clock) if settings.publish.merge.enabled else None,
-        desiring=desiring_by(settings, editor, clock) if editor else None,
+        history=build_client_job_history(settings, patient, clock)
+        if patient and settings.report.count_seconds
+        else None,
+        merger=build_slot_merger(settings, clock) if settings.publish.merge.enabled else None,
+        desired_sites=build_desired_sites_controller(settings, editor, clock) if editor else None,
         editor=editor,
         schedds=schedds,
         collectors={name: one for name, one in into.items() if one is not client},
-        slots=PoolSlots(patient or condor_client(settings), settings.sites.slot_attributes)
+        slots=PoolSlots(patient or build_condor_client(settings), settings.sites.slot_attributes)
         if needs_pool and settings.report.slots_seconds
         else None,
     )
 
 
-def brokers(settings: Settings, ears: Ears) -> Sequence[EventSource]:
+def build_event_sources(settings: Settings, handler: EventHandler) -> Sequence[EventSource]:
     """Those that send us events, not listened to yet.
 
     Raises:
@@ -217,5 +225,5 @@ def brokers(settings: Settings, ears: Ears) -> Sequence[EventSource]:
         for one in settings.events.stomp
     ]
     for one in chosen:
-        tls_context(one)  # told now rather than at every connection
-    return [StompSource(one, ears) for one in chosen]
+        build_tls_context(one)  # told now rather than at every connection
+    return [StompSource(one, handler) for one in chosen]

@@ -9,40 +9,42 @@ from adapters.files import directory
 from adapters.files.catalogue import FileCatalogue
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from hydrator.domain import plugins
-from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.errors import CatalogueError, ConfigError
 from hydrator.domain.model import Did, ReplicaState, Snapshot
-from hydrator.domain.ports import Catalogue, Clock, FileLister, Login
-from hydrator.domain.sites import PlacedCatalogue
-from hydrator.privacy.exchange import Exchanging
+from hydrator.domain.ports import Catalogue, Clock, FileLister, TokenValidity
+from hydrator.domain.sites import MappedCatalogue
+from hydrator.privacy.exchange import DaemonNamedCatalogue
 from hydrator.reconcile.poll.intake import CleanCatalogue
 from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
 
 from ..config import DmapiSource, FileSource, PluginSource, RucioSource, Settings, Source
-from .http_clients import client_of, server_of, site_capabilities
-from .policies import places
-from .privacy import keep_secrets
+from .http_clients import build_json_client, build_site_capabilities, oauth_client_settings
+from .policies import site_mapping
+from .privacy import register_secrets
 
 if TYPE_CHECKING:
     from adapters.daemon_catalogue import DaemonCatalogue
     from adapters.rucio.catalogue import RucioSettings
 
-OUR_PLUGINS: Mapping[str, plugins.Factory] = {"directory": directory.catalogue}
+BUILTIN_PLUGINS: Mapping[str, plugins.CatalogueFactory] = {"directory": directory.catalogue}
 
 
-def witnesses(settings: Settings) -> tuple[Catalogue, ...]:
+def daemon_catalogues(settings: Settings) -> tuple[Catalogue, ...]:
     """The daemon, where [submit] says where it answers: it can be read like a catalogue, not searched.
 
     Raises:
         ConfigError: a secret would be sent in the clear, or a file of it cannot be read.
     """
-    daemon = _daemon(settings)
+    daemon = _build_daemon_catalogue(settings)
     if daemon is None:
         return ()
-    return (Exchanging(daemon, settings),) if settings.private.patterns else (daemon,)
+    return (DaemonNamedCatalogue(daemon, settings),) if settings.private.patterns else (daemon,)
 
 
-def daemon_beliefs(settings: Settings, dids: AbstractSet[Did], now: datetime) -> Beliefs | None:
+def fetch_daemon_knowledge(
+    settings: Settings, dids: AbstractSet[Did], now: datetime
+) -> DaemonKnowledge | None:
     """Return what the daemon at [submit] daemon_url holds true of *dids*, by the names that jobs use.
 
     Where it cannot be asked, each of them counts as one that could not be asked about. None without a URL.
@@ -50,18 +52,18 @@ def daemon_beliefs(settings: Settings, dids: AbstractSet[Did], now: datetime) ->
     Raises:
         ConfigError: a secret would be sent in the clear, or a file of it cannot be read.
     """
-    daemon = _daemon(settings)
+    daemon = _build_daemon_catalogue(settings)
     if daemon is None:
         return None
     try:
-        return daemon.beliefs(dids, now)
+        return daemon.read_knowledge(dids, now)
     except CatalogueError as error:
-        return Beliefs(now, Snapshot({}, dict.fromkeys(dids, f"{daemon.name}: {error.reason}")))
+        return DaemonKnowledge(now, Snapshot({}, dict.fromkeys(dids, f"{daemon.name}: {error.reason}")))
     finally:
         daemon.close()
 
 
-def _daemon(settings: Settings) -> "DaemonCatalogue | None":
+def _build_daemon_catalogue(settings: Settings) -> "DaemonCatalogue | None":
     submit = settings.submit
     if not submit.daemon_url:
         return None
@@ -69,35 +71,35 @@ def _daemon(settings: Settings) -> "DaemonCatalogue | None":
 
     secret = bool(submit.token_file or settings.private.patterns)
     return DaemonCatalogue(
-        submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert, secret=secret
+        submit.daemon_url, token_file=submit.token_file, ca_cert=submit.ca_cert, is_secret=secret
     )
 
 
-def file_listers(settings: Settings) -> tuple[FileLister, ...]:
+def build_file_listers(settings: Settings) -> tuple[FileLister, ...]:
     """The catalogues that say of which files a dataset consists, on connections of their own: Rucio's."""
     found: list[FileLister] = []
     for source in settings.catalogue:
         if isinstance(source, RucioSource):
-            from adapters.rucio.datasets.file_lists import RucioFiles  # rucio-clients is slow to import
+            from adapters.rucio.datasets.file_lists import RucioFileLister  # rucio-clients is slow to import
 
-            found.append(RucioFiles(rucio_settings(source, settings)))
+            found.append(RucioFileLister(rucio_settings(source, settings)))
     return tuple(found)
 
 
-def catalogues_and_logins(
+def build_catalogues(
     settings: Settings, clock: Clock
-) -> tuple[tuple[Catalogue, ...], dict[str, Callable[[], Login | None]]]:
+) -> tuple[tuple[Catalogue, ...], dict[str, Callable[[], TokenValidity | None]]]:
     """The catalogues, and how long their logins last."""
     problems: list[str] = []
     found: list[Catalogue] = []
-    logins: dict[str, Callable[[], Login | None]] = {}
+    logins: dict[str, Callable[[], TokenValidity | None]] = {}
     for source in settings.catalogue:
         try:
-            bare = _catalogue(source, settings, clock)
-            logins[f"catalogue {source.name}"] = lambda bare=bare: getattr(bare, "login", None)  # type: ignore[misc]
-            foreign = isinstance(source, PluginSource) and source.type not in OUR_PLUGINS
+            bare = _build_catalogue(source, settings, clock)
+            logins[f"catalogue {source.name}"] = lambda bare=bare: getattr(bare, "token_validity", None)  # type: ignore[misc]
+            foreign = isinstance(source, PluginSource) and source.type not in BUILTIN_PLUGINS
             checked = CheckedCatalogue(bare) if foreign else bare
-            found.append(_placed(_cleaned(checked, source), settings))
+            found.append(_apply_site_mapping(_redact_secrets(checked, source), settings))
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -105,30 +107,30 @@ def catalogues_and_logins(
     return tuple(found), logins
 
 
-def _cleaned(catalogue: Catalogue, source: Source) -> Catalogue:
+def _redact_secrets(catalogue: Catalogue, source: Source) -> Catalogue:
     """The same without our secrets in what it says; a plugin's are looked up again before each question."""
     if isinstance(source, PluginSource):
-        return CleanCatalogue(catalogue, lambda: keep_secrets(source.options))
+        return CleanCatalogue(catalogue, lambda: register_secrets(source.options))
     return CleanCatalogue(catalogue)
 
 
-def _placed(catalogue: Catalogue, settings: Settings) -> Catalogue:
-    chosen = places(settings)
-    return PlacedCatalogue(catalogue, chosen) if chosen else catalogue
+def _apply_site_mapping(catalogue: Catalogue, settings: Settings) -> Catalogue:
+    chosen = site_mapping(settings)
+    return MappedCatalogue(catalogue, chosen) if chosen else catalogue
 
 
-def _catalogue(source: Source, settings: Settings, clock: Clock) -> Catalogue:
+def _build_catalogue(source: Source, settings: Settings, clock: Clock) -> Catalogue:
     if isinstance(source, FileSource):
         return FileCatalogue(source.name, source.path, clock, settings.daemon.default_scope)
     if isinstance(source, DmapiSource):
-        return _dmapi(source, settings, clock)
+        return _build_dmapi(source, settings, clock)
     if isinstance(source, PluginSource):
-        factory = OUR_PLUGINS.get(source.type) or plugins.factory_of(source.type)
-        return plugins.made(factory, source.type, source.name, source.options, clock)
-    return _rucio(source, settings, clock)
+        factory = BUILTIN_PLUGINS.get(source.type) or plugins.load_factory(source.type)
+        return plugins.create_catalogue(factory, source.type, source.name, source.options, clock)
+    return _build_rucio(source, settings, clock)
 
 
-def _dmapi(source: DmapiSource, settings: Settings, clock: Clock) -> Catalogue:
+def _build_dmapi(source: DmapiSource, settings: Settings, clock: Clock) -> Catalogue:
     storage_sites = {
         key: (sites,) if isinstance(sites, str) else tuple(sites)
         for key, sites in source.storage_sites.items()
@@ -144,19 +146,21 @@ def _dmapi(source: DmapiSource, settings: Settings, clock: Clock) -> Catalogue:
         deadline=timedelta(seconds=source.deadline_seconds),
         list_path=source.list_path,
     )
-    server = server_of(source.name, source.url, source, clock)
-    return DmapiCatalogue(known, server, clock, capabilities=site_capabilities(source.name, settings, clock))
+    server = build_json_client(source.name, source.url, source, clock)
+    return DmapiCatalogue(
+        known, server, clock, capabilities=build_site_capabilities(source.name, settings, clock)
+    )
 
 
-def _rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
+def _build_rucio(source: RucioSource, settings: Settings, clock: Clock) -> Catalogue:
     from adapters.rucio.catalogue import RucioCatalogue  # rucio-clients is slow to import
 
-    capabilities = site_capabilities(source.name, settings, clock)
+    capabilities = build_site_capabilities(source.name, settings, clock)
     return RucioCatalogue(
         rucio_settings(source, settings),
         clock,
         capabilities=capabilities,
-        together=places(settings).together,
+        group_sites=site_mapping(settings).shared_storage_groups,
     )
 
 
@@ -174,7 +178,7 @@ def rucio_settings(source: RucioSource, settings: Settings) -> "RucioSettings":
         "password_file": source.password_file,
         "token_file": source.token_file,
         "token_command": tuple(source.token_command),
-        "oidc": client_of(source) if source.auth == "oidc" else None,
+        "oidc": oauth_client_settings(source) if source.auth == "oidc" else None,
         "client_cert": source.client_cert,
         "client_key": source.client_key,
         "ca_cert": source.ca_cert,

@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
-from adapters.http.client import Limits as WebLimits
-from adapters.http.client import Server
+from adapters.http.client import HttpLimits as WebLimits
+from adapters.http.client import JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
 from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.config import (
@@ -17,7 +17,7 @@ from hydrator.domain.errors import ConfigError
 from hydrator.domain.ports import Clock
 
 
-def site_capabilities(name: str, settings: Settings, clock: Clock) -> SiteCapabilities | None:
+def build_site_capabilities(catalogue_name: str, settings: Settings, clock: Clock) -> SiteCapabilities | None:
     """SKA's Site Capabilities on behalf of the catalogue *name*; None where none is configured.
 
     Raises:
@@ -27,10 +27,10 @@ def site_capabilities(name: str, settings: Settings, clock: Clock) -> SiteCapabi
     if not chosen.url:
         return None
     refresh = timedelta(minutes=chosen.refresh_minutes)
-    return SiteCapabilities(server_of(name, chosen.url, chosen, clock), refresh)
+    return SiteCapabilities(build_json_client(catalogue_name, chosen.url, chosen, clock), refresh)
 
 
-def described(url: str, settings: Settings | None) -> tuple[Any, str]:
+def fetch_openapi(url: str, settings: Settings | None) -> tuple[Any, str]:
     """What the DMAPI at *url* says of itself in ``openapi.json``, and the ``list_path`` configured for it.
 
     It stands at the application's root, so above ``/api/v1``, and needs no token: none is sent.
@@ -48,7 +48,7 @@ def described(url: str, settings: Settings | None) -> tuple[Any, str]:
     versionless = url.rpartition("/")[0] if url.rpartition("/")[2].startswith("v") else url
     roots = dict.fromkeys([versionless.removesuffix("/api"), versionless, url])
     for root in roots:
-        server = Server("dmapi", root, ca_cert=source.ca_cert if source else None)
+        server = JsonClient("dmapi", root, ca_cert=source.ca_cert if source else None)
         try:
             answer = server.get("/openapi.json")
         finally:
@@ -60,7 +60,9 @@ def described(url: str, settings: Settings | None) -> tuple[Any, str]:
     )
 
 
-def client_of(source: RucioSource | DmapiSource | SiteCapabilitiesSettings) -> ClientSettings | None:
+def oauth_client_settings(
+    source: RucioSource | DmapiSource | SiteCapabilitiesSettings,
+) -> ClientSettings | None:
     """Who we are to the identity provider of *source*, where all that this takes is given."""
     if not (source.token_url and source.client_id and source.client_secret_file):
         return None
@@ -74,7 +76,9 @@ def client_of(source: RucioSource | DmapiSource | SiteCapabilitiesSettings) -> C
     )
 
 
-def server_of(name: str, url: str, source: DmapiSource | SiteCapabilitiesSettings, clock: Clock) -> Server:
+def build_json_client(
+    catalogue_name: str, url: str, source: DmapiSource | SiteCapabilitiesSettings, clock: Clock
+) -> JsonClient:
     """The server at *url*, asked as *source* says and with the token that it names.
 
     Raises:
@@ -88,7 +92,7 @@ def server_of(name: str, url: str, source: DmapiSource | SiteCapabilitiesSetting
     )
     bearer: TokenFile | ClientCredentials | None = None
     if source.token_file:
-        bearer = TokenFile(name, source.token_file)
-    elif who := client_of(source):
-        bearer = ClientCredentials(name, who, clock, limits=limits)
-    return Server(name, url, bearer=bearer, limits=limits, ca_cert=source.ca_cert)
+        bearer = TokenFile(catalogue_name, source.token_file)
+    elif who := oauth_client_settings(source):
+        bearer = ClientCredentials(catalogue_name, who, clock, limits=limits)
+    return JsonClient(catalogue_name, url, token_source=bearer, limits=limits, ca_cert=source.ca_cert)

@@ -5,41 +5,47 @@ from datetime import timedelta
 
 from hydrator.config import Settings
 from hydrator.domain.model import Did, Site, parse_did
-from hydrator.domain.sites import Places
-from hydrator.privacy.pseudonyms import Privacy, Veil
+from hydrator.domain.sites import SiteMapping
+from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
 from hydrator.reconcile.ads.site_ads import Budget
-from hydrator.reconcile.reconciler import Rules
-from hydrator.reconcile.snapshot.breaker import Limits
+from hydrator.reconcile.reconciler import ReconcilePolicy
+from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.submit.pool_config import PoolPolicy
 
-_MARGIN = timedelta(minutes=15)
+_MAX_AGE_MARGIN = timedelta(minutes=15)
 """How much sooner jobs stop trusting a fact than the daemon does: they never meet an UNKNOWN first."""
 
 
 def max_age_of(settings: Settings) -> timedelta:
     """How long jobs trust a fact."""
-    return settings.daemon.bound - _MARGIN
+    return settings.daemon.max_age - _MAX_AGE_MARGIN
 
 
-def rules(settings: Settings, veil: Veil | None = None) -> Rules:
+def reconcile_policy(settings: Settings, pseudonymizer: Pseudonymizer | None = None) -> ReconcilePolicy:
     """The part of *settings* that the core works by; without a *veil*, private pins are left out."""
     scope = settings.daemon.default_scope
-    hides = privacy(settings).hides
+    hides = privacy(settings).is_private
     pins = [parse_did(pin, scope) for pin in settings.demand.pins]
     everything = ("*",) if settings.demand.scope == "all" else ()
-    return Rules(
+    return ReconcilePolicy(
         default_scope=scope,
-        pins=frozenset(veil.opaque(pin) if veil else pin for pin in pins if veil or not hides(pin)),
+        pins=frozenset(
+            pseudonymizer.pseudonym(pin) if pseudonymizer else pin
+            for pin in pins
+            if pseudonymizer or not hides(pin)
+        ),
         patterns=(*settings.demand.patterns, *everything),
         keep_demand=timedelta(hours=settings.demand.keep_hours),
-        bound=settings.daemon.bound,
+        max_age=settings.daemon.max_age,
         budget=Budget(settings.budget.line_bytes, settings.budget.ad_bytes),
-        limits=Limits(
+        breaker_limits=BreakerLimits(
             settings.breaker.site_share,
             settings.breaker.all_share,
             settings.breaker.min_datasets,
             settings.breaker.confirm_polls,
-            apart=timedelta(seconds=settings.daemon.poll_seconds / 2),  # a cycle for new demand is no poll
+            poll_spacing=timedelta(
+                seconds=settings.daemon.poll_seconds / 2
+            ),  # a cycle for new demand is no poll
         ),
         audit_window=timedelta(hours=settings.audit.window_hours),
         include_sites=tuple(settings.sites.include),
@@ -62,9 +68,9 @@ def pool_policy(settings: Settings) -> PoolPolicy:
     )
 
 
-def places(settings: Settings) -> Places:
+def site_mapping(settings: Settings) -> SiteMapping:
     """What the operator says of sites: other names, and whose storage they read."""
-    return Places(
+    return SiteMapping(
         {Site(name): Site(site) for name, site in settings.sites.aliases.items()},
         {
             Site(site): {Site(other): cost for other, cost in others.items()}
@@ -78,10 +84,14 @@ def privacy(settings: Settings) -> Privacy:
     return Privacy(tuple(settings.private.patterns))
 
 
-def called(veil: Veil | None) -> Callable[[Did], Collection[Did]]:
+def job_name_lookup(pseudonymizer: Pseudonymizer | None) -> Callable[[Did], Collection[Did]]:
     """What jobs may call a dataset: itself, or where it is private its opaque names alone."""
 
     def names(did: Did) -> Collection[Did]:
-        return veil.names(did) if veil and veil.privacy.hides(did) else (did,)
+        return (
+            pseudonymizer.pseudonyms(did)
+            if pseudonymizer and pseudonymizer.privacy.is_private(did)
+            else (did,)
+        )
 
     return names

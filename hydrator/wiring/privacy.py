@@ -10,19 +10,19 @@ from hydrator.config import Settings
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import parse_did
 from hydrator.domain.redaction import SECRETS, Redactor
-from hydrator.privacy.pseudonym_store import FILE_NAME, Register, read_key
-from hydrator.privacy.pseudonyms import Veil
+from hydrator.privacy.pseudonym_store import FILE_NAME, PseudonymStore, read_key
+from hydrator.privacy.pseudonyms import Pseudonymizer
 
 from .policies import privacy
 
-_LARGEST: Final = 16_384
+_MAX_SECRET_BYTES: Final = 16_384
 """Bytes of a file with a secret; what is larger is none."""
-_NO_SECRETS: Final = frozenset({"config_file", "tokens_file"})
+_NON_SECRET_KEYS: Final = frozenset({"config_file", "tokens_file"})
 """Files of other things: HTCondor's configuration, and hashes."""
-_SECRET_KEYS: Final = ("password", "passphrase", "secret", "token")
+_SECRET_KEY_SUFFIXES: Final = ("password", "passphrase", "secret", "token")
 
 
-def register_of(settings: Settings, *, owned: bool = True) -> Register | None:
+def build_pseudonym_store(settings: Settings, *, is_owner: bool = True) -> PseudonymStore | None:
     """The opaque names of private datasets; None where none are private.
 
     *owned* is False for who only looks: the file of names may be out of reach then.
@@ -46,51 +46,51 @@ def register_of(settings: Settings, *, owned: bool = True) -> Register | None:
     if problems:
         raise ConfigError(problems)
     names = settings.daemon.state_dir / FILE_NAME
-    readable = owned or os.access(names, os.R_OK)
-    register = Register(Veil(privacy(settings), tuple(keys)), names if readable else None)
+    readable = is_owner or os.access(names, os.R_OK)
+    register = PseudonymStore(Pseudonymizer(privacy(settings), tuple(keys)), names if readable else None)
     register.learn(parse_did(pin, settings.daemon.default_scope) for pin in settings.demand.pins)
     return register
 
 
-def keep_secrets(given: Settings | Mapping[str, object]) -> None:
+def register_secrets(source: Settings | Mapping[str, object]) -> None:
     """Hide the secrets that a configuration, or one catalogue's part of it, has or names, as they are now.
 
     These are the files under keys that end in ``_file`` or ``_files``, whatever a plugin calls them, and
     texts under keys that end in ``password``, ``passphrase``, ``secret`` or ``token``. A secret that
     cannot be read now cannot be shown either.
     """
-    tree = given.model_dump() if isinstance(given, Settings) else given
-    SECRETS.keep(*_secrets("", tree))
+    tree = source.model_dump() if isinstance(source, Settings) else source
+    SECRETS.keep(*_find_secrets("", tree))
 
 
-def _secrets(key: str, value: object) -> Iterator[str]:
+def _find_secrets(key: str, value: object) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, each in value.items():
-            yield from _secrets(str(name), each)
+            yield from _find_secrets(str(name), each)
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _secrets(key, each)
-    elif isinstance(value, Path) and key.endswith(("_file", "_files")) and key not in _NO_SECRETS:
-        yield from _in_file(value)
-    elif isinstance(value, str) and key.lower().endswith(_SECRET_KEYS):
+            yield from _find_secrets(key, each)
+    elif isinstance(value, Path) and key.endswith(("_file", "_files")) and key not in _NON_SECRET_KEYS:
+        yield from _read_secrets(value)
+    elif isinstance(value, str) and key.lower().endswith(_SECRET_KEY_SUFFIXES):
         yield value
 
 
-def _in_file(file: Path) -> Iterator[str]:
+def _read_secrets(file: Path) -> Iterator[str]:
     """The secret in *file*; a text of many lines is another thing, or a key that is never sent."""
     with contextlib.suppress(OSError):
         with file.open("rb") as opened:
-            text = opened.read(_LARGEST + 1).decode("utf-8", "replace")
+            text = opened.read(_MAX_SECRET_BYTES + 1).decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        if len(lines) <= 2 and len(text) <= _LARGEST:  # two: one torn by a line's end
+        if len(lines) <= 2 and len(text) <= _MAX_SECRET_BYTES:  # two: one torn by a line's end
             yield from {"".join(lines), *lines}
 
 
-def redactor(settings: Settings) -> Redactor:
+def build_redactor(settings: Settings) -> Redactor:
     """Build the redactor of the log: of the secrets of *settings*, and of private datasets."""
-    keep_secrets(settings)
+    register_secrets(settings)
     try:
-        register = register_of(settings, owned=False)
+        register = build_pseudonym_store(settings, is_owner=False)
     except ConfigError:  # told by who needs the key
         register = None
-    return Redactor(more=register.veil.scrubbed if register else privacy(settings).scrubbed)
+    return Redactor(redact_further=register.pseudonymizer.redact if register else privacy(settings).redact)

@@ -6,45 +6,45 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hydrator.config.loader import SECRET_FILES
+from hydrator.config.loader import SECRET_KEY_ENDINGS
 
 from ..config import Settings
 
 
-def unreadable_secrets(settings: Settings) -> dict[Path, str]:
+def find_unreadable_secrets(settings: Settings) -> dict[Path, str]:
     """Return each file with a secret of the daemon that is missing, empty or not readable now, and why.
 
     Somebody who renews a secret may have taken the old one away and not yet put the new one there.
     """
     parts = {key: getattr(settings, key) for key in type(settings).model_fields if key != "submit"}
-    return {file: why for key, part in parts.items() for file, why in _problems(part, key)}
+    return {file: why for key, part in parts.items() for file, why in _find_problems(part, key)}
 
 
-def _problems(value: Any, key: str) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - any value of the configuration
+def _find_problems(value: Any, key: str) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - any value of the configuration
     if isinstance(value, BaseModel):
         for name in type(value).model_fields:
-            yield from _problems(getattr(value, name), f"{key}.{name}")
+            yield from _find_problems(getattr(value, name), f"{key}.{name}")
     elif isinstance(value, dict):
         for name, each in value.items():
-            yield from _problems(each, f"{key}.{name}")
+            yield from _find_problems(each, f"{key}.{name}")
     elif isinstance(value, list):
         for each in value:
             called = getattr(each, "name", "") if isinstance(each, BaseModel) else ""
-            yield from _problems(each, f"{key} {called}".rstrip())
-    elif isinstance(value, Path) and (why := _why_not(value, key)):
+            yield from _find_problems(each, f"{key} {called}".rstrip())
+    elif isinstance(value, Path) and (why := _unreadable_reason(value, key)):
         yield value, f"{key} {value}: {why}"
 
 
-def _why_not(path: Path, key: str) -> str | None:
-    if not key.endswith((*SECRET_FILES, "token_directory")):
+def _unreadable_reason(path: Path, key: str) -> str | None:
+    if not key.endswith((*SECRET_KEY_ENDINGS, "token_directory")):
         return None
     try:
-        there = any(path.iterdir()) if path.is_dir() else _first_byte(path)
+        there = any(path.iterdir()) if path.is_dir() else _read_first_byte(path)
     except OSError as error:
         return error.strerror or str(error)
     return None if there or key.endswith("tokens_file") else "it is empty"
 
 
-def _first_byte(path: Path) -> bytes:
+def _read_first_byte(path: Path) -> bytes:
     with path.open("rb") as opened:
         return opened.read(1)

@@ -39,7 +39,7 @@ class AuditorContract(ABC):
             (self.did("L1"), CAM, ReplicaState.COMPLETE),
             (self.did("L1"), RAL, ReplicaState.PARTIAL),
         }
-        assert found.at.tzinfo is not None
+        assert found.as_of.tzinfo is not None
 
     def test_what_nobody_knows_is_nowhere(self):
         auditor = self.recording(Replica(self.did("L1"), CAM, ReplicaState.COMPLETE))

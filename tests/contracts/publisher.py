@@ -81,7 +81,7 @@ class PublisherContract(ABC):
         second = publisher.published()[Site("CAM")]
         assert second.as_of - first.as_of == timedelta(minutes=5)
         assert second.generation == first.generation
-        assert second.heard >= first.heard
+        assert second.received_at >= first.received_at
 
     def test_a_withdrawn_site_is_gone_and_the_others_stay(self) -> None:
         publisher = self.publisher()

@@ -17,11 +17,11 @@ class TestMemoryAuditor(AuditorContract):
         return MemoryCatalogue("memory", replicas, clock=lambda: NOON)
 
     def without_answer(self):
-        return MemoryCatalogue("memory", clock=lambda: NOON, broken=True)
+        return MemoryCatalogue("memory", clock=lambda: NOON, is_broken=True)
 
     def test_it_can_know_better_than_it_says(self):
         catalogue = MemoryCatalogue("memory", [replica(L1)], clock=lambda: NOON)
-        catalogue.truth = (replica(L1, CAM, ReplicaState.PARTIAL),)
+        catalogue.audited_replicas = (replica(L1, CAM, ReplicaState.PARTIAL),)
         assert [r.state for r in catalogue.verify(L1).replicas] == [ReplicaState.PARTIAL]
         assert [r.state for r in catalogue.read({L1}).readings[L1].replicas] == [ReplicaState.COMPLETE]
 

@@ -47,14 +47,14 @@ class TestCollectorPublisher(PublisherContract):
         before = now()
         publisher = self.publisher()
         publisher.publish([site_ad("CAM")])
-        assert abs(publisher.published()[Site("CAM")].heard - before) < timedelta(seconds=10)
+        assert abs(publisher.published()[Site("CAM")].received_at - before) < timedelta(seconds=10)
 
     def test_a_collector_whose_clock_is_an_hour_ahead_does_not_hide_an_old_ad(self) -> None:
         publisher = CollectorPublisher(
             self.client, lifetime=LIFETIME, clock=lambda: now() - timedelta(hours=1)
         )
         publisher.publish([site_ad("CAM")])
-        heard = publisher.published()[Site("CAM")].heard
+        heard = publisher.published()[Site("CAM")].received_at
         assert abs(heard - (now() - timedelta(hours=1))) < timedelta(seconds=10)
 
     def test_it_lives_as_long_as_it_was_given(self, pool: "Pool") -> None:
@@ -80,13 +80,13 @@ class TestCollectorPublisher(PublisherContract):
 
     def test_a_sign_of_life_of_another_identity_keeps_nobody_on_stand_by(self, pool: "Pool") -> None:
         with self.other(pool) as other:
-            other.beat("forged", 1, LIFETIME)
+            other.heartbeat("forged", 1, LIFETIME)
         # other tests have daemons in this pool, too
-        known = {peer.name for peer in CollectorPeers(self.client, LIFETIME, now).beat("us", 0)}
+        known = {peer.name for peer in CollectorPeers(self.client, LIFETIME, now).heartbeat("us", 0)}
         assert "us" in known
         assert "forged" not in known
         believing = CollectorPeers(self.client, LIFETIME, now, ["condor@pool.test"])
-        assert {"us", "forged"} <= {peer.name for peer in believing.beat("us", 0)}
+        assert {"us", "forged"} <= {peer.name for peer in believing.heartbeat("us", 0)}
 
     def other(self, pool: "Pool") -> CondorClient:
         """A client of another identity that the collector lets advertise too."""

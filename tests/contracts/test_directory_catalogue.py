@@ -42,7 +42,7 @@ class TestDirectoryCatalogue(CatalogueContract):
     def _folder(self, tmp_path):
         self.folder = tmp_path
 
-    def holding(self, *replicas):
+    def make_catalogue(self, *replicas):
         for site in ("CAM", "RAL"):
             (self.folder / site / "other").mkdir(parents=True, exist_ok=True)
         for replica in replicas:
@@ -51,11 +51,11 @@ class TestDirectoryCatalogue(CatalogueContract):
             put(self.folder, replica.site, replica.did.partition(":")[2])
         return make(self.folder, patterns=EVERY_DEPTH)
 
-    def broken(self):
+    def make_failing_catalogue(self):
         return make(self.folder / "not-mounted")
 
-    def blinded(self, site, *replicas):
-        made = self.holding(*(replica for replica in replicas if replica.site != site))
+    def make_catalogue_with_unreachable_site(self, site, *replicas):
+        made = self.make_catalogue(*(replica for replica in replicas if replica.site != site))
         (self.folder / site / "other").rmdir()  # as an empty mount point
         return made
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.http.client import Limits, Server
+from adapters.http.client import HttpLimits, JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from adapters.ska.site_capabilities import SiteCapabilities
@@ -17,7 +17,7 @@ from testbed.dmapi_standin import CLIENT, DM_AUDIENCE, SC_AUDIENCE, SECRET, Dmap
 from tests.factories import NOON
 
 FILES = 4
-FAST = Limits(
+FAST = HttpLimits(
     timeout=timedelta(seconds=5), attempts=2, pause=timedelta(milliseconds=1), calls_per_second=10_000
 )
 
@@ -29,8 +29,8 @@ def dmapi(standin: DmapiStandIn, folder, *, capabilities=True, clock=lambda: NOO
 
     def server(url, audience):
         who = ClientSettings(standin.token_url, CLIENT, secret, audience, f"openid {audience}-service")
-        return Server(
-            "dmapi", url, bearer=ClientCredentials("dmapi", who, clock, limits=limits), limits=limits
+        return JsonClient(
+            "dmapi", url, token_source=ClientCredentials("dmapi", who, clock, limits=limits), limits=limits
         )
 
     settings = replace(DmapiSettings("dmapi", list_path="/data/list/{namespace}"), **changes)
@@ -47,8 +47,8 @@ def standin_server():
 ONLY_LOCATIONS = dict(RECORDS_STATES_ONLY) | {
     scenario.name: "DMAPI shows what is there, nothing that moves and nothing of tape"
     for scenario in SCENARIOS
-    if scenario.told is not None
-    and any(state not in {ReplicaState.COMPLETE, ReplicaState.PARTIAL} for _, state, _ in scenario.told)
+    if scenario.replicas is not None
+    and any(state not in {ReplicaState.COMPLETE, ReplicaState.PARTIAL} for _, state, _ in scenario.replicas)
 }
 
 
@@ -62,7 +62,7 @@ class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
             setattr(standin_server, name, getattr(fresh, name))
         self.standin, self.folder = standin_server, tmp_path
 
-    def holding(self, *replicas: Replica):
+    def make_catalogue(self, *replicas: Replica):
         elements = itertools.count()
         at: dict[str, dict[str, int]] = {}
         for replica in replicas:
@@ -76,25 +76,27 @@ class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
             self.standin.put(did, FILES, where)
         return dmapi(self.standin, self.folder)
 
-    def enacted(self, scenario):
+    def make_catalogue_for_scenario(self, scenario):
         if scenario.told != ():
             return None
         self.standin.add_area("ELSEWHERE", "ELSEWHERE_SE")
         self.standin.put(self.did("L1"), FILES, {"SE_OF_NOBODY": FILES})
         return dmapi(self.standin, self.folder)
 
-    def broken(self):
+    def make_failing_catalogue(self):
         self.standin.habits.status = 503
         return dmapi(self.standin, self.folder)
 
     def test_two_storage_elements_of_a_site_both_speak(self):
-        two = self.having(
-            self.at("L1", state=ReplicaState.PARTIAL, fraction=0.5),
-            self.at("L1", state=ReplicaState.PARTIAL, fraction=0.25),
+        two = self.open_catalogue(
+            self.replica_at("L1", state=ReplicaState.PARTIAL, fraction=0.5),
+            self.replica_at("L1", state=ReplicaState.PARTIAL, fraction=0.25),
         )
         (reading,) = two.read({self.did("L1")}).readings.values()
         assert sorted(replica.fraction for replica in reading.replicas) == [0.25, 0.5]
 
     def test_asked_again_it_says_the_same(self):
-        catalogue = self.having(self.at("L1"), self.at("L1", "RAL"), self.at("L2", "RAL"))
-        assert self.states(catalogue, "L1", "L2") == self.states(catalogue, "L1", "L2")
+        catalogue = self.open_catalogue(
+            self.replica_at("L1"), self.replica_at("L1", "RAL"), self.replica_at("L2", "RAL")
+        )
+        assert self.read_states(catalogue, "L1", "L2") == self.read_states(catalogue, "L1", "L2")

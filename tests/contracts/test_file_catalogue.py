@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from adapters.files.catalogue import STATES, FileCatalogue
+from adapters.files.catalogue import STATE_BY_WORD, FileCatalogue
 from hydrator.domain.model import Did, Replica, Site
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import NOON
 
-WORDS = {state: word for word, state in STATES.items()}
+WORDS = {state: word for word, state in STATE_BY_WORD.items()}
 Table = dict[Did, dict[Site, list[dict[str, object]]]]
 
 
@@ -42,19 +42,19 @@ class FileContract(CatalogueContract):
     def _folder(self, tmp_path: Path) -> None:
         self.folder = tmp_path
 
-    def broken(self) -> FileCatalogue:
+    def make_failing_catalogue(self) -> FileCatalogue:
         return FileCatalogue("files", self.folder / "none.toml", lambda: NOON)
 
 
 class TestTomlCatalogue(FileContract):
-    def holding(self, *replicas: Replica) -> FileCatalogue:
+    def make_catalogue(self, *replicas: Replica) -> FileCatalogue:
         path = self.folder / "datasets.toml"
         path.write_text(toml(table(replicas)))
         return FileCatalogue("files", path, lambda: NOON)
 
 
 class TestJsonCatalogue(FileContract):
-    def holding(self, *replicas: Replica) -> FileCatalogue:
+    def make_catalogue(self, *replicas: Replica) -> FileCatalogue:
         path = self.folder / "datasets.json"
         datasets = {did: {"sites": sites} for did, sites in table(replicas).items()}
         path.write_text(json.dumps({"count": len(datasets), "datasets": datasets}))

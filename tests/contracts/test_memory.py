@@ -4,7 +4,7 @@ import pytest
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.domain.errors import CatalogueError, PoolError, PublishError
-from hydrator.domain.model import Did, PublishedAd, Queue, QueuedJobs, Seen, Site, Unseen
+from hydrator.domain.model import Did, PublishedAd, QueuedJobs, ScheddDemand, Seen, Site, Unseen
 from tests.contracts.publisher import PublisherContract
 from tests.factories import CAM, L1, L2, L3, NOON, OSO, RAL, ad, replica
 
@@ -17,7 +17,7 @@ def test_the_catalogue_answers_every_did_it_was_asked_about():
     survey = catalogue(replica(L1), sites=[OSO], unseen={L3: "timeout"}, bytes_total={L1: 9}).read(
         {L1, L2, L3}
     )
-    assert (survey.catalogue, survey.at, survey.sites) == ("memory", NOON, {CAM, OSO})
+    assert (survey.catalogue, survey.started_at, survey.sites) == ("memory", NOON, {CAM, OSO})
     assert survey.readings == {L1: Seen(NOON, (replica(L1),), 9), L2: Seen(NOON), L3: Unseen("timeout")}
 
 
@@ -30,7 +30,7 @@ def test_the_catalogue_follows_what_it_is_given_later():
 def test_the_catalogue_names_twins():
     lower = Did("lofar:l1")
     readings = catalogue(replica(L1), bytes_total={lower: 1}).read({L1, lower}).readings
-    assert (readings[L1].twins, readings[lower].twins) == ({lower}, {L1})
+    assert (readings[L1].case_variants, readings[lower].case_variants) == ({lower}, {L1})
 
 
 def test_a_broken_catalogue_raises_for_every_question():
@@ -39,7 +39,7 @@ def test_a_broken_catalogue_raises_for_every_question():
         made.read(set())
     with pytest.raises(CatalogueError):
         made.find([])
-    made.broken = False
+    made.is_broken = False
     assert made.find(["lofar:*"]) == {L1}
 
 
@@ -48,7 +48,7 @@ class TestMemoryPublisher(PublisherContract):
         return MemoryPublisher()
 
     def unreachable(self) -> MemoryPublisher:
-        return MemoryPublisher(broken=True)
+        return MemoryPublisher(is_broken=True)
 
 
 def test_the_publisher_shows_what_it_was_given():
@@ -62,16 +62,16 @@ def test_the_publisher_shows_what_it_was_given():
 def test_a_broken_publisher_refuses_everything_and_keeps_what_it_had():
     made = MemoryPublisher(clock=lambda: NOON)
     made.publish([ad(L1)])
-    made.broken = True
+    made.is_broken = True
     for question in (made.published, lambda: made.publish([ad(L2)]), lambda: made.withdraw({CAM})):
         with pytest.raises(PublishError):
             question()
-    made.broken = False
+    made.is_broken = False
     assert made.ads == {CAM: ad(L1)}
 
 
 def test_queues_say_what_they_were_told():
-    wanted = {"b": Queue(NOON, (QueuedJobs((L1,), 2),)), "a": Unseen("timeout")}
-    assert list(MemoryQueues(wanted).wanted().items()) == sorted(wanted.items())
+    wanted = {"b": ScheddDemand(NOON, (QueuedJobs((L1,), 2),)), "a": Unseen("timeout")}
+    assert list(MemoryQueues(wanted).read_demand().items()) == sorted(wanted.items())
     with pytest.raises(PoolError):
-        MemoryQueues(wanted, broken=True).wanted()
+        MemoryQueues(wanted, is_broken=True).read_demand()

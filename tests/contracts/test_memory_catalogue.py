@@ -9,11 +9,11 @@ from tests.factories import NOON
 class TestMemoryCatalogue(CatalogueContract):
     cannot_happen = RECORDS_STATES_ONLY
 
-    def holding(self, *replicas):
+    def make_catalogue(self, *replicas):
         return MemoryCatalogue("memory", replicas, clock=lambda: NOON)
 
-    def broken(self):
-        return MemoryCatalogue("memory", clock=lambda: NOON, broken=True)
+    def make_failing_catalogue(self):
+        return MemoryCatalogue("memory", clock=lambda: NOON, is_broken=True)
 
-    def blinded(self, site, *replicas):
-        return MemoryCatalogue("memory", replicas, clock=lambda: NOON, blind=[site])
+    def make_catalogue_with_unreachable_site(self, site, *replicas):
+        return MemoryCatalogue("memory", replicas, clock=lambda: NOON, unreachable_sites=[site])

@@ -9,9 +9,9 @@ import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.domain.errors import CatalogueDenied, CatalogueUnreachable
-from hydrator.domain.model import DatasetState, Did, Replica, ReplicaState, Seen, Site, Told
-from hydrator.domain.sites import PlacedCatalogue, Places
-from hydrator.reconcile.snapshot.update import Memory, remember
+from hydrator.domain.model import DatasetState, Did, Provenance, Replica, ReplicaState, Seen, Site
+from hydrator.domain.sites import MappedCatalogue, SiteMapping
+from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey
 from hydrator.testing.catalogue_contract import CAM, RAL, CatalogueContract
 from testbed.rucio import RucioServer
 
@@ -143,15 +143,15 @@ class RucioTests:
 
 
 class TestRucioCatalogue(RucioTests, CatalogueContract):
-    def holding(self, *replicas):
+    def make_catalogue(self, *replicas):
         for did, its in itertools.groupby(sorted(replicas, key=lambda r: r.did), key=lambda r: r.did):
             self.seed_all(did, *its)
         return self.catalogue()
 
-    def broken(self):
+    def make_failing_catalogue(self):
         return self.catalogue(url="http://127.0.0.1:1")
 
-    def enacted(self, scenario):
+    def make_catalogue_for_scenario(self, scenario):
         if scenario.name.startswith("a container"):
             return self.contained(scenario)
         if scenario.name not in HAPPENINGS:
@@ -234,7 +234,7 @@ class TestOnlyRucio(RucioTests):
     def test_a_storage_element_without_a_site_is_named_and_says_nothing(self):
         did = self.dataset("L1")
         assert self.said(did) == set()
-        assert "ORIGIN" in self.open.read(frozenset()).unmapped
+        assert "ORIGIN" in self.open.read(frozenset()).unmapped_storages
 
     def test_the_configuration_wins_over_the_attribute(self):
         did = self.dataset("L1", (CAM, COMPLETE, 1.0))
@@ -246,7 +246,7 @@ class TestOnlyRucio(RucioTests):
         catalogue = self.catalogue(site_attribute=None, sites={"CAM-DISK": "CAM"})
         survey = catalogue.read(frozenset())
         assert survey.sites == {"CAM"}
-        assert {"ORIGIN", "RAL-DISK", "CAM-TAPE"} <= survey.unmapped
+        assert {"ORIGIN", "RAL-DISK", "CAM-TAPE"} <= survey.unmapped_storages
         catalogue.close()
 
     def test_a_deleted_storage_element_is_not_listed(self):
@@ -256,7 +256,7 @@ class TestOnlyRucio(RucioTests):
         )
         survey = self.open.read(frozenset())
         assert "GONE" not in survey.sites
-        assert name not in survey.unmapped
+        assert name not in survey.unmapped_storages
 
     def test_data_at_an_element_that_was_deleted_leaves_although_its_rows_remain(self):
         name, site = f"GONE-{self.scope[5:]}", Site(f"GONE{self.scope[5:]}")
@@ -264,13 +264,13 @@ class TestOnlyRucio(RucioTests):
         did = self.dataset("L1")
         where = {"did": did, "rse": name}
         self.server.seed(("place", where), ("replicate", where), ("abacus", {}))
-        memory = remember(Memory(), self.open.read({did}), {did}, now=utc_now())
-        assert memory.known[did].here[site].state is DatasetState.AVAILABLE
+        memory = apply_survey(CatalogueMemory(), self.open.read({did}), {did}, now=utc_now())
+        assert memory.records[did].facts[site].state is DatasetState.AVAILABLE
         self.server.seed(("delete_rse", {"rse": name}))
         for _ in range(2):
-            memory = remember(memory, self.open.read({did}), {did}, now=utc_now())
+            memory = apply_survey(memory, self.open.read({did}), {did}, now=utc_now())
             assert site in memory.sites, "it was looked at: nothing is there"
-            assert memory.known[did].here == {}
+            assert memory.records[did].facts == {}
 
     def test_data_at_an_element_that_moved_to_another_site_leaves_the_first(self):
         name, site = f"MOVED-{self.scope[5:]}", Site(f"OLD{self.scope[5:]}")
@@ -278,10 +278,10 @@ class TestOnlyRucio(RucioTests):
         did = self.dataset("L1")
         self.server.seed(("place", {"did": did, "rse": name}))
         catalogue = self.catalogue(attributes_every=timedelta(0))
-        memory = remember(Memory(), catalogue.read({did}), {did}, now=utc_now())
+        memory = apply_survey(CatalogueMemory(), catalogue.read({did}), {did}, now=utc_now())
         self.server.seed(("set_rse_attribute", {"rse": name, "key": "site", "value": "CAM"}))
-        memory = remember(memory, catalogue.read({did}), {did}, now=utc_now())
-        assert memory.known[did].here.keys() == {CAM}
+        memory = apply_survey(memory, catalogue.read({did}), {did}, now=utc_now())
+        assert memory.records[did].facts.keys() == {CAM}
         catalogue.close()
 
     @pytest.mark.parametrize("kind", ["dataset", "container", "dataset of a container"])
@@ -297,7 +297,7 @@ class TestOnlyRucio(RucioTests):
             self.server.do("end_in", did=ending, seconds=seconds)
             (replica,) = self.read(did, self.catalogue()).replicas
             assert (replica.state, replica.fraction) == (state, 1.0)
-        assert "its own lifetime" in replica.told.reason
+        assert "its own lifetime" in replica.provenance.reason
         catalogue.close()
 
     def test_what_arrives_for_a_did_that_ends_soon_is_not_on_its_way(self):
@@ -317,7 +317,7 @@ class TestOnlyRucio(RucioTests):
         restarted = self.catalogue()
         (replica,) = self.read(did, restarted).replicas
         assert (replica.state, replica.fraction) == (PARTIAL, 1.0)
-        assert "rule has ended" in replica.told.reason
+        assert "rule has ended" in replica.provenance.reason
         self.server.do("replicate", **where)
         assert self.read(did, restarted).replicas[0].state == COMPLETE
         restarted.close()
@@ -394,8 +394,8 @@ class TestOnlyRucio(RucioTests):
         assert catalogue.read(dids).readings[min(dids)].replicas == ()
         catalogue.close()
 
-    def told(self, did: Did, site: Site = CAM) -> Told:
-        (told,) = {r.told for r in self.read(did).replicas if r.site == site}
+    def told(self, did: Did, site: Site = CAM) -> Provenance:
+        (told,) = {r.provenance for r in self.read(did).replicas if r.site == site}
         return told
 
     def test_a_stuck_rule_says_why_and_who_pays(self):
@@ -434,14 +434,14 @@ class TestOnlyRucio(RucioTests):
         said = []
         for _ in range(4):
             (replica,) = self.read(did, slow).replicas
-            said.append((replica.state, replica.fraction, replica.told.ready_at is not None))
-            ready, told = utc_now() + next(ticks) * timedelta(minutes=10), replica.told
+            said.append((replica.state, replica.fraction, replica.provenance.ready_at is not None))
+            ready, told = utc_now() + next(ticks) * timedelta(minutes=10), replica.provenance
             self.server.do("convey", rse=disk, most=1)
         assert said == [(INCOMING, n / 4, n > 1) for n in range(4)]
         assert abs(told.ready_at - ready) < timedelta(minutes=15)  # ten, and what the calls took
         assert told.ready_error < timedelta(minutes=5)
         (replica,) = self.read(did, slow).replicas
-        assert (replica.state, replica.told.ready_at) == (COMPLETE, None)
+        assert (replica.state, replica.provenance.ready_at) == (COMPLETE, None)
         slow.close()
 
     def test_a_recall_from_tape_says_what_it_waits_for_and_arrives(self):
@@ -546,7 +546,7 @@ class TestOnlyRucio(RucioTests):
         whole, *parts = self.read(did).replicas
         assert (whole.site, whole.state, whole.fraction) == (CAM, COMPLETE, 1.0)
         assert whole.storage == "CAM-DISK,CAM-DISK2"
-        assert "4 of its 4 files together: 2 at CAM-DISK, 2 at CAM-DISK2" in whole.told.reason
+        assert "4 of its 4 files together: 2 at CAM-DISK, 2 at CAM-DISK2" in whole.provenance.reason
         assert {(part.state, part.fraction) for part in parts} == {(PARTIAL, 0.5)}
         box = Did(f"{self.scope}:box")
         self.server.do("add_container", did=box, children=[did, self.dataset("L2", (CAM, COMPLETE, 1.0))])
@@ -565,9 +565,9 @@ class TestOnlyRucio(RucioTests):
 
     def test_halves_at_a_site_and_its_neighbour_are_whole_where_both_are_read(self):
         did = self.halves("L1", "RAL-DISK")
-        known = Places(reads={CAM: {RAL: 0}})
-        inner = RucioCatalogue(self.settings, utc_now, together=known.together)
-        found = self.read(did, PlacedCatalogue(inner, known)).replicas
+        known = SiteMapping(read_costs={CAM: {RAL: 0}})
+        inner = RucioCatalogue(self.settings, utc_now, group_sites=known.shared_storage_groups)
+        found = self.read(did, MappedCatalogue(inner, known)).replicas
         assert {(r.site, r.state) for r in found} == {(CAM, COMPLETE), (CAM, PARTIAL), (RAL, PARTIAL)}
         inner.close()
 
@@ -584,7 +584,7 @@ class TestOnlyRucio(RucioTests):
             assert self.read(did, catalogue).replicas[0].state == COMPLETE
         self.server.do("place", did=did, rse="CAM-DISK", files=1, after=2)
         whole = self.read(did, catalogue).replicas[0]
-        assert "3 at CAM-DISK, 2 at CAM-DISK2" in whole.told.reason
+        assert "3 at CAM-DISK, 2 at CAM-DISK2" in whole.provenance.reason
         catalogue.close()
 
     def test_a_cache_counts_where_the_operator_says_so(self):

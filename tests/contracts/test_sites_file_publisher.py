@@ -23,13 +23,13 @@ class TestSitesFilePublisher(PublisherContract):
 
     def publisher(self) -> SitesFilePublisher:
         return SitesFilePublisher(
-            self.folder / "out" / "sites.json", valid=HOUR, max_age=6 * HOUR, clock=system_clock
+            self.folder / "out" / "sites.json", valid_for=HOUR, max_age=6 * HOUR, clock=system_clock
         )
 
     def unreachable(self) -> SitesFilePublisher:
         (self.folder / "occupied").write_text("this is no folder")
         return SitesFilePublisher(
-            self.folder / "occupied" / "sites.json", valid=HOUR, max_age=6 * HOUR, clock=system_clock
+            self.folder / "occupied" / "sites.json", valid_for=HOUR, max_age=6 * HOUR, clock=system_clock
         )
 
 
@@ -40,7 +40,7 @@ def path(tmp_path) -> Path:
 
 @pytest.fixture
 def publisher(path) -> SitesFilePublisher:
-    return SitesFilePublisher(path, valid=HOUR, max_age=6 * HOUR, clock=lambda: MORNING)
+    return SitesFilePublisher(path, valid_for=HOUR, max_age=6 * HOUR, clock=lambda: MORNING)
 
 
 def test_it_says_where_each_dataset_is_when_it_was_written_and_how_long_that_holds(publisher, path):

@@ -67,4 +67,6 @@ class TestSlotMerger(PublisherContract):
         return self._merger(self.nowhere)
 
     def _merger(self, client: CondorClient) -> SlotMerger:
-        return SlotMerger(client, ["GLIDEIN_Site"], pace=500, interval=timedelta(minutes=1), clock=now)
+        return SlotMerger(
+            client, ["GLIDEIN_Site"], slots_per_second=500, interval=timedelta(minutes=1), clock=now
+        )

@@ -11,30 +11,30 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from adapters.http_publisher import Board, WebPublisher
+from adapters.http_publisher import ServedAds, WebPublisher
 from hydrator.domain.errors import PublishError
 from hydrator.domain.model import PublishedAd, Site, Snapshot
-from hydrator.domain.ports import Door
-from hydrator.server.app import View, app
-from hydrator.server.http_server import Server
+from hydrator.domain.ports import ServerEndpoint
+from hydrator.server.app import ServerState, build_app
+from hydrator.server.http_server import HttpServer
 from tests.contracts.publisher import PublisherContract
 from tests.factories import CAM, HOUR, L1, NOON, RAL, ad, demand
 
 
-def shown(board: Board) -> View:
-    return View(board.ads(), Snapshot({}), demand(), None, NOON, heard=board.heard())
+def shown(board: ServedAds) -> ServerState:
+    return ServerState(board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times())
 
 
 @contextmanager
-def serving(board: Board) -> Iterator[Server]:
-    asgi = app(lambda: shown(board), CollectorRegistry(), max_age=timedelta(seconds=300))
-    with Server(asgi, "127.0.0.1", 0) as server:
+def serving(board: ServedAds) -> Iterator[HttpServer]:
+    asgi = build_app(lambda: shown(board), CollectorRegistry(), max_age=timedelta(seconds=300))
+    with HttpServer(asgi, "127.0.0.1", 0) as server:
         yield server
 
 
 @pytest.fixture
 def board():
-    return Board()
+    return ServedAds()
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def server(board):
 
 @pytest.fixture
 def publisher(board, server):
-    return WebPublisher(board, lambda: server.door, lambda: NOON)
+    return WebPublisher(board, lambda: server.endpoint, lambda: NOON)
 
 
 class TestWebPublisher(PublisherContract):
@@ -54,7 +54,7 @@ class TestWebPublisher(PublisherContract):
         self.board, self.server = board, server
 
     def publisher(self) -> WebPublisher:
-        return WebPublisher(self.board, lambda: self.server.door, lambda: NOON)
+        return WebPublisher(self.board, lambda: self.server.endpoint, lambda: NOON)
 
     def unreachable(self) -> WebPublisher:
         return WebPublisher(self.board, lambda: None, lambda: NOON)
@@ -93,7 +93,7 @@ def test_a_server_that_went_away_is_an_error_and_not_empty(board):
     with serving(board) as server:
         url = server.url
     with pytest.raises(PublishError, match="cannot read back"):
-        WebPublisher(board, lambda: Door(url), lambda: NOON).published()
+        WebPublisher(board, lambda: ServerEndpoint(url), lambda: NOON).published()
 
 
 def test_a_proxy_in_the_environment_is_not_asked(board, server, monkeypatch):
@@ -101,7 +101,7 @@ def test_a_proxy_in_the_environment_is_not_asked(board, server, monkeypatch):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    publisher = WebPublisher(board, lambda: server.door, lambda: NOON)
+    publisher = WebPublisher(board, lambda: server.endpoint, lambda: NOON)
     publisher.publish([ad(L1)])
     assert list(publisher.published()) == [CAM]
 
@@ -124,13 +124,13 @@ def test_another_server_on_our_port_is_an_error_and_not_empty(board, body):
         return PlainTextResponse(body)
 
     asgi = Starlette(routes=[Route("/v1/sites", answer)])
-    with Server(asgi, "127.0.0.1", 0) as other, pytest.raises(PublishError, match="garbled"):
-        WebPublisher(board, lambda: other.door, lambda: NOON).published()
+    with HttpServer(asgi, "127.0.0.1", 0) as other, pytest.raises(PublishError, match="garbled"):
+        WebPublisher(board, lambda: other.endpoint, lambda: NOON).published()
 
 
 def test_a_server_that_fails_is_an_error(board):
-    with Server(Starlette(), "127.0.0.1", 0) as other, pytest.raises(PublishError, match="404"):
-        WebPublisher(board, lambda: other.door, lambda: NOON).published()
+    with HttpServer(Starlette(), "127.0.0.1", 0) as other, pytest.raises(PublishError, match="404"):
+        WebPublisher(board, lambda: other.endpoint, lambda: NOON).published()
 
 
 def test_a_reader_of_the_board_keeps_what_it_saw(board):

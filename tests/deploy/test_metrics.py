@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from starlette.routing import Route
 
 from hydrator.daemon.event_listener import EventMetrics
-from hydrator.daemon.metrics import Metrics, Process
-from hydrator.domain.links import page as links_to
+from hydrator.daemon.metrics import DaemonProcessCollector, Metrics
+from hydrator.domain.links import link_to_page as links_to
 from hydrator.domain.model import Site
-from hydrator.reconcile.desired_sites.controller import DesiredTelling
-from hydrator.reconcile.reconciler import Rules
-from hydrator.server.metrics import Traffic
+from hydrator.reconcile.desired_sites.controller import DesiredSitesMetrics
+from hydrator.reconcile.reconciler import ReconcilePolicy
+from hydrator.server.metrics import HttpMetrics
 from testbed.prometheus import promtool
 from tests.deploy.panels import DASHBOARD, panels
 from tests.factories import CAM, replica
@@ -36,10 +36,10 @@ def registry() -> CollectorRegistry:
     """Everything the daemon exports."""
     made = CollectorRegistry()
     metrics = Metrics(made, "0")
-    Traffic(made, [Route("/", lambda request: None)])
-    DesiredTelling(made)
+    HttpMetrics(made, [Route("/", lambda request: None)])
+    DesiredSitesMetrics(made)
     EventMetrics(made).events.labels("webhook", "heeded")
-    metrics.record(World().run(), 0.5)
+    metrics.record_cycle(World().run(), 0.5)
     return made
 
 
@@ -112,7 +112,7 @@ def test_the_process_is_measured_where_systemd_hides_proc_stat(tmp_path):
     """ProcSubset=pid in deploy/systemd/hydrator.service."""
     (tmp_path / "self").symlink_to("/proc/self")
     made = CollectorRegistry()
-    Process(proc=str(tmp_path), registry=made)
+    DaemonProcessCollector(proc=str(tmp_path), registry=made)
     start = made.get_sample_value("process_start_time_seconds")
     assert start is not None
     assert abs(time.time() - start) < 86_400
@@ -123,7 +123,7 @@ def test_replaced_children_are_counted_once_each():
     made = CollectorRegistry()
     metrics = Metrics(made, "0")
     for restarts in (0, 2, 2, 3, 1):  # 1: of another child, after a reload
-        metrics.child_restarts(restarts)
+        metrics.count_child_restarts(restarts)
     assert made.get_sample_value("hydrator_condor_child_restarts_total") == 4
 
 
@@ -162,7 +162,7 @@ def series(sites: int, datasets: int) -> int:
     names = [Site(f"S{n}") for n in range(sites)]
     held = [replica(f"lofar:M{n}", site) for n in range(datasets) for site in names]
     pins = frozenset(one.did for one in held)
-    Metrics(made, "0").record(World(*held, sites=names, rules=Rules(pins=pins)).run(), 0.5)
+    Metrics(made, "0").record_cycle(World(*held, sites=names, rules=ReconcilePolicy(pins=pins)).run(), 0.5)
     return sum(len(family.samples) for family in made.collect())
 
 

@@ -12,11 +12,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
-from hydrator.reconcile.history import Change, Entry
-from hydrator.reconcile.snapshot.breaker import Cause, Held
-from hydrator.server.app import app
-from hydrator.server.http_server import Server
-from hydrator.server.view import View
+from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
+from hydrator.server.app import build_app
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from testbed.browser import chromium, driver
 from testbed.patience import wait_for
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
@@ -33,7 +33,7 @@ PATIENCE_MS = 180_000
 DATASETS = [Did(f"lofar:L{200_000 + n * 37}") for n in range(250)]
 
 
-def world() -> View:
+def world() -> ServerState:
     """Three sites with all kinds of facts, a change that is held, and more datasets than fit one page."""
     states = list(DatasetState)
     facts = {
@@ -48,23 +48,23 @@ def world() -> View:
         )
         for k, site in enumerate((CAM, RAL, OSO))
     }
-    held = Held(NOON - HOUR, NOON, dict.fromkeys(DATASETS[:30], 3), 166, Cause.SITE)
-    came = Change(DATASETS[1], None, "AVAILABLE", "its catalogue says so")
-    return View(
+    held = HeldLoss(NOON - HOUR, NOON, dict.fromkeys(DATASETS[:30], 3), 166, HoldCause.SITE)
+    came = DatasetChange(DATASETS[1], None, "AVAILABLE", "its catalogue says so")
+    return ServerState(
         ads={site: ad(L1, site=site, generation=1_700_000_000 + k) for k, site in enumerate((CAM, RAL))},
-        snapshot=Snapshot(facts, unseen={L2: "the catalogue did not answer within 10 s"}),
+        snapshot=Snapshot(facts, unseen_reasons={L2: "the catalogue did not answer within 10 s"}),
         demand=demand(*(want(did, jobs=n % 9 + 1) for n, did in enumerate(DATASETS)), want(L2, L3, jobs=40)),
-        ready=None,
+        not_ready_reason=None,
         now=NOON,
-        held={CAM: held.text(20)},
-        waiting={CAM: held},
-        changes=[Entry(NOON - n * HOUR, ad(site=RAL, generation=n + 1), (came,)) for n in (5, 3, 1)],
+        held_reasons={CAM: held.text(20)},
+        held_losses={CAM: held},
+        changes=[HistoryEntry(NOON - n * HOUR, ad(site=RAL, generation=n + 1), (came,)) for n in (5, 3, 1)],
     )
 
 
 @pytest.fixture(scope="module")
 def url():
-    with Server(app(world, CollectorRegistry(), max_age=timedelta(seconds=9))) as server:
+    with HttpServer(build_app(world, CollectorRegistry(), max_age=timedelta(seconds=9))) as server:
         yield server.url
 
 
@@ -92,10 +92,14 @@ def browser():
 def asking(tmp_path_factory):
     """A server that says why a job is idle, and what a browser must send it."""
     jobs = Jobs(tmp_path_factory.mktemp("tokens"))
-    asgi = app(
-        world, CollectorRegistry(), max_age=timedelta(seconds=9), access=jobs.access, question=jobs.question
+    asgi = build_app(
+        world,
+        CollectorRegistry(),
+        max_age=timedelta(seconds=9),
+        authenticator=jobs.access,
+        explain_job=jobs.question,
     )
-    with Server(asgi) as server:
+    with HttpServer(asgi) as server:
         yield server.url, {"Authorization": f"Bearer {jobs.tokens[READ_TOKEN]}"}
 
 
@@ -240,7 +244,7 @@ def test_a_narrow_window_scrolls_the_tables_and_not_the_page(opened):
 
 
 def test_a_screen_reader_gets_the_pictures_in_words(opened):
-    images = opened().get_by_role("img").all()
+    images = opened().get_by_role("img").walk()
     assert len(images) == 3
     assert images[0].get_attribute("aria-label").startswith("CAM: oldest fact 6 h ")
 

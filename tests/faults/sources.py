@@ -10,13 +10,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from adapters.files.catalogue import FileCatalogue, read_whole
+from adapters.files.catalogue import FileCatalogue, read_descriptor
 from adapters.files.directory import catalogue as directory
-from adapters.http.client import Limits, Server
-from adapters.http.client import Pace as WebPace
+from adapters.http.client import HttpLimits, JsonClient
+from adapters.http.client import HttpRateLimiter as WebPace
 from adapters.http.oauth import ClientCredentials, ClientSettings
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from adapters.rucio.session.rate_limiter import Pace
+from adapters.rucio.session.rate_limiter import RucioRateLimiter
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from hydrator.domain.model import Did, Site
 from hydrator.domain.ports import Catalogue, Clock
@@ -89,7 +89,7 @@ class ListedSource(Source):
         self.path = folder / "catalogue.json"
         self._folder = folder
         self._sites = sites
-        self._reading: Callable[[int], bytes] = read_whole
+        self._reading: Callable[[int], bytes] = read_descriptor
         self._spoil: Callable[[], None] | None = None
         self._truth: Truth = {}
         self._now: Clock | None = None
@@ -113,7 +113,7 @@ class ListedSource(Source):
         self._spoil()
 
     def heal(self) -> None:
-        self._spoil, self._reading = None, read_whole
+        self._spoil, self._reading = None, read_descriptor
         self._remove()
         self._write(self.text())
 
@@ -158,7 +158,7 @@ class ListedSource(Source):
 
     def changing(self) -> None:
         def read(descriptor: int) -> bytes:
-            data = read_whole(descriptor)
+            data = read_descriptor(descriptor)
             with self.path.open("ab") as file:
                 file.write(b" ")
             return data
@@ -373,7 +373,7 @@ class DmapiSource(HttpSource):
 
     def catalogue(self, clock: Clock) -> Catalogue:
         who = ClientSettings(self._server.token_url, CLIENT, self._secret, DM_AUDIENCE, "openid")
-        limits = Limits(
+        limits = HttpLimits(
             timeout=timedelta(seconds=0.5) * self.patience,
             deadline=timedelta(seconds=1.5) * self.patience,
             attempts=2,
@@ -382,12 +382,12 @@ class DmapiSource(HttpSource):
             max_values=10_000,
         )
         time = TurnedTime(clock)
-        server = Server(
+        server = JsonClient(
             "faulty",
             self.proxy.url + self._server.url.removeprefix(self._server.root),
-            bearer=ClientCredentials("faulty", who, clock, limits=limits),
+            token_source=ClientCredentials("faulty", who, clock, limits=limits),
             limits=limits,
-            pace=WebPace(limits.calls_per_second, time.monotonic, time.sleep),
+            rate_limiter=WebPace(limits.calls_per_second, time.monotonic, time.sleep),
         )
         settings = DmapiSettings(
             "faulty",
@@ -411,7 +411,9 @@ class DmapiSource(HttpSource):
 def rucio_catalogue(settings: RucioSettings, clock: Clock) -> RucioCatalogue:
     """A Rucio catalogue that waits for its turns on *clock*, too."""
     time = TurnedTime(clock)
-    return RucioCatalogue(settings, clock, Pace(settings.calls_per_second, time.monotonic, time.sleep))
+    return RucioCatalogue(
+        settings, clock, RucioRateLimiter(settings.calls_per_second, time.monotonic, time.sleep)
+    )
 
 
 def rucio_settings(url: str, folder: Path, **more: object) -> RucioSettings:

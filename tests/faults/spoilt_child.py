@@ -36,7 +36,7 @@ def main() -> None:
     control = Path(sys.argv[1])
     child.die_with_parent()
     channel = child.take_channel()
-    pool = child.Pool()
+    pool = child.BindingsServer()
     with channel, channel.makefile("rb") as requests:
         channel.sendall(b'{"id": 0, "ok": "ready"}\n')
         for line in requests:

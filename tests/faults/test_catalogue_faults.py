@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.domain.model import unix
-from hydrator.reconcile.reconciler import Report
-from hydrator.reconcile.snapshot.breaker import Limits
+from hydrator.domain.model import to_unix
+from hydrator.reconcile.reconciler import CycleReport
+from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from testbed.dmapi_standin import DmapiStandIn
 from testbed.faults import FaultProxy
 from testbed.rucio_standin import RucioStandIn
@@ -75,14 +75,16 @@ def matrix(*, only_harmful: bool = False) -> pytest.MarkDecorator:
 def well(watched: Watched) -> None:
     """Poll until what is true now is published."""
     for _ in range(PATIENCE):
-        if watched.run().whole and watched.shows(watched.truth):
+        if watched.run().is_complete and watched.shows(watched.truth):
             return
     raise AssertionError(f"not well after {PATIENCE} polls: {watched.published(CAM)}")
 
 
-def told(report: Report) -> bool:
+def told(report: CycleReport) -> bool:
     """Is it said that the catalogue could not answer, or for which datasets not, or what is held?"""
-    return bool(report.surveyed["faulty"] or report.thought.snapshot.unseen or report.held)
+    return bool(
+        report.catalogue_errors["faulty"] or report.evaluation.snapshot.unseen_reasons or report.held_reasons
+    )
 
 
 @matrix()
@@ -106,7 +108,7 @@ def test_at_the_start_nothing_is_claimed_of_what_was_never_seen(watched, fault):
 def test_in_steady_running_every_fact_keeps_its_state_and_its_age(watched, fault):
     watched.hold(FULL)
     well(watched)
-    before, seen_at = dict(watched.collector.ads), unix(watched.clock.now)
+    before, seen_at = dict(watched.collector.ads), to_unix(watched.clock.now)
     watched.break_with(fault)
     if fault in watched.source.harmless:
         well(watched)
@@ -118,7 +120,7 @@ def test_in_steady_running_every_fact_keeps_its_state_and_its_age(watched, fault
         state = "AVAILABLE" if site == CAM else "PARTIAL"
         assert watched.published(site) == {did: state for did in DIDS if site in FULL[did]}
         assert min(watched.ages(site).values()) == seen_at
-    if report.surveyed["faulty"]:
+    if report.catalogue_errors["faulty"]:
         assert {s: watched.collector.ads[s] for s in (CAM, RAL)} == {s: before[s] for s in (CAM, RAL)}
     watched.heal()
     well(watched)
@@ -131,15 +133,17 @@ def test_what_leaves_during_a_fault_is_taken_out_only_when_it_was_seen_to_be_gon
     watched.break_with(fault)
     watched.hold(SHRUNK)
     for _ in range(CYCLES):
-        if watched.run().surveyed["faulty"]:
+        if watched.run().catalogue_errors["faulty"]:
             assert len(watched.published(CAM)) == len(DIDS)
     watched.heal()
     none_left = len(watched.published(CAM)) == len(DIDS)
     report = watched.run()
-    whole = not report.surveyed["faulty"] and not report.thought.snapshot.unseen
+    whole = not report.catalogue_errors["faulty"] and not report.thought.snapshot.unseen_reasons
     if none_left and whole:  # on a busy machine a few are answered for in one poll, others in another
         assert len(watched.published(CAM)) == len(DIDS), "so much must be confirmed first"
     else:
-        assert len(DIDS) - len(watched.published(CAM)) < Limits().least, "so much must be confirmed first"
+        assert len(DIDS) - len(watched.published(CAM)) < BreakerLimits().min_datasets, (
+            "so much must be confirmed first"
+        )
     well(watched)
     assert len(watched.published(CAM)) == 2

@@ -84,8 +84,8 @@ class Loaded:
         if not (self.folder / "state" / "state.sqlite").exists():
             return {}  # killed before it made one
         with Store.open_to_write(self.folder / "state") as store:
-            if store.lost:
-                self.witness.wrong.append(f"database: {store.lost}")
+            if store.damage_report:
+                self.witness.wrong.append(f"database: {store.damage_report}")
             ads = store.load().ads
         for site, ad in ads.items():
             self.witness.generation("database", site, ad.generation)

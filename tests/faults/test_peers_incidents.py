@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.model import unix
+from hydrator.domain.model import to_unix
 from hydrator.state.store import Store
 from testbed.faults import FAULTS, Fault, FaultProxy, status
 from testbed.rucio_standin import RucioStandIn
@@ -38,7 +38,7 @@ def rucio(proxy, tmp_path) -> Iterator[Watched]:
 
 def settle(watched: Watched) -> None:
     """Poll until all is read and published; a busy machine may need more than once."""
-    assert any(watched.run().whole and watched.shows(watched.truth) for _ in range(10))
+    assert any(watched.run().is_complete and watched.shows(watched.truth) for _ in range(10))
 
 
 def restarted(watched: Watched, folder) -> None:
@@ -66,7 +66,7 @@ def test_external_dns_414_an_empty_list_after_a_restart_during_an_upgrade(tmp_pa
     source._write(b'{"sites": ["CAM", "RAL"], "datasets": {}}')
     for _ in range(CONFIRMATIONS):
         report = watched.run()
-        assert set(report.held) == {CAM, RAL}, "nobody is told"
+        assert set(report.held_reasons) == {CAM, RAL}, "nobody is told"
         assert {site: ad.content for site, ad in ads(watched).items()} == {
             site: ad.content for site, ad in before.items()
         }
@@ -81,10 +81,10 @@ def test_external_dns_2858_every_lookup_behind_a_list_that_works_times_out(rucio
     """The list of objects was read, each object's gateway timed out, the error was logged and
     swallowed: no endpoints, so all records were deleted.
     """
-    seen_at = unix(rucio.clock.now)
+    seen_at = to_unix(rucio.clock.now)
     rucio.source.proxy.fault = FAULTS["timeout in mid-poll"]
     for _ in range(2):
-        assert rucio.run().thought.snapshot.unseen.keys() == set(DIDS)
+        assert rucio.run().thought.snapshot.unseen_reasons.keys() == set(DIDS)
         assert rucio.published(CAM) == dict.fromkeys(DIDS, "AVAILABLE")
         assert set(rucio.ages(CAM).values()) == {seen_at}
     rucio.source.heal()
@@ -97,7 +97,7 @@ def test_external_dns_3997_the_source_times_out_right_after_a_restart(rucio, tmp
     restarted(rucio, tmp_path)
     rucio.source.break_with("timeout")
     for _ in range(2):
-        assert rucio.run().surveyed["faulty"]
+        assert rucio.run().catalogue_errors["faulty"]
         assert ads(rucio) == before
     rucio.source.heal()
     settle(rucio)
@@ -105,10 +105,10 @@ def test_external_dns_3997_the_source_times_out_right_after_a_restart(rucio, tmp
 
 def test_external_dns_4023_one_faulty_item_among_many(rucio):
     """One route with an error made its gateway unhealthy, and the records of all routes were deleted."""
-    seen_at = unix(rucio.clock.now)
+    seen_at = to_unix(rucio.clock.now)
     rucio.source.proxy.fault = Fault("one route", status(500), only="/lofar/L3/")
     report = rucio.run()
-    assert report.thought.snapshot.unseen.keys() == {DIDS[3]}
+    assert report.thought.snapshot.unseen_reasons.keys() == {DIDS[3]}
     desired = rucio.cycle.state.ads[CAM]
     assert rucio.published(CAM) == dict.fromkeys(DIDS, "AVAILABLE")
     assert desired.as_of == rucio.clock.now, "one dataset ages its site"
@@ -160,19 +160,19 @@ def test_node_feature_discovery_2408_a_long_list_breaks_off_after_a_restart(prox
             """Of these datasets other things are true."""
 
     watched = Other(Many(proxy, proxy.server, tmp_path), dids=dids)
-    assert watched.run().whole
+    assert watched.run().is_complete
     before = watched.collector.ads[CAM]
     assert len(watched.published(CAM)) == 300
     restarted(watched, tmp_path)
     proxy.fault = Fault("the list expired", status(410), only="/dids/bulkmeta|/replicas", after=3)
     for _ in range(2):
-        assert watched.run().thought.snapshot.unseen
+        assert watched.run().evaluation.snapshot.unseen_reasons
         ad = watched.collector.ads[CAM]
         assert len(watched.published(CAM)) == 300
         assert ad.generation >= before.generation
         assert "UNKNOWN" not in watched.published(CAM).values()
     proxy.fault = None
-    assert watched.run().whole
+    assert watched.run().is_complete
     assert len(watched.published(CAM)) == 300
     watched.faulty.close()
 
@@ -186,7 +186,7 @@ def test_wmcore_11674_an_error_about_the_one_location_of_an_input(rucio):
     rucio.source.proxy.fault = Fault("not found, they say", status(404, **words), only="/replicas/lofar/L0/")
     for _ in range(3):
         report = rucio.run()
-        assert did in report.thought.snapshot.unseen
+        assert did in report.thought.snapshot.unseen_reasons
         assert rucio.published(CAM)[did] == "AVAILABLE"
     rucio.source.heal()
     settle(rucio)

@@ -22,8 +22,8 @@ from adapters.memory import MemoryCatalogue, system_clock
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import Cycle, Outlet, Report, Rules
-from hydrator.state.store import State
+from hydrator.reconcile.reconciler import CycleReport, PublishTarget, ReconcilePolicy, Reconciler
+from hydrator.state.store import ReconcileState
 from testbed.installation import wait_for
 from testbed.pool import Pool, SiteSpec
 
@@ -70,16 +70,16 @@ class Beside:
         self.client = CondorClient(CondorSettings(**{**told, **settings}), command)
         self.collector = CollectorPublisher(self.client, lifetime=LIFETIME, clock=system_clock)
         self.file = AdFilePublisher(folder / "ads", system_clock)
-        self.cycle = Cycle(
+        self.cycle = Reconciler(
             catalogues=[self.catalogue],
             queues=ScheddQueues(self.client, system_clock),
-            outlets=[
-                Outlet(self.collector, Policy(LIFETIME / 3, expires=True)),
-                Outlet(self.file, Policy(timedelta(0), expires=False)),
+            targets=[
+                PublishTarget(self.collector, Policy(LIFETIME / 3, has_expiring_ads=True)),
+                PublishTarget(self.file, Policy(timedelta(0), has_expiring_ads=False)),
             ],
-            rules=Rules(pins=frozenset({PINNED})),
+            policy=ReconcilePolicy(pins=frozenset({PINNED})),
             clock=system_clock,
-            state=State(),
+            state=ReconcileState(),
             store=None,
         )
         self.hold(PINNED, QUEUED)
@@ -93,15 +93,17 @@ class Beside:
     def hold(self, *dids: Did) -> None:
         self.catalogue.replicas = tuple(Replica(did, UK, ReplicaState.COMPLETE) for did in dids)
 
-    def run(self) -> Report:
+    def run(self) -> CycleReport:
         """What the daemon does at each poll."""
-        self.cycle.ask_demand()
+        self.cycle.refresh_demand()
         return self.cycle.run()
 
     def settle(self) -> None:
         """Until jobs' datasets are wanted and both publishers show all."""
         wait_for(
-            lambda: self.run().whole and not self.unasked and QUEUED in self.cycle.demand.dids, 60, "peace"
+            lambda: self.run().is_complete and not self.unasked and QUEUED in self.cycle.demand.dids,
+            60,
+            "peace",
         )
 
     @property
@@ -112,7 +114,7 @@ class Beside:
     @property
     def reasons(self) -> str:
         """Why schedds could not be asked."""
-        return "; ".join(a.reason for a in self.cycle.schedds.values() if isinstance(a, Unseen))
+        return "; ".join(a.reason for a in self.cycle.schedd_answers.values() if isinstance(a, Unseen))
 
     def in_files(self, did: Did) -> bool:
         """Do hooks read it, wherever the collector is?"""
@@ -152,18 +154,18 @@ def closed_port() -> Iterator[int]:
     yield port
 
 
-def goes_on(daemon: Beside) -> Report:
+def goes_on(daemon: Beside) -> CycleReport:
     """What is new reaches hooks, and what jobs wanted is still wanted."""
     daemon.hold(PINNED, QUEUED, LATER)
     report = daemon.run()
     assert QUEUED in daemon.cycle.demand.dids, "demand was lost"
     assert daemon.in_files(QUEUED)
-    assert {outcome.publisher: outcome.error for outcome in report.outcomes}["file"] is None
+    assert {outcome.publisher: outcome.error for outcome in report.results}["file"] is None
     return report
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("call", ["schedds", "queued_datasets"])
+@pytest.mark.parametrize("call", ["schedds", "count_queued_datasets"])
 def test_who_cannot_say_what_jobs_want_keeps_what_they_wanted(beside, call, fault):
     daemon = beside()
     daemon.settle()
@@ -277,7 +279,7 @@ def test_a_schedd_that_denies_us_keeps_its_demand_and_is_named(beside, troubled)
     try:
         wait_for(lambda: (goes_on(daemon), daemon.unasked)[1], 30, "the schedd to deny us")
         afresh = beside()  # a session from before is dropped without a word
-        afresh.cycle.ask_demand()
+        afresh.cycle.refresh_demand()
         assert "knows us as hydrator@pool.test (by IDTOKENS) and denies" in afresh.reasons
     finally:
         troubled.reconfig(schedd="")

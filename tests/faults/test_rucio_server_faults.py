@@ -72,7 +72,7 @@ def watched(seeded, tmp_path) -> Iterator[Watched]:
 
 
 def settle(watched: Watched) -> None:
-    assert any(watched.run().whole and watched.shows(FULL) for _ in range(15)), watched.published(CAM)
+    assert any(watched.run().is_complete and watched.shows(FULL) for _ in range(15)), watched.published(CAM)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 import classad2
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.domain.model import Did, Replica, ReplicaState, Site, SiteAd, from_unix, unix
+from hydrator.domain.model import Did, Replica, ReplicaState, Site, SiteAd, from_unix, to_unix
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import Cycle, Outlet, Report, Rules
-from hydrator.reconcile.snapshot.breaker import Limits
-from hydrator.state.store import State
+from hydrator.reconcile.reconciler import CycleReport, PublishTarget, ReconcilePolicy, Reconciler
+from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.state.store import ReconcileState
 from tests.factories import MINUTE, NOON
 
 from .sources import Source, Truth
@@ -19,7 +19,7 @@ from .sources import Source, Truth
 CAM, RAL, OSO = Site("CAM"), Site("RAL"), Site("OSO")
 DIDS = tuple(Did(f"lofar:L{number}") for number in range(8))
 ELSEWHERE = Did("ska:only-at-oso")
-POLICY = Policy(refresh_after=5 * MINUTE, expires=True)
+POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 FULL: Truth = {
     did: {CAM: "available", RAL: "partial"} if number % 2 else {CAM: "available"}
     for number, did in enumerate(DIDS)
@@ -45,7 +45,7 @@ class Clock:
 def attributes(ad: SiteAd) -> dict:
     """The values of an ad, as HTCondor reads them."""
     parsed = classad2.ClassAd()
-    for name, literal in ad.lines:
+    for name, literal in ad.attributes:
         parsed[name] = classad2.ExprTree(literal)
     return {name: parsed.eval(name) for name in parsed}
 
@@ -72,15 +72,18 @@ class Watched:
         self.never_true: frozenset[Did] = frozenset()
         """Of these nothing could be learned but a lie that no one can tell from the truth."""
         self.catalogues = [self.faulty, self.well]
-        self.cycle = self.started(State())
+        self.cycle = self.started(ReconcileState())
 
-    def started(self, state: State) -> Cycle:
+    def started(self, state: ReconcileState) -> Reconciler:
         """A daemon with this state."""
-        return Cycle(
+        return Reconciler(
             catalogues=self.catalogues,
             queues=None,
-            outlets=[Outlet(self.collector, POLICY), Outlet(self.file, POLICY)],
-            rules=Rules(pins=frozenset({*self.dids, ELSEWHERE}), limits=Limits(polls=CONFIRMATIONS)),
+            targets=[PublishTarget(self.collector, POLICY), PublishTarget(self.file, POLICY)],
+            policy=ReconcilePolicy(
+                pins=frozenset({*self.dids, ELSEWHERE}),
+                breaker_limits=BreakerLimits(confirming_polls=CONFIRMATIONS),
+            ),
             clock=self.clock,
             state=state,
             store=None,
@@ -103,10 +106,10 @@ class Watched:
         self.source.heal()
         asked = self.source.asked
         while self._rest_over and self.clock.now + self.poll < self._rest_over:
-            assert self.run().surveyed["faulty"]
+            assert self.run().catalogue_errors["faulty"]
             assert self.source.asked == asked, "it asked to be let alone"
 
-    def run(self) -> Report:
+    def run(self) -> CycleReport:
         """One cycle a minute later; nothing of what it published may be false."""
         self.clock.now += self.poll
         begun = time.monotonic()
@@ -119,7 +122,7 @@ class Watched:
         self._others_are_well()
         return report
 
-    def judge(self, ad: SiteAd, report: Report) -> None:
+    def judge(self, ad: SiteAd, report: CycleReport) -> None:
         """Every fact in *ad*, also that a dataset is not here, was true when the ad says that it was read."""
         if ad.site == OSO:
             return
@@ -127,7 +130,7 @@ class Watched:
         assert ad.as_of <= self.clock.now
         ages = {did: from_unix(second) for did, second in dict(told["DatasetAsOf"]).items()}
         states = dict(told["DatasetStates"])
-        never_seen = {did for did in report.thought.snapshot.unseen if did not in self._known()}
+        never_seen = {did for did in report.evaluation.snapshot.unseen_reasons if did not in self._known()}
         for did in DIDS:
             at = ages.get(did, ad.as_of)
             expected = {"available": "AVAILABLE", "partial": "PARTIAL", None: None}[
@@ -156,14 +159,14 @@ class Watched:
             if (
                 ad is None
                 or self.published(site) != wanted
-                or set(_ages(ad).values()) != {unix(self.clock.now)}
+                or set(_ages(ad).values()) != {to_unix(self.clock.now)}
             ):
                 return False
         return True
 
     def _known(self) -> frozenset[Did]:
         memory = self.cycle.state.memories.get(self.faulty.name)
-        return frozenset(memory.known) if memory else frozenset()
+        return frozenset(memory.records) if memory else frozenset()
 
     @property
     def truth(self) -> Truth:
@@ -172,14 +175,14 @@ class Watched:
 
     def _truth(self, at: datetime) -> Truth:
         """What was true at *at*, in whole seconds as ads tell it."""
-        return next((truth for since, truth in reversed(self._truths) if unix(since) <= unix(at)), {})
+        return next((truth for since, truth in reversed(self._truths) if to_unix(since) <= to_unix(at)), {})
 
     def _others_are_well(self) -> None:
         """The catalogue without faults was read now, and its site says so."""
         ad = self.collector.ads[OSO]
         assert self.published(OSO) == {ELSEWHERE: "AVAILABLE"}
         assert self.clock.now - ad.as_of <= POLICY.refresh_after
-        assert self.cycle.state.memories["well"].at == self.clock.now
+        assert self.cycle.state.memories["well"].answered_at == self.clock.now
 
 
 def _ages(ad: SiteAd) -> dict[Did, int]:

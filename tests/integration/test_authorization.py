@@ -223,13 +223,13 @@ def test_a_slot_merge_needs_negotiator_and_no_daemon(strict, installed):
         merger = SlotMerger(
             client,
             ["GLIDEIN_Site"],
-            pace=100,
+            slots_per_second=100,
             interval=timedelta(seconds=10),
             clock=lambda: datetime.now(UTC),  # noqa: TID251  (real startds keep real time)
         )
 
         def merged() -> bool:
-            merger.turn({Site("UK"): site_ad("UK", 9)}, lambda _: False)
+            merger.run_once({Site("UK"): site_ad("UK", 9)}, lambda _: False)
             found = strict.slots("DataLocalityVia", constraint="PartitionableSlot")
             return bool(found) and found[0].get("DataLocalityVia") == "merge"
 

@@ -276,13 +276,13 @@ def test_what_is_merged_into_a_child_collector_stays_there(world):
         merger = SlotMerger(
             client,
             ["GLIDEIN_Site"],
-            pace=100,
+            slots_per_second=100,
             interval=timedelta(seconds=10),
             clock=lambda: datetime.now(UTC),  # noqa: TID251  (real startds keep real time)
         )
 
         def merged() -> bool:
-            merger.turn({Site("LEAF"): site_ad("LEAF", 9)}, lambda _: False)
+            merger.run_once({Site("LEAF"): site_ad("LEAF", 9)}, lambda _: False)
             return world.slot(world.leaf, "LEAF").get("DataLocalityVia") == "merge"
 
         world.home.wait(merged, 30, "the child to show the merge")

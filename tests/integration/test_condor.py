@@ -15,7 +15,7 @@ import pytest
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.schedds import ScheddQueues
 from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
-from hydrator.domain.model import Queue, QueuedJobs, Unseen
+from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
 from testbed.ports import free_port
 from tests.contracts.publisher import site_ad
 
@@ -91,7 +91,7 @@ def the_schedd(client: CondorClient) -> str:
 
 
 def wanted(client: CondorClient, unique: str) -> dict[tuple[str, ...], int]:
-    found = client.queued_datasets(the_schedd(client))
+    found = client.count_queued_datasets(the_schedd(client))
     return {datasets: jobs for datasets, jobs in found if unique in "".join(datasets)}
 
 
@@ -162,7 +162,7 @@ def test_an_empty_list_is_reported_not_taken_for_a_job_that_wants_nothing(
 ):
     client = connect()
     with queued(pool, f"{NEVER_RUNS}\n+RequiredDatasets = {{}}\nqueue"):
-        found = dict(client.queued_datasets(the_schedd(client)))
+        found = dict(client.count_queued_datasets(the_schedd(client)))
     assert found[("RequiredDatasets = { }",)] >= 1
 
 
@@ -171,12 +171,12 @@ def test_a_schedd_that_hangs_is_unseen_and_the_others_answer(pool: "Pool", conne
     with queued(pool, f'{NEVER_RUNS}\n+RequiredDatasets = {{"ska:{unique}"}}\nqueue'), deaf_port() as port:
         with fake_schedd(pool, f"aaa-deaf-{unique}", port) as deaf:
             pool.wait(lambda: deaf in [ad["Name"] for ad in client.schedds()], 20, "the deaf schedd's ad")
-            found = ScheddQueues(client, lambda: datetime.now(UTC)).wanted()  # noqa: TID251
+            found = ScheddQueues(client, lambda: datetime.now(UTC)).read_demand()  # noqa: TID251
         assert isinstance(found[deaf], Unseen)
         assert "no answer within 3 s" in found[deaf].reason
         real = found[the_schedd_but(client, deaf)]
-        assert isinstance(real, Queue)
-        assert QueuedJobs((f"ska:{unique}",), 1) in real.wants
+        assert isinstance(real, ScheddDemand)
+        assert QueuedJobs((f"ska:{unique}",), 1) in real.job_groups
 
 
 def test_many_schedds_that_hang_cost_one_time_limit_and_the_real_one_is_soon_heard(
@@ -197,16 +197,16 @@ def test_many_schedds_that_hang_cost_one_time_limit_and_the_real_one_is_soon_hea
 
         def heard() -> bool:
             begun = time.monotonic()
-            found = queues.wanted()
+            found = queues.read_demand()
             took.append(time.monotonic() - begun)
             assert all(isinstance(found[name], Unseen) for name in deaf)
-            return isinstance(found[real], Queue)
+            return isinstance(found[real], ScheddDemand)
 
         pool.wait(heard, 120, "the real schedd's answer")
         assert len(took) <= 3
         assert max(took) < 45  # one after the other they take 36 s on a quiet machine, and it has two cores
         begun = time.monotonic()
-        assert isinstance(queues.wanted()[real], Queue)
+        assert isinstance(queues.read_demand()[real], ScheddDemand)
         assert time.monotonic() - begun < 30
 
 
@@ -214,9 +214,9 @@ def test_a_schedd_that_is_gone_is_unseen(pool: "Pool", connect: Connect, unique:
     client = connect()
     with fake_schedd(pool, f"aaa-gone-{unique}", closed_port()) as gone:
         pool.wait(lambda: gone in [ad["Name"] for ad in client.schedds()], 20, "the gone schedd's ad")
-        found = ScheddQueues(client, lambda: datetime.now(UTC)).wanted()  # noqa: TID251
+        found = ScheddQueues(client, lambda: datetime.now(UTC)).read_demand()  # noqa: TID251
     assert isinstance(found[gone], Unseen)
-    assert isinstance(found[the_schedd_but(client, gone)], Queue)
+    assert isinstance(found[the_schedd_but(client, gone)], ScheddDemand)
 
 
 def the_schedd_but(client: CondorClient, other: str) -> str:
@@ -275,7 +275,7 @@ def test_two_daemons_of_one_name_hear_of_it_and_one_alone_does_not(connect: Conn
     first, second = connect(), connect()
 
     def shared(client: CondorClient) -> list[bool]:
-        ads = client.beat(f"hydrator-{unique}", 0, LIFETIME)
+        ads = client.heartbeat(f"hydrator-{unique}", 0, LIFETIME)
         return [ad["Shared"] for ad in ads if ad["Name"] == f"hydrator-{unique}"]
 
     assert [shared(first) for _ in range(3)] == [[False]] * 3
@@ -291,14 +291,14 @@ def test_a_sign_of_life_needs_one_of_several_collectors(
 ):
     dead, name = f"127.0.0.1:{free_port()}", f"hydrator-{unique}"
     both = [dead, pool.collector] if dead_first else [pool.collector, dead]
-    ads = connect(collector=", ".join(both)).beat(name, 0, LIFETIME)
+    ads = connect(collector=", ".join(both)).heartbeat(name, 0, LIFETIME)
     assert name in {ad["Name"] for ad in ads}
 
 
 def test_a_sign_of_life_that_no_collector_takes_is_a_failure(connect: Connect):
     both = f"127.0.0.1:{free_port()}, 127.0.0.1:{free_port()}"
     with pytest.raises(PoolError):
-        connect(collector=both, seconds=10).beat("hydrator", 0, LIFETIME)
+        connect(collector=both, seconds=10).heartbeat("hydrator", 0, LIFETIME)
 
 
 def test_a_text_that_is_no_classad_is_refused_with_its_place(connect: Connect):
@@ -337,21 +337,21 @@ def test_a_user_may_not_publish_site_ads_and_is_told_what_is_missing(connect: Co
     assert caught.value.daemon == f"collector {pool.collector}"
     with pytest.raises(PoolDenied, match=r"COLLECTOR\.ALLOW_DAEMON"):
         client.invalidate(["CAM"])
-    assert client.restarts == 0
+    assert client.restart_count == 0
 
 
 def test_ping_tells_our_identity_and_what_it_may(connect: Connect):
     client = connect()
     allowed = client.ping("collector", "DAEMON")
-    assert allowed.allowed
+    assert allowed.is_allowed
     assert allowed.method == "IDTOKENS"
     assert allowed.identity is not None
     assert allowed.identity.startswith("hydrator@")
     denied = client.ping("collector", "ADMINISTRATOR")
-    assert not denied.allowed
+    assert not denied.is_allowed
     assert denied.identity == allowed.identity
-    assert client.ping("schedd", "READ").allowed
-    assert not client.ping("schedd", "DAEMON").allowed
+    assert client.ping("schedd", "READ").is_allowed
+    assert not client.ping("schedd", "DAEMON").is_allowed
 
 
 # what is not there
@@ -374,7 +374,7 @@ def test_a_collector_that_never_answers_is_an_error_in_time_and_the_next_call_wo
         for expected_restarts in (0, 1):
             with pytest.raises(PoolError, match="no answer within 2 s"):
                 client.site_ads()
-            assert client.restarts == expected_restarts
+            assert client.restart_count == expected_restarts
         assert time.monotonic() - began < 100
 
 
@@ -397,7 +397,7 @@ def test_no_collector_at_all_is_an_error(connect: Connect, tmp_path: Path):
 
 def test_an_unknown_schedd_is_an_error(connect: Connect):
     with pytest.raises(PoolError, match="schedd nowhere: the collector does not know it"):
-        connect().queued_datasets("nowhere")
+        connect().count_queued_datasets("nowhere")
 
 
 # daemons

@@ -14,8 +14,8 @@ from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.desired_sites import ScheddJobSites
 from hydrator.domain.errors import PoolDenied
 from hydrator.domain.model import Site, SiteAd
-from hydrator.reconcile.desired_sites.controller import Desiring, Placed
-from hydrator.reconcile.desired_sites.decide import Stand
+from hydrator.reconcile.desired_sites.controller import DesiredSitesController, DesiredSitesResult
+from hydrator.reconcile.desired_sites.decide import DesiredSitesStatus
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool, SiteSpec
 
@@ -62,17 +62,17 @@ def editor(pool: Pool) -> Iterator[CondorClient]:
 
 
 @pytest.fixture
-def desiring(editor: CondorClient) -> Desiring:
+def desiring(editor: CondorClient) -> DesiredSitesController:
     return desiring_by(editor)
 
 
-def desiring_by(who: CondorClient, pace: float = 1000) -> Desiring:
-    return Desiring(
+def desiring_by(who: CondorClient, pace: float = 1000) -> DesiredSitesController:
+    return DesiredSitesController(
         ScheddJobSites(who),
         now,
         max_age=timedelta(hours=5),
         default_scope="lofar",
-        pace=pace,
+        edits_per_second=pace,
         interval=timedelta(seconds=1),
     )
 
@@ -103,8 +103,8 @@ def marks(pool: Pool, cluster: int) -> list[object]:
     return [job.get("DataLocalityDesiredSitesKept") for job in pool.jobs(f"ClusterId == {cluster}", *SAID)]
 
 
-def turn(desiring: Desiring, known: dict[Site, SiteAd]) -> Placed:
-    (placed,) = desiring.turn(known).values()
+def turn(desiring: DesiredSitesController, known: dict[Site, SiteAd]) -> DesiredSitesResult:
+    (placed,) = desiring.run_once(known).values()
     return placed
 
 
@@ -117,7 +117,11 @@ def test_a_job_that_asks_names_the_sites_of_its_data_and_one_that_does_not_is_le
     silent = queue.submit(f'{NEVER}+RequiredDatasets = {{"lofar:L1"}}\n+DESIRED_Sites = "NL"\nqueue')
     both = "lofar:L1 lofar:L2"
     placed = turn(desiring, ads(UK=both, PARIS=both, AU="lofar:L1"))
-    assert (placed.error, placed.edited, placed.stands) == (None, 2, {Stand.SET: 2})
+    assert (placed.error, placed.edited_count, placed.jobs_by_status) == (
+        None,
+        2,
+        {DesiredSitesStatus.SET: 2},
+    )
     assert said(queue, asks) == [f"UK,{PARIS}"] * 2
     assert (said(queue, silent), marks(queue, silent)) == (["NL"], [None])
 
@@ -125,8 +129,8 @@ def test_a_job_that_asks_names_the_sites_of_its_data_and_one_that_does_not_is_le
 def test_what_is_right_is_not_edited_again_and_only_what_changed_is(queue, desiring):
     first, other = submit(queue), submit(queue, datasets='"lofar:L2"')
     turn(desiring, ads(UK="lofar:L1 lofar:L2"))
-    assert turn(desiring, ads(UK="lofar:L1 lofar:L2")).edited == 0
-    assert turn(desiring, ads(UK="lofar:L1 lofar:L2", NL="lofar:L2")).edited == 1
+    assert turn(desiring, ads(UK="lofar:L1 lofar:L2")).edited_count == 0
+    assert turn(desiring, ads(UK="lofar:L1 lofar:L2", NL="lofar:L2")).edited_count == 1
     assert (said(queue, first), said(queue, other)) == (["UK"], ["NL,UK"])
 
 
@@ -142,7 +146,11 @@ def test_a_list_of_the_users_own_is_cut_down_and_given_back_when_the_job_asks_no
 def test_where_none_of_the_users_sites_has_the_data_its_list_stands_and_that_is_said(queue, desiring):
     job = submit(queue, '+DESIRED_Sites = "AU"')
     placed = turn(desiring, ads(UK="lofar:L1"))
-    assert (placed.stands, placed.edited, placed.apart) == ({Stand.APART: 1}, 0, f"{job}.0")
+    assert (placed.jobs_by_status, placed.edited_count, placed.disjoint_example) == (
+        {DesiredSitesStatus.DISJOINT: 1},
+        0,
+        f"{job}.0",
+    )
     assert (said(queue, job), marks(queue, job)) == (["AU"], [None])
 
 
@@ -167,7 +175,7 @@ def test_a_job_that_may_run_anywhere_by_now_gets_back_what_it_had(queue, desirin
     assert said(queue, job) == ["UK"]
     qedit(queue, job, "DataLocalityAnyAfter", "1")
     placed = turn(desiring, ads(UK="lofar:L1"))
-    assert (said(queue, job), placed.stands) == ([None], {Stand.FREE: 1})
+    assert (said(queue, job), placed.jobs_by_status) == ([None], {DesiredSitesStatus.FREE: 1})
 
 
 def test_a_users_later_edit_is_never_overwritten_also_when_it_takes_the_list_out(queue, desiring):
@@ -177,7 +185,7 @@ def test_a_users_later_edit_is_never_overwritten_also_when_it_takes_the_list_out
     qedit(queue, emptied, "DESIRED_Sites", "undefined")
     for known in (ads(UK="lofar:L1"), ads(NL="lofar:L1"), {}):
         placed = turn(desiring, known)
-        assert (placed.edited, placed.stands) == (0, {Stand.THEIRS: 2})
+        assert (placed.edited_count, placed.jobs_by_status) == (0, {DesiredSitesStatus.FOREIGN: 2})
     assert (said(queue, edited), said(queue, emptied)) == (["UK,NL"], [None])
 
 
@@ -186,7 +194,7 @@ def test_a_desired_sites_that_is_no_list_of_names_is_left_alone_and_hinders_no_o
     jobs = [submit(queue, f"+DESIRED_Sites = {own}") for own in odd]
     well = submit(queue)
     placed = turn(desiring, ads(UK="lofar:L1"))
-    assert (placed.edited, placed.error) == (1, None)
+    assert (placed.edited_count, placed.error) == (1, None)
     assert [marks(queue, job) for job in jobs] == [[None]] * len(odd)
     assert said(queue, well) == ["UK"]
 
@@ -194,30 +202,30 @@ def test_a_desired_sites_that_is_no_list_of_names_is_left_alone_and_hinders_no_o
 def test_a_malformed_list_of_datasets_confines_no_job(queue, desiring):
     wrong = ("nonsense", '"a,b", "c"', '"Ä:ö"', '5, "lofar:L1"')
     jobs = [submit(queue, datasets=text, count=2) for text in wrong]
-    assert turn(desiring, ads(UK="lofar:L1")).edited == 0
+    assert turn(desiring, ads(UK="lofar:L1")).edited_count == 0
     assert [said(queue, job) for job in jobs] == [[None, None]] * len(wrong)
 
 
 def test_only_idle_jobs_are_edited(queue, desiring):
     job = submit(queue, "hold = true")
     placed = turn(desiring, ads(UK="lofar:L1"))
-    assert (placed.edited, said(queue, job)) == (0, [None])
+    assert (placed.edited_count, said(queue, job)) == (0, [None])
 
 
 def test_jobs_of_a_late_materialization_are_edited_one_by_one(queue, desiring):
     text = f'{NEVER}+RequiredDatasets = {{"lofar:L1"}}\n{ASKS}+DESIRED_Sites = "UK,NL"\n'
     job = queue.submit(f"{text}max_materialize = 2\nqueue 4")
     queue.wait(lambda: len(said(queue, job)) == 2, 60, "two jobs to be there")
-    assert turn(desiring, ads(UK="lofar:L1")).edited == 2
+    assert turn(desiring, ads(UK="lofar:L1")).edited_count == 2
     assert said(queue, job) == ["UK", "UK"]
 
 
 def test_a_turn_edits_no_more_jobs_than_the_pace_allows(queue, editor):
     job = submit(queue, count=5)
     slow = desiring_by(editor, pace=2)
-    assert turn(slow, ads(UK="lofar:L1")).edited == 2
+    assert turn(slow, ads(UK="lofar:L1")).edited_count == 2
     assert sorted(said(queue, job), key=str) == [None, None, None, "UK", "UK"]
-    assert [turn(slow, ads(UK="lofar:L1")).edited for _ in range(3)] == [2, 1, 0]
+    assert [turn(slow, ads(UK="lofar:L1")).edited_count for _ in range(3)] == [2, 1, 0]
 
 
 @pytest.mark.parametrize("broken_off", ["before", "after"])
@@ -227,8 +235,8 @@ def test_an_edit_that_was_broken_off_is_finished_not_taken_for_a_users(queue, de
     qedit(queue, job, "DataLocalityDesiredSitesKept", mark)
     if broken_off == "after":
         qedit(queue, job, "DESIRED_Sites", '"UK"')
-    assert turn(desiring, ads(UK="lofar:L1")).edited == 1
-    assert turn(desiring, ads(UK="lofar:L1")).edited == 0
+    assert turn(desiring, ads(UK="lofar:L1")).edited_count == 1
+    assert turn(desiring, ads(UK="lofar:L1")).edited_count == 0
     turn(desiring, {})
     assert (said(queue, job), marks(queue, job)) == (["UK,NL"], [None])
 
@@ -259,13 +267,13 @@ def test_where_nobody_may_change_the_list_no_mark_is_left_behind(queue, pool, de
         pool.wait(lambda: "DESIRED_Sites" in knob(pool, "IMMUTABLE_JOB_ATTRS"), 30, "the schedd to know")
         for _ in range(2):
             placed = turn(desiring, ads(UK="lofar:L1"))
-            assert placed.edited == 0
+            assert placed.edited_count == 0
             assert "IMMUTABLE_JOB_ATTRS" in str(placed.error)
             assert (said(queue, job), marks(queue, job)) == (["UK,NL"] * 3, [None] * 3)
     finally:
         pool.reconfig(schedd=SUPER)
     pool.wait(lambda: "DESIRED_Sites" not in knob(pool, "IMMUTABLE_JOB_ATTRS"), 30, "the schedd to know")
-    edited = [turn(desiring, ads(UK="lofar:L1")).edited for _ in range(2)]
+    edited = [turn(desiring, ads(UK="lofar:L1")).edited_count for _ in range(2)]
     assert (edited, said(queue, job)) == ([1, 2], ["UK"] * 3)
 
 
@@ -279,7 +287,7 @@ def test_a_queue_super_user_changes_what_is_protected(queue, pool, desiring):
     pool.reconfig(schedd=f"{SUPER}PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) DESIRED_Sites\n")
     try:
         pool.wait(lambda: "DESIRED_Sites" in knob(pool, "PROTECTED_JOB_ATTRS"), 30, "the schedd to know")
-        assert turn(desiring, ads(UK="lofar:L1")).edited == 1
+        assert turn(desiring, ads(UK="lofar:L1")).edited_count == 1
     finally:
         pool.reconfig(schedd=SUPER)
     assert said(queue, job) == ["UK"]
@@ -294,17 +302,17 @@ def test_all_lists_are_given_back_but_those_that_users_edited_and_no_mark_is_lef
     turn(desiring, ads(UK="lofar:L1"))
     qedit(queue, edited, "DESIRED_Sites", '"AU"')
     queue.run("condor_hold", str(held), user="alice")
-    assert editor.restore_jobs(None, asking=False) == 5
+    assert editor.restore_desired_sites(None, should_opt_out=False) == 5
     assert [said(queue, job) for job in (own, none, edited, held)] == [["UK,NL"], [None] * 2, ["AU"], [None]]
     assert [marks(queue, job) for job in (own, none, edited, held)] == [[None], [None] * 2, [None], [None]]
-    assert editor.restore_jobs(None, asking=False) == 0
+    assert editor.restore_desired_sites(None, should_opt_out=False) == 0
 
 
 def test_a_released_job_gets_no_list_any_more(queue, desiring, editor):
     job, other = submit(queue), submit(queue)
     turn(desiring, ads(UK="lofar:L1"))
-    editor.restore_jobs(None, f"ClusterId == {job}", asking=True)
-    assert turn(desiring, ads(UK="lofar:L1")).edited == 0
+    editor.restore_desired_sites(None, f"ClusterId == {job}", should_opt_out=True)
+    assert turn(desiring, ads(UK="lofar:L1")).edited_count == 0
     assert (said(queue, job), said(queue, other)) == ([None], ["UK"])
 
 
@@ -312,7 +320,7 @@ def test_who_may_not_edit_gives_nothing_back_and_is_told_so(queue, desiring):
     job = submit(queue)
     turn(desiring, ads(UK="lofar:L1"))
     with client(queue, "hydrator") as other, pytest.raises(PoolDenied):
-        other.restore_jobs(None, asking=False)
+        other.restore_desired_sites(None, should_opt_out=False)
     assert said(queue, job) == ["UK"]
 
 

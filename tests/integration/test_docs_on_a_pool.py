@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from hydrator.submit.pool_config import (
-    NEGOTIATOR_PRESENT,
-    SCHEDD_PRESENT,
-    STARTD_PRESENT,
+    NEGOTIATOR_PARAMETERS,
+    SCHEDD_PARAMETERS,
+    STARTD_PARAMETERS,
     allow_line,
 )
 from testbed.installation import Installation, ListedCatalogue
@@ -184,7 +184,7 @@ def ours(role: str) -> str:
 
 def values(pool: Pool) -> dict[str, str]:
     """Return by daemon and parameter what our texts extend, as the daemons themselves answer."""
-    asked = {"schedd": SCHEDD_PRESENT, "startd": STARTD_PRESENT, "negotiator": NEGOTIATOR_PRESENT}
+    asked = {"schedd": SCHEDD_PARAMETERS, "startd": STARTD_PARAMETERS, "negotiator": NEGOTIATOR_PARAMETERS}
     return {
         f"{role} {name}": pool.run("condor_config_val", f"-{role}", name, check=False).stdout.strip()
         for role, names in asked.items()

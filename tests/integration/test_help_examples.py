@@ -24,7 +24,7 @@ import trustme
 
 from hydrator.cli.output.examples import EXAMPLES
 from hydrator.domain.model import Site
-from hydrator.reconcile.history import Entry
+from hydrator.reconcile.history import HistoryEntry
 from hydrator.state.store import Store
 from testbed.dmapi_standin import DmapiStandIn
 from testbed.installation import Installation, ListedCatalogue, wait_for
@@ -184,7 +184,7 @@ def place(htcondor_release: str, tmp_path_factory: pytest.TempPathFactory) -> It
         now = datetime.now(UTC)  # noqa: TID251 - history is kept for a time
         with Store.open_to_write(installed.home / "state") as store:
             earlier = ad("lofar:L123", site=Site("RAL"), at=now, generation=GENERATION)
-            store.add_history([Entry(now, earlier, ())], {}, now)
+            store.add_history([HistoryEntry(now, earlier, ())], {}, now)
         desk = Desk(pool, pool.user_home("alice") / "desk")
         (desk.folder / "read-token").write_text(token)
         hosts = {"hydrator": installed.url, "rucio": rucio.url, "dm": f"{dmapi.root}/dm"}

@@ -430,7 +430,7 @@ def test_the_hook_runs_on_the_python_of_the_pool(pool, place):
     done = pool.run(str(place / "hook"), "--site", "UK", "--file", str(place), env=environ)
     assert (done.returncode, done.stderr) == (0, "")
     read = hook.read_ad(ad_text(100, 1_763_690_400).encode(), "UK", 1_763_690_400)
-    assert done.stdout == (hook.trouble_block("") + hook.block(read, update=True)).decode()
+    assert done.stdout == (hook.trouble_block("") + hook.locality_block(read, is_update=True)).decode()
     version = pool.run("python3", "-c", "import json, sys; print(json.dumps(sys.version_info[:2]))").stdout
     print(f"HTCondor {pool.version}: Python {json.loads(version)}")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from hydrator.config import StorageArea
-from hydrator.domain.misses import misses, retry_elsewhere
+from hydrator.domain.misses import parse_misses, retry_elsewhere
 from hydrator.domain.model import DatasetFile, Did
-from hydrator.submit.dataset_paths import hashed_path, job_datasets, local_paths, paths_file
+from hydrator.submit.dataset_paths import hash_path, job_datasets, local_paths, paths_file_text
 from testbed.installation import Installation, ListedCatalogue
 from testbed.pool import Pool
 from tests.archives import tar_of
@@ -74,7 +74,7 @@ class Storage:
     def put_files(self, files: Mapping[str, bytes], *sites: str) -> tuple[DatasetFile, ...]:
         """Put *files* where Rucio does by hash at *sites*; what a catalogue says of them."""
         for site, (did, content) in itertools.product(sites, files.items()):
-            path = self.folder / site / hashed_path(did)
+            path = self.folder / site / hash_path(did)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         return tuple(DatasetFile(did, len(content)) for did, content in files.items())
@@ -104,7 +104,7 @@ class Storage:
         areas = [StorageArea(site=site, prefix=str(self.folder / site), rule=rule) for site in SITES]
         pairs = [(f"/elsewhere/{did.partition(':')[2]}", Did(did)) for did in dids]
         paths = local_paths(areas, map(Did, dids), contents)
-        table = paths_file(
+        table = paths_file_text(
             job_datasets(pairs), paths, stage_in, areas=areas, contents=contents, unpack=["*.ms.tar"]
         )
         (home / "hydrator-paths.json").write_text(table)
@@ -165,7 +165,7 @@ def test_a_replica_that_the_disk_does_not_have_ends_in_a_second_try_at_another_s
     assert storage.end(cluster) == "miss:a at UK\n"
     ad = storage.ended(cluster, "RequestCpus", *MISS_ATTRIBUTES)
     assert (ad["ExitCode"], ad["NumJobStarts"], ad["ChirpDataLocalityMissed"]) == (0, 2, ["NL"])
-    assert [(miss.site, miss.did) for miss in misses(ad)] == [("NL", "miss:a")]
+    assert [(miss.site, miss.did) for miss in parse_misses(ad)] == [("NL", "miss:a")]
     assert (storage.home / "result.txt").read_text() == "made\n"
 
 
@@ -174,7 +174,7 @@ def test_files_by_hash_become_one_folder_and_a_site_that_lacks_one_is_left(stora
     plain = {"files:k/one": b"1\n", "files:k/two": b"2\n"}
     archive = {"files:L1.ms.tar": tar_of({"L1.MS/table.dat": b"unpacked\n"})}
     listed = storage.put_files({**plain, **archive}, "NL", "UK")
-    (storage.folder / "NL" / hashed_path("files:k/two")).unlink()
+    (storage.folder / "NL" / hash_path("files:k/two")).unlink()
     cluster = storage.submit(
         ["files:k"],
         ["sh", "-c", 'cd "$INPUT_1" && cat one two L1.MS/table.dat && echo $HYDRATOR_SITE'],
@@ -183,7 +183,7 @@ def test_files_by_hash_become_one_folder_and_a_site_that_lacks_one_is_left(stora
     )
     assert storage.end(cluster) == "1\n2\nunpacked\nUK\n"
     ad = storage.ended(cluster, *MISS_ATTRIBUTES)
-    assert [(miss.site, miss.did) for miss in misses(ad)] == [("NL", "files:k")]
+    assert [(miss.site, miss.did) for miss in parse_misses(ad)] == [("NL", "files:k")]
     assert not (storage.home / "hydrator-inputs").exists()
 
 
@@ -230,7 +230,7 @@ def test_a_dataset_that_is_nowhere_holds_the_job_after_its_tries_and_the_reason_
     ad = storage.pool.job(cluster, "HoldReason", "HoldReasonSubCode", *MISS_ATTRIBUTES)
     assert ad is not None
     assert ad["HoldReasonSubCode"] == 85
-    assert {miss.site for miss in misses(ad)} == set(SITES)
+    assert {miss.site for miss in parse_misses(ad)} == set(SITES)
     assert all(site in ad["HoldReason"] for site in SITES)
     assert "not readable at" in (storage.home / "err").read_text()
 
@@ -308,7 +308,7 @@ def test_without_condor_chirp_on_the_node_the_miss_is_still_told(storage):
         f'environment = "PATH={bare_path(storage)} _CONDOR_BIN=/nonexistent"',
     )
     assert storage.end(cluster) == "bare:e at UK\n"
-    assert [(miss.site, miss.did) for miss in misses(storage.ended(cluster, *MISS_ATTRIBUTES))] == [
+    assert [(miss.site, miss.did) for miss in parse_misses(storage.ended(cluster, *MISS_ATTRIBUTES))] == [
         ("NL", "bare:e")
     ]
 
@@ -328,7 +328,7 @@ def test_where_nothing_can_be_told_the_job_still_keeps_away_from_its_last_site(s
     )
     assert storage.end(cluster) == "mute:f at UK\n"
     ad = storage.ended(cluster, *MISS_ATTRIBUTES)
-    assert (ad["NumJobStarts"], misses(ad)) == (2, ())
+    assert (ad["NumJobStarts"], parse_misses(ad)) == (2, ())
 
 
 def test_what_no_site_can_read_is_fetched_into_the_scratch_folder(storage):
@@ -343,7 +343,7 @@ def test_what_no_site_can_read_is_fetched_into_the_scratch_folder(storage):
     assert ad["NumJobStarts"] == 1
     assert "ChirpDataLocalityMissed" not in ad  # nothing to keep away from: the job went on
     # the slot had said that it is there, so the daemon is to know all the same
-    assert [(miss.site, miss.did) for miss in misses(ad)] == [("NL", "staged:g")]
+    assert [(miss.site, miss.did) for miss in parse_misses(ad)] == [("NL", "staged:g")]
     assert [text.split()[1:] for text in ad["ChirpDataLocalityFetched"]] == [["staged:g", "NL"]]
 
 

@@ -9,11 +9,11 @@ import pytest
 import trustme
 from prometheus_client import CollectorRegistry
 
-from hydrator.domain.model import SiteAd, Snapshot, unix
-from hydrator.server.app import AS_OF_HEADER, app
-from hydrator.server.auth import Access, Role, new_token
-from hydrator.server.http_server import Server
-from hydrator.server.view import View
+from hydrator.domain.model import SiteAd, Snapshot, to_unix
+from hydrator.server.app import AS_OF_HEADER, build_app
+from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from testbed.nginx import Nginx
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, ad, demand
@@ -27,17 +27,17 @@ class Behind:
         self.ads: dict[str, SiteAd] = {}
         self.asked: Counter[str] = Counter()
         self.tokens = tokens
-        self.access = Access.open(tokens)
-        self.asgi = app(
+        self.access = TokenAuthenticator.open(tokens)
+        self.asgi = build_app(
             self.view,
             CollectorRegistry(),
             max_age=timedelta(seconds=10),
-            access=self.access,
+            authenticator=self.access,
             behind_proxy=True,
         )
 
-    def view(self) -> View:
-        return View(dict(self.ads), Snapshot({}), demand(), None, NOON)
+    def view(self) -> ServerState:
+        return ServerState(dict(self.ads), Snapshot({}), demand(), None, NOON)
 
     async def __call__(self, scope, receive, send) -> None:
         if scope["type"] == "http":
@@ -49,8 +49,8 @@ class Behind:
 def keys():
     """A token for each site, one to read everything, one to be revoked: with its line."""
     roles = {"CAM": (Role.SITE, CAM), "RAL": (Role.SITE, RAL), "read": (Role.READ, None)}
-    made = {name: new_token(*role, "2026-11-21") for name, role in roles.items()}
-    return {**made, "old": new_token(Role.SITE, CAM, "2026-11-21")}
+    made = {name: create_token(*role, "2026-11-21") for name, role in roles.items()}
+    return {**made, "old": create_token(Role.SITE, CAM, "2026-11-21")}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def ask(behind, keys, tmp_path_factory):
     issued.cert_chain_pems[0].write_to_path(str(pem))
     trust = ssl.create_default_context()
     ca.configure_trust(trust)
-    with Server(behind) as server, needs(NO_NGINX):
+    with HttpServer(behind) as server, needs(NO_NGINX):
         nginx = Nginx.start(folder / "run", server.url.removeprefix("http://"), pem, key, keeps=1)
         with nginx, httpx.Client(base_url=nginx.url, verify=trust, trust_env=False, timeout=30) as client:
 
@@ -128,7 +128,7 @@ def test_what_is_kept_is_answered_without_asking_and_with_its_age(ask, behind, f
     before = behind.asked.total()
     many = [ask(CAM, "CAM", **{"If-None-Match": f'"{fresh}"'}) for _ in range(40)]
     assert {one.status_code for one in many} == {304}
-    assert {one.headers[AS_OF_HEADER] for one in many} == {str(unix(NOON))}
+    assert {one.headers[AS_OF_HEADER] for one in many} == {str(to_unix(NOON))}
     assert all(one.content == b"" for one in many)
     assert behind.asked.total() - before < 40, "some were answered by nginx alone"
     assert len({one.headers["X-Request-Id"] for one in many}) == 40, "each request has a name of its own"
@@ -140,7 +140,7 @@ def test_a_change_and_a_moved_age_are_seen_once_what_was_kept_is_old(ask, behind
     assert L2 in current(ask, CAM, "CAM", fresh + 1).text
     moved = ad(L1, L2, site=CAM, generation=fresh + 1, at=NOON + MINUTE)
     behind.ads = {**behind.ads, CAM: moved}
-    wait_for(lambda: ask(CAM, "CAM").headers[AS_OF_HEADER] == str(unix(NOON + MINUTE)), 30, "the new age")
+    wait_for(lambda: ask(CAM, "CAM").headers[AS_OF_HEADER] == str(to_unix(NOON + MINUTE)), 30, "the new age")
 
 
 def test_a_refusal_is_not_kept(ask, behind, fresh):

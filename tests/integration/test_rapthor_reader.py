@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
-from hydrator.submit.rapthor_job import job_parset, parse
+from hydrator.submit.rapthor_job import job_parset, parse_parset
 from testbed.rapthor import RapthorReader, Refused
 from tests.parts import NO_RAPTHOR, needs
 
@@ -108,7 +108,7 @@ def ours(content: bytes, folder: Path) -> list[str] | None:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        searches = parse(content, "run.parset").searches
+        searches = parse_parset(content, "run.parset").input_globs
         return sorted(name for search in searches for name in glob.glob(search)) or None  # noqa: PTH207
     except ConfigError:
         return None
@@ -152,7 +152,7 @@ def test_no_input_ms_is_read_otherwise_than_by_rapthor(rapthor, here, text):
 
 def test_rapthor_reads_the_parset_that_travels_with_a_job(rapthor, here):
     """What the wrapper puts in at the site is put in here by hand."""
-    given_parset = parse(with_input("*.ms") + b"[cluster]\nbatch_system = slurm\n", "run.parset")
+    given_parset = parse_parset(with_input("*.ms") + b"[cluster]\nbatch_system = slurm\n", "run.parset")
     travels = job_parset(given_parset, {}).replace("{scratch}", str(here))
     (here / "travels.parset").write_text(travels)
     assert rapthor.read(here / "travels.parset", here) == ours(with_input("*.ms"), here)

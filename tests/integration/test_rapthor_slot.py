@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.submit import job_wrapper as job_start
-from hydrator.submit.rapthor_job import foreign_options, job_parset, parse
+from hydrator.submit.rapthor_job import job_parset, machine_options, parse_parset
 from testbed.rapthor import examples, python
 from tests.parts import NO_RAPTHOR, needs
 
@@ -84,7 +84,7 @@ class Slot:
 
     def run(self, text: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Start the job of the parset *text* as the starter would."""
-        (self.scratch / "run.parset").write_text(job_parset(parse(text.encode(), "run.parset"), {}))
+        (self.scratch / "run.parset").write_text(job_parset(parse_parset(text.encode(), "run.parset"), {}))
         words = [job_start.__file__, "--parset", "run.parset", "--", str(python()), str(OPERATION)]
         return subprocess.run(
             [sys.executable, *words, "run.parset", *options],
@@ -121,7 +121,7 @@ def test_rapthor_itself_ships_these_parsets():
 @pytest.mark.parametrize("name", NAMES)
 def test_rapthor_reads_what_the_slot_has_and_nothing_of_the_other_machine(slot, name):
     text = made_for_another_machine(name)
-    assert set(foreign_options(parse(text.encode(), name))) == set(ANOTHER_MACHINE)
+    assert set(machine_options(parse_parset(text.encode(), name))) == set(ANOTHER_MACHINE)
     done = slot.run(text, "--read-only")
     assert done.returncode == 0, done.stderr
     read = json.loads(done.stdout)["cluster"]

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
 from hydrator.config import Settings, parse
-from hydrator.submit.dataset_resolver import expand, resolve
+from hydrator.submit.dataset_resolver import expand_globs, resolve_names
 
 pytestmark = pytest.mark.rucio
 
@@ -55,10 +55,10 @@ def settings(scope: str | None) -> Settings:
 def test_globs_and_names_become_datasets_with_their_sizes(names, with_scope):
     catalogue, scope = names
     chosen = settings(scope if with_scope else None)
-    found = expand(["/data/L1_SB*.ms"], lambda _: [], chosen, [catalogue])
+    found = expand_globs(["/data/L1_SB*.ms"], lambda _: [], chosen, [catalogue])
     assert found.names == ("/data/L1_SB1.ms", "/data/L1_SB2.ms")
-    resolution = resolve([*found.names, "L1_SB3.ms"], chosen, [catalogue])
+    resolution = resolve_names([*found.names, "L1_SB3.ms"], chosen, [catalogue])
     assert resolution.dids[:2] == (f"{scope}:L1_SB1.ms", f"{scope}:L1_SB2.ms.tar")
-    assert list(resolution.unknown) == ["L1_SB3.ms"]
+    assert list(resolution.unknown_names) == ["L1_SB3.ms"]
     assert set(resolution.sizes) == set(resolution.dids[:2])
     assert all(size > 0 for size in resolution.sizes.values())

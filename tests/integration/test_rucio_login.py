@@ -98,9 +98,9 @@ def opened():
 
 def test_a_certificate_that_rucio_knows_is_enough_and_its_token_is_private(opened, by_certificate):
     catalogue = opened(by_certificate)
-    assert catalogue.login is None
+    assert catalogue.token_validity is None
     assert SITE in catalogue.read(frozenset()).sites
-    assert catalogue.login.since <= utc_now() < catalogue.login.until
+    assert catalogue.token_validity.since <= utc_now() < catalogue.token_validity.until
     (token,) = by_certificate.token_dir.glob("rucio-*")
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
 

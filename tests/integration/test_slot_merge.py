@@ -64,7 +64,9 @@ def merger(client: CondorClient) -> SlotMerger:
 
 
 def merger_of(client: CondorClient, pace: float = 500) -> SlotMerger:
-    return SlotMerger(client, ["GLIDEIN_Site"], pace=pace, interval=timedelta(minutes=1), clock=now)
+    return SlotMerger(
+        client, ["GLIDEIN_Site"], slots_per_second=pace, interval=timedelta(minutes=1), clock=now
+    )
 
 
 def ads_of(*sites: str, generation: int = 7) -> dict[Site, SiteAd]:
@@ -74,9 +76,9 @@ def ads_of(*sites: str, generation: int = 7) -> dict[Site, SiteAd]:
 
 def turn(merger: SlotMerger, ads: Mapping[Site, SiteAd], *retired: str) -> tuple[int, int]:
     """How many slots were merged and withdrawn, where nothing failed."""
-    (done,) = merger.turn(ads, lambda site: site in retired).values()
+    (done,) = merger.run_once(ads, lambda site: site in retired).values()
     assert done.error is None
-    return done.merged, done.withdrawn
+    return done.merged_count, done.withdrawn_count
 
 
 SHOWN = (
@@ -260,7 +262,7 @@ def test_a_data_slot_is_no_slot(pool, client, merger):
     pool.wait(data, 30, "the data slot to be advertised")
     try:
         assert not [one for one in client.slots(["Name"]) if one["Name"].startswith("data")]
-        judged = client.judge({"Requirements": "true"}, [], ["GLIDEIN_Site"], whole=[])
+        judged = client.judge({"Requirements": "true"}, [], ["GLIDEIN_Site"], atomic_attributes=[])
         assert sum(row["slots"] for row in judged["groups"]) == len(client.slots(["Name"]))
 
         def merged() -> bool:
@@ -276,7 +278,7 @@ def test_a_data_slot_is_no_slot(pool, client, merger):
 
 
 def test_a_turn_takes_no_more_slots_than_the_pace_allows(pool, client):
-    slow = SlotMerger(client, ["GLIDEIN_Site"], pace=1, interval=timedelta(seconds=1), clock=now)
+    slow = SlotMerger(client, ["GLIDEIN_Site"], slots_per_second=1, interval=timedelta(seconds=1), clock=now)
     ads = {site: replace(ad, generation=99) for site, ad in ads_of("UK", "AU").items()}
 
     def one() -> bool:
@@ -318,7 +320,7 @@ def test_each_collector_gets_its_own_merges_and_one_that_is_down_hinders_no_othe
         done: dict = {}
 
         def everywhere() -> bool:
-            done.update(merger.turn(ads_of("UK"), lambda _: False))
+            done.update(merger.run_once(ads_of("UK"), lambda _: False))
             return all(
                 [ad.get("DataLocalityVia") for ad in at(pool, one)] == ["merge"]
                 for one in (pool.collector, second)

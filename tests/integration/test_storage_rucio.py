@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.datasets.file_lists import RucioFiles
+from adapters.rucio.datasets.file_lists import RucioFileLister
 from hydrator.config import StorageArea
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import DatasetFile, Did
-from hydrator.submit.dataset_paths import job_datasets, local_paths, paths_file
+from hydrator.submit.dataset_paths import job_datasets, local_paths, paths_file_text
 
 pytestmark = pytest.mark.rucio
 
@@ -44,7 +44,7 @@ class Tree:
                 "deterministic": False,
             }),
         )  # fmt: skip
-        self.lister = RucioFiles(
+        self.lister = RucioFileLister(
             RucioSettings(
                 name="rucio",
                 url=server.url,
@@ -83,7 +83,7 @@ class Tree:
 
     def contents(self, *names: str) -> dict[Did, tuple[DatasetFile, ...]]:
         dids = {self.did(name) for name in names}
-        found = self.lister.files(dids, {self.free}, 100)
+        found = self.lister.list_files(dids, {self.free}, 100)
         assert not any(isinstance(each, CatalogueError) for each in found.values()), found
         return dict(found)
 
@@ -94,7 +94,7 @@ class Tree:
         contents = self.contents(name)
         did = self.did(name)
         paths = local_paths(self.areas(), [did], contents)
-        text = paths_file(
+        text = paths_file_text(
             job_datasets([(name, did)]),
             paths,
             None,

@@ -8,12 +8,18 @@ from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.submit.rapthor_job import Resources, Run, Wish, submit_description
-from hydrator.submit.submit_text import arguments
+from hydrator.submit.rapthor_job import RapthorRun, RunOptions, RunResources, submit_description
+from hydrator.submit.submit_text import quote_arguments
 from testbed.debian import PoolUnavailable
 from testbed.dryrun import DryRun, Rejected, text_of, words_of
 from testbed.pool import Pool
-from toil_batch_system_classad_hydrator.job import ParametersWrong, Setting, Work, description, quoted
+from toil_batch_system_classad_hydrator.job import (
+    SubmitParameterError,
+    ToilJob,
+    WorkflowSettings,
+    build_submit_description,
+    quote_words,
+)
 
 pytestmark = [pytest.mark.pool, pytest.mark.timeout(900)]
 
@@ -33,21 +39,26 @@ def submit(request: pytest.FixtureRequest) -> Iterator[DryRun]:
 
 
 def rapthor(
-    command: "list[str]", inputs: "list[str]", *, origin: str = "x", container: str | None = None, wish: Wish
+    command: "list[str]",
+    inputs: "list[str]",
+    *,
+    origin: str = "x",
+    container: str | None = None,
+    wish: RunOptions,
 ) -> str:
-    run = Run("run-1", (Did("lofar:L1.ms"),), wish=wish)
+    run = RapthorRun("run-1", (Did("lofar:L1.ms"),), options=wish)
     text = submit_description(
         run,
-        Resources(1, 1, 1, container),
+        RunResources(1, 1, 1, container),
         origin=origin,
-        inputs=inputs,
+        input_files=inputs,
         command=command,
         site_attributes=["GLIDEIN_Site"],
     )
     return text.replace("executable = hydrator-job-start.py\n", "executable = /bin/true\n")
 
 
-PLAIN = Wish()
+PLAIN = RunOptions()
 
 
 @TRIES
@@ -103,7 +114,7 @@ def test_an_image_arrives_as_it_is_or_is_refused(submit: DryRun, text: str):
 @TRIES
 @given(line=HOSTILE, requirements=HOSTILE)
 def test_a_line_or_an_expression_of_the_user_is_one_line(submit: DryRun, line: str, requirements: str):
-    wish = Wish(requirements=f'Name != "a{requirements}"', lines=(f"+Mine = {line}",))
+    wish = RunOptions(requirements=f'Name != "a{requirements}"', extra_lines=(f"+Mine = {line}",))
     try:
         text = rapthor(["true"], ["a"], wish=wish)
     except ConfigError:
@@ -123,17 +134,17 @@ def test_a_line_or_an_expression_of_the_user_is_one_line(submit: DryRun, line: s
 def test_a_step_of_a_stand_in_for_toil_arrives_as_it_was_given_or_is_refused(
     submit: DryRun, command: str, variables: dict[str, str], name: str
 ):
-    work = Work(command, 1, 2**20, 2**10, name, name, variables)
-    plain = Work("true", 1, 2**20, 2**10, "n", "u", {})
+    work = ToilJob(command, 1, 2**20, 2**10, name, name, variables)
+    plain = ToilJob("true", 1, 2**20, 2**10, "n", "u", {})
     logs = {"output": "/o", "error": "/e", "log": "/l"}
 
-    def ad(work: Work) -> dict[str, str]:
-        said = description(work, 1, logs, Setting("w"), None, None)
+    def ad(work: ToilJob) -> dict[str, str]:
+        said = build_submit_description(work, 1, logs, WorkflowSettings("w"), None, None)
         return submit.ad("".join(f"{key} = {value}\n" for key, value in said.items()) + "queue\n")
 
     try:
         found = ad(work)
-    except ParametersWrong:
+    except SubmitParameterError:
         assert not all(text.isprintable() for text in (command, *variables.values()))
         return
     assert words_of(text_of(found["Arguments"])) == ["-c", command]
@@ -152,8 +163,8 @@ def test_doubled_dollars_reach_a_real_job_as_they_were_given(htcondor_release: s
         script.write_text('#!/bin/sh\nprintf \'%s\\n\' "$@" "$ODD"\n')
         script.chmod(0o755)
         cluster = pool.submit(
-            f"executable = {script}\narguments = {arguments(words)}\n"
-            f"environment = {quoted([f'ODD={variable}'])}\noutput = {folder}/shown\n"
+            f"executable = {script}\narguments = {quote_arguments(words)}\n"
+            f"environment = {quote_words([f'ODD={variable}'])}\noutput = {folder}/shown\n"
             "should_transfer_files = YES\nrequest_memory = 10\nrequest_disk = 1\nqueue\n"
         )
         pool.wait(lambda: pool.done(cluster), 120, f"job {cluster} to end")

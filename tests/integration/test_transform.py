@@ -21,18 +21,18 @@ from classad2 import ClassAd, ExprTree
 from hydrator.domain.letter_case import spellings
 from hydrator.domain.model import Did
 from hydrator.submit.pool_config import (
-    HELD_SUBCODE,
+    HOLD_SUBCODE,
     PoolPolicy,
-    any_after,
+    compute_any_after,
     here_expression,
     job_rank_expression,
     negotiator_config,
     rank_expression,
     schedd_config,
-    spelled_expression,
+    spelling_expression,
     startd_config,
 )
-from hydrator.submit.rapthor_job import Run, Wish, as_ad
+from hydrator.submit.rapthor_job import RapthorRun, RunOptions, as_ad
 from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
 
@@ -195,7 +195,7 @@ def test_a_bare_list_becomes_all_that_the_contract_lists(located, mode):
     dids = [A, B]
     assert ad["RequiredDatasets"] == dids
     assert ad["RequiredDatasetsCSV"] == "ska:a,ska:b"
-    assert same(ad.lookup("DataLocalitySpelled"), spelled_expression(dids))
+    assert same(ad.lookup("DataLocalitySpelled"), spelling_expression(dids))
     assert ad["DataLocality"] == mode
     assert ad["DataLocalityMaxAge"] == 20700
     assert ad["DataLocalityTransformed"] is True
@@ -299,7 +299,7 @@ def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companio
         sizes = {did: chance.randint(0, 10**12) for did in dids if chance.random() < 0.97}
         mode = chance.choice(("require", "wait", "prefer"))
         wait = None if mode == "require" else chance.choice((None, 0, 50, 5000))
-        runs.append(Run(f"r{number}", tuple(dids), sizes, Wish(mode, wait)))
+        runs.append(RapthorRun(f"r{number}", tuple(dids), sizes, RunOptions(mode, wait)))
     own = "JobUniverse = 5\nRequirements = TARGET.Cpus > 1 || false\nRank = TARGET.Mips\n"
     file = located.pool.shared / "runs.ads"
     file.write_text("\n".join(f"{own}{as_ad(run)}" for run in runs))
@@ -311,10 +311,10 @@ def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companio
     made = {ad["RapthorRun"]: ad for ad in classad2.parseAds(said)}
     assert made.keys() == {run.name for run in runs}
     for run in runs:
-        ad, dids, mode = made[run.name], sorted(run.dids), run.wish.mode
+        ad, dids, mode = made[run.name], sorted(run.dids), run.options.mode
         assert ad["RequiredDatasets"] == dids
         assert same(ad.lookup("DataLocalityHere"), here_expression(dids, mode))
-        assert same(ad.lookup("DataLocalitySpelled"), spelled_expression(dids))
+        assert same(ad.lookup("DataLocalitySpelled"), spelling_expression(dids))
         assert same(ad.lookup("DataLocalityRank"), rank_expression(dids, run.sizes))
         assert same(ad.lookup("Requirements"), "(TARGET.Cpus > 1 || false) && MY.DataLocalityHere")
         assert same(ad.lookup("Rank"), job_rank_expression("TARGET.Mips", 1000.0))
@@ -322,8 +322,12 @@ def test_of_what_the_companion_says_condor_transform_ads_makes_what_the_companio
             assert "DataLocalityAnyAfter" not in ad
         else:
             wait = ad["DataLocalityMaxWait"]
-            assert run.wish.max_wait in (None, wait)
-            assert any_after(begun, wait, 5) <= ad["DataLocalityAnyAfter"] <= any_after(ended, wait, 5)
+            assert run.options.max_wait_seconds in (None, wait)
+            assert (
+                compute_any_after(begun, wait, 5)
+                <= ad["DataLocalityAnyAfter"]
+                <= compute_any_after(ended, wait, 5)
+            )
 
 
 def test_the_text_read_twice_makes_the_same_jobs(located):
@@ -484,7 +488,7 @@ def test_a_bad_list_among_late_ones_is_held_not_lost(located):
     held = located.pool.wait(
         lambda: located.pool.jobs(f"ClusterId == {cluster} && JobStatus == 5"), 60, "the bad one"
     )
-    assert [(job["ProcId"], job["HoldReasonSubCode"]) for job in held] == [(1, HELD_SUBCODE)]
+    assert [(job["ProcId"], job["HoldReasonSubCode"]) for job in held] == [(1, HOLD_SUBCODE)]
     assert "malformed" in held[0]["HoldReason"]
     located.pool.run("condor_rm", f"{cluster}.1")
     assert located.ran_at(cluster, 2) == ["UK", "UK"]

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from hydrator.domain.model import Did
-from hydrator.privacy.pseudonyms import Privacy, Veil
+from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
 from testbed.demo import BRISK, RucioHoldings
 from testbed.installation import Installation
 from testbed.pool import Pool
@@ -154,7 +154,7 @@ def test_what_jobs_missed_is_heard_of_from_the_queue_and_from_the_history(instal
 
 def test_a_private_dataset_that_a_job_missed_is_looked_at_corrected_and_nowhere_named(installed, dids):
     uk, plain = installed.catalogue, f"{installed.catalogue.scope}:canary-1"
-    name = str(Veil(Privacy(("*:canary-*",)), (KEY.encode(),)).opaque(Did(plain)))
+    name = str(Pseudonymizer(Privacy(("*:canary-*",)), (KEY.encode(),)).pseudonym(Did(plain)))
     uk.put(plain, {"UK": "available", "AU": "available"})
     before = installed.metric('hydrator_lies_total{site="UK"}')
     wants = installed.submit([name], mode="require", seconds=600)

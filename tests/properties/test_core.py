@@ -13,13 +13,14 @@ from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
     DatasetState,
     Demand,
+    DemandEntry,
     Did,
     Fact,
     Origin,
-    Queue,
     QueuedJobs,
     Replica,
     ReplicaState,
+    ScheddDemand,
     Seen,
     Site,
     SiteAd,
@@ -27,18 +28,17 @@ from hydrator.domain.model import (
     Snapshot,
     Survey,
     Unseen,
-    Want,
     Withdraw,
     parse_did,
-    unix,
+    to_unix,
 )
-from hydrator.domain.numbers import MOST_AHEAD, is_ahead
-from hydrator.reconcile.ads.site_ads import Budget, Draft, drafts, number
-from hydrator.reconcile.demand import DemandMemory, Remembered, remember
+from hydrator.domain.numbers import MAX_AHEAD, is_ahead
+from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads
+from hydrator.reconcile.demand import DemandMemory, RememberedJobs, update_demand_memory
 from hydrator.reconcile.plan import Policy, plan
-from hydrator.reconcile.reconciler import Rules, apply, think
-from hydrator.reconcile.snapshot.update import Known, Memory
-from hydrator.state.store import State, Store
+from hydrator.reconcile.reconciler import ReconcilePolicy, apply_plan, evaluate
+from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
+from hydrator.state.store import ReconcileState, Store
 from tests.factories import HOUR, MINUTE, NOON, ad
 
 SITES = [Site(name) for name in ("A", "B", "C", "D")]
@@ -77,19 +77,19 @@ def test_what_is_taken_as_a_did_is_safe_in_ads_and_reads_the_same_again(text, sc
         st.sampled_from(["ap1", "ap2"]),
         st.just(Unseen("down"))
         | st.builds(
-            lambda groups: Queue(NOON, tuple(QueuedJobs(tuple(dids), jobs) for dids, jobs in groups)),
+            lambda groups: ScheddDemand(NOON, tuple(QueuedJobs(tuple(dids), jobs) for dids, jobs in groups)),
             st.lists(st.tuples(st.lists(few_dids, max_size=3), st.integers(1, 9)), max_size=4),
         ),
     ),
     st.lists(st.tuples(st.sampled_from(["ap1", "ap2", "ap3"]), few_dids), unique=True),
 )
 def test_demand_younger_than_a_day_and_of_schedds_that_cannot_be_asked_is_never_lost(answers, old):
-    before = DemandMemory(tuple(Remembered(schedd, (did,), 1, NOON - HOUR) for schedd, did in old))
-    soon = remember(before, answers, default_scope=None, keep=24 * HOUR, now=NOON)
-    assert {(w.schedd, w.dids) for w in before.wants} <= {(w.schedd, w.dids) for w in soon.wants}
-    late = remember(before, answers, default_scope=None, keep=HOUR, now=NOON)
-    unseen = {(w.schedd, w.dids) for w in before.wants if isinstance(answers.get(w.schedd), Unseen)}
-    assert unseen <= {(w.schedd, w.dids) for w in late.wants}
+    before = DemandMemory(tuple(RememberedJobs(schedd, (did,), 1, NOON - HOUR) for schedd, did in old))
+    soon = update_demand_memory(before, answers, default_scope=None, keep_for=24 * HOUR, now=NOON)
+    assert {(w.schedd, w.dids) for w in before.entries} <= {(w.schedd, w.dids) for w in soon.entries}
+    late = update_demand_memory(before, answers, default_scope=None, keep_for=HOUR, now=NOON)
+    unseen = {(w.schedd, w.dids) for w in before.entries if isinstance(answers.get(w.schedd), Unseen)}
+    assert unseen <= {(w.schedd, w.dids) for w in late.entries}
 
 
 # ---- ads and their budget
@@ -102,7 +102,7 @@ def crowded(draw):
     known = sorted(here) or [Did("s:none")]
     groups = st.lists(st.sampled_from(known) | dids, min_size=1, max_size=6)
     wants = [
-        Want(tuple(sorted(set(group))), draw(st.integers(0, 5)), Origin.JOB, NOON)
+        DemandEntry(tuple(sorted(set(group))), draw(st.integers(0, 5)), Origin.JOB, NOON)
         for group in draw(st.lists(groups, max_size=10))
     ]
     budget = Budget(draw(st.integers(30, 900)), draw(st.integers(100, 2000)))
@@ -116,7 +116,7 @@ LONG = ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf")
 @settings(max_examples=300, deadline=None)
 def test_no_line_and_no_ad_exceeds_its_budget(case):
     view, demanded, budget = case
-    lines = dict(drafts(view, demanded, budget=budget)[SITES[0]].content)
+    lines = dict(draft_site_ads(view, demanded, budget=budget)[SITES[0]].content)
     sizes = {name: len(f"{name} = {lines[name]}") for name in LONG if name in lines}
     empty = all(lines.get(name, "{}") in ("{}", "[]") for name in LONG)
     assert empty or max(sizes.values()) <= budget.line_bytes
@@ -132,35 +132,39 @@ def keys(literal: str) -> set[str]:
 def test_every_job_is_in_whole_or_named_as_left_out_and_nothing_else_is_said(case):
     view, demanded, budget = case
     here = view.sites[SITES[0]].facts
-    draft = drafts(view, demanded, budget=budget)[SITES[0]]
+    draft = draft_site_ads(view, demanded, budget=budget)[SITES[0]]
     lines = dict(draft.content)
     said = keys(lines["DatasetStates"])
-    inside = [want for want in demanded.wants if want not in draft.left_out]
+    inside = [want for want in demanded.wants if want not in draft.omitted_entries]
     assert said == {did for want in inside for did in want.dids if did in here}
-    assert all(not set(want.dids) & set(here) <= said for want in draft.left_out)
+    assert all(not set(want.dids) & set(here) <= said for want in draft.omitted_entries)
     assert keys(lines["DatasetFractions"]) | keys(lines["DatasetAsOf"]) <= said
     if "AvailableDatasets" in lines:
         listed = [did for did in lines["AvailableDatasets"].strip("{}").replace('"', "").split(",") if did]
         assert listed == sorted(d for d in said if here[Did(d)].state is DatasetState.AVAILABLE)
-    assert (lines["DataLocalityTruncated"] == "true") == (bool(draft.left_out) or len(lines) == 7)
+    assert (lines["DataLocalityTruncated"] == "true") == (bool(draft.omitted_entries) or len(lines) == 7)
 
 
 @given(crowded())
 def test_a_smaller_budget_never_says_more_of_the_most_wanted_job(case):
     view, demanded, budget = case
-    roomy = drafts(view, demanded, budget=Budget())[SITES[0]]
-    tight = drafts(view, demanded, budget=budget)[SITES[0]]
-    assert roomy.left_out == ()
-    if demanded.wants and demanded.wants[0] in tight.left_out:  # it alone is too large, not others with it
+    roomy = draft_site_ads(view, demanded, budget=Budget())[SITES[0]]
+    tight = draft_site_ads(view, demanded, budget=budget)[SITES[0]]
+    assert roomy.omitted_entries == ()
+    if (
+        demanded.wants and demanded.wants[0] in tight.omitted_entries
+    ):  # it alone is too large, not others with it
         alone = Demand(demanded.wants[:1])
-        assert drafts(view, alone, budget=budget)[SITES[0]].left_out == demanded.wants[:1]
+        assert draft_site_ads(view, alone, budget=budget)[SITES[0]].omitted_entries == demanded.wants[:1]
 
 
 # ---- generations
 
 
-DAY = int(MOST_AHEAD.total_seconds())
-shown_elsewhere = st.none() | st.integers(0, 2**31) | st.integers(unix(NOON) - 5000, unix(NOON) + DAY + 5000)
+DAY = int(MAX_AHEAD.total_seconds())
+shown_elsewhere = (
+    st.none() | st.integers(0, 2**31) | st.integers(to_unix(NOON) - 5000, to_unix(NOON) + DAY + 5000)
+)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-5000, 5000), shown_elsewhere)))
@@ -172,7 +176,7 @@ def test_a_generation_changes_with_the_content_only_and_never_goes_back(history)
         draft = Draft(site, NOON, (("X", str(content)),))
         there = {} if published is None else {site: published}
         now = NOON + timedelta(seconds=shift)
-        new = number({site: draft}, last, published=there, now=now)
+        new = assign_generations({site: draft}, last, published_generations=there, now=now)
         believed = published if published is not None and not is_ahead(published, now) else 0
         kept = False
         if site in last:
@@ -181,7 +185,7 @@ def test_a_generation_changes_with_the_content_only_and_never_goes_back(history)
             assert (new[site].generation == before.generation) == kept
             assert new[site].generation >= before.generation or is_ahead(before.generation, now)
         assert new[site].generation >= believed
-        assert kept or new[site].generation <= unix(now) + DAY
+        assert kept or new[site].generation <= to_unix(now) + DAY
         last = new
 
 
@@ -202,7 +206,7 @@ def test_applying_a_plan_reaches_the_desired_ads_and_then_rests(there, desired, 
     publisher = MemoryPublisher(clock=lambda: now[0])
     publisher.publish(list(there.values()))
     now[0] = NOON
-    policy = Policy(refresh_after=5 * MINUTE, expires=expires)
+    policy = Policy(refresh_after=5 * MINUTE, has_expiring_ads=expires)
 
     def decide():
         return plan(publisher.published(), desired, retired=retired, now=NOON, policy=policy)
@@ -211,7 +215,7 @@ def test_applying_a_plan_reaches_the_desired_ads_and_then_rests(there, desired, 
     assert todo == decide()
     assert [action.site for action in todo] == sorted({action.site for action in todo})
     assert {action.site for action in todo if isinstance(action, Withdraw)} == retired & set(there)
-    assert apply(todo, publisher).unconfirmed == ()
+    assert apply_plan(todo, publisher).unconfirmed_sites == ()
     for site, ad_there in publisher.ads.items():
         assert site not in retired
         if site in desired:
@@ -223,7 +227,7 @@ def test_applying_a_plan_reaches_the_desired_ads_and_then_rests(there, desired, 
             assert ad_there == there[site]
     assert set(publisher.ads) == (set(there) | set(desired)) - retired
     sent = dict(publisher.ads)
-    assert apply(decide(), publisher).unconfirmed == ()
+    assert apply_plan(decide(), publisher).unconfirmed_sites == ()
     assert publisher.ads == sent
 
 
@@ -251,19 +255,21 @@ def answers(draw, now):
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_however_cycles_go_no_ad_lies_about_time_and_the_state_survives(data):
     """Several cycles with failures of every kind; the state goes through a real store each time."""
-    wanted = Demand(tuple(Want((Did(f"s:{n}"),), 1, Origin.JOB, NOON) for n in range(4)))
+    wanted = Demand(tuple(DemandEntry((Did(f"s:{n}"),), 1, Origin.JOB, NOON) for n in range(4)))
     with tempfile.TemporaryDirectory() as folder, Store.open_to_write(Path(folder)) as store:
-        state, now, before = State(), NOON, {}
+        state, now, before = ReconcileState(), NOON, {}
         for _ in range(data.draw(st.integers(1, 4))):
             asked = {name: data.draw(answers(now)) for name in ("one", "two")}
-            thought = think(state, asked, wanted, published={}, rules=Rules(), now=now)
+            thought = evaluate(
+                state, asked, wanted, published_generations={}, policy=ReconcilePolicy(), now=now
+            )
             assert set(before) <= set(thought.ads)
             for site, made in thought.ads.items():
-                lines = dict(made.lines)
+                lines = dict(made.attributes)
                 assert made.as_of <= now
                 assert keys(lines["DatasetStates"]) <= wanted.dids
                 times = [int(time) for time in re.findall(r"=(\d+)", lines["DatasetAsOf"])]
-                assert all(time < unix(made.as_of) for time in times)
+                assert all(time < to_unix(made.as_of) for time in times)
                 if site in before:
                     changed = made.generation != before[site].generation
                     assert changed == (made.content != before[site].content)
@@ -282,14 +288,14 @@ def test_however_cycles_go_no_ad_lies_about_time_and_the_state_survives(data):
 
 texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=8)
 knowns = st.builds(
-    Known,
+    DatasetRecord,
     moments,
     st.dictionaries(texts.map(Site), st.builds(Fact, st.sampled_from(DatasetState), moments, fractions)),
     st.none() | st.integers(0, 2**63),
     st.frozensets(dids, max_size=2),
 )
 memories = st.builds(
-    Memory,
+    CatalogueMemory,
     st.none() | moments,
     st.frozensets(texts.map(Site)),
     st.dictionaries(dids, knowns, max_size=4),
@@ -298,13 +304,13 @@ memories = st.builds(
     st.none() | texts,
 )
 remembered = st.builds(
-    Remembered, texts, st.lists(dids, min_size=1, max_size=3).map(tuple), st.integers(0, 2**40), moments
+    RememberedJobs, texts, st.lists(dids, min_size=1, max_size=3).map(tuple), st.integers(0, 2**40), moments
 )
 siteads = st.builds(
     SiteAd, texts.map(Site), moments, st.integers(0, 2**40), st.lists(st.tuples(texts, texts)).map(tuple)
 )
 whole_states = st.builds(
-    State,
+    ReconcileState,
     st.dictionaries(texts, memories, max_size=3),
     st.builds(
         DemandMemory,

@@ -52,16 +52,16 @@ def server() -> Iterator[Hostile]:
     made.close()
 
 
-def asked(server: Hostile, kept: hook.Kept | None = None) -> str:
+def asked(server: Hostile, kept: hook.CachedAd | None = None) -> str:
     """What the hook would print of the server's answer; nothing where it refuses. Anything else is a bug."""
-    configured = hook.Settings(["--url", server.url.text, "--site", SITE], {})
+    configured = hook.HookSettings(["--url", server.url.text, "--site", SITE], {})
     try:
         answer = hook.ask_url(server.url, SITE, NOW, configured, kept)
-    except hook.Trouble:
+    except hook.HookError:
         return ""
-    assert hook.printable(answer.etag)
+    assert hook.is_printable(answer.etag)
     assert len(answer.etag) < 200
-    return hook.block(answer.ad, update=True).decode()
+    return hook.locality_block(answer.ad, is_update=True).decode()
 
 
 def response(body: bytes, status: bytes = b"200 OK", **fields: bytes) -> bytes:
@@ -167,7 +167,7 @@ def test_noise_prints_nothing(server, noise, began):
 @usual
 @given(ad=ads(), data=st.data())
 def test_a_304_gives_back_what_was_kept_and_no_more(server, ad, data):
-    kept = hook.Kept('"7"', {**ad, "DataLocalitySite": SITE})
+    kept = hook.CachedAd('"7"', {**ad, "DataLocalitySite": SITE})
     fields = data.draw(
         st.dictionaries(st.sampled_from(["ETag", "X-DataLocality-AsOf", "X"]), st.binary(max_size=9))
     )
@@ -197,8 +197,8 @@ def test_a_304_gives_back_what_was_kept_and_no_more(server, ad, data):
 )
 def test_an_attack_is_one_sentence_and_prints_nothing(server, answer, told):
     server.bytes = answer
-    configured = hook.Settings(["--url", server.url.text, "--site", SITE], {})
-    with pytest.raises(hook.Trouble, match=told):
+    configured = hook.HookSettings(["--url", server.url.text, "--site", SITE], {})
+    with pytest.raises(hook.HookError, match=told):
         hook.ask_url(server.url, SITE, NOW, configured, None)
 
 
@@ -207,4 +207,4 @@ def test_an_attack_is_one_sentence_and_prints_nothing(server, answer, told):
 )
 def test_no_url_but_http_is_asked(url):
     with pytest.raises(hook.BadUsage, match="is no URL"):
-        hook.Settings(["--url", url, "--site", SITE], {})
+        hook.HookSettings(["--url", url, "--site", SITE], {})

@@ -17,42 +17,45 @@ from hypothesis import strategies as st
 from hydrator.domain.model import (
     DatasetState,
     Demand,
+    DemandEntry,
     Did,
     Fact,
     Origin,
+    Provenance,
     Replica,
     ReplicaState,
     Seen,
     Site,
     Survey,
-    Told,
     Unseen,
-    Want,
-    unix,
+    to_unix,
 )
 from hydrator.reconcile.ads.site_ads import Budget
-from hydrator.reconcile.audit.ledger import Audit, By, Claim, Verdict, fold
+from hydrator.reconcile.audit.ledger import Audit, Claim, Verdict, VerificationMethod, record_verdicts
 from hydrator.reconcile.plan import Policy, plan
-from hydrator.reconcile.reconciler import Rules, Thought, think
-from hydrator.reconcile.snapshot.breaker import Limits
-from hydrator.state.store import State, Store
+from hydrator.reconcile.reconciler import Evaluation, ReconcilePolicy, evaluate
+from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.state.store import ReconcileState, Store
 from tests.factories import HOUR, MINUTE, NOON
 
 ROOM = next((path for path in ("/dev/shm",) if os.access(path, os.W_OK)), None)
 """In memory where that can be had, so that no test waits for a disk."""
 SITES = tuple(Site(name) for name in "ABC")
 DIDS = tuple(Did(f"s:{name}") for name in ("one", "two", "Two", "three", "four", "a-long-one", "six"))
-POLICY = Policy(refresh_after=5 * MINUTE, expires=True)
+POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 RULES = (
-    Rules(limits=Limits(polls=2, least=2, apart=timedelta()), retired=frozenset({SITES[2]})),
-    Rules(limits=Limits(polls=3, least=3), budget=Budget(95, 260)),
-    Rules(limits=Limits(polls=0), budget=Budget(400, 170)),
+    ReconcilePolicy(
+        breaker_limits=BreakerLimits(confirming_polls=2, min_datasets=2, poll_spacing=timedelta()),
+        retired=frozenset({SITES[2]}),
+    ),
+    ReconcilePolicy(breaker_limits=BreakerLimits(confirming_polls=3, min_datasets=3), budget=Budget(95, 260)),
+    ReconcilePolicy(breaker_limits=BreakerLimits(confirming_polls=0), budget=Budget(400, 170)),
 )
 
 moves = st.sampled_from(
     [timedelta(), timedelta(seconds=0.7), timedelta(seconds=0.7), MINUTE, MINUTE, HOUR, 7 * HOUR, -MINUTE]
 )
-told = st.sampled_from([Told(), Told(reason="why")])
+told = st.sampled_from([Provenance(), Provenance(reason="why")])
 replicas = st.builds(
     Replica,
     st.just(Did("")),
@@ -120,65 +123,74 @@ class World:
             found[did] = Unseen("timeout") if did in self.silent else Seen(at, mine, size, blind, twins)
         return found
 
-    def verdicts(self, state: State):
+    def verdicts(self, state: ReconcileState):
         """What an audit found of something that is said to be there."""
         draw = self.data.draw
         claims = [
             Claim(name, did, site)
             for name, memory in state.memories.items()
-            for did, known in memory.known.items()
-            for site in known.here
+            for did, known in memory.records.items()
+            for site in known.facts
         ]
         if not claims or draw(st.integers(0, 2)):
             return ()
         instead = draw(st.sampled_from([None, Fact(DatasetState.PARTIAL, self.now, 0.5)]))
         claim = draw(st.sampled_from(claims))
-        return (Verdict(claim, draw(st.sampled_from(By)), self.now, draw(st.booleans()), instead),)
+        return (
+            Verdict(claim, draw(st.sampled_from(VerificationMethod)), self.now, draw(st.booleans()), instead),
+        )
 
     @property
     def demand(self):
-        return Demand(tuple(Want(dids, 1, Origin.JOB, self.now) for dids in self.wants))
+        return Demand(tuple(DemandEntry(dids, 1, Origin.JOB, self.now) for dids in self.wants))
 
 
-def leaves(thought: Thought, there, now):
+def leaves(thought: Evaluation, there, now):
     """All that leaves the core."""
     return {
         "state": thought.state,
         "sites": {site: (one.as_of, dict(one.facts)) for site, one in thought.snapshot.sites.items()},
-        "unseen": thought.snapshot.unseen,
-        "clashes": thought.snapshot.clashes,
+        "unseen": thought.snapshot.unseen_reasons,
+        "clashes": thought.snapshot.case_collisions,
         "sizes": thought.snapshot.bytes_total,
         "drafts": {
-            site: (one.as_of, one.content, tuple(one.left_out)) for site, one in thought.drafts.items()
+            site: (one.as_of, one.content, tuple(one.omitted_entries)) for site, one in thought.drafts.items()
         },
         "ads": thought.ads,
-        "lies": thought.lies,
+        "lies": thought.repeated_claims,
         "released": thought.released,
         "plan": plan(there, thought.ads, retired=frozenset(), now=now, policy=POLICY),
     }
 
 
-def as_loaded(state: State) -> State:
+def as_loaded(state: ReconcileState) -> ReconcileState:
     """The same, as it comes from disk: without a trace of how it came about."""
-    plain = {name: replace(one, known=dict(one.known)) for name, one in state.memories.items()}
+    plain = {name: replace(one, records=dict(one.records)) for name, one in state.memories.items()}
     return replace(state, memories=plain)
 
 
-def compared(data, cycles: int, rules: Rules) -> None:
-    world, state, last = World(data), State(), None
+def compared(data, cycles: int, rules: ReconcilePolicy) -> None:
+    world, state, last = World(data), ReconcileState(), None
     for _ in range(cycles):
         world.turn()
         answers, demand = world.answers(), world.demand
-        state = replace(state, audit=fold(state.audit, world.verdicts(state)))
-        held = sorted(state.held)
+        state = replace(state, audit=record_verdicts(state.audit, world.verdicts(state)))
+        held = sorted(state.held_losses)
         approved = {}
         if held and data.draw(st.integers(0, 3)) == 0:
             site = data.draw(st.sampled_from(held))
-            approved = {site: frozenset(state.held[site].gone)}
+            approved = {site: frozenset(state.held_losses[site].missing_polls)}
 
         def thinks(state, last, answers=answers, demand=demand, approved=approved):
-            return think(
-                state, answers, demand, published={}, rules=rules, now=world.now, approved=approved, last=last
+            return evaluate(
+                state,
+                answers,
+                demand,
+                published_generations={},
+                policy=rules,
+                now=world.now,
+                approved_losses=approved,
+                previous=last,
             )
 
         from_nothing, step = thinks(as_loaded(state), None), thinks(state, last)
@@ -195,16 +207,18 @@ def test_starting_from_the_last_cycle_changes_no_ad_no_plan_and_no_verdict(data,
 def test_a_state_that_the_last_cycle_did_not_leave_is_thought_through_as_a_whole():
     """After a restart, or when somebody else's thought is handed in, nothing of it is believed."""
     site = SITES[0]
-    wanted = Demand((Want((DIDS[0],), 1, Origin.JOB, NOON),))
+    wanted = Demand((DemandEntry((DIDS[0],), 1, Origin.JOB, NOON),))
 
     def poll(state, number, here, last=None):
         now = NOON + number * MINUTE
         replicas = (Replica(DIDS[0], site, ReplicaState.COMPLETE),) if here else ()
         answer = Survey("one", now, frozenset({site}), {DIDS[0]: Seen(now, replicas)})
-        rules = Rules(limits=Limits(polls=0))
-        return think(state, {"one": answer}, wanted, published={}, rules=rules, now=now, last=last)
+        rules = ReconcilePolicy(breaker_limits=BreakerLimits(confirming_polls=0))
+        return evaluate(
+            state, {"one": answer}, wanted, published_generations={}, policy=rules, now=now, previous=last
+        )
 
-    empty, full = poll(State(), 0, here=False), poll(State(), 0, here=True)
+    empty, full = poll(ReconcileState(), 0, here=False), poll(ReconcileState(), 0, here=True)
     after = poll(full.state, 1, here=False, last=empty)
     assert dict(after.ads[site].content)["AvailableDatasets"] == "{}"
     again = poll(empty.state, 1, here=True, last=full)
@@ -214,34 +228,55 @@ def test_a_state_that_the_last_cycle_did_not_leave_is_thought_through_as_a_whole
 def test_what_did_not_change_is_not_looked_at_again():
     """The law above would hold of a core that always starts from nothing; this one does not."""
     site, now = SITES[0], NOON
-    wanted = Demand(tuple(Want((did,), 1, Origin.JOB, NOON) for did in (DIDS[0], DIDS[1])))
+    wanted = Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOON) for did in (DIDS[0], DIDS[1])))
 
     def answer(at, state):
         states = (state, ReplicaState.COMPLETE)
         found = {did: Seen(at, (Replica(did, site, one),)) for did, one in zip(DIDS, states, strict=False)}
         return {"one": Survey("one", at, frozenset({site}), found)}
 
-    first = think(State(), answer(now, ReplicaState.COMPLETE), wanted, published={}, rules=Rules(), now=now)
+    first = evaluate(
+        ReconcileState(),
+        answer(now, ReplicaState.COMPLETE),
+        wanted,
+        published_generations={},
+        policy=ReconcilePolicy(),
+        now=now,
+    )
     now += MINUTE
     last, given_ = first, answer(now, ReplicaState.INCOMING)
-    second = think(first.state, given_, wanted, published={}, rules=Rules(), now=now, last=last)
-    rows = second.state.memories["one"].known
+    second = evaluate(
+        first.state,
+        given_,
+        wanted,
+        published_generations={},
+        policy=ReconcilePolicy(),
+        now=now,
+        previous=last,
+    )
+    rows = second.state.memories["one"].records
     assert rows.touched == {DIDS[0]}
-    assert rows.rows[DIDS[1]] is first.state.memories["one"].known.rows[DIDS[1]]
-    assert second.basis.folded.altered == {site: {DIDS[0]}}
-    assert rows[DIDS[1]].here[site].as_of == now, "and yet it was read just now"
+    assert rows.rows[DIDS[1]] is first.state.memories["one"].records.rows[DIDS[1]]
+    assert second.basis.merged_snapshot.changed_dids == {site: {DIDS[0]}}
+    assert rows[DIDS[1]].facts[site].as_of == now, "and yet it was read just now"
     assert Audit() == second.state.audit
 
 
 @given(st.data(), st.sampled_from(RULES))
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_what_is_on_disk_is_the_state_also_where_only_what_changed_was_written(data, rules):
-    world, state, last = World(data), State(), None
+    world, state, last = World(data), ReconcileState(), None
     with tempfile.TemporaryDirectory(dir=ROOM) as folder, Store.open_to_write(Path(folder)) as store:
         for _ in range(data.draw(st.integers(2, 6))):
             world.turn()
-            step = think(
-                state, world.answers(), world.demand, published={}, rules=rules, now=world.now, last=last
+            step = evaluate(
+                state,
+                world.answers(),
+                world.demand,
+                published_generations={},
+                policy=rules,
+                now=world.now,
+                previous=last,
             )
             state, last = step.state, step
             if data.draw(st.integers(0, 4)):  # a cycle that could not be saved is made up for by the next
@@ -251,17 +286,25 @@ def test_what_is_on_disk_is_the_state_also_where_only_what_changed_was_written(d
 
 
 def test_of_two_that_say_the_same_at_one_time_the_first_is_believed_also_when_it_is_down_since():
-    site, wanted = SITES[0], Demand((Want((DIDS[0],), 1, Origin.JOB, NOON),))
+    site, wanted = SITES[0], Demand((DemandEntry((DIDS[0],), 1, Origin.JOB, NOON),))
 
     def says(name, reason):
-        replica = Replica(DIDS[0], site, ReplicaState.COMPLETE, told=Told(reason=reason))
+        replica = Replica(DIDS[0], site, ReplicaState.COMPLETE, provenance=Provenance(reason=reason))
         return Survey(name, NOON, frozenset({site}), {DIDS[0]: Seen(NOON, (replica,))})
 
     def thinks(state, one, last=None):
         answers = {"one": one, "two": says("two", "second")}
-        return think(state, answers, wanted, published={}, rules=Rules(), now=NOON, last=last)
+        return evaluate(
+            state,
+            answers,
+            wanted,
+            published_generations={},
+            policy=ReconcilePolicy(),
+            now=NOON,
+            previous=last,
+        )
 
-    first = thinks(State(), says("one", "first"))
+    first = thinks(ReconcileState(), says("one", "first"))
     step = thinks(first.state, Unseen("down"), last=first)
     whole = thinks(as_loaded(first.state), Unseen("down"))
     assert leaves(step, {}, NOON) == leaves(whole, {}, NOON)
@@ -276,40 +319,44 @@ def polled(state, number, here, wanted, *, last, rules):
         for did in wanted
     }
     answers = {"one": Survey("one", now, frozenset(SITES[:1]), found)}
-    demand = Demand(tuple(Want((did,), 1, Origin.JOB, NOON) for did in wanted))
-    return think(state, answers, demand, published={}, rules=rules, now=now, last=last)
+    demand = Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOON) for did in wanted))
+    return evaluate(state, answers, demand, published_generations={}, policy=rules, now=now, previous=last)
 
 
 def test_what_is_no_longer_wanted_counts_no_more_when_something_shrinks():
-    rules = Rules(limits=Limits(polls=2, least=2))
-    first = polled(State(), 0, DIDS, DIDS, last=None, rules=rules)
+    rules = ReconcilePolicy(breaker_limits=BreakerLimits(confirming_polls=2, min_datasets=2))
+    first = polled(ReconcileState(), 0, DIDS, DIDS, last=None, rules=rules)
     for last in (None, first):
         after = polled(first.state, 1, DIDS[:1], DIDS[:4], last=last, rules=rules)
         assert after.state.held[SITES[0]].of == 4
 
 
 def test_a_correction_that_ended_is_seen_although_nothing_was_read_otherwise():
-    rules, wanted = Rules(), (DIDS[0], DIDS[3])
-    last = polled(State(), 0, wanted, wanted, last=None, rules=rules)
+    rules, wanted = ReconcilePolicy(), (DIDS[0], DIDS[3])
+    last = polled(ReconcileState(), 0, wanted, wanted, last=None, rules=rules)
     seen = []
     for number, true in ((1, False), (2, True)):
-        verdict = Verdict(Claim("one", DIDS[0], SITES[0]), By.PROBE, NOON + number * MINUTE, true)
-        state = replace(last.state, audit=fold(last.state.audit, [verdict]))
+        verdict = Verdict(
+            Claim("one", DIDS[0], SITES[0]), VerificationMethod.PROBE, NOON + number * MINUTE, true
+        )
+        state = replace(last.state, audit=record_verdicts(last.state.audit, [verdict]))
         last = polled(state, number, wanted, wanted, last=last, rules=rules)
         seen.append(DIDS[0] in last.snapshot.sites[SITES[0]].facts)
     assert seen == [False, True]
 
 
 def test_an_age_is_written_once_it_is_another_second_than_the_sites_though_nothing_was_read_since():
-    site, wanted = SITES[0], Demand(tuple(Want((did,), 1, Origin.JOB, NOON) for did in DIDS[:2]))
-    state, last, written = State(), None, []
+    site, wanted = SITES[0], Demand(tuple(DemandEntry((did,), 1, Origin.JOB, NOON) for did in DIDS[:2]))
+    state, last, written = ReconcileState(), None, []
     for tenths in (0, 7, 14, 21):
         now = NOON + timedelta(seconds=tenths / 10)
         seen = {did: Seen(now, (Replica(did, site, ReplicaState.COMPLETE),)) for did in DIDS[:2]}
         if tenths:
             seen[DIDS[0]] = Unseen("timeout")
         answers = {"one": Survey("one", now, frozenset({site}), seen)}
-        last = think(state, answers, wanted, published={}, rules=Rules(), now=now, last=last)
+        last = evaluate(
+            state, answers, wanted, published_generations={}, policy=ReconcilePolicy(), now=now, previous=last
+        )
         state = last.state
         written.append(dict(last.ads[site].content)["DatasetAsOf"])
-    assert written == ["[]", "[]", f"['s:one'={unix(NOON)}]", f"['s:one'={unix(NOON)}]"]
+    assert written == ["[]", "[]", f"['s:one'={to_unix(NOON)}]", f"['s:one'={to_unix(NOON)}]"]

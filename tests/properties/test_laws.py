@@ -26,19 +26,19 @@ from hypothesis.stateful import (
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
 from hydrator.domain.model import (
     Did,
-    Queue,
     QueuedJobs,
     Replica,
     ReplicaState,
+    ScheddDemand,
     Site,
     Survey,
     Unseen,
     Withdraw,
 )
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import Cycle, Outlet, Rules, sent_by
-from hydrator.reconcile.snapshot.breaker import Limits
-from hydrator.state.command_files import Approve, Orders, Resume, Return
+from hydrator.reconcile.reconciler import PublishTarget, ReconcilePolicy, Reconciler, ad_to_send
+from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.state.command_files import Approve, CommandQueue, Resume, Return
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 from tests.faults.length import chosen
@@ -48,7 +48,10 @@ SITES = tuple(Site(name) for name in "ABC")
 DIDS = tuple(Did(f"s:{n}") for n in range(8))
 SPEAKS_FOR = {"one": SITES[:2], "two": SITES[1:]}
 KEEP = 2 * HOUR
-RULES = Rules(keep_demand=KEEP, limits=Limits(polls=2, least=3, apart=MINUTE / 2))
+RULES = ReconcilePolicy(
+    keep_demand=KEEP,
+    breaker_limits=BreakerLimits(confirming_polls=2, min_datasets=3, poll_spacing=MINUTE / 2),
+)
 
 catalogues = st.sampled_from(sorted(SPEAKS_FOR))
 sites = st.sampled_from(SITES)
@@ -97,7 +100,9 @@ class Laws(RuleBasedStateMachine):
     @initialize(patterns=st.booleans())
     def begin(self, patterns: bool) -> None:
         if patterns:
-            self.rules = Rules(patterns=("s:*",), keep_demand=KEEP, limits=RULES.limits)
+            self.rules = ReconcilePolicy(
+                patterns=("s:*",), keep_demand=KEEP, breaker_limits=RULES.breaker_limits
+            )
         for name in self.catalogues:
             self.recovers(name)
         self.queue("ap1", DIDS)
@@ -106,25 +111,25 @@ class Laws(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.store = Store.open_to_write(self.folder)
-        self.orders = Orders(self.folder)
+        self.orders = CommandQueue(self.folder)
         self.orders.prepare()
         self.reload()
         self.asks_schedds()
 
     def reload(self) -> None:
         """A new cycle over the state on disk, as at a start and after SIGHUP."""
-        self.cycle = Cycle(
+        self.cycle = Reconciler(
             catalogues=list(self.catalogues.values()),
             queues=self.queues,
-            outlets=[
-                Outlet(self.collector, Policy(refresh_after=5 * MINUTE, expires=True)),
-                Outlet(self.files, Policy(refresh_after=MINUTE, expires=False)),
+            targets=[
+                PublishTarget(self.collector, Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)),
+                PublishTarget(self.files, Policy(refresh_after=MINUTE, has_expiring_ads=False)),
             ],
-            rules=self.rules,
+            policy=self.rules,
             clock=lambda: self.now,
             state=self.store.load(),
             store=self.store,
-            orders=self.orders,
+            commands=self.orders,
         )
         self.jobs = dict(self.saved_jobs)
 
@@ -139,10 +144,10 @@ class Laws(RuleBasedStateMachine):
         self.now += after
         report = self.cycle.run()
         self.saved_jobs = dict(self.jobs)
-        assert report.unsaved is None
+        assert report.save_error is None
         assert self.store.load() == self.cycle.state
         assert self.wanted_by_jobs() <= report.demand.dids
-        answers = {n: c.answer for n, c in self.catalogues.items() if c.answer and not c.broken}
+        answers = {n: c.answer for n, c in self.catalogues.items() if c.answer and not c.is_broken}
         self.witness.hear(answers, report.demand.dids, self.now)
         self.witness.judge_departures(report, self.rules)
         self.witness.judge_holds(report)
@@ -154,14 +159,16 @@ class Laws(RuleBasedStateMachine):
     def publishers_show_what_was_concluded(self, report) -> None:
         for publisher, outcome in zip((self.collector, self.files), report.outcomes, strict=True):
             self.witness.judge_shown(publisher.name, publisher.ads)
-            if publisher.broken:
+            if publisher.is_broken:
                 assert outcome.error
                 continue
-            assert (outcome.error, outcome.unconfirmed) == (None, ())
+            assert (outcome.error, outcome.unconfirmed_sites) == (None, ())
             for site, ad in report.thought.ads.items():
                 shown = publisher.ads[site]
                 assert (shown.generation, shown.content) == (ad.generation, ad.content)
-            for site in publisher.ads.keys() | set(self.witness.listed) - report.thought.withheld.keys():
+            for site in (
+                publisher.ads.keys() | set(self.witness.listed) - report.thought.withheld_reasons.keys()
+            ):
                 assert (site in publisher.ads) != self.rules.retires(site)
 
     def a_lost_state_spoils_no_ad(self, report) -> None:
@@ -169,21 +176,21 @@ class Laws(RuleBasedStateMachine):
         if self.lost_at is None:
             return
         names = self.queues.queues.keys()
-        if self.now - self.lost_at >= RULES.withhold or not self.unheard & names:
+        if self.now - self.lost_at >= RULES.max_withhold or not self.unheard & names:
             self.lost_at, self.shown_before = None, {}
             return
         for publisher in (self.collector, self.files):
             for site, ad in publisher.ads.items():
-                if (publisher.name, site) in self.shown_before and not publisher.broken:
+                if (publisher.name, site) in self.shown_before and not publisher.is_broken:
                     assert ad.content == self.shown_before[publisher.name, site]
 
     def the_next_plan_rests(self, report) -> None:
         again = self.cycle.plan()
-        assert {s: a.generation for s, a in again.thought.ads.items()} == {
+        assert {s: a.generation for s, a in again.evaluation.ads.items()} == {
             s: a.generation for s, a in report.thought.ads.items()
         }
-        for outcome in again.outcomes:
-            assert not any(isinstance(action, Withdraw) or sent_by(action) for action in outcome.plan)
+        for outcome in again.results:
+            assert not any(isinstance(action, Withdraw) or ad_to_send(action) for action in outcome.plan)
 
     def wanted_by_jobs(self) -> set[Did]:
         return {did for _, did in self.jobs}
@@ -202,7 +209,7 @@ class Laws(RuleBasedStateMachine):
     @rule(name=catalogues)
     def recovers(self, name) -> None:
         one = self.catalogues[name]
-        one.broken, one.unseen, one.blind = False, {}, frozenset()
+        one.is_broken, one.unseen_reasons, one.unreachable_sites = False, {}, frozenset()
         one.sites = frozenset(SPEAKS_FOR[name])
         one.replicas = tuple(
             Replica(did, site, ReplicaState.COMPLETE) for site in SPEAKS_FOR[name] for did in DIDS
@@ -210,15 +217,15 @@ class Laws(RuleBasedStateMachine):
 
     @rule(name=catalogues, broken=st.booleans())
     def fails(self, name, broken) -> None:
-        self.catalogues[name].broken = broken
+        self.catalogues[name].is_broken = broken
 
     @rule(name=catalogues, dids=some_dids)
     def cannot_tell_of_datasets(self, name, dids) -> None:
-        self.catalogues[name].unseen = dict.fromkeys(dids, "timeout")
+        self.catalogues[name].unseen_reasons = dict.fromkeys(dids, "timeout")
 
     @rule(name=catalogues, blind=st.frozensets(sites, max_size=2))
     def cannot_tell_of_sites(self, name, blind) -> None:
-        self.catalogues[name].blind = blind & frozenset(SPEAKS_FOR[name])
+        self.catalogues[name].unreachable_sites = blind & frozenset(SPEAKS_FOR[name])
 
     @rule(site=sites, keeps=some_dids | st.just(frozenset()))
     def shrinks(self, site, keeps) -> None:
@@ -250,7 +257,7 @@ class Laws(RuleBasedStateMachine):
 
     def queue(self, schedd, dids) -> None:
         wants = tuple(QueuedJobs((did,), 1) for did in sorted(dids))
-        self.queues.queues = {**self.queues.queues, schedd: Queue(self.now, wants)}
+        self.queues.queues = {**self.queues.queues, schedd: ScheddDemand(self.now, wants)}
 
     @rule(schedd=schedds, dids=some_dids)
     def jobs_are(self, schedd, dids) -> None:
@@ -268,34 +275,34 @@ class Laws(RuleBasedStateMachine):
 
     @rule(broken=st.booleans())
     def the_collector_names_no_schedds(self, broken) -> None:
-        self.queues.broken = broken
+        self.queues.is_broken = broken
 
     @rule()
     def asks_schedds(self) -> None:
-        answers = {} if self.queues.broken else self.queues.queues
+        answers = {} if self.queues.is_broken else self.queues.queues
         for schedd, answer in answers.items():
-            if isinstance(answer, Queue):
-                self.queues.queues = {**self.queues.queues, schedd: Queue(self.now, answer.wants)}
-        self.cycle.ask_demand()
-        self.unheard -= {schedd for schedd, answer in answers.items() if isinstance(answer, Queue)}
+            if isinstance(answer, ScheddDemand):
+                self.queues.queues = {**self.queues.queues, schedd: ScheddDemand(self.now, answer.job_groups)}
+        self.cycle.refresh_demand()
+        self.unheard -= {schedd for schedd, answer in answers.items() if isinstance(answer, ScheddDemand)}
         self.note_jobs(answers)
 
-    def note_jobs(self, answers: Mapping[str, Queue | Unseen]) -> None:
+    def note_jobs(self, answers: Mapping[str, ScheddDemand | Unseen]) -> None:
         """A dataset stays wanted for KEEP after a schedd last named it, longer while that cannot say."""
         for schedd, answer in answers.items():
-            if isinstance(answer, Queue):
-                for group in answer.wants:
+            if isinstance(answer, ScheddDemand):
+                for group in answer.job_groups:
                     self.jobs[schedd, Did(group.datasets[0])] = self.now
-        if self.queues.broken:
+        if self.queues.is_broken:
             return
         for (schedd, did), named in list(self.jobs.items()):
-            if isinstance(answers.get(schedd), Queue) and self.now - named >= KEEP:
+            if isinstance(answers.get(schedd), ScheddDemand) and self.now - named >= KEEP:
                 del self.jobs[schedd, did]
 
     @rule()
     def all_jobs_end_and_are_forgotten(self) -> None:
-        self.queues.broken = False
-        self.queues.queues = {name: Queue(self.now, ()) for name in ("ap1", "ap2")}
+        self.queues.is_broken = False
+        self.queues.queues = {name: ScheddDemand(self.now, ()) for name in ("ap1", "ap2")}
         self.now += KEEP
         self.asks_schedds()
         self.poll()
@@ -304,8 +311,8 @@ class Laws(RuleBasedStateMachine):
 
     @rule(refuses=st.sampled_from(["collector", "files", "both", "none"]))
     def publishers_refuse(self, refuses) -> None:
-        self.collector.broken = refuses in ("collector", "both")
-        self.files.broken = refuses in ("files", "both")
+        self.collector.is_broken = refuses in ("collector", "both")
+        self.files.is_broken = refuses in ("files", "both")
 
     @rule()
     def the_collector_forgets(self) -> None:
@@ -326,7 +333,7 @@ class Laws(RuleBasedStateMachine):
         self.saved_jobs = {}
         shown = (self.collector, self.files)
         everywhere = set(self.collector.ads) & set(self.files.ads)
-        refused = any(publisher.broken for publisher in shown)
+        refused = any(publisher.is_broken for publisher in shown)
         self.unheard, self.lost_at = set(self.queues.queues), None if refused else self.now
         self.shown_before = {(p.name, site): p.ads[site].content for p in shown for site in everywhere}
         self.start()
@@ -344,28 +351,28 @@ class Laws(RuleBasedStateMachine):
     @precondition(lambda self: self.cycle.state.held)
     @rule(data=st.data())
     def approves(self, data) -> None:
-        held = self.store.load().held
+        held = self.store.load().held_losses
         site = data.draw(st.sampled_from(sorted(held)))
-        self.orders.give(Approve(site, frozenset(held[site].gone)))
+        self.orders.submit(Approve(site, frozenset(held[site].missing_polls)))
 
     @rule(data=st.data())
     def rolls_back(self, data) -> None:
-        kept = [one.ad for one in self.store.history()]
+        kept = [one.ad for one in self.store.load_history()]
         if kept:
-            self.orders.give(Return(data.draw(st.sampled_from(kept))))
+            self.orders.submit(Return(data.draw(st.sampled_from(kept))))
             self.poll()
 
     @precondition(lambda self: self.cycle.state.rollbacks)
     @rule()
     def ends_rollbacks(self) -> None:
         for site in self.cycle.state.rollbacks:
-            self.orders.give(Resume(site))
+            self.orders.submit(Resume(site))
         self.poll()
 
     @rule(retired=st.frozensets(sites, max_size=1))
     def retires(self, retired) -> None:
-        self.rules = Rules(
-            patterns=self.rules.patterns, retired=retired, keep_demand=KEEP, limits=self.rules.limits
+        self.rules = ReconcilePolicy(
+            patterns=self.rules.patterns, retired=retired, keep_demand=KEEP, breaker_limits=self.rules.limits
         )
         self.reload()
 

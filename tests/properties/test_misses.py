@@ -7,10 +7,10 @@ from classad2 import ClassAd, ExprTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.domain.misses import elsewhere, misses
+from hydrator.domain.misses import avoid_missed_sites_clause, parse_misses
 from hydrator.domain.model import from_unix, parse_did
 from hydrator.submit import job_wrapper as job_start
-from hydrator.submit.rapthor_job import parse
+from hydrator.submit.rapthor_job import parse_parset
 
 NOW = 1_763_690_400
 NAMES = st.text("abcXYZ019._:/@=+~-", min_size=1, max_size=490).map(lambda name: parse_did(f"a:{name}"))
@@ -21,11 +21,11 @@ SITES = st.text(
 
 @given(st.lists(NAMES, min_size=1, max_size=30, unique=True), SITES, st.integers(0, NOW))
 def test_what_the_wrapper_reports_is_read_back(dids, site, when):
-    text = job_start.bounded([job_start.miss_text(site, dids, when)])
+    text = job_start.format_bounded_list([job_start.miss_text(site, dids, when)])
     assert len(text) <= 990 - len("ChirpDataLocalityMisses")
-    found = misses({"ChirpDataLocalityMisses": list(ExprTree(text).eval())})
+    found = parse_misses({"ChirpDataLocalityMisses": list(ExprTree(text).eval())})
     assert found
-    assert {(miss.site, miss.when) for miss in found} == {(site, from_unix(when))}
+    assert {(miss.site, miss.missed_at) for miss in found} == {(site, from_unix(when))}
     assert {miss.did for miss in found} <= set(dids)
     if len(",".join(dids)) < 400:
         assert {miss.did for miss in found} == set(dids)
@@ -34,14 +34,14 @@ def test_what_the_wrapper_reports_is_read_back(dids, site, when):
 @given(st.lists(st.tuples(NAMES, SITES), min_size=1, max_size=20))
 def test_what_the_wrapper_reports_always_fits_and_the_last_miss_is_in_it(tries):
     texts = [job_start.miss_text(site, [did], NOW) for did, site in tries]
-    listed = job_start.bounded(texts)
+    listed = job_start.format_bounded_list(texts)
     assert len(listed) <= 990 - len("ChirpDataLocalityMisses")
     assert ExprTree(listed).eval()[0] == texts[0]
 
 
 def goes(job: dict[str, object], slot: dict[str, object]) -> object:
     """What the clause is for *job* at *slot*."""
-    return ExprTree(elsewhere(["GLIDEIN_Site"])).eval(ClassAd(job), ClassAd(slot))
+    return ExprTree(avoid_missed_sites_clause(["GLIDEIN_Site"])).eval(ClassAd(job), ClassAd(slot))
 
 
 AHEAD = 4_000_000_000
@@ -142,5 +142,7 @@ PATHS = st.lists(
 def test_a_rewritten_parset_reads_as_exactly_these_paths(paths):
     import glob
 
-    parset = parse(job_start.rewritten(b"[global]\ninput_ms = x\ndir_working = w\n", paths), "p")
-    assert sorted(parset.searches) == sorted(glob.escape(path) for path in paths)
+    parset = parse_parset(
+        job_start.rewrite_input_ms(b"[global]\ninput_ms = x\ndir_working = w\n", paths), "p"
+    )
+    assert sorted(parset.input_globs) == sorted(glob.escape(path) for path in paths)

@@ -14,6 +14,7 @@ from adapters.memory import system_clock
 from hydrator.domain.model import (
     DatasetState,
     Demand,
+    DemandEntry,
     Did,
     Fact,
     Origin,
@@ -21,9 +22,8 @@ from hydrator.domain.model import (
     SiteAd,
     SiteFacts,
     Snapshot,
-    Want,
 )
-from hydrator.reconcile.ads.site_ads import Budget, drafts, number
+from hydrator.reconcile.ads.site_ads import Budget, assign_generations, draft_site_ads
 from hydrator.submit.pool_config import here_expression
 from testbed.glideinwms_standin import groups_of, loaded
 
@@ -46,13 +46,15 @@ def ads_of(pool: dict[Site, tuple[dict[Did, DatasetState], timedelta]]) -> dict[
         site: SiteFacts(now - age, {did: Fact(state, now - age) for did, state in states.items()})
         for site, (states, age) in pool.items()
     }
-    everything = Demand((Want(tuple(DIDS), 1, Origin.JOB, now),))
-    return number(drafts(Snapshot(facts), everything, budget=Budget()), {}, published={}, now=now)
+    everything = Demand((DemandEntry(tuple(DIDS), 1, Origin.JOB, now),))
+    return assign_generations(
+        draft_site_ads(Snapshot(facts), everything, budget=Budget()), {}, published_generations={}, now=now
+    )
 
 
 def matches(names: list[Did], ad: SiteAd) -> bool:
     """What ClassAds say of a `require` job at a slot of this site."""
-    slot = ClassAd(f"[{';'.join(f'{name} = {literal}' for name, literal in ad.lines)}]")
+    slot = ClassAd(f"[{';'.join(f'{name} = {literal}' for name, literal in ad.attributes)}]")
     job = ClassAd({"DataLocalityMaxAge": int(MAX_AGE.total_seconds())})
     job["DataLocalityHere"] = ExprTree(here_expression(names, "require"))
     return job.lookup("DataLocalityHere").eval(job, slot) is True
@@ -64,7 +66,9 @@ def test_the_policy_requests_pilots_exactly_where_the_slots_would_match(pool, wa
     ads = ads_of(pool)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sites.json"
-        publisher = SitesFilePublisher(path, valid=timedelta(hours=1), max_age=MAX_AGE, clock=system_clock)
+        publisher = SitesFilePublisher(
+            path, valid_for=timedelta(hours=1), max_age=MAX_AGE, clock=system_clock
+        )
         publisher.publish(list(ads.values()))
         policy = loaded(LOCAL)
         assert policy

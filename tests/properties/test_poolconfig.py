@@ -11,13 +11,13 @@ from hydrator.domain.model import DatasetState, Did
 from hydrator.submit.pool_config import (
     PRE_JOB_TERM,
     START_CLAUSE,
-    any_after,
+    compute_any_after,
     here_expression,
     job_rank_expression,
     rank_expression,
-    without_ours,
+    remove_our_parts,
 )
-from hydrator.submit.rapthor_job import Run
+from hydrator.submit.rapthor_job import RapthorRun
 
 NOW = int(time.time())
 DIDS = [Did(f"ska:d{number}") for number in range(6)]
@@ -160,10 +160,13 @@ def test_of_two_sites_the_one_with_more_local_bytes_never_ranks_lower(names, kno
 def test_equal_runs_say_the_same_in_whatever_order_they_name_their_datasets(names, known, chance):
     """Equal text is what makes one autocluster of jobs."""
     known = {did: size for did, size in known.items() if size >= 0}
-    shuffled = [*names, chance.choice(names)]
+    shuffled = [*names, chance.choose(names)]
     chance.shuffle(shuffled)
     backwards = dict(reversed(known.items()))
-    assert Run("r", tuple(shuffled), backwards).attributes == Run("r", tuple(names), known).attributes
+    assert (
+        RapthorRun("r", tuple(shuffled), backwards).attributes
+        == RapthorRun("r", tuple(names), known).attributes
+    )
 
 
 @given(dids, st.dictionaries(st.sampled_from(DIDS), st.sampled_from(STATES)))
@@ -175,13 +178,13 @@ def test_the_clause_holds_exactly_where_the_rank_is_1(names, held):
 
 @given(st.integers(0, 2 * NOW), st.integers(0, 10**7), st.integers(1, 10**4))
 def test_a_deadline_is_never_early_and_less_than_a_step_late(now, wait, floor):
-    assert 0 <= any_after(now, wait, floor) - (now + wait) < max(floor, wait // 12)
+    assert 0 <= compute_any_after(now, wait, floor) - (now + wait) < max(floor, wait // 12)
 
 
 @given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"])).map(str.strip), st.integers(0, 3))
 def test_taking_our_clause_out_of_start_leaves_what_was_there(start, times):
-    bare = without_ours("START", start)
+    bare = remove_our_parts("START", start)
     text = bare
     for _ in range(times):
         text = f"({text}) && {START_CLAUSE}"
-    assert without_ours("START", text) == bare
+    assert remove_our_parts("START", text) == bare

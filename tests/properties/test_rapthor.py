@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import parse_did
-from hydrator.submit.rapthor_job import Parset, Run, Wish, exports, job_parset, parse, toil_params
+from hydrator.submit.rapthor_job import (
+    Parset,
+    RapthorRun,
+    RunOptions,
+    export_lines,
+    job_parset,
+    parse_parset,
+    toil_params,
+)
 
 DIDS = st.lists(
     st.builds(
@@ -28,7 +36,7 @@ OPTIONS = st.text("abcdefgh_", min_size=1, max_size=8)
 def test_no_bytes_whatever_end_in_another_error_than_ours(content):
     for text in (content, b"[global]\ndir_working = /x\ninput_ms = " + content):
         with suppress(ConfigError):
-            parse(text, "p")
+            parse_parset(text, "p")
 
 
 @given(VALUES, st.dictionaries(OPTIONS, VALUES, max_size=4))
@@ -49,8 +57,8 @@ def test_the_parset_that_travels_says_the_same_but_where_it_runs(input_ms, more)
 @given(DIDS, st.text("abc 0'$\"`\\&|><()", max_size=20))
 @settings(max_examples=40, deadline=None)
 def test_a_shell_understands_the_exports_and_runs_nothing_of_them(dids, rank):
-    run = Run("r", tuple(dids), {}, Wish(rank=rank))
-    text = exports(run, {}, {})
+    run = RapthorRun("r", tuple(dids), {}, RunOptions(rank=rank))
+    text = export_lines(run, {}, {})
     printed = subprocess.run(
         ["/bin/sh", "-c", f'{text}printf %s "$_CONDOR_RequiredDatasets|$_CONDOR_APPEND_RANK_VANILLA"'],
         capture_output=True,
@@ -62,7 +70,7 @@ def test_a_shell_understands_the_exports_and_runs_nothing_of_them(dids, rank):
 
 @given(DIDS, st.lists(st.tuples(OPTIONS, st.text("ab =1", max_size=5)), max_size=3))
 def test_toil_finds_in_its_parameters_what_was_there_and_what_is_ours(dids, before):
-    run = Run("r", tuple(dids))
+    run = RapthorRun("r", tuple(dids))
     attributes = {name: text for name, text in run.attributes.items() if ";" not in text}
     merged = toil_params(attributes, ";".join(f"{key}={value}" for key, value in before))
     parts = [part.split("=", 1) for part in merged.split(";")]  # as Toil does it

@@ -32,7 +32,7 @@ OURS = re.compile(
 dids = st.text(hook.DID_CHARACTERS, min_size=1, max_size=60)
 moments = st.integers(0, NOW)
 shares = st.floats(0, 1).map(abs)
-MOST_AHEAD = hook.MAX_AHEAD + hook.MAX_SKEW
+MOST_AHEAD = hook.MAX_AHEAD_SECONDS + hook.MAX_SKEW_SECONDS
 
 
 def records(values: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, object]]:
@@ -59,15 +59,15 @@ def ads(draw: st.DrawFn) -> dict[str, object]:
         "DataLocalityGeneration": draw(st.integers(0, NOW + MOST_AHEAD)),
         "DataLocalityVersion": 1,
     }
-    left_out = draw(st.sets(st.sampled_from(sorted(hook.OPTIONAL))))
+    left_out = draw(st.sets(st.sampled_from(sorted(hook.OPTIONAL_ATTRIBUTES))))
     return {name: value for name, value in ad.items() if name not in left_out}
 
 
 def accepted(text: bytes, site: str) -> bytes:
     """What the hook would print for *text*; nothing where it refuses."""
     try:
-        return hook.block(hook.read_ad(text, site, NOW), update=True)
-    except hook.Refused:
+        return hook.locality_block(hook.read_ad(text, site, NOW), is_update=True)
+    except hook.InvalidAd:
         return b""
 
 
@@ -141,8 +141,10 @@ def test_no_poison_passes_by_way_of_a_collector(ad, data):
     at = data.draw(st.integers(0, len(text)))
     text = text[:at] + data.draw(POISON) + text[at:] + b'MyType = "DataLocality"\nRequirements = START\n'
     try:
-        out = hook.block(hook.read_classads(text, str(ad["DataLocalitySite"]), NOW), update=False).decode()
-    except (hook.Refused, hook.Denied):
+        out = hook.locality_block(
+            hook.read_classads(text, str(ad["DataLocalitySite"]), NOW), is_update=False
+        ).decode()
+    except (hook.InvalidAd, hook.AdNotServed):
         return
     assert OURS.fullmatch(out)
 
@@ -158,12 +160,12 @@ def test_time_never_makes_an_ad_younger(ad, now):
     text = hook.ad_text(ad).encode()
     try:
         read = hook.read_ad(text, str(ad["DataLocalitySite"]), now)
-    except hook.Refused:
-        young = int(str(ad["DataLocalityAsOf"])) > now + hook.MAX_SKEW
+    except hook.InvalidAd:
+        young = int(str(ad["DataLocalityAsOf"])) > now + hook.MAX_SKEW_SECONDS
         assert young or int(str(ad["DataLocalityGeneration"])) > now + MOST_AHEAD
         return
     assert read["DataLocalityAsOf"] == min(int(str(ad["DataLocalityAsOf"])), now)
-    assert all(at <= hook.as_of(read) for at in read["DatasetAsOf"].values())
+    assert all(at <= hook.as_of_seconds(read) for at in read["DatasetAsOf"].values())
 
 
 @given(st.lists(st.text(max_size=40), max_size=5))
@@ -171,7 +173,7 @@ def test_no_command_line_raises_or_prints_more_than_one_string_that_says_what_is
     out = os.memfd_create("out")
     try:
         if not {"--help", "--version"} & set(argv):
-            assert hook.main(argv, {}, out=out) in (0, 2)
+            assert hook.main(argv, {}, output_fd=out) in (0, 2)
             assert TROUBLE.fullmatch(os.pread(out, 10_000, 0).decode("ascii"))
     finally:
         os.close(out)

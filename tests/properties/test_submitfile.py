@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.domain.model import Did, parse_did
-from hydrator.submit.dag_file import dag_with_datasets, read_dag
-from hydrator.submit.job_wrapper import rewritten
-from hydrator.submit.submit_file import SubmitFileError, with_datasets
+from hydrator.submit.dag_file import add_datasets_to_dag, read_dag
+from hydrator.submit.job_wrapper import rewrite_input_ms
+from hydrator.submit.submit_file import SubmitFileError, add_datasets
 
 PIECES = [
     *(
@@ -53,18 +53,18 @@ def none(name: str) -> bytes | None:
 
 @given(TEXTS, DIDS)
 def test_every_other_byte_of_a_submit_description_stays(text: bytes, dids: list[Did]):
-    done = with_datasets(text, dids, "x", none)
-    assert done.text.startswith(done.first)
-    behind = done.text[len(done.first) :]
-    assert behind[: done.at] + behind[done.at + len(done.added) :] == text
-    assert behind[done.at : done.at + len(done.added)] == done.added
+    done = add_datasets(text, dids, "x", none)
+    assert done.text.startswith(done.first_line)
+    behind = done.text[len(done.first_line) :]
+    assert behind[: done.position] + behind[done.position + len(done.insertion) :] == text
+    assert behind[done.position : done.position + len(done.insertion)] == done.insertion
 
 
 @given(TEXTS, DIDS)
 def test_filtering_a_submit_description_twice_is_filtering_it_once(text: bytes, dids: list[Did]):
-    once = with_datasets(text, dids, "x", none)
-    if once.added and not swallowed(text, once.at):
-        assert with_datasets(once.text, dids, "x", none).text == once.text
+    once = add_datasets(text, dids, "x", none)
+    if once.insertion and not swallowed(text, once.position):
+        assert add_datasets(once.text, dids, "x", none).text == once.text
 
 
 def swallowed(text: bytes, at: int) -> bool:
@@ -80,9 +80,9 @@ def test_every_byte_of_a_dag_stays_and_filtering_it_twice_is_filtering_it_once(t
     except SubmitFileError:
         return  # DAGMan refuses it, too
     wanted = {node.name: dids for node in dag.nodes}
-    once = dag_with_datasets(text, wanted, dag, "x")
+    once = add_datasets_to_dag(text, wanted, dag, "x")
     assert once.text.startswith(text)
-    assert once.text[len(text) :] == once.added
+    assert once.text[len(text) :] == once.insertion
 
 
 PATHS = st.lists(
@@ -95,7 +95,7 @@ OTHER = st.lists(st.sampled_from(["a = 1", "  more", "# c", "", "; d", "b: 2"]),
 def test_every_line_of_a_parset_but_that_of_input_ms_stays(paths: list[str], before: str, after: str):
     head, tail = f"[global]\n{before}\n", f"\nc = 3\n{after}"
     text = (head + "input_ms = x" + tail).encode()
-    done = rewritten(text, paths)
+    done = rewrite_input_ms(text, paths)
     assert done.startswith(head.encode() + b"input_ms = [")
     assert done.endswith(tail.encode())
-    assert rewritten(done, paths) == done
+    assert rewrite_input_ms(done, paths) == done

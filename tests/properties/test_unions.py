@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.domain.model import FilesOnDisk, Replica, ReplicaState, Seen
-from hydrator.domain.sites import Places
-from hydrator.domain.unions import numbered, united
+from hydrator.domain.sites import SiteMapping
+from hydrator.domain.unions import add_unions, number_files
 from tests.factories import CAM, L1, NOON, OSO, RAL
 
 COMPLETE, PARTIAL = ReplicaState.COMPLETE, ReplicaState.PARTIAL
@@ -48,11 +48,11 @@ def best(parts, site) -> float:
 
 @given(replicas())
 def test_together_is_never_less_than_the_best_part_and_takes_nothing_away(parts):
-    found = united(parts)
+    found = add_unions(parts)
     assert found[len(found) - len(parts) :] == parts
     for added in found[: len(found) - len(parts)]:
         assert added.fraction >= best(parts, added.site)
-        assert added.files.count > max(
+        assert added.files.files_on_disk > max(
             part.files.count for part in parts if part.site == added.site and part.files
         )
 
@@ -60,7 +60,7 @@ def test_together_is_never_less_than_the_best_part_and_takes_nothing_away(parts)
 @given(replicas())
 def test_together_is_whole_only_where_each_file_is_on_disk_at_that_site(parts):
     was = {part.site for part in parts if part.state is COMPLETE}
-    now = {part.site for part in united(parts) if part.state is COMPLETE}
+    now = {part.site for part in add_unions(parts) if part.state is COMPLETE}
     known = {
         site: sum(part.files is not None for part in parts if part.site == site) for site in (CAM, RAL, OSO)
     }
@@ -71,28 +71,28 @@ def test_together_is_whole_only_where_each_file_is_on_disk_at_that_site(parts):
 
 @given(replicas())
 def test_the_fraction_of_what_is_together_is_of_its_bytes(parts):
-    for added in united(parts)[: -len(parts)]:
+    for added in add_unions(parts)[: -len(parts)]:
         there = sum(SIZES[name] for name in names_of([added.files]))
         assert added.fraction == max(there / sum(SIZES.values()), best(parts, added.site))
 
 
 @given(st.dictionaries(st.sampled_from("ABC"), st.sets(st.sampled_from(NAMES))))
 def test_each_file_has_one_number_wherever_it_is(places):
-    numbers, masks = numbered(places)
+    numbers, masks = number_files(places)
     for place, names in places.items():
         assert {name for name, n in numbers.items() if masks[place] >> n & 1} == names
 
 
 @given(replicas())
 def test_counting_together_twice_adds_nothing(parts):
-    once = united(parts)
-    assert united(once) == once
+    once = add_unions(parts)
+    assert add_unions(once) == once
 
 
 @given(replicas())
 def test_with_a_neighbour_it_is_whole_only_where_each_file_is_on_disk_at_one_of_the_two(parts):
-    found = Places(reads={CAM: {RAL: 0}}).seen(Seen(NOON, parts)).replicas
-    whole_here = {part.site for part in united(parts) if part.state is COMPLETE}
+    found = SiteMapping(read_costs={CAM: {RAL: 0}}).map_reading(Seen(NOON, parts)).replicas
+    whole_here = {part.site for part in add_unions(parts) if part.state is COMPLETE}
     is_whole = any(part.site == CAM and part.state is COMPLETE for part in found)
     both = [part for part in parts if part.files and part.site in {CAM, RAL}]
     together = len(both) > 1 and names_at(parts, {CAM, RAL}) == set(NAMES)

@@ -9,11 +9,17 @@ from classad2 import ClassAd, ExprTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.condor.bindings.clauses import bare, clauses, split
-from adapters.condor.bindings.matchmaking import Match
-from hydrator.diagnostics.why.explain import Cause, explain
-from hydrator.diagnostics.why.missing_data import clause_holds
-from hydrator.diagnostics.why.pool_facts import HERE, facts_wanted, groups_from, job_from, with_requests
+from adapters.condor.bindings.clauses import split_conjunction, split_into_clauses, strip_parentheses
+from adapters.condor.bindings.matchmaking import JobMatch
+from hydrator.diagnostics.why.explain import MismatchCause, explain
+from hydrator.diagnostics.why.missing_data import is_here_clause_true
+from hydrator.diagnostics.why.pool_facts import (
+    HERE_ATTRIBUTE,
+    fact_expressions,
+    parse_job,
+    parse_slot_groups,
+    with_requests,
+)
 from hydrator.domain.model import DatasetState, Did, from_unix
 from hydrator.submit.pool_config import here_expression
 
@@ -38,7 +44,7 @@ def slot_ad(held, read, as_of, cores=4) -> ClassAd:
     ad["DataLocalityGeneration"] = 1
     if as_of is not None:
         ad["DataLocalityAsOf"] = as_of
-    ad["Start"] = ExprTree(f"(true) && (TARGET.{HERE} =!= false)")
+    ad["Start"] = ExprTree(f"(true) && (TARGET.{HERE_ATTRIBUTE} =!= false)")
     ad["Requirements"] = ExprTree("Start && (MY.Cpus > 0 && TARGET.RequestCpus <= MY.Cpus)")
     return ad
 
@@ -51,8 +57,8 @@ def job_texts(names, mode, max_age, after, cores=1) -> dict[str, str]:
         "RequestCpus": str(cores),
         "RequiredDatasets": json.dumps(names).replace("[", "{").replace("]", "}"),
         "DataLocalityMaxAge": str(max_age),
-        HERE: here_expression(names, mode),
-        "Requirements": f"((TARGET.Cpus >= RequestCpus)) && MY.{HERE}",
+        HERE_ATTRIBUTE: here_expression(names, mode),
+        "Requirements": f"((TARGET.Cpus >= RequestCpus)) && MY.{HERE_ATTRIBUTE}",
         "DataLocalityTransformed": "true",
     }
     return texts if mode == "require" else {**texts, "DataLocalityAnyAfter": str(after)}
@@ -71,9 +77,11 @@ def test_our_clause_is_what_the_library_evaluates(names, mode, held, read, as_of
     now = int(time.time())
     read, as_of, after = {did: now + s for did, s in read.items()}, as_of and now + as_of, now + after
     texts = job_texts(names, mode, max_age, after)
-    evaluated = ExprTree(texts[HERE]).eval(as_ad(texts), slot_ad(held, read, as_of))
+    evaluated = ExprTree(texts[HERE_ATTRIBUTE]).eval(as_ad(texts), slot_ad(held, read, as_of))
     any_after = None if mode == "require" else after
-    found = clause_holds(names, held, read, as_of, now=now, max_age=max_age, any_after=any_after)
+    found = is_here_clause_true(
+        names, held, read, as_of, now=now, max_age_seconds=max_age, any_after=any_after
+    )
     assert found is evaluated
 
 
@@ -85,18 +93,23 @@ def test_a_verdict_is_the_symmetric_match_and_its_reasons_are_the_clauses_that_f
     now = int(time.time())
     read, as_of, after = {did: now + s for did, s in read.items()}, now + as_of, now + after
     texts, slot = job_texts(names, mode, max_age, after, asked), slot_ad(held, read, as_of, free)
-    matches, here = as_ad(texts).symmetricMatch(slot), ExprTree(texts[HERE]).eval(as_ad(texts), slot)
-    judged = Match(classad2, as_ad(texts), facts_wanted(names), ["Site"], [HERE]).answer([(slot, None)])
-    job = with_requests(job_from(texts, [0], "schedd"), judged)
-    answer = explain(job, groups_from(judged, names), None, now=from_unix(now))
-    assert answer.matches_at == (("UK",) if matches else ())
+    matches, here = (
+        as_ad(texts).symmetricMatch(slot),
+        ExprTree(texts[HERE_ATTRIBUTE]).eval(as_ad(texts), slot),
+    )
+    judged = JobMatch(
+        classad2, as_ad(texts), fact_expressions(names), ["Site"], [HERE_ATTRIBUTE]
+    ).evaluate_slots([(slot, None)])
+    job = with_requests(parse_job(texts, [0], "schedd"), judged)
+    answer = explain(job, parse_slot_groups(judged, names), None, now=from_unix(now))
+    assert answer.matching_sites == (("UK",) if matches else ())
     causes = {reason.cause for at in answer.sites for reason in at.reasons}
-    assert (Cause.DATA in causes) == (not here)
-    assert (Cause.BUSY in causes) == (free < asked <= 8)
-    assert (Cause.CORES in causes) == (asked > max(8, free))
-    assert bool(answer.way_out) == (not matches)
+    assert (MismatchCause.DATA in causes) == (not here)
+    assert (MismatchCause.BUSY in causes) == (free < asked <= 8)
+    assert (MismatchCause.CORES in causes) == (asked > max(8, free))
+    assert bool(answer.remedy) == (not matches)
     counted = {did for did in names if ExprTree(here_expression([did], "require")).eval(as_ad(texts), slot)}
-    missing = {one.did for at in answer.sites for reason in at.reasons for one in reason.missing}
+    missing = {one.did for at in answer.sites for reason in at.reasons for one in reason.missing_datasets}
     assert missing == (set() if here else set(names) - counted)
 
 
@@ -149,11 +162,11 @@ def test_an_expression_holds_exactly_where_all_its_clauses_do(text, b):
         return ExprTree(part).eval(my, target) is True
 
     printed = {name: str(my.lookup(name)) for name in my}
-    parts = clauses("Requirements", printed.get, ())
+    parts = split_into_clauses("Requirements", printed.get, ())
     assert all(holds(part) for part in parts) == holds(text)
 
 
 @given(expressions())
 def test_what_is_split_and_laid_bare_means_the_same(text):
-    assert bare(f"(({text}))") in {text, bare(text)}
-    assert " && ".join(split(text)).replace(" ", "") == text.replace(" ", "")
+    assert strip_parentheses(f"(({text}))") in {text, strip_parentheses(text)}
+    assert " && ".join(split_conjunction(text)).replace(" ", "") == text.replace(" ", "")

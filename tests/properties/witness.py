@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from hydrator.domain.model import Did, ReplicaState, Seen, Site, SiteAd, Survey
-from hydrator.reconcile.reconciler import Report, Rules
-from hydrator.reconcile.snapshot.breaker import Cause
+from hydrator.reconcile.reconciler import CycleReport, ReconcilePolicy
+from hydrator.reconcile.snapshot.breaker import HoldCause
 
 SAYS = {
     ReplicaState.COMPLETE: "AVAILABLE",
@@ -75,14 +75,14 @@ class Witness:
             self.named[name] = survey.sites
             seen = {d: r for d, r in survey.readings.items() if isinstance(r, Seen) and d in wanted}
             for site in survey.sites:
-                if not seen or any(site not in reading.blind for reading in seen.values()):
+                if not seen or any(site not in reading.unreachable_sites for reading in seen.values()):
                     self.looked.setdefault(site, set()).add(seconds(now))
                     self.fresh.add(site)
             for did, reading in seen.items():
                 for replica in reading.replicas:
                     self.said.add((replica.site, did, SAYS[replica.state], seconds(now)))
                 here = {(replica.site, did) for replica in reading.replicas}
-                not_here = {(site, did) for site in survey.sites - reading.blind} - here
+                not_here = {(site, did) for site in survey.sites - reading.unreachable_sites} - here
                 mine -= not_here
                 mine |= here
                 said |= here
@@ -101,25 +101,25 @@ class Witness:
 
     # ---- what may be said after it
 
-    def judge_departures(self, report: Report, rules: Rules) -> None:
+    def judge_departures(self, report: CycleReport, rules: ReconcilePolicy) -> None:
         """Nothing leaves but what was said to be gone; much at once only when it was said often enough."""
-        wanted, view, limits = report.demand.dids, report.thought.snapshot.sites, rules.limits
-        before = {site: dids & wanted for site, dids in self.listed.items() if not rules.retires(site)}
+        wanted, view, limits = report.demand.dids, report.evaluation.snapshot.sites, rules.breaker_limits
+        before = {site: dids & wanted for site, dids in self.listed.items() if not rules.is_retired(site)}
         after = {site: frozenset(facts.facts) for site, facts in view.items()}
         doubtful: dict[Site, set[Did]] = {}
         for site, dids in before.items():
-            let_go = report.orders.approved.get(site, frozenset())
+            let_go = report.commands.approvals.get(site, frozenset())
             for did in dids - after.get(site, frozenset()) - let_go:
                 assert not self.lists((site, did)), f"{did} left {site} though nobody said that it is gone"
-                if len(self.gone.get((site, did), ())) <= limits.polls:
+                if len(self.gone.get((site, did), ())) <= limits.confirming_polls:
                     doubtful.setdefault(site, set()).add(did)
         for site, dids in doubtful.items():
-            self._may_go(dids, before[site], limits.site_share, limits.least, f"{site}")
+            self._may_go(dids, before[site], limits.site_share, limits.min_datasets, f"{site}")
         self._may_go(
             [(site, did) for site, dids in doubtful.items() for did in dids],
             [(site, did) for site, dids in before.items() for did in dids],
             limits.all_share,
-            limits.least,
+            limits.min_datasets,
             "all sites",
         )
         left = {did for site in before for did in after.get(site, frozenset()) & wanted}
@@ -134,14 +134,16 @@ class Witness:
             f"{len(gone)} of {len(of)} left {where} at once, and nothing confirmed it"
         )
 
-    def judge_holds(self, report: Report) -> None:
+    def judge_holds(self, report: CycleReport) -> None:
         """Only what jobs want and a catalogue no longer lists is held: losing demand is no loss."""
-        for site, held in report.thought.state.held.items():
-            assert held.gone.keys() <= report.demand.dids, f"{site}: held, and no job wants it"
-            if held.cause is Cause.UNNAMED:
+        for site, held in report.evaluation.state.held_losses.items():
+            assert held.missing_polls.keys() <= report.demand.dids, f"{site}: held, and no job wants it"
+            if held.cause is HoldCause.UNNAMED:
                 assert not any(site in sites for sites in self.named.values())
             else:
-                assert not any(self.lists((site, did)) for did in held.gone), f"{site}: held, and listed"
+                assert not any(self.lists((site, did)) for did in held.missing_polls), (
+                    f"{site}: held, and listed"
+                )
 
     def judge_ad(self, ad: SiteAd) -> None:
         """Each fact was said, just so, at the time that the ad gives; at no time is it younger."""
@@ -157,9 +159,9 @@ class Witness:
         listed = lines_of(ad)["AvailableDatasets"].strip("{}").replace('"', "").split(",")
         assert [did for did in listed if did] == sorted(d for d, s in states.items() if s == "AVAILABLE")
 
-    def judge_thought(self, report: Report, rules: Rules) -> None:
+    def judge_thought(self, report: CycleReport, rules: ReconcilePolicy) -> None:
         """A fact reads UNKNOWN if, and only if, it is older than the bound; no site ages for nothing."""
-        thought, now, bound = report.thought, seconds(report.at), rules.bound.total_seconds()
+        thought, now, bound = report.evaluation, seconds(report.started_at), rules.max_age.total_seconds()
         for site, ad in thought.ads.items():
             self.judge_ad(ad)
             ages = ages_of(ad)
@@ -170,7 +172,7 @@ class Witness:
                 continue
             if site in thought.snapshot.sites:
                 assert states_of(ad).keys() == thought.snapshot.sites[site].facts.keys()
-            if site in self.fresh and site not in thought.state.held:
+            if site in self.fresh and site not in thought.state.held_losses:
                 assert seconds(ad.as_of) == now, f"{site} was looked at, and ages"
 
     def judge_shown(self, publisher: str, ads: Mapping[Site, SiteAd]) -> None:

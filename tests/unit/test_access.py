@@ -14,18 +14,18 @@ from prometheus_client import CollectorRegistry
 from hydrator.cli import main
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Site, Snapshot
-from hydrator.server.app import View, app
+from hydrator.server.app import ServerState, build_app
 from hydrator.server.auth import (
-    Access,
-    Refused,
+    AccessDenied,
     Role,
+    TokenAuthenticator,
+    append_grant,
+    create_token,
     digest,
-    grants_in,
-    new_token,
-    with_grant,
-    without,
+    parse_grants,
+    remove_grant,
 )
-from hydrator.server.http_server import Server
+from hydrator.server.http_server import HttpServer
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 
 DAY = "2026-11-21"
@@ -46,17 +46,17 @@ def made(tmp_path):
     kinds |= {"submit": (Role.SUBMIT, None), "event": (Role.EVENT, None)}
     tokens, text = {}, ""
     for name, (role, site) in kinds.items():
-        tokens[name], grant = new_token(role, site, DAY)
-        text = with_grant(text, grant)
+        tokens[name], grant = create_token(role, site, DAY)
+        text = append_grant(text, grant)
     write(tmp_path / "tokens", text)
     return tokens, tmp_path / "tokens"
 
 
 def status(access, token, need, site=None):
     try:
-        access.check(f"Bearer {token}", need, site)
-    except Refused as refused:
-        return refused.status
+        access.authorize(f"Bearer {token}", need, site)
+    except AccessDenied as refused:
+        return refused.http_status
     return 200
 
 
@@ -65,7 +65,7 @@ def status(access, token, need, site=None):
 
 def test_each_role_opens_what_it_is_for_and_nothing_else(made):
     tokens, file = made
-    access = Access.open(file)
+    access = TokenAuthenticator.open(file)
     asked = [(Role.SITE, CAM), (Role.SITE, RAL), (Role.READ, None), (Role.SUBMIT, None), (Role.EVENT, None)]
     opened = {name: [status(access, token, *each) for each in asked] for name, token in tokens.items()}
     assert opened == {
@@ -79,14 +79,14 @@ def test_each_role_opens_what_it_is_for_and_nothing_else(made):
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Digest x", "Basic !!", "Basic eA=="])
 def test_without_a_token_the_answer_is_401(made, header):
-    with pytest.raises(Refused, match="a token is needed") as refused:
-        Access.open(made[1]).check(header, Role.READ)
-    assert refused.value.status == 401
+    with pytest.raises(AccessDenied, match="a token is needed") as refused:
+        TokenAuthenticator.open(made[1]).authorize(header, Role.READ)
+    assert refused.value.http_status == 401
 
 
 def test_a_token_nobody_made_is_401_and_so_is_the_hash_of_one(made):
     tokens, file = made
-    access = Access.open(file)
+    access = TokenAuthenticator.open(file)
     assert status(access, "hydrator_guessed", Role.READ) == 401
     assert status(access, digest(tokens["read"]), Role.READ) == 401
 
@@ -94,22 +94,22 @@ def test_a_token_nobody_made_is_401_and_so_is_the_hash_of_one(made):
 def test_a_browser_may_send_the_token_as_password(made):
     tokens, file = made
     basic = base64.b64encode(f"me:{tokens['read']}".encode()).decode()
-    assert Access.open(file).check(f"basic {basic}", Role.READ).role is Role.READ
+    assert TokenAuthenticator.open(file).authorize(f"basic {basic}", Role.READ).role is Role.READ
 
 
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory):
     file = tmp_path_factory.mktemp("access") / "tokens"
-    write(file, new_token(Role.READ, None, DAY)[1].line)
-    return Access.open(file)
+    write(file, create_token(Role.READ, None, DAY)[1].line)
+    return TokenAuthenticator.open(file)
 
 
 @given(st.text(max_size=80) | st.binary(max_size=40).map(lambda raw: base64.b64encode(raw).decode()))
 def test_no_header_lets_anybody_in_or_breaks_the_check(lasting, header):
     for sent in (header, f"Bearer {header}", f"Basic {header}"):
-        with pytest.raises(Refused) as refused:
-            lasting.check(sent, Role.READ)
-        assert refused.value.status == 401
+        with pytest.raises(AccessDenied) as refused:
+            lasting.authorize(sent, Role.READ)
+        assert refused.value.http_status == 401
 
 
 def test_the_file_holds_no_token(made):
@@ -125,24 +125,24 @@ def test_the_file_holds_no_token(made):
 
 def test_a_revoked_token_opens_nothing_any_more_without_a_restart(made):
     tokens, file = made
-    access = Access.open(file)
+    access = TokenAuthenticator.open(file)
     assert status(access, tokens["read"], Role.READ) == 200
-    write(file, without(file.read_text(), digest(tokens["read"])[:12])[0])
+    write(file, remove_grant(file.read_text(), digest(tokens["read"])[:12])[0])
     assert status(access, tokens["read"], Role.READ) == 401
     assert status(access, tokens["cam"], Role.SITE, CAM) == 200
 
 
 def test_a_new_token_opens_without_a_restart(made):
     _, file = made
-    access = Access.open(file)
-    token, grant = new_token(Role.READ, None, DAY)
-    write(file, with_grant(file.read_text(), grant))
+    access = TokenAuthenticator.open(file)
+    token, grant = create_token(Role.READ, None, DAY)
+    write(file, append_grant(file.read_text(), grant))
     assert status(access, token, Role.READ) == 200
 
 
 def test_a_file_that_went_away_lets_nobody_in_and_tells_nobody_that_a_token_is_wrong(made):
     tokens, file = made
-    access = Access.open(file)
+    access = TokenAuthenticator.open(file)
     file.rename(file.with_name("elsewhere"))
     assert status(access, tokens["read"], Role.READ) == 503
     file.with_name("elsewhere").rename(file)
@@ -151,43 +151,43 @@ def test_a_file_that_went_away_lets_nobody_in_and_tells_nobody_that_a_token_is_w
 
 def test_a_file_that_others_may_write_is_not_believed(made):
     tokens, file = made
-    access = Access.open(file)
+    access = TokenAuthenticator.open(file)
     file.chmod(0o622)
     assert status(access, tokens["read"], Role.READ) == 503
     with pytest.raises(ConfigError, match="others may write in it: chmod 600"):
-        Access.open(file)
+        TokenAuthenticator.open(file)
 
 
 def test_a_line_that_cannot_be_read_opens_nothing_and_the_others_still_count(made):
     tokens, file = made
     broken = file.read_text().replace(" submit", " root").replace("site:RAL", "site:")
     write(file, broken)
-    access = Access.open(file)
+    access = TokenAuthenticator.open(file)
     assert status(access, tokens["submit"], Role.SUBMIT) == 401
     assert status(access, tokens["ral"], Role.SITE, RAL) == 401
     assert status(access, tokens["cam"], Role.SITE, CAM) == 200
-    assert grants_in(broken)[1] == (
+    assert parse_grants(broken)[1] == (
         "line 3 is not HASH DATE ROLE with role read, submit, event or site:NAME",
         "line 5 is not HASH DATE ROLE with role read, submit, event or site:NAME",
     )
 
 
 def test_the_daemons_own_token_reads_and_is_in_no_file(made):
-    access = Access.open(made[1])
-    assert status(access, access.own, Role.READ) == 200
-    assert digest(access.own) not in made[1].read_text()
+    access = TokenAuthenticator.open(made[1])
+    assert status(access, access.own_token, Role.READ) == 200
+    assert digest(access.own_token) not in made[1].read_text()
 
 
 @given(st.text(max_size=200))
 def test_no_text_breaks_the_reading_of_a_tokens_file(text):
-    grants, _ = grants_in(text)
-    assert grants_in("".join(grant.line for grant in grants)) == (grants, ())
+    grants, _ = parse_grants(text)
+    assert parse_grants("".join(grant.line for grant in grants)) == (grants, ())
 
 
 @given(st.text(min_size=1, max_size=30).filter(lambda name: name.isprintable() and name == name.strip()))
 def test_a_site_of_any_printable_name_has_its_token(name):
-    _, grant = new_token(Role.SITE, Site(name), DAY)
-    assert grants_in(with_grant("# mine", grant)) == ((grant,), ())
+    _, grant = create_token(Role.SITE, Site(name), DAY)
+    assert parse_grants(append_grant("# mine", grant)) == ((grant,), ())
 
 
 # over HTTP
@@ -197,10 +197,10 @@ def test_a_site_of_any_printable_name_has_its_token(name):
 def served(made):
     tokens, file = made
     ads = {site: ad(L1, site=site) for site in (CAM, RAL, AWKWARD)}
-    view = View(ads=ads, snapshot=Snapshot({}), demand=demand(), ready=None, now=NOON)
-    access = Access.open(file)
-    asgi = app(lambda: view, CollectorRegistry(), max_age=timedelta(seconds=10), access=access)
-    with Server(asgi, "127.0.0.1", 0, token=access.own) as server:
+    view = ServerState(ads=ads, snapshot=Snapshot({}), demand=demand(), not_ready_reason=None, now=NOON)
+    access = TokenAuthenticator.open(file)
+    asgi = build_app(lambda: view, CollectorRegistry(), max_age=timedelta(seconds=10), authenticator=access)
+    with HttpServer(asgi, "127.0.0.1", 0, token=access.own_token) as server:
 
         def ask(path, name=None):
             headers = {"Authorization": f"Bearer {tokens[name]}"} if name else {}
@@ -225,8 +225,8 @@ def test_a_site_is_told_the_same_of_sites_that_are_there_and_of_those_that_are_n
 
 def test_a_site_whose_ad_is_not_there_learns_no_other_sites_name(served, made):
     tokens, file = made
-    tokens["camm"], grant = new_token(Role.SITE, Site("CAMM"), DAY)
-    write(file, with_grant(file.read_text(), grant))
+    tokens["camm"], grant = create_token(Role.SITE, Site("CAMM"), DAY)
+    write(file, append_grant(file.read_text(), grant))
     unknown = served("/v1/sites/CAMM/ad", "camm")
     assert (unknown.status_code, unknown.json()["nearby"]) == (404, [])
     assert served("/v1/sites/CAMM/ad", "read").json()["nearby"] == ["CAM"]
@@ -286,7 +286,7 @@ def command(tmp_path, monkeypatch, capsys):
 def test_a_token_is_printed_once_and_its_hash_kept_for_its_owner_alone(command, tmp_path):
     code, out, err = command("new", "--site", AWKWARD)
     token = out.strip()
-    access = Access.open(tmp_path / "tokens")
+    access = TokenAuthenticator.open(tmp_path / "tokens")
     assert (code, status(access, token, Role.SITE, AWKWARD)) == (0, 200)
     assert token not in err + (tmp_path / "tokens").read_text()
     assert stat.S_IMODE((tmp_path / "tokens").stat().st_mode) == 0o600
@@ -299,7 +299,7 @@ def test_tokens_are_listed_and_revoked_by_their_key(command, tmp_path):
     _, listed, _ = command("list")
     assert [line.split()[2] for line in listed.splitlines()] == ["read", "submit"]
     code, told, _ = command("revoke", listed.split()[0])
-    access = Access.open(tmp_path / "tokens")
+    access = TokenAuthenticator.open(tmp_path / "tokens")
     assert (code, "was for read" in told) == (0, True)
     assert status(access, first.strip(), Role.READ) == 401
     assert status(access, second.strip(), Role.SUBMIT) == 200

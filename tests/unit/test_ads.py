@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.model import Did, Origin, ReplicaState, SiteAd, Unseen, unix
-from hydrator.reconcile.ads.site_ads import Budget, Draft, drafts, number, quoted
-from hydrator.reconcile.snapshot.update import remember, snapshot
+from hydrator.domain.model import Did, Origin, ReplicaState, SiteAd, Unseen, to_unix
+from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, classad_string, draft_site_ads
+from hydrator.reconcile.snapshot.update import apply_survey, build_snapshot
 from tests.factories import (
     BOUND,
     CAM,
@@ -33,7 +33,7 @@ LOWER = Did("lofar:l1")
 
 def draft(view, wanted=None, budget=ROOMY, **more) -> Draft:
     names = sorted({did for site in view.sites.values() for did in site.facts})
-    return drafts(view, wanted or demand(*names), budget=budget, **more)[CAM]
+    return draft_site_ads(view, wanted or demand(*names), budget=budget, **more)[CAM]
 
 
 def said(drafted: Draft) -> dict[str, str]:
@@ -86,23 +86,25 @@ def test_a_fraction_is_said_where_it_is_neither_nothing_nor_all_and_never_more_t
 def test_only_facts_older_than_their_site_say_when_they_were_read():
     later = NOON + MINUTE
     answer = survey((L1, Unseen("timeout")), (L2, seen(replica(L2), at=later)), at=later)
-    known = remember(memory(holding(replica(L1), replica(L2))), answer, {L1, L2}, now=later)
-    drafted = draft(snapshot({"rucio": known}, {L1, L2}, now=later, bound=BOUND))
-    assert (drafted.as_of, said(drafted)["DatasetAsOf"]) == (later, f"['{L1}'={unix(NOON)}]")
+    known = apply_survey(memory(holding(replica(L1), replica(L2))), answer, {L1, L2}, now=later)
+    drafted = draft(build_snapshot({"rucio": known}, {L1, L2}, now=later, max_age=BOUND))
+    assert (drafted.as_of, said(drafted)["DatasetAsOf"]) == (later, f"['{L1}'={to_unix(NOON)}]")
 
 
 def test_a_fact_past_the_bound_is_still_listed_as_unknown_with_its_time():
     later = NOON + BOUND + MINUTE
-    known = remember(memory(holding(replica(L1))), survey((L1, Unseen("timeout")), at=later), {L1}, now=later)
-    drafted = draft(snapshot({"rucio": known}, {L1}, now=later, bound=BOUND))
+    known = apply_survey(
+        memory(holding(replica(L1))), survey((L1, Unseen("timeout")), at=later), {L1}, now=later
+    )
+    drafted = draft(build_snapshot({"rucio": known}, {L1}, now=later, max_age=BOUND))
     assert said(drafted)["DatasetStates"] == f"['{L1}'=\"UNKNOWN\"]"
-    assert said(drafted)["DatasetAsOf"] == f"['{L1}'={unix(NOON)}]"
+    assert said(drafted)["DatasetAsOf"] == f"['{L1}'={to_unix(NOON)}]"
     assert said(drafted)["AvailableDatasets"] == "{}"
 
 
 def test_two_datasets_that_only_letter_case_tells_apart_are_in_no_ad_at_any_site():
     view = facts(replica(L1, CAM), replica(LOWER, RAL), replica(L2, CAM))
-    ads = drafts(view, demand(L1, LOWER, L2), budget=ROOMY)
+    ads = draft_site_ads(view, demand(L1, LOWER, L2), budget=ROOMY)
     assert [listed(ads[site]) for site in (CAM, RAL)] == [{L2}, set()]
     assert said(ads[CAM])["AvailableDatasets"] == f'{{"{L2}"}}'
 
@@ -112,7 +114,7 @@ def test_trust_is_said_where_it_is_known():
 
 
 def test_every_site_of_the_snapshot_gets_a_draft_in_order():
-    assert list(drafts(facts(replica(L1, RAL)), demand(L1), budget=ROOMY)) == [CAM, RAL]
+    assert list(draft_site_ads(facts(replica(L1, RAL)), demand(L1), budget=ROOMY)) == [CAM, RAL]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_every_site_of_the_snapshot_gets_a_draft_in_order():
     ],
 )
 def test_no_text_escapes_from_its_string(text, literal):
-    assert quoted(text) == literal
+    assert classad_string(text) == literal
 
 
 # ---- the size budget: names below are four characters long, a state line grows by 20 bytes each
@@ -177,13 +179,13 @@ def test_datasets_that_jobs_share_take_room_once():
 
 def test_a_job_takes_no_room_where_its_datasets_are_not():
     drafted = draft(facts(replica(NAMES[0])), demand(want(*NAMES[:30]), want(NAMES[0])), room_for(1))
-    assert (listed(drafted), drafted.left_out) == ({NAMES[0]}, ())
+    assert (listed(drafted), drafted.omitted_entries) == ({NAMES[0]}, ())
 
 
 def test_clashing_datasets_take_no_room():
     view = facts(replica(L1), replica(LOWER), replica(L2))
     tight = Budget(line_bytes=BASE + len(f"'{L2}'=\"AVAILABLE\";"))
-    assert draft(view, demand(L1, LOWER, L2), tight).left_out == ()
+    assert draft(view, demand(L1, LOWER, L2), tight).omitted_entries == ()
 
 
 def test_the_plain_list_is_dropped_before_a_job_is():
@@ -211,12 +213,14 @@ def test_the_lines_of_ages_and_fractions_count_too(line):
     later = NOON + MINUTE
     partial = [replica(did, state=ReplicaState.PARTIAL, fraction=0.5) for did in NAMES]
     known = memory(holding(*partial))
-    known = remember(known, survey(*((did, Unseen("x")) for did in NAMES), at=later), set(NAMES), now=later)
-    view = snapshot({"rucio": known}, set(NAMES), now=later, bound=BOUND)
+    known = apply_survey(
+        known, survey(*((did, Unseen("x")) for did in NAMES), at=later), set(NAMES), now=later
+    )
+    view = build_snapshot({"rucio": known}, set(NAMES), now=later, max_age=BOUND)
     drafted = draft(view, demand(*NAMES), Budget(line_bytes=300))
     assert said(drafted)[line].count("'") > 2
     assert longest(drafted) <= 300
-    assert drafted.left_out
+    assert drafted.omitted_entries
 
 
 def long_lines(drafted: Draft) -> list[int]:
@@ -230,8 +234,8 @@ def test_no_budget_is_ever_exceeded_not_by_one_byte(limited, used):
     later = NOON + MINUTE
     partial = [replica(did, state=ReplicaState.PARTIAL, fraction=0.5) for did in NAMES[:5]]
     known = memory(holding(*partial, *(replica(did) for did in NAMES[5:15])))
-    known = remember(known, survey(at=later), set(NAMES[:15]), now=later)
-    view = snapshot({"rucio": known}, set(NAMES[:15]), now=later, bound=BOUND)
+    known = apply_survey(known, survey(at=later), set(NAMES[:15]), now=later)
+    view = build_snapshot({"rucio": known}, set(NAMES[:15]), now=later, max_age=BOUND)
     sizes = range(100, 1100)
     made = [draft(view, demand(*NAMES[:15]), Budget(**{limited: size})) for size in sizes]
     assert all(used(long_lines(drafted)) <= size for drafted, size in zip(made, sizes, strict=True))
@@ -249,9 +253,9 @@ def test_of_runs_of_244_sub_bands_as_many_as_fit_are_in_and_one_more_is_left_out
     view = facts(*(replica(did) for run in runs[: fitting + 1] for did in run))
     drafted = draft(view, demand(*wants))
     assert listed(drafted) == {did for run in runs[:fitting] for did in run}
-    assert drafted.left_out == (wants[fitting],)
+    assert drafted.omitted_entries == (wants[fitting],)
     assert longest(drafted) <= ROOMY.line_bytes
-    assert draft(view, demand(*wants[:fitting])).left_out == ()
+    assert draft(view, demand(*wants[:fitting])).omitted_entries == ()
 
 
 # ---- generations
@@ -259,14 +263,16 @@ def test_of_runs_of_244_sub_bands_as_many_as_fit_are_in_and_one_more_is_left_out
 
 def numbered(drafted: Draft, last: SiteAd | None = None, *, published=None, now=NOON) -> SiteAd:
     there = {} if published is None else {CAM: published}
-    return number({CAM: drafted}, {CAM: last} if last else {}, published=there, now=now)[CAM]
+    return assign_generations(
+        {CAM: drafted}, {CAM: last} if last else {}, published_generations=there, now=now
+    )[CAM]
 
 
 ONE, OTHER = draft(facts(replica(L1))), draft(facts(replica(L2)))
 
 
 def test_the_first_generation_is_the_unix_time():
-    assert numbered(ONE).generation == unix(NOON)
+    assert numbered(ONE).generation == to_unix(NOON)
 
 
 def test_a_generation_stays_while_the_content_does_also_when_the_age_moves():
@@ -277,7 +283,7 @@ def test_a_generation_stays_while_the_content_does_also_when_the_age_moves():
 
 
 def test_a_change_of_content_gets_the_unix_time_of_the_change():
-    assert numbered(OTHER, numbered(ONE), now=NOON + HOUR).generation == unix(NOON + HOUR)
+    assert numbered(OTHER, numbered(ONE), now=NOON + HOUR).generation == to_unix(NOON + HOUR)
 
 
 @pytest.mark.parametrize("back", [timedelta(0), HOUR])
@@ -293,9 +299,9 @@ def test_a_change_and_its_undoing_are_two_changes():
 
 
 def test_a_lost_state_sends_no_older_generation_than_was_read_back():
-    ahead = unix(NOON) + 1000
+    ahead = to_unix(NOON) + 1000
     assert numbered(ONE, published=ahead).generation == ahead + 1
-    assert numbered(ONE, published=5).generation == unix(NOON)
+    assert numbered(ONE, published=5).generation == to_unix(NOON)
 
 
 def test_an_old_state_sends_no_older_generation_than_was_read_back():

@@ -6,8 +6,8 @@ from adapters.memory import MemoryCatalogue
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Seen
 from hydrator.privacy.pseudonyms import HEX_DIGITS
-from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction, Verdict
-from hydrator.reconcile.audit.runner import MAX_REST, MISSES_KEPT, Auditing
+from hydrator.reconcile.audit.ledger import Audit, Claim, Correction, Verdict, VerificationMethod
+from hydrator.reconcile.audit.runner import MAX_KNOWN_MISSES, MAX_SKIPPED_TURNS, AuditRunner
 from tests.factories import CAM, L1, L2, MINUTE, NOON, RAL, holding, memory, replica
 
 RUCIO = "rucio"
@@ -21,10 +21,10 @@ class Storage:
     def __init__(self, *there: tuple[Did, str], blind: bool = False):
         self.there, self.blind, self.looked = set(there), blind, []
 
-    def looks_at(self, catalogue, site):
+    def can_check(self, catalogue, site):
         return site != RAL
 
-    def look(self, catalogue, did, site):
+    def check_dataset(self, catalogue, did, site):
         self.looked.append((did, site))
         return None if self.blind else (did, site) in self.there
 
@@ -32,29 +32,34 @@ class Storage:
 def auditing(*claimed, truth=None, probe=None, audit=Audit(), retired=frozenset(), **more):  # noqa: B008
     """The audit over one catalogue that claims these, the *truth* being another matter."""
     catalogue = MemoryCatalogue(RUCIO, claimed, clock=lambda: NOON, **more)
-    catalogue.truth = None if truth is None else tuple(truth)
-    made = Auditing({RUCIO: catalogue}, probe, lambda: LATER, seed=1)
-    made.look({RUCIO: memory(holding(*claimed))}, audit, retired)
+    catalogue.audited_replicas = None if truth is None else tuple(truth)
+    made = AuditRunner({RUCIO: catalogue}, probe, lambda: LATER, seed=1)
+    made.update({RUCIO: memory(holding(*claimed))}, audit, retired)
     return made, catalogue
 
 
-def good(did=L1, site=CAM, by=By.FILES) -> Verdict:
-    return Verdict(Claim(RUCIO, did, site), by, LATER, true=True)
+def good(did=L1, site=CAM, by=VerificationMethod.FILES) -> Verdict:
+    return Verdict(Claim(RUCIO, did, site), by, LATER, is_true=True)
 
 
 def test_before_the_first_cycle_there_is_nothing_to_ask():
-    made = Auditing({}, Storage(), lambda: NOON, seed=1)
-    assert made.ask() is made.probe() is None
-    assert made.verdicts() == ()
+    made = AuditRunner({}, Storage(), lambda: NOON, seed=1)
+    assert made.verify_next() is made.probe_next() is None
+    assert made.take_verdicts() == ()
 
 
 def test_one_question_finds_the_truth_of_a_dataset_at_all_its_sites():
     half = replica(L1, RAL, ReplicaState.PARTIAL, 0.5)
     made, _ = auditing(replica(L1, CAM), replica(L1, RAL), truth=[replica(L1, CAM), half])
     asked = made.ask()
-    assert (asked.catalogue, asked.by, asked.true, asked.false) == (RUCIO, By.FILES, 1, 1)
+    assert (asked.catalogue, asked.by, asked.true, asked.false_count) == (
+        RUCIO,
+        VerificationMethod.FILES,
+        1,
+        1,
+    )
     found = Fact(DatasetState.PARTIAL, NOON, 0.5)
-    bad = Verdict(Claim(RUCIO, L1, RAL), By.FILES, LATER, true=False, found=found)
+    bad = Verdict(Claim(RUCIO, L1, RAL), VerificationMethod.FILES, LATER, is_true=False, actual_fact=found)
     assert set(made.verdicts()) == {good(), bad}
     assert made.verdicts() == ()
 
@@ -62,7 +67,9 @@ def test_one_question_finds_the_truth_of_a_dataset_at_all_its_sites():
 def test_what_is_nowhere_is_found_nowhere():
     made, _ = auditing(replica(L1), truth=[])
     made.ask()
-    assert made.verdicts() == (Verdict(Claim(RUCIO, L1, CAM), By.FILES, LATER, true=False),)
+    assert made.verdicts() == (
+        Verdict(Claim(RUCIO, L1, CAM), VerificationMethod.FILES, LATER, is_true=False),
+    )
 
 
 def test_only_what_is_claimed_complete_is_asked_about():
@@ -82,7 +89,7 @@ def test_an_error_is_no_verdict_and_after_some_fewer_questions_are_asked():
     assert all("broken" in answer.error for answer in answers if answer)
     assert made.verdicts() == ()
     catalogue.broken = False
-    assert any(made.ask() for _ in range(MAX_REST + 1))
+    assert any(made.ask() for _ in range(MAX_SKIPPED_TURNS + 1))
     assert made.verdicts() == (good(),)
     assert made.ask()
 
@@ -90,21 +97,21 @@ def test_an_error_is_no_verdict_and_after_some_fewer_questions_are_asked():
 def test_a_site_at_which_the_catalogue_was_blind_gets_no_verdict():
     class Blind(MemoryCatalogue):
         def verify(self, did):
-            return Seen(NOON, (replica(L1, CAM),), blind=frozenset({RAL}))
+            return Seen(NOON, (replica(L1, CAM),), unreachable_sites=frozenset({RAL}))
 
-    made = Auditing({RUCIO: Blind(RUCIO)}, None, lambda: LATER, seed=1)
-    made.look({RUCIO: memory(holding(replica(L1, CAM), replica(L1, RAL)))}, Audit(), frozenset())
-    made.ask()
-    assert made.verdicts() == (good(),)
+    made = AuditRunner({RUCIO: Blind(RUCIO)}, None, lambda: LATER, seed=1)
+    made.update({RUCIO: memory(holding(replica(L1, CAM), replica(L1, RAL)))}, Audit(), frozenset())
+    made.verify_next()
+    assert made.take_verdicts() == (good(),)
 
 
 def test_what_was_found_false_is_asked_again_and_marked_so():
-    standing = Audit(corrections={(Claim(RUCIO, L1, CAM), By.FILES): Correction(NOON, NOON)})
+    standing = Audit(corrections={(Claim(RUCIO, L1, CAM), VerificationMethod.FILES): Correction(NOON, NOON)})
     claimed = [replica(L1), *(replica(Did(f"lofar:T{n}")) for n in range(2000))]
     made, _ = auditing(*claimed, audit=standing)
     for _ in range(602):
         made.ask()
-    assert [verdict.claim.did for verdict in made.verdicts() if verdict.again] == [L1]
+    assert [verdict.claim.did for verdict in made.verdicts() if verdict.is_recheck] == [L1]
 
 
 def test_the_probe_looks_where_it_can_and_its_verdicts_say_so():
@@ -118,10 +125,10 @@ def test_the_probe_looks_where_it_can_and_its_verdicts_say_so():
 
 
 def test_a_catalogue_that_cannot_be_verified_can_still_be_probed():
-    made = Auditing({}, Storage(), lambda: LATER, seed=1)
-    made.look({"dmapi": memory(holding(replica(L1)))}, Audit(), frozenset())
-    assert made.ask() is None
-    assert made.probe().false == 1
+    made = AuditRunner({}, Storage(), lambda: LATER, seed=1)
+    made.update({"dmapi": memory(holding(replica(L1)))}, Audit(), frozenset())
+    assert made.verify_next() is None
+    assert made.probe_next().false_count == 1
 
 
 def test_a_probe_that_could_not_tell_is_no_verdict():
@@ -155,10 +162,10 @@ def test_what_a_job_did_not_find_is_looked_at_soon(question):
 def test_what_a_job_did_not_find_before_the_first_cycle_is_not_forgotten(question):
     claimed = [replica(Did(f"lofar:T{n}")) for n in range(500)]
     catalogue = MemoryCatalogue(RUCIO, claimed, clock=lambda: NOON)
-    made = Auditing({RUCIO: catalogue}, Storage(), lambda: LATER, seed=1)
-    made.suspect([Miss(CAM, Did("lofar:T321"), NOON)])
+    made = AuditRunner({RUCIO: catalogue}, Storage(), lambda: LATER, seed=1)
+    made.report_misses([Miss(CAM, Did("lofar:T321"), NOON)])
     assert getattr(made, question)() is None
-    made.look({RUCIO: memory(holding(*claimed))}, Audit(), frozenset())
+    made.update({RUCIO: memory(holding(*claimed))}, Audit(), frozenset())
     assert getattr(made, question)().missed == Did("lofar:T321")
 
 
@@ -177,7 +184,7 @@ def test_closing_closes_the_catalogues_connections():
             self.closed = True
 
     catalogue = Closing(RUCIO)
-    Auditing({RUCIO: catalogue}, None, lambda: NOON, seed=1).close()
+    AuditRunner({RUCIO: catalogue}, None, lambda: NOON, seed=1).close()
     assert catalogue.closed
 
 
@@ -187,7 +194,9 @@ def test_a_flood_of_misses_makes_no_old_one_new_again():
     alone = Miss(CAM, L2, NOON)
     assert made.suspect([alone]) == (alone,)
     for turn in range(3):
-        flood = [Miss(CAM, L1, NOON + (turn * MISSES_KEPT + n) * MINUTE) for n in range(MISSES_KEPT)]
+        flood = [
+            Miss(CAM, L1, NOON + (turn * MAX_KNOWN_MISSES + n) * MINUTE) for n in range(MAX_KNOWN_MISSES)
+        ]
         assert alone not in made.suspect([alone, *flood[:-1]])
 
 

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hydrator.config import StandbySettings
-from hydrator.daemon.background import Beats
+from hydrator.daemon.background import Heartbeat
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
 from hydrator.domain.ports import Peer
@@ -22,10 +22,10 @@ class Collector:
         self.shared = False
         self.down = False
 
-    def beat(self, name: str, leads_since: int) -> list[Peer]:
+    def heartbeat(self, name: str, leads_since: int) -> list[Peer]:
         if self.down:
             raise PoolError("collector", "no connection")
-        return [Peer(name, leads_since, 0, shared=self.shared)]
+        return [Peer(name, leads_since, 0, is_name_shared=self.shared)]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def collector():
 @pytest.fixture
 def beat(collector):
     """Gives one sign of life; what was logged by it."""
-    beats = Beats(Metrics(CollectorRegistry(), "1"), pytest.fail, lambda: None, threading.Event())
+    beats = Heartbeat(Metrics(CollectorRegistry(), "1"), pytest.fail, lambda: None, threading.Event())
     scheduler = BackgroundScheduler(timezone="UTC", executors={"standing": {"type": "threadpool"}})
     beats.schedule(scheduler, Fence(), StandbySettings(enabled=True, name="one"), collector)
     (job,) = scheduler.get_jobs()

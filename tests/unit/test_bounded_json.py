@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.bounded_json import Bounds, TooLarge, Unreadable, decode, is_text, shown
+from adapters.bounded_json import Bounds, TooLarge, UnreadableValue, decode, is_text, quote_excerpt
 
 SMALL = Bounds(max_bytes=1000, max_values=100, max_depth=8)
 PEAK_MB = 110
@@ -70,7 +70,7 @@ def test_a_text_at_its_bounds_is_decoded():
     ],
 )
 def test_a_value_that_nobody_can_read_is_unreadable_and_those_beside_it_are_not(text, why):
-    assert decode(b'[1, {"row": ' + text + b"}, 2]", Bounds()) == [1, {"row": Unreadable(why)}, 2]
+    assert decode(b'[1, {"row": ' + text + b"}, 2]", Bounds()) == [1, {"row": UnreadableValue(why)}, 2]
 
 
 @pytest.mark.parametrize("text", [b'"\\ud800"', b'"\xff"', b'"a\\u0000b"', b'"\\u001b[2J"', b'""', b"1"])
@@ -79,10 +79,10 @@ def test_a_text_that_cannot_be_written_is_no_text(text):
 
 
 def test_evidence_is_short_printable_and_without_secrets():
-    said = shown("\x1b[2J\ud800\u202e" + "x" * 1000, 40)
+    said = quote_excerpt("\x1b[2J\ud800\u202e" + "x" * 1000, 40)
     assert said.isprintable()
     assert len(said) < 80
-    assert "eyJ" not in shown("https://se.example.org/x?token=eyJhbGciOiJSUzI1NiJ9.eyJzdWIi.sig")
+    assert "eyJ" not in quote_excerpt("https://se.example.org/x?token=eyJhbGciOiJSUzI1NiJ9.eyJzdWIi.sig")
     assert is_text("STFC_STORM \u00e9")
 
 

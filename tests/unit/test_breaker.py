@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Unseen, unix
-from hydrator.reconcile.reconciler import Rules, Thought, think
-from hydrator.reconcile.snapshot.breaker import Cause, Limits
-from hydrator.state.store import State
+from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Unseen, to_unix
+from hydrator.reconcile.reconciler import Evaluation, ReconcilePolicy, evaluate
+from hydrator.reconcile.snapshot.breaker import BreakerLimits, HoldCause
+from hydrator.state.store import ReconcileState
 from tests.factories import (
     BOUND,
     CAM,
@@ -24,7 +24,7 @@ from tests.factories import (
 )
 
 MANY = [Did(f"lofar:M{n:02}") for n in range(10)]
-LIMITS = Limits(site_share=0.5, all_share=0.3, least=5, polls=3, apart=MINUTE)
+LIMITS = BreakerLimits(site_share=0.5, all_share=0.3, min_datasets=5, confirming_polls=3, poll_spacing=MINUTE)
 HERE = {CAM: MANY, RAL: MANY}
 
 
@@ -32,25 +32,25 @@ class Site:
     """Cycles over one catalogue, poll by poll; ``ads`` and ``held`` are what the last one left."""
 
     def __init__(self, *, limits=LIMITS, wanted=MANY, retired=(), **here):
-        self.rules = Rules(limits=limits, retired=frozenset(retired))
-        self.wanted, self.now, self.state = list(wanted), NOON, State()
-        self.thought: Thought | None = None
+        self.rules = ReconcilePolicy(breaker_limits=limits, retired=frozenset(retired))
+        self.wanted, self.now, self.state = list(wanted), NOON, ReconcileState()
+        self.thought: Evaluation | None = None
         self.poll(HERE | here, after=0 * MINUTE)
 
-    def poll(self, here=None, *, after=MINUTE, approved=None, answer=None, sites=(CAM, RAL)) -> Thought:
+    def poll(self, here=None, *, after=MINUTE, approved=None, answer=None, sites=(CAM, RAL)) -> Evaluation:
         """One cycle in which the catalogue says that just these datasets are *here*, by site."""
         self.now += after
         if answer is None:
             replicas = [replica(did, site) for site, dids in (here or {}).items() for did in dids]
             answer = holding(*replicas, at=self.now, sites=sites, asked=self.wanted)
-        self.thought = think(
+        self.thought = evaluate(
             self.state,
             {"rucio": answer},
             demand(*self.wanted),
-            published={},
-            rules=self.rules,
+            published_generations={},
+            policy=self.rules,
             now=self.now,
-            approved=approved,
+            approved_losses=approved,
         )
         self.state = self.thought.state
         return self.thought
@@ -63,20 +63,20 @@ class Site:
 
     @property
     def held(self):
-        return {site: (len(held.gone), held.cause) for site, held in self.state.held.items()}
+        return {site: (len(held.missing_polls), held.cause) for site, held in self.state.held_losses.items()}
 
 
 def test_a_site_that_would_lose_more_than_its_share_keeps_what_it_had_with_its_age():
     pool = Site()
     before = pool.ad()
     pool.poll({CAM: MANY[:3], RAL: MANY})
-    assert pool.held == {CAM: (7, Cause.SITE)}
+    assert pool.held == {CAM: (7, HoldCause.SITE)}
     facts = pool.thought.snapshot.sites[CAM].facts
     assert {did: fact.as_of for did, fact in facts.items()} == {
         did: NOON + MINUTE if did in MANY[:3] else NOON for did in MANY
     }
     assert dict(pool.ad().content)["AvailableDatasets"] == dict(before.content)["AvailableDatasets"]
-    assert f"'{MANY[9]}'={unix(NOON)}" in dict(pool.ad().content)["DatasetAsOf"]
+    assert f"'{MANY[9]}'={to_unix(NOON)}" in dict(pool.ad().content)["DatasetAsOf"]
     assert pool.ad(RAL).as_of == NOON + MINUTE
 
 
@@ -86,7 +86,7 @@ def test_a_site_of_which_nothing_is_left_keeps_its_very_ad():
     for _ in range(3):
         pool.poll({CAM: [], RAL: MANY})
         assert pool.ad() == before
-    assert pool.held == {CAM: (10, Cause.SITE)}
+    assert pool.held == {CAM: (10, HoldCause.SITE)}
 
 
 @pytest.mark.parametrize("left", [5, 6, 10])
@@ -105,13 +105,13 @@ def test_few_datasets_leave_at_once_whatever_their_share():
 def test_a_little_from_every_site_is_held_when_it_is_too_much_of_all():
     pool = Site()
     pool.poll({CAM: MANY[:6], RAL: MANY[:6]})
-    assert pool.held == {CAM: (4, Cause.ALL), RAL: (4, Cause.ALL)}
+    assert pool.held == {CAM: (4, HoldCause.ALL), RAL: (4, HoldCause.ALL)}
 
 
 def test_one_dataset_that_leaves_another_site_passes_while_a_site_is_held():
     pool = Site()
     pool.poll({CAM: [], RAL: MANY[:9]})
-    assert pool.held == {CAM: (10, Cause.SITE)}
+    assert pool.held == {CAM: (10, HoldCause.SITE)}
     assert pool.listed(RAL) == set(MANY[:9])
 
 
@@ -120,14 +120,14 @@ def test_a_site_that_loses_its_few_datasets_while_another_is_held_is_held_too():
     pool = Site(**{RAL: MANY[:3], OSO: MANY})
     pool.poll({CAM: MANY, RAL: MANY[:3], OSO: MANY}, sites=three)
     pool.poll({OSO: MANY}, sites=three)
-    assert pool.held == {CAM: (10, Cause.SITE), RAL: (3, Cause.ALL)}
+    assert pool.held == {CAM: (10, HoldCause.SITE), RAL: (3, HoldCause.ALL)}
     assert pool.listed(RAL) == set(MANY[:3])
 
 
 def test_the_last_two_datasets_of_all_do_not_go_at_once():
     pool = Site(wanted=MANY[:2])
     pool.poll({CAM: [], RAL: []})
-    assert pool.held == {CAM: (2, Cause.ALL), RAL: (2, Cause.ALL)}
+    assert pool.held == {CAM: (2, HoldCause.ALL), RAL: (2, HoldCause.ALL)}
 
 
 def test_the_only_dataset_of_all_may_go():
@@ -153,7 +153,7 @@ def test_what_is_available_counts_by_itself():
     both = [*tape, *(replica(did, CAM) for did in disk)]
     pool.poll(answer=holding(*both, at=pool.now + MINUTE, asked=[*MANY, *disk]))
     pool.poll(answer=holding(*tape, at=pool.now + MINUTE, asked=[*MANY, *disk]))
-    assert pool.held == {CAM: (5, Cause.SITE)}
+    assert pool.held == {CAM: (5, HoldCause.SITE)}
 
 
 def test_what_jobs_no_longer_want_is_no_loss():
@@ -172,23 +172,25 @@ def test_a_retired_site_is_no_loss():
 
 def test_a_catalogue_taken_out_of_the_configuration_is_no_loss():
     pool = Site()
-    after = think(pool.state, {}, demand(*MANY), published={}, rules=pool.rules, now=NOON + MINUTE)
-    assert after.state.held == {}
+    after = evaluate(
+        pool.state, {}, demand(*MANY), published_generations={}, policy=pool.rules, now=NOON + MINUTE
+    )
+    assert after.state.held_losses == {}
 
 
 def test_what_another_catalogue_lists_is_no_loss():
     pool = Site()
     other = holding(*(replica(did, CAM) for did in MANY), at=NOON + MINUTE)
     nothing = holding(*(replica(did, RAL) for did in MANY), at=NOON + MINUTE, asked=MANY)
-    after = think(
+    after = evaluate(
         pool.state,
         {"rucio": nothing, "dmapi": other},
         demand(*MANY),
-        published={},
-        rules=pool.rules,
+        published_generations={},
+        policy=pool.rules,
         now=NOON + MINUTE,
     )
-    assert after.state.held == {}
+    assert after.state.held_losses == {}
 
 
 # ---- what ends a hold
@@ -198,7 +200,7 @@ def test_so_many_further_polls_that_say_the_same_let_it_go():
     pool = Site()
     for confirmed in range(3):
         pool.poll({CAM: [], RAL: MANY})
-        assert pool.state.held[CAM].polls == confirmed
+        assert pool.state.held_losses[CAM].confirmations == confirmed
         assert pool.listed() == set(MANY)
     pool.poll({CAM: [], RAL: MANY})
     assert (pool.held, pool.listed()) == ({}, set())
@@ -210,9 +212,9 @@ def test_cycles_that_follow_each_other_too_soon_are_one_poll():
     pool = Site()
     for _ in range(10):
         pool.poll({CAM: [], RAL: MANY}, after=MINUTE / 10)
-    assert pool.state.held[CAM].polls == 0
+    assert pool.state.held_losses[CAM].confirmations == 0
     pool.poll({CAM: [], RAL: MANY})
-    assert pool.state.held[CAM].polls == 1
+    assert pool.state.held_losses[CAM].confirmations == 1
 
 
 def test_a_poll_that_sees_the_datasets_again_ends_the_hold_and_its_count():
@@ -223,7 +225,10 @@ def test_a_poll_that_sees_the_datasets_again_ends_the_hold_and_its_count():
     assert pool.held == {}
     assert pool.ad().as_of == pool.now
     pool.poll({CAM: [], RAL: MANY})
-    assert (pool.state.held[CAM].polls, pool.state.held[CAM].since) == (0, pool.now)
+    assert (pool.state.held_losses[CAM].confirmations, pool.state.held_losses[CAM].started_at) == (
+        0,
+        pool.now,
+    )
 
 
 def test_a_dataset_that_came_back_in_between_has_to_be_seen_gone_anew():
@@ -231,19 +236,19 @@ def test_a_dataset_that_came_back_in_between_has_to_be_seen_gone_anew():
     for left in ([], MANY[:5], [], []):
         pool.poll({CAM: left, RAL: MANY})
     assert pool.listed() == set(MANY[:5])
-    assert pool.state.held[CAM].polls == 1
+    assert pool.state.held_losses[CAM].confirmations == 1
 
 
 def test_a_poll_that_fails_neither_confirms_nor_ends_a_hold():
     pool = Site()
     pool.poll({CAM: [], RAL: MANY})
-    since = pool.state.held
+    since = pool.state.held_losses
     for _ in range(5):
         pool.poll(answer=Unseen("timeout"))
-        assert (pool.state.held, pool.listed()) == (since, set(MANY))
+        assert (pool.state.held_losses, pool.listed()) == (since, set(MANY))
     half = [(did, seen(at=pool.now + MINUTE) if n < 5 else Unseen("?")) for n, did in enumerate(MANY)]
     pool.poll(answer=survey(*half, at=pool.now + MINUTE))
-    assert sorted(pool.state.held[CAM].gone.values()) == [0] * 5 + [1] * 5
+    assert sorted(pool.state.held_losses[CAM].missing_polls.values()) == [0] * 5 + [1] * 5
 
 
 def test_what_is_left_of_a_hold_passes_when_it_is_no_longer_too_much():
@@ -257,7 +262,7 @@ def test_the_operator_lets_go_what_he_saw_and_no_more():
     pool = Site()
     pool.poll({CAM: MANY[7:], RAL: MANY})
     pool.poll({CAM: [], RAL: MANY}, approved={CAM: frozenset(MANY[:2])})
-    assert (pool.held, pool.listed()) == ({CAM: (8, Cause.SITE)}, set(MANY[2:]))
+    assert (pool.held, pool.listed()) == ({CAM: (8, HoldCause.SITE)}, set(MANY[2:]))
     assert pool.thought.released == {CAM: dict.fromkeys(MANY[:2], "gone, as the operator approved")}
 
 
@@ -277,7 +282,7 @@ def test_an_approval_takes_nothing_that_is_there_again_or_was_never_held():
 
 
 def test_what_is_held_reads_unknown_past_the_age_bound():
-    pool = Site(limits=replace(LIMITS, polls=1000))
+    pool = Site(limits=replace(LIMITS, confirming_polls=1000))
     pool.poll({CAM: [], RAL: MANY})
     pool.poll({CAM: [], RAL: MANY}, after=BOUND)
     assert pool.thought.snapshot.sites[CAM].facts == {did: Fact(DatasetState.UNKNOWN, NOON) for did in MANY}
@@ -285,7 +290,7 @@ def test_what_is_held_reads_unknown_past_the_age_bound():
 
 
 def test_with_no_polls_to_wait_for_nothing_is_held():
-    pool = Site(limits=replace(LIMITS, polls=0))
+    pool = Site(limits=replace(LIMITS, confirming_polls=0))
     pool.poll({})
     assert (pool.held, pool.listed(), pool.listed(RAL)) == ({}, set(), set())
 
@@ -299,8 +304,8 @@ def test_a_catalogue_that_names_no_sites_any_more_is_told_and_nothing_goes_howev
     for _ in range(6):
         pool.poll({}, sites=())
         assert pool.thought.ads == before
-    assert pool.held == {CAM: (10, Cause.UNNAMED), RAL: (10, Cause.UNNAMED)}
-    assert pool.state.held[CAM].since == NOON + MINUTE
+    assert pool.held == {CAM: (10, HoldCause.UNNAMED), RAL: (10, HoldCause.UNNAMED)}
+    assert pool.state.held_losses[CAM].started_at == NOON + MINUTE
     pool.poll(HERE)
     assert pool.held == {}
 
@@ -319,7 +324,7 @@ def test_a_site_that_is_unnamed_while_it_is_held_goes_on_being_held():
     pool.poll({CAM: [], RAL: MANY})
     pool.poll({RAL: MANY}, sites=(RAL,))
     assert (pool.held, pool.listed() if CAM in pool.thought.snapshot.sites else None) == (
-        {CAM: (10, Cause.SITE)},
+        {CAM: (10, HoldCause.SITE)},
         set(MANY),
     )
 
@@ -334,7 +339,7 @@ def test_replay_external_dns_2858_and_3997_an_answer_without_anything_withdraws_
     for _ in range(3):
         pool.poll(answer=holding(at=pool.now + MINUTE, asked=MANY, sites=(CAM, RAL)))
         assert pool.thought.ads == before
-    assert pool.held == {CAM: (10, Cause.SITE), RAL: (10, Cause.SITE)}
+    assert pool.held == {CAM: (10, HoldCause.SITE), RAL: (10, HoldCause.SITE)}
 
 
 def test_replay_wmcore_11674_a_site_that_goes_from_all_to_nothing_in_one_poll_stays():

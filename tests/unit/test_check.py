@@ -10,16 +10,16 @@ import pytest
 from adapters.memory import MemoryCatalogue
 from hydrator.diagnostics.check.examine import (
     PACKAGES,
-    Examined,
+    CheckInputs,
     Finding,
     Level,
+    check_packages,
     examine,
-    packages,
     site_of,
 )
 from hydrator.domain.errors import EventsError, PoolDenied, PoolError
-from hydrator.domain.model import Queue, QueuedJobs, Survey, Unseen
-from hydrator.reconcile.reconciler import Rules
+from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
+from hydrator.reconcile.reconciler import ReconcilePolicy
 from tests.factories import CAM, NOON, RAL, replica
 
 
@@ -30,7 +30,7 @@ class Broker:
     refuses: str = ""
     name: str = "rucio-events"
 
-    def tried(self) -> str:
+    def test_connection(self) -> str:
         if self.refuses:
             raise EventsError(self.name, self.refuses)
         return "lets us in"
@@ -44,11 +44,11 @@ TWO = ("cm1:9618", "cm2:9618")
 
 @dataclass
 class Answer:
-    allowed: bool = True
+    is_allowed: bool = True
     identity: str | None = "hydrator@pool"
     method: str | None = "IDTOKENS"
     reason: str = ""
-    limited: str = ""
+    token_limit_advice: str = ""
 
 
 @dataclass
@@ -82,14 +82,14 @@ class Pool:
         if isinstance(self.ping_answer, Exception):
             raise self.ping_answer
         if self.unknown:
-            return Answer(allowed=False, identity=None, method=None, reason=self.unknown)
+            return Answer(is_allowed=False, identity=None, method=None, reason=self.unknown)
         if level == "READ":
-            return Answer(allowed=self.reads)
+            return Answer(is_allowed=self.reads)
         if level == "NEGOTIATOR" and name in self.merging & set(self.addresses):
             return Answer()
         if level == "DAEMON" and name in self.denying:
-            return Answer(allowed=False)
-        return self.ping_answer if level == "DAEMON" else Answer(allowed=level in self.too_much)
+            return Answer(is_allowed=False)
+        return self.ping_answer if level == "DAEMON" else Answer(is_allowed=level in self.too_much)
 
     def collectors(self):
         return list(self.addresses)
@@ -119,7 +119,7 @@ class Queues:
     def __init__(self, answers: Mapping):
         self._answers = answers
 
-    def wanted(self):
+    def read_demand(self):
         return self._answers
 
 
@@ -139,17 +139,17 @@ def findings(
 ) -> list[Finding]:
     catalogue = catalogue or MemoryCatalogue("rucio", [replica()], sites=[CAM, RAL], clock=lambda: NOON)
     return examine(
-        Examined(
+        CheckInputs(
             catalogues=[catalogue],
             pool=pool,
             collectors=each_of(pool),
-            queues=queues or Queues({"ap1": Queue(NOON, (QueuedJobs(("lofar:L1",), 3),))}),
-            rules=Rules(),
+            queues=queues or Queues({"ap1": ScheddDemand(NOON, (QueuedJobs(("lofar:L1",), 3),))}),
+            policy=ReconcilePolicy(),
             slot_attributes=SLOT_ATTRIBUTES,
             ad_folder=folder,
-            advertises=True,
+            is_advertising=True,
             sites_file=sites_file,
-            merges=merges,
+            is_merging=merges,
             **more,
         )
     )
@@ -168,7 +168,7 @@ def test_a_slot_between_its_startds_update_and_the_next_merge_is_no_fault(second
         for one in ill(findings(Pool(slots_there=[bare]), merges=True, now=10_000))
         if one.subject == "slots"
     ]
-    assert (found.level, found.seen.split(":")[0]) == (
+    assert (found.level, found.message.split(":")[0]) == (
         Level.ADVICE,
         "1 wait for their next merge, their startds just sent an update",
     )
@@ -186,7 +186,7 @@ def test_a_slot_that_no_merge_reached_in_time_is_a_fault(more):
 def test_a_start_that_refuses_all_data_jobs_is_named_whether_or_not_the_merge_is_there(via):
     clause = slot(DataLocalityVia=via, DataLocalityAsOf=1 if via else None, LastHeardFrom=9_999)
     found = findings(Pool(slots_there=[clause]), merges=True, now=10_000)
-    assert [one for one in found if "no hook: their startds know nothing" in one.seen]
+    assert [one for one in found if "no hook: their startds know nothing" in one.message]
 
 
 def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
@@ -201,7 +201,7 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
         (Pool(transform="Other"), Level.WARN, "no DataLocality transform", "--role schedd"),
         (Pool(limits="True"), Level.WARN, "starve the jobs behind them", "--role schedd"),
         (
-            Pool(ping_answer=Answer(allowed=False)),
+            Pool(ping_answer=Answer(is_allowed=False)),
             Level.FAIL,
             "refuses site ads (DAEMON)",
             "COLLECTOR.ALLOW_DAEMON = $(COLLECTOR.ALLOW_DAEMON:$(ALLOW_DAEMON)) ",
@@ -250,7 +250,7 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
 def test_each_illness_is_named_with_its_cure(pool, level, seen, todo):
     (finding,) = ill(findings(pool))
     assert finding.level is level
-    assert seen in finding.seen
+    assert seen in finding.message
     assert todo in finding.todo
 
 
@@ -263,15 +263,15 @@ WIDE = {"PartitionableSlot": True, "TotalSlotCpus": 8, "Start": "true"}
 
 def slow(*slots: dict, merges: bool = True) -> list[Finding]:
     found = findings(Pool(slots_there=list(slots)), merges=merges)
-    return [finding for finding in found if "merge only" in finding.seen]
+    return [finding for finding in found if "merge only" in finding.message]
 
 
 @pytest.mark.parametrize("via", ["merge", None])
 def test_partitionable_slots_without_a_hook_are_named_as_slow_to_start_jobs(via):
     (found,) = slow(slot(**WIDE, DataLocalityVia=via), slot("slot1@b", **WIDE))
     assert found.level is Level.ADVICE
-    assert found.seen.startswith("1 partitionable slot hydrated by merge only")
-    assert found.seen.endswith("whichever is longer: slot1@a")
+    assert found.message.startswith("1 partitionable slot hydrated by merge only")
+    assert found.message.endswith("whichever is longer: slot1@a")
     assert "static slots" in found.todo
 
 
@@ -287,9 +287,9 @@ def test_no_slot_is_called_slow_where_merges_are_off():
 
 
 def test_a_schedd_that_cannot_be_asked_fails_and_the_others_are_looked_at():
-    queues = Queues({"ap1": Unseen("denied"), "ap2": Queue(NOON, ())})
+    queues = Queues({"ap1": Unseen("denied"), "ap2": ScheddDemand(NOON, ())})
     found = findings(Pool(), queues=queues)
-    assert [(f.subject, f.seen) for f in ill(found)] == [("schedd ap1", "cannot be asked: denied")]
+    assert [(f.subject, f.message) for f in ill(found)] == [("schedd ap1", "cannot be asked: denied")]
     assert any(f.subject == "schedd ap2" and f.level is Level.OK for f in found)
 
 
@@ -297,14 +297,16 @@ def test_storage_elements_without_a_site_are_counted_and_named():
     class Unmapped(MemoryCatalogue):
         def read(self, dids):
             answer = super().read(dids)
-            return Survey(answer.catalogue, answer.at, answer.sites, answer.readings, frozenset({"LOST_XRD"}))
+            return Survey(
+                answer.catalogue, answer.started_at, answer.sites, answer.readings, frozenset({"LOST_XRD"})
+            )
 
     (finding,) = ill(findings(Pool(), catalogue=Unmapped("rucio", sites=[CAM], clock=lambda: NOON)))
-    assert "1 storage elements have no site: LOST_XRD" in finding.seen
+    assert "1 storage elements have no site: LOST_XRD" in finding.message
 
 
 def test_a_catalogue_that_does_not_answer_hinders_no_other_look():
-    broken = MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, broken=True)
+    broken = MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, is_broken=True)
     found = findings(Pool(), catalogue=broken)
     assert next(iter(ill(found))).subject == "rucio"
     assert any(finding.subject == "negotiator" for finding in found)
@@ -332,11 +334,11 @@ def test_a_slot_s_site_is_the_first_attribute_it_has():
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_that_another_distribution_installs_too_is_told(package):
     owners = {name: ["classad-hydrator"] for name in PACKAGES}
-    (well,) = packages(owners)
+    (well,) = check_packages(owners)
     assert well.level is Level.OK
-    (found,) = packages({**owners, package: ["classad-hydrator", "somebody-elses"]})
+    (found,) = check_packages({**owners, package: ["classad-hydrator", "somebody-elses"]})
     assert found.level is Level.FAIL
-    assert f"the package {package} also belongs to somebody-elses" in found.seen
+    assert f"the package {package} also belongs to somebody-elses" in found.message
 
 
 def test_all_that_is_shipped_is_looked_for():
@@ -351,7 +353,7 @@ def test_the_merge_is_allowed_at_each_collector_and_what_it_opens_is_said():
         (Level.ADVICE, "collector cm1:9618"),
         (Level.ADVICE, "collector cm2:9618"),
     ]
-    assert "read claims, and with them use any slot" in found[0].seen
+    assert "read claims, and with them use any slot" in found[0].message
     assert "docs/slot-merge.md" in found[0].todo
 
 
@@ -359,7 +361,7 @@ def test_a_collector_that_denies_the_merge_is_named_and_the_others_are_well():
     found = ill(findings(Pool(merging=frozenset({"cm1:9618"}), addresses=TWO), merges=True))
     assert [finding.subject for finding in found if finding.level is Level.FAIL] == ["collector cm2:9618"]
     (denied,) = (finding for finding in found if finding.level is Level.FAIL)
-    assert "refuses slot merges (NEGOTIATOR) from hydrator@pool" in denied.seen
+    assert "refuses slot merges (NEGOTIATOR) from hydrator@pool" in denied.message
     assert "COLLECTOR.ALLOW_NEGOTIATOR" in denied.todo
 
 
@@ -375,7 +377,7 @@ def test_nobody_asks_about_merges_where_they_are_off():
 
 def test_a_slot_without_a_hook_whose_start_has_the_clause_refuses_all_and_is_named():
     (found,) = ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge")])))
-    assert "refuse every job that needs some: slot1@a" in found.seen
+    assert "refuse every job that needs some: slot1@a" in found.message
     assert ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge", Start="true")]))) == []
 
 
@@ -384,7 +386,7 @@ class Editor(Pool):
 
     def __init__(self, *, write=True, supers="root, condor, editor", recorded=True, immutable=""):
         super().__init__()
-        self.write = Answer(allowed=write, identity="editor@pool")
+        self.write = Answer(is_allowed=write, identity="editor@pool")
         self.known = {"QUEUE_SUPER_USERS": supers, "IMMUTABLE_JOB_ATTRS": immutable}
         self.recorded = recorded
 
@@ -397,7 +399,7 @@ class Editor(Pool):
     def config_of(self, daemon, names, name=None):
         return {wanted: self.known[wanted] for wanted in names}
 
-    def user_record(self, schedd, user):
+    def has_user_record(self, schedd, user):
         return self.recorded and user == "editor@pool"
 
 
@@ -421,7 +423,7 @@ def editing(editor) -> Finding:
 def test_what_keeps_us_from_editing_jobs_is_told_with_what_to_do(editor, seen, todo):
     found = editing(editor)
     assert found.level is Level.FAIL
-    assert seen in found.seen
+    assert seen in found.message
     assert todo in found.todo
 
 
@@ -429,14 +431,14 @@ def test_what_keeps_us_from_editing_jobs_is_told_with_what_to_do(editor, seen, t
 def test_where_nothing_keeps_us_from_editing_jobs_what_it_opens_is_said(supers):
     found = editing(Editor(supers=supers))
     assert found.level is Level.ADVICE
-    assert "edit every queued job" in found.seen
+    assert "edit every queued job" in found.message
 
 
 def test_our_own_right_to_write_is_no_surprise_where_we_edit_jobs_ourselves():
     too_much = Pool(too_much=frozenset({"WRITE"}))
-    assert [found.seen for found in ill(findings(too_much, edits=True))] == []
+    assert [found.message for found in ill(findings(too_much, edits=True))] == []
     (found,) = ill(findings(too_much))
-    assert "submit jobs (WRITE)" in found.seen
+    assert "submit jobs (WRITE)" in found.message
 
 
 def test_a_broker_that_lets_us_in_is_well_and_another_is_a_warning_that_says_where_to_look():
@@ -444,18 +446,18 @@ def test_a_broker_that_lets_us_in_is_well_and_another_is_a_warning_that_says_whe
         one for one in findings(brokers=[Broker(), Broker("it says: bad login")]) if "events" in one.subject
     ]
     assert [one.level for one in found] == [Level.OK, Level.WARN]
-    assert "bad login" in found[1].seen
-    assert "by polls only" in found[1].seen
+    assert "bad login" in found[1].message
+    assert "by polls only" in found[1].message
     assert "[[events.stomp]] rucio-events" in found[1].todo
 
 
-BROKEN = {"catalogue": MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, broken=True)}
+BROKEN = {"catalogue": MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, is_broken=True)}
 """A catalogue that does not answer."""
 
 
 def of_daemon(part: str) -> dict:
     """What the daemon's last cycle says of the same part."""
-    return {"daemon": [Finding(Level.FAIL, "daemon", f"{part} failed for the daemon too", part=part)]}
+    return {"daemon": [Finding(Level.FAIL, "daemon", f"{part} failed for the daemon too", failed_part=part)]}
 
 
 def test_a_catalogue_that_does_not_answer_is_one_finding():
@@ -493,7 +495,7 @@ def test_a_collector_that_does_not_answer_is_one_finding_and_the_others_are_look
 def test_a_hook_that_fails_is_one_finding(site):
     trouble = {"DataLocalityTrouble": "CAM refuses us (401)", "DataLocalityAsOf": None}
     (found,) = ill(findings(Pool(slots_there=[slot(site=site, **trouble)])))
-    assert "the hook of 1 fails, slot1@a: CAM refuses us (401)" in found.seen
+    assert "the hook of 1 fails, slot1@a: CAM refuses us (401)" in found.message
 
 
 def test_slots_are_not_called_unmerged_where_every_collector_refuses_merges():
@@ -505,11 +507,11 @@ def test_slots_are_not_called_unmerged_where_every_collector_refuses_merges():
 def test_a_rollback_is_not_called_a_change_that_is_held():
     (found,) = ill(findings(Pool(), rolled_back={CAM: "rolled back to generation 7, read then, since now"}))
     assert (found.level, found.subject) == (Level.WARN, "site CAM")
-    assert found.seen == "is rolled back to generation 7, read then, since now"
+    assert found.message == "is rolled back to generation 7, read then, since now"
     assert "hydrator rollback CAM --end" in found.todo
 
 
 def test_a_token_that_is_limited_to_read_is_not_called_a_missing_allow_entry():
     limited = "its token is limited to READ: make one that allows DAEMON too"
-    (found,) = ill(findings(Pool(ping_answer=Answer(allowed=False, limited=limited))))
+    (found,) = ill(findings(Pool(ping_answer=Answer(is_allowed=False, token_limit_advice=limited))))
     assert (found.level, found.todo) == (Level.FAIL, limited)

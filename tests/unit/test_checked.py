@@ -9,8 +9,8 @@ from adapters.memory import MemoryCatalogue
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Replica, ReplicaState, Seen, Unseen
 from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
-from hydrator.reconcile.reconciler import Cycle, Rules
-from hydrator.state.store import State
+from hydrator.reconcile.reconciler import ReconcilePolicy, Reconciler
+from hydrator.state.store import ReconcileState
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, L2, NOON, RAL, replica
@@ -21,14 +21,14 @@ NAIVE = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - a mistake, on purpose
 class TestCheckedCatalogue(CatalogueContract):
     cannot_happen = RECORDS_STATES_ONLY
 
-    def holding(self, *replicas):
+    def make_catalogue(self, *replicas):
         return CheckedCatalogue(MemoryCatalogue("memory", replicas))
 
-    def broken(self):
-        return CheckedCatalogue(MemoryCatalogue("memory", broken=True))
+    def make_failing_catalogue(self):
+        return CheckedCatalogue(MemoryCatalogue("memory", is_broken=True))
 
-    def blinded(self, site, *replicas):
-        return CheckedCatalogue(MemoryCatalogue("memory", replicas, blind={site}))
+    def make_catalogue_with_unreachable_site(self, site, *replicas):
+        return CheckedCatalogue(MemoryCatalogue("memory", replicas, unreachable_sites={site}))
 
 
 def answering(change) -> CheckedCatalogue:
@@ -54,7 +54,7 @@ GARBLED = {
     "a size below 0": Seen(NOON, bytes_total=-1),
     "a size as text": Seen(NOON, bytes_total="12"),
     "a huge size": Seen(NOON, bytes_total=2**70),
-    "blind as a list": Seen(NOON, blind=["CAM"]),
+    "blind as a list": Seen(NOON, unreachable_sites=["CAM"]),
     "replicas as a list of texts": Seen(NOON, ("CAM",)),
     "replicas as a generator": Seen(NOON, (one for one in ())),
     "another dataset": Seen(NOON, (replica(L2, CAM),)),
@@ -75,23 +75,23 @@ def test_a_garbled_reading_is_unseen_and_the_others_count(reading):
 
 @pytest.mark.parametrize("reading", GARBLED.values(), ids=GARBLED)
 def test_a_cycle_goes_on_with_a_garbled_reading(reading):
-    cycle = Cycle(
+    cycle = Reconciler(
         catalogues=[about_l1(reading)],
         queues=None,
-        outlets=[],
-        rules=Rules(pins=frozenset({L1, L2})),
+        targets=[],
+        policy=ReconcilePolicy(pins=frozenset({L1, L2})),
         clock=lambda: NOON,
-        state=State(),
+        state=ReconcileState(),
         store=None,
     )
     report = cycle.run()
-    assert report.whole
-    assert report.thought.snapshot.sites[RAL].facts.keys() == {L2}
-    assert L1 in report.thought.snapshot.unseen
+    assert report.is_complete
+    assert report.evaluation.snapshot.sites[RAL].facts.keys() == {L2}
+    assert L1 in report.evaluation.snapshot.unseen_reasons
 
 
 def test_a_good_reading_is_left_as_it_is():
-    seen = Seen(NOON, (GOOD,), bytes_total=12, blind=frozenset({RAL}))
+    seen = Seen(NOON, (GOOD,), bytes_total=12, unreachable_sites=frozenset({RAL}))
     assert about_l1(seen).read({L1}).readings[L1] is seen
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from adapters.condor.bindings.clauses import clauses, names, split
+from adapters.condor.bindings.clauses import find_names, split_conjunction, split_into_clauses
 
 
 def of(text: str, whole=(), **others: str) -> list[str]:
     texts = {"requirements": text, **{name.lower(): other for name, other in others.items()}}
-    return clauses("Requirements", lambda name: texts.get(name.lower()), whole)
+    return split_into_clauses("Requirements", lambda name: texts.get(name.lower()), whole)
 
 
 def test_parentheses_around_a_chain_are_looked_into():
@@ -27,7 +27,7 @@ def test_is_and_isnt_operators_are_no_conditionals():
 
 
 def test_quotes_inside_strings_do_not_end_them():
-    assert split(r'x == "a\"&&" && y') == [r'x == "a\"&&"', "y"]
+    assert split_conjunction(r'x == "a\"&&" && y') == [r'x == "a\"&&"', "y"]
 
 
 def test_an_attribute_of_the_ad_is_replaced_by_what_it_is_made_of():
@@ -47,11 +47,11 @@ def test_attributes_that_refer_to_each_other_end():
 
 
 def test_no_requirements_are_undefined():
-    assert clauses("Requirements", lambda name: None, ()) == ["undefined"]
+    assert split_into_clauses("Requirements", lambda name: None, ()) == ["undefined"]
 
 
 def test_names_stand_outside_strings():
-    assert names("TARGET.Cpus >= RequestCpus && X == \"Y Z\" && 'Q'") == {
+    assert find_names("TARGET.Cpus >= RequestCpus && X == \"Y Z\" && 'Q'") == {
         "TARGET",
         "Cpus",
         "RequestCpus",

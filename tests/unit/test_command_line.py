@@ -22,13 +22,20 @@ from structlog.testing import capture_logs
 
 from hydrator import __version__
 from hydrator.cli import main
-from hydrator.cli.commands.top import DaemonSilent, Door, Seen, look, rows, summary
-from hydrator.cli.output.examples import EXAMPLES, EXITS
-from hydrator.cli.output.manpage import manual
+from hydrator.cli.commands.top import (
+    DaemonEndpoint,
+    DaemonUnavailable,
+    ServedState,
+    fetch_state,
+    summary_line,
+    table_rows,
+)
+from hydrator.cli.output.examples import EXAMPLES, EXIT_STATUSES
+from hydrator.cli.output.manpage import build_manpage
 from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot
-from hydrator.server.app import app as http_app
-from hydrator.server.http_server import Server
-from hydrator.server.view import View
+from hydrator.server.app import build_app as http_app
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from hydrator.state.store import Store
 from tests.command_tree import COMMANDS, TREE, options
 from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, want
@@ -104,7 +111,7 @@ def test_the_help_fits_a_terminal_of_80_columns_and_has_no_colours_when_none_are
 # the man page
 
 
-PAGE = manual(TREE, "1.0", "2026-11-21")
+PAGE = build_manpage(TREE, "1.0", "2026-11-21")
 
 
 def test_the_man_page_has_every_command_option_example_and_exit_status():
@@ -113,7 +120,7 @@ def test_the_man_page_has_every_command_option_example_and_exit_status():
         assert f"\n.SS {path}" in plain
         for each in command.params:
             assert all(name in plain for name in each.opts if name.startswith("--"))
-    for status, _ in EXITS:
+    for status, _ in EXIT_STATUSES:
         assert f"\n.TP\n.B {status}\n" in plain
 
 
@@ -128,7 +135,7 @@ def test_what_is_no_roff_is_taken_for_text():
     def other() -> None:
         """'also."""
 
-    page = manual(typer.main.get_command(first), "1", "2026-11-21")
+    page = build_manpage(typer.main.get_command(first), "1", "2026-11-21")
     assert "\n\\&.TH is no request, and \\efB no font." in page
     assert "\n\\(aqalso." in page
     assert page.isascii()
@@ -194,20 +201,20 @@ def test_done_is_0(run):
 # top
 
 
-def view() -> View:
+def view() -> ServerState:
     facts = {
         CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
         RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON), L2: Fact(DatasetState.STUCK, NOON)}),
     }
     wanted = demand(want(L1, jobs=3), want(L2))
-    return View({CAM: ad(L1, at=NOON - HOUR, generation=42)}, Snapshot(facts), wanted, None, NOON)
+    return ServerState({CAM: ad(L1, at=NOON - HOUR, generation=42)}, Snapshot(facts), wanted, None, NOON)
 
 
 class Daemon:
     def __init__(self) -> None:
         self.view = view()
         asgi = http_app(lambda: self.view, CollectorRegistry(), max_age=timedelta(seconds=9))
-        self.server = Server(asgi)
+        self.server = HttpServer(asgi)
 
 
 @pytest.fixture(scope="module")
@@ -269,8 +276,8 @@ def test_what_is_no_hydrator_is_told():
     client = httpx.Client(
         base_url="http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, text="<html>"))
     )
-    with pytest.raises(DaemonSilent, match="is not a hydrator daemon"), client:
-        look(client, Door("http://x"))
+    with pytest.raises(DaemonUnavailable, match="is not a hydrator daemon"), client:
+        fetch_state(client, DaemonEndpoint("http://x"))
 
 
 def test_top_reads_every_page_of_datasets():
@@ -284,16 +291,16 @@ def test_top_reads_every_page_of_datasets():
         return httpx.Response(200, json={"now": 7, "datasets": rows, "next": following})
 
     with httpx.Client(base_url="http://x", transport=httpx.MockTransport(answer)) as client:
-        seen = look(client, Door("http://x"))
+        seen = fetch_state(client, DaemonEndpoint("http://x"))
     assert [row["did"] for row in seen.datasets] == ["a:1", "a:2", "a:3"]
 
 
 def test_what_could_not_be_asked_about_is_counted_and_a_site_without_facts_is_shown():
     dataset = {"did": L1, "jobs": 2, "unseen": "timeout", "sites": []}
     site = {"site": CAM, "age_seconds": 61, "generation": 1, "known_datasets": None}
-    seen = Seen(0, [site], [dataset])
-    assert rows(seen) == [(CAM, "1 min 1 s ago", "1", "?", "0", "0", "0")]
-    assert summary(seen).endswith("0 of 1 wanted dataset available somewhere, wanted 2 times; "
+    seen = ServedState(0, [site], [dataset])
+    assert table_rows(seen) == [(CAM, "1 min 1 s ago", "1", "?", "0", "0", "0")]
+    assert summary_line(seen).endswith("0 of 1 wanted dataset available somewhere, wanted 2 times; "
                                   "1 dataset could not be asked about")  # fmt: skip
 
 

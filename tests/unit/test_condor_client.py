@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from adapters.condor import CondorClient, CondorSettings
-from adapters.condor.bindings.child import explain
-from adapters.condor.bindings.client import environment, last_words
+from adapters.condor.bindings.child import explain_failure
+from adapters.condor.bindings.client import build_environment, summarize_stderr
 from hydrator.domain.errors import PoolDenied, PoolError
 from testbed.patience import PATIENCE
 
@@ -86,7 +86,7 @@ def test_a_child_that_has_served_its_time_is_relieved_without_counting_as_a_rest
     client = bench.client(calls_of_one_child=3)
     pids = [ask(client, str(n))["pid"] for n in range(7)]
     assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [3, 3, 1]
-    assert client.restarts == 0
+    assert client.restart_count == 0
     assert not any(exists(pid) for pid in bench.started[:-1])
 
 
@@ -94,7 +94,7 @@ def test_one_child_serves_all_calls(bench: Bench):
     client = bench.client()
     pids = {ask(client, str(n))["pid"] for n in range(5)}
     assert pids == {str(client.pid)}
-    assert client.restarts == 0
+    assert client.restart_count == 0
 
 
 def test_what_a_child_prints_does_not_get_into_its_answers(bench: Bench):
@@ -110,7 +110,7 @@ def test_a_child_that_hangs_is_killed_in_time_and_the_next_call_has_a_new_one(be
     assert time.monotonic() - began < 60
     assert not exists(bench.started[0])
     assert ask(client, "fine")["seen"] == "fine"
-    assert client.restarts == 1
+    assert client.restart_count == 1
 
 
 def test_a_child_that_is_killed_costs_one_call(bench: Bench):
@@ -154,7 +154,7 @@ def test_a_denial_is_an_error_of_its_own_and_costs_no_child(bench: Bench):
     client = bench.client()
     with pytest.raises(PoolDenied, match=r"schedd denied: it knows us as eve .*; it needs READ"):
         ask(client, "denied")
-    assert client.restarts == 0
+    assert client.restart_count == 0
 
 
 def test_a_child_that_never_comes_up_is_an_error_each_time_with_growing_pauses(bench: Bench):
@@ -162,7 +162,7 @@ def test_a_child_that_never_comes_up_is_an_error_each_time_with_growing_pauses(b
     for _ in range(3):
         with pytest.raises(PoolError, match="ended with status 7"):
             ask(client, "fine")
-    assert client.restarts == 2
+    assert client.restart_count == 2
     assert not any(exists(pid) for pid in bench.started)
 
 
@@ -187,7 +187,7 @@ def test_the_child_outlives_the_thread_that_first_needed_it(bench: Bench):
     thread.start()
     thread.join()
     assert ask(client, "again")["pid"] == str(bench.started[0])
-    assert client.restarts == 0
+    assert client.restart_count == 0
 
 
 def test_closing_ends_the_child_and_closing_twice_is_no_error(bench: Bench):
@@ -240,7 +240,7 @@ def test_the_child_dies_with_its_parent_even_when_it_hangs(bench: Bench, busy: s
 
 def test_an_installation_without_htcondor_needs_a_collector_and_tokens_only(tmp_path: Path):
     settings = CondorSettings("cm.example.org:9618", token_directory=tmp_path, params={"QUERY_TIMEOUT": "5"})
-    env = environment(settings, {}, files=[str(tmp_path / "none")])
+    env = build_environment(settings, {}, config_files=[str(tmp_path / "none")])
     assert env == {
         "CONDOR_CONFIG": "ONLY_ENV",
         "_CONDOR_COLLECTOR_HOST": "cm.example.org:9618",
@@ -254,12 +254,14 @@ def test_an_installation_without_htcondor_needs_a_collector_and_tokens_only(tmp_
 def test_an_installed_htcondor_keeps_its_configuration(tmp_path: Path):
     installed = tmp_path / "condor_config"
     installed.touch()
-    assert environment(CondorSettings(), {}, files=[str(installed)]) == {}
-    assert environment(CondorSettings(), {"CONDOR_CONFIG": "/x"}, files=[]) == {"CONDOR_CONFIG": "/x"}
+    assert build_environment(CondorSettings(), {}, config_files=[str(installed)]) == {}
+    assert build_environment(CondorSettings(), {"CONDOR_CONFIG": "/x"}, config_files=[]) == {
+        "CONDOR_CONFIG": "/x"
+    }
 
 
 def test_a_configuration_file_of_ours_outranks_the_environment_and_chooses_its_own_methods(tmp_path: Path):
-    env = environment(
+    env = build_environment(
         CondorSettings(config_file=tmp_path / "c", token_directory=tmp_path), {"CONDOR_CONFIG": "/x"}
     )
     assert env == {"CONDOR_CONFIG": str(tmp_path / "c"), "_CONDOR_SEC_TOKEN_DIRECTORY": str(tmp_path)}
@@ -267,7 +269,7 @@ def test_a_configuration_file_of_ours_outranks_the_environment_and_chooses_its_o
 
 def test_params_outrank_what_we_would_choose(tmp_path: Path):
     settings = CondorSettings(token_directory=tmp_path, params={"SEC_CLIENT_AUTHENTICATION_METHODS": "SSL"})
-    assert environment(settings, {})["_CONDOR_SEC_CLIENT_AUTHENTICATION_METHODS"] == "SSL"
+    assert build_environment(settings, {})["_CONDOR_SEC_CLIENT_AUTHENTICATION_METHODS"] == "SSL"
 
 
 def test_the_long_attributes_are_not_asked_of_slots(bench: Bench):
@@ -277,10 +279,11 @@ def test_the_long_attributes_are_not_asked_of_slots(bench: Bench):
 
 def test_last_words_are_the_last_error_where_there_is_one():
     assert (
-        last_words("11/21/26 02:00:00 ERROR: broken\n11/21/26 02:00:01 SECMAN: chatter\n") == "ERROR: broken"
+        summarize_stderr("11/21/26 02:00:00 ERROR: broken\n11/21/26 02:00:01 SECMAN: chatter\n")
+        == "ERROR: broken"
     )
-    assert last_words("one\n\ntwo\n") == "two"
-    assert last_words("") == ""
+    assert summarize_stderr("one\n\ntwo\n") == "two"
+    assert summarize_stderr("") == ""
 
 
 # the logs below are what htcondor 25.14.1 wrote when real collectors, 25.14.1 and 23.9.6, refused us
@@ -323,9 +326,9 @@ REFUSALS = {
 
 @pytest.mark.parametrize("log", REFUSALS)
 def test_a_refusal_is_explained_from_the_security_log(log: str):
-    assert explain(log) == REFUSALS[log]
+    assert explain_failure(log) == REFUSALS[log]
 
 
 def test_a_log_without_a_refusal_explains_nothing():
-    assert explain("SECMAN: startCommand succeeded.") is None
-    assert explain("AUTHENTICATE: method 4 (FS) failed.\nAuthentication was a Success.\n") is None
+    assert explain_failure("SECMAN: startCommand succeeded.") is None
+    assert explain_failure("AUTHENTICATE: method 4 (FS) failed.\nAuthentication was a Success.\n") is None

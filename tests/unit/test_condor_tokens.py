@@ -6,34 +6,40 @@ import os
 
 import pytest
 
-from adapters.condor.bindings.token_advice import GIVE, advice, lacks, limits, too_limited
+from adapters.condor.bindings.token_advice import (
+    TOKEN_ADVICE,
+    describe_token_limit,
+    is_level_missing,
+    token_advice,
+    token_limits,
+)
 
 
 def test_a_folder_that_is_not_there_or_not_ours_to_read_is_named_with_who_we_are(tmp_path):
-    said = advice(tmp_path / "tokens.d", os.geteuid())
+    said = token_advice(tmp_path / "tokens.d", os.geteuid())
     assert f"{tmp_path}/tokens.d: No such file or directory (we are uid {os.geteuid()})" in said
     assert "LoadCredential=" in said
 
 
 def test_an_empty_folder_is_told_as_such(tmp_path):
-    assert advice(tmp_path, os.geteuid()) == f"{GIVE}: {tmp_path} holds none"
+    assert token_advice(tmp_path, os.geteuid()) == f"{TOKEN_ADVICE}: {tmp_path} holds none"
 
 
 def test_a_token_of_somebody_else_is_told_with_both_owners(tmp_path):
     (tmp_path / "hydrator").touch()
     owner = os.geteuid()
-    said = advice(tmp_path, owner + 1)
+    said = token_advice(tmp_path, owner + 1)
     assert f"{tmp_path}/hydrator belongs to uid {owner}" in said
     assert f"tokens of uid {owner + 1} alone" in said
 
 
 def test_a_token_of_ours_that_is_refused_is_no_token_of_that_pool(tmp_path):
     (tmp_path / "hydrator").touch()
-    assert advice(tmp_path, os.geteuid()) == GIVE
+    assert token_advice(tmp_path, os.geteuid()) == TOKEN_ADVICE
 
 
 def test_without_a_folder_its_key_is_named():
-    assert "htcondor.token_directory" in advice(None, 0)
+    assert "htcondor.token_directory" in token_advice(None, 0)
 
 
 def token(**claims) -> str:
@@ -57,7 +63,7 @@ def token(**claims) -> str:
 def test_the_levels_that_tokens_are_limited_to_are_those_of_all(tmp_path, tokens, limited):
     for number, text in enumerate(tokens):
         (tmp_path / str(number)).write_text(text)
-    assert limits([tmp_path, tmp_path / "not there"]) == limited
+    assert token_limits([tmp_path, tmp_path / "not there"]) == limited
 
 
 @pytest.mark.parametrize(
@@ -72,10 +78,10 @@ def test_the_levels_that_tokens_are_limited_to_are_those_of_all(tmp_path, tokens
     ],
 )
 def test_a_limit_lacks_what_no_level_of_it_brings_along(limited, level, is_lacking):
-    assert lacks(frozenset(limited), level) is is_lacking
+    assert is_level_missing(frozenset(limited), level) is is_lacking
 
 
 def test_what_to_do_names_every_level_that_the_new_token_needs():
-    said = too_limited(frozenset({"READ"}), "DAEMON")
+    said = describe_token_limit(frozenset({"READ"}), "DAEMON")
     assert said.startswith("its token is limited to READ: ")
     assert "-authz DAEMON -authz READ" in said

@@ -58,7 +58,7 @@ def test_a_catalogue_is_all_that_is_needed(loaded):
     settings = loaded(FILE)
     assert [source.name for source in settings.catalogue] == ["file"]
     assert settings.daemon.poll_seconds == 30
-    assert settings.daemon.bound == timedelta(hours=6)
+    assert settings.daemon.max_age == timedelta(hours=6)
     assert settings.demand.scope == "jobs"
     assert settings.publish.collector.enabled
     assert settings.publish.file.enabled

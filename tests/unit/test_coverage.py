@@ -3,8 +3,8 @@
 from prometheus_client import CollectorRegistry
 
 from hydrator.daemon.metrics import Metrics
-from hydrator.diagnostics.slot_coverage import UNKNOWN, Coverage, coverage
-from hydrator.domain.ports import Carried
+from hydrator.diagnostics.slot_coverage import UNKNOWN_SITE, Coverage, count_coverage
+from hydrator.domain.ports import SlotAdVersion
 from tests.factories import CAM, ad
 
 OURS = ad(generation=7)
@@ -15,21 +15,29 @@ def kinds(**counts: int) -> dict[Coverage, int]:
 
 
 def test_slots_are_counted_by_what_they_carry():
-    slots = [Carried(CAM, OURS.generation), Carried(CAM, OURS.generation - 1), Carried(CAM, None)]
-    counted = coverage(slots * 2, {CAM: OURS})
+    slots = [
+        SlotAdVersion(CAM, OURS.generation),
+        SlotAdVersion(CAM, OURS.generation - 1),
+        SlotAdVersion(CAM, None),
+    ]
+    counted = count_coverage(slots * 2, {CAM: OURS})
     assert counted[CAM] == kinds(current=2, behind=2, bare=2)
-    assert counted[UNKNOWN] == kinds()
+    assert counted[UNKNOWN_SITE] == kinds()
 
 
 def test_slots_of_sites_that_we_do_not_speak_for_make_no_series_of_their_own():
-    slots = [Carried("elsewhere", None), Carried(None, None), Carried("elsewhere", OURS.generation)]
-    assert coverage(slots, {CAM: OURS}) == {CAM: kinds(), UNKNOWN: kinds(bare=2, behind=1)}
+    slots = [
+        SlotAdVersion("elsewhere", None),
+        SlotAdVersion(None, None),
+        SlotAdVersion("elsewhere", OURS.generation),
+    ]
+    assert count_coverage(slots, {CAM: OURS}) == {CAM: kinds(), UNKNOWN_SITE: kinds(bare=2, behind=1)}
 
 
 def test_a_site_that_is_gone_is_shown_no_longer():
     registry = CollectorRegistry()
     metrics = Metrics(registry, "0")
-    metrics.covered(coverage([Carried(CAM, OURS.generation)], {CAM: OURS}))
+    metrics.set_slot_coverage(count_coverage([SlotAdVersion(CAM, OURS.generation)], {CAM: OURS}))
     assert registry.get_sample_value("hydrator_slots", {"site": CAM, "carries": "current"}) == 1
-    metrics.covered(coverage([], {}))
+    metrics.set_slot_coverage(count_coverage([], {}))
     assert registry.get_sample_value("hydrator_slots", {"site": CAM, "carries": "current"}) is None

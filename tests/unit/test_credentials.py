@@ -13,19 +13,19 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.examine import Level
 from hydrator.diagnostics.check.secrets import examine_credentials
 from hydrator.diagnostics.credential_expiry import (
-    By,
     Credential,
+    Renewer,
     credential_rows,
-    credentials_from,
-    of_certificates,
-    of_idtokens,
-    of_login,
-    of_token,
+    login_credential,
+    parse_certificates,
+    parse_credential_rows,
+    parse_idtokens,
+    parse_token,
     validity,
 )
-from hydrator.domain.model import unix
-from hydrator.domain.ports import Login
-from hydrator.wiring import assemble, credentials
+from hydrator.domain.model import to_unix
+from hydrator.domain.ports import TokenValidity
+from hydrator.wiring import assemble, read_credentials
 from tests.factories import HOUR, MINUTE, NOON
 
 DAY = timedelta(days=1)
@@ -37,12 +37,17 @@ def jwt(claims: object) -> str:
 
 
 def lasting(since, until, **more) -> str:
-    return jwt({"iat": unix(since), "exp": unix(until), **more})
+    return jwt({"iat": to_unix(since), "exp": to_unix(until), **more})
 
 
 def test_a_token_says_when_it_began_and_when_it_ends():
-    one = of_token("catalogue rucio: token_file", "token-files", lasting(NOON, NOON + HOUR) + "\n")
-    assert (one.since, one.until, one.by, one.life) == (NOON, NOON + HOUR, By.SOMEBODY, HOUR)
+    one = parse_token("catalogue rucio: token_file", "token-files", lasting(NOON, NOON + HOUR) + "\n")
+    assert (one.issued_at, one.expires_at, one.renewed_by, one.lifetime) == (
+        NOON,
+        NOON + HOUR,
+        Renewer.OPERATOR,
+        HOUR,
+    )
 
 
 ENDLESS = ["", "root-root-webui-0123abcd", "a.b.c", "..", jwt([1]), jwt({}), jwt({"exp": "soon"})]
@@ -52,18 +57,18 @@ ENDLESS += [f"a.{'W1tb' * 20_000}.c"]  # JSON too deep to read
 
 @pytest.mark.parametrize("text", ENDLESS, ids=range(len(ENDLESS)))
 def test_what_states_no_end_is_not_listed(text):
-    assert of_token("x", "y", text) is None
+    assert parse_token("x", "y", text) is None
 
 
 def test_of_several_idtokens_of_a_pool_the_one_that_lasts_longest_counts():
     texts = [
         "# ours\n" + lasting(NOON, NOON + HOUR, iss="pool.a"),
         lasting(NOON, NOON + DAY, iss="pool.a") + "\n" + lasting(NOON, NOON + HOUR, iss="pool.b"),
-        jwt({"iss": "pool.c", "iat": unix(NOON)}) + "\n" + lasting(NOON, NOON + HOUR, iss="pool.c"),
+        jwt({"iss": "pool.c", "iat": to_unix(NOON)}) + "\n" + lasting(NOON, NOON + HOUR, iss="pool.c"),
         lasting(NOON, NOON + HOUR),
         "rubbish",
     ]
-    found = {one.name: one.until - NOON for one in of_idtokens(texts)}
+    found = {one.name: one.expires_at - NOON for one in parse_idtokens(texts)}
     assert found == {"IDTOKEN of pool.a": DAY, "IDTOKEN of pool.b": HOUR}, "one of pool.c never ends"
 
 
@@ -73,12 +78,12 @@ def test_a_certificate_is_read_as_another_library_reads_it():
     chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems).decode()
     from cryptography import x509
 
-    ours = of_certificates("publish.http.tls_certificate", "tls", chain)
+    ours = parse_certificates("publish.http.tls_certificate", "tls", chain)
     theirs = [x509.load_pem_x509_certificate(blob.bytes()) for blob in issued.cert_chain_pems]
     soonest = min(theirs, key=lambda one: one.not_valid_after_utc)
-    assert (ours.since, ours.until) == (soonest.not_valid_before_utc, soonest.not_valid_after_utc)
+    assert (ours.issued_at, ours.expires_at) == (soonest.not_valid_before_utc, soonest.not_valid_after_utc)
     root = authority.cert_pem.bytes().decode()
-    assert of_certificates("ca", "tls", root).until.year >= 2038, "GeneralizedTime or UTCTime"
+    assert parse_certificates("ca", "tls", root).expires_at.year >= 2038, "GeneralizedTime or UTCTime"
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 5, 20, 60, 100])
@@ -89,28 +94,30 @@ def test_a_certificate_that_is_cut_or_spoilt_is_not_listed(length):
         validity(der[:length])
     spoilt = base64.b64encode(der[:length]).decode()
     text = f"-----BEGIN CERTIFICATE-----\n{spoilt}\n-----END CERTIFICATE-----\n"
-    assert of_certificates("x", "tls", text) is None
-    assert of_certificates("x", "tls", pem[: len(pem) // 2]) is None
+    assert parse_certificates("x", "tls", text) is None
+    assert parse_certificates("x", "tls", pem[: len(pem) // 2]) is None
 
 
 def test_it_is_time_when_a_tenth_of_its_life_is_left_and_no_sooner_than_30_days():
-    def soon(life, left, by=By.SOMEBODY):
+    def soon(life, left, by=Renewer.OPERATOR):
         until = NOON + left
-        return Credential("x", "y", by, until, until - life if life else None).soon(NOON)
+        return Credential("x", "y", by, until, until - life if life else None).is_renewal_due(NOON)
 
     assert [soon(HOUR, left * MINUTE) for left in (7, 6, -1)] == [False, True, True]
     assert [soon(3650 * DAY, left * DAY) for left in (31, 30)] == [False, True]
     assert [soon(None, left * DAY) for left in (8, 7)] == [False, True]
-    assert [soon(HOUR, left, By.DAEMON) for left in (MINUTE, -MINUTE)] == [False, True]
+    assert [soon(HOUR, left, Renewer.DAEMON) for left in (MINUTE, -MINUTE)] == [False, True]
 
 
 def test_check_tells_how_to_renew_what_ended_or_soon_does():
     def one(left):
-        return Credential("publish.http.tls_certificate", "tls", By.SOMEBODY, NOON + left, NOON - 90 * DAY)
+        return Credential(
+            "publish.http.tls_certificate", "tls", Renewer.OPERATOR, NOON + left, NOON - 90 * DAY
+        )
 
     found = examine_credentials([one(-HOUR), one(HOUR), one(80 * DAY)], NOON)
     assert [finding.level for finding in found] == [Level.FAIL, Level.WARN, Level.OK]
-    assert found[0].seen == "ended 2026-11-21 11:00 UTC, 1 h ago"
+    assert found[0].message == "ended 2026-11-21 11:00 UTC, 1 h ago"
     assert {finding.todo for finding in found} == {"renew it: docs/credentials.md#tls", ""}
 
 
@@ -131,22 +138,22 @@ def test_each_recipe_is_a_heading_of_the_page(request):
 
 def test_what_the_state_keeps_is_what_was_found():
     found = [
-        of_login("catalogue rucio: login", Login(NOON, NOON + HOUR)),
-        *of_idtokens([lasting(NOON, NOON + DAY, iss="p")]),
+        login_credential("catalogue rucio: login", TokenValidity(NOON, NOON + HOUR)),
+        *parse_idtokens([lasting(NOON, NOON + DAY, iss="p")]),
     ]
-    assert credentials_from(json.loads(json.dumps(credential_rows(found)))) == found
-    assert of_login("catalogue file: login", None) is None
+    assert parse_credential_rows(json.loads(json.dumps(credential_rows(found)))) == found
+    assert login_credential("catalogue file: login", None) is None
 
 
 def test_metrics_forget_what_is_no_longer_there():
     registry = CollectorRegistry()
     metrics = Metrics(registry, "0")
     labels = {"credential": "catalogue rucio: login", "by": "daemon"}
-    metrics.credentials([of_login("catalogue rucio: login", Login(NOON, NOON + HOUR))])
+    metrics.set_credentials([login_credential("catalogue rucio: login", TokenValidity(NOON, NOON + HOUR))])
     expiry, life = "hydrator_credential_expiry_timestamp_seconds", "hydrator_credential_lifetime_seconds"
-    assert registry.get_sample_value(expiry, labels) == unix(NOON + HOUR)
+    assert registry.get_sample_value(expiry, labels) == to_unix(NOON + HOUR)
     assert registry.get_sample_value(life, labels) == 3600
-    metrics.credentials([])
+    metrics.set_credentials([])
     assert registry.get_sample_value(expiry, labels) is None
 
 
@@ -165,7 +172,7 @@ def test_the_token_that_edits_jobs_is_listed_apart_from_the_daemons_own(tmp_path
     settings = load(config)
     parts = assemble(settings, lambda: NOON)
     try:
-        found = {one.name: one.until - NOON for one in credentials(settings, parts)}
+        found = {one.name: one.expires_at - NOON for one in read_credentials(settings, parts)}
     finally:
         parts.close()
     assert found["IDTOKEN of pool.a, for edits"] == DAY

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.daemon_catalogue import NOT_ASKED, DaemonCatalogue
+from adapters.daemon_catalogue import NOT_IN_DEMAND, DaemonCatalogue
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -18,6 +18,7 @@ from hydrator.domain.errors import (
 from hydrator.domain.model import (
     DatasetState,
     Demand,
+    DemandEntry,
     Did,
     Fact,
     Origin,
@@ -28,10 +29,9 @@ from hydrator.domain.model import (
     Snapshot,
     Survey,
     Unseen,
-    Want,
 )  # fmt: skip
-from hydrator.server.app import View, app
-from hydrator.server.http_server import Server
+from hydrator.server.app import ServerState, build_app
+from hydrator.server.http_server import HttpServer
 from tests.factories import CAM, L1, L2, NOON, RAL
 
 URL = "https://hydrator.example.org"
@@ -40,12 +40,14 @@ URL = "https://hydrator.example.org"
 class Daemon:
     """What the daemon serves, on a socket of this machine; remembers how often it was looked at."""
 
-    def __init__(self, shown: View) -> None:
+    def __init__(self, shown: ServerState) -> None:
         self.looks = 0
         self._shown = shown
-        self._server = Server(app(self._look, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0)
+        self._server = HttpServer(
+            build_app(self._look, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0
+        )
 
-    def _look(self) -> View:
+    def _look(self) -> ServerState:
         self.looks += 1
         return self._shown
 
@@ -59,11 +61,13 @@ class Daemon:
                 catalogue.close()
 
 
-def view(*, wanted: tuple[Did, ...] = (L1, L2), unseen: dict[Did, str] | None = None, **sites: dict) -> View:
+def view(
+    *, wanted: tuple[Did, ...] = (L1, L2), unseen: dict[Did, str] | None = None, **sites: dict
+) -> ServerState:
     facts = {Site(name): SiteFacts(NOON, known) for name, known in sites.items()}
-    demand = Demand((Want(wanted, 1, Origin.JOB, NOON),))
+    demand = Demand((DemandEntry(wanted, 1, Origin.JOB, NOON),))
     snapshot = Snapshot(facts, unseen or {}, bytes_total={L1: 100})
-    return View({}, snapshot, demand, None, NOON + timedelta(minutes=5))
+    return ServerState({}, snapshot, demand, None, NOON + timedelta(minutes=5))
 
 
 def fact(state: DatasetState, minutes: int = 1, fraction: float | None = None) -> Fact:
@@ -75,30 +79,30 @@ def test_it_says_where_each_dataset_is_with_the_age_of_the_oldest_fact():
     survey = Daemon(shown).read(L1)
     reading = survey.readings[L1]
     assert isinstance(reading, Seen)
-    assert reading.at == NOON - timedelta(minutes=9)
+    assert reading.as_of == NOON - timedelta(minutes=9)
     assert reading.bytes_total == 100
     assert {(r.site, r.state, r.fraction) for r in reading.replicas} == {
         (CAM, ReplicaState.COMPLETE, None),
         (RAL, ReplicaState.INCOMING, 0.5),
     }
     assert survey.sites == {CAM, RAL}
-    assert survey.at == NOON + timedelta(minutes=5)
+    assert survey.started_at == NOON + timedelta(minutes=5)
 
 
 @pytest.mark.parametrize("state", [state for state in DatasetState if state is not DatasetState.UNKNOWN])
 def test_each_state_comes_back_as_the_daemon_would_conclude_it(state):
-    from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
+    from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 
     answer = Daemon(view(CAM={L1: fact(state)})).read(L1)
     now = NOON + timedelta(minutes=5)
-    memory = remember(Memory(), answer, frozenset({L1}), now=now)
-    folded = snapshot({"daemon": memory}, frozenset({L1}), now=now, bound=timedelta(hours=6))
+    memory = apply_survey(CatalogueMemory(), answer, frozenset({L1}), now=now)
+    folded = build_snapshot({"daemon": memory}, frozenset({L1}), now=now, max_age=timedelta(hours=6))
     assert folded.sites[CAM].facts[L1].state is state
 
 
 def test_what_nobody_asked_the_daemon_for_is_unseen_and_not_absent():
     readings = Daemon(view(wanted=(L1,), CAM={})).read(L1, L2).readings
-    assert readings[L2] == Unseen(NOT_ASKED)
+    assert readings[L2] == Unseen(NOT_IN_DEMAND)
     assert isinstance(readings[L1], Seen)
     assert readings[L1].replicas == ()
 
@@ -112,7 +116,7 @@ def test_a_fact_that_grew_too_old_is_a_site_not_looked_at():
     shown = view(CAM={L1: fact(DatasetState.UNKNOWN, 600)}, RAL={L1: fact(DatasetState.AVAILABLE)})
     reading = Daemon(shown).read(L1).readings[L1]
     assert isinstance(reading, Seen)
-    assert reading.blind == {CAM}
+    assert reading.unreachable_sites == {CAM}
     assert [replica.site for replica in reading.replicas] == [RAL]
 
 

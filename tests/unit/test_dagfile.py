@@ -3,7 +3,7 @@
 import pytest
 
 from hydrator.domain.model import parse_did
-from hydrator.submit.dag_file import Dag, dag_with_datasets, is_dag, read_dag
+from hydrator.submit.dag_file import Dag, add_datasets_to_dag, is_dag, read_dag
 from hydrator.submit.submit_file import SubmitFileError
 
 A = parse_did("lofar:a")
@@ -48,7 +48,7 @@ def test_a_submit_description_is_never_taken_for_a_dag(first):
 @pytest.mark.parametrize("kind", ["JOB", "node", "FINAL", "Provisioner", "SERVICE"])
 def test_every_kind_of_node_is_read(kind):
     (node,) = read(f"{kind} A a.sub DIR d\n", **{"d/a.sub": "executable = x\n"}).nodes
-    assert (node.name, node.file, node.inline) == ("A", "d/a.sub", b"executable = x\n")
+    assert (node.name, node.file, node.content) == ("A", "d/a.sub", b"executable = x\n")
     assert node.kind == ("JOB" if kind == "node" else kind.upper())
 
 
@@ -65,7 +65,7 @@ def test_what_is_inside_an_inline_description_is_no_statement_of_the_dag():
     text = "JOB A @=end\nJOB Z z.sub\n}\nSPLICE S s.dag\n@end DIR d\nJOB B { \nexecutable = x\n} DONE\n"
     dag = read(text)
     assert [node.name for node in dag.nodes] == ["A", "B"]
-    assert dag.elsewhere == ()
+    assert dag.references == ()
 
 
 def test_a_shared_description_is_that_of_each_node_that_names_it():
@@ -89,13 +89,13 @@ def test_quotes_keep_the_blanks_of_a_file_name(line, file):
 def test_a_quoted_folder_and_a_quoted_dag_file_are_read_and_replaced():
     text = '# x\nSPLICE S "a b.dag" DIR "c d"\nSUBDAG EXTERNAL D \'e.dag\'\nINCLUDE "i j.dag"\n'
     dag = read(text)
-    assert [(one.file, one.folder) for one in dag.elsewhere] == [
+    assert [(one.file, one.folder) for one in dag.references] == [
         ("a b.dag", "c d"),
         ("e.dag", ""),
         ("i j.dag", ""),
     ]
-    copies = {one.start: one.file.replace(".dag", ".new.dag") for one in dag.elsewhere}
-    done = dag_with_datasets(text.encode(), {}, dag, "x", copies=copies)
+    copies = {one.start: one.file.replace(".dag", ".new.dag") for one in dag.references}
+    done = add_datasets_to_dag(text.encode(), {}, dag, "x", copies=copies)
     assert done.text.decode() == (
         '# x\nSPLICE S "a b.new.dag" DIR "c d"\nSUBDAG EXTERNAL D e.new.dag\nINCLUDE "i j.new.dag"\n'
     )
@@ -104,7 +104,7 @@ def test_a_quoted_folder_and_a_quoted_dag_file_are_read_and_replaced():
 def test_the_name_of_a_dag_file_in_a_continued_statement_is_replaced_where_it_stands():
     text = "SPLICE \\\n  # s.dag\n\n   s.dag \\\n  s.dag DIR s.dag\n"
     dag = read(text)
-    done = dag_with_datasets(text.encode(), {}, dag, "x", copies={dag.elsewhere[0].start: "new.dag"})
+    done = add_datasets_to_dag(text.encode(), {}, dag, "x", copies={dag.references[0].start: "new.dag"})
     assert done.text.decode() == "SPLICE \\\n  # s.dag\n\n   s.dag \\\n  new.dag DIR s.dag\n"
 
 
@@ -164,10 +164,10 @@ def test_what_dagman_would_refuse_is_one_sentence(text, sentence):
 def test_a_copy_whose_name_no_dag_can_have_is_refused(name):
     dag = read("SPLICE S s.dag\n")
     with pytest.raises(SubmitFileError, match="a DAG file cannot name it"):
-        dag_with_datasets(b"SPLICE S s.dag\n", {}, dag, "x", copies={0: name})
+        add_datasets_to_dag(b"SPLICE S s.dag\n", {}, dag, "x", copies={0: name})
 
 
 def test_nodes_that_dagman_leaves_out_of_all_nodes_are_named_and_left():
     text = "JOB A a.sub\nFINAL F f.sub\n"
-    done = dag_with_datasets(text.encode(), {"A": [A]}, read(text), "x.dag")
+    done = add_datasets_to_dag(text.encode(), {"A": [A]}, read(text), "x.dag")
     assert done.notes == ("x.dag: no dataset is known for node F: it is left as it is",)

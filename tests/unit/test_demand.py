@@ -4,34 +4,36 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.model import Did, Origin, Queue, QueuedJobs, Unseen
-from hydrator.reconcile.demand import DemandMemory, Remembered, demand, remember
+from hydrator.domain.model import Did, Origin, QueuedJobs, ScheddDemand, Unseen
+from hydrator.reconcile.demand import DemandMemory, RememberedJobs, build_demand, update_demand_memory
 from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
 
 KEEP = 24 * HOUR
 
 
-def queue(*groups: tuple[tuple[str, ...], int], at=NOON) -> Queue:
-    return Queue(at, tuple(QueuedJobs(datasets, jobs) for datasets, jobs in groups))
+def queue(*groups: tuple[tuple[str, ...], int], at=NOON) -> ScheddDemand:
+    return ScheddDemand(at, tuple(QueuedJobs(datasets, jobs) for datasets, jobs in groups))
 
 
 def asked(memory=None, *, now=NOON, default_scope=None, **answers) -> DemandMemory:
-    return remember(memory or DemandMemory(), answers, default_scope=default_scope, keep=KEEP, now=now)
+    return update_demand_memory(
+        memory or DemandMemory(), answers, default_scope=default_scope, keep_for=KEEP, now=now
+    )
 
 
 def wanted(memory, pins=(), found=frozenset(), now=NOON):
-    return demand(memory, pins=pins, found=found, now=now)
+    return build_demand(memory, pins=pins, matches=found, now=now)
 
 
 def test_jobs_that_name_the_same_datasets_are_one_want():
     memory = asked(ap1=queue(((L2, L1), 3), ((L1, L2, L1), 2)))
-    assert memory.wants == (Remembered("ap1", (L1, L2), 5, NOON),)
+    assert memory.entries == (RememberedJobs("ap1", (L1, L2), 5, NOON),)
 
 
 def test_schedds_are_added_up():
     memory = asked(ap1=queue(((L1,), 3)), ap2=queue(((L1,), 4), at=NOON + MINUTE))
     (one,) = wanted(memory).wants
-    assert (one.dids, one.jobs, one.last_wanted) == ((L1,), 7, NOON + MINUTE)
+    assert (one.dids, one.jobs, one.last_demanded_at) == ((L1,), 7, NOON + MINUTE)
 
 
 def test_names_without_a_scope_get_the_default_one():
@@ -47,23 +49,23 @@ def test_a_job_with_one_bad_name_wants_nothing_and_the_text_is_kept_with_its_rea
 
 def test_a_refused_text_is_kept_as_the_job_has_it_also_where_a_default_scope_applies():
     memory = asked(ap1=queue((("bad name",), 1)), default_scope="lofar")
-    assert list(memory.refused) == ["bad name"]
+    assert list(memory.rejected_texts) == ["bad name"]
 
 
 def test_a_refused_text_is_forgotten_once_no_job_names_it():
     memory = asked(ap1=queue((("bad",), 1)))
-    assert not asked(memory, ap1=queue()).refused
+    assert not asked(memory, ap1=queue()).rejected_texts
 
 
 def test_a_job_without_datasets_wants_nothing():
-    assert asked(ap1=queue(((), 5))).wants == ()
+    assert asked(ap1=queue(((), 5))).entries == ()
 
 
 @pytest.mark.parametrize(("age", "still"), [(KEEP - timedelta(seconds=1), True), (KEEP, False)])
 def test_a_job_that_ended_is_remembered_for_a_day(age, still):
     memory = asked(asked(ap1=queue(((L1,), 4))), now=NOON + age, ap1=queue(at=NOON + age))
     assert wanted(memory).dids == ({L1} if still else set())
-    assert all(want.jobs == 0 for want in memory.wants)
+    assert all(want.jobs == 0 for want in memory.entries)
 
 
 @pytest.mark.parametrize(("age", "still"), [(KEEP - timedelta(seconds=1), True), (KEEP, False)])
@@ -83,20 +85,20 @@ def test_the_day_counts_from_the_last_job_however_often_it_is_asked():
 def test_a_schedd_that_cannot_be_asked_keeps_its_demand_however_long_that_takes():
     before = asked(ap1=queue(((L1,), 4)), ap2=queue(((L2,), 1)))
     after = asked(before, now=NOON + 100 * HOUR, ap1=Unseen("timeout"), ap2=queue())
-    assert after.wants == (Remembered("ap1", (L1,), 4, NOON + 100 * HOUR),)
+    assert after.entries == (RememberedJobs("ap1", (L1,), 4, NOON + 100 * HOUR),)
 
 
 def test_a_job_that_comes_back_counts_anew():
     memory = asked(asked(ap1=queue(((L1,), 4))), now=NOON + HOUR, ap1=queue())
     memory = asked(memory, now=NOON + 2 * HOUR, ap1=queue(((L1,), 2), at=NOON + 2 * HOUR))
-    assert memory.wants == (Remembered("ap1", (L1,), 2, NOON + 2 * HOUR),)
+    assert memory.entries == (RememberedJobs("ap1", (L1,), 2, NOON + 2 * HOUR),)
 
 
 def test_two_schedds_forget_apart():
     memory = asked(ap1=queue(((L1,), 4)), ap2=queue(((L1,), 3)))
     memory = asked(memory, now=NOON + HOUR, ap1=queue(), ap2=queue(((L1,), 3), at=NOON + HOUR))
     (one,) = wanted(memory).wants
-    assert (one.jobs, one.last_wanted) == (3, NOON + HOUR)
+    assert (one.jobs, one.last_demanded_at) == (3, NOON + HOUR)
 
 
 def test_pins_come_first_then_jobs_by_number_then_patterns():
@@ -114,7 +116,9 @@ def test_pins_come_first_then_jobs_by_number_then_patterns():
 
 
 def test_of_jobs_that_ended_the_later_one_is_wanted_more():
-    memory = DemandMemory((Remembered("ap", (L1,), 0, NOON), Remembered("ap", (L2,), 0, NOON + MINUTE)))
+    memory = DemandMemory(
+        (RememberedJobs("ap", (L1,), 0, NOON), RememberedJobs("ap", (L2,), 0, NOON + MINUTE))
+    )
     assert [want.dids for want in wanted(memory).wants] == [(L2,), (L1,)]
 
 
@@ -131,7 +135,7 @@ def test_a_pin_given_twice_is_wanted_once():
 
 def test_a_refused_text_is_kept_short_and_printable():
     memory = asked(ap1=queue((("\udcff" + "x" * 100_000,), 1)))
-    ((text, _),) = memory.refused.items()
+    ((text, _),) = memory.rejected_texts.items()
     assert text.startswith("\\udcffxxx")
     assert len(text) < 600
 
@@ -140,5 +144,5 @@ def test_a_job_that_ended_while_its_schedd_could_not_be_asked_is_remembered_from
     before = asked(DemandMemory(), ap1=queue(((L1,), 1)))
     silent = asked(before, now=NOON + 100 * HOUR, ap1=Unseen("timeout"))
     after = asked(silent, now=NOON + 101 * HOUR, ap1=queue())
-    assert [(want.dids, want.jobs) for want in after.wants] == [((L1,), 0)]
-    assert asked(after, now=NOON + 125 * HOUR, ap1=queue()).wants == ()
+    assert [(want.dids, want.jobs) for want in after.entries] == [((L1,), 0)]
+    assert asked(after, now=NOON + 125 * HOUR, ap1=queue()).entries == ()

@@ -8,10 +8,20 @@ from prometheus_client import CollectorRegistry
 
 from adapters.condor.bindings import desired_sites as jobsites
 from hydrator.domain.errors import PoolDenied, PoolError
-from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Unseen, unix
-from hydrator.domain.ports import AlikeJobs, Kept
-from hydrator.reconcile.desired_sites.controller import DesiredTelling, Desiring, Placed
-from hydrator.reconcile.desired_sites.decide import ASKS, KEPT, Change, Stand, wish
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Unseen, to_unix
+from hydrator.domain.ports import JobGroup, SavedDesiredSites
+from hydrator.reconcile.desired_sites.controller import (
+    DesiredSitesController,
+    DesiredSitesMetrics,
+    DesiredSitesResult,
+)
+from hydrator.reconcile.desired_sites.decide import (
+    ASKS_ATTRIBUTE,
+    SAVED_ATTRIBUTE,
+    DesiredSitesEdit,
+    DesiredSitesStatus,
+    decide,
+)
 from tests.factories import NOON
 
 HOURS = timedelta(hours=5)
@@ -30,13 +40,13 @@ KNOWN = {
 
 
 def jobs(*datasets, **given):
-    return AlikeJobs(
+    return JobGroup(
         **{"datasets": datasets or ("lofar:L1",), "asks": True, "jobs": 1, "example": "1.0", **given}
     )
 
 
 def decided(one, known=KNOWN):
-    return wish(one, known, now=NOON, max_age=HOURS, default_scope="lofar")
+    return decide(one, known, now=NOON, max_age=HOURS, default_scope="lofar")
 
 
 def listed(one, known=KNOWN):
@@ -45,7 +55,7 @@ def listed(one, known=KNOWN):
 
 
 def kept(value="UK", own=None, **more):
-    return Kept(value, own, **more)
+    return SavedDesiredSites(value, own, **more)
 
 
 @pytest.mark.parametrize(
@@ -58,45 +68,45 @@ def kept(value="UK", own=None, **more):
     ],
 )
 def test_a_list_has_the_sites_that_have_all_datasets_by_young_facts(datasets, value):
-    assert listed(jobs(*datasets)) == (Stand.SET, value)
+    assert listed(jobs(*datasets)) == (DesiredSitesStatus.SET, value)
 
 
 def test_a_fact_that_is_just_young_enough_counts_as_in_the_jobs_own_clause():
     almost = {Site("AU"): {L1: fact(age=HOURS - timedelta(seconds=1))}}
-    assert listed(jobs(), almost) == (Stand.SET, "AU")
-    assert listed(jobs(max_age=60), almost) == (Stand.NOWHERE, None)
+    assert listed(jobs(), almost) == (DesiredSitesStatus.SET, "AU")
+    assert listed(jobs(max_age=60), almost) == (DesiredSitesStatus.NO_SITE, None)
 
 
 @pytest.mark.parametrize(
     "one",
-    [jobs("lofar:L9"), jobs("no did at all"), AlikeJobs((), True, 1, "1.0"), jobs("lofar:L1", "lofar:L9")],
+    [jobs("lofar:L9"), jobs("no did at all"), JobGroup((), True, 1, "1.0"), jobs("lofar:L1", "lofar:L9")],
 )
 def test_where_no_site_is_known_to_have_it_all_no_list_is_written(one):
-    assert decided(one) == (Stand.NOWHERE, None)
+    assert decided(one) == (DesiredSitesStatus.NO_SITE, None)
 
 
 @pytest.mark.parametrize("name", ["a,b", " x", 'the "Tier-1"', "back\\slash", "two\nlines"])
 def test_a_site_whose_name_no_list_can_hold_confines_no_job_to_the_others(name):
     known = {Site("UK"): {L1: fact()}, Site(name): {L1: fact()}}
-    assert decided(jobs(), known) == (Stand.NOWHERE, None)
+    assert decided(jobs(), known) == (DesiredSitesStatus.NO_SITE, None)
 
 
 def test_a_site_name_may_have_blanks_parentheses_and_accents():
     known = {Site("Île-de-France (T2)"): {L1: fact()}}
-    assert listed(jobs(), known) == (Stand.SET, "Île-de-France (T2)")
+    assert listed(jobs(), known) == (DesiredSitesStatus.SET, "Île-de-France (T2)")
 
 
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
-        ("UK", (Stand.SET, None)),  # says just that already
-        ("UK , NL", (Stand.SET, None)),
-        ("UK,AU", (Stand.SET, "UK")),
-        ("AU", (Stand.APART, None)),
-        ("uk", (Stand.APART, None)),  # names are what they are
-        ("", (Stand.THEIRS, None)),
-        (" , ", (Stand.THEIRS, None)),
-        ('a "quoted" one', (Stand.THEIRS, None)),
+        ("UK", (DesiredSitesStatus.SET, None)),  # says just that already
+        ("UK , NL", (DesiredSitesStatus.SET, None)),
+        ("UK,AU", (DesiredSitesStatus.SET, "UK")),
+        ("AU", (DesiredSitesStatus.DISJOINT, None)),
+        ("uk", (DesiredSitesStatus.DISJOINT, None)),  # names are what they are
+        ("", (DesiredSitesStatus.FOREIGN, None)),
+        (" , ", (DesiredSitesStatus.FOREIGN, None)),
+        ('a "quoted" one', (DesiredSitesStatus.FOREIGN, None)),
     ],
 )
 def test_what_a_job_had_is_cut_down_never_widened(own, expected):
@@ -105,27 +115,27 @@ def test_what_a_job_had_is_cut_down_never_widened(own, expected):
 
 @pytest.mark.parametrize("mode", ["wait", "prefer", None])
 def test_a_job_whose_time_is_up_gets_back_what_it_had(mode):
-    one = jobs(desired="UK", kept=kept(own="UK,AU"), any_after=unix(NOON), mode=mode)
-    assert decided(one) == (Stand.FREE, Change(one, "UK,AU", "UK,AU", gives_back=True))
+    one = jobs(desired="UK", kept=kept(own="UK,AU"), any_after=to_unix(NOON), mode=mode)
+    assert decided(one) == (DesiredSitesStatus.FREE, DesiredSitesEdit(one, "UK,AU", "UK,AU", is_restore=True))
 
 
 @pytest.mark.parametrize("mode", ["require", "Require"])
 def test_a_job_that_requires_its_data_is_never_free(mode):
-    assert listed(jobs(any_after=0, mode=mode)) == (Stand.SET, "NL,UK")
+    assert listed(jobs(any_after=0, mode=mode)) == (DesiredSitesStatus.SET, "NL,UK")
 
 
 def test_a_job_whose_time_is_not_up_has_its_list():
-    assert listed(jobs(any_after=unix(NOON) + 1, mode="wait")) == (Stand.SET, "NL,UK")
+    assert listed(jobs(any_after=to_unix(NOON) + 1, mode="wait")) == (DesiredSitesStatus.SET, "NL,UK")
 
 
 def test_a_list_that_is_right_rests():
-    assert decided(jobs(desired="NL,UK", kept=kept("NL,UK"))) == (Stand.SET, None)
+    assert decided(jobs(desired="NL,UK", kept=kept("NL,UK"))) == (DesiredSitesStatus.SET, None)
 
 
 @pytest.mark.parametrize("was", ["AU", "NL,UK"])
 def test_an_edit_that_was_broken_off_is_finished(was):
     one = jobs(desired=was, kept=kept("NL,UK", was="AU", pending="x"))
-    assert decided(one) == (Stand.SET, Change(one, "NL,UK", None, gives_back=False))
+    assert decided(one) == (DesiredSitesStatus.SET, DesiredSitesEdit(one, "NL,UK", None, is_restore=False))
 
 
 @pytest.mark.parametrize("desired", [None, "AU", "NL"])
@@ -137,27 +147,30 @@ def test_what_somebody_else_wrote_since_is_left_alone_whatever_it_is(desired):
     ):
         stand, change = decided(one)
         assert change is None
-        assert stand is (Stand.THEIRS if one.asks else None)
+        assert stand is (DesiredSitesStatus.FOREIGN if one.asks else None)
 
 
 def test_an_expression_or_a_mark_that_is_not_ours_is_left_alone():
-    assert decided(jobs(odd=True)) == (Stand.THEIRS, None)
+    assert decided(jobs(odd=True)) == (DesiredSitesStatus.FOREIGN, None)
 
 
 def test_a_job_that_asks_no_longer_gets_back_what_it_had_and_one_that_never_did_is_nobodys():
     one = jobs(desired="UK", kept=kept("UK"), asks=False)
-    assert decided(one) == (None, Change(one, None, None, gives_back=True))
+    assert decided(one) == (None, DesiredSitesEdit(one, None, None, is_restore=True))
     assert decided(jobs(asks=False, desired="UK")) == (None, None)
 
 
 @pytest.mark.parametrize("known", [{}, {Site("UK"): {L1: fact(age=HOURS)}}, {Site("UK"): {}}])
 def test_when_no_fact_stands_what_the_job_had_comes_back(known):
     one = jobs(desired="UK", kept=kept("UK", own="UK,AU"))
-    assert decided(one, known) == (Stand.NOWHERE, Change(one, "UK,AU", "UK,AU", gives_back=True))
+    assert decided(one, known) == (
+        DesiredSitesStatus.NO_SITE,
+        DesiredSitesEdit(one, "UK,AU", "UK,AU", is_restore=True),
+    )
 
 
 def test_the_child_process_means_the_same_attributes():
-    assert (jobsites.ASKS, jobsites.KEPT) == (ASKS, KEPT)
+    assert (jobsites.OPT_IN_ATTRIBUTE, jobsites.SAVED_ATTRIBUTE) == (ASKS_ATTRIBUTE, SAVED_ATTRIBUTE)
 
 
 # --- the turns
@@ -171,16 +184,16 @@ class Queues:
         self.asked = []
         self.refuses = set()
 
-    def alike(self):
+    def read_job_groups(self):
         if "down" in self.answers:
             raise PoolError("collector", "it is down")
         return self.answers
 
-    def place(self, schedd, one, value, own, *, keep, at_most):
-        self.asked.append((schedd, one.example, value, at_most))
+    def set_desired_sites(self, schedd, one, value, original_value, *, should_keep_mark, max_jobs):
+        self.asked.append((schedd, one.example, value, max_jobs))
         if schedd in self.refuses:
             raise PoolDenied(f"schedd {schedd}", "it denies us")
-        return min(one.jobs, at_most)
+        return min(one.jobs, max_jobs)
 
     def close(self):
         pass
@@ -190,12 +203,12 @@ ADS = {Site("UK"): SiteAd(Site("UK"), NOON, 1, (("DatasetStates", "['lofar:L1'=\
 
 
 def turns(queues, pace=10):
-    return Desiring(
+    return DesiredSitesController(
         queues,
         lambda: NOON,
         max_age=HOURS,
         default_scope=None,
-        pace=pace,
+        edits_per_second=pace,
         interval=timedelta(seconds=1),
     )
 
@@ -245,9 +258,9 @@ def test_after_its_end_there_are_no_turns():
 def told(*done, registry=None):
     """What the metrics say after these turns at one schedd."""
     registry = registry or CollectorRegistry()
-    telling = DesiredTelling(registry)
+    telling = DesiredSitesMetrics(registry)
     for one in done:
-        telling.tell({"ap": one})
+        telling.record({"ap": one})
     return telling, registry
 
 
@@ -257,7 +270,12 @@ def standing(registry, stand):
 
 def test_jobs_are_counted_by_how_they_stand_and_after_a_failure_as_they_stood_last():
     _, registry = told(
-        Placed({Stand.SET: 3, Stand.APART: 1}, edited=2, apart="7.0"), Placed(error="it hangs")
+        DesiredSitesResult(
+            {DesiredSitesStatus.SET: 3, DesiredSitesStatus.DISJOINT: 1},
+            edited_count=2,
+            disjoint_example="7.0",
+        ),
+        DesiredSitesResult(error="it hangs"),
     )
     assert [standing(registry, stand) for stand in ("set", "apart", "nowhere")] == [3, 1, 0]
     assert registry.get_sample_value("hydrator_desired_sites_edits_total", {"schedd": "ap"}) == 2
@@ -265,15 +283,17 @@ def test_jobs_are_counted_by_how_they_stand_and_after_a_failure_as_they_stood_la
 
 
 def test_once_it_is_switched_off_no_job_is_counted():
-    telling, registry = told(Placed({Stand.SET: 3}))
+    telling, registry = told(DesiredSitesResult({DesiredSitesStatus.SET: 3}))
     telling.forget()
     assert standing(registry, "set") is None
 
 
 def test_what_lasts_is_logged_once_and_when_it_ends():
-    lasting = Placed({Stand.APART: 2}, error="it denies us", apart="7.0")
+    lasting = DesiredSitesResult(
+        {DesiredSitesStatus.DISJOINT: 2}, error="it denies us", disjoint_example="7.0"
+    )
     with structlog.testing.capture_logs() as lines:
-        told(lasting, lasting, Placed(), lasting)
+        told(lasting, lasting, DesiredSitesResult(), lasting)
     assert [(line["log_level"], line["event"]) for line in lines] == [
         ("error", "desired sites not kept"),
         ("warning", "no site of a job's own DESIRED_Sites has its data: it keeps its list"),

@@ -8,12 +8,12 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from adapters.http.client import Server
+from adapters.http.client import JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
 from adapters.ska import dmapi_responses as rows
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
-from hydrator.domain.ports import Login
+from hydrator.domain.ports import TokenValidity
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import FAST, dmapi
 from tests.factories import HOUR, MINUTE, NOON
@@ -70,15 +70,15 @@ def said(catalogue, did=L1):
 
 
 def test_recorded_2025_a_list_without_is_dataset_is_read():
-    (one,), longest = rows.locations(RECORDED_2025)
+    (one,), longest = rows.parse_locations(RECORDED_2025)
     assert (one.storage, one.is_dataset, longest) == ("SPSRC_STORM", None, 1)
-    assert one.files == 1
-    assert rows.file_of(RECORDED_2025[0]["replicas"][0]) == "zrq-test-20250507-024944"
+    assert one.file_count == 1
+    assert rows.file_name(RECORDED_2025[0]["replicas"][0]) == "zrq-test-20250507-024944"
 
 
 def test_recorded_2024_a_record_by_storage_element_is_read():
     body = {"SPSRC_STORM": {"replicas": RECORDED_2025[0]["replicas"], "services": []}}
-    (one,), _ = rows.locations(body)
+    (one,), _ = rows.parse_locations(body)
     assert (one.storage, one.area) == ("SPSRC_STORM", None)
 
 
@@ -120,7 +120,7 @@ def test_recorded_nearest_by_ip_fails_so_it_is_never_asked_for(standin, opened, 
     standin.put(L1, 1, {"SPSRC_STORM": 1})
     assert len(said(opened())) == 1
     bearer = ClientCredentials("dmapi", _who(standin, tmp_path), lambda: NOON)
-    direct = Server("dmapi", standin.url, bearer=bearer, limits=FAST)
+    direct = JsonClient("dmapi", standin.url, token_source=bearer, limits=FAST)
     with pytest.raises(CatalogueUnreachable, match="status 500"):
         direct.get("/data/locate/testing/L1", {"sort": "nearest_by_ip"})
     direct.close()
@@ -145,7 +145,9 @@ def test_recorded_a_namespace_that_is_denied_is_unseen_and_the_others_are_read(s
 
 def test_recorded_a_token_for_another_audience_is_denied_with_its_words(standin, opened, tmp_path):
     who = replace(_who(standin, tmp_path), audience="site-capabilities-api")
-    server = Server("dmapi", standin.url, bearer=ClientCredentials("dmapi", who, lambda: NOON), limits=FAST)
+    server = JsonClient(
+        "dmapi", standin.url, token_source=ClientCredentials("dmapi", who, lambda: NOON), limits=FAST
+    )
     with pytest.raises(CatalogueDenied, match="a new token for site-capabilities-api is refused"):
         server.get("/data/list")
     server.close()
@@ -181,9 +183,9 @@ def test_a_file_is_complete_where_it_is_and_needs_no_metadata(standin, opened):
 def test_the_same_file_under_two_protocols_counts_once():
     path = "testing/bd/0c/x.ms/ANTENNA/table.dat"
     urls = [f"davs://a.example.org:1094/disk/{path}", f"https://a.example.org:443/{path}"]
-    (one,), _ = rows.locations([{"identifier": "A", "replicas": urls}])
-    assert one.files == 1
-    assert {rows.file_of(url) for url in urls} == {"x.ms/ANTENNA/table.dat"}
+    (one,), _ = rows.parse_locations([{"identifier": "A", "replicas": urls}])
+    assert one.file_count == 1
+    assert {rows.file_name(url) for url in urls} == {"x.ms/ANTENNA/table.dat"}
 
 
 @pytest.mark.parametrize(("bare", "state"), [(PARTIAL, PARTIAL), (COMPLETE, COMPLETE)])
@@ -321,7 +323,7 @@ def test_what_the_time_did_not_reach_is_unseen_and_comes_first_at_the_next_poll(
 )
 def test_shapes_that_were_never_recorded_are_refused(body):
     with pytest.raises(rows.BadAnswer):
-        rows.locations(body)
+        rows.parse_locations(body)
 
 
 def test_a_name_that_would_leave_its_path_is_never_asked_for(standin, opened):
@@ -348,7 +350,7 @@ def answering(*answers, limits=FAST, **more):
             raise answer
         return answer
 
-    return Server(
+    return JsonClient(
         "dmapi", "https://dm.example.org", limits=limits, transport=httpx.MockTransport(handle), **more
     )
 
@@ -368,12 +370,12 @@ def test_a_server_that_asks_for_a_pause_gets_it_from_all():
         slept.append(seconds)
         times[0] += seconds
 
-    from adapters.http.client import Pace
+    from adapters.http.client import HttpRateLimiter
 
-    pace = Pace(10, lambda: times[0], sleep)
-    pace.hold(5)
-    assert pace.wait(within=10)
-    assert not pace.wait(within=0.05)
+    pace = HttpRateLimiter(10, lambda: times[0], sleep)
+    pace.pause_for(5)
+    assert pace.wait_for_turn(within_seconds=10)
+    assert not pace.wait_for_turn(within_seconds=0.05)
     assert slept == [5.0]
 
 
@@ -386,7 +388,7 @@ def test_a_pause_longer_than_the_question_may_last_ends_it_at_once_and_the_next_
         return httpx.Response(429, headers={"Retry-After": "3600"}, text="not now")
 
     now = [0.0]
-    server = Server(
+    server = JsonClient(
         "dmapi", "https://dm.example.org", limits=FAST, transport=httpx.MockTransport(handle),
         monotonic=lambda: now[0],
     )  # fmt: skip
@@ -450,9 +452,9 @@ def test_a_token_is_asked_for_with_its_audience_and_renewed_before_it_ends(tmp_p
         lambda n: httpx.Response(200, json={"access_token": f"t{n}", "expires_in": 600}),
         lambda: times[0],
     )
-    assert bearer.login is None
+    assert bearer.token_validity is None
     assert [bearer.token(), bearer.token()] == ["t1", "t1"]
-    assert bearer.login == Login(NOON, NOON + 10 * MINUTE)
+    assert bearer.token_validity == TokenValidity(NOON, NOON + 10 * MINUTE)
     form = asked[0].content.decode()
     assert "grant_type=client_credentials" in form
     assert "audience=data-management-api" in form
@@ -503,9 +505,9 @@ def test_a_token_file_is_read_anew_and_one_that_is_refused_twice_is_denied(tmp_p
     file.write_text("one\n")
     assert bearer.token() == "one"
     with pytest.raises(CatalogueDenied, match="is refused"):
-        bearer.renewed("one")
+        bearer.renew("one")
     file.write_text("two\n")
-    assert bearer.renewed("one") == "two"
+    assert bearer.renew("one") == "two"
 
 
 @pytest.mark.parametrize("token", ["", "two words", "a\nb", "\ud800", "\u00e9", 7, "x" * 100_001])
@@ -523,4 +525,4 @@ def test_a_token_whose_claims_cannot_be_read_is_used_for_a_while(tmp_path, claim
     payload = base64.urlsafe_b64encode(claims.encode()).decode().rstrip("=")
     bearer, _ = credentials(tmp_path, lambda _: httpx.Response(200, json={"access_token": f"h.{payload}.s"}))
     assert bearer.token() == f"h.{payload}.s"
-    assert bearer.login == Login(NOON, NOON + 10 * MINUTE)
+    assert bearer.token_validity == TokenValidity(NOON, NOON + 10 * MINUTE)

@@ -97,7 +97,7 @@ GARBLED_SIZES = {
 @pytest.mark.parametrize("garble", GARBLED_LOCATIONS)
 def test_a_location_that_cannot_be_read_spoils_the_answer(garble):
     with pytest.raises(rows.BadAnswer) as wrong:
-        rows.locations(read(GARBLED_LOCATIONS[garble]))
+        rows.parse_locations(read(GARBLED_LOCATIONS[garble]))
     assert str(wrong.value).isprintable()
     assert len(str(wrong.value)) < 250
 
@@ -105,26 +105,26 @@ def test_a_location_that_cannot_be_read_spoils_the_answer(garble):
 @pytest.mark.parametrize("garble", GARBLED_SIZES)
 def test_metadata_that_cannot_be_read_are_no_size(garble):
     with pytest.raises(rows.BadAnswer) as wrong:
-        rows.size(L1, read({**METADATA, **GARBLED_SIZES[garble]}))
+        rows.parse_size(L1, read({**METADATA, **GARBLED_SIZES[garble]}))
     assert str(wrong.value).isprintable()
 
 
 def test_a_key_given_twice_spoils_the_row_that_has_it():
     text = json.dumps(GOOD).replace('"replicas"', '"replicas": [], "replicas"')
     with pytest.raises(rows.BadAnswer, match="the key 'replicas' is given twice"):
-        rows.locations(decode(text.encode(), Bounds()))
+        rows.parse_locations(decode(text.encode(), Bounds()))
 
 
 def test_what_may_be_missing_may_be_missing():
-    (one,), _ = rows.locations([{"identifier": "CAM-DISK", "replicas": GOOD[0]["replicas"]}])
-    assert (one.area, one.files, one.is_dataset) == (None, 4, None)
-    assert rows.size(L1, {}) == rows.Size("", None, None, settled=False)
-    assert rows.size(L1, METADATA) == rows.Size("DATASET", 4, 9, settled=True)
+    (one,), _ = rows.parse_locations([{"identifier": "CAM-DISK", "replicas": GOOD[0]["replicas"]}])
+    assert (one.area, one.file_count, one.is_dataset) == (None, 4, None)
+    assert rows.parse_size(L1, {}) == rows.DatasetSize("", None, None, is_settled=False)
+    assert rows.parse_size(L1, METADATA) == rows.DatasetSize("DATASET", 4, 9, is_settled=True)
 
 
 def test_names_that_differ_in_quoted_bytes_are_two_files():
     body = with_(replicas=["davs://a.example.org/x/y%2Fz", "davs://a.example.org/x/y%252Fz"])
-    assert rows.locations(body)[0][0].files == 2
+    assert rows.parse_locations(body)[0][0].file_count == 2
 
 
 values = st.recursive(
@@ -137,19 +137,19 @@ values = st.recursive(
 @given(st.sampled_from(sorted(GOOD[0])), values)
 def test_whatever_a_row_holds_its_files_are_all_counted_or_none(key, value):
     try:
-        (one,), _ = rows.locations([{**GOOD[0], key: value}])
+        (one,), _ = rows.parse_locations([{**GOOD[0], key: value}])
     except (rows.BadAnswer, ValueError):
         return
-    assert one.files == (4 if key != "replicas" else len(set(map(rows.file_of, value))))
+    assert one.file_count == (4 if key != "replicas" else len(set(map(rows.file_name, value))))
 
 
 @given(st.sampled_from(sorted(METADATA)), values)
 def test_whatever_a_column_holds_the_files_are_as_many_or_unknown(key, value):
     try:
-        size = rows.size(L1, {**METADATA, key: value})
+        size = rows.parse_size(L1, {**METADATA, key: value})
     except rows.BadAnswer:
         return
-    assert size.files in {4, None, 1} or (key == "length" and size.files == value)
+    assert size.file_count in {4, None, 1} or (key == "length" and size.file_count == value)
 
 
 # through the catalogue

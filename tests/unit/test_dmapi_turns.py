@@ -7,7 +7,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from adapters.http.client import Server
+from adapters.http.client import JsonClient
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Seen, Unseen
@@ -46,7 +46,7 @@ class Service:
 
     def catalogue(self, **changes: object) -> DmapiCatalogue:
         limits = replace(FAST, attempts=1, calls_per_second=1e6)
-        server = Server(
+        server = JsonClient(
             "dmapi", "https://dm.example.org", limits=limits, transport=httpx.MockTransport(self),
             monotonic=lambda: self.now,
         )  # fmt: skip
@@ -114,7 +114,9 @@ def test_a_listing_that_fails_costs_the_survey_nothing_and_is_asked_for_less_and
     assert [listings(seconds) for seconds in (0, 30, 31, 60, 61, 120, 120)] == [1, 0, 1, 0, 1, 0, 1]
     service.lists = True
     service.now += 3600
-    assert catalogue.read({GOOD[0]}).readings[GOOD[0]].twins == {"testing:b-GOOD-0"}
+    assert catalogue.read({GOOD[0]}).readings[GOOD[0]].case_variants == {"testing:b-GOOD-0"}
     service.lists = False
     service.now += 3601
-    assert catalogue.read({GOOD[0]}).readings[GOOD[0]].twins == {"testing:b-GOOD-0"}, "what was known stands"
+    assert catalogue.read({GOOD[0]}).readings[GOOD[0]].case_variants == {"testing:b-GOOD-0"}, (
+        "what was known stands"
+    )

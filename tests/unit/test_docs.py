@@ -13,7 +13,7 @@ import pytest
 
 from hydrator.config import Settings, load
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.plugins import GROUP
+from hydrator.domain.plugins import ENTRY_POINT_GROUP
 from hydrator.reconcile.desired_sites import decide as desired
 from hydrator.server import openapi
 from hydrator.submit import pool_config as poolconfig
@@ -116,11 +116,11 @@ def test_the_reference_has_every_key_of_the_configuration():
 
 
 def test_the_reference_has_every_attribute_and_no_other():
-    made = {name for name, _ in ad("lofar:L1").lines}
+    made = {name for name, _ in ad("lofar:L1").attributes}
     optional = {"DatasetFractions", "DatasetAsOf", "DataLocalityTruncated", "DataLocalityTrust"}
     assert made <= docs.ON_SLOTS.keys() <= made | optional
-    fixed = {*poolconfig.IMMUTABLE, *poolconfig.PROTECTED}
-    assert docs.ON_JOBS.keys() == {*fixed, desired.ASKS, desired.KEPT}
+    fixed = {*poolconfig.IMMUTABLE_ATTRIBUTES, *poolconfig.PROTECTED_ATTRIBUTES}
+    assert docs.ON_JOBS.keys() == {*fixed, desired.ASKS_ATTRIBUTE, desired.SAVED_ATTRIBUTE}
 
 
 def test_the_page_of_attributes_in_the_repository_is_the_one_that_is_made():
@@ -138,7 +138,7 @@ def test_the_reference_has_every_metric_route_and_command():
     told = docs.metrics()
     for family in docs.registry().collect():
         assert f"`{family.name}" in told
-    assert [path for path in openapi.document()["paths"] if f" {path}`" not in docs.http()] == []
+    assert [path for path in openapi.build_openapi()["paths"] if f" {path}`" not in docs.http()] == []
     commands = docs.command_line()
     for words in ("run", "once", "check", "report", "submit rapthor", "token new", "rollback"):
         assert f"## `hydrator {words}`" in commands
@@ -202,7 +202,7 @@ def test_a_mistyped_configuration_of_a_page_would_be_found(block, tmp_path):
 def test_the_entry_point_of_a_plugin_is_in_the_group_that_is_looked_through():
     [block] = blocks("toml pyproject")
     [(group, entries)] = tomllib.loads(block.text)["project"]["entry-points"].items()
-    assert group == GROUP
+    assert group == ENTRY_POINT_GROUP
     assert entries
 
 

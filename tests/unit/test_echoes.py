@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from adapters.daemon_catalogue import DaemonCatalogue
-from adapters.http.client import Limits, Server
+from adapters.http.client import HttpLimits, JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
 from adapters.memory import MemoryCatalogue
 from hydrator.config import PrivateSettings, Settings, SubmitSettings
@@ -24,17 +24,17 @@ from hydrator.domain.errors import (
 )
 from hydrator.domain.model import (
     Did,
+    Provenance,
     Replica,
     ReplicaState,
     Seen,
     Site,
     Survey,
-    Told,
     Unseen,
     parse_did,
 )
 from hydrator.domain.redaction import SECRETS
-from hydrator.privacy.exchange import exchanged
+from hydrator.privacy.exchange import fetch_pseudonyms
 from hydrator.reconcile.poll.intake import CleanCatalogue
 from tests.rucio_fixtures import catalogues
 
@@ -143,16 +143,18 @@ def failure(ask) -> HydratorError:
     return caught.value
 
 
-LIMITS = Limits(attempts=1, timeout=timedelta(seconds=20))
+LIMITS = HttpLimits(attempts=1, timeout=timedelta(seconds=20))
 
 
 @pytest.mark.parametrize("status", [403, 500, 404, 302, 400])
 def test_a_service_that_echoes_its_bearer_token_shows_nothing_of_it(dressed, tmp_path, status):
     dressed.status = status
     (tmp_path / "token").write_text(TOKEN + "\n")
-    server = Server("dmapi", dressed.url, bearer=TokenFile("dmapi", tmp_path / "token"), limits=LIMITS)
+    server = JsonClient(
+        "dmapi", dressed.url, token_source=TokenFile("dmapi", tmp_path / "token"), limits=LIMITS
+    )
     try:
-        shows_nothing(server.get("/x").words)
+        shows_nothing(server.get("/x").detail)
     except CatalogueError as error:
         shows_nothing(str(error))
     finally:
@@ -165,7 +167,7 @@ def test_an_identity_provider_that_echoes_the_client_secret_shows_nothing_of_it(
     (tmp_path / "secret").write_text(SECRET)
     who = ClientSettings(f"{dressed.url}/token", "us", tmp_path / "secret", "dmapi", "read")
     bearer = ClientCredentials("dmapi", who, lambda: NOON, limits=LIMITS)
-    server = Server("dmapi", dressed.url, bearer=bearer, limits=LIMITS)
+    server = JsonClient("dmapi", dressed.url, token_source=bearer, limits=LIMITS)
     try:
         shows_nothing(str(failure(lambda: server.get("/x"))))
     finally:
@@ -180,7 +182,7 @@ def test_a_daemon_that_echoes_the_token_shows_nothing_of_it(dressed, tmp_path):
     submit = SubmitSettings(daemon_url=dressed.url, token_file=tmp_path / "token")
     settings = Settings(private=PrivateSettings(patterns=["lofar:*"]), submit=submit)
     with pytest.raises(HydratorError) as caught:
-        exchanged({L1}, settings)
+        fetch_pseudonyms({L1}, settings)
     shows_nothing(str(caught.value))
 
 
@@ -213,7 +215,7 @@ def test_a_token_with_a_line_break_is_refused_in_one_sentence(tmp_path, text):
 
 def test_a_renewed_token_is_hidden_as_the_first_was(dressed, tmp_path):
     file = tmp_path / "token"
-    server = Server("dmapi", dressed.url, bearer=TokenFile("dmapi", file), limits=LIMITS)
+    server = JsonClient("dmapi", dressed.url, token_source=TokenFile("dmapi", file), limits=LIMITS)
     for token in (SECRET, TOKEN):
         file.write_text(token)
         shows_nothing(str(failure(lambda: server.get("/x"))))
@@ -245,22 +247,25 @@ class Says(MemoryCatalogue):
 
 def test_texts_of_an_answer_show_no_secret_and_steer_no_terminal():
     SECRETS.keep(SECRET)
-    told = Told(f"call {SECRET}{EVIL}", EVIL, f"why {SECRET}\n{EVIL}", EVIL, EVIL)
+    told = Provenance(f"call {SECRET}{EVIL}", EVIL, f"why {SECRET}\n{EVIL}", EVIL, EVIL)
     held = Replica(L1, Site(f"UK{EVIL}"), ReplicaState.STUCK, 0.5, EVIL, told)
     survey = Survey(
         "plugin",
         NOON,
         frozenset({Site(f"UK{EVIL}"), Site("AU")}),
-        {L1: Seen(NOON, (held,), blind=frozenset({Site(EVIL)})), Did("a:b"): Unseen(f"no {SECRET}\n{EVIL}")},
+        {
+            L1: Seen(NOON, (held,), unreachable_sites=frozenset({Site(EVIL)})),
+            Did("a:b"): Unseen(f"no {SECRET}\n{EVIL}"),
+        },
         frozenset({EVIL}),
     )
     seen = CleanCatalogue(Says(survey)).read({L1})
-    shows_nothing(str(seen.readings[L1].replicas[0].told.reason))
+    shows_nothing(str(seen.readings[L1].replicas[0].provenance.reason))
     (replica,) = seen.readings[L1].replicas
     assert replica.site == f"UK{SHOWN}"
-    assert {replica.storage, *seen.unmapped, *seen.readings[L1].blind} == {SHOWN}
+    assert {replica.storage, *seen.unmapped_storages, *seen.readings[L1].unreachable_sites} == {SHOWN}
     assert seen.sites == {f"UK{SHOWN}", "AU"}
-    assert replica.told.reason == f"why [secret] {SHOWN}"
+    assert replica.provenance.reason == f"why [secret] {SHOWN}"
     assert seen.readings["a:b"] == Unseen(f"no [secret] {SHOWN}")
     str(seen).encode()
 
@@ -268,12 +273,12 @@ def test_texts_of_an_answer_show_no_secret_and_steer_no_terminal():
 @pytest.mark.parametrize("field", ["call", "reason", "storage", "rule", "account"])
 def test_a_secret_in_any_text_of_an_answer_is_hidden(field):
     SECRETS.keep(SECRET)
-    told = Told(**{field: f"x {SECRET}"})
-    held = Replica(L1, Site("UK"), ReplicaState.COMPLETE, told=told)
+    told = Provenance(**{field: f"x {SECRET}"})
+    held = Replica(L1, Site("UK"), ReplicaState.COMPLETE, provenance=told)
     catalogue = CleanCatalogue(Says(Survey("plugin", NOON, frozenset(), {L1: Seen(NOON, (held,))})))
     for _ in range(2):
         (replica,) = catalogue.read({L1}).readings[L1].replicas
-        assert getattr(replica.told, field) == "x [secret]"
+        assert getattr(replica.provenance, field) == "x [secret]"
 
 
 def test_an_answer_with_nothing_to_clean_is_passed_on_as_it_is():

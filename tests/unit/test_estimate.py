@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rucio.eta import estimate
+from adapters.rucio.eta import estimate_completion
 from tests.factories import MINUTE, NOON
 
 
@@ -15,14 +15,14 @@ def line(*shares: float) -> list:
 
 
 def test_steady_progress_ends_where_its_line_does_and_has_no_error():
-    ready, error = estimate(line(0.0, 0.1, 0.2))
+    ready, error = estimate_completion(line(0.0, 0.1, 0.2))
     assert abs(ready - (NOON + 10 * MINUTE)) < timedelta(milliseconds=1)
     assert error < timedelta(milliseconds=1)
 
 
 def test_unsteady_progress_has_an_error_that_grows_with_the_way_to_go():
-    _, near = estimate(line(0.5, 0.72, 0.8))
-    _, far = estimate(line(0.1, 0.32, 0.4))
+    _, near = estimate_completion(line(0.5, 0.72, 0.8))
+    _, far = estimate_completion(line(0.1, 0.32, 0.4))
     assert timedelta(0) < near < far
 
 
@@ -39,18 +39,18 @@ def test_unsteady_progress_has_an_error_that_grows_with_the_way_to_go():
     ],
 )
 def test_too_little_or_no_progress_tells_nothing(samples):
-    assert estimate(samples) is None
+    assert estimate_completion(samples) is None
 
 
 def test_it_is_never_ready_before_it_was_last_seen_unready():
     samples = line(0.0, 0.9, 0.95, 0.96)
-    ready, _ = estimate(samples)
+    ready, _ = estimate_completion(samples)
     assert ready >= samples[-1][0]
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=60))
 def test_any_progress_gives_a_time_and_an_error_or_nothing(shares):
-    found = estimate(line(*shares))
+    found = estimate_completion(line(*shares))
     if found:
         ready, error = found
         assert ready >= NOON + (len(shares) - 1) * MINUTE

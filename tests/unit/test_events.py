@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.daemon.event_queue import (
+    DID_FIELDS_BY_EVENT_TYPE,
     MAX_EVENT_BYTES,
-    NAMES,
-    Changes,
-    Drop,
-    Due,
-    Front,
-    Ledger,
-    Pace,
-    changed,
-    hinted,
+    EarlyPollRequest,
+    EventCompleteness,
+    EventCoverage,
+    EventQueue,
+    PollThrottle,
+    RejectReason,
+    find_changed_dids,
+    parse_event,
 )
 from hydrator.domain.model import DatasetState, Did, Fact, Site
-from hydrator.reconcile.snapshot.update import Known, Memory
+from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
 from tests.factories import CAM, NOON
 
 ONE, TWO = Did("lofar:L1"), Did("lofar:L2")
@@ -48,115 +48,115 @@ def close(did: Did) -> bytes:
 
 def test_a_transfer_of_a_file_is_about_its_dataset_too():
     body = event("transfer-done", scope="lofar", name="f1", dataset="L1", datasetScope="lofar")
-    assert hinted(body) == {ONE, Did("lofar:f1")}
+    assert parse_event(body) == {ONE, Did("lofar:f1")}
 
 
 def test_a_transfer_without_a_dataset_is_about_its_file():
     body = event("transfer-failed", scope="lofar", name="f1", dataset=None, datasetScope=None)
-    assert hinted(body) == {Did("lofar:f1")}
+    assert parse_event(body) == {Did("lofar:f1")}
 
 
 def test_a_recall_from_tape_is_about_its_dataset():
     body = event("stagein-done", scope="lofar", name="f1", dataset="L1", datasetScope="lofar")
-    assert ONE in hinted(body)
+    assert ONE in parse_event(body)
 
 
 def test_a_lost_file_is_about_the_dataset_that_lost_it():
     body = event("lost", scope="lofar", name="f1", dataset_scope="lofar", dataset_name="L1")
-    assert ONE in hinted(body)
+    assert ONE in parse_event(body)
 
 
 def test_an_attachment_is_about_the_container_and_what_was_put_into_it():
     body = event("register_cnt", scope="lofar", name="L1", childscope="lofar", childname="L2")
-    assert hinted(body) == {ONE, TWO}
+    assert parse_event(body) == {ONE, TWO}
 
 
-@pytest.mark.parametrize("kind", sorted(NAMES))
+@pytest.mark.parametrize("kind", sorted(DID_FIELDS_BY_EVENT_TYPE))
 def test_every_known_event_names_its_did_in_capitals_too(kind):
-    assert ONE in hinted(event(kind, scope="lofar", name="L1"))
-    assert ONE in hinted(event(kind.upper(), scope="lofar", name="L1"))
+    assert ONE in parse_event(event(kind, scope="lofar", name="L1"))
+    assert ONE in parse_event(event(kind.upper(), scope="lofar", name="L1"))
 
 
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"x" * (MAX_EVENT_BYTES + 1), Drop.TOO_LARGE),
-        (b"", Drop.GARBLED),
-        (b"\xff\xfe", Drop.GARBLED),
-        (b"[" * 60_000, Drop.GARBLED),
-        (b"[]", Drop.GARBLED),
-        (b'{"event_type": "close"}', Drop.GARBLED),
-        (b'{"event_type": 1, "payload": {}}', Drop.GARBLED),
-        (event("email", to="somebody", body="hello"), Drop.UNKNOWN),
-        (event("close"), Drop.NAMELESS),
-        (event("close", scope="lofar", name='x" || true'), Drop.NAMELESS),
-        (event("close", scope="lofar", name=["L1"]), Drop.NAMELESS),
+        (b"x" * (MAX_EVENT_BYTES + 1), RejectReason.TOO_LARGE),
+        (b"", RejectReason.GARBLED),
+        (b"\xff\xfe", RejectReason.GARBLED),
+        (b"[" * 60_000, RejectReason.GARBLED),
+        (b"[]", RejectReason.GARBLED),
+        (b'{"event_type": "close"}', RejectReason.GARBLED),
+        (b'{"event_type": 1, "payload": {}}', RejectReason.GARBLED),
+        (event("email", to="somebody", body="hello"), RejectReason.UNKNOWN),
+        (event("close"), RejectReason.NAMELESS),
+        (event("close", scope="lofar", name='x" || true'), RejectReason.NAMELESS),
+        (event("close", scope="lofar", name=["L1"]), RejectReason.NAMELESS),
     ],
 )
 def test_what_cannot_be_heeded_is_dropped_with_its_kind_of_reason(body, why):
-    assert hinted(body) is why
+    assert parse_event(body) is why
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_break_it(body):
-    assert isinstance(hinted(body), frozenset | Drop)
+    assert isinstance(parse_event(body), frozenset | RejectReason)
 
 
 @given(jsons, jsons)
 def test_no_json_breaks_it(kind, payload):
     body = json.dumps({"event_type": kind, "payload": payload}).encode()
-    assert isinstance(hinted(body), frozenset | Drop)
+    assert isinstance(parse_event(body), frozenset | RejectReason)
 
 
-@given(st.sampled_from(sorted(NAMES)), st.dictionaries(names, jsons))
+@given(st.sampled_from(sorted(DID_FIELDS_BY_EVENT_TYPE)), st.dictionaries(names, jsons))
 def test_no_payload_of_a_known_event_breaks_it(kind, payload):
-    assert isinstance(hinted(event(kind, **payload)), frozenset | Drop)
+    assert isinstance(parse_event(event(kind, **payload)), frozenset | RejectReason)
 
 
 def test_a_storm_about_one_dataset_is_one_dataset():
-    front = Front()
+    front = EventQueue()
     for _ in range(1000):
-        assert front.event(close(ONE), {ONE}) == {ONE}
-    assert front.take() == Due(frozenset({ONE}))
+        assert front.add_event(close(ONE), {ONE}) == {ONE}
+    assert front.take() == EarlyPollRequest(frozenset({ONE}))
     assert not front
     assert not front.take()
 
 
 def test_what_nobody_wants_moves_nothing():
-    front = Front()
-    assert front.event(close(TWO), {ONE}) is Drop.UNWANTED
+    front = EventQueue()
+    assert front.add_event(close(TWO), {ONE}) is RejectReason.UNWANTED
     assert not front.take()
 
 
 def test_a_gap_keeps_its_first_reason_and_what_was_heard():
-    front = Front()
-    front.event(close(ONE), {ONE})
-    front.gap("the connection was lost")
-    front.gap("connected again")
+    front = EventQueue()
+    front.add_event(close(ONE), {ONE})
+    front.record_gap("the connection was lost")
+    front.record_gap("connected again")
     assert front
-    assert front.take() == Due(frozenset({ONE}), "the connection was lost")
+    assert front.take() == EarlyPollRequest(frozenset({ONE}), "the connection was lost")
     assert not front.take()
 
 
 def test_a_private_dataset_stands_there_by_its_opaque_names_only():
     names = {ONE: (Did("private:new"), Did("private:old"))}
-    front = Front(lambda did: names.get(did, (did,)))
-    assert front.event(close(ONE), {Did("private:old"), ONE}) == {Did("private:old")}
-    assert front.take() == Due(frozenset({Did("private:old")}))
+    front = EventQueue(lambda did: names.get(did, (did,)))
+    assert front.add_event(close(ONE), {Did("private:old"), ONE}) == {Did("private:old")}
+    assert front.take() == EarlyPollRequest(frozenset({Did("private:old")}))
 
 
 @given(st.lists(names | st.just(None), max_size=60), st.frozensets(names))
 def test_whatever_comes_what_is_wanted_is_kept_and_nothing_else(told, wanted):
     dids = frozenset(Did(f"lofar:{name}") for name in wanted)
-    front = Front()
+    front = EventQueue()
     for name in told:
         if name is None:
-            front.gap("a gap")
+            front.record_gap("a gap")
         else:
-            front.event(close(Did(f"lofar:{name}")), dids)
+            front.add_event(close(Did(f"lofar:{name}")), dids)
     due = front.take()
     assert due.dids == {Did(f"lofar:{name}") for name in told if name} & dids
-    assert (due.why is not None) == (None in told)
+    assert (due.gap_reason is not None) == (None in told)
 
 
 # what polls see and events should have told
@@ -169,88 +169,92 @@ def later(seconds: float) -> datetime:
 @pytest.fixture
 def ledger():
     """One that has seen a poll at noon; events may be a minute late."""
-    made = Ledger(timedelta(minutes=1))
-    assert made.polled({ONE, TWO}, NOON) == Changes()  # since when these changed nobody knows
+    made = EventCompleteness(timedelta(minutes=1))
+    assert made.record_poll({ONE, TWO}, NOON) == EventCoverage()  # since when these changed nobody knows
     return made
 
 
 def test_a_change_that_an_event_told_of_is_told(ledger):
     assert ledger.heard({ONE}, later(10)) == 0
-    assert ledger.polled({ONE}, later(30)) == Changes(1)
-    assert ledger.polled(frozenset(), later(300)) == Changes()
+    assert ledger.polled({ONE}, later(30)) == EventCoverage(1)
+    assert ledger.polled(frozenset(), later(300)) == EventCoverage()
 
 
 def test_an_event_may_come_a_while_after_the_change_was_seen(ledger):
-    assert ledger.polled({ONE}, later(30)) == Changes()
-    assert ledger.polled(frozenset(), later(60)) == Changes()
+    assert ledger.polled({ONE}, later(30)) == EventCoverage()
+    assert ledger.polled(frozenset(), later(60)) == EventCoverage()
     assert ledger.heard({ONE}, later(80)) == 1
-    assert ledger.polled(frozenset(), later(300)) == Changes()
+    assert ledger.polled(frozenset(), later(300)) == EventCoverage()
 
 
 def test_a_change_that_no_event_tells_of_is_found_out_once(ledger):
     ledger.heard({TWO}, later(10))
-    assert ledger.polled({ONE}, later(30)) == Changes()
-    assert ledger.polled(frozenset(), later(89)) == Changes()
-    assert ledger.polled(frozenset(), later(90)) == Changes(0, frozenset({ONE}))
-    assert ledger.polled(frozenset(), later(300)) == Changes()
+    assert ledger.polled({ONE}, later(30)) == EventCoverage()
+    assert ledger.polled(frozenset(), later(89)) == EventCoverage()
+    assert ledger.polled(frozenset(), later(90)) == EventCoverage(0, frozenset({ONE}))
+    assert ledger.polled(frozenset(), later(300)) == EventCoverage()
 
 
 def test_an_old_event_tells_of_no_new_change(ledger):
     ledger.heard({ONE}, later(10))
-    assert ledger.polled({ONE}, later(30)) == Changes(1)
+    assert ledger.polled({ONE}, later(30)) == EventCoverage(1)
     ledger.polled(frozenset(), later(200))
     ledger.polled({ONE}, later(230))
-    assert ledger.polled(frozenset(), later(300)) == Changes(0, frozenset({ONE}))
+    assert ledger.polled(frozenset(), later(300)) == EventCoverage(0, frozenset({ONE}))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["event", "poll"]), st.frozensets(st.integers(0, 3))), max_size=40))
 def test_no_event_that_came_is_missed_and_nothing_is_kept_for_ever(steps):
-    ledger = Ledger(timedelta(seconds=15))
-    ledger.polled(frozenset(), NOON)
+    ledger = EventCompleteness(timedelta(seconds=15))
+    ledger.record_poll(frozenset(), NOON)
     untold_so_far: set[Did] = set()
     for number, (what, numbers) in enumerate(steps, 1):
         dids = frozenset(Did(f"lofar:L{each}") for each in numbers)
         if what == "event":
-            ledger.heard(dids, later(10 * number))
+            ledger.record_event(dids, later(10 * number))
             untold_so_far -= dids
         else:
             untold_so_far |= dids
-            changes = ledger.polled(dids, later(10 * number))
-            assert changes.untold <= untold_so_far
-            assert changes.told <= len(dids)
-    ledger.polled(frozenset(), later(10_000))
-    assert ledger.polled(frozenset(), later(20_000)) == Changes()
-    assert (ledger._waiting, ledger._told) == ({}, {})
+            changes = ledger.record_poll(dids, later(10 * number))
+            assert changes.unannounced_dids <= untold_so_far
+            assert changes.announced_count <= len(dids)
+    ledger.record_poll(frozenset(), later(10_000))
+    assert ledger.record_poll(frozenset(), later(20_000)) == EventCoverage()
+    assert (ledger._unannounced_since, ledger._announced_at) == ({}, {})
 
 
-def known(**states: DatasetState) -> Known:
-    return Known(NOON, {Site(site): Fact(state, NOON, 0.5) for site, state in states.items()})
+def known(**states: DatasetState) -> DatasetRecord:
+    return DatasetRecord(NOON, {Site(site): Fact(state, NOON, 0.5) for site, state in states.items()})
 
 
 def test_a_new_state_or_site_is_a_change_and_age_progress_and_first_sight_are_none():
-    before = Memory(known={ONE: known(CAM=DatasetState.STAGING), TWO: known(CAM=DatasetState.STAGING)})
-    older = replace(before.known[ONE], at=later(60), here={CAM: Fact(DatasetState.STAGING, later(60), 0.9)})
+    before = CatalogueMemory(
+        records={ONE: known(CAM=DatasetState.STAGING), TWO: known(CAM=DatasetState.STAGING)}
+    )
+    older = replace(
+        before.records[ONE], read_at=later(60), facts={CAM: Fact(DatasetState.STAGING, later(60), 0.9)}
+    )
     three = Did("lofar:L3")
     for new in (
         known(CAM=DatasetState.AVAILABLE),
         known(CAM=DatasetState.STAGING, RAL=DatasetState.STAGING),
         known(),
     ):
-        after = Memory(known={ONE: older, TWO: new, three: known(CAM=DatasetState.AVAILABLE)})
-        assert changed(before, after) == {TWO}
+        after = CatalogueMemory(records={ONE: older, TWO: new, three: known(CAM=DatasetState.AVAILABLE)})
+        assert find_changed_dids(before, after) == {TWO}
 
 
 def polls(events: list[float], took: float, spacing: float) -> list[float]:
     """When polls begin that *events* (s) bring, if each poll takes *took* seconds: what the schedule does."""
-    pace, begun, ended = Pace(spacing), [], 0.0
+    pace, begun, ended = PollThrottle(spacing), [], 0.0
     for when in sorted(events):
         if begun and when <= begun[-1]:
             continue  # one that is due already will see it
         asked = max(when, ended)
-        begun.append(asked + pace.wait(asked))
-        assert not pace.rests(begun[-1] + 1e-9)
+        begun.append(asked + pace.delay_seconds(asked))
+        assert not pace.is_throttled(begun[-1] + 1e-9)
         ended = begun[-1] + took
-        pace.polled(ended, took)
+        pace.record_poll(ended, took)
     return begun
 
 

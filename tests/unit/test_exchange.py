@@ -10,44 +10,44 @@ from adapters.memory import MemoryCatalogue
 from hydrator.config import PrivateSettings, Settings, SubmitSettings
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError
 from hydrator.domain.model import Did, Snapshot
-from hydrator.privacy.exchange import ExchangeFailed, Exchanging, exchanged
-from hydrator.privacy.pseudonym_store import Register
-from hydrator.privacy.pseudonyms import Privacy, Veil
-from hydrator.server.app import View, app
-from hydrator.server.auth import Access, Role, new_token, with_grant
-from hydrator.server.http_server import Server
-from hydrator.server.limits.rate import Buckets
+from hydrator.privacy.exchange import DaemonNamedCatalogue, ExchangeFailed, fetch_pseudonyms
+from hydrator.privacy.pseudonym_store import PseudonymStore
+from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
+from hydrator.server.app import ServerState, build_app
+from hydrator.server.auth import Role, TokenAuthenticator, append_grant, create_token
+from hydrator.server.http_server import HttpServer
+from hydrator.server.limits.rate import RateLimiter
 from tests.factories import L1, NOON, demand, replica
 
 CANARY, OTHER = Did("embargo:canary-1"), Did("embargo:a/b+c=1~2")
-VEIL = Veil(Privacy(("embargo:*",)), (bytes(range(40)),))
+VEIL = Pseudonymizer(Privacy(("embargo:*",)), (bytes(range(40)),))
 
 
 class Daemon:
     """A server that exchanges names, with a token for each role."""
 
     def __init__(self, folder, *, tokens=True, patterns=("embargo:*",), names=1000):
-        self.register = Register(Veil(Privacy(patterns), VEIL.keys), folder / "names")
+        self.register = PseudonymStore(Pseudonymizer(Privacy(patterns), VEIL.keys), folder / "names")
         text = ""
         for role in (Role.READ, Role.SUBMIT):
-            token, grant = new_token(role, None, "today")
-            text = with_grant(text, grant)
+            token, grant = create_token(role, None, "today")
+            text = append_grant(text, grant)
             (folder / role.value).write_text(token + "\n")
         (folder / "tokens").touch(mode=0o600)
         (folder / "tokens").write_text(text)
-        access = Access.open(folder / "tokens") if tokens else None
-        view = View(ads={}, snapshot=Snapshot({}), demand=demand(), ready=None, now=NOON)
+        access = TokenAuthenticator.open(folder / "tokens") if tokens else None
+        view = ServerState(ads={}, snapshot=Snapshot({}), demand=demand(), not_ready_reason=None, now=NOON)
         self.folder = folder
         self.registry = CollectorRegistry()
-        asgi = app(
+        asgi = build_app(
             lambda: view,
             self.registry,
             max_age=timedelta(seconds=1),
-            access=access,
-            exchange=self.register.exchange,
-            names=Buckets(1 / 60, names, lambda: self.seconds),
+            authenticator=access,
+            look_up_pseudonyms=self.register.exchange,
+            name_limiter=RateLimiter(1 / 60, names, lambda: self.seconds),
         )
-        self.server = Server(asgi, "127.0.0.1", 0)
+        self.server = HttpServer(asgi, "127.0.0.1", 0)
 
     seconds = 0.0
     """The time on the clock that the limits go by."""
@@ -72,18 +72,18 @@ def daemon(tmp_path):
 
 
 def test_private_datasets_are_exchanged_and_others_stay(daemon):
-    names = exchanged({CANARY, OTHER, L1}, daemon.settings())
-    assert names == {CANARY: VEIL.opaque(CANARY), OTHER: VEIL.opaque(OTHER), L1: L1}
+    names = fetch_pseudonyms({CANARY, OTHER, L1}, daemon.settings())
+    assert names == {CANARY: VEIL.pseudonym(CANARY), OTHER: VEIL.pseudonym(OTHER), L1: L1}
     assert daemon.register.plain(names[OTHER]) == OTHER
 
 
 def test_a_whole_campaign_is_asked_for_in_several_requests(daemon):
     dids = {Did(f"embargo:L667526_SAP003_SB{n:03}_uv_pre-cal.MS") for n in range(300)}
-    assert exchanged(dids, daemon.settings()) == {did: VEIL.opaque(did) for did in dids}
+    assert fetch_pseudonyms(dids, daemon.settings()) == {did: VEIL.pseudonym(did) for did in dids}
 
 
 def test_without_private_datasets_nobody_is_asked():
-    assert exchanged({L1}, Settings(private=PrivateSettings(patterns=["embargo:*"]))) == {L1: L1}
+    assert fetch_pseudonyms({L1}, Settings(private=PrivateSettings(patterns=["embargo:*"]))) == {L1: L1}
 
 
 def test_who_has_no_token_to_submit_gets_no_name(daemon):
@@ -91,7 +91,7 @@ def test_who_has_no_token_to_submit_gets_no_name(daemon):
     assert daemon.ask(f"did={CANARY}", "read").status_code == 403
     assert daemon.ask(f"did={CANARY}", "submit").json() == {
         "version": 1,
-        "datasets": [{"did": CANARY, "name": VEIL.opaque(CANARY)}],
+        "datasets": [{"did": CANARY, "name": VEIL.pseudonym(CANARY)}],
     }
 
 
@@ -117,7 +117,7 @@ def test_one_token_exchanges_so_many_names_and_then_a_few_a_minute(sparing):
     assert refused.status_code == 429
     assert refused.headers["Retry-After"] == "1200"
     assert "too many names" in refused.json()["detail"]
-    assert sparing.register.plain(VEIL.opaque(Did("embargo:guess-60"))) is None
+    assert sparing.register.plain(VEIL.pseudonym(Did("embargo:guess-60"))) is None
     assert sparing.ask(guesses(60, 40), "submit").status_code == 200
     sparing.seconds += 59
     assert sparing.ask(guesses(100, 1), "submit").status_code == 429
@@ -136,7 +136,7 @@ def test_names_are_counted_whatever_they_are_so_that_a_refusal_tells_nothing(spa
 def test_a_submission_beyond_the_rate_says_so_in_one_sentence(sparing):
     dids = {Did(f"embargo:L{n}") for n in range(101)}
     with pytest.raises(ExchangeFailed, match=r"too many names .* ask again in \d+ s; nothing was submitted"):
-        exchanged(dids, sparing.settings())
+        fetch_pseudonyms(dids, sparing.settings())
 
 
 def test_the_metrics_name_no_dataset(daemon):
@@ -152,18 +152,18 @@ def test_a_question_without_a_did_is_refused(daemon, query):
 def test_a_daemon_without_tokens_gives_no_names(tmp_path):
     made = Daemon(tmp_path, tokens=False)
     with made.server, pytest.raises(ExchangeFailed, match=r"set publish.http.tokens_file"):
-        exchanged({CANARY}, made.settings())
+        fetch_pseudonyms({CANARY}, made.settings())
 
 
 def test_a_catalogue_in_the_pools_names_is_asked_by_did(daemon):
-    name = VEIL.opaque(CANARY)
+    name = VEIL.pseudonym(CANARY)
     inner = MemoryCatalogue("daemon", [replica(name), replica(L1)], clock=lambda: NOON)
-    readings = Exchanging(inner, daemon.settings()).read({CANARY, L1}).readings
+    readings = DaemonNamedCatalogue(inner, daemon.settings()).read({CANARY, L1}).readings
     assert readings[CANARY].replicas == (replica(CANARY),)
     assert readings[L1].replicas == (replica(L1),)
     daemon.server.stop()
     with pytest.raises(CatalogueUnreachable, match="cannot be asked"):
-        Exchanging(inner, daemon.settings(daemon_url="http://127.0.0.1:1")).read({CANARY})
+        DaemonNamedCatalogue(inner, daemon.settings(daemon_url="http://127.0.0.1:1")).read({CANARY})
 
 
 # refusals, each with one sentence
@@ -171,7 +171,7 @@ def test_a_catalogue_in_the_pools_names_is_asked_by_did(daemon):
 
 def refused(kind, settings, **more) -> str:
     with pytest.raises(kind) as caught:
-        exchanged({CANARY, L1}, settings, **more)
+        fetch_pseudonyms({CANARY, L1}, settings, **more)
     said = str(caught.value)
     assert "nothing was submitted" in said
     assert "\n" not in said

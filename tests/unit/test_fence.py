@@ -10,13 +10,13 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.daemon.background.worker import Schedule, Turns
+from hydrator.daemon.background.worker import BackgroundWorker, DaemonScheduler
 from hydrator.daemon.metrics import Metrics
-from hydrator.domain.errors import Fenced
+from hydrator.domain.errors import SupersededByReload
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.publish.fence import Fence
-from hydrator.reconcile.reconciler import Cycle, Outlet, Rules
-from hydrator.state.store import State, Store
+from hydrator.reconcile.reconciler import PublishTarget, ReconcilePolicy, Reconciler
+from hydrator.state.store import ReconcileState, Store
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, MINUTE, NOON, replica
 
@@ -27,7 +27,7 @@ def test_a_closed_fence_lets_no_turn_and_no_step_begin():
         pass
     assert fence.close(0)
     for passage in (lambda: fence.turn("cycle"), fence.step):
-        with pytest.raises(Fenced), passage():
+        with pytest.raises(SupersededByReload), passage():
             pytest.fail("it began")
 
 
@@ -35,7 +35,7 @@ def test_a_turn_under_way_meets_the_closed_fence_at_its_next_step():
     fence = Fence()
     with fence.turn("cycle"):
         assert fence.close(0)
-        with pytest.raises(Fenced), fence.step():
+        with pytest.raises(SupersededByReload), fence.step():
             pytest.fail("it began")
 
 
@@ -45,10 +45,10 @@ def test_a_draining_fence_lets_the_turn_under_way_make_its_steps():
         assert not fence.drain(0)
         with fence.step():
             pass
-        with pytest.raises(Fenced), fence.turn("merge"):
+        with pytest.raises(SupersededByReload), fence.turn("merge"):
             pytest.fail("it began")
     assert fence.drain(0)
-    assert not fence.closed
+    assert not fence.is_closed
 
 
 def test_draining_one_kind_waits_for_no_other():
@@ -82,7 +82,7 @@ def test_a_turn_that_waits_for_another_of_its_kind_ends_with_the_fence():
         try:
             with fence.turn("merge"):
                 waiting.append("began")
-        except Fenced:
+        except SupersededByReload:
             waiting.append("fenced")
 
     with fence.turn("merge"):
@@ -107,14 +107,14 @@ class Blocked(MemoryPublisher):
         return super().published()
 
 
-def cycle_over(publisher, store, fence) -> Cycle:
-    return Cycle(
+def cycle_over(publisher, store, fence) -> Reconciler:
+    return Reconciler(
         catalogues=[MemoryCatalogue("file", [replica(L1)], [CAM], clock=lambda: NOON)],
         queues=None,
-        outlets=[Outlet(publisher, Policy(5 * MINUTE, expires=True))],
-        rules=Rules(pins=frozenset({L1})),
+        targets=[PublishTarget(publisher, Policy(5 * MINUTE, has_expiring_ads=True))],
+        policy=ReconcilePolicy(pins=frozenset({L1})),
         clock=lambda: NOON,
-        state=State(),
+        state=ReconcileState(),
         store=store,
         fence=fence,
     )
@@ -127,7 +127,7 @@ def test_a_cycle_whose_parts_were_replaced_saves_and_sends_nothing(tmp_path):
     def run() -> None:
         try:
             ended.append(cycle.run())
-        except Fenced as error:
+        except SupersededByReload as error:
             ended.append(error)
 
     with Store.open_to_write(tmp_path) as store:
@@ -138,26 +138,26 @@ def test_a_cycle_whose_parts_were_replaced_saves_and_sends_nothing(tmp_path):
         fence.close(0)
         publisher.go_on.set()
         working.join(60)
-        assert isinstance(ended[0], Fenced)
-        assert store.load() == State()
-        assert store.report("cycle") == {}
+        assert isinstance(ended[0], SupersededByReload)
+        assert store.load() == ReconcileState()
+        assert store.load_report("cycle") == {}
     assert publisher.ads == {}
-    assert cycle.settled == State()
+    assert cycle.saved_state == ReconcileState()
 
 
 def test_the_next_parts_continue_from_what_is_settled_and_from_the_demand_asked_since(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         cycle = cycle_over(MemoryPublisher("collector", clock=lambda: NOON), store, Fence())
         cycle.run()
-        assert cycle.settled == cycle.state
-        cycle.ask_demand()
-        cycle.state = replace(cycle.state, held={CAM: None})
-        assert cycle.settled.demand == cycle.state.demand
-        assert cycle.settled.held == {}
+        assert cycle.saved_state == cycle.state
+        cycle.refresh_demand()
+        cycle.state = replace(cycle.state, held_losses={CAM: None})
+        assert cycle.saved_state.demand == cycle.state.demand
+        assert cycle.saved_state.held_losses == {}
 
 
 def test_a_schedule_that_is_shut_down_under_a_job_that_is_due_ends_without_a_word():
-    class Slow(Schedule):
+    class Slow(DaemonScheduler):
         def _lookup_executor(self, alias):
             due.set()
             shut.wait(60)
@@ -182,11 +182,11 @@ def test_a_schedule_that_is_shut_down_under_a_job_that_is_due_ends_without_a_wor
 
 
 def test_work_beside_the_cycles_that_waits_in_the_queue_does_not_begin_after_a_reload():
-    class Merges(Turns):
-        NAMES = ("merge",)
+    class Merges(BackgroundWorker):
+        EXECUTOR_NAMES = ("merge",)
 
         def schedule(self, scheduler, fence) -> None:
-            self._every(scheduler, fence, "merge", 0.05, self._merge)
+            self._schedule_every(scheduler, fence, "merge", 0.05, self._merge)
 
         def _merge(self, fence) -> None:
             done.append("began")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adapters.files.catalogue import FileCatalogue, read_whole
+from adapters.files.catalogue import FileCatalogue, read_descriptor
 from adapters.files.catalogue import __doc__ as manual
 from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, from_unix
@@ -151,7 +151,7 @@ def test_dids_that_differ_in_letter_case_only_are_named_as_twins(toml):
     upper, lower = Did("lofar:L1"), Did("lofar:l1")
     made = toml(ALONE + '[datasets."lofar:l1"]\nsites.UK = "available"\n')
     readings = made.read({upper, lower, Did("LOFAR:L1"), L2}).readings
-    assert {did: reading.twins for did, reading in readings.items()} == {
+    assert {did: reading.case_variants for did, reading in readings.items()} == {
         upper: {lower},
         lower: {upper},
         Did("LOFAR:L1"): {upper, lower},
@@ -396,7 +396,7 @@ def test_a_replaced_file_with_the_old_times_is_read_again(toml, tmp_path):
 
 def test_an_unchanged_file_that_has_settled_is_not_read_again(toml, tmp_path):
     reads = []
-    made = toml(sized(1), read_all=lambda fd: reads.append(fd) or read_whole(fd))
+    made = toml(sized(1), read_all=lambda fd: reads.append(fd) or read_descriptor(fd))
 
     def rests() -> bool:
         before = len(reads)
@@ -414,7 +414,7 @@ def test_an_unchanged_file_that_has_settled_is_not_read_again(toml, tmp_path):
 
 def test_a_file_whose_times_cannot_be_trusted_yet_is_read_each_time(toml, tmp_path):
     reads = []
-    made = toml(sized(1), read_all=lambda fd: reads.append(fd) or read_whole(fd))
+    made = toml(sized(1), read_all=lambda fd: reads.append(fd) or read_descriptor(fd))
     ahead = time.time() + 3600
     os.utime(tmp_path / "datasets.toml", (ahead, ahead))
     assert [bytes_known(made) for _ in range(3)] == [1, 1, 1]
@@ -443,7 +443,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(toml, tmp_path):
     changes = [sized(22), sized(333)]
 
     def meddling(descriptor: int) -> bytes:
-        data = read_whole(descriptor)
+        data = read_descriptor(descriptor)
         if changes:
             path.write_text(changes.pop(0))
         return data
@@ -455,7 +455,7 @@ def test_a_file_replaced_while_it_is_read_is_read_again(toml, tmp_path):
     path, other = tmp_path / "datasets.toml", tmp_path / "other"
 
     def meddling(descriptor: int) -> bytes:
-        data = read_whole(descriptor)
+        data = read_descriptor(descriptor)
         if not other.exists() and b"bytes = 1\n" in data:
             other.write_text(sized(2))
             other.replace(path)
@@ -466,7 +466,7 @@ def test_a_file_replaced_while_it_is_read_is_read_again(toml, tmp_path):
 
 def test_a_file_that_never_stops_changing_is_unreachable(toml, tmp_path):
     def meddling(descriptor: int) -> bytes:
-        data = read_whole(descriptor)
+        data = read_descriptor(descriptor)
         with (tmp_path / "datasets.toml").open("a") as still_open:
             still_open.write("# more\n")
         return data

@@ -5,10 +5,12 @@ import pytest
 from classad2 import ClassAd, ExprTree
 
 from hydrator.config import SubmitSettings
-from hydrator.submit.gpus import GpuChoice, Share, gpu_choice, lines_for
+from hydrator.submit.gpus import GpuChoice, SlotShare, gpu_choice, submit_lines
 
-CHOICE = GpuChoice(beside=Share(4, 15_000), without=Share(16, 61_000))
-MODERN = GpuChoice(beside=Share(4, 15_000), without=Share(16, 61_000), properties="Capability >= 8.0")
+CHOICE = GpuChoice(with_gpu=SlotShare(4, 15_000), without_gpu=SlotShare(16, 61_000))
+MODERN = GpuChoice(
+    with_gpu=SlotShare(4, 15_000), without_gpu=SlotShare(16, 61_000), properties="Capability >= 8.0"
+)
 TWO_KINDS = "A = [Capability = 8.0]; B = [Capability = 7.0]; AvailableGPUs = {A, B}"
 GPU_SLOT = f"[GPUs = 2; Cpus = 8; Memory = 32000; {TWO_KINDS}]"
 SLOTS = {
@@ -32,7 +34,7 @@ def beside(choice: GpuChoice, slot: str) -> dict[str, object]:
     for name, text in choice.attributes.items():
         job[name] = ExprTree(text)
     job["Fits"] = ExprTree(f"({choice.requirement}) && TARGET.Memory >= MY.RequestMemory")
-    job["Rank"] = ExprTree(choice.ranked("TARGET.NoSuchThing"))
+    job["Rank"] = ExprTree(choice.rank_expression("TARGET.NoSuchThing"))
     wanted = [*named.values(), "Fits", "GPUPreference", "Rank"]
     return {
         name: job.lookup(name).eval(job, target) if hasattr(job.lookup(name), "eval") else job[name]
@@ -60,7 +62,7 @@ def test_a_gpu_that_lacks_the_properties_is_none(slot):
 
 @pytest.mark.parametrize("slot", SLOTS)
 def test_a_job_that_needs_a_gpu_fits_no_other_slot(slot):
-    needs = GpuChoice(beside=Share(4, 15_000), without=None)
+    needs = GpuChoice(with_gpu=SlotShare(4, 15_000), without_gpu=None)
     assert beside(needs, SLOTS[slot])["Fits"] is (slot in {"a GPU slot", "old GPUs only"})
 
 
@@ -72,20 +74,20 @@ def test_without_a_gpu_fewer_cores_or_less_memory_will_not_do(slot):
 def test_the_configuration_says_what_is_taken():
     settings = SubmitSettings(cpus=32, memory_gb=128, gpus=2, gpu_cpus=8, gpu_memory_gb=1.048576)
     chosen = gpu_choice(settings, "prefer")
-    assert chosen == GpuChoice(beside=Share(8, 1000), without=Share(32, 122_070), gpus=2)
+    assert chosen == GpuChoice(with_gpu=SlotShare(8, 1000), without_gpu=SlotShare(32, 122_070), gpus=2)
     needs = gpu_choice(settings, "require")
     assert needs is not None
-    assert needs.without is None
+    assert needs.without_gpu is None
     assert gpu_choice(settings, "no") is None
 
 
 def test_sixteen_cores_and_64_gb_are_what_a_run_without_gpu_gets_by_default():
     chosen = gpu_choice(SubmitSettings(), "prefer")
     assert chosen is not None
-    assert chosen.without == Share(16, round(64e9 / 2**20))
+    assert chosen.without_gpu == SlotShare(16, round(64e9 / 2**20))
 
 
 def test_the_lines_for_a_submit_file_extend_its_requirements_and_rank():
-    lines = lines_for(CHOICE)
+    lines = submit_lines(CHOICE)
     assert "requirements = ($(requirements:true)) && TARGET.Cpus >= MY.RequestCpus" in lines
     assert "rank = (($(rank:0.0)) ?: 0.0) + 100 * MY.GPUPreference" in lines

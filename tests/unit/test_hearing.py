@@ -8,10 +8,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from hydrator.daemon.event_listener import EventMetrics, Hearing
-from hydrator.daemon.event_queue import Drop, Due
+from hydrator.daemon.event_listener import EventListener, EventMetrics
+from hydrator.daemon.event_queue import EarlyPollRequest, RejectReason
 from hydrator.domain.model import DatasetState, Did, Fact
-from hydrator.reconcile.snapshot.update import Known, Memory
+from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
 from tests.factories import CAM, L1, L2, NOON
 
 
@@ -30,9 +30,12 @@ def told(lines: list) -> list[str]:
     return [line["why"] for line in lines if line["event"] == "events missed"]
 
 
-def memory(**datasets: DatasetState) -> dict[str, Memory]:
-    known = {Did(f"lofar:{name}"): Known(NOON, {CAM: Fact(state, NOON)}) for name, state in datasets.items()}
-    return {"rucio": Memory(NOON, frozenset({CAM}), known)}
+def memory(**datasets: DatasetState) -> dict[str, CatalogueMemory]:
+    known = {
+        Did(f"lofar:{name}"): DatasetRecord(NOON, {CAM: Fact(state, NOON)})
+        for name, state in datasets.items()
+    }
+    return {"rucio": CatalogueMemory(NOON, frozenset({CAM}), known)}
 
 
 STAGING = memory(L1=DatasetState.STAGING, L2=DatasetState.STAGING)
@@ -46,15 +49,15 @@ class Heard:
         self.registry = CollectorRegistry()
         self.woken = 0
         self.after = 0.0
-        self.hearing = Hearing(
+        self.hearing = EventListener(
             EventMetrics(self.registry),
             self.wake,
             clock=self.now,
-            seconds=lambda: self.after,
-            called=lambda did: (did,),
-            per_second=per_second,
-            late=timedelta(seconds=60),
-            tells=tells,
+            monotonic=lambda: self.after,
+            names_of=lambda did: (did,),
+            events_per_second=per_second,
+            max_delay=timedelta(seconds=60),
+            catalogue_patterns=tells,
         )
         self.poll(STAGING, STAGING)
 
@@ -64,10 +67,10 @@ class Heard:
     def now(self) -> datetime:
         return NOON + timedelta(seconds=self.after)
 
-    def poll(self, before, after, at: float = 0.0) -> Due:
+    def poll(self, before, after, at: float = 0.0) -> EarlyPollRequest:
         self.after = at
-        due = self.hearing.begin()
-        self.hearing.polled(frozenset({L1, L2}), before, after, self.now())
+        due = self.hearing.begin_poll()
+        self.hearing.end_poll(frozenset({L1, L2}), before, after, self.now())
         return due
 
     def count(self, name: str, **labels: str) -> float:
@@ -83,45 +86,49 @@ class Heard:
 
 def test_an_event_about_what_is_wanted_wakes_the_schedule_and_is_due_until_a_poll_begins():
     heard = Heard()
-    assert heard.hearing.hear("rucio", event()) is None
-    assert (heard.woken, heard.hearing.waiting) == (1, True)
-    assert heard.poll(STAGING, STAGING, 1) == Due(frozenset({L1}))
-    assert not heard.hearing.waiting
+    assert heard.hearing.on_event("rucio", event()) is None
+    assert (heard.woken, heard.hearing.is_poll_due) == (1, True)
+    assert heard.poll(STAGING, STAGING, 1) == EarlyPollRequest(frozenset({L1}))
+    assert not heard.hearing.is_poll_due
     assert heard.count("hydrator_events_total", source="rucio", outcome="heeded") == 1
     assert heard.count("hydrator_event_last_timestamp_seconds", source="rucio") == NOON.timestamp()
 
 
 @pytest.mark.parametrize(
     ("body", "drop"),
-    [(event(Did("lofar:L9")), Drop.UNWANTED), (b"{", Drop.GARBLED), (event(kind="email"), Drop.UNKNOWN)],
+    [
+        (event(Did("lofar:L9")), RejectReason.UNWANTED),
+        (b"{", RejectReason.GARBLED),
+        (event(kind="email"), RejectReason.UNKNOWN),
+    ],
 )
 def test_what_is_dropped_wakes_nobody_and_is_counted_by_why(body, drop):
     heard = Heard()
-    assert heard.hearing.hear("rucio", body) is drop
-    assert (heard.woken, heard.hearing.waiting) == (0, False)
+    assert heard.hearing.on_event("rucio", body) is drop
+    assert (heard.woken, heard.hearing.is_poll_due) == (0, False)
     assert heard.count("hydrator_events_total", source="rucio", outcome=drop.value) == 1
 
 
 def test_events_that_come_too_fast_are_dropped_told_once_a_poll_and_bring_no_poll(logged):
     heard = Heard(per_second=1)
-    drops = [heard.hearing.hear("rucio", event(Did("lofar:L9"))) for _ in range(30)]
-    assert drops == [Drop.UNWANTED] * 10 + [Drop.TOO_MANY] * 20
+    drops = [heard.hearing.on_event("rucio", event(Did("lofar:L9"))) for _ in range(30)]
+    assert drops == [RejectReason.UNWANTED] * 10 + [RejectReason.TOO_MANY] * 20
     assert (heard.gaps("too_many"), heard.woken) == (1, 0)
-    assert heard.hearing.hear("other", event()) is None  # a flood of one source costs no other
+    assert heard.hearing.on_event("other", event()) is None  # a flood of one source costs no other
     heard.poll(STAGING, STAGING, 30)
-    assert heard.hearing.hear("rucio", event()) is None
-    assert heard.hearing.hear("rucio", None) is Drop.TOO_LARGE
+    assert heard.hearing.on_event("rucio", event()) is None
+    assert heard.hearing.on_event("rucio", None) is RejectReason.TOO_LARGE
     assert told(logged) == ["rucio sends more of them than are read"]
 
 
 def test_a_change_that_events_told_of_is_counted_and_no_gap():
     heard = Heard()
-    heard.hearing.hear("rucio", event())
+    heard.hearing.on_event("rucio", event())
     heard.poll(STAGING, WHOLE, 10)
     heard.poll(WHOLE, WHOLE, 80)
     heard.poll(WHOLE, STAGING, 110)
     heard.after = 120
-    heard.hearing.hear("rucio", event())
+    heard.hearing.on_event("rucio", event())
     heard.poll(STAGING, STAGING, 200)
     assert (heard.changes(), heard.gaps("untold")) == ([1, 1, 0], 0)
 
@@ -133,11 +140,11 @@ def test_a_change_of_which_no_event_told_is_a_gap_told_once_and_answered_by_one_
     heard.poll(WHOLE, STAGING, 90)
     assert (heard.woken, heard.gaps("untold"), heard.changes()) == (1, 1, [0, 0, 1])
     assert told(logged) == ["no event told that 1 dataset changed, lofar:L1 first"]
-    assert heard.poll(STAGING, STAGING, 92).why
+    assert heard.poll(STAGING, STAGING, 92).gap_reason
     heard.poll(STAGING, WHOLE, 120)
     heard.poll(WHOLE, STAGING, 200)  # the silence goes on: nothing is polled early for it
     assert (heard.woken, heard.gaps("untold"), heard.changes()) == (1, 1, [0, 0, 2])
-    heard.hearing.hear("rucio", event(L2))
+    heard.hearing.on_event("rucio", event(L2))
     heard.poll(STAGING, WHOLE, 230)
     heard.poll(WHOLE, WHOLE, 300)
     assert heard.gaps("untold") == 2  # it had spoken again, and then missed one
@@ -152,15 +159,15 @@ def test_a_change_at_a_catalogue_that_sends_no_events_is_no_gap():
 
 def test_a_connection_that_was_lost_is_a_gap_answered_by_an_early_poll(logged):
     heard = Heard()
-    heard.hearing.connected("rucio")
+    heard.hearing.on_connect("rucio")
     assert heard.count("hydrator_event_connected", source="rucio") == 1
     for why in ("it closed the connection", "connection refused"):
-        heard.hearing.unconnected("rucio", why)
+        heard.hearing.on_disconnect("rucio", why)
     assert (heard.count("hydrator_event_connected", source="rucio"), heard.woken) == (0, 0)
     heard.after = 5
-    heard.hearing.connected("rucio")
+    heard.hearing.on_connect("rucio")
     assert (heard.woken, heard.gaps("connection")) == (1, 1)
-    assert heard.poll(STAGING, STAGING, 6) == Due(why="rucio was not connected for 5 s")
+    assert heard.poll(STAGING, STAGING, 6) == EarlyPollRequest(gap_reason="rucio was not connected for 5 s")
     assert told(logged) == ["rucio was not connected for 5 s"]
     warned = [line for line in logged if line["log_level"] == "warning" and line["event"] == "events"]
     assert [line["why"] for line in warned] == ["it closed the connection"]
@@ -169,7 +176,7 @@ def test_a_connection_that_was_lost_is_a_gap_answered_by_an_early_poll(logged):
 def test_events_from_many_threads_are_all_counted():
     heard = Heard(per_second=1e6)
     threads = [
-        threading.Thread(target=lambda: [heard.hearing.hear("rucio", event()) for _ in range(200)])
+        threading.Thread(target=lambda: [heard.hearing.on_event("rucio", event()) for _ in range(200)])
         for _ in range(4)
     ]
     for thread in threads:
@@ -177,4 +184,4 @@ def test_events_from_many_threads_are_all_counted():
     for thread in threads:
         thread.join()
     assert heard.count("hydrator_events_total", source="rucio", outcome="heeded") == 800
-    assert heard.hearing.begin() == Due(frozenset({L1}))
+    assert heard.hearing.begin_poll() == EarlyPollRequest(frozenset({L1}))

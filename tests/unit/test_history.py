@@ -5,18 +5,18 @@ from dataclasses import replace
 import pytest
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.daemon.metrics import cycle_line
-from hydrator.domain.model import Did, ReplicaState, SiteAd, unix
-from hydrator.reconcile.history import Change, Entry
+from hydrator.daemon.metrics import cycle_log_fields
+from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
+from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import Cycle, Outlet, Rules
-from hydrator.reconcile.snapshot.breaker import Limits
-from hydrator.state.command_files import Approve, Orders, Resume, Return
-from hydrator.state.history_table import KEPT, KEPT_FOR
-from hydrator.state.store import State, Store
+from hydrator.reconcile.reconciler import PublishTarget, ReconcilePolicy, Reconciler
+from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.state.command_files import Approve, CommandQueue, Resume, Return
+from hydrator.state.history_table import MAX_AGE, MAX_GENERATIONS_PER_SITE
+from hydrator.state.store import ReconcileState, Store
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, published, replica
 
-POLICY = Policy(refresh_after=MINUTE, expires=True)
+POLICY = Policy(refresh_after=MINUTE, has_expiring_ads=True)
 
 
 class World:
@@ -27,21 +27,21 @@ class World:
         self.catalogue = MemoryCatalogue("rucio", replicas, (CAM, RAL), clock=lambda: self.now)
         self.publisher = MemoryPublisher("file", clock=lambda: self.now)
         self.store = Store.open_to_write(folder)
-        self.orders = Orders(folder)
+        self.orders = CommandQueue(folder)
         self.orders.prepare()
-        self.rules = Rules(pins=frozenset({L1, L2}), **rules)
+        self.rules = ReconcilePolicy(pins=frozenset({L1, L2}), **rules)
         self.cycle = self.started()
 
-    def started(self) -> Cycle:
-        return Cycle(
+    def started(self) -> Reconciler:
+        return Reconciler(
             catalogues=[self.catalogue],
             queues=None,
-            outlets=[Outlet(self.publisher, POLICY)],
-            rules=self.rules,
+            targets=[PublishTarget(self.publisher, POLICY)],
+            policy=self.rules,
             clock=lambda: self.now,
             state=self.store.load(),
             store=self.store,
-            orders=self.orders,
+            commands=self.orders,
         )
 
     def run(self, *replicas, after=MINUTE):
@@ -53,10 +53,10 @@ class World:
         return self.publisher.ads[CAM]
 
     def changes(self) -> list[tuple]:
-        return [(c.did, c.before, c.after, c.why) for c in self.entries()[-1].changes]
+        return [(c.did, c.state_before, c.state_after, c.reason) for c in self.entries()[-1].changes]
 
-    def entries(self) -> list[Entry]:
-        return [one for one in self.store.history() if one.ad.site == CAM]
+    def entries(self) -> list[HistoryEntry]:
+        return [one for one in self.store.load_history() if one.ad.site == CAM]
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_every_generation_is_kept_with_what_came_left_and_changed_and_why(world)
     world.run(replica(L2))
     assert world.changes() == [(L1, "PARTIAL", None, "its catalogue says that it is gone")]
     assert [one.text for one in world.entries()] == ["1 came", "1 came, 1 changed", "1 left"]
-    assert [one.ad.generation for one in world.entries()] == [unix(NOON) + 60 * n for n in range(3)]
+    assert [one.ad.generation for one in world.entries()] == [to_unix(NOON) + 60 * n for n in range(3)]
     assert world.entries()[-1].ad == world.ad()
 
 
@@ -102,7 +102,7 @@ def test_why_a_dataset_left_is_told(world, tmp_path):
 
 
 def test_what_nobody_could_be_asked_about_and_what_was_held_say_so(world):
-    world.rules = replace(world.rules, limits=Limits(polls=1, least=1))
+    world.rules = replace(world.rules, limits=BreakerLimits(confirming_polls=1, min_datasets=1))
     world.cycle = world.started()
     world.run()
     world.run()
@@ -127,33 +127,35 @@ def test_who_shows_a_generation_is_noted_once_it_does(world):
 
 def test_the_history_stays_bounded_in_number_and_in_time(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        for n in range(KEPT + 5):
-            store.add_history([Entry(NOON, ad(L1, generation=n + 1), ())], {}, NOON)
-        store.add_history([Entry(NOON, ad(L1, site=RAL), ())], {}, NOON)
-        kept = [one.ad.generation for one in store.history() if one.ad.site == CAM]
-        assert kept == list(range(6, KEPT + 6))
-        assert len(store.history()) == KEPT + 1
-        later = NOON + KEPT_FOR + MINUTE
-        store.add_history([Entry(later, ad(L1, generation=999), ())], {}, later)
-        assert [one.ad.generation for one in store.history()] == [999]
+        for n in range(MAX_GENERATIONS_PER_SITE + 5):
+            store.add_history([HistoryEntry(NOON, ad(L1, generation=n + 1), ())], {}, NOON)
+        store.add_history([HistoryEntry(NOON, ad(L1, site=RAL), ())], {}, NOON)
+        kept = [one.ad.generation for one in store.load_history() if one.ad.site == CAM]
+        assert kept == list(range(6, MAX_GENERATIONS_PER_SITE + 6))
+        assert len(store.load_history()) == MAX_GENERATIONS_PER_SITE + 1
+        later = NOON + MAX_AGE + MINUTE
+        store.add_history([HistoryEntry(later, ad(L1, generation=999), ())], {}, later)
+        assert [one.ad.generation for one in store.load_history()] == [999]
 
 
 def test_an_entry_comes_back_as_it_was_and_a_spoilt_one_hides_no_other(tmp_path):
-    whole = Entry(NOON, ad(L1, L2, generation=5), (Change(L1, None, "AVAILABLE", "ü"),))
+    whole = HistoryEntry(NOON, ad(L1, L2, generation=5), (DatasetChange(L1, None, "AVAILABLE", "ü"),))
     with Store.open_to_write(tmp_path) as store:
         store.add_history([whole, replace(whole, ad=ad(L1, generation=6))], {}, NOON)
         store.mark_published("collector", published(whole.ad), NOON + MINUTE)
         with store._db:
             store._db.execute("update history set body = 'spoilt' where generation = 6")
-        assert store.history() == [replace(whole, published={"collector": NOON + MINUTE})]
+        assert store.load_history() == [replace(whole, published_at={"collector": NOON + MINUTE})]
 
 
 def test_what_becomes_private_is_forgotten(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        gone = Entry(NOON, ad(L2, generation=2), (Change(L3, "AVAILABLE", None, "gone"),))
-        store.add_history([Entry(NOON, ad(L1), ()), gone, Entry(NOON, ad(L3, generation=3), ())], {}, NOON)
+        gone = HistoryEntry(NOON, ad(L2, generation=2), (DatasetChange(L3, "AVAILABLE", None, "gone"),))
+        store.add_history(
+            [HistoryEntry(NOON, ad(L1), ()), gone, HistoryEntry(NOON, ad(L3, generation=3), ())], {}, NOON
+        )
         store.forget_history(lambda text: L3 in text)
-        assert [one.ad.generation for one in store.history()] == [1]
+        assert [one.ad.generation for one in store.load_history()] == [1]
 
 
 # ---- back to a generation
@@ -163,7 +165,7 @@ def test_a_rollback_publishes_an_earlier_generation_anew_with_the_ages_it_had(wo
     world.run(replica(L1))
     world.run(replica(L2), after=HOUR)
     before, current = world.entries()[0].ad, world.ad()
-    world.orders.give(Return(before))
+    world.orders.submit(Return(before))
     report = world.run(replica(L2))
     assert world.ad().content == before.content
     assert world.ad().as_of == before.as_of == NOON + MINUTE
@@ -172,7 +174,7 @@ def test_a_rollback_publishes_an_earlier_generation_anew_with_the_ages_it_had(wo
         CAM: f"rolled back to generation {before.generation}, read 2026-11-21 12:01:00 UTC, "
         "since 2026-11-21 13:02:00 UTC"
     }
-    line = cycle_line(report, 1.0)
+    line = cycle_log_fields(report, 1.0)
     assert "held" not in line
     assert line["rolled_back"] == report.held
     (sent,) = line["changed"].values()
@@ -188,13 +190,13 @@ def test_a_rollback_publishes_an_earlier_generation_anew_with_the_ages_it_had(wo
 
 def test_a_rollback_outlives_a_restart_and_ends_with_a_new_generation(world):
     world.run(replica(L2))
-    world.orders.give(Return(world.entries()[0].ad))
+    world.orders.submit(Return(world.entries()[0].ad))
     world.run(replica(L2))
     held = world.ad()
     world.cycle = world.started()
     world.run(replica(L2))
     assert world.ad() == held
-    world.orders.give(Resume(CAM))
+    world.orders.submit(Resume(CAM))
     world.run(replica(L2))
     assert world.ad().generation > held.generation
     assert world.ad().as_of == world.now
@@ -203,9 +205,9 @@ def test_a_rollback_outlives_a_restart_and_ends_with_a_new_generation(world):
 
 
 def test_approving_the_site_ends_a_rollback_too(world):
-    world.orders.give(Return(world.entries()[0].ad))
+    world.orders.submit(Return(world.entries()[0].ad))
     world.run(replica(L2))
-    world.orders.give(Approve(CAM, frozenset()))
+    world.orders.submit(Approve(CAM, frozenset()))
     world.run(replica(L2))
     assert dict(world.ad().content)["AvailableDatasets"] == f'{{"{L2}"}}'
 
@@ -213,7 +215,7 @@ def test_approving_the_site_ends_a_rollback_too(world):
 def test_a_rollback_never_lies_about_age(world):
     """What was read longer ago than the bound reads UNKNOWN, at once or while the rollback lasts."""
     world.run(replica(L2))
-    world.orders.give(Return(world.entries()[0].ad))
+    world.orders.submit(Return(world.entries()[0].ad))
     world.run(replica(L2), after=BOUND - 2 * MINUTE)
     assert "AVAILABLE" in dict(world.ad().content)["DatasetStates"]
     world.run(replica(L2), after=2 * MINUTE)
@@ -224,19 +226,19 @@ def test_a_rollback_never_lies_about_age(world):
 
 def test_what_of_an_earlier_generation_was_older_stays_older(world):
     world.run(replica(L1), replica(L2))
-    world.catalogue.unseen = {L1: "timeout"}
+    world.catalogue.unseen_reasons = {L1: "timeout"}
     world.run(replica(L2))
     kept = world.ad()
-    assert f"'{L1}'={unix(NOON + MINUTE)}" in dict(kept.content)["DatasetAsOf"]
-    world.catalogue.unseen = {}
+    assert f"'{L1}'={to_unix(NOON + MINUTE)}" in dict(kept.content)["DatasetAsOf"]
+    world.catalogue.unseen_reasons = {}
     world.run()
-    world.orders.give(Return(kept))
+    world.orders.submit(Return(kept))
     world.run()
     assert world.ad().content == kept.content
 
 
 def test_a_retired_site_is_withdrawn_also_when_it_was_rolled_back(world):
-    world.orders.give(Return(world.entries()[0].ad))
+    world.orders.submit(Return(world.entries()[0].ad))
     world.run(replica(L1))
     world.rules = replace(world.rules, retired=frozenset({CAM}))
     world.cycle = world.started()
@@ -245,12 +247,12 @@ def test_a_retired_site_is_withdrawn_also_when_it_was_rolled_back(world):
 
 
 def test_an_order_is_followed_once_and_planning_follows_none(world):
-    world.orders.give(Return(world.entries()[0].ad))
+    world.orders.submit(Return(world.entries()[0].ad))
     world.cycle.plan()
     assert len(world.orders.waiting().orders) == 1
     world.run(replica(L1))
     assert world.orders.waiting().orders == ()
-    assert State() != world.cycle.state
+    assert ReconcileState() != world.cycle.state
     assert set(world.cycle.state.rollbacks) == {CAM}
 
 
@@ -261,6 +263,6 @@ def test_a_dataset_named_like_no_other_comes_back_whole(world):
     world.run(replica(odd, state=ReplicaState.PARTIAL, fraction=0.5))
     kept = world.ad()
     world.run()
-    world.orders.give(Return(kept))
+    world.orders.submit(Return(kept))
     world.run()
     assert world.ad().content == kept.content

@@ -11,40 +11,40 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapters.condor.bindings.values import unparsed
-from adapters.ska.dmapi_responses import BadAnswer, file_of
+from adapters.condor.bindings.values import expression_text
+from adapters.ska.dmapi_responses import BadAnswer, file_name
 from hydrator.diagnostics.why.explain import explain
-from hydrator.diagnostics.why.pool_facts import MOST_OF_A_LIST, MOST_OF_A_TEXT, Job, JobStatus, job_from
-from hydrator.diagnostics.why.query import Found, tellings
-from hydrator.diagnostics.why.summary import crowd
-from hydrator.domain.beliefs import Beliefs
+from hydrator.diagnostics.why.pool_facts import MAX_LIST_CHARS, MAX_TEXT_CHARS, JobFacts, JobStatus, parse_job
+from hydrator.diagnostics.why.query import WhyResult, render_result
+from hydrator.diagnostics.why.summary import summarize_jobs
+from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.model import (
     DatasetState,
     Did,
     Fact,
-    Queue,
     QueuedJobs,
+    ScheddDemand,
     Site,
     SiteFacts,
     Snapshot,
 )
 from hydrator.domain.redaction import Redactor
-from hydrator.privacy.pseudonym_store import Register
-from hydrator.privacy.pseudonyms import HIDDEN, Privacy, Veil
-from hydrator.privacy.wrappers import VeiledQueues
-from hydrator.server.app import app
-from hydrator.server.auth import Access, Role, new_token
-from hydrator.server.http_server import Server
-from hydrator.server.view import View
+from hydrator.privacy.pseudonym_store import PseudonymStore
+from hydrator.privacy.pseudonyms import HIDDEN_DID, Privacy, Pseudonymizer
+from hydrator.privacy.wrappers import PseudonymizedQueues
+from hydrator.server.app import build_app
+from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from tests.factories import NOON, demand
 from tests.slowness import grows_evenly
 
-VEIL = Veil(Privacy(("*:secret_*", "*a*a*b*")), (bytes(range(40)),))
-HIDE = Redactor(more=VEIL.scrubbed)
+VEIL = Pseudonymizer(Privacy(("*:secret_*", "*a*a*b*")), (bytes(range(40)),))
+HIDE = Redactor(redact_further=VEIL.redact)
 PIECES = ["a.", "a/", "eyJabcde-", "token ", "%3A", ":", "\\\\", '\\"', " ", "a:secret_", "é", '"a",']
 
 
-def held(size: int, piece: str) -> Job:
+def held(size: int, piece: str) -> JobFacts:
     """A held job with hostile texts of *size* characters wherever its owner may write."""
     text = piece * (size // len(piece))
     ad = {
@@ -54,11 +54,11 @@ def held(size: int, piece: str) -> Job:
         "LastRejMatchReason": f'"{text}"',
         "RequiredDatasets": f'{{"{text}", "lofar:L1"}}',
     }
-    return job_from(ad, [0], "schedd")
+    return parse_job(ad, [0], "schedd")
 
 
-def explained(job: Job) -> list:
-    return tellings(Found((explain(job, (), None, now=NOON),)), HIDE)
+def explained(job: JobFacts) -> list:
+    return render_result(WhyResult((explain(job, (), None, now=NOON),)), HIDE)
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -73,40 +73,40 @@ def test_time_to_read_a_queue_grows_no_faster_than_its_texts(piece):
             self.text = text
 
         def wanted(self):
-            return {"schedd": Queue(NOON, (QueuedJobs((self.text,), 1),))}
+            return {"schedd": ScheddDemand(NOON, (QueuedJobs((self.text,), 1),))}
 
     def read(size):
-        return VeiledQueues(Wanting(piece * (size // len(piece))), VEIL, None).wanted()
+        return PseudonymizedQueues(Wanting(piece * (size // len(piece))), VEIL, None).read_demand()
 
     grows_evenly(read, 100_000)
 
 
 def test_texts_of_a_job_are_cut_and_no_name_in_them_is_cut_in_two():
     job = held(1_000_000, "x ")
-    assert len(job.words["HoldReason"]) <= MOST_OF_A_TEXT + 1
-    (name, reason), *_ = job.refused.items()
-    assert len(name) <= MOST_OF_A_TEXT + 1
-    assert f"{MOST_OF_A_LIST} are allowed" in reason
-    cut = " " * (MOST_OF_A_TEXT - 12) + "a:secret_canary"
-    job = job_from({"HoldReason": f'"{cut}"', "JobStatus": "5"}, [0], "schedd")
+    assert len(job.status_attributes["HoldReason"]) <= MAX_TEXT_CHARS + 1
+    (name, reason), *_ = job.invalid_names.items()
+    assert len(name) <= MAX_TEXT_CHARS + 1
+    assert f"{MAX_LIST_CHARS} are allowed" in reason
+    cut = " " * (MAX_TEXT_CHARS - 12) + "a:secret_canary"
+    job = parse_job({"HoldReason": f'"{cut}"', "JobStatus": "5"}, [0], "schedd")
     assert "secret" not in "".join(explained(job)[0].lines)
 
 
 def test_guesses_in_a_hold_reason_come_back_as_a_constant():
     guesses = [f"a:secret_{number}" for number in range(41)]
-    job = job_from({"JobStatus": "5", "HoldReason": f'"{" ".join(guesses)}"'}, [0], "schedd")
+    job = parse_job({"JobStatus": "5", "HoldReason": f'"{" ".join(guesses)}"'}, [0], "schedd")
     (line, *_) = explained(job)[0].lines
-    assert line.count(HIDDEN) == 41
-    assert [guess for guess in guesses if VEIL.opaque(Did(guess)).partition(":")[2] in line] == []
+    assert line.count(HIDDEN_DID) == 41
+    assert [guess for guess in guesses if VEIL.pseudonym(Did(guess)).partition(":")[2] in line] == []
 
 
 def test_time_to_sum_up_many_kinds_of_jobs_grows_no_faster_than_they_are():
     facts = {Did(f"lofar:L{number}"): Fact(DatasetState.AVAILABLE, NOON) for number in range(2000)}
-    known = Beliefs(NOON, Snapshot({Site(f"S{each}"): SiteFacts(NOON, facts) for each in range(10)}))
-    job = Job("7.0", "schedd", 1, JobStatus.IDLE, (Did("lofar:L7"),), max_age=100)
+    known = DaemonKnowledge(NOON, Snapshot({Site(f"S{each}"): SiteFacts(NOON, facts) for each in range(10)}))
+    job = JobFacts("7.0", "schedd", 1, JobStatus.IDLE, (Did("lofar:L7"),), max_age_seconds=100)
 
     def jobs(size):
-        return crowd([replace(job, name=str(each)) for each in range(size)], known)
+        return summarize_jobs([replace(job, name=str(each)) for each in range(size)], known)
 
     assert jobs(3).whole == dict.fromkeys(known.snapshot.sites, 3)
     begun = time.thread_time()
@@ -123,15 +123,15 @@ def test_time_to_read_an_expression_grows_no_faster_than_its_text(piece):
         def lookup(self, _):
             return f"x{self.text}x"
 
-    grows_evenly(lambda size: unparsed(Ad(piece * size), "HoldReason"), 50_000)
-    assert unparsed(Ad(" \n\n  y\n"), "HoldReason") == "x y x"
+    grows_evenly(lambda size: expression_text(Ad(piece * size), "HoldReason"), 50_000)
+    assert expression_text(Ad(" \n\n  y\n"), "HoldReason") == "x y x"
 
 
 @pytest.mark.parametrize("piece", ["/aa", "%2Faa", "/"])
 def test_time_to_find_a_files_name_grows_no_faster_than_its_url(piece):
     def read(size):
         with suppress(BadAnswer):
-            file_of(f"https://x/{piece * size}%0A")
+            file_name(f"https://x/{piece * size}%0A")
 
     grows_evenly(read, 20_000)
 
@@ -141,7 +141,7 @@ def test_time_to_find_a_files_name_grows_no_faster_than_its_url(piece):
 
 @pytest.fixture
 def served(tmp_path):
-    tokens = {role: new_token(role, None, "today") for role in (Role.READ, Role.SUBMIT, Role.EVENT)}
+    tokens = {role: create_token(role, None, "today") for role in (Role.READ, Role.SUBMIT, Role.EVENT)}
     (tmp_path / "tokens").touch(mode=0o600)
     (tmp_path / "tokens").write_text("".join(grant.line for _, grant in tokens.values()))
 
@@ -151,16 +151,16 @@ def served(tmp_path):
     def heard(body):
         HIDE(body.decode("utf-8", "replace"))
 
-    asgi = app(
-        lambda: View({}, Snapshot({}), demand(), None, NOON),
+    asgi = build_app(
+        lambda: ServerState({}, Snapshot({}), demand(), None, NOON),
         CollectorRegistry(),
         max_age=timedelta(seconds=1),
-        access=Access.open(tmp_path / "tokens"),
-        exchange=Register(VEIL).exchange,
-        events=heard,
-        question=question,
+        authenticator=TokenAuthenticator.open(tmp_path / "tokens"),
+        look_up_pseudonyms=PseudonymStore(VEIL).exchange,
+        on_event=heard,
+        explain_job=question,
     )
-    with Server(asgi) as server:
+    with HttpServer(asgi) as server:
         yield server.url, {role: f"Bearer {token}" for role, (token, _) in tokens.items()}
 
 

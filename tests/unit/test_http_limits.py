@@ -14,20 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from hydrator.config import HttpOutlet
+from hydrator.config import HttpServerSettings
 from hydrator.daemon.event_queue import MAX_EVENT_BYTES
 from hydrator.domain.model import Snapshot
-from hydrator.server.app import View, app
-from hydrator.server.auth import Access, Role, new_token
-from hydrator.server.http_server import Server
-from hydrator.server.limits.connections import MAX_HEAD_BYTES, Doorway
-from hydrator.server.limits.rate import MAX_KNOWN, Buckets
-from hydrator.server.tls import Certificate
-from hydrator.wiring.http_server import listener
+from hydrator.server.app import ServerState, build_app
+from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.http_server import HttpServer
+from hydrator.server.limits.connections import MAX_HEAD_BYTES, ConnectionLimiter
+from hydrator.server.limits.rate import MAX_CLIENTS, RateLimiter
+from hydrator.server.tls import TlsCertificate
+from hydrator.wiring.http_server import build_http_server
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 
-VIEW = View({CAM: ad(L1), RAL: ad(L1, site=RAL)}, Snapshot({}), demand(), None, NOON)
+VIEW = ServerState({CAM: ad(L1), RAL: ad(L1, site=RAL)}, Snapshot({}), demand(), None, NOON)
 
 
 class Hand:
@@ -42,15 +42,15 @@ class Hand:
 
 @contextmanager
 def serving(buckets=None, doorway=None, access=None, behind_proxy=False):
-    asgi = app(
+    asgi = build_app(
         lambda: VIEW,
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
-        access=access,
-        buckets=buckets,
+        authenticator=access,
+        rate_limiter=buckets,
         behind_proxy=behind_proxy,
     )
-    with Server(asgi, doorway=doorway) as server:
+    with HttpServer(asgi, limiter=doorway) as server:
         yield server
 
 
@@ -78,31 +78,31 @@ def ended(connection: socket.socket) -> bool:
 
 def test_a_burst_then_a_pace_then_a_rest():
     clock = Hand()
-    buckets = Buckets(2, 3, clock)
-    assert [buckets.wait("a") for _ in range(3)] == [0, 0, 0]
-    assert buckets.wait("a") == pytest.approx(0.5)
+    buckets = RateLimiter(2, 3, clock)
+    assert [buckets.take("a") for _ in range(3)] == [0, 0, 0]
+    assert buckets.take("a") == pytest.approx(0.5)
     clock.now += 0.5
-    assert buckets.wait("a") == 0
-    assert buckets.wait("a") > 0
+    assert buckets.take("a") == 0
+    assert buckets.take("a") > 0
     clock.now += 1.5
-    assert [buckets.wait("a") for _ in range(3)] == [0, 0, 0]
+    assert [buckets.take("a") for _ in range(3)] == [0, 0, 0]
 
 
 def test_one_asker_takes_nothing_from_another():
-    buckets = Buckets(1, 1, Hand())
-    assert buckets.wait("a") == 0
-    assert buckets.wait("b") == 0
-    assert buckets.wait("a") > 0
+    buckets = RateLimiter(1, 1, Hand())
+    assert buckets.take("a") == 0
+    assert buckets.take("b") == 0
+    assert buckets.take("a") > 0
 
 
 def test_memory_is_bounded_and_whoever_rests_is_forgotten():
     clock = Hand()
-    buckets = Buckets(1, 1000, clock)
-    for number in range(2 * MAX_KNOWN):
-        buckets.wait(number)
-    assert len(buckets) == MAX_KNOWN
+    buckets = RateLimiter(1, 1000, clock)
+    for number in range(2 * MAX_CLIENTS):
+        buckets.take(number)
+    assert len(buckets) == MAX_CLIENTS
     clock.now += 2
-    buckets.wait("new")
+    buckets.take("new")
     assert len(buckets) == 1
 
 
@@ -113,11 +113,11 @@ def test_memory_is_bounded_and_whoever_rests_is_forgotten():
 )
 def test_nobody_gets_more_than_the_burst_and_the_pace_allow(pace, burst, asked):
     clock = Hand()
-    buckets = Buckets(pace, burst, clock)
+    buckets = RateLimiter(pace, burst, clock)
     began, got = clock.now, {"a": 0, "b": 0}
     for who, pause in asked:
         clock.now += pause
-        got[who] += buckets.wait(who) == 0
+        got[who] += buckets.take(who) == 0
         assert got[who] <= burst + (clock.now - began) * pace + 1e-6
 
 
@@ -126,7 +126,7 @@ def test_nobody_gets_more_than_the_burst_and_the_pace_allow(pace, burst, asked):
 
 def test_too_many_requests_from_an_address_are_429_with_a_time_to_ask_again():
     clock = Hand()
-    with serving(Buckets(0.1, 2, clock)) as server:
+    with serving(RateLimiter(0.1, 2, clock)) as server:
         assert [ask(server).status_code for _ in range(2)] == [200, 200]
         refused = ask(server)
         assert (refused.status_code, refused.json()["error"]) == (429, "too many requests")
@@ -138,17 +138,17 @@ def test_too_many_requests_from_an_address_are_429_with_a_time_to_ask_again():
 
 def test_guessing_tokens_is_limited_too(tmp_path):
     (tmp_path / "tokens").touch(0o600)
-    with serving(Buckets(0.1, 3, Hand()), access=Access.open(tmp_path / "tokens")) as server:
+    with serving(RateLimiter(0.1, 3, Hand()), access=TokenAuthenticator.open(tmp_path / "tokens")) as server:
         tried = [ask(server, Authorization=f"Bearer guess{n}").status_code for n in range(4)]
     assert tried == [401, 401, 401, 429]
 
 
 def test_one_token_has_one_bucket_wherever_it_is_used(tmp_path):
-    token, grant = new_token(Role.SITE, CAM, "2026-11-21")
-    other, second = new_token(Role.SITE, RAL, "2026-11-21")
+    token, grant = create_token(Role.SITE, CAM, "2026-11-21")
+    other, second = create_token(Role.SITE, RAL, "2026-11-21")
     (tmp_path / "tokens").write_text(grant.line + second.line)
     (tmp_path / "tokens").chmod(0o600)
-    with serving(Buckets(0.1, 2, Hand()), access=Access.open(tmp_path / "tokens")) as server:
+    with serving(RateLimiter(0.1, 2, Hand()), access=TokenAuthenticator.open(tmp_path / "tokens")) as server:
 
         def status(number, site, token):
             path = f"/v1/sites/{site}/ad"
@@ -159,17 +159,17 @@ def test_one_token_has_one_bucket_wherever_it_is_used(tmp_path):
 
 
 def test_behind_a_proxy_the_client_it_names_is_counted_and_what_the_client_says_is_not():
-    with serving(Buckets(0.1, 1, Hand()), behind_proxy=True) as server:
+    with serving(RateLimiter(0.1, 1, Hand()), behind_proxy=True) as server:
         named = {"X-Forwarded-For": "10.0.0.9, 192.0.2.1"}
         assert ask(server, **named).status_code == 200
         assert ask(server, **{"X-Forwarded-For": "10.0.0.8, 192.0.2.1"}).status_code == 429
         assert ask(server, **{"X-Forwarded-For": "192.0.2.2"}).status_code == 200
-    with serving(Buckets(0.1, 1, Hand())) as server:
+    with serving(RateLimiter(0.1, 1, Hand())) as server:
         assert [ask(server, **{"X-Forwarded-For": f"192.0.2.{n}"}).status_code for n in (1, 2)] == [200, 429]
 
 
 def test_an_ipv6_host_has_one_bucket_for_all_of_its_addresses():
-    with serving(Buckets(0.1, 1, Hand()), behind_proxy=True) as server:
+    with serving(RateLimiter(0.1, 1, Hand()), behind_proxy=True) as server:
         hosts = [f"2001:db8:0:{net}::{host}" for net in (1, 2) for host in (1, 2)]
         assert [ask(server, **{"X-Forwarded-For": host}).status_code for host in hosts] == [
             200,
@@ -180,17 +180,17 @@ def test_an_ipv6_host_has_one_bucket_for_all_of_its_addresses():
 
 
 def test_the_defaults_let_a_whole_site_ask_at_once():
-    http = HttpOutlet(port=0)
+    http = HttpServerSettings(port=0)
     assert (http.requests_burst, http.requests_per_second) == (2000, 500)
-    with listener(http, lambda: VIEW, CollectorRegistry()) as server:
+    with build_http_server(http, lambda: VIEW, CollectorRegistry()) as server:
         assert {ask(server, "/healthz").status_code for _ in range(50)} == {200}
 
 
 # connections
 
 
-def quick(cuts, **more) -> Doorway:
-    return Doorway(seconds=2, cut=cuts.append, **more)
+def quick(cuts, **more) -> ConnectionLimiter:
+    return ConnectionLimiter(request_seconds=2, on_cut=cuts.append, **more)
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"])
@@ -238,7 +238,7 @@ def test_a_client_that_does_not_take_its_answer_is_cut():
         await send({"type": "http.response.body", "body": b"x" * (64 << 20)})
 
     cuts = []
-    with Server(large, doorway=quick(cuts)) as server, dial(server) as deaf:
+    with HttpServer(large, limiter=quick(cuts)) as server, dial(server) as deaf:
         deaf.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         wait_for(lambda: cuts == ["slow"], 10, "the end of the client's time")
 
@@ -254,7 +254,11 @@ def test_a_client_that_asks_again_and_again_keeps_its_connection():
 
 def test_connections_beyond_the_most_are_cut_and_answered_again_when_others_leave():
     cuts = []
-    with serving(doorway=Doorway(most=4, most_each=4, seconds=60, cut=cuts.append)) as server:
+    with serving(
+        doorway=ConnectionLimiter(
+            max_connections=4, max_per_address=4, request_seconds=60, on_cut=cuts.append
+        )
+    ) as server:
         held = [dial(server, f"127.0.0.{2 + n}") for n in range(4)]
         for each in held:  # known to the server once it answered
             each.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -270,7 +274,11 @@ def test_connections_beyond_the_most_are_cut_and_answered_again_when_others_leav
 
 def test_one_address_cannot_take_all_connections():
     cuts = []
-    with serving(doorway=Doorway(most=10, most_each=2, seconds=60, cut=cuts.append)) as server:
+    with serving(
+        doorway=ConnectionLimiter(
+            max_connections=10, max_per_address=2, request_seconds=60, on_cut=cuts.append
+        )
+    ) as server:
         held = [dial(server, "127.0.0.2") for _ in range(2)]
         for each in held:
             each.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -291,8 +299,8 @@ def _answered(server) -> bool:
 
 def test_cut_connections_are_counted_in_the_metrics():
     registry = CollectorRegistry()
-    http = HttpOutlet(port=0, request_seconds=1)
-    with listener(http, lambda: VIEW, registry) as server:
+    http = HttpServerSettings(port=0, request_seconds=1)
+    with build_http_server(http, lambda: VIEW, registry) as server:
         assert 'hydrator_http_connections_cut_total{why="slow"} 0.0' in ask(server, "/metrics").text
         with dial(server) as silent:
             assert ended(silent)
@@ -303,17 +311,17 @@ def test_cut_connections_are_counted_in_the_metrics():
 
 
 @pytest.fixture
-def certificate(tmp_path) -> Certificate:
+def certificate(tmp_path) -> TlsCertificate:
     issued = trustme.CA().issue_cert("localhost", "127.0.0.1")
     issued.private_key_pem.write_to_path(str(tmp_path / "key"))
     issued.cert_chain_pems[0].write_to_path(str(tmp_path / "pem"))
-    return Certificate(tmp_path / "pem", tmp_path / "key")
+    return TlsCertificate(tmp_path / "pem", tmp_path / "key")
 
 
 @contextmanager
 def serving_tls(certificate, doorway):
-    asgi = app(lambda: VIEW, CollectorRegistry(), max_age=timedelta(seconds=9))
-    with Server(asgi, certificate=certificate, doorway=doorway) as server:
+    asgi = build_app(lambda: VIEW, CollectorRegistry(), max_age=timedelta(seconds=9))
+    with HttpServer(asgi, certificate=certificate, limiter=doorway) as server:
         yield server
 
 
@@ -335,7 +343,7 @@ def test_a_client_without_a_whole_tls_hello_is_cut(certificate, said):
 
 def test_clients_that_say_no_tls_hello_count_and_leave_room_for_other_addresses(certificate):
     cuts = []
-    doorway = Doorway(most=8, most_each=4, seconds=60, cut=cuts.append)
+    doorway = ConnectionLimiter(max_connections=8, max_per_address=4, request_seconds=60, on_cut=cuts.append)
     with serving_tls(certificate, doorway) as server:
         held = [dial(server, "127.0.0.2") for _ in range(20)]
         wait_for(lambda: len(cuts) == 16, 10, "the connections beyond the most of one address to be cut")
@@ -363,7 +371,7 @@ def test_a_whole_hello_and_no_request_is_cut_too(certificate):
 
 def test_the_addresses_of_one_ipv6_network_share_their_connections():
     async def admitted() -> list[bool]:
-        doorway = Doorway(most=10, most_each=1)
+        doorway = ConnectionLimiter(max_connections=10, max_per_address=1)
         found = []
         for address in ("2001:db8:0:1::1", "2001:db8:0:1::2", "2001:db8:0:2::1"):
             ours, theirs = socket.socketpair()
@@ -406,16 +414,16 @@ def test_a_head_below_the_bound_is_answered():
 
 @pytest.mark.parametrize("zeros", [0, 1, 8, 9, 12])
 def test_no_zeros_before_its_length_let_a_large_event_in(tmp_path, zeros):
-    token, grant = new_token(Role.EVENT, None, "2026-11-22")
+    token, grant = create_token(Role.EVENT, None, "2026-11-22")
     (tmp_path / "tokens").write_text(grant.line)
     (tmp_path / "tokens").chmod(0o600)
     heard = []
-    asgi = app(
+    asgi = build_app(
         lambda: VIEW,
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
-        access=Access.open(tmp_path / "tokens"),
-        events=heard.append,
+        authenticator=TokenAuthenticator.open(tmp_path / "tokens"),
+        on_event=heard.append,
     )
 
     def post(server, size: int) -> bytes:
@@ -423,7 +431,7 @@ def test_no_zeros_before_its_length_let_a_large_event_in(tmp_path, zeros):
         length = f"Content-Length: {'0' * zeros}{size}\r\n\r\n"
         return told(server, (head + length).encode() + b" " * min(size, MAX_EVENT_BYTES))
 
-    with Server(asgi) as server:
+    with HttpServer(asgi) as server:
         assert post(server, MAX_EVENT_BYTES + 1).startswith(b"HTTP/1.1 413 ")
         assert post(server, MAX_EVENT_BYTES).startswith(b"HTTP/1.1 202 ")
     assert [len(each) for each in heard] == [MAX_EVENT_BYTES]
@@ -437,7 +445,7 @@ def called(server, host: str, path="/v1/datasets") -> int:
 
 
 def test_a_server_without_tokens_does_not_answer_to_a_strange_name():
-    with listener(HttpOutlet(port=0), lambda: VIEW, CollectorRegistry()) as server:
+    with build_http_server(HttpServerSettings(port=0), lambda: VIEW, CollectorRegistry()) as server:
         for host in (
             "evil.example",
             "evil.example:8471",
@@ -454,8 +462,8 @@ def test_a_server_without_tokens_does_not_answer_to_a_strange_name():
 
 
 def test_allowed_names_are_answered_and_those_below_a_wildcard():
-    http = HttpOutlet(port=0, allowed_hosts=("hydrator.example.org", "*.svc.cluster.local"))
-    with listener(http, lambda: VIEW, CollectorRegistry()) as server:
+    http = HttpServerSettings(port=0, allowed_hosts=("hydrator.example.org", "*.svc.cluster.local"))
+    with build_http_server(http, lambda: VIEW, CollectorRegistry()) as server:
         assert called(server, "Hydrator.example.org:80") == 200
         assert called(server, "classad-hydrator.pool.svc.cluster.local") == 200
         assert called(server, "example.org") == 421
@@ -465,10 +473,10 @@ def test_allowed_names_are_answered_and_those_below_a_wildcard():
 def test_behind_a_proxy_and_with_tokens_every_name_is_answered_unless_names_are_given(tmp_path):
     (tmp_path / "tokens").touch(0o600)
     for http, expected in (
-        (HttpOutlet(port=0, behind_proxy=True), 200),
-        (HttpOutlet(port=0, behind_proxy=True, allowed_hosts=("a.example",)), 421),
-        (HttpOutlet(port=0, tokens_file=tmp_path / "tokens"), 401),
-        (HttpOutlet(port=0, tokens_file=tmp_path / "tokens", allowed_hosts=("a.example",)), 421),
+        (HttpServerSettings(port=0, behind_proxy=True), 200),
+        (HttpServerSettings(port=0, behind_proxy=True, allowed_hosts=("a.example",)), 421),
+        (HttpServerSettings(port=0, tokens_file=tmp_path / "tokens"), 401),
+        (HttpServerSettings(port=0, tokens_file=tmp_path / "tokens", allowed_hosts=("a.example",)), 421),
     ):
-        with listener(http, lambda: VIEW, CollectorRegistry()) as server:
+        with build_http_server(http, lambda: VIEW, CollectorRegistry()) as server:
             assert called(server, "evil.example") == expected

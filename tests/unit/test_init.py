@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.cli.commands.init import text
+from hydrator.cli.commands.init import format_toml
 from hydrator.config import load
 from testbed.dmapi_standin import CLIENT as CLIENT_ID
 from testbed.dmapi_standin import SECRET, DmapiStandIn
@@ -162,7 +162,9 @@ def test_the_same_identity_asks_site_capabilities(run, tmp_path):  # noqa: F811
 def test_odd_texts_come_back_as_they_were(tmp_path):
     odd = 'a "quoted" \\ path\twith ž and 🙂'
     (tmp_path / "c.toml").write_text(
-        text({"daemon": {"state_dir": odd}, "catalogue": [{"type": "file", "name": "file", "path": odd}]}),
+        format_toml(
+            {"daemon": {"state_dir": odd}, "catalogue": [{"type": "file", "name": "file", "path": odd}]}
+        ),
         "utf-8",
     )
     assert load(tmp_path / "c.toml").catalogue[0].path == tmp_path / odd

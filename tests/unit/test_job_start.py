@@ -20,7 +20,7 @@ import pytest
 from hydrator.domain import misses
 from hydrator.domain.model import Did, Site, from_unix
 from hydrator.submit import job_wrapper as job_start
-from hydrator.submit.job_wrapper import Dataset, Trouble
+from hydrator.submit.job_wrapper import Dataset, WrapperError
 from testbed.installation import wait_for
 
 FILE = Path(job_start.__file__)
@@ -131,9 +131,9 @@ def test_hydrator_submit_wrapper_prints_the_file():
 
 
 def test_the_wrapper_and_the_submit_side_agree_on_names():
-    assert job_start.MISSED == misses.MISSED
+    assert job_start.RETRY_STATUS == misses.MISSED_EXIT_STATUS
     assert job_start.SITE_KEYS == misses.SITE_ATTRIBUTES
-    for attribute in (misses.MISSES_ATTRIBUTE, misses.SITES_ATTRIBUTE, misses.UNTIL_ATTRIBUTE):
+    for attribute in (misses.MISSES_ATTRIBUTE, misses.SITES_ATTRIBUTE, misses.AVOID_UNTIL_ATTRIBUTE):
         assert f'"{attribute}"' in FILE.read_text()
 
 
@@ -203,14 +203,14 @@ def test_the_parset_is_copied_with_this_sites_paths_and_the_original_stands(node
     ],
 )
 def test_only_the_value_of_input_ms_changes(before, after):
-    assert job_start.rewritten(before, ["/x"]) == after
+    assert job_start.rewrite_input_ms(before, ["/x"]) == after
 
 
 def test_a_rewritten_parset_reads_as_the_paths_and_all_else_as_before():
     text = "[global]\ninput_ms = [one,\n  two]\nx = 1\n\n[cluster]\nbatch_system = single_machine\n"
     parset = configparser.ConfigParser(interpolation=None)
     paths = ["/a b/é.ms", "/c[1]*.ms"]
-    parset.read_string(job_start.rewritten(text.encode(), paths).decode())
+    parset.read_string(job_start.rewrite_input_ms(text.encode(), paths).decode())
     assert ast.literal_eval(parset["global"]["input_ms"]) == ["/a b/é.ms", "/c[[]1][*].ms"]
     assert parset["global"]["x"] == "1"
     assert parset["cluster"]["batch_system"] == "single_machine"
@@ -237,7 +237,7 @@ use_container = True
 @pytest.mark.parametrize(("cores", "memory"), [(1, 512), (16, 65536)])
 def test_the_cluster_of_a_parset_becomes_what_the_slot_has(cores, memory):
     machine = {"cpus": str(cores), "memory": str(memory)}
-    text, changes = job_start.fitted(ANOTHER_MACHINE.encode(), machine, "/scratch")
+    text, changes = job_start.fit_to_slot(ANOTHER_MACHINE.encode(), machine, "/scratch")
     parset = configparser.ConfigParser(interpolation=None)
     parset.read_string(text.decode())
     threads = min(cores, 4)
@@ -260,7 +260,7 @@ def test_the_cluster_of_a_parset_becomes_what_the_slot_has(cores, memory):
     ids=["not a slot", "not a parset"],
 )
 def test_a_parset_that_cannot_be_fitted_stays_as_it_is(machine, parset):
-    assert job_start.fitted(parset, machine, "/scratch") == (parset, [])
+    assert job_start.fit_to_slot(parset, machine, "/scratch") == (parset, [])
 
 
 def test_the_job_says_which_options_of_another_machine_it_changed(node):
@@ -330,8 +330,8 @@ def test_a_job_that_is_kept_ends_as_its_command_does(node, words, status):
 
 
 def test_a_parset_without_input_ms_is_refused():
-    with pytest.raises(Trouble, match="no input_ms"):
-        job_start.rewritten(b"[cluster]\ninput_ms = a\n", ["/x"])
+    with pytest.raises(WrapperError, match="no input_ms"):
+        job_start.rewrite_input_ms(b"[cluster]\ninput_ms = a\n", ["/x"])
 
 
 def test_the_commands_status_and_arguments_pass_through(node):
@@ -438,7 +438,7 @@ def test_a_dataset_that_is_not_there_ends_with_85_and_tells_the_job_ad(node):
     until = int(attributes["ChirpDataLocalityMissedUntil"])
     assert until % 300 == 0
     assert 3590 < until - time.time() <= 3900
-    (miss,) = misses.misses({misses.MISSES_ATTRIBUTE: [attributes["ChirpDataLocalityMisses"][2:-2]]})
+    (miss,) = misses.parse_misses({misses.MISSES_ATTRIBUTE: [attributes["ChirpDataLocalityMisses"][2:-2]]})
     assert (miss.site, miss.did) == ("UK", "lofar:L1.ms")
 
 
@@ -499,7 +499,7 @@ def test_a_file_server_that_never_answers_does_not_stop_the_job(tmp_path):
     os.mkfifo(tmp_path / "never")
     (tmp_path / "file").write_text("x")
     one = Dataset(1, {"did": "lofar:L1"})
-    looked = job_start.look([(one, str(tmp_path / "file")), (one, str(tmp_path / "never"))], 0.5)
+    looked = job_start.check_readable([(one, str(tmp_path / "file")), (one, str(tmp_path / "never"))], 0.5)
     assert looked == [("", [str(tmp_path / "file")]), ("no answer within 0.5 s", [])]
 
 
@@ -517,7 +517,7 @@ def test_without_condor_chirp_the_protocol_is_spoken(node, tmp_path):
         config = tmp_path / "chirp.config"
         config.write_text(f"127.0.0.1 {server.getsockname()[1]} secret\n")
         environ = {"PATH": str(tmp_path), "_CONDOR_CHIRP_CONFIG": str(config)}
-        job_start.report("U K", ["a:1"], environ, NOW)
+        job_start.report_misses("U K", ["a:1"], environ, NOW)
         thread.join(120)
     assert heard[::2] == [b"cookie secret\n"] * 3
     assert heard[1] == b'set_job_attr_delayed ChirpDataLocalityMissed {"U\\ K"}\n'
@@ -550,10 +550,10 @@ def test_what_is_written_into_the_job_ad_stays_short():
     dids = [f"lofar:{'L' * 400}{n}" for n in range(50)]
     text = job_start.miss_text("UK", dids, NOW)
     assert text.endswith("+49 UK")
-    assert len(job_start.bounded([text] * 9)) < 900
-    assert len(job_start.bounded(["s" * 100] * 50)) < 900
+    assert len(job_start.format_bounded_list([text] * 9)) < 900
+    assert len(job_start.format_bounded_list(["s" * 100] * 50)) < 900
     longest = job_start.miss_text("s" * 300, ["a:" + "n" * 498], NOW)
-    assert len(job_start.bounded([longest])) < 900
+    assert len(job_start.format_bounded_list([longest])) < 900
 
 
 # ------------------------------------------------------------------------------------------- fetching
@@ -593,7 +593,7 @@ def test_what_was_fetched_is_told_and_what_the_slot_had_said_is_there_counts_as_
     assert re.fullmatch(
         r'\{"\d+ lofar:L1.ms,lofar:L2.ms UK","12 lofar:L1.ms NL"\}', attributes["ChirpDataLocalityFetched"]
     )
-    (miss,) = misses.misses({misses.MISSES_ATTRIBUTE: [attributes["ChirpDataLocalityMisses"][2:-2]]})
+    (miss,) = misses.parse_misses({misses.MISSES_ATTRIBUTE: [attributes["ChirpDataLocalityMisses"][2:-2]]})
     assert (miss.site, miss.did) == ("UK", "lofar:L1.ms")
 
 
@@ -608,7 +608,7 @@ def test_what_was_fetched_is_told_and_what_the_slot_had_said_is_there_counts_as_
     ],
 )
 def test_what_a_slot_says_of_a_dataset_is_read_to_the_letter(states, said):
-    assert job_start.says_available(states, "a:1") is said
+    assert job_start.is_advertised_available(states, "a:1") is said
 
 
 @pytest.mark.parametrize(
@@ -676,13 +676,13 @@ def test_misses_are_read_from_the_job_ad_and_what_is_no_miss_is_passed_over():
             7,
         ]
     }
-    assert misses.misses(job) == (
+    assert misses.parse_misses(job) == (
         misses.Miss(Site("NL"), Did("a:1"), from_unix(10)),
         misses.Miss(Site("U K"), Did("a:1"), from_unix(20)),
         misses.Miss(Site("U K"), Did("b:2"), from_unix(20)),
     )
-    assert misses.misses({}) == ()
-    assert misses.misses({misses.MISSES_ATTRIBUTE: "10 a:1 NL"}) == ()
+    assert misses.parse_misses({}) == ()
+    assert misses.parse_misses({misses.MISSES_ATTRIBUTE: "10 a:1 NL"}) == ()
 
 
 def test_the_jobs_own_requirements_are_kept_in_parentheses():

@@ -11,7 +11,7 @@ import pytest
 from hydrator.config import StorageArea
 from hydrator.domain.model import DatasetFile, Did
 from hydrator.submit import job_wrapper as job_start
-from hydrator.submit.dataset_paths import hashed_path, job_datasets, local_paths, paths_file
+from hydrator.submit.dataset_paths import hash_path, job_datasets, local_paths, paths_file_text
 from tests.archives import tar_of
 from tests.pythons import pythons
 from tests.unit.test_job_start import PARSET, Node
@@ -37,7 +37,7 @@ class Element(Node):
         """Catalogue *files* as those of *did*, and put them on disk as Rucio's rule "hash" does."""
         listed = []
         for file, content in files.items():
-            self.put(self.storage / at / hashed_path(file), content)
+            self.put(self.storage / at / hash_path(file), content)
             listed.append(DatasetFile(file, len(content) + sizes))
         self.contents[Did(did)] = (*self.contents.get(Did(did), ()), *listed)
 
@@ -49,7 +49,9 @@ class Element(Node):
         wanted = [Did(did) for did in dids or (L1,)]
         paths = local_paths(self.areas, wanted, self.contents)
         named = job_datasets([(f"/as/was/{did.partition(':')[2]}", did) for did in wanted])
-        text = paths_file(named, paths, stage_in, areas=self.areas, contents=self.contents, unpack=unpack)
+        text = paths_file_text(
+            named, paths, stage_in, areas=self.areas, contents=self.contents, unpack=unpack
+        )
         (self.scratch / "hydrator-paths.json").write_text(text)
 
 
@@ -70,7 +72,7 @@ def test_a_dataset_of_several_files_becomes_a_folder_of_links(element):
     done = element.run(*SHOW)
     assert (done.returncode, done.stdout) == (0, "./ANTENNA/table.dat\n./table.dat\ntwo\none\n"), done.stderr
     link = next(element.scratch.glob("hydrator-inputs/*/L1.ms/table.dat"))
-    assert str(link.readlink()) == str(element.storage / hashed_path("lofar:L1.ms/table.dat"))
+    assert str(link.readlink()) == str(element.storage / hash_path("lofar:L1.ms/table.dat"))
 
 
 def test_a_dataset_of_one_file_is_that_file(element):
@@ -78,7 +80,7 @@ def test_a_dataset_of_one_file_is_that_file(element):
     element.has(L1, {"lofar:raw/one": b"data\n"})
     element.ready()
     done = element.run("sh", "-c", 'echo "$INPUT_1"; cat "$INPUT_1"')
-    assert done.stdout == f"{element.storage / hashed_path('lofar:raw/one')}\ndata\n", done.stderr
+    assert done.stdout == f"{element.storage / hash_path('lofar:raw/one')}\ndata\n", done.stderr
 
 
 def test_the_parset_names_each_measurement_set_of_a_dataset(element):
@@ -104,12 +106,12 @@ def test_files_of_one_dataset_may_be_in_two_elements_of_a_site(element):
 def test_a_file_that_is_missing_is_a_miss_that_names_how_many_and_one(element):
     element.area("")
     element.has(L1, {"lofar:a": b"1", "lofar:b": b"2", "lofar:c": b"3"})
-    (element.storage / hashed_path("lofar:b")).unlink()
+    (element.storage / hash_path("lofar:b")).unlink()
     element.ready()
     told = element.chirp()
     done = element.run("true")
     assert done.returncode == 85
-    path = element.storage / hashed_path("lofar:b")
+    path = element.storage / hash_path("lofar:b")
     why = f"lofar:L1.ms (1 of its 3 files cannot be read, first {path}: No such file or directory)"
     assert f"not readable at UK: {why}" in done.stderr
     assert "lofar:L1.ms UK" in told.read_text()
@@ -128,7 +130,7 @@ def test_a_file_of_another_size_is_a_miss(element, off):
 def test_a_dataset_of_which_a_file_is_missing_is_fetched_where_there_is_a_command(element):
     element.area("")
     element.has(L1, {"lofar:a": b"1", "lofar:b": b"2"})
-    (element.storage / hashed_path("lofar:b")).unlink()
+    (element.storage / hash_path("lofar:b")).unlink()
     element.ready(stage_in="sh -c 'echo fetched > $0/table.dat' {path}")
     done = element.run("sh", "-c", 'cat "$INPUT_1"')
     assert (done.returncode, done.stdout) == (0, "fetched\n"), done.stderr
@@ -276,9 +278,11 @@ def test_a_bad_archive_is_not_unpacked(tmp_path, bad):
 
     def unpack() -> None:
         job_start.Archive(str(path)).size()
-        job_start.into_folder(0, dataset, job_start.pieces_of(dataset, [str(path)], ["*.tar"]), str(folder))
+        job_start.build_dataset_folder(
+            0, dataset, job_start.list_entries(dataset, [str(path)], ["*.tar"]), str(folder)
+        )
 
-    with pytest.raises(job_start.Missed, match=re.escape(why)):
+    with pytest.raises(job_start.RetryElsewhere, match=re.escape(why)):
         unpack()
     assert not list(tmp_path.rglob("evil"))
     assert not any(each.is_symlink() for each in tmp_path.rglob("*"))
@@ -338,7 +342,7 @@ def test_an_archive_that_the_scratch_folder_has_no_room_for_is_the_nodes_failing
     huge = tarfile.TarInfo("L1.ms/table.f0")
     huge.size = 1 << 43
     block = huge.tobuf(tarfile.GNU_FORMAT)
-    path = element.storage / hashed_path("lofar:L1.ms.tar")
+    path = element.storage / hash_path("lofar:L1.ms.tar")
     element.put(path, block)
     with path.open("r+b") as file:
         try:
@@ -358,6 +362,6 @@ def test_an_archive_that_the_scratch_folder_has_no_room_for_is_the_nodes_failing
 def test_an_archive_with_too_many_members_is_not_unpacked(tmp_path):
     path = tmp_path / "many.tar"
     path.write_bytes(tar_of({f"f{n}": b"" for n in range(5)}))
-    assert job_start.Archive(str(path), most=6).size() == 0
-    with pytest.raises(job_start.Missed, match="over 4 members"):
-        job_start.Archive(str(path), most=4).size()
+    assert job_start.Archive(str(path), max_members=6).size() == 0
+    with pytest.raises(job_start.RetryElsewhere, match="over 4 members"):
+        job_start.Archive(str(path), max_members=4).size()

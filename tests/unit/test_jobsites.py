@@ -10,10 +10,10 @@ import classad2
 import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 
-from adapters.condor.bindings.desired_sites import KEPT, QueuedSites, Refused
+from adapters.condor.bindings.desired_sites import SAVED_ATTRIBUTE, DesiredSitesEditor, EditRejected
 from hydrator.domain.model import DatasetState, Did, Fact, Site
-from hydrator.domain.ports import AlikeJobs, Kept
-from hydrator.reconcile.desired_sites.decide import wish
+from hydrator.domain.ports import JobGroup, SavedDesiredSites
+from hydrator.reconcile.desired_sites.decide import decide
 from tests.factories import BOUND, NOON
 
 GROUP_BY = object()
@@ -71,25 +71,30 @@ class Queue:
         return None if value is classad2.Value.Undefined else value
 
     def marked(self):
-        return any(KEPT in ad and ad.eval(KEPT) is not classad2.Value.Undefined for ad in self.ads)
+        return any(
+            SAVED_ATTRIBUTE in ad and ad.eval(SAVED_ATTRIBUTE) is not classad2.Value.Undefined
+            for ad in self.ads
+        )
 
 
-def sites(queue: Queue) -> QueuedSites:
+def sites(queue: Queue) -> DesiredSitesEditor:
     def strings(ad, name):
         return [str(item) for item in ad.eval(name)]
 
-    return QueuedSites(classad2, Denied, queue, GROUP_BY, strings)
+    return DesiredSitesEditor(classad2, Denied, queue, GROUP_BY, strings)
 
 
 def turn(queue: Queue, known=UK, at_most: int = 100) -> int:
     """What one turn of the daemon does."""
     edited = 0
-    for row in sites(queue).alike():
-        kept = Kept(**row["kept"]) if row["kept"] else None
-        jobs = AlikeJobs(**{**row, "kept": kept, "datasets": tuple(row["datasets"])})
-        _, change = wish(jobs, known, now=NOON, max_age=BOUND, default_scope=None)
+    for row in sites(queue).read_job_groups():
+        kept = SavedDesiredSites(**row["kept"]) if row["kept"] else None
+        jobs = JobGroup(**{**row, "kept": kept, "datasets": tuple(row["datasets"])})
+        _, change = decide(jobs, known, now=NOON, max_age=BOUND, default_scope=None)
         if change:
-            edited += sites(queue).place(row, change.value, change.own, not change.gives_back, at_most)
+            edited += sites(queue).set_desired_sites(
+                row, change.value, change.original, not change.is_restore, at_most
+            )
     return edited
 
 
@@ -177,12 +182,12 @@ def test_a_job_that_leaves_the_queue_meanwhile_hinders_no_other():
 
 
 @pytest.mark.parametrize(
-    ("keeps", "why"), [("DESIRED_Sites", "it keeps DESIRED_Sites"), (KEPT, "did not let us")]
+    ("keeps", "why"), [("DESIRED_Sites", "it keeps DESIRED_Sites"), (SAVED_ATTRIBUTE, "did not let us")]
 )
 def test_a_schedd_that_refuses_without_a_word_is_found_out_and_leaves_no_mark(keeps, why):
     queue = Queue(job("UK,NL"))
     queue.keeps = {keeps}
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(EditRejected, match=why):
         turn(queue)
     assert queue.desired() == "UK,NL"
     assert not queue.marked()

@@ -14,85 +14,86 @@ import pytest
 import typer
 
 from hydrator.cli.app import app
-from hydrator.cli.commands.report import as_rows
-from hydrator.cli.commands.submit.rapthor import _rows as outlook_rows
-from hydrator.cli.commands.why import rows as why_rows
+from hydrator.cli.commands.report import report_json
+from hydrator.cli.commands.submit.rapthor import _outlook_rows as outlook_rows
+from hydrator.cli.commands.why import result_json as why_rows
 from hydrator.cli.output import tables as show
-from hydrator.cli.output.json_schema import SHAPES, Shape, keys, shape_of
-from hydrator.cli.output.manpage import commands
+from hydrator.cli.output.json_schema import SCHEMAS, JsonSchema, find_schema, walk_keys
+from hydrator.cli.output.manpage import walk_commands
 from hydrator.diagnostics.check.examine import Finding, Level
-from hydrator.diagnostics.credential_expiry import By as Renewer
-from hydrator.diagnostics.credential_expiry import Credential
-from hydrator.diagnostics.why.explain import Answer, AtSite, Cause, Reason, WayOut
-from hydrator.diagnostics.why.missing_data import DatasetCounts, Lack, Missing
-from hydrator.diagnostics.why.pool_facts import Job, JobStatus
-from hydrator.diagnostics.why.query import Found
-from hydrator.diagnostics.why.summary import Crowd
+from hydrator.diagnostics.credential_expiry import Credential, Renewer
+from hydrator.diagnostics.why.explain import JobExplanation, MismatchCause, Reason, Remedy, SiteMatch
+from hydrator.diagnostics.why.missing_data import DatasetCounts, MissingDataset, MissingReason
+from hydrator.diagnostics.why.pool_facts import JobFacts, JobStatus
+from hydrator.diagnostics.why.query import WhyResult
+from hydrator.diagnostics.why.summary import JobSummary
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import (
     DatasetState,
     Fact,
+    Provenance,
     PublishedAd,
-    Queue,
     QueuedJobs,
+    ScheddDemand,
     SiteFacts,
     Snapshot,
-    Told,
     Unseen,
-    unix,
+    to_unix,
 )
-from hydrator.domain.ports import Ended
-from hydrator.domain.provenance import provenance
+from hydrator.domain.ports import EndedJobs
+from hydrator.domain.provenance import provenance_rows
 from hydrator.reconcile.ads.site_ads import Budget
-from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction, Tally
-from hydrator.reconcile.history import Change, Entry, Rollback
-from hydrator.reconcile.reconciler import Rules, summary
-from hydrator.reconcile.snapshot.breaker import Cause as Why
-from hydrator.reconcile.snapshot.breaker import Held
-from hydrator.reconcile.snapshot.update import Known, Memory
-from hydrator.submit.rapthor_job import Outlook
+from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
+from hydrator.reconcile.history import DatasetChange, HistoryEntry, Rollback
+from hydrator.reconcile.reconciler import ReconcilePolicy, summary
+from hydrator.reconcile.snapshot.breaker import HeldLoss
+from hydrator.reconcile.snapshot.breaker import HoldCause as Why
+from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
+from hydrator.submit.rapthor_job import SiteOutlook
 from testbed.shaped import COMMANDS, conforms, problems
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want
 from tests.unit.test_cycle import World
 from tests.unit.test_outcomes import found as tallied
 from tests.unit.test_outcomes import row as ended
 
-TOLD = Told("list_locks", "CAM-DISK", "stuck", "5f3a", "ops", NOON + HOUR, NOON + HOUR, timedelta(minutes=5))
-HELD = Held(NOON, NOON, {L1: 1, L2: 1}, 6, Why.SITE)
+TOLD = Provenance(
+    "list_locks", "CAM-DISK", "stuck", "5f3a", "ops", NOON + HOUR, NOON + HOUR, timedelta(minutes=5)
+)
+HELD = HeldLoss(NOON, NOON, {L1: 1, L2: 1}, 6, Why.SITE)
 LISTED = {"datasets": 3, "first": L1, "jobs": 4}
 
 
-def known() -> show.Known:
+def known() -> show.StateView:
     """A state in which there is some of everything."""
     half = Fact(DatasetState.PARTIAL, NOON, 0.5, TOLD)
     last = {
         "at": 1_700_000_000, "whole": False, "left_out": {CAM: [LISTED]},
         "publishers": {"file": {"error": "disk full", "not_read_back": [CAM], "ads": 1}},
     }  # fmt: skip
-    wrong = {(Claim("rucio", L1, CAM), By.PROBE): Correction(NOON, NOON)}
-    return show.Known(
+    wrong = {(Claim("rucio", L1, CAM), VerificationMethod.PROBE): Correction(NOON, NOON)}
+    return show.StateView(
         now=NOON,
         default_scope=None,
         memories={
-            "rucio": Memory(NOON, frozenset({CAM}), {L1: Known(NOON, {CAM: half}), L3: Known(NOON, {})},
+            "rucio": CatalogueMemory(NOON, frozenset({CAM}), {L1: DatasetRecord(NOON, {CAM: half}), L3: DatasetRecord(NOON, {})},
                             {L2: "timeout"}, frozenset({"X-DISK"}), "it failed"),
         },
-        demand=replace(demand(want(L1, jobs=3), want(L2)), refused={"no scope": "no colon"}),
+        demand=replace(demand(want(L1, jobs=3), want(L2)), rejected_texts={"no scope": "no colon"}),
         snapshot=Snapshot(
             {CAM: SiteFacts(NOON, {L1: half})},
-            unseen={L2: "timeout"},
+            unseen_reasons={L2: "timeout"},
             bytes_total={L1: 10**9},
-            clashes=((L2, L3),),
+            case_collisions=((L2, L3),),
         ),
         ads={CAM: ad(L1), RAL: ad(site=RAL)},
         readback={"file": {CAM: PublishedAd(CAM, 1, NOON, NOON)}},
-        report=last,
-        held={CAM: HELD},
+        last_cycle=last,
+        held_losses={CAM: HELD},
         rollbacks={RAL: Rollback(NOON, ad(site=RAL))},
-        rules=Rules(),
-        audit=Audit({CAM: Tally({0: (9, 1)}, 0.9, NOON)}, wrong),
-        credentials=[Credential("tls", "tls", Renewer.SOMEBODY, NOON + HOUR, NOON)],
-        reload={"at": unix(NOON), "problems": ["sites.retired: not a list"]},
+        policy=ReconcilePolicy(),
+        audit=Audit({CAM: AuditTally({0: (9, 1)}, 0.9, NOON)}, wrong),
+        credentials=[Credential("tls", "tls", Renewer.OPERATOR, NOON + HOUR, NOON)],
+        failed_reload={"at": to_unix(NOON), "problems": ["sites.retired: not a list"]},
     )  # fmt: skip
 
 
@@ -100,42 +101,46 @@ def cycle() -> dict:
     """What `once` prints after a cycle in which much went wrong."""
     world = World(replica(L1, CAM), replica(L2, CAM), replica("lofar:X", CAM), replica("lofar:x", CAM))
     pins = frozenset({L1, "lofar:X", "lofar:x"})
-    running = world.restarted(rules=Rules(pins=pins, budget=Budget(line_bytes=45)))
-    world.queues.queues = {"ap1": Queue(NOON, (QueuedJobs(("no scope",), 1), QueuedJobs((L2,), 4)))}
-    running.ask_demand()
-    world.other.broken = True
-    report = replace(running.run(), held={CAM: HELD.text(20)})
+    running = world.restarted(rules=ReconcilePolicy(pins=pins, budget=Budget(line_bytes=45)))
+    world.queues.queues = {"ap1": ScheddDemand(NOON, (QueuedJobs(("no scope",), 1), QueuedJobs((L2,), 4)))}
+    running.refresh_demand()
+    world.other.is_broken = True
+    report = replace(running.run(), held_reasons={CAM: HELD.text(20)})
     return summary(report) | {"plan": show.plan_rows(report)}
 
 
 def answers() -> dict:
-    lacks = Missing(L1, Lack.STATE, "it is PARTIAL", "PARTIAL", 0.5, 1_700_000_000, "5f3a", "a rule is stuck")
-    reason = Reason(Cause.DATA, True, 3, "its data is not there", ("TARGET.x",), (lacks,))
-    job = Job(
+    lacks = MissingDataset(
+        L1, MissingReason.STATE, "it is PARTIAL", "PARTIAL", 0.5, 1_700_000_000, "5f3a", "a rule is stuck"
+    )
+    reason = Reason(MismatchCause.DATA, True, 3, "its data is not there", ("TARGET.x",), (lacks,))
+    job = JobFacts(
         "7.0", "ap1", 2, JobStatus.IDLE, (L1,), {"x": "no colon"}, (L2,), "wait", 1_800_000_000, 20_700, True,
-        requests={"cpus": 1.0}, words={"HoldReason": None}, missed=(Miss(CAM, L1, NOON),),
+        requests={"cpus": 1.0}, status_attributes={"HoldReason": None}, misses=(Miss(CAM, L1, NOON),),
     )  # fmt: skip
     counts = DatasetCounts(1, {"partial": 1}, 5, True, 1_700_000_000)
-    where = AtSite(CAM, 3, 0, (reason,), WayOut(1, "wait"), counts, "5 of 6 datasets would leave", "cm2")
-    answer = Answer(job, "it waits", (RAL,), False, ("a note",), "until noon", "3 of 3", "wait", (where,))
-    crowd = Crowd(2, 9, {"idle": 9}, {CAM: 4}, 5, 0, "7.9")
-    return why_rows(Found((answer,), {"ap2": "timeout"}, crowd))
+    where = SiteMatch(CAM, 3, 0, (reason,), Remedy(1, "wait"), counts, "5 of 6 datasets would leave", "cm2")
+    answer = JobExplanation(
+        job, "it waits", (RAL,), False, ("a note",), "until noon", "3 of 3", "wait", (where,)
+    )
+    crowd = JobSummary(2, 9, {"idle": 9}, {CAM: 4}, 5, 0, "7.9")
+    return why_rows(WhyResult((answer,), {"ap2": "timeout"}, crowd))
 
 
 def report() -> dict:
-    told = {"s1": Ended((ended(L1), ended()), whole=False), "s2": Unseen("no answer")}
-    return as_rows(tallied(ended(L1, L2), ended(waits=HOUR)), told, NOON - HOUR, NOON)
+    told = {"s1": EndedJobs((ended(L1), ended()), is_complete=False), "s2": Unseen("no answer")}
+    return report_json(tallied(ended(L1, L2), ended(waits=HOUR)), told, NOON - HOUR, NOON)
 
 
-CHANGE = Change(L1, None, "AVAILABLE", "its catalogue says so")
+CHANGE = DatasetChange(L1, None, "AVAILABLE", "its catalogue says so")
 EXAMPLES = {
     "once": cycle,
     "plan": lambda: cycle()["plan"],
     "status": lambda: show.status_rows(known()),
     "sites": lambda: show.site_rows(known()),
     "datasets": lambda: show.dataset_rows(known(), None),
-    "datasets --why": lambda: provenance(known().memories, [L1, L2, L3], now=NOON),
-    "history": lambda: show.history_rows([Entry(NOON, ad(L1), (CHANGE,), {"file": NOON})]),
+    "datasets --why": lambda: provenance_rows(known().memories, [L1, L2, L3], now=NOON),
+    "history": lambda: show.history_rows([HistoryEntry(NOON, ad(L1), (CHANGE,), {"file": NOON})]),
     "rollback": lambda: {"site": CAM, "generation": 7},
     "approve": lambda: {CAM: 2},
     "renumber": lambda: {CAM: 999_999_999_999_999},
@@ -145,7 +150,7 @@ EXAMPLES = {
     "release": lambda: {"ap1": 3},
     "submit rapthor --dry-run": lambda: {
         "run": "run1", "datasets": 2, "asked": {"list": "answered"},
-        "sites": outlook_rows([Outlook(CAM, 1, {L2: "PARTIAL"}, 100, 60, True)]),
+        "sites": outlook_rows([SiteOutlook(CAM, 1, {L2: "PARTIAL"}, 100, 60, True)]),
     },
     "submit rapthor --as ad": lambda: {
         "RequiredDatasets": [L1], "RequiredBytes": {L1: 5}, "DataLocality": "wait", "DataLocalityMaxWait": 60,
@@ -155,8 +160,8 @@ EXAMPLES = {
 }  # fmt: skip
 
 
-def shown(shape: Shape, value: object, path: str = "") -> Iterator[str]:
-    """Every key of *shape* that *value* shows, called as :func:`hydrator.cli.output.json_schema.keys` calls them."""
+def shown(shape: JsonSchema, value: object, path: str = "") -> Iterator[str]:
+    """Every key of *shape* that *value* shows, called as :func:`hydrator.cli.output.json_schema.walk_keys` calls them."""
     inner = next((one for one in shape.get("anyOf", [shape]) if one.get("type") != "null"), shape)
     if isinstance(value, list):
         for one in value:
@@ -173,43 +178,43 @@ def shown(shape: Shape, value: object, path: str = "") -> Iterator[str]:
 
 
 def test_every_command_with_json_has_its_shape_and_no_other():
-    tree = dict(commands(typer.main.get_command(app)))
+    tree = dict(walk_commands(typer.main.get_command(app)))
     options = {
         path: {name for each in command.params for name in each.opts} for path, command in tree.items()
     }
     printing = {path for path, names in options.items() if "--json" in names}
     assert printing == COMMANDS
-    for name in SHAPES:
+    for name in SCHEMAS:
         path, _, option = name.partition(" --")
         assert not option or f"--{option.split()[0]}" in options[path]
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", SCHEMAS)
 def test_what_a_command_prints_is_as_promised_and_shows_every_key(name):
     value = json.loads(json.dumps(EXAMPLES[name]()))
-    assert list(problems(SHAPES[name], value)) == []
-    promised = {path for path, _, _ in keys(SHAPES[name])}
-    assert promised - set(shown(SHAPES[name], value)) == set()
+    assert list(problems(SCHEMAS[name], value)) == []
+    promised = {path for path, _, _ in walk_keys(SCHEMAS[name])}
+    assert promised - set(shown(SCHEMAS[name], value)) == set()
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", SCHEMAS)
 def test_a_shape_is_a_schema_that_says_what_every_key_means(name):
-    jsonschema.Draft202012Validator.check_schema(SHAPES[name])
-    assert [path for path, kind, meaning in keys(SHAPES[name]) if not (kind and meaning)] == []
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
+    assert [path for path, kind, meaning in walk_keys(SCHEMAS[name]) if not (kind and meaning)] == []
 
 
 def test_a_key_less_and_a_key_more_are_both_told():
     rows = EXAMPLES["check"]()
     less, more = [{**rows[0]}], [{**rows[0], "new": 1}]
     del less[0]["todo"]
-    assert "'todo' is a required property" in next(problems(SHAPES["check"], less))
-    assert "'new' was unexpected" in next(problems(SHAPES["check"], more))
+    assert "'todo' is a required property" in next(problems(SCHEMAS["check"], less))
+    assert "'new' was unexpected" in next(problems(SCHEMAS["check"], more))
     with pytest.raises(AssertionError, match="hydrator check --json"):
         conforms(["check", "--json"], json.dumps(less))
 
 
 def test_options_choose_the_shape():
-    assert shape_of("datasets", ["datasets", L1, "--why", "--json"]) is SHAPES["datasets --why"]
-    assert shape_of("datasets", ["datasets", "--json"]) is SHAPES["datasets"]
-    assert shape_of("submit rapthor", ["--as", "ad", "--json"]) is SHAPES["submit rapthor --as ad"]
+    assert find_schema("datasets", ["datasets", L1, "--why", "--json"]) is SCHEMAS["datasets --why"]
+    assert find_schema("datasets", ["datasets", "--json"]) is SCHEMAS["datasets"]
+    assert find_schema("submit rapthor", ["--as", "ad", "--json"]) is SCHEMAS["submit rapthor --as ad"]
     assert conforms(["check", "--json"], "") is None

@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from hydrator.diagnostics.check.examine import Level
-from hydrator.diagnostics.check.last_cycle import last_cycle, silence, silent_after
-from hydrator.domain.model import unix
+from hydrator.diagnostics.check.last_cycle import check_last_cycle, hung_after_seconds, silence_reason
+from hydrator.domain.model import to_unix
 from tests.factories import NOON
 
 WELL = {
-    "at": unix(NOON),
+    "at": to_unix(NOON),
     "catalogues": {"rucio": None},
     "publishers": {"http": {"error": None, "not_read_back": [], "ads": 2}},
 }
@@ -18,7 +18,9 @@ SOON = NOON + timedelta(seconds=12)
 
 
 def said(told, at=SOON):
-    return [(one.level, one.subject, one.seen) for one in last_cycle(told, at, silent_after=630)]
+    return [
+        (one.level, one.subject, one.message) for one in check_last_cycle(told, at, max_silence_seconds=630)
+    ]
 
 
 def test_a_cycle_that_went_well_is_told_with_its_age():
@@ -68,8 +70,8 @@ def test_a_publisher_that_does_not_show_what_it_was_sent_is_named_with_the_sites
 
 
 def test_a_daemon_that_does_not_run_is_told_at_once():
-    [found] = last_cycle(WELL, SOON, 630, runs=False)
-    assert (found.level, found.seen) == (Level.WARN, "no daemon runs here; the last cycle was 12 s ago")
+    [found] = check_last_cycle(WELL, SOON, 630, is_running=False)
+    assert (found.level, found.message) == (Level.WARN, "no daemon runs here; the last cycle was 12 s ago")
 
 
 @pytest.mark.parametrize(
@@ -83,5 +85,5 @@ def test_a_daemon_that_does_not_run_is_told_at_once():
     ],
 )
 def test_a_dead_daemon_is_told_at_once_and_a_hung_one_after_some_polls(last, owner, begin):
-    began = None if last is None else unix(NOON) - last
-    assert silence(began, owner, NOON, silent_after(30)) == begin
+    began = None if last is None else to_unix(NOON) - last
+    assert silence_reason(began, owner, NOON, hung_after_seconds(30)) == begin

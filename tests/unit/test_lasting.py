@@ -2,30 +2,30 @@
 
 import pytest
 
-from hydrator.daemon.logs import Lasting
+from hydrator.daemon.logs import OngoingFailures
 
 FAILS = {"catalogues": {"rucio": "no answer within 10 s, 3 others were due"}, "seconds": 1.0}
 WELL = {"sites": 2, "changed": {}, "refused": {"x": "no colon"}}
 
 
 def test_it_is_new_once_and_its_end_is_told_once():
-    lasting = Lasting()
-    assert lasting.heard(WELL) == (False, [])
-    assert lasting.heard(FAILS) == (True, [])
-    assert lasting.heard(FAILS) == (False, [])
-    assert lasting.heard(WELL) == (False, ["catalogues: rucio"])
-    assert lasting.heard(WELL) == (False, [])
-    assert lasting.heard(FAILS) == (True, [])
+    lasting = OngoingFailures()
+    assert lasting.update(WELL) == (False, [])
+    assert lasting.update(FAILS) == (True, [])
+    assert lasting.update(FAILS) == (False, [])
+    assert lasting.update(WELL) == (False, ["catalogues: rucio"])
+    assert lasting.update(WELL) == (False, [])
+    assert lasting.update(FAILS) == (True, [])
 
 
 def test_other_numbers_are_the_same_trouble_and_other_words_another():
-    lasting = Lasting()
-    lasting.heard(FAILS)
-    assert lasting.heard({"catalogues": {"rucio": "no answer within 11.5 s, 0 others were due"}}) == (
+    lasting = OngoingFailures()
+    lasting.update(FAILS)
+    assert lasting.update({"catalogues": {"rucio": "no answer within 11.5 s, 0 others were due"}}) == (
         False,
         [],
     )
-    assert lasting.heard({"catalogues": {"rucio": "refused"}}) == (True, [])
+    assert lasting.update({"catalogues": {"rucio": "refused"}}) == (True, [])
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_other_numbers_are_the_same_trouble_and_other_words_another():
     ],
 )
 def test_another_part_is_new_beside_one_that_lasts(more, name):
-    lasting = Lasting()
-    lasting.heard(FAILS)
-    assert lasting.heard(FAILS | more) == (True, [])
-    assert lasting.heard(FAILS | more) == (False, [])
-    assert lasting.heard(FAILS) == (False, [name])
+    lasting = OngoingFailures()
+    lasting.update(FAILS)
+    assert lasting.update(FAILS | more) == (True, [])
+    assert lasting.update(FAILS | more) == (False, [])
+    assert lasting.update(FAILS) == (False, [name])

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hydrator.domain import links
-from hydrator.domain.bugs import Bugs, sentence
+from hydrator.domain.bugs import BugReporter, describe_bug
 from tests.unit.test_docs import anchors
 
 ROOT = Path(__file__).parents[2]
@@ -75,11 +75,11 @@ def test_the_base_leads_to_the_copy_of_this_environment():
 
 def test_please_report_it_says_how():
     bug = ValueError("x")
-    assert sentence("catalogue rucio", bug).endswith(f"please report it: {links.report_page()}")
+    assert describe_bug("catalogue rucio", bug).endswith(f"please report it: {links.link_to_bug_report()}")
     with capture_logs() as logged:
-        Bugs().caught("catalogue rucio", bug)
-    assert [line["how"] for line in logged] == [links.report_page()]
-    assert Path(links.report_page().removeprefix("file://")).exists()
+        BugReporter().report("catalogue rucio", bug)
+    assert [line["how"] for line in logged] == [links.link_to_bug_report()]
+    assert Path(links.link_to_bug_report().removeprefix("file://")).exists()
 
 
 def test_every_please_report_it_of_the_code_has_a_link_or_an_addressee():
@@ -91,5 +91,5 @@ def test_every_please_report_it_of_the_code_has_a_link_or_an_addressee():
 
 
 def test_what_names_a_page_is_followed_by_where_the_pages_are():
-    assert links.whereabouts("give it READ: docs/security.md") == f"docs/ is {links.documentation()}"
-    assert links.whereabouts("all is well", "mydocs/x.md") is None
+    assert links.docs_folder_note("give it READ: docs/security.md") == f"docs/ is {links.documentation()}"
+    assert links.docs_folder_note("all is well", "mydocs/x.md") is None

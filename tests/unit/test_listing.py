@@ -11,7 +11,7 @@ from hydrator.domain.errors import (
     TooManyFiles,
 )
 from hydrator.domain.model import DatasetFile, Did
-from hydrator.submit.file_lists import Listing, foreign_addresses, list_files, taken_alone
+from hydrator.submit.file_lists import Listing, address_mismatches, list_files, single_file_notice
 
 A, B = Did("lofar:A"), Did("lofar:B")
 
@@ -26,8 +26,8 @@ class Lister:
         self.known, self.away = known, away
         self.asked: list[tuple[frozenset[Did], frozenset[str], int]] = []
 
-    def files(self, dids, storages, most):
-        self.asked.append((dids, storages, most))
+    def list_files(self, dids, storages, max_files):
+        self.asked.append((dids, storages, max_files))
         if self.away:
             raise CatalogueUnreachable(self.name, "timed out")
         return {did: answer for did, answer in self.known.items() if did in dids}
@@ -58,9 +58,11 @@ def test_each_dataset_is_listed_by_the_first_catalogue_that_knows_it():
 
 def test_what_no_catalogue_lists_counts_as_one_file_and_is_said():
     listing = list_files([A, B], settings({}), [Lister({A: files("x:1")})])
-    assert (listing.alone, listing.problems) == ({B}, [])
-    assert "lofar:B: no catalogue here lists files of it" in str(taken_alone(settings({}).storage, listing))
-    assert taken_alone(settings({"rule": "name"}).storage, listing) is None
+    assert (listing.unlisted_dids, listing.problems) == ({B}, [])
+    assert "lofar:B: no catalogue here lists files of it" in str(
+        single_file_notice(settings({}).storage, listing)
+    )
+    assert single_file_notice(settings({"rule": "name"}).storage, listing) is None
 
 
 def test_a_catalogue_that_is_away_is_one_problem_unless_another_lists_the_files():
@@ -77,27 +79,27 @@ def test_a_dataset_whose_files_cannot_be_read_is_a_problem_of_its_own():
         [A, B], settings({}), [Lister({A: files("x:1"), B: CatalogueGarbled("rucio", "cut")})]
     )
     assert listing.problems == ["the files of lofar:B are not known: catalogue rucio: cut"]
-    assert (listing.alone, listing.is_too_long) == (frozenset(), False)
+    assert (listing.unlisted_dids, listing.has_too_many_files) == (frozenset(), False)
 
 
 def test_too_many_files_are_the_users_to_change():
     listing = list_files([A], settings({}), [Lister({A: TooManyFiles("rucio", 3)})])
-    assert listing.is_too_long
+    assert listing.has_too_many_files
     why = "there are over 3 files, and [submit].max_files allows no more"
     assert listing.problems == [f"the files of lofar:A are not known: catalogue rucio: {why}"]
 
 
 def test_archives_that_are_unpacked_are_added_up():
     listing = Listing({A: files("x:a/1.MS.tar", "x:2.ms.tar", "x:3.tar"), B: files("x:4.ms.tar", size=None)})
-    assert listing.packed_bytes(["*.ms.tar"]) == 10
-    assert listing.packed_bytes([]) == 0
+    assert listing.archive_bytes(["*.ms.tar"]) == 10
+    assert listing.archive_bytes([]) == 0
 
 
 def test_addresses_that_all_begin_otherwise_are_told_with_one_of_them():
     chosen = settings({"rule": "catalogue", "rse": "R", "address_prefix": "file://localhost:0/d"}).storage
     there = {A: (DatasetFile("x:1", 1, {"R": ("file://localhost/d/1",)}),)}
-    assert foreign_addresses(chosen, there) == [
+    assert address_mismatches(chosen, there) == [
         "[[storage]] of UK: no address at R begins with file://localhost:0/d/; one is file://localhost/d/1"
     ]
     fits = {A: (DatasetFile("x:1", 1, {"R": ("file://localhost:0/d/1",)}),)}
-    assert foreign_addresses(chosen, fits) == []
+    assert address_mismatches(chosen, fits) == []

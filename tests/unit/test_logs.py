@@ -17,9 +17,9 @@ from adapters.memory import MemoryCatalogue
 from hydrator.daemon.metrics import configure_logs
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.reconcile.reconciler import read_all
-from hydrator.server.app import app
-from hydrator.server.http_server import Server
-from hydrator.server.view import View
+from hydrator.server.app import build_app
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, NOON, demand
 
@@ -92,11 +92,11 @@ class Daemon:
     def __init__(self) -> None:
         self.broken = False
 
-    def view(self) -> View:
+    def view(self) -> ServerState:
         structlog.get_logger("hydrator").info("looked")
         if self.broken:
             raise RuntimeError("a bug")
-        return View({}, None, demand(), None, NOON)
+        return ServerState({}, None, demand(), None, NOON)
 
 
 @pytest.fixture(params=[False, True], ids=["alone", "behind a proxy"])
@@ -107,8 +107,11 @@ def proxied(request):
 @pytest.fixture
 def served(logged, proxied):
     daemon = Daemon()
-    asgi = app(daemon.view, CollectorRegistry(), max_age=timedelta(seconds=9), behind_proxy=proxied)
-    with Server(asgi) as server, httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client:
+    asgi = build_app(daemon.view, CollectorRegistry(), max_age=timedelta(seconds=9), behind_proxy=proxied)
+    with (
+        HttpServer(asgi) as server,
+        httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client,
+    ):
         stream = io.StringIO()
         logged(stream)
         yield daemon, client, stream

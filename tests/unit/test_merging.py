@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, Survey, Unseen
-from hydrator.domain.provenance import provenance
-from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
+from hydrator.domain.provenance import provenance_rows
+from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 from tests.factories import BOUND, MINUTE, NOON
 
 DID, CAM = Did("testing:L1"), Site("CAM")
@@ -18,14 +18,14 @@ COMPLETE, INCOMING, PARTIAL, STUCK = (
 def memory(name, *said, at=NOON):
     replicas = tuple(Replica(DID, CAM, state, fraction, f"{name}-element") for state, fraction in said)
     survey = Survey(name, at, frozenset({CAM}), {DID: Seen(at, replicas)})
-    return remember(Memory(), survey, {DID}, now=at)
+    return apply_survey(CatalogueMemory(), survey, {DID}, now=at)
 
 
 def shown(one, other, now=NOON):
     """State and fraction at CAM; whichever catalogue comes first."""
     found = set()
     for memories in ({"dmapi": one, "rucio": other}, {"rucio": other, "dmapi": one}):
-        fact = snapshot(memories, {DID}, now=now, bound=BOUND).sites[CAM].facts.get(DID)
+        fact = build_snapshot(memories, {DID}, now=now, max_age=BOUND).sites[CAM].facts.get(DID)
         found.add((fact.state.value, fact.fraction) if fact else None)
     (same,) = found
     return same
@@ -48,9 +48,9 @@ def test_dmapis_location_and_rucios_completeness(dmapi, rucio, expected):
 
 
 def test_an_error_of_one_leaves_its_word_and_takes_nothing_from_the_other():
-    rucio = remember(memory("rucio", (COMPLETE, 1.0)), Unseen("down"), {DID}, now=NOON + MINUTE)
+    rucio = apply_survey(memory("rucio", (COMPLETE, 1.0)), Unseen("down"), {DID}, now=NOON + MINUTE)
     assert shown(memory("dmapi", (PARTIAL, None)), rucio, NOON + MINUTE) == ("AVAILABLE", 1.0)
-    never = remember(Memory(), Unseen("down"), {DID}, now=NOON)
+    never = apply_survey(CatalogueMemory(), Unseen("down"), {DID}, now=NOON)
     assert shown(memory("dmapi", (PARTIAL, None)), never) == ("PARTIAL", None)
 
 
@@ -62,7 +62,7 @@ def test_what_is_older_than_the_bound_loses_to_anything_newer():
 
 def test_why_lists_every_catalogues_word_also_the_one_that_lost():
     memories = {"dmapi": memory("dmapi", (PARTIAL, None)), "rucio": memory("rucio", (COMPLETE, 1.0))}
-    rows = provenance(memories, [DID], now=NOON)
+    rows = provenance_rows(memories, [DID], now=NOON)
     assert [(r["catalogue"], r["site"], r["state"], r["storage"], r["as_of"]) for r in rows] == [
         ("dmapi", CAM, "PARTIAL", "dmapi-element", int(NOON.timestamp())),
         ("rucio", CAM, "AVAILABLE", "rucio-element", int(NOON.timestamp())),

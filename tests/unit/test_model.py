@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.domain.errors import BadDid
-from hydrator.domain.model import MAX_DID_CHARS, Origin, from_unix, parse_did, unix
+from hydrator.domain.model import MAX_DID_CHARS, Origin, from_unix, parse_did, to_unix
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand, want
 
 
@@ -72,9 +72,9 @@ def test_a_long_refused_text_is_shortened_for_people():
 
 
 def test_whole_seconds_are_rounded_down_so_that_no_age_is_understated():
-    assert unix(NOON + timedelta(microseconds=999_999)) == unix(NOON)
-    assert unix(from_unix(-0.5)) == -1
-    assert from_unix(unix(NOON)) == NOON
+    assert to_unix(NOON + timedelta(microseconds=999_999)) == to_unix(NOON)
+    assert to_unix(from_unix(-0.5)) == -1
+    assert from_unix(to_unix(NOON)) == NOON
 
 
 def test_an_ad_is_one_attribute_a_line_in_the_order_of_the_contract():
@@ -86,7 +86,7 @@ def test_an_ad_is_one_attribute_a_line_in_the_order_of_the_contract():
         "DatasetAsOf = []\n"
         "DataLocalityTruncated = false\n"
         "DataLocalityTrust = 1.000\n"
-        f"DataLocalityAsOf = {unix(NOON)}\n"
+        f"DataLocalityAsOf = {to_unix(NOON)}\n"
         "DataLocalityGeneration = 7\n"
         "DataLocalityVersion = 1\n"
     )

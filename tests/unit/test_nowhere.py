@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hydrator.diagnostics.why.nowhere import nowhere_text
-from hydrator.domain.beliefs import Beliefs
+from hydrator.diagnostics.why.nowhere import explain_no_complete_site
+from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
-from hydrator.submit.nearest_names import with_near
+from hydrator.submit.nearest_names import add_similar_names
 from tests.factories import L1, L2, NOON
 
 CONFIG = """
@@ -34,9 +34,9 @@ sites.CAM = "nearline"
 """
 
 
-def known(**sites: dict[Did, Fact]) -> Beliefs:
+def known(**sites: dict[Did, Fact]) -> DaemonKnowledge:
     facts = {Site(site): SiteFacts(NOON, here) for site, here in sites.items()}
-    return Beliefs(NOON, Snapshot(facts), frozenset({L1, L2}))
+    return DaemonKnowledge(NOON, Snapshot(facts), frozenset({L1, L2}))
 
 
 def fact(state: DatasetState, fraction: float | None = None) -> Fact:
@@ -45,23 +45,25 @@ def fact(state: DatasetState, fraction: float | None = None) -> Fact:
 
 def test_sites_are_listed_with_what_each_lacks_unless_one_has_all():
     here, coming = fact(DatasetState.AVAILABLE), fact(DatasetState.STAGING, 0.4)
-    text = nowhere_text(known(CAM={L1: here, L2: coming}, RAL={L2: here}), {L1, L2})
+    text = explain_no_complete_site(known(CAM={L1: here, L2: coming}, RAL={L2: here}), {L1, L2})
     assert text == (
         f"no site has all of its data now: CAM has 1 of 2 ({L2} STAGING 40 %); RAL has 1 of 2 ({L1} absent)"
     )
-    assert nowhere_text(known(CAM={L1: here, L2: here}), {L1, L2}) == ""
+    assert explain_no_complete_site(known(CAM={L1: here, L2: here}), {L1, L2}) == ""
 
 
 def test_a_name_in_no_catalogue_comes_first_and_what_nobody_could_say_is_not_judged():
     right, wrong = Did("lofar:L1234.ms"), Did("lofar:L1243.ms")
     beliefs = known(RAL={right: fact(DatasetState.AVAILABLE)})
-    beliefs = with_near(replace(beliefs, asked=frozenset({wrong})), {wrong})
-    assert nowhere_text(beliefs, {wrong, L1}).startswith(f"{L1} is in no catalogue; {wrong} is in no cata")
-    assert nowhere_text(beliefs, {wrong}) == f"{wrong} is in no catalogue; did you mean {right}?"
-    assert nowhere_text(known(), {Did("not:asked")}) == ""
+    beliefs = add_similar_names(replace(beliefs, queried_dids=frozenset({wrong})), {wrong})
+    assert explain_no_complete_site(beliefs, {wrong, L1}).startswith(
+        f"{L1} is in no catalogue; {wrong} is in no cata"
+    )
+    assert explain_no_complete_site(beliefs, {wrong}) == f"{wrong} is in no catalogue; did you mean {right}?"
+    assert explain_no_complete_site(known(), {Did("not:asked")}) == ""
     silent = replace(known(), snapshot=Snapshot({}, {L1: "timeout"}))
-    assert nowhere_text(silent, {L1}) == ""
-    assert nowhere_text(known(), frozenset()) == ""
+    assert explain_no_complete_site(silent, {L1}) == ""
+    assert explain_no_complete_site(known(), frozenset()) == ""
 
 
 @pytest.fixture
@@ -102,7 +104,7 @@ def test_wrap_says_what_no_site_can_start_and_refuses_it_where_asked_to(desk):
 
 
 def test_a_site_is_named_even_where_only_part_of_it_is_there():
-    assert "CAM has 0 of 1" in nowhere_text(known(CAM={L1: fact(DatasetState.PARTIAL)}), {L1})
+    assert "CAM has 0 of 1" in explain_no_complete_site(known(CAM={L1: fact(DatasetState.PARTIAL)}), {L1})
 
 
 def test_wrap_says_of_the_nodes_of_a_dag_which_no_site_can_start_and_writes_nothing_it_refuses(desk):

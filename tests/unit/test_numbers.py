@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from adapters.condor.bindings.values import MISSES_OF_A_JOB, fair_misses, is_number
-from hydrator.cli.commands.why import row
-from hydrator.diagnostics.job_outcomes import count
+from adapters.condor.bindings.values import MAX_MISSES_OF_JOB, choose_misses_fairly, is_number
+from hydrator.cli.commands.why import answer_json
+from hydrator.diagnostics.job_outcomes import collect_outcomes
 from hydrator.diagnostics.why.explain import explain
-from hydrator.diagnostics.why.pool_facts import groups_from, job_from, with_requests
-from hydrator.diagnostics.why.summary import crowd
+from hydrator.diagnostics.why.pool_facts import parse_job, parse_slot_groups, with_requests
+from hydrator.diagnostics.why.summary import summarize_jobs
 from hydrator.domain import numbers
-from hydrator.domain.beliefs import Beliefs
-from hydrator.domain.misses import MISSES_ATTRIBUTE, MOST_OF_A_JOB, misses
-from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, unix
-from hydrator.domain.ports import AlikeJobs, Ended
-from hydrator.domain.text import span
-from hydrator.reconcile.desired_sites.controller import Desiring
+from hydrator.domain.beliefs import DaemonKnowledge
+from hydrator.domain.misses import MAX_MISSES_PER_JOB, MISSES_ATTRIBUTE, parse_misses
+from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot, to_unix
+from hydrator.domain.ports import EndedJobs, JobGroup
+from hydrator.domain.text import format_duration
+from hydrator.reconcile.desired_sites.controller import DesiredSitesController
 from tests.factories import CAM, L1, L2, NOON, ad
 
 FAR = [10**15, -(10**15), 2**63 - 1, -(2**63), 10**11, 253_402_300_800, 10**30, -1, 0, 1]
@@ -28,20 +28,20 @@ ODD: list[object] = [*FAR, math.nan, math.inf, -math.inf, 1e300, True, False, No
 
 @pytest.mark.parametrize("value", ODD)
 def test_every_conversion_answers_with_a_value_of_its_range_or_none(value):
-    assert numbers.whole(value) is None or 0 <= value <= numbers.MOST_WHOLE
-    moment = numbers.moment(value)
+    assert numbers.valid_integer(value) is None or 0 <= value <= numbers.MAX_CLASSAD_INTEGER
+    moment = numbers.valid_time(value)
     assert moment is None or isinstance(moment, datetime)
-    finite = numbers.finite(value)
+    finite = numbers.valid_number(value)
     assert finite is None or math.isfinite(finite)
     if finite is not None:
         assert isinstance(numbers.nearest_moment(finite), datetime)
-        assert abs(numbers.nearest_span(finite)) <= timedelta(seconds=numbers.LONGEST)
-        assert span(finite)
+        assert abs(numbers.nearest_span(finite)) <= timedelta(seconds=numbers.MAX_SPAN_SECONDS)
+        assert format_duration(finite)
 
 
 @pytest.mark.parametrize("value", [True, False, math.nan, "7", None])
 def test_a_truth_value_and_not_a_number_are_no_numbers(value):
-    assert numbers.finite(value) is numbers.whole(value) is numbers.moment(value) is None
+    assert numbers.valid_number(value) is numbers.valid_integer(value) is numbers.valid_time(value) is None
 
 
 # ------------------------------------------------------------------------------------- DESIRED_Sites
@@ -50,50 +50,50 @@ def test_a_truth_value_and_not_a_number_are_no_numbers(value):
 class Queues:
     """One schedd with these jobs; remembers what was edited."""
 
-    def __init__(self, *jobs: AlikeJobs) -> None:
+    def __init__(self, *jobs: JobGroup) -> None:
         self.jobs = jobs
         self.edited: list[str] = []
 
-    def alike(self) -> dict[str, Any]:
+    def read_job_groups(self) -> dict[str, Any]:
         return {"ap1": self.jobs}
 
-    def place(self, schedd: str, jobs: AlikeJobs, *_: object, **__: object) -> int:
-        self.edited.append(jobs.example)
-        return jobs.jobs
+    def set_desired_sites(self, schedd: str, group: JobGroup, *_: object, **__: object) -> int:
+        self.edited.append(group.example)
+        return group.jobs
 
     def close(self) -> None:
         pass
 
 
-def turn(*jobs: AlikeJobs) -> list[str]:
+def turn(*jobs: JobGroup) -> list[str]:
     queues: Any = Queues(*jobs)
-    desiring = Desiring(
+    desiring = DesiredSitesController(
         queues,
         lambda: NOON,
         max_age=timedelta(hours=5),
         default_scope=None,
-        pace=1000,
+        edits_per_second=1000,
         interval=timedelta(minutes=1),
     )
-    (placed,) = desiring.turn({CAM: ad(L1)}).values()
+    (placed,) = desiring.run_once({CAM: ad(L1)}).values()
     assert placed.error is None
     return list(queues.edited)
 
 
 @pytest.mark.parametrize("number", FAR)
 def test_a_number_out_of_range_of_one_job_keeps_no_other_from_its_list(number):
-    good = AlikeJobs((L1,), True, 1, "9.0")
+    good = JobGroup((L1,), True, 1, "9.0")
     for bad in (
-        AlikeJobs((L1,), True, 1, "1.0", max_age=number),
-        AlikeJobs((L1,), True, 1, "1.0", any_after=number),
-        AlikeJobs((L1,), True, 1, "1.0", any_after=number, max_age=number),
+        JobGroup((L1,), True, 1, "1.0", max_age=number),
+        JobGroup((L1,), True, 1, "1.0", any_after=number),
+        JobGroup((L1,), True, 1, "1.0", any_after=number, max_age=number),
     ):
         assert "9.0" in turn(bad, good)
 
 
 def test_an_endless_age_counts_every_fact_and_a_negative_one_none():
-    assert turn(AlikeJobs((L1,), True, 1, "1.0", max_age=10**15)) == ["1.0"]
-    assert turn(AlikeJobs((L1,), True, 1, "1.0", max_age=-(10**15))) == []
+    assert turn(JobGroup((L1,), True, 1, "1.0", max_age=10**15)) == ["1.0"]
+    assert turn(JobGroup((L1,), True, 1, "1.0", max_age=-(10**15))) == []
 
 
 # ------------------------------------------------------------------------------------- jobs that ended
@@ -103,14 +103,14 @@ class Histories:
     def __init__(self, *rows: dict[str, object]) -> None:
         self.rows = rows
 
-    def newly(self) -> dict[str, Ended]:
-        return {"ap1": Ended(self.rows, whole=True)}
+    def read_newly_ended_jobs(self) -> dict[str, EndedJobs]:
+        return {"ap1": EndedJobs(self.rows, is_complete=True)}
 
 
 @pytest.mark.parametrize("value", ODD)
 @pytest.mark.parametrize("name", ["QDate", "JobStartDate", "JobCurrentStartDate", "bytes", "misses", "site"])
 def test_one_ended_job_with_an_odd_value_is_counted_beside_the_others(name, value):
-    when = unix(NOON)
+    when = to_unix(NOON)
     good = {
         "QDate": when,
         "JobStartDate": when + 60,
@@ -119,19 +119,19 @@ def test_one_ended_job_with_an_odd_value_is_counted_beside_the_others(name, valu
         "datasets": [L1],
     }
     history: Any = Histories({**good, name: value}, good)
-    counted = count(history, tuple, {}, None)
+    counted = collect_outcomes(history, tuple, {}, None)
     assert len(counted.jobs) == 2
-    assert counted.jobs[1].waited == timedelta(seconds=60)
+    assert counted.jobs[1].wait_time == timedelta(seconds=60)
 
 
 # --------------------------------------------------------------------------------------------- why
 
 
 def explained(texts: dict[str, str], *groups: dict[str, Any]) -> Any:
-    job = job_from({"ClusterId": "7", "ProcId": "0", "JobStatus": "1", **texts}, [0], "ap1")
+    job = parse_job({"ClusterId": "7", "ProcId": "0", "JobStatus": "1", **texts}, [0], "ap1")
     judged: Any = {"requests": {}, "clauses": [], "groups": groups}
-    answer = explain(with_requests(job, judged), groups_from(judged, job.datasets), None, now=NOON)
-    return json.loads(json.dumps(row(answer), allow_nan=False))
+    answer = explain(with_requests(job, judged), parse_slot_groups(judged, job.datasets), None, now=NOON)
+    return json.loads(json.dumps(answer_json(answer), allow_nan=False))
 
 
 TEXTS = [
@@ -160,20 +160,20 @@ def test_no_number_of_a_job_ends_the_answer_to_why(name, text, status):
 
 def group(**given: Any) -> dict[str, Any]:
     return {
-        "site": "CAM", "told_site": "CAM", "generation": 7, "as_of": 7, "via": "hook", "slots": 1,
+        "site": "CAM", "advertised_site": "CAM", "generation": 7, "as_of": 7, "via": "hook", "slots": 1,
         "state": "Unclaimed", "example": "slot1@a", "dynamic": False, "partitionable": False,
-        "matches": False, "theirs": [], "job_values": [], "slot_values": [], "most": {},
+        "matches": False, "theirs": [], "job_values": [], "slot_values": [], "largest_resources": {},
         "facts": [False, "PARTIAL", 0.5, 7, True], **given,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [one for one in ODD if not isinstance(one, (list, dict))])
-@pytest.mark.parametrize("name", ["generation", "as_of", "told_site", "state", "fraction", "read"])
+@pytest.mark.parametrize("name", ["generation", "as_of", "advertised_site", "state", "fraction", "read"])
 def test_no_value_of_a_slot_ends_the_answer_to_why(name, value):
     facts = {"state": "PARTIAL", "fraction": 0.5, "read": 7, "spelled": True}
     odd = group(facts=[False, *{**facts, name: value}.values()]) if name in facts else group(**{name: value})
     texts = {"RequiredDatasets": f'{{"{L1}"}}', "DataLocalityTransformed": "true"}
-    assert explained(texts, odd, group(told_site="RAL"))
+    assert explained(texts, odd, group(advertised_site="RAL"))
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -181,10 +181,10 @@ def test_no_number_of_a_job_ends_the_summary_of_a_crowd(text):
     facts = {Site("CAM"): SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)})}
     texts = {"ClusterId": "7", "JobStatus": "1", "RequiredDatasets": f'{{"{L1}"}}'}
     jobs = [
-        job_from({**texts, "DataLocalityMaxAge": age}, [number], "ap1")
+        parse_job({**texts, "DataLocalityMaxAge": age}, [number], "ap1")
         for number, age in enumerate((text, "20000"))
     ]
-    assert crowd(jobs, Beliefs(NOON, Snapshot(facts))).whole[CAM] >= 1
+    assert summarize_jobs(jobs, DaemonKnowledge(NOON, Snapshot(facts))).complete_by_site[CAM] >= 1
 
 
 # -------------------------------------------------------------------------------------------- misses
@@ -198,7 +198,7 @@ def test_a_thousand_equal_misses_hide_no_other():
     flood = [("eve", [miss(L1, when)]) for when in range(5000)]
     alone = [("alice", [miss(L2)]), ("bob", [miss(L2, site="RAL")])]
     for reports in (flood + alone, alone + flood):
-        chosen = [text for (text,) in fair_misses(reports, 1000)]
+        chosen = [text for (text,) in choose_misses_fairly(reports, 1000)]
         assert len(chosen) == 1000
         assert {miss(L2), miss(L2, site="RAL"), miss(L1, 4999)} <= set(chosen)
 
@@ -206,23 +206,23 @@ def test_a_thousand_equal_misses_hide_no_other():
 def test_a_user_with_many_different_misses_takes_only_his_share():
     flood = [("eve", [miss(f"x:{number}_{n}") for n in range(20)]) for number in range(1000)]
     alone = [(f"user{number}", [miss(f"y:{number}_{n}") for n in range(3)]) for number in range(100)]
-    chosen = {text for (text,) in fair_misses([*flood, *alone], 1000)}
+    chosen = {text for (text,) in choose_misses_fairly([*flood, *alone], 1000)}
     assert len(chosen) == 1000
     assert {text for _, texts in alone for text in texts} <= chosen
 
 
 def test_where_there_is_room_every_miss_is_told():
     reports = [("alice", [miss(L1, 1)]), ("alice", [miss(L1, 2)]), ("bob", [miss(L1, 1)])]
-    assert sorted(fair_misses(reports, 1000)) == [[miss(L1, 1)], [miss(L1, 1)], [miss(L1, 2)]]
+    assert sorted(choose_misses_fairly(reports, 1000)) == [[miss(L1, 1)], [miss(L1, 1)], [miss(L1, 2)]]
 
 
 def test_what_one_job_reports_is_bounded():
     huge = [miss(f"x:{number}") for number in range(10_000)]
-    assert len(fair_misses([("eve", huge)], 1000)) == MISSES_OF_A_JOB
-    assert max(len(text) for (text,) in fair_misses([("eve", ["x" * 10**6])], 9)) <= 2000
-    assert len(misses({MISSES_ATTRIBUTE: huge})) == MOST_OF_A_JOB
+    assert len(choose_misses_fairly([("eve", huge)], 1000)) == MAX_MISSES_OF_JOB
+    assert max(len(text) for (text,) in choose_misses_fairly([("eve", ["x" * 10**6])], 9)) <= 2000
+    assert len(parse_misses({MISSES_ATTRIBUTE: huge})) == MAX_MISSES_PER_JOB
 
 
 @pytest.mark.parametrize("value", ODD)
 def test_the_childs_numbers_are_numbers(value):
-    assert is_number(value) == (numbers.finite(value) is not None)
+    assert is_number(value) == (numbers.valid_number(value) is not None)

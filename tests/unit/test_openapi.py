@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, settings
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
-from hydrator.daemon.event_queue import MAX_EVENT_BYTES, Drop, Front
-from hydrator.diagnostics.why.query import Telling
+from hydrator.daemon.event_queue import MAX_EVENT_BYTES, EventQueue, RejectReason
+from hydrator.diagnostics.why.query import RenderedAnswer
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
 from hydrator.server import openapi
-from hydrator.server.app import View, app
-from hydrator.server.auth import Access, Role, new_token
-from hydrator.server.http_server import Server
-from hydrator.server.limits.rate import Buckets
+from hydrator.server.app import ServerState, build_app
+from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.http_server import HttpServer
+from hydrator.server.limits.rate import RateLimiter
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand, want
 
 SITES = (CAM, RAL, Site("Žilina (CZ/2) 50% ad"))
@@ -27,24 +27,24 @@ FACTS = {
     CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
     RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON, 0.25)}),
 }
-VIEW = View(
+VIEW = ServerState(
     {site: ad(L1, site=site) for site in SITES},
-    Snapshot(FACTS, unseen={L2: "timeout"}, bytes_total={L1: 9}),
+    Snapshot(FACTS, unseen_reasons={L2: "timeout"}, bytes_total={L1: 9}),
     demand(want(L1, L2, jobs=3)),
     None,
     NOON,
 )
-TEXT = openapi.document()
+TEXT = openapi.build_openapi()
 
 
-def posted(body: bytes) -> Drop | None:
+def posted(body: bytes) -> RejectReason | None:
     """As the daemon hears an event."""
-    heard = Front().event(body, frozenset({L1}))
-    return heard if isinstance(heard, Drop) else None
+    heard = EventQueue().add_event(body, frozenset({L1}))
+    return heard if isinstance(heard, RejectReason) else None
 
 
 def routes() -> dict[str, set[str]]:
-    asgi = app(lambda: VIEW, CollectorRegistry(), max_age=timedelta(seconds=9))
+    asgi = build_app(lambda: VIEW, CollectorRegistry(), max_age=timedelta(seconds=9))
     return {
         route.path.replace(":path", ""): {method.lower() for method in route.methods or ()}
         for route in asgi.routes
@@ -68,25 +68,25 @@ def test_the_text_is_openapi_3_1_and_served(served):
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory):
     file = tmp_path_factory.mktemp("openapi") / "tokens"
-    made = {role: new_token(role, None, "2026-11-21") for role in (Role.READ, Role.SUBMIT, Role.EVENT)}
+    made = {role: create_token(role, None, "2026-11-21") for role in (Role.READ, Role.SUBMIT, Role.EVENT)}
     file.write_text("".join(grant.line for _, grant in made.values()))
     file.chmod(0o600)
-    return Access.open(file), {role: token for role, (token, _) in made.items()}
+    return TokenAuthenticator.open(file), {role: token for role, (token, _) in made.items()}
 
 
 @pytest.fixture(scope="module")
 def server(tokens):
     access, _ = tokens
-    asgi = app(
+    asgi = build_app(
         lambda: VIEW,
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
-        access=access,
-        exchange=lambda dids: {did: did for did in dids},
-        events=posted,
-        question=lambda *_: [Telling(("job 7.0: it matches at CAM",))],
+        authenticator=access,
+        look_up_pseudonyms=lambda dids: {did: did for did in dids},
+        on_event=posted,
+        explain_job=lambda *_: [RenderedAnswer(("job 7.0: it matches at CAM",))],
     )
-    with Server(asgi) as running:
+    with HttpServer(asgi) as running:
         yield running
 
 
@@ -104,26 +104,26 @@ class Kept:
         self.view, self.file = VIEW, folder / "tokens"
         self.file.touch(0o600)
         self.registry = CollectorRegistry()
-        access = Access.open(self.file)
-        self.token = access.own
+        access = TokenAuthenticator.open(self.file)
+        self.token = access.own_token
         self.drop = None
-        self.server = Server(
-            app(
+        self.server = HttpServer(
+            build_app(
                 self.look,
                 self.registry,
                 max_age=timedelta(seconds=9),
-                access=access,
-                buckets=buckets,
-                events=self.hear,
+                authenticator=access,
+                rate_limiter=buckets,
+                on_event=self.hear,
             )
         )
 
-    def look(self) -> View:
+    def look(self) -> ServerState:
         if self.view is None:
             raise RuntimeError("a bug")
         return self.view
 
-    def hear(self, body) -> Drop | None:
+    def hear(self, body) -> RejectReason | None:
         if self.view is None:
             raise RuntimeError("a bug")
         return self.drop or posted(body)
@@ -131,7 +131,7 @@ class Kept:
     def tell(self, content=b'{"event_type": "close", "payload": {}}', token=None, more="") -> int:
         """POST an event with the only token of the file."""
         if token is None and self.file.exists():
-            token, grant = new_token(Role.EVENT, None, "2026-11-21")
+            token, grant = create_token(Role.EVENT, None, "2026-11-21")
             self.file.write_text(grant.line)
         headers = {"Authorization": f"Bearer {token}"}
         url = f"{self.server.url}/v1/events{more}"
@@ -157,9 +157,9 @@ TROUBLES = {
 
 @pytest.mark.parametrize("state", ["well", "not ready", "a bug", "no tokens file", "asked too often"])
 def test_every_status_that_a_route_can_answer_is_described(tmp_path, caplog, state):
-    kept = Kept(tmp_path, Buckets(0.001, 1, lambda: 0.0) if state == "asked too often" else None)
+    kept = Kept(tmp_path, RateLimiter(0.001, 1, lambda: 0.0) if state == "asked too often" else None)
     if state == "not ready":
-        kept.view = replace(VIEW, snapshot=None, ready="no catalogue has been read yet")
+        kept.view = replace(VIEW, snapshot=None, not_ready_reason="no catalogue has been read yet")
     if state == "a bug":
         kept.view = None
     if state == "no tokens file":
@@ -180,8 +180,8 @@ def test_every_status_that_a_route_can_answer_is_described(tmp_path, caplog, sta
 
 @pytest.mark.parametrize("state", ["well", "a bug", "no tokens file", "asked too often", "too many events"])
 def test_every_status_that_the_webhook_can_answer_is_described(tmp_path, caplog, state):
-    kept = Kept(tmp_path, Buckets(0.001, 1, lambda: 0.0) if state == "asked too often" else None)
-    kept.drop = Drop.TOO_MANY if state == "too many events" else None
+    kept = Kept(tmp_path, RateLimiter(0.001, 1, lambda: 0.0) if state == "asked too often" else None)
+    kept.drop = RejectReason.TOO_MANY if state == "too many events" else None
     if state == "a bug":
         kept.view = None
     if state == "no tokens file":

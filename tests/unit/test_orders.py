@@ -7,32 +7,32 @@ import pytest
 
 from hydrator.domain.errors import StateError
 from hydrator.domain.model import Site
-from hydrator.state.command_files import Approve, Orders, Resume, Return
+from hydrator.state.command_files import Approve, CommandQueue, Resume, Return
 from tests.factories import CAM, L1, L2, RAL, ad
 
 
 @pytest.fixture
-def orders(tmp_path) -> Orders:
-    made = Orders(tmp_path)
+def orders(tmp_path) -> CommandQueue:
+    made = CommandQueue(tmp_path)
     made.prepare()
     return made
 
 
-def told(orders: Orders) -> list:
-    return [order for _, order in orders.waiting().orders]
+def told(orders: CommandQueue) -> list:
+    return [order for _, order in orders.read_pending().commands]
 
 
 def test_orders_come_back_as_they_were_given_one_after_the_other(orders):
     given = [Approve(CAM, frozenset({L1, L2})), Return(ad(L1, L2, generation=7)), Resume(RAL)]
     for order in given:
-        orders.give(order)
+        orders.submit(order)
     assert told(orders) == told(orders) == given
 
 
 def test_what_was_followed_is_gone_and_what_came_meanwhile_is_not(orders):
-    orders.give(Approve(CAM, frozenset({L1})))
+    orders.submit(Approve(CAM, frozenset({L1})))
     seen = orders.waiting()
-    orders.give(Approve(RAL, frozenset({L1})))
+    orders.submit(Approve(RAL, frozenset({L1})))
     orders.done(seen)
     orders.done(seen)
     assert told(orders) == [Approve(RAL, frozenset({L1}))]
@@ -40,7 +40,7 @@ def test_what_was_followed_is_gone_and_what_came_meanwhile_is_not(orders):
 
 def test_a_site_may_have_any_name(orders):
     odd = Site("a/b ../ü'\"")
-    orders.give(Approve(odd, frozenset()))
+    orders.submit(Approve(odd, frozenset()))
     assert told(orders) == [Approve(odd, frozenset())]
 
 
@@ -63,7 +63,7 @@ BAD = [
 @pytest.mark.parametrize("text", BAD)
 def test_what_is_no_order_is_told_set_aside_and_hinders_no_other(orders, tmp_path, text):
     (tmp_path / "orders" / "000000-bad.json").write_bytes(text)
-    orders.give(Approve(CAM, frozenset({L1})))
+    orders.submit(Approve(CAM, frozenset({L1})))
     waiting = orders.waiting()
     assert told(orders) == [Approve(CAM, frozenset({L1}))]
     (problem,) = waiting.problems
@@ -80,9 +80,9 @@ def test_a_link_is_not_followed(orders, tmp_path):
 
 
 def test_where_no_daemon_has_run_there_is_nothing_to_follow_and_nobody_to_tell(tmp_path):
-    assert told(Orders(tmp_path)) == []
+    assert told(CommandQueue(tmp_path)) == []
     with pytest.raises(StateError, match="no daemon has run with this state_dir yet"):
-        Orders(tmp_path).give(Approve(CAM, frozenset()))
+        CommandQueue(tmp_path).submit(Approve(CAM, frozenset()))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -99,9 +99,9 @@ print(len(waiting.orders), waiting.problem)
 
 
 def test_orders_that_could_not_be_taken_away_are_not_followed(open_folder):
-    orders = Orders(open_folder)
+    orders = CommandQueue(open_folder)
     orders.prepare()
-    orders.give(Approve(CAM, frozenset()))
+    orders.submit(Approve(CAM, frozenset()))
     (open_folder / "orders").chmod(0o555)
     done = subprocess.run(
         [sys.executable, "-c", LOOK, open_folder], capture_output=True, text=True, check=False
@@ -113,4 +113,4 @@ def test_orders_that_could_not_be_taken_away_are_not_followed(open_folder):
 def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path):
     (tmp_path / "orders").touch()
     with pytest.raises(StateError, match="the daemon must be able to write it"):
-        Orders(tmp_path).prepare()
+        CommandQueue(tmp_path).prepare()

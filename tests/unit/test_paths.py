@@ -14,16 +14,16 @@ from hydrator.config import StorageArea
 from hydrator.domain.errors import BadDid, ConfigError
 from hydrator.domain.model import DatasetFile, Did, Site, parse_did
 from hydrator.submit.dataset_paths import (
-    Shelf,
-    bounded,
-    called,
-    hashed_path,
-    identical_path,
+    StorageFolder,
+    check_length,
+    dataset_path,
+    hash_path,
+    identity_path,
     job_datasets,
     local_paths,
-    path_at,
-    paths_file,
-    whole_path,
+    paths_file_text,
+    single_folder_path,
+    with_pseudonyms,
 )
 
 L1, L2 = Did("lofar:L1.ms"), Did("lofar:L2.ms")
@@ -64,35 +64,35 @@ def test_the_rules_hash_and_identity_are_those_of_rucios_own_code(tmp_path):
         env={**os.environ, "RUCIO_CONFIG": str(tmp_path / "rucio.cfg")},
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [[hashed_path(did), identical_path(did)] for did in dids]
+    assert json.loads(done.stdout) == [[hash_path(did), identity_path(did)] for did in dids]
 
 
 def test_the_name_rule_is_scope_and_name():
-    assert path_at(area(rule="name"), Did("lofar:a/L1.ms")) == "/data/lofar/a/L1.ms"
+    assert dataset_path(area(rule="name"), Did("lofar:a/L1.ms")) == "/data/lofar/a/L1.ms"
 
 
 def test_a_table_says_where_a_dataset_is_and_where_it_is_not():
     listed = area(rule="table", table={L1: "campaign/one.ms"})
-    assert path_at(listed, L1) == "/data/campaign/one.ms"
-    assert path_at(listed, L2) is None
+    assert dataset_path(listed, L1) == "/data/campaign/one.ms"
+    assert dataset_path(listed, L2) is None
 
 
 def test_a_table_beside_another_rule_has_the_exceptions():
     mixed = area(rule="name", table={L1: "odd/one.ms"})
-    assert [path_at(mixed, did) for did in (L1, L2)] == ["/data/odd/one.ms", "/data/lofar/L2.ms"]
+    assert [dataset_path(mixed, did) for did in (L1, L2)] == ["/data/odd/one.ms", "/data/lofar/L2.ms"]
 
 
 @pytest.mark.parametrize("rule", ["hash", "name", "table"])
 def test_an_opaque_name_is_at_no_path_whatever_the_rule(rule):
     opaque = Did(f"private:{'0123456789abcdef' * 2}")
-    assert path_at(area(rule=rule), opaque) is None
+    assert dataset_path(area(rule=rule), opaque) is None
     assert local_paths([area(rule=rule)], [opaque]) == {"UK": {}}
 
 
 def test_a_dataset_of_files_has_no_path_of_its_own_to_probe():
     """A probe of the hash of its DID would find nothing at a site that has it all."""
     areas = [area(table={L2: "odd/L2.ms"}), area("AU", rule="name")]
-    found = [whole_path(areas, Site(site), did) for site in ("UK", "AU", "NL") for did in (L1, L2)]
+    found = [single_folder_path(areas, Site(site), did) for site in ("UK", "AU", "NL") for did in (L1, L2)]
     assert found == [None, "/data/odd/L2.ms", "/data/lofar/L1.ms", "/data/lofar/L2.ms", None, None]
 
 
@@ -103,13 +103,16 @@ def test_each_file_has_a_path_by_the_rules_for_files():
     """Rucio's own names of the algorithms."""
     hashed, identity = area(), area("AU", rule="identity")
     paths = local_paths([hashed, identity], [L1], {L1: FILES})
-    assert paths == {"UK": {L1: (Shelf("/data", "hash"),)}, "AU": {L1: (Shelf("/data", "identity"),)}}
-    text = paths_file(
+    assert paths == {
+        "UK": {L1: (StorageFolder("/data", "hash"),)},
+        "AU": {L1: (StorageFolder("/data", "identity"),)},
+    }
+    text = paths_file_text(
         job_datasets([("L1.ms", L1)]), paths, None, areas=[hashed, identity], contents={L1: FILES}
     )
     (entry,) = json.loads(text)["datasets"]
     assert entry["layouts"]["identity"] == ["lofar/a", "user/x/b"]
-    assert entry["layouts"]["hash"] == [hashed_path("lofar:a"), hashed_path("user.x:b")]
+    assert entry["layouts"]["hash"] == [hash_path("lofar:a"), hash_path("user.x:b")]
     assert entry["files"] == [["a", 1], ["b", 2]]
     assert entry["bytes"] == 3
 
@@ -122,7 +125,7 @@ def test_an_address_says_where_a_file_is_and_no_other_storage_elements(prefix):
     contents = {L1: FILES[1:]}
     assert local_paths([at("OTHER")], [L1], contents) == {"UK": {}}
     paths = local_paths([at("RSE")], [L1], contents)
-    text = paths_file(job_datasets([("L1.ms", L1)]), paths, None, areas=[at("RSE")], contents=contents)
+    text = paths_file_text(job_datasets([("L1.ms", L1)]), paths, None, areas=[at("RSE")], contents=contents)
     (entry,) = json.loads(text)["datasets"]
     assert list(entry["layouts"].values()) == [["q/b"]]
 
@@ -147,7 +150,7 @@ def test_files_lack_the_name_of_their_dataset_and_have_their_scope_where_two_are
     def names(*dids: str) -> list[str]:
         contents = {L1: [DatasetFile(did) for did in dids]}
         paths = local_paths([area()], [L1], contents)
-        text = paths_file(job_datasets([("L1.ms", L1)]), paths, None, areas=[area()], contents=contents)
+        text = paths_file_text(job_datasets([("L1.ms", L1)]), paths, None, areas=[area()], contents=contents)
         return [name for name, _ in json.loads(text)["datasets"][0]["files"]]
 
     assert names("lofar:L1.ms/table.dat", "lofar:L1.ms.tar") == ["table.dat", "L1.ms.tar"]
@@ -156,7 +159,7 @@ def test_files_lack_the_name_of_their_dataset_and_have_their_scope_where_two_are
 
 def test_a_folder_that_others_unpacked_is_not_measured_by_its_archives():
     def size(did: str) -> object:
-        text = paths_file(job_datasets([("L1.ms", L1)]), {}, None, contents={L1: [DatasetFile(did, 7)]})
+        text = paths_file_text(job_datasets([("L1.ms", L1)]), {}, None, contents={L1: [DatasetFile(did, 7)]})
         return json.loads(text)["datasets"][0].get("bytes")
 
     assert [size("lofar:L1.ms.tar"), size("lofar:L1.ms/table.dat")] == [None, 7]
@@ -164,8 +167,8 @@ def test_a_folder_that_others_unpacked_is_not_measured_by_its_archives():
 
 def test_the_files_of_a_private_dataset_stand_under_its_opaque_name():
     opaque = Did(f"private:{'0123456789abcdef' * 2}")
-    paths = called(local_paths([area()], [L1], {L1: FILES}), {L1: opaque})
-    text = paths_file(
+    paths = with_pseudonyms(local_paths([area()], [L1], {L1: FILES}), {L1: opaque})
+    text = paths_file_text(
         job_datasets([("L1.ms", L1)], {L1: opaque}), paths, None, areas=[area()], contents={L1: FILES}
     )
     body = json.loads(text)
@@ -175,7 +178,7 @@ def test_the_files_of_a_private_dataset_stand_under_its_opaque_name():
 
 def test_a_list_that_is_too_long_is_refused_by_its_setting():
     with pytest.raises(ConfigError, match=r"has 11 bytes, \[submit\].max_list_mb allows 10: submit fewer"):
-        bounded("x" * 11, 10)
+        check_length("x" * 11, 10)
 
 
 def test_of_two_areas_at_a_site_the_first_that_has_it_counts():
@@ -185,7 +188,7 @@ def test_of_two_areas_at_a_site_the_first_that_has_it_counts():
 
 
 def test_the_file_says_what_the_wrapper_reads():
-    text = paths_file(
+    text = paths_file_text(
         job_datasets([("/x/L2.ms", L2), ("/x/L1.ms", L1)]),
         local_paths([area(rule="name")], [L1, L2]),
         "get {did} {path}",
@@ -212,7 +215,7 @@ HOSTILE += ["lofar:a//b", "lofar:.", "lofar:..", "lofar:a/.", "user..x:y", "lofa
 def test_a_did_that_could_leave_the_prefix_has_no_path(rule, did):
     if rule == "name" and did in {"user..x:y", "group.:x"}:
         return  # their dots stay dots
-    assert path_at(area(rule=rule), Did(did)) is None
+    assert dataset_path(area(rule=rule), Did(did)) is None
     assert local_paths([area(rule=rule)], [Did(did)]) == {"UK": {}}
 
 
@@ -222,7 +225,7 @@ def test_no_path_leaves_its_prefix(text: str, rule: str):
         did = parse_did(text, "user.x")
     except BadDid:
         return
-    path = path_at(area(rule=rule), did)
+    path = dataset_path(area(rule=rule), did)
     if path is not None:
         assert path == posixpath.normpath(path)
         assert path.startswith("/data/")
@@ -230,4 +233,4 @@ def test_no_path_leaves_its_prefix(text: str, rule: str):
 
 def test_the_operators_table_may_name_what_no_rule_makes_a_path_of():
     listed = area(rule="name", table={"cms:/store/x": "store/x"})
-    assert path_at(listed, Did("cms:/store/x")) == "/data/store/x"
+    assert dataset_path(listed, Did("cms:/store/x")) == "/data/store/x"

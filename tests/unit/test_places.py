@@ -4,18 +4,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from adapters.http.client import Server
+from adapters.http.client import JsonClient
 from adapters.http.oauth import ClientCredentials, ClientSettings
 from adapters.memory import MemoryCatalogue
 from adapters.rucio.responses import Count
-from adapters.rucio.rses import StorageElements
+from adapters.rucio.rses import RseDirectory
 from adapters.rucio.session.settings import RucioSettings
 from adapters.rucio.states import dataset_replicas
 from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.config import Settings
 from hydrator.domain.model import ReplicaState, Seen, Site
-from hydrator.domain.sites import PlacedAuditor, PlacedCatalogue, Places
-from hydrator.wiring import places
+from hydrator.domain.sites import MappedAuditor, MappedCatalogue, SiteMapping
+from hydrator.wiring import site_mapping
 from testbed.dmapi_standin import CLIENT, SC_AUDIENCE, SECRET, DmapiStandIn
 from tests.factories import CAM, HOUR, L1, L2, NOON, OSO, RAL, replica, seen
 from tests.unit.test_dmapi import FAST
@@ -28,54 +28,56 @@ def shown(reading: Seen):
 
 
 def test_an_alias_renames_a_site_wherever_it_is_named():
-    known = Places(aliases={RAL: Site("RAL-LCG2")})
-    assert known.named({CAM, RAL}) == {CAM, "RAL-LCG2"}
-    reading = known.seen(seen(replica(L1, RAL), blind=frozenset({RAL})))
-    assert (reading.replicas, reading.blind) == ((), {"RAL-LCG2"})
-    assert shown(known.seen(seen(replica(L1, RAL)))) == {("RAL-LCG2", COMPLETE, None)}
+    known = SiteMapping(aliases={RAL: Site("RAL-LCG2")})
+    assert known.map_sites({CAM, RAL}) == {CAM, "RAL-LCG2"}
+    reading = known.map_reading(seen(replica(L1, RAL), blind=frozenset({RAL})))
+    assert (reading.replicas, reading.unreachable_sites) == ((), {"RAL-LCG2"})
+    assert shown(known.map_reading(seen(replica(L1, RAL)))) == {("RAL-LCG2", COMPLETE, None)}
 
 
 @pytest.mark.parametrize(
     ("cost", "at_cam"), [(0, {(CAM, COMPLETE, None)}), (0.25, {(CAM, PARTIAL, 0.75)}), (1, set())]
 )
 def test_a_neighbours_storage_counts_by_its_cost(cost, at_cam):
-    known = Places(reads={CAM: {RAL: cost}})
-    reading = known.seen(seen(replica(L1, RAL)))
+    known = SiteMapping(read_costs={CAM: {RAL: cost}})
+    reading = known.map_reading(seen(replica(L1, RAL)))
     assert shown(reading) == {(RAL, COMPLETE, None)} | at_cam
     for one in reading.replicas:
-        assert one.site == RAL or "whole at RAL, which CAM reads" in one.told.reason
+        assert one.site == RAL or "whole at RAL, which CAM reads" in one.provenance.reason
 
 
 @pytest.mark.parametrize("state", [state for state in ReplicaState if state is not COMPLETE])
 def test_only_what_is_whole_on_disk_is_read_from_afar(state):
-    known = Places(reads={CAM: {RAL: 0}})
-    assert {one.site for one in known.seen(seen(replica(L1, RAL, state, 0.5))).replicas} == {RAL}
+    known = SiteMapping(read_costs={CAM: {RAL: 0}})
+    assert {one.site for one in known.map_reading(seen(replica(L1, RAL, state, 0.5))).replicas} == {RAL}
 
 
 def test_what_a_site_has_of_its_own_stands_before_what_costs():
-    known = Places(reads={CAM: {RAL: 0.1}})
+    known = SiteMapping(read_costs={CAM: {RAL: 0.1}})
     own = seen(replica(L1, RAL), replica(L1, CAM, STUCK, 0.5))
-    assert shown(known.seen(own)) == shown(own)
+    assert shown(known.map_reading(own)) == shown(own)
 
 
 def test_a_site_whose_neighbour_was_not_looked_at_is_blind_unless_it_has_the_data_anyhow():
-    known = Places(reads={CAM: {RAL: 0}, OSO: {RAL: 0}})
-    reading = known.seen(seen(replica(L1, CAM), replica(L1, OSO, PARTIAL, 0.5), blind=frozenset({RAL})))
-    assert (shown(reading), reading.blind) == ({(CAM, COMPLETE, None)}, {RAL, OSO})
+    known = SiteMapping(read_costs={CAM: {RAL: 0}, OSO: {RAL: 0}})
+    reading = known.map_reading(
+        seen(replica(L1, CAM), replica(L1, OSO, PARTIAL, 0.5), blind=frozenset({RAL}))
+    )
+    assert (shown(reading), reading.unreachable_sites) == ({(CAM, COMPLETE, None)}, {RAL, OSO})
 
 
 def test_reading_is_not_passed_on_from_neighbour_to_neighbour():
-    known = Places(reads={CAM: {RAL: 0}, RAL: {OSO: 0}})
-    assert {one.site for one in known.seen(seen(replica(L1, OSO))).replicas} == {OSO, RAL}
+    known = SiteMapping(read_costs={CAM: {RAL: 0}, RAL: {OSO: 0}})
+    assert {one.site for one in known.map_reading(seen(replica(L1, OSO))).replicas} == {OSO, RAL}
 
 
 def test_a_site_that_only_reads_is_named_by_the_catalogue_whose_storage_it_reads():
-    assert Places(reads={CAM: {RAL: 0.5}}).named({RAL}) == {CAM, RAL}
-    assert Places(reads={CAM: {RAL: 0.5}}).named({OSO}) == {OSO}
+    assert SiteMapping(read_costs={CAM: {RAL: 0.5}}).map_sites({RAL}) == {CAM, RAL}
+    assert SiteMapping(read_costs={CAM: {RAL: 0.5}}).map_sites({OSO}) == {OSO}
 
 
 def test_catalogue_and_auditor_say_the_same_of_a_neighbour():
-    known = Places(reads={CAM: {RAL: 0}})
+    known = SiteMapping(read_costs={CAM: {RAL: 0}})
     inner = MemoryCatalogue("memory", [replica(L1, RAL)], [RAL], clock=lambda: NOON)
 
     class Auditor:
@@ -86,18 +88,18 @@ def test_catalogue_and_auditor_say_the_same_of_a_neighbour():
 
         def close(self): ...
 
-    said = PlacedCatalogue(inner, known).read({L1, L2})
+    said = MappedCatalogue(inner, known).read({L1, L2})
     assert said.sites == {CAM, RAL}
     assert said.readings[L2] == Seen(NOON)
-    assert shown(said.readings[L1]) == shown(PlacedAuditor(Auditor(), known).verify(L1))
+    assert shown(said.readings[L1]) == shown(MappedAuditor(Auditor(), known).verify(L1))
 
 
 def test_the_configuration_says_aliases_and_costs():
     settings = Settings.model_validate(
         {"sites": {"aliases": {"UKSRC": "RAL"}, "reads": {"CAM": {"RAL": 0.3}}}}
     )
-    assert places(settings) == Places({Site("UKSRC"): RAL}, {CAM: {RAL: 0.3}})
-    assert not places(Settings.model_validate({}))
+    assert site_mapping(settings) == SiteMapping({Site("UKSRC"): RAL}, {CAM: {RAL: 0.3}})
+    assert not site_mapping(Settings.model_validate({}))
 
 
 # Rucio's storage elements, as Site Capabilities knows them
@@ -117,7 +119,7 @@ def capabilities(server, tmp_path):
     (tmp_path / "secret").write_text(SECRET)
     who = ClientSettings(server.token_url, CLIENT, tmp_path / "secret", SC_AUDIENCE, "openid")
     bearer = ClientCredentials("rucio", who, lambda: NOON, limits=FAST)
-    source = SiteCapabilities(Server("rucio", server.capabilities_url, bearer=bearer, limits=FAST))
+    source = SiteCapabilities(JsonClient("rucio", server.capabilities_url, token_source=bearer, limits=FAST))
     yield server, source
     source.close()
 
@@ -142,7 +144,7 @@ class Rucio:
 
 def elements(source, tmp_path, **sites):
     settings = RucioSettings("rucio", "https://rucio.example.org", "hydrator", tmp_path, sites=sites)
-    return StorageElements(Rucio(settings), source).read(NOON)
+    return RseDirectory(Rucio(settings), source).read(NOON)
 
 
 def test_an_rse_without_a_site_attribute_is_at_all_its_sites_in_site_capabilities(capabilities, tmp_path):

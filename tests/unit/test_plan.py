@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 
 from adapters.memory import MemoryPublisher
-from hydrator.domain.model import Hold, Publish, Refresh, Rest, Withdraw
+from hydrator.domain.model import Hold, NoOp, Publish, Refresh, Withdraw
 from hydrator.reconcile.plan import Policy, plan
-from hydrator.reconcile.reconciler import apply
+from hydrator.reconcile.reconciler import apply_plan
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, ad, published
 
-FOR_EVER = Policy(refresh_after=5 * MINUTE, expires=False)
-EXPIRES = Policy(refresh_after=5 * MINUTE, expires=True)
+FOR_EVER = Policy(refresh_after=5 * MINUTE, has_expiring_ads=False)
+EXPIRES = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 SECOND = timedelta(seconds=1)
 LATER = NOON + 5 * MINUTE
 HALF = timedelta(microseconds=500_000)
@@ -36,7 +36,7 @@ def test_another_generation_is_replaced_and_named_also_a_higher_one(there):
 @pytest.mark.parametrize("policy", [EXPIRES, FOR_EVER])
 def test_an_ad_read_anew_is_sent_again_once_it_is_due(policy):
     new = ad(L1, at=LATER)
-    assert decide(published(ad(L1)), [new], now=LATER - SECOND, policy=policy) == (Rest(CAM),)
+    assert decide(published(ad(L1)), [new], now=LATER - SECOND, policy=policy) == (NoOp(CAM),)
     assert decide(published(ad(L1)), [new], now=LATER, policy=policy) == (Refresh(new),)
 
 
@@ -53,7 +53,7 @@ def test_part_of_a_second_is_no_news():
 
 @pytest.mark.parametrize("now", [NOON, LATER, NOON + 1000 * HOUR])
 def test_where_nothing_expires_an_ad_without_news_rests(now):
-    assert decide(published(ad(L1)), [ad(L1)], now=now, policy=FOR_EVER) == (Rest(CAM),)
+    assert decide(published(ad(L1)), [ad(L1)], now=now, policy=FOR_EVER) == (NoOp(CAM),)
 
 
 def test_an_ad_that_seems_newer_there_than_here_is_put_right_when_due():
@@ -70,7 +70,7 @@ def test_a_site_of_which_nothing_is_known_is_held_not_emptied():
 def test_only_a_retired_site_is_withdrawn_even_while_an_ad_is_desired():
     there = published(ad(L1, site=CAM), ad(L1, site=RAL))
     actions = decide(there, [ad(L2, site=CAM), ad(L1, site=RAL)], retired={CAM})
-    assert actions == (Withdraw(CAM, "retired in the configuration"), Rest(RAL))
+    assert actions == (Withdraw(CAM, "retired in the configuration"), NoOp(RAL))
 
 
 def test_a_retired_site_that_is_not_there_needs_nothing():
@@ -84,7 +84,7 @@ def test_there_is_one_action_a_site_ordered_by_site():
 
 
 def test_an_ad_heard_a_little_later_than_now_is_not_due():
-    assert decide(published(ad(L1), heard=NOON + MINUTE), [ad(L1)]) == (Rest(CAM),)
+    assert decide(published(ad(L1), heard=NOON + MINUTE), [ad(L1)]) == (NoOp(CAM),)
 
 
 def test_an_ad_heard_far_in_the_future_is_due_since_a_clock_jumped():
@@ -97,6 +97,6 @@ def test_an_unseen_site_is_re_sent_with_its_old_age():
     publisher.publish([ad(L1, generation=3)])
     time[0] = LATER
     todo = plan(publisher.published(), {CAM: ad(L1, generation=3)}, retired=set(), now=LATER, policy=EXPIRES)
-    assert apply(todo, publisher).unconfirmed == ()
+    assert apply_plan(todo, publisher).unconfirmed_sites == ()
     (there,) = publisher.published().values()
-    assert (there.generation, there.as_of, there.heard) == (3, NOON, LATER)
+    assert (there.generation, there.as_of, there.received_at) == (3, NOON, LATER)

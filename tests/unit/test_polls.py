@@ -10,15 +10,21 @@ from structlog.testing import capture_logs
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.daemon.metrics import Metrics
-from hydrator.domain.model import Did, Queue, QueuedJobs, Survey, Unseen, unix
+from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Survey, Unseen, to_unix
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import Cycle, Outlet, Patience, Report, Rules
-from hydrator.reconcile.snapshot.breaker import Limits
-from hydrator.state.store import State
+from hydrator.reconcile.reconciler import (
+    CycleReport,
+    CycleTimeouts,
+    PublishTarget,
+    ReconcilePolicy,
+    Reconciler,
+)
+from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.state.store import ReconcileState
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica
 
-POLICY = Policy(refresh_after=5 * MINUTE, expires=True)
+POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 SOON = timedelta(seconds=2)
 """How long a cycle waits here for somebody who hangs: long enough for the healthy on a busy machine."""
 
@@ -36,7 +42,7 @@ class Hanging(MemoryCatalogue):
         self.asked.append(dids)
         answer = super().read(dids)
         self._hang("read")
-        read = {did: replace(reading, at=self._clock()) for did, reading in answer.readings.items()}
+        read = {did: replace(reading, as_of=self._clock()) for did, reading in answer.readings.items()}
         return replace(answer, readings=read)
 
     def find(self, patterns):
@@ -51,16 +57,22 @@ class Hanging(MemoryCatalogue):
 class World:
     """Two catalogues, of which ``sick`` may hang, over a cycle that has no patience with it."""
 
-    def __init__(self, rules=Rules(pins=frozenset({L1, L2, L3})), **more):  # noqa: B008
+    def __init__(self, rules=ReconcilePolicy(pins=frozenset({L1, L2, L3})), **more):  # noqa: B008
         self.now = NOON
         self.well = MemoryCatalogue("well", (), (CAM,), clock=self.clock)
         self.sick = Hanging("sick", (), (RAL,), clock=self.clock)
         self.collector = MemoryPublisher("collector", clock=self.clock)
         self.rules = rules
         self.answers = 0
-        parts = {"outlets": [Outlet(self.collector, POLICY)], "queues": None, "store": None, **more}
-        parts = {"catalogues": [self.well, self.sick], "patience": Patience(polls=SOON, shown=SOON), **parts}
-        self.cycle = Cycle(rules=rules, clock=self.clock, state=State(), answered=self.answered, **parts)
+        parts = {"outlets": [PublishTarget(self.collector, POLICY)], "queues": None, "store": None, **more}
+        parts = {
+            "catalogues": [self.well, self.sick],
+            "patience": CycleTimeouts(poll=SOON, read_back=SOON),
+            **parts,
+        }
+        self.cycle = Reconciler(
+            policy=rules, clock=self.clock, state=ReconcileState(), on_late_answer=self.answered, **parts
+        )
 
     def clock(self) -> datetime:
         return self.now
@@ -68,12 +80,12 @@ class World:
     def answered(self) -> None:
         self.answers += 1
 
-    def run(self, after: timedelta = timedelta(), *, due: bool = True) -> Report:
+    def run(self, after: timedelta = timedelta(), *, due: bool = True) -> CycleReport:
         self.now += after
-        return self.cycle.run(due=due)
+        return self.cycle.run(is_due=due)
 
     def shows(self, site=CAM) -> dict:
-        return dict(self.collector.ads[site].lines)
+        return dict(self.collector.ads[site].attributes)
 
     def heal(self) -> None:
         """Let the sick one go on, and wait until its answer is there."""
@@ -113,12 +125,12 @@ def test_a_catalogue_that_hangs_is_asked_once_and_is_trouble_when_it_is_due_agai
     reports = [world.run(MINUTE) for _ in range(4)]
     assert len(world.sick.asked) == 2
     told = "still being asked since 2026-11-21 12:01:00 UTC"
-    assert [report.surveyed["sick"] for report in reports] == [None, None, told, told]
+    assert [report.catalogue_errors["sick"] for report in reports] == [None, None, told, told]
     assert [report.whole for report in reports] == [True, True, False, False]
     assert reports[-1].took["sick"] == 3 * MINUTE
-    assert all(report.surveyed["well"] is None for report in reports)
+    assert all(report.catalogue_errors["well"] is None for report in reports)
     registry = CollectorRegistry()
-    Metrics(registry, "1").record(reports[-1], 1)
+    Metrics(registry, "1").record_cycle(reports[-1], 1)
 
     def counted(name, **labels):
         return registry.get_sample_value(f"hydrator_catalogue_{name}", labels)
@@ -139,7 +151,7 @@ def test_what_comes_late_wakes_a_cycle_that_asks_nobody_and_has_the_age_of_its_p
     assert world.answers == 0
     world.heal()
     calls = len(world.sick.asked)
-    report = world.run(MINUTE, due=False)
+    report = world.run(MINUTE, is_due=False)
     assert available(world.shows(RAL)) == f'{{"{L2}"}}'
     assert world.cycle.state.ads[RAL].as_of == NOON + MINUTE
     assert world.shows(RAL)["DatasetAsOf"] == "[]"
@@ -151,20 +163,20 @@ def test_what_comes_late_wakes_a_cycle_that_asks_nobody_and_has_the_age_of_its_p
 
 def test_one_answer_is_one_poll_for_the_breaker_however_many_cycles_follow():
     many = [Did(f"lofar:M{n}") for n in range(6)]
-    limits = Limits(polls=2)
-    world = World(Rules(pins=frozenset(many), limits=limits))
+    limits = BreakerLimits(confirming_polls=2)
+    world = World(ReconcilePolicy(pins=frozenset(many), breaker_limits=limits))
     world.sick.replicas = tuple(replica(did, RAL) for did in many)
     world.run()
     world.sick.replicas = ()
-    assert world.run(MINUTE).held.keys() == {RAL}
+    assert world.run(MINUTE).held_reasons.keys() == {RAL}
     world.sick.hangs = {"read"}
     world.run(MINUTE)
     for _ in range(3):
         report = world.run(MINUTE, due=False)
-        assert report.thought.state.held[RAL].polls == 0
+        assert report.evaluation.state.held_losses[RAL].confirmations == 0
     world.heal()
-    assert world.run(MINUTE, due=False).thought.state.held[RAL].polls == 1
-    assert world.run(MINUTE, due=False).thought.state.held[RAL].polls == 1
+    assert world.run(MINUTE, due=False).evaluation.state.held_losses[RAL].confirmations == 1
+    assert world.run(MINUTE, due=False).evaluation.state.held_losses[RAL].confirmations == 1
     assert "AvailableDatasets" in world.shows(RAL)
     assert len(available(world.shows(RAL)).split(",")) == 6
 
@@ -174,24 +186,24 @@ def test_an_answer_says_nothing_of_what_was_not_wanted_when_it_was_asked_and_mor
         dids = (L1,)
 
         def wanted(self):
-            return {"ap1": Queue(NOON, (QueuedJobs(self.dids, 1),))}
+            return {"ap1": ScheddDemand(NOON, (QueuedJobs(self.dids, 1),))}
 
     jobs = Jobs()
-    world = World(Rules(), queues=jobs)
+    world = World(ReconcilePolicy(), queues=jobs)
     world.sick.replicas = (replica(L1, RAL), replica(L2, RAL))
     world.well.replicas = (replica(L2, CAM),)
-    world.cycle.ask_demand()
+    world.cycle.refresh_demand()
     world.sick.hangs = {"read"}
     world.run()
     jobs.dids = (L1, L2)
-    assert world.cycle.ask_demand() == {L2}
+    assert world.cycle.refresh_demand() == {L2}
     report = world.run(MINUTE, due=False)
     assert available(world.shows(CAM)) == f'{{"{L2}"}}'  # new demand reached the healthy one
-    assert report.pending.keys() == {"sick"}
+    assert report.pending_since.keys() == {"sick"}
     world.heal()
     report = world.run(MINUTE, due=False)
     assert available(world.shows(RAL)) == f'{{"{L1}"}}'
-    assert "not wanted yet" in report.thought.state.memories["sick"].unseen[L2]
+    assert "not wanted yet" in report.evaluation.state.memories["sick"].unseen_reasons[L2]
     world.run(MINUTE, due=False)  # it is asked about what is new without being due
     assert available(world.shows(RAL)) == f'{{"{L1}","{L2}"}}'
     calls = len(world.sick.asked)
@@ -200,7 +212,7 @@ def test_an_answer_says_nothing_of_what_was_not_wanted_when_it_was_asked_and_mor
 
 
 def test_a_search_that_hangs_holds_up_no_other_and_what_was_found_stays_wanted():
-    world = World(Rules(patterns=("lofar:*",)))
+    world = World(ReconcilePolicy(patterns=("lofar:*",)))
     world.well.replicas, world.sick.replicas = (replica(L1, CAM),), (replica(L2, RAL),)
     assert world.run().demand.dids == {L1, L2}
     world.sick.hangs = {"find"}
@@ -220,15 +232,15 @@ def test_a_catalogue_that_hangs_from_the_start_empties_no_ad(world):
     state = world.cycle.state
     again = World()
     again.collector = world.collector
-    again.cycle = Cycle(
+    again.cycle = Reconciler(
         catalogues=[again.well, again.sick],
         queues=None,
-        outlets=[Outlet(world.collector, POLICY)],
-        rules=again.rules,
+        targets=[PublishTarget(world.collector, POLICY)],
+        policy=again.rules,
         clock=again.clock,
         state=state,
         store=None,
-        patience=Patience(polls=SOON),
+        timeouts=CycleTimeouts(poll=SOON),
     )
     again.sick.hangs = {"read"}
     again.run(MINUTE)
@@ -237,10 +249,10 @@ def test_a_catalogue_that_hangs_from_the_start_empties_no_ad(world):
 
 
 def test_without_patience_every_answer_is_waited_for():
-    world = World(patience=Patience())
+    world = World(patience=CycleTimeouts())
     world.sick.replicas, world.sick.hangs = (replica(L2, RAL),), {"read"}
     threading.Timer(0.3, world.sick.goes_on.set).start()
-    assert world.run().pending == {}
+    assert world.run().pending_since == {}
     assert available(world.shows(RAL)) == f'{{"{L2}"}}'
 
 
@@ -281,13 +293,13 @@ def test_a_bug_of_a_catalogue_is_told_as_its_own_and_all_else_goes_on(odd):
     with capture_logs() as logged:
         reports = [world.run(MINUTE) for _ in range(3)]
     assert available(world.shows(CAM)) == f'{{"{L1}"}}'
-    assert reports[-1].surveyed["well"] is None
-    assert reports[-1].surveyed["sick"].startswith("bug in catalogue sick: ")
+    assert reports[-1].catalogue_errors["well"] is None
+    assert reports[-1].catalogue_errors["sick"].startswith("bug in catalogue sick: ")
     assert len([line for line in logged if line["log_level"] == "error"]) == 1  # once until it changes
 
 
 def test_a_search_that_has_a_bug_keeps_what_was_found():
-    world = World(Rules(patterns=("*",)))
+    world = World(ReconcilePolicy(patterns=("*",)))
     world.well.replicas, world.sick.replicas = (replica(L1, CAM),), (replica(L2, RAL),)
     world.run()
     world.sick.find = lambda patterns: 1 / 0
@@ -328,16 +340,16 @@ def dividing():
 def test_a_bug_of_a_publisher_is_told_as_its_own_and_the_others_get_their_ads(odd):
     world = World()
     world.well.replicas = (replica(L1, CAM),)
-    world.cycle = Cycle(
+    world.cycle = Reconciler(
         catalogues=[world.well],
         queues=None,
-        outlets=[Outlet(odd, POLICY), Outlet(world.collector, POLICY)],
-        rules=world.rules,
+        targets=[PublishTarget(odd, POLICY), PublishTarget(world.collector, POLICY)],
+        policy=world.rules,
         clock=world.clock,
-        state=State(),
+        state=ReconcileState(),
         store=None,
     )
-    outcomes = {one.publisher: one.error for one in world.run().outcomes}
+    outcomes = {one.publisher: one.error for one in world.run().results}
     assert outcomes["collector"] is None
     assert outcomes["odd"].startswith("bug in publisher odd: ")
     assert available(world.shows(CAM)) == f'{{"{L1}"}}'
@@ -364,25 +376,25 @@ def test_a_publisher_that_hangs_holds_up_no_other_and_is_not_asked_again(what):
     world = World()
     world.well.replicas = (replica(L1, CAM),)
     stuck = Stuck("stuck", clock=world.clock)
-    world.cycle = Cycle(
+    world.cycle = Reconciler(
         catalogues=[world.well],
         queues=None,
-        outlets=[Outlet(stuck, POLICY), Outlet(world.collector, POLICY)],
-        rules=world.rules,
+        targets=[PublishTarget(stuck, POLICY), PublishTarget(world.collector, POLICY)],
+        policy=world.rules,
         clock=world.clock,
-        state=State(),
+        state=ReconcileState(),
         store=None,
-        patience=Patience(shown=SOON, sent=SOON),
+        timeouts=CycleTimeouts(read_back=SOON, publish=SOON),
     )
     for _ in range(2):
-        outcomes = {one.publisher: one.error for one in world.run(MINUTE).outcomes}
+        outcomes = {one.publisher: one.error for one in world.run(MINUTE).results}
         assert outcomes["collector"] is None
         assert outcomes["stuck"] == "it was asked at 2026-11-21 12:01:00 UTC and has not answered yet"
     assert calls.count(what) == 1
     goes_on.set()
 
     def recovers() -> bool:
-        return all(one.error is None for one in world.run(MINUTE).outcomes)
+        return all(one.error is None for one in world.run(MINUTE).results)
 
     wait_for(recovers, 10, "the publisher to be well again")
     assert stuck.ads.keys() == {CAM}
@@ -406,12 +418,12 @@ def test_bugs_of_orders_the_audit_the_queues_and_the_store_leave_the_ads_alone()
     broken.done = lambda orders: None
     world = World(orders=broken, queues=broken, store=broken, verdicts=dividing)
     world.well.replicas = (replica(L1, CAM),)
-    assert world.cycle.ask_demand() == frozenset()
+    assert world.cycle.refresh_demand() == frozenset()
     assert world.cycle.demand_error.startswith("bug in the query of schedds: OverflowError at ")
     report = world.run()
     assert available(world.shows(CAM)) == f'{{"{L1}"}}'
-    assert report.unsaved.startswith("bug in the state: OverflowError at ")
-    assert report.orders.problems[0].startswith("bug in the reading of orders: RecursionError at ")
+    assert report.save_error.startswith("bug in the state: OverflowError at ")
+    assert report.commands.problems[0].startswith("bug in the reading of orders: RecursionError at ")
 
 
 def test_an_answer_for_what_was_not_asked_is_of_no_account():
@@ -421,7 +433,7 @@ def test_an_answer_for_what_was_not_asked_is_of_no_account():
             assert isinstance(survey, Survey)
             return replace(survey, readings={**survey.readings, L3: Unseen("nobody asked")})
 
-    world = World(Rules(pins=frozenset({L1})), catalogues=[Talkative("c", (replica(L1, CAM),))])
+    world = World(ReconcilePolicy(pins=frozenset({L1})), catalogues=[Talkative("c", (replica(L1, CAM),))])
     report = world.run()
-    assert report.thought.snapshot.sites[CAM].facts.keys() == {L1}
-    assert unix(report.at) == unix(NOON)
+    assert report.evaluation.snapshot.sites[CAM].facts.keys() == {L1}
+    assert to_unix(report.started_at) == to_unix(NOON)

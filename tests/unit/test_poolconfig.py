@@ -10,22 +10,22 @@ from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.model import MAX_DID_CHARS, Did
 from hydrator.submit.pool_config import (
-    IMMUTABLE,
+    IMMUTABLE_ATTRIBUTES,
     PRE_JOB_TERM,
-    REFUSALS,
     START_CLAUSE,
+    SUBMIT_REQUIREMENTS,
     PoolPolicy,
-    any_after,
     available_expression,
+    compute_any_after,
     here_expression,
     job_rank_expression,
     negotiator_config,
     rank_expression,
-    removal,
+    removal_texts,
+    remove_our_parts,
     requirements_expression,
     schedd_config,
     startd_config,
-    without_ours,
 )
 
 A, B = Did("ska:a"), Did("ska:b")
@@ -184,18 +184,18 @@ def test_a_startd_without_a_job_is_willing():
 
 
 def test_deadlines_are_rounded_up_so_that_jobs_share_an_autocluster():
-    assert any_after(1_000_000, 3600) == any_after(1_000_100, 3600) == 1_003_800
+    assert compute_any_after(1_000_000, 3600) == compute_any_after(1_000_100, 3600) == 1_003_800
 
 
 def test_long_waits_are_rounded_to_a_twelfth():
     day = 86_400
-    assert any_after(1_000_000, day) % (day // 12) == 0
-    assert 0 <= any_after(1_000_000, day) - (1_000_000 + day) < day // 12
+    assert compute_any_after(1_000_000, day) % (day // 12) == 0
+    assert 0 <= compute_any_after(1_000_000, day) - (1_000_000 + day) < day // 12
 
 
 def test_no_job_is_given_less_time_than_it_asked_for():
-    assert any_after(600, 0) == 600
-    assert any_after(601, 0) == 900
+    assert compute_any_after(600, 0) == 600
+    assert compute_any_after(601, 0) == 900
 
 
 # --- the texts
@@ -283,7 +283,7 @@ def test_observing_changes_no_requirements_and_no_start_and_refuses_nothing():
     assert "DataLocalityHere" not in text.replace(
         "PROTECTED_JOB_ATTRS = $(PROTECTED_JOB_ATTRS) DataLocalityHere", ""
     )
-    for name in REFUSALS:
+    for name in SUBMIT_REQUIREMENTS:
         asked = f"SUBMIT_REQUIREMENT_{name} = " in text
         assert asked is (f"SUBMIT_REQUIREMENT_{name}_IS_WARNING = true" in text.splitlines())
     assert not any(line.startswith("START") for line in startd_config({}, observe=True).splitlines())
@@ -300,8 +300,8 @@ def test_the_texts_do_not_change_once_they_are_in_force():
     }
     after = {
         "JOB_TRANSFORM_NAMES": "Site Group DataLocality",
-        "SUBMIT_REQUIREMENT_NAMES": " " + " ".join(REFUSALS),
-        "IMMUTABLE_JOB_ATTRS": f"Owner {' '.join(IMMUTABLE)}",
+        "SUBMIT_REQUIREMENT_NAMES": " " + " ".join(SUBMIT_REQUIREMENTS),
+        "IMMUTABLE_JOB_ATTRS": f"Owner {' '.join(IMMUTABLE_ATTRIBUTES)}",
         "PROTECTED_JOB_ATTRS": " DataLocalityHere",
         "START": f"(Cpus > 1 && (X)) && {START_CLAUSE}",
         "NEGOTIATOR_PRE_JOB_RANK": f"{PRE_JOB_TERM} + ({DEFAULT_PRE_JOB_RANK})",
@@ -333,16 +333,16 @@ def test_a_value_with_a_line_break_cannot_leave_its_comment():
         ("JOB_TRANSFORM_NAMES", "X, DataLocality,Y", "X Y"),
         ("JOB_TRANSFORM_NAMES", "X, Y", "X, Y"),
         ("JOB_TRANSFORM_NAMES", "DataLocalityOfOthers", "DataLocalityOfOthers"),
-        ("SUBMIT_REQUIREMENT_NAMES", " ".join(REFUSALS), ""),
-        ("IMMUTABLE_JOB_ATTRS", f"Foo {' '.join(IMMUTABLE)}", "Foo"),
+        ("SUBMIT_REQUIREMENT_NAMES", " ".join(SUBMIT_REQUIREMENTS), ""),
+        ("IMMUTABLE_JOB_ATTRS", f"Foo {' '.join(IMMUTABLE_ATTRIBUTES)}", "Foo"),
     ],
 )
 def test_without_ours_a_value_is_what_it_was(name, value, left):
-    assert without_ours(name, value) == left
+    assert remove_our_parts(name, value) == left
 
 
 def test_removal_sets_nothing_and_names_what_still_has_our_parts():
-    texts = removal(
+    texts = removal_texts(
         {
             "schedd": {
                 "JOB_TRANSFORM_NAMES": "X DataLocality",
@@ -359,7 +359,7 @@ def test_removal_sets_nothing_and_names_what_still_has_our_parts():
 
 
 def test_removal_finds_nothing_where_our_text_is_not():
-    texts = removal(
+    texts = removal_texts(
         {
             "schedd": {"JOB_TRANSFORM_NAMES": "PelicanRetry", "SUBMIT_REQUIREMENT_NAMES": "Not defined"},
             "startd": {"START": "True"},

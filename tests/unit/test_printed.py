@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 from hydrator.cli.output import tables as show
 from hydrator.cli.output.stdio import PlainStream
 from hydrator.daemon.metrics import configure_logs
-from hydrator.diagnostics.why.query import Telling
-from hydrator.domain.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site
-from hydrator.domain.redaction import printable_tree
+from hydrator.diagnostics.why.query import RenderedAnswer
+from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site
+from hydrator.domain.redaction import escape_unprintable_tree
 from hydrator.reconcile.demand import DemandMemory
-from hydrator.reconcile.demand import remember as remember_demand
-from hydrator.reconcile.reconciler import Rules
-from hydrator.reconcile.snapshot.memory import Known, Memory
-from hydrator.reconcile.snapshot.update import snapshot
-from hydrator.server.pages.why import render
-from hydrator.state.store import State, Store
+from hydrator.reconcile.demand import update_demand_memory as remember_demand
+from hydrator.reconcile.reconciler import ReconcilePolicy
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
+from hydrator.reconcile.snapshot.update import build_snapshot
+from hydrator.server.pages.why import render_why_page
+from hydrator.state.store import ReconcileState, Store
 from tests.factories import NOON, ad, demand, want
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\ud800\u2066\x9b31m"
@@ -51,14 +51,14 @@ def test_cells_and_lines_show_every_character():
 @given(st.text(max_size=30))
 def test_a_plain_stream_writes_any_text(text):
     raw = io.BytesIO()
-    stream = PlainStream(io.TextIOWrapper(raw, "ascii", errors="backslashreplace"), styled=False)
+    stream = PlainStream(io.TextIOWrapper(raw, "ascii", errors="backslashreplace"), passes_styles=False)
     print(text, file=stream, flush=True)
     assert harmless(raw.getvalue().decode("ascii"))
 
 
 def test_on_a_terminal_styles_pass_and_nothing_else_that_begins_as_they_do():
     out = io.StringIO()
-    PlainStream(out, styled=True).write("\x1b[1mbold\x1b[0m \x1b[2J \x1b]0;x\x07\x1b[31;1;4")
+    PlainStream(out, passes_styles=True).write("\x1b[1mbold\x1b[0m \x1b[2J \x1b]0;x\x07\x1b[31;1;4")
     assert out.getvalue() == "\x1b[1mbold\x1b[0m \\x1b[2J \\x1b]0;x\\x07\\x1b[31;1;4"
 
 
@@ -76,9 +76,9 @@ def installation(tmp_path):
     )
     site = Site("UK\x1b[2J\u202e")
     evil = EVIL.replace("\ud800", "")  # sqlite stores no half of a pair
-    known = {Did("lofar:L1"): Known(NOON, {site: Fact(DatasetState.STUCK, NOON)})}
-    memory = Memory(NOON, frozenset({site}), known, {Did("lofar:L1"): evil}, frozenset({evil}), evil)
-    state = State(
+    known = {Did("lofar:L1"): DatasetRecord(NOON, {site: Fact(DatasetState.STUCK, NOON)})}
+    memory = CatalogueMemory(NOON, frozenset({site}), known, {Did("lofar:L1"): evil}, frozenset({evil}), evil)
+    state = ReconcileState(
         memories={f"file{evil}": memory},
         demand=DemandMemory((), {evil: evil}),
         ads={site: replace(ad(Did("lofar:L1")), site=site)},
@@ -149,15 +149,15 @@ def test_the_log_shows_every_character(style):
 
 
 def test_what_a_job_names_is_remembered_so_that_it_can_be_shown():
-    queue = Queue(NOON, (QueuedJobs((EVIL,), 1),))
+    queue = ScheddDemand(NOON, (QueuedJobs((EVIL,), 1),))
     memory = remember_demand(
-        DemandMemory(), {"schedd": queue}, default_scope=None, keep=timedelta(1), now=NOON
+        DemandMemory(), {"schedd": queue}, default_scope=None, keep_for=timedelta(1), now=NOON
     )
-    assert list(memory.refused) == [SAFE]
+    assert list(memory.rejected_texts) == [SAFE]
 
 
 def test_what_the_pool_answers_is_made_plain_with_its_ends_of_lines():
-    assert printable_tree({EVIL: [EVIL, 1, None, {"a": "b\nc"}]}, "\n") == {
+    assert escape_unprintable_tree({EVIL: [EVIL, 1, None, {"a": "b\nc"}]}, "\n") == {
         SAFE: [SAFE, 1, None, {"a": "b\nc"}]
     }
 
@@ -165,21 +165,23 @@ def test_what_the_pool_answers_is_made_plain_with_its_ends_of_lines():
 def test_the_page_on_a_job_shows_every_character():
     from starlette.requests import Request
 
-    from hydrator.server.app import _html
-    from hydrator.server.responses import json_reply
+    from hydrator.server.app import _html_response
+    from hydrator.server.responses import json_response
 
     request = Request({"type": "http", "headers": []})
-    page = _html(request, render(None, [Telling((EVIL,), ((EVIL, EVIL, EVIL, EVIL),), EVIL)], now=NOON))
+    page = _html_response(
+        request, render_why_page(None, [RenderedAnswer((EVIL,), ((EVIL, EVIL, EVIL, EVIL),), EVIL)], now=NOON)
+    )
     assert harmless(page.body.decode())
-    answer = json_reply(request, {"why": EVIL, "site": "Zürich"})
+    answer = json_response(request, {"why": EVIL, "site": "Zürich"})
     assert harmless(answer.body.decode())
     assert json.loads(answer.body) == {"why": EVIL, "site": "Zürich"}
 
 
-def wanting(*dids: str, memories: dict) -> show.Known:
+def wanting(*dids: str, memories: dict) -> show.StateView:
     """What `hydrator datasets` and `status` know where a job wants *dids*."""
-    view = snapshot(memories, frozenset(map(Did, dids)), now=NOON, bound=timedelta(hours=6))
-    return show.Known(
+    view = build_snapshot(memories, frozenset(map(Did, dids)), now=NOON, max_age=timedelta(hours=6))
+    return show.StateView(
         now=NOON,
         default_scope=None,
         memories=memories,
@@ -187,28 +189,36 @@ def wanting(*dids: str, memories: dict) -> show.Known:
         snapshot=view,
         ads={},
         readback={},
-        report={},
-        held={},
+        last_cycle={},
+        held_losses={},
         rollbacks={},
-        rules=Rules(),
+        policy=ReconcilePolicy(),
     )
 
 
-HERE = Known(NOON, {Site("UK"): Fact(DatasetState.AVAILABLE, NOON)})
+HERE = DatasetRecord(NOON, {Site("UK"): Fact(DatasetState.AVAILABLE, NOON)})
 TYPO, RIGHT = Did("lofar:L667526_SB0001"), Did("lofar:L667526_SB001")
 
 
 @pytest.mark.parametrize(
     ("memory", "state", "note"),
     [
-        (Memory(NOON, frozenset({Site("UK")}), {}, {TYPO: "timeout"}), "not known", "timeout"),
-        (Memory(NOON, frozenset({Site("UK")}), {}), "not known", "catalogue rucio has not answered about it"),
-        (Memory(NOON, frozenset({Site("UK")}), {TYPO: Known(NOON, {})}), "nowhere", "is the name right?"),
+        (CatalogueMemory(NOON, frozenset({Site("UK")}), {}, {TYPO: "timeout"}), "not known", "timeout"),
+        (
+            CatalogueMemory(NOON, frozenset({Site("UK")}), {}),
+            "not known",
+            "catalogue rucio has not answered about it",
+        ),
+        (
+            CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {})}),
+            "nowhere",
+            "is the name right?",
+        ),
     ],
 )
 def test_a_dataset_is_nowhere_only_where_every_catalogue_said_so(capsys, memory, state, note):
     known = wanting(TYPO, memories={"rucio": memory})
-    show.datasets(known, None)
+    show.print_datasets(known, None)
     text = " ".join(capsys.readouterr().out.split())
     assert f"- {state} " in text
     assert note in text
@@ -217,10 +227,10 @@ def test_a_dataset_is_nowhere_only_where_every_catalogue_said_so(capsys, memory,
 
 
 def test_a_name_that_no_catalogue_knows_is_shown_beside_the_nearest_one(capsys):
-    memory = Memory(NOON, frozenset({Site("UK")}), {TYPO: Known(NOON, {}), RIGHT: HERE})
+    memory = CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {}), RIGHT: HERE})
     known = wanting(TYPO, RIGHT, memories={"rucio": memory})
-    show.datasets(known, None)
-    show.status(known)
+    show.print_datasets(known, None)
+    show.print_status(known)
     text = " ".join(capsys.readouterr().out.split())
     assert f"is the name right? {RIGHT} is there" in text
     assert f"1 wanted dataset at no site, the first {TYPO}: no release cures a wrong name" in text

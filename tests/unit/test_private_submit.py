@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hydrator.cli import main
-from hydrator.privacy.pseudonyms import leaks
-from hydrator.submit.job_wrapper import Job as TravellingJob
+from hydrator.privacy.pseudonyms import find_leaks
+from hydrator.submit.job_wrapper import JobInputs as TravellingJob
 from tests.unit.test_exchange import VEIL, Daemon
 
 CANARY = "embargo:canary-1.ms"
@@ -44,7 +44,7 @@ sites.UK = "available"
 bytes = 300
 sites.UK = "available"
 """
-NAME = VEIL.opaque(CANARY)
+NAME = VEIL.pseudonym(CANARY)
 
 
 @dataclass
@@ -121,8 +121,8 @@ def test_the_files_that_travel_tell_the_job_what_the_opaque_name_stands_for(host
     assert "canary" not in (folder / "run1.sub").read_text()
     travelling = TravellingJob(str(folder / "hydrator-paths.json"))
     private = next(dataset for dataset in travelling.datasets if dataset.did == NAME)
-    assert private.plain == CANARY
-    assert travelling.places_at("UK")[NAME] == "/data/embargo/canary-1.ms"
+    assert private.real_did == CANARY
+    assert travelling.locations_at("UK")[NAME] == "/data/embargo/canary-1.ms"
 
 
 def test_what_is_written_of_a_private_run_is_for_its_owner_alone(host):
@@ -235,9 +235,9 @@ def test_a_submit_file_without_private_datasets_needs_no_daemon(host):
 
 def test_leaks_are_found_by_whole_words_in_any_case():
     did = "embargo:deep/L1.ms"
-    assert leaks("x = l1.MS", [did]) == [(did, "x = l1.MS")]
-    assert leaks("x = /data/deep/L1.ms/table", [did])
-    assert leaks("x = L1.msx\n# L1.ms\nx = xL1.ms", [did]) == []
+    assert find_leaks("x = l1.MS", [did]) == [(did, "x = l1.MS")]
+    assert find_leaks("x = /data/deep/L1.ms/table", [did])
+    assert find_leaks("x = L1.msx\n# L1.ms\nx = xL1.ms", [did]) == []
 
 
 def test_the_ad_of_a_run_counts_the_bytes_of_private_datasets_under_their_names(host):

@@ -6,7 +6,7 @@ from hydrator.config import load
 from hydrator.diagnostics.check.examine import Level
 from hydrator.diagnostics.check.secrets import examine_secrets
 from hydrator.domain.errors import ConfigError
-from hydrator.wiring import assemble, redactor, register_of, rules, system_clock
+from hydrator.wiring import assemble, build_pseudonym_store, build_redactor, reconcile_policy, system_clock
 
 KEY = bytes(range(40))
 
@@ -31,17 +31,19 @@ def settings(tmp_path):
 
 
 def test_without_patterns_there_is_no_veil_and_no_key_is_needed(settings):
-    assert register_of(settings("")) is None
+    assert build_pseudonym_store(settings("")) is None
 
 
 def test_the_daemon_refuses_private_datasets_without_a_key(settings):
     with pytest.raises(ConfigError, match=r"private.key_file: the daemon needs it"):
-        register_of(settings('patterns = ["embargo:*"]'))
+        build_pseudonym_store(settings('patterns = ["embargo:*"]'))
 
 
 def test_every_key_that_cannot_be_used_is_told(settings):
     with pytest.raises(ConfigError) as caught:
-        register_of(settings('patterns = ["embargo:*"]\nkey_file = "no"\nold_key_files = ["key", "nor"]'))
+        build_pseudonym_store(
+            settings('patterns = ["embargo:*"]\nkey_file = "no"\nold_key_files = ["key", "nor"]')
+        )
     assert [problem.partition(":")[0].split()[0] for problem in caught.value.problems] == [
         "private.key_file",
         "private.old_key_files",
@@ -50,12 +52,12 @@ def test_every_key_that_cannot_be_used_is_told(settings):
 
 def test_a_private_pin_is_wanted_under_its_opaque_name_and_left_out_for_who_has_no_key(settings):
     loaded = settings('patterns = ["embargo:*"]\nkey_file = "key"', 'pins = ["embargo:canary", "lofar:L1"]')
-    register = register_of(loaded)
-    pins = rules(loaded, register.veil).pins
+    register = build_pseudonym_store(loaded)
+    pins = reconcile_policy(loaded, register.pseudonymizer).pins
     assert len(pins) == 2
     assert "canary" not in str(pins)
-    assert {register.plain(pin) or pin for pin in pins} == {"embargo:canary", "lofar:L1"}
-    assert rules(loaded).pins == {"lofar:L1"}
+    assert {register.resolve(pin) or pin for pin in pins} == {"embargo:canary", "lofar:L1"}
+    assert reconcile_policy(loaded).pins == {"lofar:L1"}
 
 
 def test_the_parts_of_the_daemon_are_veiled_and_those_of_who_submits_are_not(settings, tmp_path):
@@ -65,7 +67,7 @@ def test_the_parts_of_the_daemon_are_veiled_and_those_of_who_submits_are_not(set
     loaded = settings('patterns = ["embargo:*"]\nkey_file = "key"')
     (plain,) = assemble(loaded, system_clock).catalogues
     assert plain.find(["*"]) == {"embargo:canary"}
-    (veiled,) = assemble(loaded, system_clock, register=register_of(loaded)).catalogues
+    (veiled,) = assemble(loaded, system_clock, pseudonym_store=build_pseudonym_store(loaded)).catalogues
     (name,) = veiled.find(["*"])
     assert name.startswith("private:")
 
@@ -73,18 +75,18 @@ def test_the_parts_of_the_daemon_are_veiled_and_those_of_who_submits_are_not(set
 def test_the_redactor_knows_the_keys_and_the_private_datasets(settings, tmp_path):
     (tmp_path / "key").write_bytes(b"canary-key-canary-key-canary-key-0123456789")
     loaded = settings('patterns = ["embargo:*"]\nkey_file = "key"')
-    line = redactor(loaded)("key canary-key-canary-key-canary-key-0123456789 of embargo:canary")
+    line = build_redactor(loaded)("key canary-key-canary-key-canary-key-0123456789 of embargo:canary")
     assert "canary" not in line
     (tmp_path / "key").unlink()
-    assert "canary" not in redactor(loaded)("embargo:canary")
+    assert "canary" not in build_redactor(loaded)("embargo:canary")
 
 
 # what `hydrator check` says of them
 
 
 def ill(settings) -> list[tuple[str, str]]:
-    found = examine_secrets(settings, register_of)
-    return [(finding.level.value, finding.seen) for finding in found if finding.level is not Level.OK]
+    found = examine_secrets(settings, build_pseudonym_store)
+    return [(finding.level.value, finding.message) for finding in found if finding.level is not Level.OK]
 
 
 def test_private_datasets_that_nobody_can_exchange_are_told(settings, tmp_path):

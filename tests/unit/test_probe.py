@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.command_probe import CommandProbe, ProbeSettings
+from adapters.command_probe import CommandProbe, ProbeCommand
 from hydrator.domain.model import Did, Site
 
 L1, UK, AU = Did("lofar:L1"), Site("UK"), Site("AU")
@@ -13,28 +13,28 @@ PYTHON = sys.executable
 
 
 def probe(*command: str, path: str | None = "/data/L1", **more) -> CommandProbe:
-    return CommandProbe([ProbeSettings(command, **more)], lambda site, did: path)
+    return CommandProbe([ProbeCommand(command, **more)], lambda site, did: path)
 
 
 @pytest.mark.parametrize(("status", "seen"), [(0, True), (1, False), (2, None), (127, None)])
 def test_the_exit_status_says_what_was_seen(status, seen):
-    assert probe(PYTHON, "-c", f"raise SystemExit({status})").look("rucio", L1, UK) is seen
+    assert probe(PYTHON, "-c", f"raise SystemExit({status})").check_dataset("rucio", L1, UK) is seen
 
 
 def test_a_command_that_was_killed_could_not_tell():
     killed = "import os; os.kill(os.getpid(), 9)"
-    assert probe(PYTHON, "-c", killed).look("rucio", L1, UK) is None
+    assert probe(PYTHON, "-c", killed).check_dataset("rucio", L1, UK) is None
 
 
 def test_a_command_that_does_not_exist_could_not_tell():
-    assert probe("/no/such/command").look("rucio", L1, UK) is None
+    assert probe("/no/such/command").check_dataset("rucio", L1, UK) is None
 
 
 def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tmp_path):
     started = tmp_path / "started"
     script = f"touch {started}; sleep 1000 & wait"
     slow = probe("/bin/sh", "-c", script, timeout=timedelta(seconds=0.5))
-    assert slow.look("rucio", L1, UK) is None
+    assert slow.check_dataset("rucio", L1, UK) is None
     assert started.exists()
 
 
@@ -42,30 +42,32 @@ def test_placeholders_are_filled_in_and_no_shell_reads_them(tmp_path):
     seen = tmp_path / "seen"
     script = f"import sys; open({str(seen)!r}, 'w').write('|'.join(sys.argv[1:]))"
     odd = Site("U K; $(touch x) {did}")
-    assert probe(PYTHON, "-c", script, "--at={site}", "{did}", "{path}/{path}", "{else}").look("r", L1, odd)
+    assert probe(PYTHON, "-c", script, "--at={site}", "{did}", "{path}/{path}", "{else}").check_dataset(
+        "r", L1, odd
+    )
     assert seen.read_text() == "--at=U K; $(touch x) {did}|lofar:L1|/data/L1//data/L1|{else}"
 
 
 def test_where_a_path_is_needed_and_not_known_nothing_is_run():
-    assert probe(PYTHON, "-c", "", "{path}", path=None).look("rucio", L1, UK) is None
-    assert probe(PYTHON, "-c", "", "{did}", path=None).look("rucio", L1, UK) is True
+    assert probe(PYTHON, "-c", "", "{path}", path=None).check_dataset("rucio", L1, UK) is None
+    assert probe(PYTHON, "-c", "", "{did}", path=None).check_dataset("rucio", L1, UK) is True
 
 
 def test_the_first_probe_for_a_site_and_its_catalogue_is_run():
     probes = [
-        ProbeSettings((PYTHON, "-c", "raise SystemExit(1)"), sites=("U*",), catalogues=("rucio",)),
-        ProbeSettings((PYTHON, "-c", ""), sites=("UK",)),
+        ProbeCommand((PYTHON, "-c", "raise SystemExit(1)"), sites=("U*",), catalogues=("rucio",)),
+        ProbeCommand((PYTHON, "-c", ""), sites=("UK",)),
     ]
     both = CommandProbe(probes, lambda site, did: None)
-    assert both.look("rucio", L1, UK) is False
-    assert both.look("file", L1, UK) is True
-    assert not both.looks_at("rucio", AU)
-    assert both.look("rucio", L1, AU) is None
+    assert both.check_dataset("rucio", L1, UK) is False
+    assert both.check_dataset("file", L1, UK) is True
+    assert not both.can_check("rucio", AU)
+    assert both.check_dataset("rucio", L1, AU) is None
 
 
 @pytest.mark.parametrize("did", ["lofar:../x", "lofar:a/../b", "..:x", "-rf:x"])
 def test_a_command_is_not_asked_about_a_did_that_leaves_its_folder_or_is_an_option(tmp_path, did):
     asked = tmp_path / "asked"
     looking = probe("/bin/sh", "-c", f"touch {asked}", "sh", "{did}")
-    assert looking.look("rucio", Did(did), UK) is None
+    assert looking.check_dataset("rucio", Did(did), UK) is None
     assert not asked.exists()

@@ -8,17 +8,17 @@ import pytest
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
 from hydrator.submit.rapthor_job import (
-    LONGEST_VARIABLE_BYTES,
-    Resources,
-    Run,
-    Wish,
-    arguments,
+    MAX_VARIABLE_BYTES,
+    RapthorRun,
+    RunOptions,
+    RunResources,
     as_ad,
     as_json,
-    exports,
+    export_lines,
     job_parset,
-    outlook,
-    parse,
+    parse_parset,
+    quote_arguments,
+    rank_sites,
     run_name,
     submit_description,
     toil_params,
@@ -33,12 +33,12 @@ def parset(input_ms: str, more: str = "") -> bytes:
 
 
 def searches(input_ms: str) -> tuple[str, ...]:
-    return parse(parset(input_ms), "run.parset").searches
+    return parse_parset(parset(input_ms), "run.parset").input_globs
 
 
 def refusal(content: bytes) -> str:
     with pytest.raises(ConfigError) as refused:
-        parse(content, "run.parset")
+        parse_parset(content, "run.parset")
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -101,17 +101,17 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(content, told):
 
 
 def test_a_list_without_brackets_that_matches_nothing_gets_its_sentence():
-    assert "write a list in brackets" in str(parse(parset("a, b"), "p").not_a_list("a, b"))
-    assert parse(parset("[a, b]"), "p").not_a_list("a") is None
-    assert parse(parset('"a, b"'), "p").not_a_list("a, b") is None
+    assert "write a list in brackets" in str(parse_parset(parset("a, b"), "p").missing_brackets_hint("a, b"))
+    assert parse_parset(parset("[a, b]"), "p").missing_brackets_hint("a") is None
+    assert parse_parset(parset('"a, b"'), "p").missing_brackets_hint("a, b") is None
 
 
 def test_the_jobs_parset_works_in_the_jobs_folder_on_one_machine_and_is_the_same_otherwise():
-    given = parse(
+    given = parse_parset(
         parset("[a.ms,\n  b.ms]", "Strategy = my.py\n[cluster]\nbatch_system = slurm\nmax_nodes = 4\n"), "p"
     )
-    travels = parse(job_parset(given, {"strategy": "my.py"}).encode(), "copy")
-    assert travels.searches == given.searches
+    travels = parse_parset(job_parset(given, {"strategy": "my.py"}).encode(), "copy")
+    assert travels.input_globs == given.input_globs
     assert travels.sections["global"] == {
         **given.sections["global"],
         "dir_working": "{scratch}/rapthor",
@@ -121,30 +121,30 @@ def test_the_jobs_parset_works_in_the_jobs_folder_on_one_machine_and_is_the_same
 
 
 def test_files_that_rapthor_reads_besides_are_found():
-    read = parse(
+    read = parse_parset(
         parset(
             "a.ms", "input_skymodel = /sky.txt\nfacet_layout = None\nstrategy = selfcal\ninput_h5parm =\n"
         ),
         "p",
     )
     assert read.files == {"input_skymodel": "/sky.txt"}
-    assert parse(parset("a.ms", "strategy = /my/own.py\n"), "p").files == {"strategy": "/my/own.py"}
+    assert parse_parset(parset("a.ms", "strategy = /my/own.py\n"), "p").files == {"strategy": "/my/own.py"}
 
 
 # --- the job
 
 
-def run(*dids: str, sizes=None, **wish) -> Run:
-    return Run("r1", tuple(Did(did) for did in dids), sizes or {}, Wish(**wish))
+def run(*dids: str, sizes=None, **wish) -> RapthorRun:
+    return RapthorRun("r1", tuple(Did(did) for did in dids), sizes or {}, RunOptions(**wish))
 
 
-def description(of: Run, **more) -> str:
-    resources = Resources(16, 64, 100, more.pop("container", None))
+def description(of: RapthorRun, **more) -> str:
+    resources = RunResources(16, 64, 100, more.pop("container", None))
     return submit_description(
         of,
         resources,
         origin="run.parset",
-        inputs=["run.parset"],
+        input_files=["run.parset"],
         command=["rapthor", "run.parset"],
         site_attributes=["GLIDEIN_Site"],
     )
@@ -191,7 +191,9 @@ def test_a_container_a_rank_and_lines_of_the_users_are_in_it():
 
 
 def test_arguments_keep_blanks_quotes_and_dollars():
-    assert arguments(["a", "b c", "it's", 'q"', "$HOME"]) == "\"a 'b c' 'it''s' 'q\"\"' '$(DOLLAR)HOME'\""
+    assert (
+        quote_arguments(["a", "b c", "it's", 'q"', "$HOME"]) == "\"a 'b c' 'it''s' 'q\"\"' '$(DOLLAR)HOME'\""
+    )
 
 
 def test_the_name_of_a_run_needs_no_quoting():
@@ -209,7 +211,7 @@ def exported(text: str) -> dict[str, str]:
 
 
 def test_the_exports_name_the_attributes_and_hold_no_semicolon():
-    found = exported(exports(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, NOTHING, toil=False))
+    found = exported(export_lines(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, NOTHING, toil=False))
     assert found == {
         "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocality RapthorRun",
         "_CONDOR_RequiredDatasets": '{"lofar:L1","lofar:L2"}',
@@ -219,35 +221,37 @@ def test_the_exports_name_the_attributes_and_hold_no_semicolon():
 
 
 def test_the_size_of_a_single_dataset_is_exported_too():
-    found = exported(exports(run("lofar:L1", sizes={L1: 5}), {}, NOTHING))
+    found = exported(export_lines(run("lofar:L1", sizes={L1: 5}), {}, NOTHING))
     assert found["_CONDOR_RequiredBytes"] == "['lofar:L1'=5]"
 
 
 def test_what_the_environment_or_the_configuration_had_is_kept():
     asked = run("lofar:L1", requirements="TARGET.B", rank="TARGET.C")
     shell = {"_CONDOR_SUBMIT_ATTRS": "Mine, requireddatasets", "_CONDOR_APPEND_REQ_VANILLA": "TARGET.A"}
-    found = exported(exports(asked, shell, {**NOTHING, "SUBMIT_ATTRS": "Lost", "APPEND_RANK_VANILLA": "1"}))
+    found = exported(
+        export_lines(asked, shell, {**NOTHING, "SUBMIT_ATTRS": "Lost", "APPEND_RANK_VANILLA": "1"})
+    )
     assert found["_CONDOR_SUBMIT_ATTRS"] == "Mine RequiredDatasets DataLocality RapthorRun"
     assert found["_CONDOR_APPEND_REQ_VANILLA"] == "(TARGET.A) && (TARGET.B)"
     assert found["_CONDOR_APPEND_RANK_VANILLA"] == "(1) + (TARGET.C)"
-    configured = exported(exports(run("lofar:L1"), {}, {**NOTHING, "SUBMIT_ATTRS": "$(FOO) Admins"}))
+    configured = exported(export_lines(run("lofar:L1"), {}, {**NOTHING, "SUBMIT_ATTRS": "$(FOO) Admins"}))
     assert configured["_CONDOR_SUBMIT_ATTRS"].startswith("$(FOO) Admins RequiredDatasets")
 
 
 def test_exporting_twice_is_exporting_once():
-    once = exported(exports(run("lofar:L1"), {}, NOTHING))
-    assert exported(exports(run("lofar:L1"), once, NOTHING)) == once
+    once = exported(export_lines(run("lofar:L1"), {}, NOTHING))
+    assert exported(export_lines(run("lofar:L1"), once, NOTHING)) == once
 
 
 def test_a_semicolon_in_an_expression_is_refused():
     with pytest.raises(ConfigError, match="';'"):
-        exports(run("lofar:L1", requirements="[a=1;b=2].a == 1"), {}, NOTHING)
+        export_lines(run("lofar:L1", requirements="[a=1;b=2].a == 1"), {}, NOTHING)
 
 
 def test_an_environment_that_would_not_hold_the_list_is_refused():
-    many = [f"lofar:{'x' * 400}{n:04}" for n in range(LONGEST_VARIABLE_BYTES // 400)]
+    many = [f"lofar:{'x' * 400}{n:04}" for n in range(MAX_VARIABLE_BYTES // 400)]
     with pytest.raises(ConfigError, match="submit the whole run as one job"):
-        exports(run(*many), {}, NOTHING)
+        export_lines(run(*many), {}, NOTHING)
 
 
 def test_toils_parameters_are_merged_and_never_empty():
@@ -291,23 +295,23 @@ def test_the_outlook_is_by_bytes_and_says_what_is_missing_where():
         sites=(CAM, RAL, OSO),
     )
     asked = run(L1, L2, sizes={L1: 10, L2: 30})
-    found = outlook(asked, view.sites, {RAL: {L1: "/1", L2: "/2"}}, now=NOON.timestamp() + 60)
-    assert [(o.site, o.bytes_local, o.available, o.has_paths) for o in found] == [
+    found = rank_sites(asked, view.sites, {RAL: {L1: "/1", L2: "/2"}}, now=NOON.timestamp() + 60)
+    assert [(o.site, o.local_bytes, o.available_count, o.has_paths) for o in found] == [
         (RAL, 30, 1, True),
         (CAM, 10, 1, False),
         (OSO, 0, 0, False),
     ]
-    assert found[0].missing == {L1: "STAGING"}
-    assert found[2].missing == {L1: "absent", L2: "absent"}
-    assert [o.oldest_seconds for o in found] == [60, 60, None]
-    assert not any(o.qualifies for o in found)
+    assert found[0].missing_states == {L1: "STAGING"}
+    assert found[2].missing_states == {L1: "absent", L2: "absent"}
+    assert [o.oldest_age_seconds for o in found] == [60, 60, None]
+    assert not any(o.can_run for o in found)
 
 
 def test_a_site_that_has_all_qualifies_also_when_sizes_are_not_known():
     view = facts(replica(L1, CAM), replica(L1, RAL), replica(L2, RAL))
     paths = {RAL: {L1: "/1", L2: "/2"}}
-    first = outlook(run(L1, L2), view.sites, paths, now=NOON.timestamp())[0]
-    assert (first.site, first.qualifies, first.bytes_local) == (RAL, True, None)
+    first = rank_sites(run(L1, L2), view.sites, paths, now=NOON.timestamp())[0]
+    assert (first.site, first.can_run, first.local_bytes) == (RAL, True, None)
 
 
 def test_a_site_without_a_path_to_all_qualifies_only_for_a_run_that_can_fetch():
@@ -315,8 +319,8 @@ def test_a_site_without_a_path_to_all_qualifies_only_for_a_run_that_can_fetch():
     paths = {RAL: {L1: "/1"}}
 
     def qualifies(*, fetches: bool) -> bool:
-        first = outlook(run(L1, L2), view.sites, paths, now=NOON.timestamp(), fetches=fetches)[0]
+        first = rank_sites(run(L1, L2), view.sites, paths, now=NOON.timestamp(), can_fetch=fetches)[0]
         assert first.site == RAL
-        return first.qualifies
+        return first.can_run
 
     assert [qualifies(fetches=False), qualifies(fetches=True)] == [False, True]

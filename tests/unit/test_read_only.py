@@ -8,12 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
-from adapters.http_publisher import Board
-from hydrator.daemon.event_queue import Drop, Due, Front
+from adapters.http_publisher import ServedAds
+from hydrator.daemon.event_queue import EarlyPollRequest, EventQueue, RejectReason
 from hydrator.domain.model import Snapshot
-from hydrator.server.app import View, app
-from hydrator.server.auth import Access, Role, new_token
-from hydrator.server.http_server import Server
+from hydrator.server.app import ServerState, build_app
+from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.http_server import HttpServer
 from tests.factories import CAM, L1, L2, NOON, RAL, ad, demand
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "QUERY", "get"]
@@ -24,40 +24,42 @@ BODIES = [b"", b'{"site": "CAM", "ads": []}', ad(L2, generation=99).text.encode(
 @pytest.mark.parametrize("who", ["nobody", *Role])
 @pytest.mark.parametrize("guarded", [False, True])
 def test_no_method_on_any_route_changes_the_board_whoever_asks(tmp_path, guarded, who):
-    board, front = Board(), Front()
+    board, front = ServedAds(), EventQueue()
 
-    def hear(body: bytes) -> Drop | None:
-        heard = front.event(body, {L1})
-        return heard if isinstance(heard, Drop) else None
+    def hear(body: bytes) -> RejectReason | None:
+        heard = front.add_event(body, {L1})
+        return heard if isinstance(heard, RejectReason) else None
 
     board.put([ad(L1), ad(L1, site=RAL)], NOON)
-    before = (dict(board.ads()), dict(board.heard()))
-    token, grant = new_token(Role.READ if who == "nobody" else who, CAM if who is Role.SITE else None, "x")
+    before = (dict(board.ads()), dict(board.publish_times()))
+    token, grant = create_token(Role.READ if who == "nobody" else who, CAM if who is Role.SITE else None, "x")
     (tmp_path / "tokens").write_text(grant.line)
     (tmp_path / "tokens").chmod(0o600)
     file = (tmp_path / "tokens").read_bytes()
-    asgi = app(
-        lambda: View(board.ads(), Snapshot({}), demand(), None, NOON, heard=board.heard()),
+    asgi = build_app(
+        lambda: ServerState(
+            board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times()
+        ),
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
-        access=Access.open(tmp_path / "tokens") if guarded else None,
-        exchange=lambda dids: {did: did for did in dids},
-        events=hear,
+        authenticator=TokenAuthenticator.open(tmp_path / "tokens") if guarded else None,
+        look_up_pseudonyms=lambda dids: {did: did for did in dids},
+        on_event=hear,
     )
     paths = [route.path.replace("{site:path}", CAM) for route in asgi.routes if isinstance(route, Route)]
     headers = {} if who == "nobody" else {"Authorization": f"Bearer {token}"}
     answered = set()
     with (
-        Server(asgi) as server,
+        HttpServer(asgi) as server,
         httpx.Client(base_url=server.url, trust_env=False, timeout=120, headers=headers) as client,
     ):
         for path in [*paths, "/v1/sites/NEW/ad", "/nonsense"]:
             for method in METHODS:
                 for body in BODIES:
                     answered.add(client.request(method, server.url + path, content=body).status_code)
-    assert (dict(board.ads()), dict(board.heard())) == before
+    assert (dict(board.ads()), dict(board.publish_times())) == before
     assert (tmp_path / "tokens").read_bytes() == file
     assert answered & {200, 401, 403}
     # all that anybody moves is what a poll looks at, and only with a token for just that
-    assert front.take() == Due(frozenset({L1}) if guarded and who is Role.EVENT else frozenset())
+    assert front.take() == EarlyPollRequest(frozenset({L1}) if guarded and who is Role.EVENT else frozenset())
     assert not any(status >= 500 for status in answered)

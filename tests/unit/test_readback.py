@@ -20,21 +20,21 @@ from adapters.condor.slot_merge import SlotMerger
 from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from adapters.readback import MOST_REJECTED, Sorted, believable
+from adapters.readback import MOST_REJECTED, ReadBackAds, parse_published_ad
 from hydrator.cli.output import tables as show
-from hydrator.daemon.metrics import Metrics, cycle_line
-from hydrator.diagnostics.check.last_cycle import last_cycle, refused_generations
+from hydrator.daemon.metrics import Metrics, cycle_log_fields
+from hydrator.diagnostics.check.last_cycle import check_generations, check_last_cycle
 from hydrator.domain.errors import PoolError, PublishError
-from hydrator.domain.model import Did, Replica, ReplicaState, Site, unix
-from hydrator.domain.numbers import MOST_AHEAD
-from hydrator.reconcile.ads.site_ads import implausible
+from hydrator.domain.model import Did, Replica, ReplicaState, Site, to_unix
+from hydrator.domain.numbers import MAX_AHEAD
+from hydrator.reconcile.ads.site_ads import implausible_generations
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import Cycle, Outlet, Rules, summary
-from hydrator.state.command_files import Orders, Renumber
-from hydrator.state.store import State, Store
+from hydrator.reconcile.reconciler import PublishTarget, ReconcilePolicy, Reconciler, summary
+from hydrator.state.command_files import CommandQueue, Renumber
+from hydrator.state.store import ReconcileState, Store
 from tests.factories import CAM, L1, NOON, RAL, ad
 
-LATEST = unix(NOON) + int(MOST_AHEAD.total_seconds()) - 1
+LATEST = to_unix(NOON) + int(MAX_AHEAD.total_seconds()) - 1
 """The last generation and time that are believed at NOON."""
 US = "hydrator@example.org"
 FORGED = 999_999_999_999_999
@@ -44,9 +44,9 @@ ODD_NUMBERS = [FORGED, LATEST + 1, -1, -(2**63), 2**63 - 1, True, 1.5, math.nan,
 def site_row(name: object = "CAM", **given: object) -> dict[str, Any]:
     return {
         "Name": name,
-        "DataLocalityGeneration": unix(NOON),
-        "DataLocalityAsOf": unix(NOON),
-        "LastHeardFrom": unix(NOON),
+        "DataLocalityGeneration": to_unix(NOON),
+        "DataLocalityAsOf": to_unix(NOON),
+        "LastHeardFrom": to_unix(NOON),
         "AuthenticatedIdentity": US,
         **given,
     }
@@ -63,7 +63,7 @@ class Pool:
     def site_ads(self) -> list[dict[str, Any]]:
         return self.rows
 
-    def beat(self, name: str, leads_since: int, lifetime: timedelta) -> list[dict[str, Any]]:
+    def heartbeat(self, name: str, leads_since: int, lifetime: timedelta) -> list[dict[str, Any]]:
         return self.rows
 
     def collectors(self) -> list[str]:
@@ -151,7 +151,7 @@ def test_the_identity_of_the_stand_by_is_believed_where_it_is_named():
 
 
 def test_of_many_rejected_ads_some_are_named_and_the_rest_counted():
-    found = Sorted()
+    found = ReadBackAds()
     for number in range(MOST_REJECTED + 7):
         found.reject(f"S{number}", "odd")
     assert len(found.rejected) == MOST_REJECTED + 1
@@ -159,7 +159,7 @@ def test_of_many_rejected_ads_some_are_named_and_the_rest_counted():
 
 
 def test_a_name_with_escape_sequences_is_told_without_them():
-    found = Sorted()
+    found = ReadBackAds()
     found.reject("\x1b[2J", "odd")
     assert list(found.rejected) == ["'\\x1b[2J'"]
 
@@ -194,7 +194,7 @@ def test_an_ad_file_with_an_odd_time_of_change_is_not_adopted_and_raises_nothing
 def test_a_forged_site_in_the_sites_file_costs_that_site_alone(tmp_path, number):
     path = tmp_path / "sites.json"
     publisher = SitesFilePublisher(
-        path, valid=timedelta(hours=1), max_age=timedelta(hours=1), clock=lambda: NOON
+        path, valid_for=timedelta(hours=1), max_age=timedelta(hours=1), clock=lambda: NOON
     )
     publisher.publish([ad(L1), replace(ad(L1), site=RAL)])
     body = json.loads(path.read_text())
@@ -211,7 +211,7 @@ def slot_row(**given: object) -> dict[str, Any]:
     return {
         "Name": "slot1@a",
         "MyAddress": "<127.0.0.1:9000>",
-        "LastHeardFrom": unix(NOON),
+        "LastHeardFrom": to_unix(NOON),
         "GLIDEIN_Site": "CAM",
         "DataLocalitySite": "CAM",
         "DataLocalityGeneration": 7,
@@ -227,7 +227,9 @@ def test_a_slot_with_forged_numbers_is_not_read_back(attribute, number):
     if attribute == "LastHeardFrom" and number == LATEST + 1:
         number = -2  # a collector's clock may be ahead
     client: Any = Pool(slot_row(**{attribute: number}), slot_row(Name="slot1@b"))
-    merger = SlotMerger(client, ("GLIDEIN_Site",), pace=1, interval=timedelta(minutes=1), clock=lambda: NOON)
+    merger = SlotMerger(
+        client, ("GLIDEIN_Site",), slots_per_second=1, interval=timedelta(minutes=1), clock=lambda: NOON
+    )
     assert merger.published()[CAM].generation == 7
 
 
@@ -238,7 +240,7 @@ def peer_row(name: str, since: object = 5, **given: object) -> dict[str, Any]:
     return {
         "Name": name,
         "DataLocalityLeadsSince": since,
-        "LastHeardFrom": unix(NOON),
+        "LastHeardFrom": to_unix(NOON),
         "AuthenticatedIdentity": US,
         "Shared": False,
         **given,
@@ -248,7 +250,8 @@ def peer_row(name: str, since: object = 5, **given: object) -> dict[str, Any]:
 def peers(*rows: dict[str, Any], also: tuple[str, ...] = ()) -> list[str]:
     client: Any = Pool(peer_row("us", 0), *rows)
     return [
-        one.name for one in CollectorPeers(client, timedelta(minutes=3), lambda: NOON, also).beat("us", 0)
+        one.name
+        for one in CollectorPeers(client, timedelta(minutes=3), lambda: NOON, also).heartbeat("us", 0)
     ]
 
 
@@ -277,22 +280,24 @@ class Forged(MemoryPublisher):
     rejected: ClassVar = {"EVIL": "evil@example.org sent it, not this daemon"}
 
 
-def cycle_over(state: State, publisher: MemoryPublisher, store: Store | None, orders: Orders | None) -> Cycle:
+def cycle_over(
+    state: ReconcileState, publisher: MemoryPublisher, store: Store | None, orders: CommandQueue | None
+) -> Reconciler:
     held = [Replica(L1, CAM, ReplicaState.COMPLETE)]
     catalogue = MemoryCatalogue("memory", held, [CAM], clock=lambda: NOON)
-    return Cycle(
+    return Reconciler(
         catalogues=[catalogue],
         queues=None,
-        outlets=[Outlet(publisher, Policy(timedelta(0), expires=False))],
-        rules=Rules(pins=frozenset({L1})),
+        targets=[PublishTarget(publisher, Policy(timedelta(0), has_expiring_ads=False))],
+        policy=ReconcilePolicy(pins=frozenset({L1})),
         clock=lambda: NOON,
         state=state,
         store=store,
-        orders=orders,
+        commands=orders,
     )
 
 
-def spoilt(cycle: Cycle) -> State:
+def spoilt(cycle: Reconciler) -> ReconcileState:
     """The state after a cycle, with a generation as an older version took it over."""
     cycle.run()
     ads = {CAM: replace(cycle.state.ads[CAM], generation=FORGED)}
@@ -301,64 +306,66 @@ def spoilt(cycle: Cycle) -> State:
 
 def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_check(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        cycle = cycle_over(State(), Forged("collector", clock=lambda: NOON), store, None)
+        cycle = cycle_over(ReconcileState(), Forged("collector", clock=lambda: NOON), store, None)
         report = cycle.run()
-        told = store.report("cycle")
-        known = show.Known.of(store, Rules(), now=NOON)
+        told = store.load_report("cycle")
+        known = show.StateView.from_store(store, ReconcilePolicy(), now=NOON)
     assert summary(report)["rejected"] == told["rejected"] == {"collector": dict(Forged.rejected)}
     assert show.status_rows(known)["rejected"] == told["rejected"]
-    assert list(cycle_line(report, 1.0)["rejected"]) == ["EVIL in collector"]
+    assert list(cycle_log_fields(report, 1.0)["rejected"]) == ["EVIL in collector"]
     registry = CollectorRegistry()
-    Metrics(registry, "1").record(report, 1.0)
+    Metrics(registry, "1").record_cycle(report, 1.0)
     assert registry.get_sample_value("hydrator_rejected_ads", {"publisher": "collector"}) == 1
-    (finding,) = [one for one in last_cycle(told, NOON, 60) if "EVIL" in one.seen]
+    (finding,) = [one for one in check_last_cycle(told, NOON, 60) if "EVIL" in one.message]
     assert finding.todo
 
 
 def test_a_spoilt_generation_is_reported_and_hooks_are_named(tmp_path):
-    state = spoilt(cycle_over(State(), MemoryPublisher(clock=lambda: NOON), None, None))
+    state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     with Store.open_to_write(tmp_path) as store:
         report = cycle_over(state, MemoryPublisher(clock=lambda: NOON), store, None).run()
-        known = show.Known.of(store, Rules(), now=NOON)
-        told = store.report("cycle")
-    assert report.implausible == {CAM: FORGED} == show.status_rows(known)["implausible_generations"]
-    assert "hydrator renumber CAM" in cycle_line(report, 1.0)["implausible_generations"][CAM]
+        known = show.StateView.from_store(store, ReconcilePolicy(), now=NOON)
+        told = store.load_report("cycle")
+    assert (
+        report.implausible_generations == {CAM: FORGED} == show.status_rows(known)["implausible_generations"]
+    )
+    assert "hydrator renumber CAM" in cycle_log_fields(report, 1.0)["implausible_generations"][CAM]
     assert told["implausible_generations"] == {CAM: FORGED}
-    (finding,) = refused_generations(state.ads, NOON)
+    (finding,) = check_generations(state.ads, NOON)
     assert "hydrator renumber CAM" in finding.todo
     registry = CollectorRegistry()
-    Metrics(registry, "1").record(report, 1.0)
+    Metrics(registry, "1").record_cycle(report, 1.0)
     assert registry.get_sample_value("hydrator_implausible_generations") == 1
 
 
 def test_a_spoilt_state_is_cured_by_one_order_and_stays_cured(tmp_path):
-    state = spoilt(cycle_over(State(), MemoryPublisher(clock=lambda: NOON), None, None))
-    orders = Orders(tmp_path)
+    state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
+    orders = CommandQueue(tmp_path)
     orders.prepare()
     publisher = MemoryPublisher(clock=lambda: NOON)
     cycle = cycle_over(state, publisher, None, orders)
-    assert cycle.run().implausible == {CAM: FORGED}
-    orders.give(Renumber(CAM))
-    assert cycle.run().implausible == {}
-    assert publisher.ads[CAM].generation == cycle.state.ads[CAM].generation == unix(NOON)
-    assert cycle.run().thought.ads[CAM].generation == unix(NOON)
+    assert cycle.run().implausible_generations == {CAM: FORGED}
+    orders.submit(Renumber(CAM))
+    assert cycle.run().implausible_generations == {}
+    assert publisher.ads[CAM].generation == cycle.state.ads[CAM].generation == to_unix(NOON)
+    assert cycle.run().evaluation.ads[CAM].generation == to_unix(NOON)
 
 
 def test_renumbering_ends_no_rollback_and_a_good_generation_goes_on_upwards(tmp_path):
-    orders = Orders(tmp_path)
+    orders = CommandQueue(tmp_path)
     orders.prepare()
-    cycle = cycle_over(State(), MemoryPublisher(clock=lambda: NOON), None, orders)
-    first = cycle.run().thought.ads[CAM].generation
-    orders.give(Renumber(CAM))
-    assert orders.waiting().rollbacks({CAM: "stays"}, NOON) == {CAM: "stays"}  # type: ignore[dict-item]
-    assert cycle.run().thought.ads[CAM].generation == first + 1
+    cycle = cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, orders)
+    first = cycle.run().evaluation.ads[CAM].generation
+    orders.submit(Renumber(CAM))
+    assert orders.read_pending().apply_to_rollbacks({CAM: "stays"}, NOON) == {CAM: "stays"}  # type: ignore[dict-item]
+    assert cycle.run().evaluation.ads[CAM].generation == first + 1
 
 
 def test_a_spoilt_generation_ends_with_the_content_it_numbers():
-    state = spoilt(cycle_over(State(), MemoryPublisher(clock=lambda: NOON), None, None))
+    state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     changed = replace(state.ads[CAM], content=state.ads[CAM].content[:-1])
     ads = cycle_over(replace(state, ads={CAM: changed}), MemoryPublisher(clock=lambda: NOON), None, None)
-    assert ads.run().thought.ads[CAM].generation == unix(NOON)
+    assert ads.run().evaluation.ads[CAM].generation == to_unix(NOON)
 
 
 def test_the_command_cures_a_spoilt_state_beside_and_without_a_daemon(tmp_path):
@@ -408,10 +415,10 @@ def test_the_command_cures_a_spoilt_state_beside_and_without_a_daemon(tmp_path):
 
 def test_implausible_names_generations_from_a_day_ahead_on():
     good, bad = ad(L1, generation=LATEST), replace(ad(L1, generation=LATEST + 1), site=RAL)
-    assert implausible({CAM: good, RAL: bad}, NOON) == {RAL: LATEST + 1}
+    assert implausible_generations({CAM: good, RAL: bad}, NOON) == {RAL: LATEST + 1}
 
 
 def test_believable_takes_a_time_or_seconds_for_when_it_was_heard():
-    assert believable("CAM", 7, 7, NOON, NOON) == believable("CAM", 7, 7, unix(NOON), NOON)
-    assert believable("CAM", 7, 7, NOON, NOON).site == Site("CAM")
+    assert parse_published_ad("CAM", 7, 7, NOON, NOON) == parse_published_ad("CAM", 7, 7, to_unix(NOON), NOON)
+    assert parse_published_ad("CAM", 7, 7, NOON, NOON).site == Site("CAM")
     assert Did(L1)

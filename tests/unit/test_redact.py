@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from hydrator.daemon.metrics import configure_logs
 from hydrator.domain.errors import CatalogueUnreachable, EventsError, PoolError, PublishError
 from hydrator.domain.redaction import (
-    MOST_CHARS,
+    MAX_REASON_CHARS,
+    SECRET_PLACEHOLDER,
     SECRETS,
-    SHOWN,
     Redactor,
     Secrets,
-    printable,
-    secret_in,
-    shown,
+    escape_unprintable,
+    read_secret,
+    sanitize,
 )
 from tests.slowness import grows_evenly
 
@@ -96,7 +96,8 @@ def test_ordinary_lines_stay_as_they_are():
 
 def test_more_can_be_done_to_a_line():
     assert (
-        Redactor(more=lambda text: text.replace("secret:obs", "private:1"))("a secret:obs") == "a private:1"
+        Redactor(redact_further=lambda text: text.replace("secret:obs", "private:1"))("a secret:obs")
+        == "a private:1"
     )
 
 
@@ -158,20 +159,23 @@ def test_any_secret_is_hidden_in_base64_wherever_it_stands(secret, before):
 def test_a_secret_that_a_server_cut_is_hidden_as_far_as_it_goes():
     secrets = Secrets()
     secrets.keep("c4nary-" + "0123456789" * 5)
-    assert secrets.hide("said c4nary-01234567890123...") == f"said {SHOWN}..."
+    assert secrets.hide("said c4nary-01234567890123...") == f"said {SECRET_PLACEHOLDER}..."
 
 
 @pytest.mark.parametrize("size", [380, 390, 395, 399])
 def test_a_secret_is_hidden_before_a_text_is_cut(size):
     SECRETS.keep("c4nary-0123456789-0123456789")
-    assert "c4n" not in shown("x" * size + " c4nary-0123456789-0123456789", 400)
-    assert "c4n" not in shown(" " * 99_990 + "c4nary-0123456789-0123456789")
+    assert "c4n" not in sanitize("x" * size + " c4nary-0123456789-0123456789", 400)
+    assert "c4n" not in sanitize(" " * 99_990 + "c4nary-0123456789-0123456789")
 
 
 def test_short_secrets_are_hidden_where_they_stand_alone():
     secrets = Secrets()
     secrets.keep("pass1", "abc")
-    assert secrets.hide("pass1: abc, my_pass1x, (pass1)") == f"{SHOWN}: abc, my_pass1x, ({SHOWN})"
+    assert (
+        secrets.hide("pass1: abc, my_pass1x, (pass1)")
+        == f"{SECRET_PLACEHOLDER}: abc, my_pass1x, ({SECRET_PLACEHOLDER})"
+    )
 
 
 def test_the_last_secrets_are_known_and_the_oldest_forgotten():
@@ -179,7 +183,7 @@ def test_the_last_secrets_are_known_and_the_oldest_forgotten():
     tokens = [f"c4nary-{number:04}-{number * 7919:012}" for number in range(150)]
     for token in tokens:
         secrets.keep(tokens[0], token)
-    assert secrets.hide(tokens[0]) == secrets.hide(tokens[-1]) == SHOWN
+    assert secrets.hide(tokens[0]) == secrets.hide(tokens[-1]) == SECRET_PLACEHOLDER
     assert secrets.hide("x c4nary-0001-") == "x c4nary-0001-"
 
 
@@ -190,30 +194,30 @@ def test_every_error_of_somebody_elses_part_hides_secrets_and_shows_one_line(err
     for text in (str(raised), raised.reason):
         assert "c4nary" not in text
         assert text.isprintable()
-    assert len(raised.reason) < MOST_CHARS * 2
-    assert raised.reason.startswith(f"no: {SHOWN}\\x1b[2J \\u202eevil \\ud800xxx")
+    assert len(raised.reason) < MAX_REASON_CHARS * 2
+    assert raised.reason.startswith(f"no: {SECRET_PLACEHOLDER}\\x1b[2J \\u202eevil \\ud800xxx")
 
 
 @pytest.mark.parametrize("text", ["two\nlines-of-it", "a\r\nb-token-xyz", "tab\tin-it-too", "nul\0in-it-too"])
 def test_a_secret_with_a_line_break_is_refused_and_still_hidden(text):
     with pytest.raises(ValueError, match="one line"):
-        secret_in(f"{text}\n")
-    assert text.split()[-1] not in shown(f"he said {text}")
+        read_secret(f"{text}\n")
+    assert text.split()[-1] not in sanitize(f"he said {text}")
 
 
 def test_a_secret_loses_the_space_around_it():
-    assert secret_in("\n c4nary-0123456789 \r\n") == "c4nary-0123456789"
+    assert read_secret("\n c4nary-0123456789 \r\n") == "c4nary-0123456789"
 
 
 def test_printable_texts_stay_as_they_are():
     for text in ("", "plain", "Zürich, 日本 ✓"):
-        assert printable(text) == text
+        assert escape_unprintable(text) == text
 
 
 @given(st.text(max_size=50))
 def test_no_character_that_does_not_show_is_left(text):
-    assert printable(text).isprintable()
-    printable(text).encode()
+    assert escape_unprintable(text).isprintable()
+    escape_unprintable(text).encode()
 
 
 @pytest.mark.parametrize(

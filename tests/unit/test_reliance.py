@@ -31,7 +31,7 @@ def test_a_recorded_path_that_is_gone_or_not_asked_with_get_is_a_failure(path, i
 def test_a_parameter_that_is_not_taken_is_a_warning():
     locate = {"get": {"parameters": [{"name": "sort"}, {"name": "namespace"}]}}
     found = list(dmapi_findings({"paths": {**WHOLE, "/v1/data/locate/{namespace}/{name}": locate}}))
-    assert [f.seen for f in found if f.level is Level.WARN] == [
+    assert [f.message for f in found if f.level is Level.WARN] == [
         "GET /data/locate/{}/{} takes no limit, which we send"
     ]
 

@@ -8,7 +8,7 @@ from adapters.memory import MemoryCatalogue
 from hydrator.config import Settings, parse
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did, Site
-from hydrator.submit.dataset_resolver import expand, resolve
+from hydrator.submit.dataset_resolver import expand_globs, resolve_names
 from tests.factories import replica
 
 
@@ -27,7 +27,7 @@ def catalogue(*dids: str, name="rucio", sizes=None, **more) -> MemoryCatalogue:
 
 
 def found(*names: str, dids=(), scope=None, **submit):
-    return resolve(names, settings(scope, **submit), [catalogue(*dids)])
+    return resolve_names(names, settings(scope, **submit), [catalogue(*dids)])
 
 
 def nothing_here(_search: str) -> list[str]:
@@ -77,7 +77,7 @@ def test_a_name_that_is_a_did_is_taken_at_its_word():
 
 def test_the_default_scope_settles_what_several_scopes_hold():
     held = ["a:L1.ms", "b:L1.ms"]
-    assert found("L1.ms", dids=held).ambiguous == {"L1.ms": ("a:L1.ms", "b:L1.ms")}
+    assert found("L1.ms", dids=held).ambiguous_names == {"L1.ms": ("a:L1.ms", "b:L1.ms")}
     assert found("L1.ms", dids=held, scope="b").dids == ("b:L1.ms",)
     assert found("L2.ms", dids=["a:L2.ms"], scope="b").dids == ("a:L2.ms",)
 
@@ -102,29 +102,29 @@ def test_a_did_of_the_table_that_no_catalogue_holds_is_unknown_but_named():
 
 def test_a_catalogue_that_is_away_leaves_datasets_unchecked_not_unknown():
     up, down = catalogue("a:L1.ms"), catalogue(name="dmapi", broken=True)
-    resolution = resolve(["L1.ms", "L2.ms"], settings("a"), [up, down])
+    resolution = resolve_names(["L1.ms", "L2.ms"], settings("a"), [up, down])
     assert resolution.dids == ("a:L1.ms", "a:L2.ms")
-    assert resolution.unchecked == {"a:L2.ms"}
-    assert list(resolution.unreachable) == ["dmapi"]
-    assert resolution.unknown == {}
+    assert resolution.unchecked_dids == {"a:L2.ms"}
+    assert list(resolution.unreachable_catalogues) == ["dmapi"]
+    assert resolution.unknown_names == {}
 
 
 def test_without_a_scope_a_name_that_nobody_could_look_up_says_who_was_away():
-    resolution = resolve(["L2.ms"], settings(), [catalogue(name="dmapi", broken=True)])
+    resolution = resolve_names(["L2.ms"], settings(), [catalogue(name="dmapi", broken=True)])
     assert resolution.dids == (None,)
-    assert "dmapi could not be asked" in resolution.unknown["L2.ms"]
+    assert "dmapi could not be asked" in resolution.unknown_names["L2.ms"]
 
 
 def test_sizes_are_the_largest_that_a_catalogue_tells():
     one = catalogue("a:L1.ms", sizes={"a:L1.ms": 5})
     two = catalogue("a:L1.ms", name="two", sizes={"a:L1.ms": 7})
-    assert resolve(["L1.ms"], settings(), [one, two]).sizes == {"a:L1.ms": 7}
+    assert resolve_names(["L1.ms"], settings(), [one, two]).sizes == {"a:L1.ms": 7}
 
 
 def test_two_names_for_one_dataset_are_seen():
     resolution = found("/a/L1.ms", "/b/L1.ms", dids=["a:L1.ms"])
-    assert resolution.doubles == {"a:L1.ms": ("/a/L1.ms", "/b/L1.ms")}
-    assert found("/a/L1.ms", "/a/L1.ms", dids=["a:L1.ms"]).doubles == {}
+    assert resolution.names_by_shared_did == {"a:L1.ms": ("/a/L1.ms", "/b/L1.ms")}
+    assert found("/a/L1.ms", "/a/L1.ms", dids=["a:L1.ms"]).names_by_shared_did == {}
 
 
 def test_names_that_are_globs_in_a_catalogue_are_not_taken_for_globs():
@@ -162,7 +162,7 @@ def test_244_names_take_few_questions():
     dids = [f"lofar:L667526_SB{n:03}_uv.ms" for n in range(244)]
     names = [f"/data/{did.partition(':')[2]}" for did in dids]
     counting = Counting("rucio", [replica(did) for did in dids])
-    assert resolve(names, settings(), [counting]).dids == tuple(dids)
+    assert resolve_names(names, settings(), [counting]).dids == tuple(dids)
     assert len(asked) == 1
     assert asked[0] <= 16
 
@@ -171,24 +171,24 @@ def test_244_names_take_few_questions():
 
 
 def expanded(*searches: str, dids=(), local=nothing_here, **submit):
-    return expand(searches, local, settings(**submit), [catalogue(*dids)])
+    return expand_globs(searches, local, settings(**submit), [catalogue(*dids)])
 
 
 def test_a_glob_that_matches_here_is_what_it_matches():
     here = expanded("/d/*.ms", local=lambda _: ["/d/b.ms", "/d/a.ms"], dids=["a:c.ms"])
     assert here.names == ("/d/a.ms", "/d/b.ms")
-    assert here.catalogued == {}
+    assert here.catalogue_counts == {}
 
 
 def test_a_glob_that_matches_nothing_here_stands_for_what_the_catalogues_hold():
     far = expanded("/d/L1_*.ms", dids=["a:L1_2.ms", "a:x/L1_1.ms.tar", "a:L2_1.ms", "a:.L1_9.ms"])
     assert far.names == ("/d/L1_1.ms", "/d/L1_2.ms")
-    assert far.catalogued == {"/d/L1_*.ms": 2}
+    assert far.catalogue_counts == {"/d/L1_*.ms": 2}
 
 
 def test_a_glob_looks_in_the_default_scope_first_and_elsewhere_only_when_that_has_nothing():
     held = [catalogue("a:L1.ms", "b:L2.ms", "b:M1.ms")]
-    assert expand(["L*.ms", "M*.ms"], nothing_here, settings("a"), held).names == ("L1.ms", "M1.ms")
+    assert expand_globs(["L*.ms", "M*.ms"], nothing_here, settings("a"), held).names == ("L1.ms", "M1.ms")
 
 
 SUBBANDS = {"match": "(L[0-9]+)_SB([0-9]+).*[.]ms", "did": "lofar:\\1_SB\\2"}
@@ -198,8 +198,8 @@ def test_a_glob_finds_datasets_by_the_patterns_that_make_their_names():
     held = ["lofar:L1_SB001", "lofar:L1_SB002", "lofar:L2_SB001", "ska:L1_SB003", "lofar:L1_other"]
     far = expanded("/d/L1_*.ms", dids=held, patterns=[SUBBANDS])
     assert far.names == ("/d/L1_SB001.ms", "/d/L1_SB002.ms")
-    assert far.catalogued == {"/d/L1_*.ms": 2}
-    resolved = resolve(far.names, settings(patterns=[SUBBANDS]), [catalogue(*held)])
+    assert far.catalogue_counts == {"/d/L1_*.ms": 2}
+    resolved = resolve_names(far.names, settings(patterns=[SUBBANDS]), [catalogue(*held)])
     assert resolved.dids == ("lofar:L1_SB001", "lofar:L1_SB002")
 
 
@@ -207,7 +207,7 @@ def test_a_glob_with_a_head_and_named_groups_finds_by_patterns_too():
     named = {"match": "obs_(?P<n>[0-9]+)[.]MS", "did": "\\g<n>"}
     far = expanded("/d/obs_*.MS", dids=["lofar:17", "lofar:x"], patterns=[named])
     assert far.names == ()
-    scoped = expand(
+    scoped = expand_globs(
         ["/d/obs_*.MS"], nothing_here, settings("lofar", patterns=[named]), [catalogue("lofar:17")]
     )
     assert scoped.names == ("/d/obs_17.MS",)
@@ -230,5 +230,5 @@ def test_a_name_without_wildcards_stands_for_itself():
 
 
 def test_a_catalogue_that_is_away_while_globs_are_looked_up_is_told():
-    far = expand(["/d/*.ms"], nothing_here, settings(), [catalogue(name="dmapi", broken=True)])
-    assert list(far.unreachable) == ["dmapi"]
+    far = expand_globs(["/d/*.ms"], nothing_here, settings(), [catalogue(name="dmapi", broken=True)])
+    assert list(far.unreachable_catalogues) == ["dmapi"]

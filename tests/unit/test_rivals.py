@@ -6,15 +6,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.daemon.metrics import Metrics, cycle_line
-from hydrator.diagnostics.check.last_cycle import last_cycle
+from hydrator.daemon.metrics import Metrics, cycle_log_fields
+from hydrator.diagnostics.check.last_cycle import check_last_cycle
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.publish.rivals import WINDOW
-from hydrator.reconcile.reconciler import Cycle, Outlet, Report, Rules, summary
-from hydrator.state.store import State
+from hydrator.reconcile.publish.rivals import RIVAL_WINDOW
+from hydrator.reconcile.reconciler import CycleReport, PublishTarget, ReconcilePolicy, Reconciler, summary
+from hydrator.state.store import ReconcileState
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
 
-POLICY = Policy(refresh_after=5 * MINUTE, expires=True)
+POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
 
 
 class Pool:
@@ -28,19 +28,19 @@ class Pool:
     def clock(self):
         return self.now
 
-    def daemon(self, state: State | None = None, sites: tuple[str, ...] = ("*",)) -> Cycle:
-        rules = Rules(pins=frozenset({L1}), include_sites=sites)
-        return Cycle(
+    def daemon(self, state: ReconcileState | None = None, sites: tuple[str, ...] = ("*",)) -> Reconciler:
+        rules = ReconcilePolicy(pins=frozenset({L1}), include_sites=sites)
+        return Reconciler(
             catalogues=[self.catalogue],
             queues=None,
-            outlets=[Outlet(self.collector, POLICY)],
-            rules=rules,
+            targets=[PublishTarget(self.collector, POLICY)],
+            policy=rules,
             clock=self.clock,
-            state=state or State(),
+            state=state or ReconcileState(),
             store=None,
         )
 
-    def turns(self, *daemons: Cycle, polls: int) -> list[Report]:
+    def turns(self, *daemons: Reconciler, polls: int) -> list[CycleReport]:
         """What the last poll of each daemon came to, after so many polls of all, a minute apart."""
         reports = []
         for _ in range(polls):
@@ -64,14 +64,16 @@ def test_two_daemons_notice_each_other_within_some_polls(pool):
 
 def test_it_is_in_the_log_the_metrics_the_check_and_what_status_reads(pool):
     report, _ = pool.turns(pool.daemon(), pool.daemon(), polls=15)
-    assert cycle_line(report, 1.0)["rivals"] == report.rivals == summary(report)["rivals"]
+    assert cycle_log_fields(report, 1.0)["rivals"] == report.rivals == summary(report)["rivals"]
     registry = CollectorRegistry()
     metrics = Metrics(registry, "1")
-    metrics.record(report, 1.0)
+    metrics.record_cycle(report, 1.0)
     assert registry.get_sample_value("hydrator_rivals", {"publisher": "collector"}) == 1
-    (found,) = [one for one in last_cycle(summary(report), pool.now, 60) if "another daemon" in one.seen]
+    (found,) = [
+        one for one in check_last_cycle(summary(report), pool.now, 60) if "another daemon" in one.message
+    ]
     assert "docs/stand-by.md" in found.todo
-    metrics.record(pool.turns(Pool().daemon(), polls=1)[0], 1.0)
+    metrics.record_cycle(pool.turns(Pool().daemon(), polls=1)[0], 1.0)
     assert registry.get_sample_value("hydrator_rivals", {"publisher": "collector"}) == 0
 
 
@@ -96,7 +98,7 @@ def test_a_daemon_that_just_ended_is_no_rival(pool):
 def test_a_rival_that_ended_is_forgotten(pool):
     one, other = pool.daemon(), pool.daemon()
     assert pool.turns(one, other, polls=15)[0].rivals
-    pool.now += WINDOW + timedelta(minutes=5)
+    pool.now += RIVAL_WINDOW + timedelta(minutes=5)
     (report,) = pool.turns(one, polls=2)
     assert report.rivals == {}
 
@@ -109,6 +111,6 @@ def test_daemons_of_different_sites_are_no_rivals(pool):
 def test_the_daemon_that_leads_is_no_rival_of_one_that_stands_by(pool):
     one, other = pool.daemon(), pool.daemon()
     for leader, second in ((one, other), (other, one)) * 3:
-        leader.publishes, second.publishes = True, False
+        leader.should_publish, second.should_publish = True, False
         reports = pool.turns(leader, second, polls=8)
         assert [report.rivals for report in reports] == [{}, {}]

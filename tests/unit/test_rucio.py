@@ -20,14 +20,22 @@ from adapters.rucio.responses import (
     BadRow,
     Count,
     DatasetRow,
-    Garbled,
-    Storage,
-    counted,
-    dataset_rows,
+    GarbledRow,
+    Rse,
+    largest_counts,
+    parse_dataset_rows,
 )
-from adapters.rucio.rules.model import Lock, Movement, Rule, locks, movements, promised, rules
+from adapters.rucio.rules.model import (
+    Lock,
+    Movement,
+    Rule,
+    movement_without_locks,
+    movements,
+    parse_locks,
+    parse_rules,
+)
 from adapters.rucio.rules.recalls import recall_reason
-from adapters.rucio.session.rate_limiter import Pace
+from adapters.rucio.session.rate_limiter import RucioRateLimiter
 from adapters.rucio.states import (
     container_replicas,
     dataset_replicas,
@@ -40,13 +48,13 @@ from hydrator.domain.errors import (
     CatalogueGarbled,
     CatalogueUnreachable,
 )
-from hydrator.domain.model import UNTOLD, Did, Replica, ReplicaState, Seen, Site, Unseen
+from hydrator.domain.model import NO_PROVENANCE, Did, Replica, ReplicaState, Seen, Site, Unseen
 from tests.rucio_fixtures import catalogues
 
 L1, L2, BOTH = Did("lofar:L1"), Did("lofar:L2"), Did("lofar:both")
 UK, AU = Site("UK"), Site("AU")
-DISK, TAPE = Storage("UK-DISK", UK, tape=False), Storage("UK-TAPE", UK, tape=True)
-HOMELESS, GONE = Storage("X", None, tape=False), Storage("Y", None, tape=False, deleted=True)
+DISK, TAPE = Rse("UK-DISK", UK, is_tape=False), Rse("UK-TAPE", UK, is_tape=True)
+HOMELESS, GONE = Rse("X", None, is_tape=False), Rse("Y", None, is_tape=False, is_deleted=True)
 STORAGES = {each.name: each for each in (DISK, TAPE, HOMELESS, GONE)}
 COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK = (
     ReplicaState.COMPLETE,
@@ -56,9 +64,9 @@ COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK = (
     ReplicaState.STUCK,
 )
 MOVING, JAMMED, BOTH_WAYS, STILL = (
-    Movement(moving=True),
-    Movement(stuck=True),
-    Movement(moving=True, stuck=True),
+    Movement(is_moving=True),
+    Movement(is_stuck=True),
+    Movement(is_moving=True, is_stuck=True),
     Movement(),
 )
 
@@ -67,14 +75,14 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SOON = NOON + timedelta(hours=6)
 
 
-def at(storage: Storage, count: Count, movement: Movement) -> tuple[ReplicaState, float] | None:
+def at(storage: Rse, count: Count, movement: Movement) -> tuple[ReplicaState, float] | None:
     found = state_at(storage, count, movement, SOON)
     return (found.state, found.fraction) if found else None
 
 
 def plain(replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
     """Without how it came to that."""
-    return tuple(replace(replica, told=UNTOLD) for replica in replicas)
+    return tuple(replace(replica, provenance=NO_PROVENANCE) for replica in replicas)
 
 
 def files(available: int, length: int = 4) -> Count:
@@ -111,15 +119,15 @@ def test_on_tape_only_a_whole_copy_counts_and_nothing_arrives_on_disk(movement):
 @pytest.mark.parametrize(
     ("storage", "count", "movement", "found"),
     [
-        (replace(DISK, readable=False), files(4), STILL, (STUCK, 0.0)),
-        (replace(DISK, readable=False), files(0), MOVING, (STUCK, 0.0)),
-        (replace(DISK, readable=False), files(0), STILL, None),
-        (replace(TAPE, readable=False), files(4), STILL, (STUCK, 0.0)),
-        (replace(TAPE, readable=False), files(3), MOVING, None),
-        (replace(DISK, writable=False), files(4), STILL, (COMPLETE, 1.0)),
-        (replace(DISK, writable=False), files(1), MOVING, (STUCK, 0.25)),
-        (replace(DISK, writable=False), files(1), STILL, (PARTIAL, 0.25)),
-        (replace(DISK, volatile=True), files(4), STILL, (PARTIAL, 1.0)),
+        (replace(DISK, is_readable=False), files(4), STILL, (STUCK, 0.0)),
+        (replace(DISK, is_readable=False), files(0), MOVING, (STUCK, 0.0)),
+        (replace(DISK, is_readable=False), files(0), STILL, None),
+        (replace(TAPE, is_readable=False), files(4), STILL, (STUCK, 0.0)),
+        (replace(TAPE, is_readable=False), files(3), MOVING, None),
+        (replace(DISK, is_writable=False), files(4), STILL, (COMPLETE, 1.0)),
+        (replace(DISK, is_writable=False), files(1), MOVING, (STUCK, 0.25)),
+        (replace(DISK, is_writable=False), files(1), STILL, (PARTIAL, 0.25)),
+        (replace(DISK, is_volatile=True), files(4), STILL, (PARTIAL, 1.0)),
         (DISK, files(4), Movement(ends_at=NOON), (PARTIAL, 1.0)),
         (DISK, files(4), Movement(ends_at=SOON), (PARTIAL, 1.0)),
         (DISK, files(4), Movement(ends_at=SOON + timedelta(seconds=1)), (COMPLETE, 1.0)),
@@ -133,13 +141,13 @@ def test_what_a_job_cannot_count_on_is_not_complete(storage, count, movement, fo
 @pytest.mark.parametrize(
     ("storage", "movement", "reason"),
     [
-        (replace(DISK, readable=False), STILL, "UK-DISK cannot be read"),
-        (replace(DISK, volatile=True), STILL, "is a cache"),
+        (replace(DISK, is_readable=False), STILL, "UK-DISK cannot be read"),
+        (replace(DISK, is_volatile=True), STILL, "is a cache"),
         (DISK, Movement(ends_at=SOON), "no rule holds it for long enough"),
     ],
 )
 def test_what_cannot_be_counted_on_says_why(storage, movement, reason):
-    assert reason in state_at(storage, files(4), movement, SOON).told.reason
+    assert reason in state_at(storage, files(4), movement, SOON).provenance.reason
 
 
 @pytest.mark.parametrize(
@@ -160,7 +168,7 @@ def test_elements_without_a_site_say_nothing_and_deleted_ones_neither():
     counts = {"UK-DISK": files(4), "X": files(4), "Y": files(4)}
     found = dataset_replicas(L1, counts, {}, STORAGES, held_until=SOON)
     assert plain(found) == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
-    assert found[0].told.call == "list_dataset_replicas(deep=True)"
+    assert found[0].provenance.call == "list_dataset_replicas(deep=True)"
 
 
 def test_data_at_an_element_that_was_not_listed_is_no_absence():
@@ -171,12 +179,12 @@ def test_data_at_an_element_that_was_not_listed_is_no_absence():
 def test_a_lock_alone_makes_an_incoming_replica():
     found = dataset_replicas(L1, {}, {"UK-DISK": MOVING, "NEW": MOVING}, STORAGES, held_until=SOON)
     assert plain(found) == (Replica(L1, UK, INCOMING, 0.0, "UK-DISK"),)
-    assert found[0].told.call == "get_locks_for_dids"
+    assert found[0].provenance.call == "get_locks_for_dids"
 
 
 def test_files_and_archives_at_one_element_are_not_added_up():
     rows = [DatasetRow(L1, "UK-DISK", files(n), "") for n in (2, 3, 1)]
-    assert counted(rows) == {"UK-DISK": files(3)}
+    assert largest_counts(rows) == {"UK-DISK": files(3)}
 
 
 def rule(name: str, state: str = "OK", ends: datetime | None = None, error: str = "") -> Rule:
@@ -185,7 +193,7 @@ def rule(name: str, state: str = "OK", ends: datetime | None = None, error: str 
 
 def does(rows: list[Lock], *book: Rule) -> dict[str, tuple[bool, bool]]:
     found = movements(rows, {each.id: each for each in book}, held_until=SOON)
-    return {storage: (move.moving, move.stuck) for storage, move in found.items()}
+    return {storage: (move.is_moving, move.is_stuck) for storage, move in found.items()}
 
 
 def test_locks_of_suspended_rules_move_nothing():
@@ -232,7 +240,7 @@ def test_the_rule_that_decides_says_why_and_who_pays(state, error, reason):
     rows = [Lock(L1, "A", "OK", "r0"), Lock(L1, "A", "STUCK" if state == "STUCK" else "REPLICATING", "r1")]
     told = movements(rows, {"r0": rule("r0"), "r1": rule("r1", state, error=error)}, held_until=NOON)[
         "A"
-    ].told
+    ].provenance
     assert (told.reason, told.rule, told.account) == (reason, "r1", "anna")
 
 
@@ -242,8 +250,8 @@ def test_a_rule_without_locks_moves_only_what_is_approved():
         ("INJECT", SOON, False, False),
         ("WAITING_APPROVAL", None, False, True),
     ]:
-        found = promised(rule("r", state, ends), held_until=SOON)
-        assert (found.moving, found.stuck) == (moving, stuck)
+        found = movement_without_locks(rule("r", state, ends), held_until=SOON)
+        assert (found.is_moving, found.is_stuck) == (moving, stuck)
 
 
 RULE_ROW = {"id": "r", "scope": "lofar", "name": "L1", "state": "OK", "rse_expression": "UK-DISK"}
@@ -252,12 +260,12 @@ RULE_ROW = {"id": "r", "scope": "lofar", "name": "L1", "state": "OK", "rse_expre
 def test_a_rule_is_read_with_its_times_in_utc_and_its_error_on_one_line():
     row = {**RULE_ROW, "error": "a\nb", "account": "anna"}
     for ends in (datetime(2026, 11, 21, 12), "Sat, 21 Nov 2026 12:00:00 UTC"):  # noqa: DTZ001
-        assert rules([{**row, "expires_at": ends}], "rules") == [rule("r", ends=NOON, error="a b")]
+        assert parse_rules([{**row, "expires_at": ends}], "rules") == [rule("r", ends=NOON, error="a b")]
 
 
 @pytest.mark.parametrize("damage", [{"expires_at": "soon"}, {"state": "FROZEN"}, {"grouping": "SOME"}])
 def test_a_rule_that_cannot_be_read_is_kept_as_that_and_nothing_is_concluded_of_what_it_holds(damage):
-    (bad,) = rules([{**RULE_ROW, **damage}], "rules")
+    (bad,) = parse_rules([{**RULE_ROW, **damage}], "rules")
     assert (bad.id, bad.did) == ("r", L1)
     found = movements([Lock(L1, "UK-DISK", "OK", "r")], {"r": bad}, held_until=SOON)
     with pytest.raises(BadRow, match=next(iter(damage))):
@@ -267,7 +275,7 @@ def test_a_rule_that_cannot_be_read_is_kept_as_that_and_nothing_is_concluded_of_
 @pytest.mark.parametrize("damage", ["text", {}, {**RULE_ROW, "id": None}])
 def test_a_rule_that_is_not_one_is_refused(damage):
     with pytest.raises(BadRow):
-        rules([RULE_ROW, damage], "rules")
+        parse_rules([RULE_ROW, damage], "rules")
 
 
 def test_a_file_is_complete_moving_or_not_there():
@@ -335,9 +343,9 @@ ROW = {
 @pytest.mark.parametrize("damage", ["<html>", None, [], {**ROW, "name": 7}, {**ROW, "name": "L1\0"}, {}])
 def test_a_row_of_which_the_dataset_cannot_be_told_is_refused_with_all(damage):
     with pytest.raises(BadRow):
-        dataset_rows([ROW, damage], "rows")
+        parse_dataset_rows([ROW, damage], "rows")
     with pytest.raises(BadRow):
-        locks([{**ROW, "state": "OK", "rule_id": "r"}, "text"], "rows")
+        parse_locks([{**ROW, "state": "OK", "rule_id": "r"}, "text"], "rows")
 
 
 @pytest.mark.parametrize(
@@ -354,15 +362,15 @@ def test_a_row_of_which_the_dataset_cannot_be_told_is_refused_with_all(damage):
     ],
 )
 def test_a_row_that_cannot_be_read_is_kept_as_that_beside_the_others(damage):
-    good, bad = dataset_rows([ROW, {**ROW, "name": "L2", **damage}], "rows")
+    good, bad = parse_dataset_rows([ROW, {**ROW, "name": "L2", **damage}], "rows")
     assert (good.did, good.amount) == (L1, Count(4, 4, 40, 40))
-    assert isinstance(bad, Garbled)
+    assert isinstance(bad, GarbledRow)
     assert (bad.did, next(iter(damage)) in bad.reason) == (L2, True)
 
 
 def test_a_row_before_it_was_counted_has_no_sizes_and_is_still_a_row():
-    (row,) = dataset_rows([{**ROW, "length": None, "bytes": None}], "rows")
-    assert (row.amount.length, row.amount.complete) == (0, False)
+    (row,) = parse_dataset_rows([{**ROW, "length": None, "bytes": None}], "rows")
+    assert (row.amount.length, row.amount.is_complete) == (0, False)
 
 
 # -- a server that misbehaves
@@ -618,15 +626,15 @@ def test_a_retry_after_is_seconds_or_a_date(header, seconds):
 
 def test_a_server_that_wants_to_be_let_alone_is_for_as_long_as_it_says():
     now, slept = [1000.0], []
-    pace = Pace(10, lambda: now[0], slept.append)
-    pace.turn()
-    pace.refused("40", None)
+    pace = RucioRateLimiter(10, lambda: now[0], slept.append)
+    pace.wait_for_turn()
+    pace.record_refusal("40", None)
     now[0] += 39
-    assert pace.pause == 1
-    pace.turn()
+    assert pace.pause_seconds == 1
+    pace.wait_for_turn()
     assert slept == [1]
     now[0] += 1
-    assert pace.pause == 0
+    assert pace.pause_seconds == 0
 
 
 def test_calls_are_spaced(asking, stand_in):
@@ -731,7 +739,7 @@ def test_a_site_once_known_outlives_a_failing_attribute_call(asking, stand_in):
 def test_when_twins_cannot_be_looked_for_the_readings_still_count(asking, stand_in):
     stand_in.answers["/scopes/"] = body("", status=500)
     reading = asking().read({L1}).readings[L1]
-    assert (reading.replicas[0].state, reading.twins) == (COMPLETE, frozenset())
+    assert (reading.replicas[0].state, reading.case_variants) == (COMPLETE, frozenset())
 
 
 @pytest.mark.parametrize("path", ["/scopes/", "/dids/lofar/dids/search"])

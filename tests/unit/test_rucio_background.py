@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.rucio.background import Background
+from adapters.rucio.background import BackgroundVerifier
 from adapters.rucio.catalogue import RucioCatalogue
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
@@ -102,7 +102,7 @@ def test_a_count_never_reads_newer_than_the_poll_that_confirmed_it(asking, serve
         survey = catalogue.read(frozenset(DIDS))
         assert {reading.at for reading in survey.readings.values()} == {survey.at}
         threading.Event().wait(0.2)
-    assert all(counted.at <= catalogue._clock() for counted in catalogue._counts._counted.values())
+    assert all(counted.at <= catalogue._clock() for counted in catalogue._counter._counts.values())
 
 
 def test_nothing_begins_in_the_background_while_a_poll_asks(asking, server):
@@ -156,9 +156,9 @@ def test_a_silent_dataset_holds_up_one_poll_and_is_seen_again_when_it_answers(as
         assert [did for did, state in states(catalogue).items() if state is None] == ["lofar:L07"]
         assert server.counted().count("L07") <= 1, "of the background"
     server.heal()
-    catalogue._background._retry_at = 0
+    catalogue._background._next_retry_at = 0
     for failing in catalogue._background._failing.values():
-        failing.again_at = 0
+        failing.retry_at = 0
     wait_for(lambda: states(catalogue)["lofar:L07"] is ReplicaState.COMPLETE, 20, "it is seen again")
 
 
@@ -193,8 +193,8 @@ class Turned:
         pass
 
 
-def background(turned: Turned, verify, every=timedelta(seconds=100)) -> Background:
-    made = Background(turned, verify, every, lambda: turned.now)
+def background(turned: Turned, verify, every=timedelta(seconds=100)) -> BackgroundVerifier:
+    made = BackgroundVerifier(turned, verify, every, lambda: turned.now)
     made._thread = threading.Thread()  # the test is the thread
     return made
 
@@ -202,9 +202,9 @@ def background(turned: Turned, verify, every=timedelta(seconds=100)) -> Backgrou
 def test_counts_are_verified_evenly_over_the_time_and_oldest_first():
     turned, begun = Turned(), []
     made = background(turned, lambda _, thing: begun.append((turned.now, thing)))
-    made.begin([(("count", did), did) for did in DIDS[:10]])
+    made.start_verifying([(("count", did), did) for did in DIDS[:10]])
     for _ in range(10):
-        turned.now, job = made._earliest()
+        turned.now, job = made._earliest_job()
         job()
     assert begun == [(1000 + 10 * (n + 1), did) for n, did in enumerate(DIDS[:10])]
 
@@ -212,10 +212,10 @@ def test_counts_are_verified_evenly_over_the_time_and_oldest_first():
 def test_what_polls_held_up_is_made_up_for_within_bounds():
     turned, begun = Turned(), []
     made = background(turned, lambda _, thing: begun.append(thing))
-    made.begin([(("count", did), did) for did in DIDS])
+    made.start_verifying([(("count", did), did) for did in DIDS])
     turned.now += 10_000
     while True:
-        at, job = made._earliest()
+        at, job = made._earliest_job()
         if at > turned.now or job is None:
             break
         job()
@@ -230,13 +230,15 @@ def test_three_failures_in_a_row_end_the_verifying_until_the_next_poll():
 
     made = background(turned, fail)
     things = [(("count", did), did) for did in DIDS]
-    made.begin(things)
+    made.start_verifying(things)
     for _ in range(3):
-        turned.now, job = made._earliest()
+        turned.now, job = made._earliest_job()
         job()
-    assert made._earliest()[0] == pytest.approx(turned.now - 5 + 60, abs=0.1), "only what failed comes next"
-    made.begin(things)
-    assert made._earliest()[0] <= turned.now + 2.5
+    assert made._earliest_job()[0] == pytest.approx(turned.now - 5 + 60, abs=0.1), (
+        "only what failed comes next"
+    )
+    made.start_verifying(things)
+    assert made._earliest_job()[0] <= turned.now + 2.5
 
 
 def test_what_fails_is_repeated_ever_less_often_and_at_once_when_another_answers():
@@ -250,9 +252,9 @@ def test_what_fails_is_repeated_ever_less_often_and_at_once_when_another_answers
 
     made = background(turned, lambda *_: None)
     for did in DIDS[:2]:
-        made.failed(("count", did), CatalogueUnreachable("rucio", "no"), ask)
+        made.retry_later(("count", did), CatalogueUnreachable("rucio", "no"), ask)
     for _ in range(20):
-        at, job = made._earliest()
+        at, job = made._earliest_job()
         turned.now = max(turned.now, at)
         job()
     gaps = [later - earlier for earlier, later in pairwise(asked)]
@@ -260,7 +262,7 @@ def test_what_fails_is_repeated_ever_less_often_and_at_once_when_another_answers
     assert max(asked[n + 2] - asked[n] for n in range(18)) <= 3600 + 300
     answers.append(True)
     for _ in range(2):
-        at, job = made._earliest()
+        at, job = made._earliest_job()
         turned.now = max(turned.now, at)
         job()
     assert all(made.error_of(("count", did)) is None for did in DIDS[:2])

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.http.oauth import ClientSettings
 from adapters.rucio.catalogue import RucioSettings
-from adapters.rucio.session.auth import Bearer, Provided, expiry
+from adapters.rucio.session.auth import ExternalToken, OidcToken, jwt_expiry
 from hydrator.domain.errors import CatalogueDenied
 from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
 from tests.factories import MINUTE, NOON
@@ -23,13 +23,13 @@ def jwt(**claims) -> str:
 def make(tmp_path):
     """Makes a Bearer whose command is a shell script; the command's runs are lines of ``runs``."""
 
-    def bearer(script: str, clock=NOON.timestamp, timeout=timedelta(seconds=10)) -> Bearer:
+    def bearer(script: str, clock=NOON.timestamp, timeout=timedelta(seconds=10)) -> ExternalToken:
         text = f"echo run >> {tmp_path}/runs; {script}"
         settings = RucioSettings(
             name="rucio", url="http://r", account="a", token_dir=tmp_path, timeout=timeout,
             auth_type="token", token_command=("sh", "-c", text),
         )  # fmt: skip
-        return Bearer(settings, clock)
+        return ExternalToken(settings, clock)
 
     return bearer
 
@@ -101,7 +101,7 @@ def test_a_command_that_does_not_exist_is_denied(tmp_path):
         name="rucio", url="http://r", account="a", token_dir=tmp_path, token_command=("/none/such",)
     )
     with pytest.raises(CatalogueDenied, match="cannot be run"):
-        Bearer(settings).token()
+        ExternalToken(settings).token()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_command_that_does_not_exist_is_denied(tmp_path):
     ],
 )
 def test_a_jwt_says_when_it_ends(token, ends):
-    assert expiry(token) == ends
+    assert jwt_expiry(token) == ends
 
 
 def test_a_providers_token_is_another_after_it_was_refused_or_its_end_came_near(tmp_path):
@@ -126,7 +126,7 @@ def test_a_providers_token_is_another_after_it_was_refused_or_its_end_came_near(
     with DmapiStandIn() as iam:
         secret.write_text(SECRET)
         who = ClientSettings(iam.token_url, CLIENT, secret, "data-management-api", "openid")
-        provided = Provided("rucio", who, clock)
+        provided = OidcToken("rucio", who, clock)
         first = provided.token()
         assert provided.token() == first
         clock.minutes = 1

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.rucio.session.client import Connection
+from adapters.rucio.session.client import RucioConnection
 from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, rows_of, streamed
@@ -30,7 +30,9 @@ def connected(url, folder, **more):
         "max_bytes": 1_000_000,
         **more,
     }
-    return Connection(RucioSettings("sick", url, "me", folder, auth_type="token", token_file=token, **how))
+    return RucioConnection(
+        RucioSettings("sick", url, "me", folder, auth_type="token", token_file=token, **how)
+    )
 
 
 def files(connection, seconds=1.0):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.rucio.datasets.file_lists import RucioFiles
+from adapters.rucio.datasets.file_lists import RucioFileLister
 from adapters.rucio.session.settings import RucioSettings
 from hydrator.domain.errors import (
     CatalogueDenied,
@@ -54,11 +54,11 @@ def stand_in() -> Iterator[Listed]:
 
 
 @pytest.fixture
-def lister(stand_in, tmp_path) -> Iterator[RucioFiles]:
+def lister(stand_in, tmp_path) -> Iterator[RucioFileLister]:
     login = {"account": "hydrator", "username": "somebody", "password": "a-secret-word"}
     limits = {"calls_per_second": 1000, "deadline": timedelta(seconds=60)}
     settings = RucioSettings(name="rucio", url=stand_in.url, token_dir=tmp_path / "tokens", **login, **limits)
-    with closing(RucioFiles(settings)) as made:
+    with closing(RucioFileLister(settings)) as made:
         yield made
 
 

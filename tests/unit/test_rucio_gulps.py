@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from adapters.rucio.session.transport import Gulps
+from adapters.rucio.session.transport import CoalescingReader
 
 
 class Dripping(io.RawIOBase):
@@ -35,7 +35,7 @@ class Dripping(io.RawIOBase):
 
 
 def gulped(source: Dripping) -> io.BufferedReader:
-    return io.BufferedReader(Gulps(source, source.ready, source.wait), 1 << 18)
+    return io.BufferedReader(CoalescingReader(source, source.ready, source.wait), 1 << 18)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 1000])

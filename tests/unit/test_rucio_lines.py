@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
-from adapters.rucio.session.connection_pool import Lines
-from adapters.rucio.session.queries import Asker
-from adapters.rucio.session.rate_limiter import Pace
+from adapters.rucio.session.connection_pool import ConnectionPool
+from adapters.rucio.session.queries import QueryRunner
+from adapters.rucio.session.rate_limiter import RucioRateLimiter
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.domain.model import Did, Seen, Unseen
 from testbed.rucio_standin import RucioStandIn
@@ -150,13 +150,13 @@ class Wire:
         pass
 
 
-def lines(number: int) -> Lines:
-    return Lines(Wire(), number)
+def lines(number: int) -> ConnectionPool:
+    return ConnectionPool(Wire(), number)
 
 
 def test_the_next_question_is_asked_before_an_answer_is_thought_through():
     begun = {n: threading.Event() for n in range(4)}
-    answers = lines(2).side_by_side([3, 2, 1, 0], lambda n: begun[n].set())
+    answers = lines(2).map_concurrently([3, 2, 1, 0], lambda n: begun[n].set())
     next(answers)
     assert begun[2].wait(PATIENCE)
     next(answers)
@@ -175,7 +175,7 @@ def test_after_a_failure_nothing_is_asked_before_it_is_thought_through():
             raise CatalogueUnreachable("rucio", "no")
 
     jobs = [3, 2, 1, 0]
-    answers = lines(2).side_by_side(jobs, do)
+    answers = lines(2).map_concurrently(jobs, do)
     assert next(answers)[0] == 0
     jobs.clear()
     release.set()
@@ -185,21 +185,21 @@ def test_after_a_failure_nothing_is_asked_before_it_is_thought_through():
 
 def test_what_is_learned_meanwhile_takes_a_line_of_its_own():
     release, first = threading.Event(), Wire()
-    several = Lines(first, 2)
-    with several.meanwhile(lambda: several.ask(lambda _: release.wait(PATIENCE))) as meanwhile:
-        assert not meanwhile.ready
+    several = ConnectionPool(first, 2)
+    with several.run_in_background(lambda: several.ask(lambda _: release.wait(PATIENCE))) as meanwhile:
+        assert not meanwhile.is_done
         assert several.ask(lambda _: "asked beside") == "asked beside"
         release.set()
         assert meanwhile.result() is True
-        assert meanwhile.ready
+        assert meanwhile.is_done
     assert first.asked == 1
 
 
 def test_with_one_line_what_is_learned_meanwhile_is_asked_for_when_it_is_wanted_and_once():
     one = Wire()
-    only = Lines(one, 1)
-    with only.meanwhile(lambda: only.ask(lambda _: "learned")) as meanwhile:
-        assert (meanwhile.ready, one.asked) == (False, 0)
+    only = ConnectionPool(one, 1)
+    with only.run_in_background(lambda: only.ask(lambda _: "learned")) as meanwhile:
+        assert (meanwhile.is_done, one.asked) == (False, 0)
         assert [meanwhile.result(), meanwhile.result()] == ["learned"] * 2
         assert one.asked == 1
 
@@ -209,15 +209,15 @@ def test_what_cannot_be_learned_meanwhile_is_told_who_wants_it(number):
     def fail() -> None:
         raise CatalogueUnreachable("rucio", "no")
 
-    with lines(number).meanwhile(fail) as meanwhile:
+    with lines(number).run_in_background(fail) as meanwhile:
         for _ in range(2):
             with pytest.raises(CatalogueUnreachable):
                 meanwhile.result()
 
 
-def asker(tmp_path) -> Asker:
+def asker(tmp_path) -> QueryRunner:
     settings = RucioSettings(name="rucio", url="http://nowhere", account="a", token_dir=tmp_path)
-    return Asker(settings, Wire())
+    return QueryRunner(settings, Wire())
 
 
 def test_rows_of_a_long_answer_are_there_before_its_end(tmp_path):
@@ -228,7 +228,7 @@ def test_rows_of_a_long_answer_are_there_before_its_end(tmp_path):
         assert read.wait(PATIENCE), "nobody reads before the end"
         yield 500
 
-    coming = asker(tmp_path).as_they_come(rows, iter)
+    coming = asker(tmp_path).stream(rows, iter)
     assert next(coming) == list(range(500))
     read.set()
     assert list(coming) == [[500]]
@@ -239,7 +239,7 @@ def test_an_answer_that_breaks_off_gives_what_came_and_then_fails(tmp_path):
         yield from range(500)
         raise CatalogueUnreachable("rucio", "it broke off")
 
-    coming = asker(tmp_path).as_they_come(rows, iter)
+    coming = asker(tmp_path).stream(rows, iter)
     assert next(coming) == list(range(500))
     with pytest.raises(CatalogueUnreachable, match="broke off"):
         next(coming)
@@ -254,28 +254,28 @@ def test_who_waits_for_a_turn_waits_on_when_another_line_is_told_to_pause():
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == 1:
-            pace.refused("40", None)  # on another line, meanwhile
+            pace.record_refusal("40", None)  # on another line, meanwhile
         now[0] += seconds
 
-    pace = Pace(10, lambda: now[0], sleep)
-    pace.turn()
-    pace.turn()
+    pace = RucioRateLimiter(10, lambda: now[0], sleep)
+    pace.wait_for_turn()
+    pace.wait_for_turn()
     assert now[0] == pytest.approx(1040)
-    assert pace.pause == 0
+    assert pace.pause_seconds == 0
 
 
 def test_refusals_of_what_was_under_way_together_count_once_and_an_answer_ends_no_pause():
     now = [1000.0]
-    pace = Pace(10, lambda: now[0], lambda _: None)
+    pace = RucioRateLimiter(10, lambda: now[0], lambda _: None)
     for _ in range(5):
-        pace.refused(None, None)
-    assert pace.pause == 2
-    pace.answered()
-    assert pace.pause == 2
+        pace.record_refusal(None, None)
+    assert pace.pause_seconds == 2
+    pace.record_answer()
+    assert pace.pause_seconds == 2
     now[0] += 3
-    pace.refused(None, None)
-    assert pace.pause == 4, "the answer was to a question from before the pause"
+    pace.record_refusal(None, None)
+    assert pace.pause_seconds == 4, "the answer was to a question from before the pause"
     now[0] += 5
-    pace.answered()
-    pace.refused(None, None)
-    assert pace.pause == 2
+    pace.record_answer()
+    pace.record_refusal(None, None)
+    assert pace.pause_seconds == 2

@@ -216,7 +216,7 @@ def test_a_scope_that_cannot_be_searched_for_twins_hides_those_of_no_other(askin
     server.trouble = {"/dids/b/dids/search": BROKEN}
     catalogue = asking(twins_every=timedelta(hours=1))
     readings = catalogue.read({Did(f"{scope}:L1") for scope in "abc"}).readings
-    assert {did for did, reading in readings.items() if reading.twins} == {"a:L1", "c:L1"}
+    assert {did for did, reading in readings.items() if reading.case_variants} == {"a:L1", "c:L1"}
 
 
 @pytest.mark.parametrize("dotted", ["lofar:..", "lofar:.", "..:L00", ".:L00"])

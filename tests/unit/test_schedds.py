@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.condor.schedd_rounds import Rounds
+from adapters.condor.schedd_rounds import ScheddPoller
 from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
 from hydrator.domain.errors import PoolError
-from hydrator.domain.model import Queue, QueuedJobs, Unseen
-from hydrator.domain.ports import Ended
+from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
+from hydrator.domain.ports import EndedJobs
 from tests.factories import L1, NOON
 
 STALL = timedelta(milliseconds=20)
@@ -46,18 +46,18 @@ class Client:
     def schedds(self):
         return [{"Name": name} for name in self.pool.names]
 
-    def queued_datasets(self, schedd):
+    def count_queued_datasets(self, schedd):
         self._ask(schedd)
         return [((L1,), 1)]
 
-    def reported_misses(self, schedd, since):
+    def query_misses(self, schedd, since):
         self._ask(schedd)
         return [["a miss"]]
 
     def last_ended(self, schedd):
         self._ask(schedd)
 
-    def outcomes(self, schedd, since, sites, *, after, at_most):
+    def outcomes(self, schedd, since, sites, *, after_job_id, max_jobs):
         return []
 
     def _ask(self, schedd):
@@ -88,13 +88,13 @@ class Seconds:
         return time.monotonic() + self.ahead
 
 
-def rounds(pool: Pool, *, more=True, **given) -> Rounds:
+def rounds(pool: Pool, *, more=True, **given) -> ScheddPoller:
     given = {"stall": STALL, "budget": BUDGET, **given}
-    return Rounds(pool.client(), pool.client if more else None, **given)
+    return ScheddPoller(pool.client(), pool.client if more else None, **given)
 
 
 def question(client, schedd):
-    return client.queued_datasets(schedd)
+    return client.count_queued_datasets(schedd)
 
 
 def test_all_answer_one_after_the_other_through_one_client():
@@ -136,7 +136,7 @@ def test_a_silent_schedd_rests_longer_each_time_and_those_that_answer_never_do()
         answers = asking.ask(question)  # at once: the silent one rests
         assert pool.asked[before:] == ["well0"]
         assert answers["silent"] == Unseen("no answer in time")
-        rests.append(asking._past["silent"].rests - seconds())
+        rests.append(asking._statuses["silent"].backoff_until - seconds())
         seconds.ahead += rests[-1] + 0.01
     assert rests[0] < rests[1] < rests[2] < rests[3] < 300
     pool.silent.clear()
@@ -194,7 +194,7 @@ def test_a_schedd_that_left_the_pool_is_forgotten():
     asking.ask(question)
     pool.names = ["well0"]
     assert list(asking.ask(question)) == ["well0"]
-    assert asking._past.keys() == {"well0"}
+    assert asking._statuses.keys() == {"well0"}
 
 
 def test_what_waits_for_silent_schedds_ends_when_it_is_closed():
@@ -204,7 +204,7 @@ def test_what_waits_for_silent_schedds_ends_when_it_is_closed():
     ended = threading.Event()
 
     def ask():
-        queues.wanted()
+        queues.read_demand()
         ended.set()
 
     thread = threading.Thread(target=ask)
@@ -217,11 +217,11 @@ def test_what_waits_for_silent_schedds_ends_when_it_is_closed():
 @pytest.mark.parametrize("silent", [(), ("silent",)])
 def test_queues_misses_and_histories_are_asked_this_way(silent):
     pool = Pool(*silent, well=1)
-    queues = ScheddQueues(pool.client(), lambda: NOON, pool.client).wanted()
-    misses = ScheddMisses(pool.client(), lambda: NOON).reported()
-    history = ScheddHistory(pool.client(), lambda: NOON, ()).newly()
-    assert queues["well0"] == Queue(NOON, (QueuedJobs((L1,), 1),))
+    queues = ScheddQueues(pool.client(), lambda: NOON, pool.client).read_demand()
+    misses = ScheddMisses(pool.client(), lambda: NOON).read_reports()
+    history = ScheddHistory(pool.client(), lambda: NOON, ()).read_newly_ended_jobs()
+    assert queues["well0"] == ScheddDemand(NOON, (QueuedJobs((L1,), 1),))
     assert misses["well0"] == [["a miss"]]
-    assert history["well0"] == Ended((), whole=True)
+    assert history["well0"] == EndedJobs((), is_complete=True)
     for answers in (queues, misses, history):
         assert [name for name, one in answers.items() if isinstance(one, Unseen)] == list(silent)

@@ -3,7 +3,7 @@
 import pytest
 
 from hydrator.config import parse
-from hydrator.wiring import unreadable_secrets
+from hydrator.wiring import find_unreadable_secrets
 
 
 @pytest.fixture
@@ -27,9 +27,9 @@ CATALOGUE = {"type": "rucio", "name": "rucio", "url": "https://rucio", "account"
 def test_each_secret_that_is_missing_is_named_with_its_key(settings, tmp_path, name):
     login = {"username": "u", "password_file": "password"}
     made = settings(catalogue=[{**CATALOGUE, **login}], htcondor={"token_directory": "tokens.d"})
-    assert unreadable_secrets(made) == {}
+    assert find_unreadable_secrets(made) == {}
     (tmp_path / name).rename(tmp_path / "aside")
-    ((file, why),) = unreadable_secrets(made).items()
+    ((file, why),) = find_unreadable_secrets(made).items()
     assert file == tmp_path / name
     assert "No such file" in why
     keys = {"key": "private.key_file", "old": "private.old_key_files", "tokens": "publish.http.tokens_file"}
@@ -41,9 +41,9 @@ def test_each_secret_that_is_missing_is_named_with_its_key(settings, tmp_path, n
 def test_an_empty_secret_is_missing_but_a_list_of_tokens_may_be_empty(settings, tmp_path, name, counts):
     made = settings(catalogue=[{**CATALOGUE, "username": "u", "password_file": "password"}])
     (tmp_path / name).write_text("")
-    assert bool(unreadable_secrets(made)) is counts
+    assert bool(find_unreadable_secrets(made)) is counts
 
 
 def test_what_only_the_submit_side_needs_does_not_count(settings, tmp_path):
     made = settings(submit={"daemon_url": "https://daemon", "token_file": "nowhere"})
-    assert unreadable_secrets(made) == {}
+    assert find_unreadable_secrets(made) == {}

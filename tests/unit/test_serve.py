@@ -19,10 +19,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, unix
-from hydrator.server.app import View, app
-from hydrator.server.dataset_query import MOST_DATASETS
-from hydrator.server.http_server import Server
+from hydrator.domain.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, to_unix
+from hydrator.server.app import ServerState, build_app
+from hydrator.server.dataset_query import MAX_DATASETS
+from hydrator.server.http_server import HttpServer
 from hydrator.server.middleware import MAX_URL_BYTES
 from testbed.installation import wait_for
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
@@ -36,14 +36,16 @@ class Daemon:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.forget()
-        self.asgi = app(self.look, self.registry, max_age=timedelta(seconds=300))
-        self.server = Server(self.asgi, "127.0.0.1", 0)
+        self.asgi = build_app(self.look, self.registry, max_age=timedelta(seconds=300))
+        self.server = HttpServer(self.asgi, "127.0.0.1", 0)
 
     def forget(self) -> None:
         self.broken = False
-        self.view = View(ads={}, snapshot=Snapshot({}), demand=demand(), ready=None, now=NOON)
+        self.view = ServerState(
+            ads={}, snapshot=Snapshot({}), demand=demand(), not_ready_reason=None, now=NOON
+        )
 
-    def look(self) -> View:
+    def look(self) -> ServerState:
         if self.broken:
             raise RuntimeError("a secret of the inside")
         return self.view
@@ -99,7 +101,7 @@ def test_the_etag_is_the_generation_and_the_age_travels_beside_it(daemon):
     daemon.show(ad(L1, generation=42))
     headers = daemon.ask(path_of(CAM)).headers
     assert headers["ETag"] == '"42"'
-    assert headers["X-DataLocality-AsOf"] == str(unix(NOON))
+    assert headers["X-DataLocality-AsOf"] == str(to_unix(NOON))
     assert headers["Cache-Control"] == "public, max-age=300, stale-if-error=86400"
 
 
@@ -108,7 +110,7 @@ def test_an_unchanged_ad_is_304_with_its_new_age(daemon, given):
     daemon.show(ad(L1, generation=42, at=NOON + HOUR))
     answer = daemon.ask(path_of(CAM), headers={"If-None-Match": given})
     assert (answer.status_code, answer.content) == (304, b"")
-    assert answer.headers["X-DataLocality-AsOf"] == str(unix(NOON + HOUR))
+    assert answer.headers["X-DataLocality-AsOf"] == str(to_unix(NOON + HOUR))
     assert answer.headers["ETag"] == '"42"'
 
 
@@ -128,7 +130,7 @@ def test_a_moved_age_is_served_although_the_generation_stands(daemon):
     daemon.show(ad(L1, generation=42))
     daemon.ask(path_of(CAM))
     daemon.show(ad(L1, generation=42, at=NOON + HOUR))
-    assert f"DataLocalityAsOf = {unix(NOON + HOUR)}\n" in daemon.ask(path_of(CAM)).text
+    assert f"DataLocalityAsOf = {to_unix(NOON + HOUR)}\n" in daemon.ask(path_of(CAM)).text
 
 
 def test_a_large_ad_is_gzipped_for_those_who_ask(daemon):
@@ -187,9 +189,9 @@ def test_sites_shows_generation_age_and_when_it_was_heard(daemon):
     daemon.show(ad(L1, generation=5, at=NOON - MINUTE), ad(site=AWKWARD), heard={CAM: NOON - HOUR})
     rows = {row["site"]: row for row in daemon.ask("/v1/sites").json()["sites"]}
     assert rows[CAM]["generation"] == 5
-    assert (rows[CAM]["as_of"], rows[CAM]["age_seconds"]) == (unix(NOON - MINUTE), 60)
-    assert rows[CAM]["heard"] == unix(NOON - HOUR)
-    assert rows[AWKWARD]["heard"] == unix(NOON)
+    assert (rows[CAM]["as_of"], rows[CAM]["age_seconds"]) == (to_unix(NOON - MINUTE), 60)
+    assert rows[CAM]["heard"] == to_unix(NOON - HOUR)
+    assert rows[AWKWARD]["heard"] == to_unix(NOON)
     assert daemon.ask(rows[AWKWARD]["ad"]).text == ad(site=AWKWARD).text
 
 
@@ -198,7 +200,7 @@ def with_facts(daemon: Daemon) -> None:
         CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
         RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON - HOUR, 0.25)}),
     }
-    snapshot = Snapshot(facts, unseen={L2: "timeout"}, bytes_total={L1: 9})
+    snapshot = Snapshot(facts, unseen_reasons={L2: "timeout"}, bytes_total={L1: 9})
     daemon.show(snapshot=snapshot, demand=demand(want(L1, L2, jobs=3), want(L1, jobs=4)))
 
 
@@ -208,11 +210,11 @@ def test_datasets_says_where_one_is_with_state_and_age(daemon):
     assert (row["did"], row["demanded"], row["jobs"], row["bytes"]) == (L1, True, 7, 9)
     assert row["sites"] == [
         {
-            "site": CAM, "state": "AVAILABLE", "fraction": None, "as_of": unix(NOON), "age_seconds": 0,
+            "site": CAM, "state": "AVAILABLE", "fraction": None, "as_of": to_unix(NOON), "age_seconds": 0,
             "told": {},
         },
         {
-            "site": RAL, "state": "STAGING", "fraction": 0.25, "as_of": unix(NOON - HOUR),
+            "site": RAL, "state": "STAGING", "fraction": 0.25, "as_of": to_unix(NOON - HOUR),
             "age_seconds": 3600, "told": {},
         },
     ]  # fmt: skip
@@ -225,10 +227,10 @@ def test_datasets_without_a_name_are_all_demanded_ones(daemon):
 
 
 def test_demanded_datasets_come_in_pages_and_named_ones_in_one_answer(daemon):
-    dids = [f"s:d{number:04}" for number in range(2 * MOST_DATASETS + 1)]
+    dids = [f"s:d{number:04}" for number in range(2 * MAX_DATASETS + 1)]
     daemon.show(demand=demand(want(*dids)))
     seen, after = [], ""
-    for expected in (MOST_DATASETS, MOST_DATASETS, 1):
+    for expected in (MAX_DATASETS, MAX_DATASETS, 1):
         page = daemon.ask(f"/v1/datasets?{after}").json()
         assert len(page["datasets"]) == expected
         seen += [row["did"] for row in page["datasets"]]
@@ -339,8 +341,8 @@ def test_an_app_built_anew_on_the_same_registry_counts_on():
     first = Daemon()
     with first.server:
         first.ask("/healthz")
-    again = app(first.look, first.registry, max_age=timedelta(seconds=1))
-    first.server = Server(again, "127.0.0.1", 0)
+    again = build_app(first.look, first.registry, max_age=timedelta(seconds=1))
+    first.server = HttpServer(again, "127.0.0.1", 0)
     with first.server:
         first.ask("/healthz")
     assert first.count("/healthz", "200") == 2
@@ -452,7 +454,7 @@ def test_a_client_that_never_finishes_does_not_hold_up_the_end():
 def test_an_address_in_use_is_one_clear_sentence(daemon):
     port = int(daemon.server.url.rsplit(":", 1)[1])
     with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
-        Server(daemon.asgi, "127.0.0.1", port).start()
+        HttpServer(daemon.asgi, "127.0.0.1", port).start()
 
 
 @pytest.mark.parametrize(
@@ -460,14 +462,14 @@ def test_an_address_in_use_is_one_clear_sentence(daemon):
 )
 def test_a_bad_address_is_one_clear_sentence(daemon, host, port):
     with pytest.raises(ConfigError) as raised:
-        Server(daemon.asgi, host, port).start()
+        HttpServer(daemon.asgi, host, port).start()
     assert len(raised.value.problems) == 1
     assert raised.value.problems[0].startswith("http: ")
 
 
 def test_a_server_on_all_addresses_gives_the_loopback_one():
     daemon = Daemon()
-    daemon.server = Server(daemon.asgi, "0.0.0.0", 0)
+    daemon.server = HttpServer(daemon.asgi, "0.0.0.0", 0)
     with daemon.server:
         assert daemon.server.url.startswith("http://127.0.0.1:")
         assert daemon.ask("/healthz").status_code == 200

@@ -14,14 +14,14 @@ import pytest
 import trustme
 from prometheus_client import CollectorRegistry
 
-from adapters.http_publisher import Board, WebPublisher
+from adapters.http_publisher import ServedAds, WebPublisher
 from hydrator.domain.errors import ConfigError, PublishError
 from hydrator.domain.model import Snapshot
-from hydrator.domain.ports import Door
-from hydrator.server.app import View, app
-from hydrator.server.auth import Access, Role, new_token
-from hydrator.server.http_server import Server, UnixSocket
-from hydrator.server.tls import Certificate
+from hydrator.domain.ports import ServerEndpoint
+from hydrator.server.app import ServerState, build_app
+from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.http_server import HttpServer, UnixSocket
+from hydrator.server.tls import TlsCertificate
 from hydrator.wiring import system_clock
 from tests.factories import CAM, L1, NOON, RAL, ad, demand
 
@@ -46,7 +46,7 @@ class Authority:
             replace(self.pem, b"".join(blob.bytes() for blob in made.cert_chain_pems))
         return made.cert_chain_pems[0].bytes()
 
-    def seen_at(self, server: Server, name: str | None = "localhost") -> str:
+    def seen_at(self, server: HttpServer, name: str | None = "localhost") -> str:
         """The certificate that a client gets now; *name* None names no host."""
         context = ssl.create_default_context(cafile=str(self.trust))
         context.check_hostname = name is not None
@@ -71,25 +71,27 @@ def authority(tmp_path):
     return Authority(tmp_path)
 
 
-def shown(board: Board) -> View:
-    return View(board.ads(), Snapshot({}), demand(), None, NOON, heard=board.heard())
+def shown(board: ServedAds) -> ServerState:
+    return ServerState(board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times())
 
 
 @pytest.fixture
 def board():
-    made = Board()
+    made = ServedAds()
     made.put([ad(L1)], NOON)
     return made
 
 
-def serving(board: Board, access: Access | None = None, **where) -> Server:
-    asgi = app(lambda: shown(board), CollectorRegistry(), max_age=timedelta(seconds=9), access=access)
-    return Server(asgi, token=access.own if access else None, **where)
+def serving(board: ServedAds, access: TokenAuthenticator | None = None, **where) -> HttpServer:
+    asgi = build_app(
+        lambda: shown(board), CollectorRegistry(), max_age=timedelta(seconds=9), authenticator=access
+    )
+    return HttpServer(asgi, token=access.own_token if access else None, **where)
 
 
 @pytest.fixture
 def https(authority, board):
-    with serving(board, certificate=Certificate(authority.pem, authority.key)) as server:
+    with serving(board, certificate=TlsCertificate(authority.pem, authority.key)) as server:
         yield server
 
 
@@ -129,7 +131,7 @@ def test_a_broken_renewal_keeps_the_old_certificate_until_it_is_mended(https, au
 
 
 def test_no_tls_before_1_2_is_spoken(https, authority):
-    offered = Certificate(authority.pem, authority.key).context
+    offered = TlsCertificate(authority.pem, authority.key).context
     assert offered.minimum_version is ssl.TLSVersion.TLSv1_2
     newest = ssl.create_default_context(cafile=str(authority.trust))
     plain = socket.create_connection(("127.0.0.1", int(https.url.rpartition(":")[2])), 10)
@@ -152,7 +154,7 @@ def test_a_pair_that_cannot_be_used_at_the_start_is_one_sentence(authority, wron
     else:
         authority.pem.unlink()
     with pytest.raises(ConfigError, match=r"publish.http.tls_certificate: .*pem with tls_key .*key") as told:
-        Certificate(authority.pem, authority.key)
+        TlsCertificate(authority.pem, authority.key)
     assert len(told.value.problems) == 1
     assert "\n" not in told.value.problems[0]
 
@@ -165,11 +167,11 @@ def test_the_daemon_reads_back_over_https_and_over_its_socket_with_its_own_token
     way, authority, board, tmp_path
 ):
     (tmp_path / "tokens").touch(0o600)
-    access = Access.open(tmp_path / "tokens")
-    where = {"certificate": Certificate(authority.pem, authority.key)} if "https" in way else {}
+    access = TokenAuthenticator.open(tmp_path / "tokens")
+    where = {"certificate": TlsCertificate(authority.pem, authority.key)} if "https" in way else {}
     where |= {"unix": UnixSocket(tmp_path / "http")} if "unix" in way else {}
     with serving(board, access, **where) as server:
-        publisher = WebPublisher(board, lambda: server.door, lambda: NOON)
+        publisher = WebPublisher(board, lambda: server.endpoint, lambda: NOON)
         assert list(publisher.published()) == [CAM]
         if way == "https":
             authority.issue()
@@ -180,7 +182,9 @@ def test_the_daemon_reads_back_over_https_and_over_its_socket_with_its_own_token
 def test_another_server_with_a_certificate_of_the_same_authority_is_not_taken_for_ours(https, authority):
     other = authority.ca.issue_cert("localhost").cert_chain_pems[0].bytes().decode()
     with pytest.raises(PublishError, match="cannot read back"):
-        WebPublisher(Board(), lambda: Door(https.url, certificate=other), lambda: NOON).published()
+        WebPublisher(
+            ServedAds(), lambda: ServerEndpoint(https.url, certificate=other), lambda: NOON
+        ).published()
 
 
 # a Unix socket
@@ -216,7 +220,7 @@ def test_a_file_in_the_place_of_the_socket_is_left_alone(board, tmp_path):
 # the real hook
 
 
-def hook(server: Server, token_file: Path, folder: Path, *more: str) -> subprocess.CompletedProcess:
+def hook(server: HttpServer, token_file: Path, folder: Path, *more: str) -> subprocess.CompletedProcess:
     url = server.url.replace("127.0.0.1", "localhost")
     words = ["--url", url, "--site", "CAM", "--jitter", "0", "--cache-dir", folder / "cache"]
     environment = {"PATH": os.environ["PATH"], "HYDRATOR_TOKEN_FILE": str(token_file)}
@@ -225,15 +229,15 @@ def hook(server: Server, token_file: Path, folder: Path, *more: str) -> subproce
 
 
 def test_the_hook_gets_its_sites_ad_over_https_with_its_token_and_no_other_sites(authority, tmp_path):
-    board = Board()
+    board = ServedAds()
     now = system_clock()
     board.put([ad(L1, at=now), ad(L1, site=RAL, at=now)], now)
-    token, grant = new_token(Role.SITE, CAM, "2026-11-21")
+    token, grant = create_token(Role.SITE, CAM, "2026-11-21")
     for name, text in (("tokens", grant.line), ("mine", token)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o600)
-    access = Access.open(tmp_path / "tokens")
-    with serving(board, access, certificate=Certificate(authority.pem, authority.key)) as server:
+    access = TokenAuthenticator.open(tmp_path / "tokens")
+    with serving(board, access, certificate=TlsCertificate(authority.pem, authority.key)) as server:
         trust = ("--ca-file", str(authority.trust))
         mine = hook(server, tmp_path / "mine", tmp_path, *trust)
         assert (mine.returncode, mine.stderr) == (0, "")

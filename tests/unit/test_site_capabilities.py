@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from adapters.ska.site_capabilities import read_areas
+from adapters.ska.site_capabilities import build_areas
 from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
 from testbed.dmapi_standin import DmapiStandIn
 from tests.contracts.test_dmapi_catalogue import dmapi
@@ -32,7 +32,7 @@ def read(kind="nodes", **changes):
     """The areas, where the first row of *kind* has *changes*."""
     rows = copy.deepcopy(listed())
     rows[kind][0].update(changes)
-    return read_areas(**rows)
+    return build_areas(**rows)
 
 
 def test_a_good_answer_has_no_faults():
@@ -89,10 +89,10 @@ def test_a_row_that_does_not_say_whose_it_is_spoils_the_answer(kind, row):
     rows = listed()
     rows[kind].append(row)
     if kind == "services" and row == {}:  # it reads no area
-        assert read_areas(**rows).faults == {}
+        assert build_areas(**rows).faults == {}
         return
     with pytest.raises(ValueError, match=r"is not a record|without"):
-        read_areas(**rows)
+        build_areas(**rows)
 
 
 def test_a_downtime_that_no_clock_shows_closes_nothing_and_raises_nothing():

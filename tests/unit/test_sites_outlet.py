@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from hydrator.config import load
-from hydrator.state.store import State
-from hydrator.wiring import assemble, register_of, system_clock
+from hydrator.state.store import ReconcileState
+from hydrator.wiring import assemble, build_pseudonym_store, system_clock
 
 KEY = bytes(range(40))
 
@@ -43,16 +43,16 @@ class Daemon:
         )
         settings = load(config)
         self.ahead = timedelta()
-        self.register = register_of(settings)
-        parts = assemble(settings, lambda: system_clock() + self.ahead, register=self.register)
-        self.cycle = parts.cycle(State(), None, lambda: system_clock() + self.ahead)
+        self.register = build_pseudonym_store(settings)
+        parts = assemble(settings, lambda: system_clock() + self.ahead, pseudonym_store=self.register)
+        self.cycle = parts.build_reconciler(ReconcileState(), None, lambda: system_clock() + self.ahead)
         self.file = folder / "out" / "sites.json"
 
     def run(self, **ahead: float) -> dict:
         """What the file says after one cycle more."""
         self.ahead += timedelta(**ahead)
         report = self.cycle.run()
-        assert not any(outcome.error or outcome.unconfirmed for outcome in report.outcomes)
+        assert not any(outcome.error or outcome.unconfirmed_sites for outcome in report.results)
         return json.loads(self.file.read_text())
 
 
@@ -67,7 +67,7 @@ def test_private_datasets_stand_under_the_names_that_jobs_have_for_them(folder):
     said = daemon.run()
     assert "canary" not in daemon.file.read_text()
     (opaque,) = set(said["datasets"]) - {"lofar:L1"}
-    assert daemon.register.plain(opaque) == "embargo:canary"
+    assert daemon.register.resolve(opaque) == "embargo:canary"
 
 
 def test_a_catalogue_that_fails_empties_nothing_and_the_file_stays_valid(folder):
@@ -124,5 +124,5 @@ def test_switched_off_it_is_not_written(folder):
     daemon = Daemon(folder)
     config = folder / "config.toml"
     config.write_text(config.read_text().replace("[publish.sites]\nenabled = true", "[publish.sites]"))
-    assemble(load(config), system_clock).cycle(State(), None, system_clock).run()
+    assemble(load(config), system_clock).build_reconciler(ReconcileState(), None, system_clock).run()
     assert not daemon.file.exists()

@@ -5,22 +5,22 @@ from datetime import timedelta
 import pytest
 
 from adapters.condor.slot_ads import (
-    OF_A_SLOT,
+    SLOT_ATTRIBUTES,
     Slot,
     SlotTime,
-    arrived,
-    batches,
-    due,
-    eligible,
-    expected,
-    left_over,
-    slots_of,
+    content_of,
+    count_confirmed_merges,
+    parse_slots,
+    select_due_slots,
+    select_mergeable_slots,
+    select_slots_to_withdraw,
+    split_into_batches,
 )
-from hydrator.domain.model import Site, unix
+from hydrator.domain.model import Site, to_unix
 from tests.contracts.publisher import MORNING, site_ad
 
 CAM, RAL = Site("CAM"), Site("RAL")
-AS_OF = unix(MORNING)
+AS_OF = to_unix(MORNING)
 ADS = {CAM: site_ad("CAM", 7), RAL: site_ad("RAL", 7)}
 MINUTES = timedelta(minutes=5)
 ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
@@ -39,33 +39,33 @@ def names(slots):
 
 
 def row(**given):
-    return dict.fromkeys((*OF_A_SLOT, *ATTRIBUTES)) | {
+    return dict.fromkeys((*SLOT_ATTRIBUTES, *ATTRIBUTES)) | {
         "Name": "slot1@a", "MyAddress": "<127.0.0.1:9000>", "LastHeardFrom": 100, **given,
     }  # fmt: skip
 
 
 def test_a_slots_site_is_the_first_attribute_that_it_has():
-    (both,) = slots_of([row(GLIDEIN_ResourceName="RAL", GLIDEIN_Site="CAM")], ATTRIBUTES)
-    (one,) = slots_of([row(GLIDEIN_Site="CAM")], ATTRIBUTES)
-    (none,) = slots_of([row()], ATTRIBUTES)
+    (both,) = parse_slots([row(GLIDEIN_ResourceName="RAL", GLIDEIN_Site="CAM")], ATTRIBUTES)
+    (one,) = parse_slots([row(GLIDEIN_Site="CAM")], ATTRIBUTES)
+    (none,) = parse_slots([row()], ATTRIBUTES)
     assert (both.site, one.site, none.site) == ("RAL", "CAM", None)
 
 
 @pytest.mark.parametrize("missing", ["Name", "MyAddress", "LastHeardFrom"])
 def test_a_slot_that_cannot_be_addressed_is_left_out(missing):
-    assert slots_of([row(**{missing: None})], ATTRIBUTES) == []
+    assert parse_slots([row(**{missing: None})], ATTRIBUTES) == []
 
 
 @pytest.mark.parametrize("via", ["hook", "Hook", "something new", 'strcat("ho", "ok")', 5])
 def test_a_slot_that_somebody_else_hydrates_is_none_of_ours_whatever_it_says(via):
     other = slot(via=via, told="CAM", generation=1)
-    assert eligible([other], ADS) == due([other], ADS, MINUTES) == []
-    assert left_over([slot(via=via, told="RAL")], {}, lambda _: True) == []
+    assert select_mergeable_slots([other], ADS) == select_due_slots([other], ADS, MINUTES) == []
+    assert select_slots_to_withdraw([slot(via=via, told="RAL")], {}, lambda _: True) == []
 
 
 @pytest.mark.parametrize("site", [None, "UNMAPPED", "cam"])
 def test_a_slot_of_no_site_of_ours_is_none_of_ours(site):
-    assert due([slot(site=site)], ADS, MINUTES) == []
+    assert select_due_slots([slot(site=site)], ADS, MINUTES) == []
 
 
 def test_a_slot_that_says_nothing_or_something_else_is_due_and_one_that_says_the_same_is_not():
@@ -75,26 +75,26 @@ def test_a_slot_that_says_nothing_or_something_else_is_due_and_one_that_says_the
         carrying("older", generation=6),
         carrying("newer", generation=8),
     ]
-    assert names(due(slots, ADS, MINUTES)) == ["wiped", "newer", "older"]
+    assert names(select_due_slots(slots, ADS, MINUTES)) == ["wiped", "newer", "older"]
 
 
 def test_another_site_with_the_same_generation_is_another_content():
     moved = carrying("moved", site="RAL", told="CAM")
-    assert names(due([moved], ADS, MINUTES)) == ["moved"]
+    assert names(select_due_slots([moved], ADS, MINUTES)) == ["moved"]
 
 
 @pytest.mark.parametrize(("behind", "expected"), [(299, []), (300, ["slot1@a"]), (-60, [])])
 def test_an_age_is_sent_again_when_it_is_five_minutes_behind(behind, expected):
-    assert names(due([carrying(as_of=AS_OF - behind)], ADS, MINUTES)) == expected
+    assert names(select_due_slots([carrying(as_of=AS_OF - behind)], ADS, MINUTES)) == expected
 
 
 def test_an_age_that_is_no_number_is_sent_again():
-    assert names(due([carrying(as_of="time()")], ADS, MINUTES)) == ["slot1@a"]
+    assert names(select_due_slots([carrying(as_of="time()")], ADS, MINUTES)) == ["slot1@a"]
 
 
 def test_slots_that_say_nothing_come_first_and_those_heard_last_before_others():
     slots = [carrying("differs", generation=1, heard=300), slot("early", heard=100), slot("late", heard=200)]
-    assert names(due(slots, ADS, MINUTES)) == ["late", "early", "differs"]
+    assert names(select_due_slots(slots, ADS, MINUTES)) == ["late", "early", "differs"]
 
 
 def test_what_was_merged_is_taken_back_where_the_site_was_retired_or_left():
@@ -106,69 +106,76 @@ def test_what_was_merged_is_taken_back_where_the_site_was_retired_or_left():
         carrying("well"),
         slot("wiped", site="GONE"),
     ]
-    assert names(left_over(slots, ADS, lambda site: site == "GONE")) == ["retired", "left", "homeless"]
+    assert names(select_slots_to_withdraw(slots, ADS, lambda site: site == "GONE")) == [
+        "retired",
+        "left",
+        "homeless",
+    ]
 
 
 def test_batches_are_bounded_by_number_and_by_size_and_none_is_empty():
     slots = [slot(str(number)) for number in range(7)]
-    assert [names(batch) for batch in batches(slots, {CAM: "x" * 10}, 3, 1000)] == [
+    assert [names(batch) for batch in split_into_batches(slots, {CAM: "x" * 10}, 3, 1000)] == [
         ["0", "1", "2"], ["3", "4", "5"], ["6"],
     ]  # fmt: skip
-    assert [len(batch) for batch in batches(slots, {CAM: "x" * 10}, 100, 20)] == [2, 2, 2, 1]
-    assert [len(batch) for batch in batches(slots[:2], {CAM: "x" * 10}, 100, 5)] == [1, 1]
-    assert batches([], {}, 3, 1000) == []
+    assert [len(batch) for batch in split_into_batches(slots, {CAM: "x" * 10}, 100, 20)] == [2, 2, 2, 1]
+    assert [len(batch) for batch in split_into_batches(slots[:2], {CAM: "x" * 10}, 100, 5)] == [1, 1]
+    assert split_into_batches([], {}, 3, 1000) == []
 
 
 def test_a_slot_that_carries_its_attributes_at_both_looks_was_covered_all_the_time():
     time = SlotTime()
-    assert time.looked([carrying()], 1000) == (0, 0)
-    assert time.looked([carrying()], 1060) == (60, 0)
+    assert time.measure([carrying()], 1000) == (0, 0)
+    assert time.measure([carrying()], 1060) == (60, 0)
 
 
 def test_a_slot_that_was_wiped_between_two_looks_was_covered_until_its_startd_was_heard():
     time = SlotTime()
-    time.looked([slot(heard=990)], 1000)
-    time.merged([slot()], 1000)
-    assert time.looked([slot(heard=1045)], 1060) == (45, 15)
-    assert time.looked([slot(heard=1045)], 1070) == (0, 10)  # and never merged since
+    time.measure([slot(heard=990)], 1000)
+    time.record_merge([slot()], 1000)
+    assert time.measure([slot(heard=1045)], 1060) == (45, 15)
+    assert time.measure([slot(heard=1045)], 1070) == (0, 10)  # and never merged since
 
 
 def test_a_merge_late_in_a_turn_covers_from_then_on():
     time = SlotTime()
-    time.looked([slot()], 1000)
-    time.merged([slot()], 1030)
-    assert time.looked([carrying()], 1060) == (30, 30)
-    assert time.looked([carrying()], 1120) == (60, 0)
+    time.measure([slot()], 1000)
+    time.record_merge([slot()], 1030)
+    assert time.measure([carrying()], 1060) == (30, 30)
+    assert time.measure([carrying()], 1120) == (60, 0)
 
 
 def test_attributes_of_another_site_cover_nothing():
     time = SlotTime()
-    time.looked([slot(site="RAL")], 1000)
-    assert time.looked([carrying(site="RAL", told="CAM")], 1060) == (0, 60)
+    time.measure([slot(site="RAL")], 1000)
+    assert time.measure([carrying(site="RAL", told="CAM")], 1060) == (0, 60)
 
 
 def test_a_clock_that_is_set_back_and_one_that_differs_from_the_collectors_count_nothing_twice():
     time = SlotTime()
-    time.looked([carrying()], 1000)
-    assert time.looked([carrying()], 900) == (0, 0)
-    time.merged([slot()], 900)
-    assert time.looked([slot(heard=5000)], 960) == (60, 0)
-    time.merged([slot()], 960)
-    assert time.looked([slot(heard=3)], 1020) == (0, 60)
+    time.measure([carrying()], 1000)
+    assert time.measure([carrying()], 900) == (0, 0)
+    time.record_merge([slot()], 900)
+    assert time.measure([slot(heard=5000)], 960) == (60, 0)
+    time.record_merge([slot()], 960)
+    assert time.measure([slot(heard=3)], 1020) == (0, 60)
 
 
 def test_a_merge_arrived_where_it_shows_and_did_not_where_nothing_renewed_the_slot():
     sent = {
-        slot("there"): expected(ADS[CAM]),
-        slot("lost"): expected(ADS[CAM]),
-        slot("wiped"): expected(ADS[CAM]),
+        slot("there"): content_of(ADS[CAM]),
+        slot("lost"): content_of(ADS[CAM]),
+        slot("wiped"): content_of(ADS[CAM]),
     }
     later = [carrying("there"), slot("lost"), slot("wiped", heard=101)]
-    assert arrived(later, sent) == (1, 1)
-    assert arrived([], sent) == (0, 0)
+    assert count_confirmed_merges(later, sent) == (1, 1)
+    assert count_confirmed_merges([], sent) == (0, 0)
 
 
 def test_what_was_taken_back_arrived_where_nothing_shows():
     empty = slot("taken back", as_of=None)
-    assert arrived([empty], {carrying("taken back"): expected(None)}) == (1, 0)
-    assert arrived([carrying("taken back")], {carrying("taken back"): expected(None)}) == (0, 1)
+    assert count_confirmed_merges([empty], {carrying("taken back"): content_of(None)}) == (1, 0)
+    assert count_confirmed_merges([carrying("taken back")], {carrying("taken back"): content_of(None)}) == (
+        0,
+        1,
+    )

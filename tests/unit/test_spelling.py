@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator import startd_cron
-from hydrator.diagnostics.why.pool_facts import facts_wanted
+from hydrator.diagnostics.why.pool_facts import fact_expressions
 from hydrator.domain.letter_case import letters, spellings
 from hydrator.domain.model import Did
-from hydrator.reconcile.ads.site_ads import quoted
-from hydrator.submit.pool_config import here_expression, rank_expression, spelled_expression
+from hydrator.reconcile.ads.site_ads import classad_string
+from hydrator.submit.pool_config import here_expression, rank_expression, spelling_expression
 
 names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).map(Did), unique=True)
 
@@ -29,7 +29,7 @@ def slot(*held: str, said: str | None = None) -> ClassAd:
 def job(*wanted: str) -> ClassAd:
     dids = [Did(did) for did in sorted(wanted)]
     ad = ClassAd({"DataLocalityMaxAge": 20700, "RequiredDatasetsCSV": ",".join(dids)})
-    ad["DataLocalitySpelled"] = ExprTree(spelled_expression(dids))
+    ad["DataLocalitySpelled"] = ExprTree(spelling_expression(dids))
     ad["DataLocalityHere"] = ExprTree(here_expression(dids, "require"))
     ad["DataLocalityRank"] = ExprTree(rank_expression(dids, {}))
     return ad
@@ -77,7 +77,7 @@ def test_subbands_of_all_observations_share_their_letters():
     dids = [Did(f"lofar:L{run}_SB{band:03}") for run in range(20) for band in range(50)]
     assert spellings(dids) == "lofarLSB"
     assert letters(dids) == ["lofarLSB"]
-    assert len(spelled_expression(dids)) < 250
+    assert len(spelling_expression(dids)) < 250
 
 
 @given(names, names)
@@ -86,7 +86,7 @@ def test_a_job_matches_exactly_where_its_names_are_spelled_alike(held, wanted):
     there = slot(*held)
     assert matches(job(*(wanted or ["a:a"])), there) == (set(wanted or ["a:a"]) <= set(held))
     for did in wanted:
-        counts = ExprTree(facts_wanted([did])[0]).eval(job(did), there)
+        counts = ExprTree(fact_expressions([did])[0]).eval(job(did), there)
         assert counts == (did in held)
 
 
@@ -104,4 +104,4 @@ def test_a_long_text_has_the_names_alone():
     text = spellings(held)
     assert text == ",".join(sorted(held))
     assert startd_cron.spellings({"DatasetStates": dict.fromkeys(held, "AVAILABLE")}) == text
-    assert quoted(text) == f'"{text}"'
+    assert classad_string(text) == f'"{text}"'

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.daemon.leader_election import Standing
+from hydrator.daemon.leader_election import LeaderElection
 from hydrator.domain.ports import Peer
 
 AFTER = 30
@@ -17,18 +17,18 @@ class Pool:
     def __init__(self) -> None:
         self.now = 1000.0
         self.ads: dict[str, tuple[int, float]] = {}
-        self.daemons: dict[str, Standing] = {}
+        self.daemons: dict[str, LeaderElection] = {}
 
-    def start(self, name: str) -> Standing:
+    def start(self, name: str) -> LeaderElection:
         clock = lambda: self.now  # noqa: E731
-        self.daemons[name] = Standing(name, timedelta(seconds=AFTER), clock, lambda: int(self.now))
+        self.daemons[name] = LeaderElection(name, timedelta(seconds=AFTER), clock, lambda: int(self.now))
         return self.daemons[name]
 
     def beat(self, *names: str) -> None:
         for name in names:
             one = self.daemons[name]
-            self.ads[name] = (one.told, self.now)
-            one.hear([Peer(n, since, self.now - heard) for n, (since, heard) in self.ads.items()])
+            self.ads[name] = (one.announced_leader_since, self.now)
+            one.observe_peers([Peer(n, since, self.now - heard) for n, (since, heard) in self.ads.items()])
 
     def go(self, *names: str, seconds: int) -> None:
         for _ in range(0, seconds, 10):
@@ -36,7 +36,7 @@ class Pool:
             self.beat(*names)
 
     def leaders(self, *names: str) -> list[str]:
-        return [name for name in names or self.daemons if self.daemons[name].leads]
+        return [name for name in names or self.daemons if self.daemons[name].is_leader]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron as hook
-from hydrator.domain.numbers import MOST_AHEAD
+from hydrator.domain.numbers import MAX_AHEAD
 from testbed.patience import PATIENCE
 from tests.pythons import pythons
 
@@ -64,7 +64,7 @@ def read(text: str, site: str = "UK", now: int = NOW) -> dict[str, object]:
 
 
 def refusal(text: str | bytes, site: str = "UK", now: int = NOW) -> str:
-    with pytest.raises(hook.Refused) as caught:
+    with pytest.raises(hook.InvalidAd) as caught:
         hook.read_ad(text if isinstance(text, bytes) else text.encode(), site, now)
     return str(caught.value)
 
@@ -134,7 +134,7 @@ def test_the_list_may_be_left_out():
     assert "AvailableDatasets" not in read(ad_text(AvailableDatasets=None))
 
 
-@pytest.mark.parametrize("name", [name for name in ORDER if name not in hook.OPTIONAL])
+@pytest.mark.parametrize("name", [name for name in ORDER if name not in hook.OPTIONAL_ATTRIBUTES])
 def test_an_ad_without_one_of_its_attributes_is_refused(name):
     assert "torn" in refusal(ad_text(**{name: None}))
 
@@ -310,7 +310,7 @@ def test_what_condor_status_prints_is_read_and_foreign_attributes_stay_outside()
     assert list(ad) == list(ORDER)
     assert ad["DatasetFractions"] == {"c:3": 0.5, "d:4": 0.00001}
     assert list(ad["DatasetStates"]) == ["TRUE", "a:1", "b:2", "plain"]
-    assert "START" not in hook.block(ad, update=True).decode()
+    assert "START" not in hook.locality_block(ad, is_update=True).decode()
 
 
 def test_of_two_daemons_the_newer_reading_counts():
@@ -320,12 +320,12 @@ def test_of_two_daemons_the_newer_reading_counts():
 
 
 def test_a_collector_without_the_ad_says_no():
-    with pytest.raises(hook.Denied, match="no DataLocality ad for site 'UK'"):
+    with pytest.raises(hook.AdNotServed, match="no DataLocality ad for site 'UK'"):
         hook.read_classads(b"\n", "UK", NOW)
 
 
 def test_a_collectors_ad_that_lacks_an_attribute_is_refused():
-    with pytest.raises(hook.Refused, match="torn: it lacks DatasetAsOf"):
+    with pytest.raises(hook.InvalidAd, match="torn: it lacks DatasetAsOf"):
         hook.read_classads(COLLECTOR_23_9.replace("DatasetAsOf =", "DatasetAs =").encode(), "UK", NOW)
 
 
@@ -333,13 +333,13 @@ def test_a_collectors_ad_that_lacks_an_attribute_is_refused():
 
 
 def test_a_block_begins_with_a_newline_and_ends_with_every_tag():
-    lines = hook.block(read(ad_text()), update=True).decode().split("\n")
+    lines = hook.locality_block(read(ad_text()), is_update=True).decode().split("\n")
     assert lines[0] == ""
     assert lines[-3:] == ['DataLocalityVia = "hook"', "- locality update:true", ""]
 
 
 def test_an_unchanged_generation_asks_for_no_update():
-    assert hook.block(read(ad_text()), update=False).endswith(b"\n- locality\n")
+    assert hook.locality_block(read(ad_text()), is_update=False).endswith(b"\n- locality\n")
 
 
 @pytest.mark.parametrize(
@@ -353,14 +353,14 @@ def test_an_unchanged_generation_asks_for_no_update():
     ],
 )
 def test_reals_have_no_exponent(value, text):
-    assert (hook.literal(value), hook.share(text)) == (text, value)
+    assert (hook.format_literal(value), hook.parse_share(text)) == (text, value)
 
 
 # ------------------------------------------------------------------------------------ configuration
 
 
-def settings(*argv: str, **environ: str) -> hook.Settings:
-    return hook.Settings(list(argv), environ)
+def settings(*argv: str, **environ: str) -> hook.HookSettings:
+    return hook.HookSettings(list(argv), environ)
 
 
 def usage(*argv: str, **environ: str) -> str:
@@ -373,13 +373,18 @@ def test_options_win_over_the_environment():
     found = settings(
         "--file", "/ads", "--timeout=3", HYDRATOR_URL="https://h", HYDRATOR_TIMEOUT="7", HYDRATOR_JITTER="1"
     )
-    assert (found.source, found.where, found.timeout, found.jitter) == ("file", "/ads", 3.0, 1.0)
+    assert (found.source, found.location, found.timeout_seconds, found.jitter_seconds) == (
+        "file",
+        "/ads",
+        3.0,
+        1.0,
+    )
 
 
 def test_the_environment_wins_over_glidein_config(tmp_path):
     path = glidein_config(tmp_path, HYDRATOR_URL="https://a", HYDRATOR_SITE="AU", HYDRATOR_CA_FILE="")
     found = settings(path, "id", HYDRATOR_SITE="UK")
-    assert (found.where, found.site) == ("https://a", "UK")
+    assert (found.location, found.site) == ("https://a", "UK")
 
 
 @pytest.mark.parametrize(
@@ -1168,7 +1173,7 @@ def test_the_hook_stays_until_its_pipe_is_empty(run, tmp_path):
         env=run.environ,
     )
     assert child.stdout
-    until(lambda: hook.waiting(child.stdout.fileno()) > 50_000)
+    until(lambda: hook.unread_byte_count(child.stdout.fileno()) > 50_000)
     time.sleep(0.2)
     assert child.poll() is None
     got = child.stdout.read()
@@ -1186,7 +1191,7 @@ def test_a_late_run_that_the_startd_ends_finishes_its_line_first(run, tmp_path):
         env=run.environ,
     )
     assert child.stdout
-    until(lambda: hook.waiting(child.stdout.fileno()) > 50_000)
+    until(lambda: hook.unread_byte_count(child.stdout.fileno()) > 50_000)
     child.terminate()
     got = child.stdout.read()
     child.stdout.close()
@@ -1210,7 +1215,7 @@ def test_a_slow_reader_gets_all_of_it(run, tmp_path):
     child.stdout.close()
     assert child.wait(120) == 0
     read = hook.read_ad(path.read_bytes(), "UK", int(time.time()))
-    assert got == hook.trouble_block("") + hook.block(read, update=True)
+    assert got == hook.trouble_block("") + hook.locality_block(read, is_update=True)
 
 
 def test_a_startd_that_went_away_is_no_traceback(run, tmp_path):
@@ -1275,7 +1280,7 @@ def cpu_seconds(work: Callable[[], subprocess.CompletedProcess[str]]) -> float:
 
 
 def test_lists_and_records_are_printed_in_parentheses_so_that_slots_share_them():
-    lines = hook.block(read(ad_text()), update=True).decode().splitlines()
+    lines = hook.locality_block(read(ad_text()), is_update=True).decode().splitlines()
     printed = dict(line.split(" = ", 1) for line in lines if " = " in line)
     for name in ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf"):
         assert printed[name][:2] in {"({", "(["}, printed[name]
@@ -1311,7 +1316,7 @@ def test_a_certificate_of_another_host_prints_the_copy_and_the_trouble(
         ask = ("--site", "UK", "--url", other.url, "--ca-file", foreign_certificate)
         failed(run(*ask, python=clean), 1, "no answer from", "127.0.0.1")
         (copy,) = run.cache.glob("ad-*")
-        name = hook.copy_name(settings("--url", other.url), "UK")
+        name = hook.cache_file_name(settings("--url", other.url), "UK")
         copy.with_name(name).write_text(copy.read_text().replace(secure.url, other.url))
         copy.with_name(name).chmod(0o600)
         done = run(*ask, python=clean)
@@ -1325,23 +1330,23 @@ def test_the_exception_of_python_3_6_is_no_answer_and_not_a_bug():
     class CertificateError(ValueError):
         """As in ssl of Python 3.6: not an OSError."""
 
-    class Checked(hook.Settings):
+    class Checked(hook.HookSettings):
         @property
-        def timeout(self) -> float:
+        def timeout_seconds(self) -> float:
             raise CertificateError("hostname 'a' doesn't match 'b'")
 
         @timeout.setter
-        def timeout(self, _: float) -> None:
+        def timeout_seconds(self, _: float) -> None:
             pass
 
     class Given(Checked):
-        def seconds(self, *_: object) -> float:
+        def parse_seconds(self, *_: object) -> float:
             return 1.0
 
     found = Given.__new__(Given)
     found.proxy = None
-    with pytest.raises(hook.Away, match="doesn't match"):
-        hook.get(hook.Url("http://127.0.0.1:1"), {}, found)
+    with pytest.raises(hook.SourceUnavailable, match="doesn't match"):
+        hook.http_get(hook.Url("http://127.0.0.1:1"), {}, found)
 
 
 @pytest.mark.parametrize("host", ["h..example", ".h", "h" * 64, "a." * 127 + "b", "..", "-." + "x" * 70])
@@ -1373,7 +1378,7 @@ def test_a_token_goes_in_the_clear_to_this_host(tmp_path, host):
     assert settings("--url", f"http://{host}", "--token-file", str(token)).token == "secret"
 
 
-def kept_by(run: Run, server: Server) -> hook.Settings:
+def kept_by(run: Run, server: Server) -> hook.HookSettings:
     """Settings of a run beside which the copy of an answer is kept."""
     server.respond = ok()
     run("--site", "UK", "--url", server.url)
@@ -1385,7 +1390,7 @@ def test_a_bug_while_asking_prints_the_copy(run, server, odd):
     found = kept_by(run, server)
     for name, value in odd.items():
         setattr(found, name, value)
-    kept, wrong = hook.answer(found, "UK", hook.find_shelf(found))
+    kept, wrong = hook.ask_or_use_cache(found, "UK", hook.find_cache_directory(found))
     assert kept.ad["DatasetStates"]
     assert wrong
 
@@ -1402,8 +1407,8 @@ def test_nothing_that_is_raised_while_asking_passes(run, server, trouble):
             raise trouble
 
     found.proxy = Raising()  # type: ignore[assignment]
-    kept, wrong = hook.answer(found, "UK", hook.find_shelf(found))
-    assert hook.as_of(kept.ad) == NOW
+    kept, wrong = hook.ask_or_use_cache(found, "UK", hook.find_cache_directory(found))
+    assert hook.as_of_seconds(kept.ad) == NOW
     assert trouble.__name__ in wrong
 
 
@@ -1476,11 +1481,11 @@ def test_a_clock_set_back_prints_no_copy_from_the_future_and_says_so(run, server
 
 
 def test_hook_and_daemon_have_one_bound_for_generations():
-    assert MOST_AHEAD.total_seconds() == hook.MAX_AHEAD
+    assert MAX_AHEAD.total_seconds() == hook.MAX_AHEAD_SECONDS
 
 
 def test_a_generation_of_a_time_to_come_is_refused():
-    latest = NOW + hook.MAX_AHEAD + hook.MAX_SKEW
+    latest = NOW + hook.MAX_AHEAD_SECONDS + hook.MAX_SKEW_SECONDS
     assert read(ad_text(DataLocalityGeneration=str(latest)))["DataLocalityGeneration"] == latest
     assert "hydrator renumber" in refusal(ad_text(DataLocalityGeneration=str(latest + 1)))
 
@@ -1523,5 +1528,5 @@ def test_one_bad_ad_in_the_collector_hides_no_good_one(forged):
         assert (
             hook.read_classads("\n".join(order).encode(), "UK", NOW)["DataLocalityGeneration"] == 1763690399
         )
-    with pytest.raises(hook.Refused):
+    with pytest.raises(hook.InvalidAd):
         hook.read_classads(texts[0].encode(), "UK", NOW)

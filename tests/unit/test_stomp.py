@@ -13,8 +13,8 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.stomp.frames import MAX_HEAD_BYTES, Frame, Frames, NotStomp, encoded
-from adapters.stomp.source import StompSettings, StompSource, tls_context
+from adapters.stomp.frames import MAX_HEAD_BYTES, Frame, FrameParser, NotStomp, encode_frame
+from adapters.stomp.source import StompSettings, StompSource, build_tls_context
 from hydrator.domain.errors import ConfigError, EventsError
 from testbed.patience import wait_for
 from testbed.stomp import FakeBroker
@@ -35,8 +35,8 @@ def cut(data: bytes, seed: int) -> list[bytes]:
 
 
 def fed(data: bytes, seed: int = 0) -> list[Frame]:
-    frames = Frames(MOST)
-    return [frame for piece in cut(data, seed) for frame in frames.fed(piece)]
+    frames = FrameParser(MOST)
+    return [frame for piece in cut(data, seed) for frame in frames.feed(piece)]
 
 
 # frames
@@ -45,22 +45,22 @@ def fed(data: bytes, seed: int = 0) -> list[Frame]:
 @given(st.lists(st.tuples(st.dictionaries(names, values, max_size=3), bodies), max_size=4), st.integers())
 def test_frames_come_back_as_they_were_however_they_are_cut(sent, seed):
     made = [Frame("MESSAGE", {**headers, "content-length": str(len(body))}, body) for headers, body in sent]
-    assert fed(b"\n\r\n".join(map(encoded, made)) + b"\n", seed) == made
+    assert fed(b"\n\r\n".join(map(encode_frame, made)) + b"\n", seed) == made
 
 
 @given(bodies.filter(lambda body: b"\0" not in body), st.integers())
 def test_a_body_without_its_size_ends_at_the_nul(body, seed):
-    assert fed(encoded(Frame("MESSAGE", {}, body)), seed) == [Frame("MESSAGE", {}, body)]
+    assert fed(encode_frame(Frame("MESSAGE", {}, body)), seed) == [Frame("MESSAGE", {}, body)]
 
 
 @given(st.integers(MOST + 1, 50 * MOST), st.booleans(), st.integers())
 def test_a_body_that_is_too_large_is_passed_over_and_the_next_frame_is_read(size, whole, seed):
     headers = {"content-length": str(size)} if whole else {}
     large, small = Frame("MESSAGE", headers, b"x" * size), Frame("MESSAGE", {}, b"small")
-    frames = Frames(MOST)
+    frames = FrameParser(MOST)
     got = []
-    for piece in cut(encoded(large) + encoded(small), seed):
-        got += frames.fed(piece)
+    for piece in cut(encode_frame(large) + encode_frame(small), seed):
+        got += frames.feed(piece)
         assert len(frames._buffer) <= 2 * MOST
     assert got == [replace(large, body=None), small]
 
@@ -95,7 +95,7 @@ def test_of_a_repeated_header_the_first_counts_and_carriage_returns_are_no_part_
 
 def test_a_login_of_two_lines_is_never_sent():
     with pytest.raises(ValueError, match="passcode has more than one line"):
-        encoded(Frame("CONNECT", {"passcode": "a\nb"}))
+        encode_frame(Frame("CONNECT", {"passcode": "a\nb"}))
 
 
 # the listener
@@ -108,15 +108,15 @@ class Ears:
         self.bodies: list[bytes | None] = []
         self.states: list[str] = []
 
-    def hear(self, source, body) -> None:
+    def on_event(self, source, body) -> None:
         assert source == "rucio"
         self.bodies.append(body)
 
-    def connected(self, source) -> None:
+    def on_connect(self, source) -> None:
         self.states.append("connected")
 
-    def unconnected(self, source, why) -> None:
-        self.states.append(why)
+    def on_disconnect(self, source, reason) -> None:
+        self.states.append(reason)
 
     def up(self, times: int = 1):
         return wait_for(lambda: self.states.count("connected") >= times, 60, f"connection {times}")
@@ -176,7 +176,7 @@ def test_it_connects_again_when_the_broker_goes_and_reads_the_password_anew(brok
 
 
 @pytest.mark.parametrize(
-    "nonsense", [b"HTTP/1.1 200 OK\r\n\r\n", encoded(Frame("ERROR", {"message": "no such queue"}))]
+    "nonsense", [b"HTTP/1.1 200 OK\r\n\r\n", encode_frame(Frame("ERROR", {"message": "no such queue"}))]
 )
 def test_nonsense_and_errors_end_the_connection_and_the_next_one_is_heard(broker, listen, nonsense):
     ears = listen()
@@ -276,7 +276,7 @@ def test_a_certificate_that_is_none_is_one_sentence(tmp_path):
     (tmp_path / "ca.pem").write_text("none")
     settings = StompSettings("rucio", "127.0.0.1", 1, "/topic/rucio", ca_cert=tmp_path / "ca.pem")
     with pytest.raises(ConfigError, match=r"events\.stomp rucio: its certificates"):
-        tls_context(settings)
+        build_tls_context(settings)
 
 
 # trying it, as hydrator check does
@@ -290,13 +290,13 @@ def a_source(port: int, destination: str = "/topic/rucio", **changes) -> StompSo
 def test_a_broker_is_tried_once_and_left(broker, tmp_path):
     (tmp_path / "secret").write_text("geheim")
     source = a_source(broker.port, username="hydrator", password_file=tmp_path / "secret")
-    assert source.tried() == "lets us in, and to /topic/rucio"
+    assert source.test_connection() == "lets us in, and to /topic/rucio"
     assert [login["login"] for login in broker.logins] == ["hydrator"]
     assert len(broker.subscriptions) == 1
 
 
 def test_no_event_of_a_queue_is_taken_from_the_daemon_by_trying(broker):
-    assert a_source(broker.port, "/queue/rucio").tried() == "lets us in"
+    assert a_source(broker.port, "/queue/rucio").test_connection() == "lets us in"
     assert broker.subscriptions == []
 
 
@@ -305,12 +305,12 @@ def test_why_a_broker_cannot_be_had_is_told(broker, tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(EventsError, match=r"events of rucio: .*refused"):
-        a_source(port).tried()
+        a_source(port).test_connection()
     with pytest.raises(EventsError, match="nowhere cannot be read"):
-        a_source(broker.port, username="hydrator", password_file=tmp_path / "nowhere").tried()
+        a_source(broker.port, username="hydrator", password_file=tmp_path / "nowhere").test_connection()
     broker.refuses = "Bad CONNECT"
     with pytest.raises(EventsError, match="it says: Bad CONNECT"):
-        a_source(broker.port).tried()
+        a_source(broker.port).test_connection()
     broker.refuses, broker.mute = "", True
     with pytest.raises(EventsError, match="it sent no CONNECTED"):
-        a_source(broker.port, timeout=timedelta(seconds=1)).tried()
+        a_source(broker.port, timeout=timedelta(seconds=1)).test_connection()

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from hydrator.domain.errors import StateError
-from hydrator.domain.model import DatasetState, Did, Fact, Queue, QueuedJobs, Site, Unseen
-from hydrator.reconcile.demand import DemandMemory, Remembered
-from hydrator.reconcile.demand import remember as remember_demand
+from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site, Unseen
+from hydrator.reconcile.demand import DemandMemory, RememberedJobs
+from hydrator.reconcile.demand import update_demand_memory as remember_demand
 from hydrator.reconcile.history import Rollback
-from hydrator.reconcile.snapshot.breaker import Cause, Held
-from hydrator.reconcile.snapshot.update import Known, Memory, remember
-from hydrator.state.store import State, Store, owner_of
+from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
+from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord, apply_survey
+from hydrator.state.store import ReconcileState, Store, owner_of
 from tests.factories import (
     CAM,
     HOUR,
@@ -40,42 +40,44 @@ from tests.factories import (
 )
 
 ROOT = Path(__file__).parents[2]
-FULL = State(
+FULL = ReconcileState(
     memories={
-        "rucio": Memory(
+        "rucio": CatalogueMemory(
             NOON,
             frozenset({CAM, RAL}),
             {
-                L1: Known(NOON, {CAM: Fact(DatasetState.AVAILABLE, NOON - HOUR)}, 2**60, frozenset({L3})),
-                L2: Known(
+                L1: DatasetRecord(
+                    NOON, {CAM: Fact(DatasetState.AVAILABLE, NOON - HOUR)}, 2**60, frozenset({L3})
+                ),
+                L2: DatasetRecord(
                     NOON - MINUTE,
                     {RAL: Fact(DatasetState.PARTIAL, NOON - MINUTE, 1 / 3)},
-                    before={RAL: Fact(DatasetState.AVAILABLE, NOON - HOUR)},
+                    previous_facts={RAL: Fact(DatasetState.AVAILABLE, NOON - HOUR)},
                 ),
             },
             {L3: "HTTP 503: „später“ 'again'\n"},
             frozenset({"RSE_1"}),
-            ages={RAL: NOON - HOUR},
+            last_read_at={RAL: NOON - HOUR},
         ),
-        "dmapi": Memory(unseen={L1: "down"}, failure="down"),
+        "dmapi": CatalogueMemory(unseen_reasons={L1: "down"}, failure="down"),
     },
     demand=DemandMemory(
-        (Remembered("ap1", (L1,), 1, NOON), Remembered("ap1", (L1, L2), 7, NOON - HOUR)),
+        (RememberedJobs("ap1", (L1,), 1, NOON), RememberedJobs("ap1", (L1, L2), 7, NOON - HOUR)),
         {"no scope": "it has no scope"},
     ),
-    found={"rucio": frozenset({L2, L3}), "dmapi": frozenset()},
+    pattern_matches={"rucio": frozenset({L2, L3}), "dmapi": frozenset()},
     ads={CAM: ad(L1, L2, generation=2**40)},
-    held={CAM: Held(NOON - HOUR, NOON, {L1: 0, L2: 3}, 7, Cause.ALL)},
+    held_losses={CAM: HeldLoss(NOON - HOUR, NOON, {L1: 0, L2: 3}, 7, HoldCause.ALL)},
     rollbacks={RAL: Rollback(NOON - MINUTE, ad(L3, site=RAL, generation=3, at=NOON - HOUR))},
 )
 
 
-def reopened(folder: Path) -> State:
+def reopened(folder: Path) -> ReconcileState:
     with Store.open_to_write(folder) as store:
         return store.load()
 
 
-def changes(store: Store, state: State) -> int:
+def changes(store: Store, state: ReconcileState) -> int:
     """How many rows of datasets a save writes, seen by sqlite itself."""
     statements: list[str] = []
     store._db.set_trace_callback(statements.append)
@@ -86,7 +88,7 @@ def changes(store: Store, state: State) -> int:
 
 def test_everything_comes_back(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        assert store.load() == State()
+        assert store.load() == ReconcileState()
         store.save(FULL)
         assert store.load() == FULL
     assert reopened(tmp_path) == FULL
@@ -95,25 +97,25 @@ def test_everything_comes_back(tmp_path):
 def test_what_is_gone_from_the_state_is_gone_from_the_disk(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
-        store.save(State())
-    assert reopened(tmp_path) == State()
+        store.save(ReconcileState())
+    assert reopened(tmp_path) == ReconcileState()
 
 
 def test_a_catalogue_that_comes_back_brings_none_of_its_forgotten_datasets(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
-        store.save(State())
-        store.save(State(memories={"rucio": Memory(NOON)}))
-    assert reopened(tmp_path).memories["rucio"].known == {}
+        store.save(ReconcileState())
+        store.save(ReconcileState(memories={"rucio": CatalogueMemory(NOON)}))
+    assert reopened(tmp_path).memories["rucio"].records == {}
 
 
 def test_a_poll_that_says_the_same_writes_no_dataset_again(tmp_path):
     first = memory(holding(replica(L1), replica(L2)))
     later = NOON + MINUTE
-    second = remember(first, holding(replica(L1), replica(L2), at=later), {L1, L2}, now=later)
+    second = apply_survey(first, holding(replica(L1), replica(L2), at=later), {L1, L2}, now=later)
     with Store.open_to_write(tmp_path) as store:
-        assert changes(store, State(memories={"rucio": first})) == 2
-        assert changes(store, State(memories={"rucio": second})) == 0
+        assert changes(store, ReconcileState(memories={"rucio": first})) == 2
+        assert changes(store, ReconcileState(memories={"rucio": second})) == 0
     assert reopened(tmp_path).memories == {"rucio": second}
 
 
@@ -121,31 +123,38 @@ def test_only_what_changed_is_written_also_after_a_restart(tmp_path):
     first = memory(holding(replica(L1), replica(L2), replica(L3)))
     later = NOON + MINUTE
     answer = survey((L1, seen(replica(L1), at=later)), (L2, seen(at=later)), (L3, Unseen("x")), at=later)
-    second = remember(first, answer, {L1, L2, L3}, now=later)
+    second = apply_survey(first, answer, {L1, L2, L3}, now=later)
     with Store.open_to_write(tmp_path) as store:
-        store.save(State(memories={"rucio": first}))
+        store.save(ReconcileState(memories={"rucio": first}))
     with Store.open_to_write(tmp_path) as store:
         store.load()
-        assert changes(store, State(memories={"rucio": second})) == 2
+        assert changes(store, ReconcileState(memories={"rucio": second})) == 2
     assert reopened(tmp_path).memories == {"rucio": second}
 
 
 def test_a_store_that_was_not_loaded_first_still_replaces_all(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
-    only_l3 = State(memories={"rucio": memory(holding(replica(L3)))})
+    only_l3 = ReconcileState(memories={"rucio": memory(holding(replica(L3)))})
     with Store.open_to_write(tmp_path) as store:
         store.save(only_l3)
     assert reopened(tmp_path) == only_l3
 
 
-def big(mark: str) -> State:
+def big(mark: str) -> ReconcileState:
     """A state whose every part says *mark*, large enough that writing it takes a while."""
-    known = {Did(f"x:{n:05}"): Known(NOON, {Site(mark): Fact(DatasetState.STUCK, NOON)}) for n in range(2000)}
-    return State(
-        memories={"rucio": Memory(NOON, frozenset({Site(mark)}), known, {L1: mark}, frozenset({mark}), mark)},
-        demand=DemandMemory((Remembered(mark, (L1,), 1, NOON),), {mark: mark}),
-        found={mark: frozenset({Did(f"{mark}:1")})},
+    known = {
+        Did(f"x:{n:05}"): DatasetRecord(NOON, {Site(mark): Fact(DatasetState.STUCK, NOON)})
+        for n in range(2000)
+    }
+    return ReconcileState(
+        memories={
+            "rucio": CatalogueMemory(
+                NOON, frozenset({Site(mark)}), known, {L1: mark}, frozenset({mark}), mark
+            )
+        },
+        demand=DemandMemory((RememberedJobs(mark, (L1,), 1, NOON),), {mark: mark}),
+        pattern_matches={mark: frozenset({Did(f"{mark}:1")})},
         ads={Site(mark): replace(ad(L1), site=Site(mark))},
     )
 
@@ -155,7 +164,9 @@ def test_after_a_save_that_failed_the_next_one_writes_all_of_it(tmp_path):
         store.save(big("old"))
         (pages,) = store._db.execute("pragma page_count").fetchone()
         store._db.execute(f"pragma max_page_count = {pages}")
-        fat = replace(big("new"), found={"rucio": frozenset(Did(f"x:{n:0400}") for n in range(9000))})
+        fat = replace(
+            big("new"), pattern_matches={"rucio": frozenset(Did(f"x:{n:0400}") for n in range(9000))}
+        )
         with pytest.raises(StateError, match="full"):
             store.save(fat)
         assert store.load() == big("old")
@@ -179,19 +190,19 @@ def test_a_full_disk_does_not_hide_changes_from_the_next_save(tmp_path):
 
 @pytest.mark.parametrize("text", ["\udcff\ud800", "a\0b", "x" * 100_000, "'; drop table ads; --"])
 def test_no_text_that_a_job_can_carry_stops_the_daemon(tmp_path, text):
-    answers = {"ap1": Queue(NOON, (QueuedJobs((text,), 1),))}
-    told = remember_demand(DemandMemory(), answers, default_scope=None, keep=HOUR, now=NOON)
+    answers = {"ap1": ScheddDemand(NOON, (QueuedJobs((text,), 1),))}
+    told = remember_demand(DemandMemory(), answers, default_scope=None, keep_for=HOUR, now=NOON)
     with Store.open_to_write(tmp_path) as store:
-        store.save(State(demand=told))
+        store.save(ReconcileState(demand=told))
     assert reopened(tmp_path).demand == told
-    assert len(told.refused) == 1
+    assert len(told.rejected_texts) == 1
 
 
 def test_a_text_that_cannot_be_stored_is_told_and_nothing_is_half_saved(tmp_path):
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
         with pytest.raises(StateError, match="surrogates"):
-            store.save(State(memories={"rucio": Memory(failure="\udcff")}))
+            store.save(ReconcileState(memories={"rucio": CatalogueMemory(failure="\udcff")}))
         assert store.load() == FULL
 
 
@@ -200,7 +211,7 @@ def test_what_publishers_showed_comes_back_each_its_own(tmp_path):
         store.save_readback("collector", published(ad(L1), ad(L1, site=RAL)))
         store.save_readback("file", published(ad(L2, generation=9)))
         store.save_readback("collector", published(ad(L1)))
-        assert store.readback() == {
+        assert store.load_readback() == {
             "collector": published(ad(L1)),
             "file": published(ad(L2, generation=9)),
         }
@@ -208,10 +219,10 @@ def test_what_publishers_showed_comes_back_each_its_own(tmp_path):
 
 def test_a_report_comes_back_and_a_missing_one_is_empty(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        assert store.report("cycle") == {}
+        assert store.load_report("cycle") == {}
         store.save_report("cycle", {"at": 1})
         store.save_report("cycle", {"at": 2, "catalogues": {"rucio": None}})
-        assert store.report("cycle") == {"at": 2, "catalogues": {"rucio": None}}
+        assert store.load_report("cycle") == {"at": 2, "catalogues": {"rucio": None}}
 
 
 # ---- one owner
@@ -304,7 +315,7 @@ def test_kill_9_at_any_moment_of_a_save_leaves_the_old_or_the_new_state_whole(tm
         threading.Event().wait(attempt * 0.002)  # somewhere inside a save of some 20 ms
         killed(child)
         with Store.open_to_write(tmp_path) as store:
-            assert store.lost is None
+            assert store.damage_report is None
             assert store.load() in whole
 
 
@@ -390,12 +401,12 @@ def test_a_damaged_file_is_set_aside_and_told(tmp_path, start, size):
         store.save(big("old"))
     overwritten(tmp_path / "state.sqlite", start, size)
     with Store.open_to_write(tmp_path) as store:
-        assert "state.sqlite.damaged-1" in store.lost
-        assert store.load() == State()
+        assert "state.sqlite.damaged-1" in store.damage_report
+        assert store.load() == ReconcileState()
         store.save(FULL)
     assert (tmp_path / "state.sqlite.damaged-1").exists()
     with Store.open_to_write(tmp_path) as store:
-        assert store.lost is None
+        assert store.damage_report is None
         assert store.load() == FULL
 
 
@@ -403,7 +414,7 @@ def test_a_second_damage_keeps_the_first_evidence(tmp_path):
     for number in (1, 2):
         (tmp_path / "state.sqlite").write_bytes(b"no database, but long enough to be looked at" * number)
         with Store.open_to_write(tmp_path) as store:
-            assert f"damaged-{number}" in store.lost
+            assert f"damaged-{number}" in store.damage_report
     assert len((tmp_path / "state.sqlite.damaged-1").read_bytes()) == 44
 
 
@@ -417,7 +428,7 @@ def test_a_damaged_file_is_only_told_to_who_looks(tmp_path):
 # ---- rows that cannot be understood
 
 
-def spoiled(store: Store, statement: str) -> State:
+def spoiled(store: Store, statement: str) -> ReconcileState:
     """The state after FULL was saved and somebody ran *statement*."""
     store.save(FULL)
     with store._db:
@@ -432,15 +443,18 @@ SPOILT = ["'[broken'", "'[]'", "7", "null", "cast(x'ff' as text)", "'{\"a\": 1}'
 def test_a_dataset_whose_row_is_spoilt_keeps_what_the_ad_last_said_of_it(tmp_path, body):
     with Store.open_to_write(tmp_path) as store:
         state = spoiled(store, f"update known set body = {body} where did = '{L1}'")
-        known = state.memories["rucio"].known
-        assert known[L1].here == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
-        assert known[L2] == FULL.memories["rucio"].known[L2]
+        known = state.memories["rucio"].records
+        assert known[L1].facts == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
+        assert known[L2] == FULL.memories["rucio"].records[L2]
         assert replace(state, memories={}) == replace(FULL, memories={})
-        assert store.lost == "1 rows of known cannot be understood; they now are in the table unreadable"
+        assert (
+            store.damage_report
+            == "1 rows of known cannot be understood; they now are in the table unreadable"
+        )
         store.save(state)
     with Store.open_to_write(tmp_path) as store:
         assert store.load() == state
-        assert store.lost is None
+        assert store.damage_report is None
         assert store._db.execute("select source from unreadable").fetchall() == [("known",)]
 
 
@@ -449,8 +463,8 @@ def test_a_catalogue_whose_row_is_spoilt_keeps_its_datasets_and_says_that_it_fai
     with Store.open_to_write(tmp_path) as store:
         state = spoiled(store, f"update memory set {column} = 'spoilt' where catalogue = 'rucio'")
         kept = state.memories["rucio"]
-        assert kept.known[L1].here == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
-        assert kept.known[L2] == FULL.memories["rucio"].known[L2]
+        assert kept.records[L1].facts == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
+        assert kept.records[L2] == FULL.memories["rucio"].records[L2]
         assert (kept.sites, kept.failure) == ({CAM, RAL}, "its last answer was lost with its state")
         store.save(state)
         assert store.load() == state
@@ -476,7 +490,7 @@ def test_a_spoilt_row_of_any_table_leaves_the_rest_and_a_state_that_can_be_saved
 ):
     with Store.open_to_write(tmp_path) as store:
         state = spoiled(store, f"update or ignore {table} set {column} = {spoilt}")
-        assert state.memories["rucio"].known == FULL.memories["rucio"].known
+        assert state.memories["rucio"].records == FULL.memories["rucio"].records
         store.save(state)
         assert store.load() == state
 
@@ -498,7 +512,7 @@ def test_only_so_many_spoilt_rows_are_kept(tmp_path):
             store._db.execute("update known set body = 'spoilt'")
         store.load()
         assert store._db.execute("select count(*) from unreadable").fetchone() == (100,)
-        assert store.lost.startswith("2000 rows of known cannot be understood")
+        assert store.damage_report.startswith("2000 rows of known cannot be understood")
 
 
 def test_a_state_of_an_older_version_lacks_tables_and_is_read_all_the_same(tmp_path):
@@ -507,7 +521,7 @@ def test_a_state_of_an_older_version_lacks_tables_and_is_read_all_the_same(tmp_p
         for table in ("held", "ages", "unreadable", "rollback", "history"):
             store._db.execute(f"drop table {table}")
     with Store.open_to_read(tmp_path) as looking:
-        assert (looking.load().ads, looking.history()) == (FULL.ads, [])
+        assert (looking.load().ads, looking.load_history()) == (FULL.ads, [])
     with Store.open_to_write(tmp_path) as store:
         store.save(FULL)
         assert store.load() == FULL
@@ -518,7 +532,7 @@ def test_what_a_publisher_showed_and_cannot_be_understood_is_left_out(tmp_path):
         store.save_readback("collector", published(ad(L1), ad(L1, site=RAL)))
         with store._db:
             store._db.execute(f"update readback set heard = 'spoilt' where site = '{RAL}'")
-        assert store.readback() == {"collector": published(ad(L1))}
+        assert store.load_readback() == {"collector": published(ad(L1))}
 
 
 def newer(folder: Path) -> None:
@@ -573,7 +587,7 @@ def test_nobody_else_reads_the_state_whatever_the_umask(tmp_path):
     before = os.umask(0)
     try:
         with Store.open_to_write(folder) as store:
-            store.save(State(found={"rucio": frozenset({L1})}))
+            store.save(ReconcileState(pattern_matches={"rucio": frozenset({L1})}))
             assert {"state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "lock"} <= modes(folder).keys()
             assert set(modes(folder).values()) == {"0o600"}
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -583,7 +597,7 @@ def test_nobody_else_reads_the_state_whatever_the_umask(tmp_path):
 
 def test_a_state_that_others_could_read_is_closed_to_them(tmp_path):
     with Store.open_to_write(tmp_path) as store:
-        store.save(State())
+        store.save(ReconcileState())
     for name in ("state.sqlite", "lock", "state.sqlite.damaged-1", "state.sqlite-wal"):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(0o644)
@@ -595,5 +609,5 @@ def test_a_damaged_state_and_the_new_one_are_closed_to_others(tmp_path):
     (tmp_path / "state.sqlite").write_bytes(b"no database" * 1000)
     (tmp_path / "state.sqlite").chmod(0o644)
     with Store.open_to_write(tmp_path) as store:
-        assert store.lost
+        assert store.damage_report
         assert set(modes(tmp_path).values()) == {"0o600"}

@@ -3,8 +3,8 @@
 import pytest
 
 from hydrator.domain.model import parse_did
-from hydrator.submit.dag_file import dag_with_datasets, has_attribute, read_dag
-from hydrator.submit.submit_file import check_items, input_names, with_datasets
+from hydrator.submit.dag_file import add_datasets_to_dag, has_required_datasets, read_dag
+from hydrator.submit.submit_file import add_datasets, check_items, input_names
 
 A = parse_did("lofar:a")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'
@@ -13,10 +13,8 @@ OWN = '+RequiredDatasets = {"own:1"}\n'
 
 
 def added(text: str, **files: str) -> tuple[bytes, bytes, tuple[str, ...]]:
-    done = with_datasets(
-        text.encode(), [A], "x", lambda name: files[name].encode() if name in files else None
-    )
-    return done.first, done.added, done.notes
+    done = add_datasets(text.encode(), [A], "x", lambda name: files[name].encode() if name in files else None)
+    return done.first_line, done.insertion, done.notes
 
 
 @pytest.mark.parametrize(
@@ -58,7 +56,7 @@ def test_what_only_condor_submit_can_know_overrides_the_line(doubtful, where):
     first, line, notes = added(f"{doubtful}queue\n", **DEEP)
     assert (first, line) == (LINE, b"")
     assert notes == (f"x may set RequiredDatasets itself ({where}): where it does, its own list counts",)
-    assert has_attribute(
+    assert has_required_datasets(
         f"{doubtful}queue\n".encode(), {name: text.encode() for name, text in DEEP.items()}.get
     )
 
@@ -77,7 +75,7 @@ def test_an_include_of_an_include_is_followed_and_one_of_itself_ends():
 
 def test_the_lines_of_a_gpu_stay_before_the_queue_statement():
     text = b"include command : x\nqueue\n"
-    done = with_datasets(text, [A], "x", lambda name: None, ["request_gpus = 1"])
+    done = add_datasets(text, [A], "x", lambda name: None, ["request_gpus = 1"])
     assert done.text == LINE + b"include command : x\nrequest_gpus = 1\nqueue\n"
 
 
@@ -97,6 +95,6 @@ def test_inputs_of_a_dead_block_are_none():
 def test_a_node_in_doubt_gets_values_that_its_description_overrides():
     text = b"JOB A a.sub\n"
     dag = read_dag(text, {"a.sub": b"include command : x\nqueue\n"}.get)
-    done = dag_with_datasets(text, {"A": [A]}, dag, "x.dag")
-    assert done.added == b'VARS A PREPEND +RequiredDatasets="{\\"lofar:a\\"}"\n'
+    done = add_datasets_to_dag(text, {"A": [A]}, dag, "x.dag")
+    assert done.insertion == b'VARS A PREPEND +RequiredDatasets="{\\"lofar:a\\"}"\n'
     assert "node A may set RequiredDatasets itself (include command : x)" in done.notes[0]

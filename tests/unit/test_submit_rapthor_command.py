@@ -14,11 +14,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.cli import main
-from hydrator.cli.output.new_files import new_folder, write_new
+from hydrator.cli.output.new_files import make_new_folder, write_new_file
 from hydrator.domain.model import Snapshot
-from hydrator.server.app import app
-from hydrator.server.http_server import Server
-from hydrator.server.view import View
+from hydrator.server.app import build_app
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
 from testbed.shaped import conforms
 from tests.factories import NOON, demand
 
@@ -345,17 +345,17 @@ def test_a_name_that_is_taken_by_anything_is_passed_over(tmp_path):
     (tmp_path / "x.run").symlink_to("nowhere")
     (tmp_path / "x-2.run").write_text("a file")
     (tmp_path / "x-3.run").mkdir()
-    assert new_folder(tmp_path, "x", ".run", lambda _: None) == tmp_path / "x-4.run"
+    assert make_new_folder(tmp_path, "x", ".run", lambda _: None) == tmp_path / "x-4.run"
     assert list((tmp_path / "x-3.run").iterdir()) == []
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path):
     def fill(folder: Path) -> None:
-        write_new(folder / "a", b"a")
+        write_new_file(folder / "a", b"a")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        new_folder(tmp_path / "new" / "deep", "x", ".run", fill)
+        make_new_folder(tmp_path / "new" / "deep", "x", ".run", fill)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -578,8 +578,10 @@ def test_the_sites_that_have_the_data_are_those_at_which_misses_hold_the_job(hos
 
 def test_a_typo_is_refused_alike_with_and_without_a_dry_run_though_the_daemon_never_heard_of_it(host):
     """The daemon, which is asked for a dry run, knows only what jobs asked it for."""
-    view = View({}, Snapshot({}), demand(), None, NOON)
-    with Server(app(lambda: view, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0) as daemon:
+    view = ServerState({}, Snapshot({}), demand(), None, NOON)
+    with HttpServer(
+        build_app(lambda: view, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0
+    ) as daemon:
         host.configure(f'{STORAGE}[submit]\ndaemon_url = "{daemon.url}"\n')
         really = host.refusal("lofar:L1.mss")
         tried = host.refusal("lofar:L1.mss", "--dry-run")

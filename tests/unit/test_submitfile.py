@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hydrator.domain.model import Did
-from hydrator.submit.dag_file import dag_with_datasets, has_attribute, is_dag, read_dag
-from hydrator.submit.submit_file import SubmitFileError, check_items, input_names, with_datasets
+from hydrator.submit.dag_file import add_datasets_to_dag, has_required_datasets, is_dag, read_dag
+from hydrator.submit.submit_file import SubmitFileError, add_datasets, check_items, input_names
 
 A, B = Did("lofar:a"), Did("lofar:b")
 LINE = b'+RequiredDatasets = {"lofar:a"}\n'
@@ -19,7 +19,7 @@ def none(name: str) -> bytes | None:
 
 
 def filtered(text: bytes, *dids: Did) -> bytes:
-    return with_datasets(text, dids or (A,), "x.sub", none).text
+    return add_datasets(text, dids or (A,), "x.sub", none).text
 
 
 # --- submit descriptions
@@ -64,21 +64,21 @@ def test_datasets_are_sorted_and_stand_once():
 )
 def test_a_file_that_has_datasets_is_left_alone_with_a_sentence(there):
     text = there + b"\nqueue\n"
-    done = with_datasets(text, [A], "x.sub", none)
-    assert (done.text, done.added) == (text, b"")
+    done = add_datasets(text, [A], "x.sub", none)
+    assert (done.text, done.insertion) == (text, b"")
     assert done.notes == ("x.sub has RequiredDatasets already: it is left as it is",)
 
 
 def test_a_file_that_includes_datasets_is_left_alone():
     text = b"include : more.sub\nqueue\n"
-    done = with_datasets(text, [A], "x.sub", {"more.sub": LINE}.get)
+    done = add_datasets(text, [A], "x.sub", {"more.sub": LINE}.get)
     assert done.text == text
-    assert with_datasets(text, [A], "x.sub", {"more.sub": b"a = 1\n"}.get).added == LINE
+    assert add_datasets(text, [A], "x.sub", {"more.sub": b"a = 1\n"}.get).insertion == LINE
 
 
 def test_a_comment_or_an_other_attribute_with_that_name_does_not_count():
     for text in (b"# " + LINE, b"RequiredDatasetsNote = 1\n", b"+RequiredDatasetsCSV = 1\n"):
-        assert not has_attribute(text + b"queue\n", none)
+        assert not has_required_datasets(text + b"queue\n", none)
 
 
 # --- items
@@ -168,23 +168,27 @@ def test_a_dag_is_told_from_a_submit_description():
 def test_the_nodes_of_a_dag_their_files_and_variables_are_read():
     dag = read_dag(DAG, {"a.sub": b"executable = a\n"}.get)
     a, b, c = dag.nodes
-    assert (a.file, a.inline, a.variables) == ("a.sub", b"executable = a\n", {"ms": "L1.ms", "note": 'a "b"'})
-    assert b.inline is not None
-    assert b"executable = x" in b.inline
+    assert (a.file, a.content, a.variables) == (
+        "a.sub",
+        b"executable = a\n",
+        {"ms": "L1.ms", "note": 'a "b"'},
+    )
+    assert b.content is not None
+    assert b"executable = x" in b.content
     assert [node.has_datasets for node in (a, b, c)] == [False, False, True]
-    assert [one.said for one in dag.elsewhere] == ["SPLICE S other.dag"]
+    assert [one.statement for one in dag.references] == ["SPLICE S other.dag"]
 
 
 def test_each_node_gets_its_own_line_at_the_end():
     dag = read_dag(DAG, none)
-    done = dag_with_datasets(DAG, {"A": [B, A], "C": [A]}, dag, "x.dag")
+    done = add_datasets_to_dag(DAG, {"A": [B, A], "C": [A]}, dag, "x.dag")
     assert done.text == DAG + b'\nVARS A +RequiredDatasets="{\\"lofar:a\\", \\"lofar:b\\"}"\n'
     assert done.notes == (
         "x.dag: no dataset is known for node B: it is left as it is",
         "x.dag: node C has RequiredDatasets already: it is left as it is",
         "x.dag: SPLICE S other.dag: its nodes are not looked at: filter that file",
     )
-    again = dag_with_datasets(done.text, {"A": [A]}, read_dag(done.text, none), "x.dag")
+    again = add_datasets_to_dag(done.text, {"A": [A]}, read_dag(done.text, none), "x.dag")
     assert again.text == done.text
 
 

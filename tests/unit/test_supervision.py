@@ -7,7 +7,7 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from hydrator.daemon.service_manager import Progress, Supervisor
+from hydrator.daemon.service_manager import ServiceManager, Watchdog
 
 
 class Manager:
@@ -31,7 +31,7 @@ def manager(tmp_path):
 
 @pytest.fixture
 def supervisor(manager, tmp_path):
-    return Supervisor({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+    return ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "notify")})
 
 
 def test_it_says_what_systemd_understands(manager, supervisor):
@@ -45,7 +45,7 @@ def test_it_says_what_systemd_understands(manager, supervisor):
 
 def test_a_reload_says_when_it_began_by_the_clock_that_systemd_reads(manager, supervisor):
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-    supervisor.reloading()
+    supervisor.notify_reloading()
     reloading, when = manager.hear()
     assert reloading == "RELOADING=1"
     assert before <= int(when.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
@@ -54,22 +54,22 @@ def test_a_reload_says_when_it_began_by_the_clock_that_systemd_reads(manager, su
 def test_an_abstract_socket_is_one_whose_name_begins_with_an_at_sign():
     name = f"hydrator-test-{os.getpid()}"
     manager = Manager(b"\0" + name.encode())
-    Supervisor({"NOTIFY_SOCKET": f"@{name}"}).ready()
+    ServiceManager({"NOTIFY_SOCKET": f"@{name}"}).notify_ready()
     assert manager.hear() == ["READY=1"]
     manager.socket.close()
 
 
 def test_without_a_service_manager_nothing_is_sent_and_nothing_goes_wrong():
     with capture_logs() as logs:
-        Supervisor({}).ready()
+        ServiceManager({}).notify_ready()
     assert logs == []
 
 
 def test_a_service_manager_that_went_away_is_told_of_once(tmp_path):
-    supervisor = Supervisor({"NOTIFY_SOCKET": str(tmp_path / "nobody")})
+    supervisor = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "nobody")})
     with capture_logs() as logs:
-        supervisor.alive()
-        supervisor.alive()
+        supervisor.notify_alive()
+        supervisor.notify_alive()
     assert [line["event"] for line in logs] == ["the service manager cannot be told"]
 
 
@@ -86,20 +86,20 @@ def test_a_service_manager_that_went_away_is_told_of_once(tmp_path):
     ],
 )
 def test_signs_of_life_come_three_times_within_the_watchdog_and_at_least_twice_a_minute(environ, seconds):
-    assert Supervisor(environ).patience == seconds
+    assert ServiceManager(environ).watchdog_interval_seconds == seconds
 
 
 def test_what_goes_on_within_its_allowance_is_not_stuck():
     clock = iter([0.0, 90.0, 100.0, 200.0]).__next__
-    progress = Progress(100, clock)
-    progress.step("a cycle began")
-    assert progress.stuck() is None  # at 100, ten seconds after the step
-    assert progress.stuck() == "nothing went on for 110 s after a cycle began; 100 s are allowed"
+    progress = Watchdog(100, clock)
+    progress.record_step("a cycle began")
+    assert progress.hang_reason() is None  # at 100, ten seconds after the step
+    assert progress.hang_reason() == "nothing went on for 110 s after a cycle began; 100 s are allowed"
 
 
 def test_another_allowance_counts_from_its_own_beginning():
     clock = iter([0.0, 500.0, 540.0, 551.0]).__next__
-    progress = Progress(100, clock)
+    progress = Watchdog(100, clock)
     progress.restart(50)
-    assert progress.stuck() is None
-    assert progress.stuck() == "nothing went on for 51 s after the start; 50 s are allowed"
+    assert progress.hang_reason() is None
+    assert progress.hang_reason() == "nothing went on for 51 s after the start; 50 s are allowed"

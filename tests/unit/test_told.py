@@ -4,13 +4,18 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.domain.model import UNTOLD, Replica, ReplicaState, Told
-from hydrator.domain.provenance import because, provenance, told_from, told_row
-from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
-from hydrator.state.store import State, Store
+from hydrator.domain.model import NO_PROVENANCE, Provenance, Replica, ReplicaState
+from hydrator.domain.provenance import (
+    describe_provenance,
+    provenance_from_row,
+    provenance_rows,
+    provenance_to_row,
+)
+from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
+from hydrator.state.store import ReconcileState, Store
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, seen, survey
 
-FULL = Told(
+FULL = Provenance(
     call="get_locks_for_dids",
     storage="CAM-DISK",
     reason="no quota left",
@@ -22,49 +27,53 @@ FULL = Told(
 )
 
 
-@pytest.mark.parametrize("told", [UNTOLD, FULL, Told(reason="x"), Told(rule="r", expires_at=NOON)])
+@pytest.mark.parametrize(
+    "told", [NO_PROVENANCE, FULL, Provenance(reason="x"), Provenance(rule="r", expires_at=NOON)]
+)
 def test_what_was_told_survives_its_row(told):
-    assert told_from(told_row(told)) == told
+    assert provenance_from_row(provenance_to_row(told)) == told
 
 
 def test_words_of_a_newer_version_are_passed_over():
-    assert told_from([{"reason": "x", "mood": "sad"}]) == Told(reason="x")
+    assert provenance_from_row([{"reason": "x", "mood": "sad"}]) == Provenance(reason="x")
 
 
 def test_all_that_is_known_is_one_line():
-    assert because(FULL, NOON) == (
+    assert describe_provenance(FULL, NOON) == (
         "no quota left; rule r1 of anna; its rule ends in 1 h; expected whole in 2 h, give or take 5 min"
     )
-    assert because(FULL, NOON + 90 * MINUTE).count("its rule ends 30 min ago") == 1
-    assert because(UNTOLD, NOON) == ""
+    assert describe_provenance(FULL, NOON + 90 * MINUTE).count("its rule ends 30 min ago") == 1
+    assert describe_provenance(NO_PROVENANCE, NOON) == ""
 
 
-def told_memory() -> Memory:
+def told_memory() -> CatalogueMemory:
     replica = Replica(L1, CAM, ReplicaState.STUCK, 0.5, "CAM-DISK", FULL)
-    return remember(Memory(), survey((L1, seen(replica)), (L2, seen())), frozenset({L1, L2}), now=NOON)
+    return apply_survey(
+        CatalogueMemory(), survey((L1, seen(replica)), (L2, seen())), frozenset({L1, L2}), now=NOON
+    )
 
 
 def test_what_a_catalogue_told_reaches_the_snapshot_and_outlives_a_restart(tmp_path):
     memories = {"rucio": told_memory()}
-    view = snapshot(memories, {L1}, now=NOON, bound=BOUND)
-    assert view.sites[CAM].facts[L1].told == FULL
+    view = build_snapshot(memories, {L1}, now=NOON, max_age=BOUND)
+    assert view.sites[CAM].facts[L1].provenance == FULL
     with Store.open_to_write(tmp_path) as store:
-        store.save(State(memories=memories))
+        store.save(ReconcileState(memories=memories))
     with Store.open_to_read(tmp_path) as store:
         assert store.load().memories == memories
 
 
 def test_a_fact_grown_too_old_to_count_still_says_who_told_it():
-    view = snapshot({"rucio": told_memory()}, {L1}, now=NOON + 2 * BOUND, bound=BOUND)
-    assert view.sites[CAM].facts[L1].told == FULL
+    view = build_snapshot({"rucio": told_memory()}, {L1}, now=NOON + 2 * BOUND, max_age=BOUND)
+    assert view.sites[CAM].facts[L1].provenance == FULL
 
 
 def test_each_catalogue_says_its_part():
-    rows = provenance({"rucio": told_memory(), "dmapi": Memory()}, [L1, L2, L3], now=NOON)
+    rows = provenance_rows({"rucio": told_memory(), "dmapi": CatalogueMemory()}, [L1, L2, L3], now=NOON)
     said = [(row["did"], row["catalogue"], row["site"], row["state"], row["why"]) for row in rows]
     assert said == [
         (L1, "dmapi", None, None, "it was not asked yet"),
-        (L1, "rucio", CAM, "STUCK", because(FULL, NOON)),
+        (L1, "rucio", CAM, "STUCK", describe_provenance(FULL, NOON)),
         (L2, "dmapi", None, None, "it was not asked yet"),
         (L2, "rucio", None, None, "it has it at no site it knows"),
         (L3, "dmapi", None, None, "it was not asked yet"),

@@ -4,15 +4,15 @@ import pytest
 
 from adapters.condor.schedds import OVERLAP, ScheddMisses
 from benchmarks.trust import GOAL_SECONDS, Case, seconds_until_found
-from hydrator.diagnostics.trust import distrust, trust_cell, trust_row
+from hydrator.diagnostics.trust import find_distrusted_sites, trust_cell, trust_row
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Unseen
-from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction, Tally
+from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
 from tests.factories import CAM, HOUR, L1, MINUTE, NOON, OSO, RAL
 
 LIED = Audit(
-    {CAM: Tally({1: (97, 3)}, 0.97, NOON), RAL: Tally({1: (5, 0)}, 1.0, NOON)},
-    {(Claim("rucio", L1, CAM), By.FILES): Correction(NOON, NOON)},
+    {CAM: AuditTally({1: (97, 3)}, 0.97, NOON), RAL: AuditTally({1: (5, 0)}, 1.0, NOON)},
+    {(Claim("rucio", L1, CAM), VerificationMethod.FILES): Correction(NOON, NOON)},
 )
 
 
@@ -29,10 +29,10 @@ def test_a_site_is_shown_with_what_was_found_there():
 
 
 def test_only_sites_below_the_bound_are_told_of():
-    assert dict(distrust(LIED, 1.0)) == {
+    assert dict(find_distrusted_sites(LIED, 1.0)) == {
         CAM: "trust 0.97: 3 of 100 audited facts were false, 1 dataset corrected now"
     }
-    assert dict(distrust(LIED, 0.9)) == {}
+    assert dict(find_distrusted_sites(LIED, 0.9)) == {}
 
 
 @pytest.mark.parametrize("per_site", [500, 2000, 10_000])
@@ -63,7 +63,7 @@ class Schedds:
     def schedds(self):
         return [{"Name": "ap1"}, {"Name": "ap2"}]
 
-    def reported_misses(self, schedd, since):
+    def query_misses(self, schedd, since):
         self.asked.append((schedd, since))
         if schedd in self.down:
             raise PoolError(schedd, "down")
@@ -74,10 +74,10 @@ def test_each_schedd_is_asked_for_what_ended_since_it_last_answered():
     client, now = Schedds(), [NOON]
     misses = ScheddMisses(client, lambda: now[0])
     client.down = {"ap2"}
-    answers = misses.reported()
+    answers = misses.read_reports()
     assert answers["ap1"] == [[f"1 {L1} {CAM}"]]
     assert answers["ap2"] == Unseen("down")
     now[0] += MINUTE
     client.asked.clear()
-    misses.reported()
+    misses.read_reports()
     assert client.asked == [("ap1", NOON - OVERLAP), ("ap2", NOON - HOUR - OVERLAP)]

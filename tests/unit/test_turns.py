@@ -9,18 +9,18 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import AuditSettings
-from hydrator.daemon.background import Questions
-from hydrator.daemon.background.worker import Turns
+from hydrator.daemon.background import AuditTasks
+from hydrator.daemon.background.worker import BackgroundWorker
 from hydrator.daemon.metrics import Metrics
-from hydrator.domain.errors import Fenced
+from hydrator.domain.errors import SupersededByReload
 from hydrator.reconcile.publish.fence import Fence
 from testbed.patience import wait_for
 
 
-class Slots(Turns):
+class Slots(BackgroundWorker):
     """Turns of one kind."""
 
-    NAMES = ("slots",)
+    EXECUTOR_NAMES = ("slots",)
 
 
 @pytest.mark.parametrize("error", [OverflowError("year 33000"), SystemExit(3), KeyboardInterrupt()])
@@ -33,7 +33,7 @@ def test_whatever_a_turn_raises_is_its_failure_and_it_has_its_turn_again(error):
         raise error
 
     for _ in range(2):
-        slots._taken(fence, "slots", look)
+        slots._run_turn(fence, "slots", look)
     assert (len(turns), bugs) == (2, ["the turn of slots"] * 2)
 
 
@@ -41,9 +41,9 @@ def test_a_fence_ends_a_turn_and_is_no_bug():
     slots = Slots(Metrics(CollectorRegistry(), "1"), pytest.fail)
 
     def look(_fence):
-        raise Fenced
+        raise SupersededByReload
 
-    slots._taken(Fence(), "slots", look)
+    slots._run_turn(Fence(), "slots", look)
 
 
 def test_an_auditor_that_would_end_us_is_asked_again():
@@ -58,7 +58,7 @@ def test_an_auditor_that_would_end_us_is_asked_again():
 
     ending = threading.Event()
     scheduler = BackgroundScheduler(executors={"files": ThreadPoolExecutor(1)}, timezone=UTC)
-    questions = Questions(Metrics(CollectorRegistry(), "1"), bugs.append, ending)
+    questions = AuditTasks(Metrics(CollectorRegistry(), "1"), bugs.append, ending)
     questions.schedule(scheduler, Fence(), AuditSettings(calls_per_second=50), Audit(), None)
     scheduler.start()
     try:

@@ -13,29 +13,29 @@ from hydrator.domain.model import (
     DatasetState,
     Did,
     Fact,
-    Queue,
+    Provenance,
     QueuedJobs,
+    ScheddDemand,
     Seen,
-    Told,
     Unseen,
 )
-from hydrator.privacy.pseudonym_store import Register
-from hydrator.privacy.pseudonyms import Privacy, Veil, is_masked
-from hydrator.privacy.withheld import NOT_SHOWN, told_of_private, without_names
+from hydrator.privacy.pseudonym_store import PseudonymStore
+from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer, is_masked
+from hydrator.privacy.withheld import NOT_SHOWN, redact_names, redact_provenance
 from hydrator.privacy.wrappers import (
-    VeiledAuditor,
-    VeiledCatalogue,
-    VeiledProbe,
-    VeiledQueues,
-    veiled_state,
+    PseudonymizedAuditor,
+    PseudonymizedCatalogue,
+    PseudonymizedProbe,
+    PseudonymizedQueues,
+    pseudonymize_state,
 )
-from hydrator.reconcile.audit.ledger import Audit, By, Claim, Correction
-from hydrator.reconcile.demand import DemandMemory, Remembered
+from hydrator.reconcile.audit.ledger import Audit, Claim, Correction, VerificationMethod
+from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import Cycle, Outlet, Rules, summary
-from hydrator.reconcile.snapshot.breaker import Cause, Held
-from hydrator.reconcile.snapshot.update import Known, Memory
-from hydrator.state.store import State
+from hydrator.reconcile.reconciler import PublishTarget, ReconcilePolicy, Reconciler, summary
+from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
+from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
+from hydrator.state.store import ReconcileState
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica
@@ -43,8 +43,8 @@ from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica
 KEY, OLD = b"k" * 16 + bytes(range(16)), b"o" * 16 + bytes(range(16))
 CANARY = Did("embargo:canary-1")
 TWIN = Did("embargo:CANARY-1")
-VEIL = Veil(Privacy(("embargo:*",)), (KEY, OLD))
-NAME, OLD_NAME = VEIL.names(CANARY)
+VEIL = Pseudonymizer(Privacy(("embargo:*",)), (KEY, OLD))
+NAME, OLD_NAME = VEIL.pseudonyms(CANARY)
 
 
 class TestVeiledCatalogue(CatalogueContract):
@@ -52,11 +52,13 @@ class TestVeiledCatalogue(CatalogueContract):
 
     cannot_happen = RECORDS_STATES_ONLY
 
-    def holding(self, *replicas):
-        return VeiledCatalogue(MemoryCatalogue("memory", replicas), Register(VEIL), lambda: NOON)
+    def make_catalogue(self, *replicas):
+        return PseudonymizedCatalogue(MemoryCatalogue("memory", replicas), PseudonymStore(VEIL), lambda: NOON)
 
-    def broken(self):
-        return VeiledCatalogue(MemoryCatalogue("memory", broken=True), Register(VEIL), lambda: NOON)
+    def make_failing_catalogue(self):
+        return PseudonymizedCatalogue(
+            MemoryCatalogue("memory", is_broken=True), PseudonymStore(VEIL), lambda: NOON
+        )
 
 
 class Counting(MemoryCatalogue):
@@ -85,7 +87,7 @@ class Failing(MemoryCatalogue):
 
 @pytest.fixture
 def register():
-    return Register(VEIL)
+    return PseudonymStore(VEIL)
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def inner():
 
 @pytest.fixture
 def catalogue(inner, register):
-    return VeiledCatalogue(inner, register, lambda: NOON)
+    return PseudonymizedCatalogue(inner, register, lambda: NOON)
 
 
 def test_an_opaque_name_is_answered_from_the_dataset_it_stands_for(catalogue, inner, register):
@@ -116,8 +118,8 @@ def test_names_by_the_old_and_the_new_key_both_stand_for_it(catalogue, register)
 
 
 def test_a_private_dataset_asked_for_in_plain_is_nowhere_and_the_catalogue_is_not_asked(catalogue, inner):
-    readings = catalogue.read({CANARY, VEIL.masked(CANARY), L1}).readings
-    assert readings[CANARY] == readings[VEIL.masked(CANARY)] == Seen(NOON)
+    readings = catalogue.read({CANARY, VEIL.mask(CANARY), L1}).readings
+    assert readings[CANARY] == readings[VEIL.mask(CANARY)] == Seen(NOON)
     assert inner.asked == {L1}
 
 
@@ -129,7 +131,7 @@ def test_a_name_that_the_register_lost_is_found_again_in_the_catalogue(catalogue
 
 def test_a_name_that_nobody_exchanged_is_unseen_and_searched_for_only_now_and_then(inner, register):
     now = [NOON]
-    catalogue = VeiledCatalogue(inner, register, lambda: now[0])
+    catalogue = PseudonymizedCatalogue(inner, register, lambda: now[0])
     made_up = Did("private:" + "0" * 32)
     for _ in range(3):
         reading = catalogue.read({made_up}).readings[made_up]
@@ -151,8 +153,8 @@ def test_a_name_that_is_new_is_searched_for_at_once(catalogue, inner):
 
 def test_when_it_cannot_be_searched_the_name_is_unseen_not_nowhere_and_searched_for_again(inner, register):
     now = [NOON]
-    catalogue = VeiledCatalogue(inner, register, lambda: now[0])
-    inner.unseen = {}
+    catalogue = PseudonymizedCatalogue(inner, register, lambda: now[0])
+    inner.unseen_reasons = {}
     find, inner.find = inner.find, lambda patterns: Failing("rucio").read({CANARY})
     reading = catalogue.read({NAME}).readings[NAME]
     assert isinstance(reading, Unseen)
@@ -174,7 +176,7 @@ def test_a_search_that_fails_is_not_repeated_in_each_poll_whatever_names_come(in
         raise error
 
     inner.find = find
-    catalogue = VeiledCatalogue(inner, register, lambda: now[0])
+    catalogue = PseudonymizedCatalogue(inner, register, lambda: now[0])
     with capture_logs() as logged:
         for poll in range(120):  # one hour
             made_up = Did(f"private:{poll:032x}")
@@ -192,7 +194,7 @@ def test_a_search_that_fails_is_not_repeated_in_each_poll_whatever_names_come(in
 
 def test_names_that_somebody_makes_up_cost_no_search_in_each_poll(inner, register):
     now = [NOON]
-    catalogue = VeiledCatalogue(inner, register, lambda: now[0])
+    catalogue = PseudonymizedCatalogue(inner, register, lambda: now[0])
     for poll in range(120):
         catalogue.read({Did(f"private:{poll:032x}")})
         now[0] += MINUTE / 2
@@ -207,7 +209,7 @@ def test_a_bug_of_the_catalogue_itself_names_no_private_dataset(inner, register)
 
     inner.read = read
     with pytest.raises(RuntimeError) as caught:
-        VeiledCatalogue(inner, register, lambda: NOON).read({NAME})
+        PseudonymizedCatalogue(inner, register, lambda: NOON).read({NAME})
     assert "canary" not in str(caught.value)
     assert caught.value.__suppress_context__
 
@@ -218,7 +220,7 @@ def test_an_error_keeps_its_kind_and_loses_the_name(register, error):
     inner = Failing("rucio")
     inner.error = error
     with pytest.raises(error) as caught:
-        VeiledCatalogue(inner, register, lambda: NOON).read({NAME, L1})
+        PseudonymizedCatalogue(inner, register, lambda: NOON).read({NAME, L1})
     assert "canary" not in str(caught.value)
     assert "GET https://rucio/" in str(caught.value)
     assert NAME in str(caught.value)
@@ -238,20 +240,23 @@ def test_the_reason_of_an_unseen_private_dataset_is_one_of_our_own_sentences(
     catalogue, inner, register, said, shown
 ):
     register.exchange([CANARY])
-    inner.unseen = {CANARY: said, L1: said}
+    inner.unseen_reasons = {CANARY: said, L1: said}
     readings = catalogue.read({NAME, L1}).readings
     assert readings[NAME] == Unseen(shown)
-    assert readings[L1] == Unseen(VEIL.scrubbed(said))
+    assert readings[L1] == Unseen(VEIL.redact(said))
 
 
 FILE = "sb17_embargoed.ms"
 """A file of the private dataset; no pattern matches it."""
-TOLD = Told(f"stat /data/{FILE}", "CAM_DISK", f"its rule is stuck: no route to {FILE}", FILE, FILE)
+TOLD = Provenance(f"stat /data/{FILE}", "CAM_DISK", f"its rule is stuck: no route to {FILE}", FILE, FILE)
 
 
 def test_how_a_state_came_about_names_no_file_of_a_private_dataset(catalogue, inner, register):
     register.exchange([CANARY])
-    inner.replicas = (replace(replica(CANARY, CAM), told=TOLD), replace(replica(L1, CAM), told=TOLD))
+    inner.replicas = (
+        replace(replica(CANARY, CAM), provenance=TOLD),
+        replace(replica(L1, CAM), provenance=TOLD),
+    )
     readings = catalogue.read({NAME, L1}).readings
     (hidden,), (shown,) = readings[NAME].replicas, readings[L1].replicas
     assert "sb17" not in str(hidden)
@@ -261,10 +266,10 @@ def test_how_a_state_came_about_names_no_file_of_a_private_dataset(catalogue, in
 
 
 def test_our_own_sentences_keep_the_storage_element_and_rules_their_id():
-    told = Told(
+    told = Provenance(
         "list_replicas", "CAM_DISK", "CAM_DISK cannot be read (availability_read, or a downtime)", "ab-12"
     )
-    assert told_of_private(told) == told
+    assert redact_provenance(told) == told
 
 
 @pytest.mark.parametrize(
@@ -287,7 +292,7 @@ def test_an_error_over_private_datasets_names_none_of_their_files(register, said
         def find(self, patterns):
             raise CatalogueUnreachable(self.name, said)
 
-    catalogue = VeiledCatalogue(Says("rucio"), register, lambda: NOON)
+    catalogue = PseudonymizedCatalogue(Says("rucio"), register, lambda: NOON)
     for ask in (lambda: catalogue.read({NAME, L1}), lambda: catalogue.find(["*"])):
         with pytest.raises(CatalogueUnreachable) as caught:
             ask()
@@ -296,21 +301,24 @@ def test_an_error_over_private_datasets_names_none_of_their_files(register, said
 
 def test_an_error_keeps_the_words_that_cannot_be_names():
     said = "ConnectionError: GET https://rucio.example.org:443/ping failed after 3.5 s (HTTP 503)"
-    assert without_names(said) == (
+    assert redact_names(said) == (
         "ConnectionError: GET https://rucio.example.org:443/private:[hidden] failed after 3.5 s (HTTP 503)"
     )
 
 
 def test_words_on_private_datasets_that_an_older_version_kept_are_forgotten():
-    fact = Fact(DatasetState.STUCK, NOON, told=TOLD)
-    memory = Memory(
-        known={NAME: Known(NOON, {CAM: fact}, before={RAL: fact}), L1: Known(NOON, {CAM: fact})},
-        unseen={NAME: f"no {FILE}"},
+    fact = Fact(DatasetState.STUCK, NOON, provenance=TOLD)
+    memory = CatalogueMemory(
+        records={
+            NAME: DatasetRecord(NOON, {CAM: fact}, previous_facts={RAL: fact}),
+            L1: DatasetRecord(NOON, {CAM: fact}),
+        },
+        unseen_reasons={NAME: f"no {FILE}"},
         failure=f"no {FILE}",
     )
-    after = veiled_state(State(memories={"rucio": memory}), VEIL).memories["rucio"]
-    assert after.known[L1].here[CAM] == fact
-    assert "embargoed" not in str((after.known[NAME], after.unseen, after.failure))
+    after = pseudonymize_state(ReconcileState(memories={"rucio": memory}), VEIL).memories["rucio"]
+    assert after.records[L1].facts[CAM] == fact
+    assert "embargoed" not in str((after.records[NAME], after.unseen_reasons, after.failure))
 
 
 def test_what_a_pattern_finds_has_opaque_names_that_are_understood(catalogue, register):
@@ -322,28 +330,34 @@ def test_what_a_pattern_finds_has_opaque_names_that_are_understood(catalogue, re
 
 
 def wanting(*datasets, jobs=1):
-    return MemoryQueues({"schedd": Queue(NOON, (QueuedJobs(datasets, jobs),))})
+    return MemoryQueues({"schedd": ScheddDemand(NOON, (QueuedJobs(datasets, jobs),))})
 
 
 def test_in_a_queue_a_plain_private_name_is_masked_and_others_stay():
-    queues = VeiledQueues(wanting("embargo:canary-1", "lofar:L1", NAME), VEIL, None)
-    (group,) = queues.wanted()["schedd"].wants
-    assert group.datasets == (VEIL.masked(CANARY), "lofar:L1", NAME)
+    queues = PseudonymizedQueues(wanting("embargo:canary-1", "lofar:L1", NAME), VEIL, None)
+    (group,) = queues.read_demand()["schedd"].job_groups
+    assert group.datasets == (VEIL.mask(CANARY), "lofar:L1", NAME)
 
 
 def test_a_name_that_the_default_scope_makes_private_is_masked_too():
-    (group,) = VeiledQueues(wanting("canary-1"), VEIL, "embargo").wanted()["schedd"].wants
-    assert group.datasets == (VEIL.masked(CANARY),)
+    (group,) = PseudonymizedQueues(wanting("canary-1"), VEIL, "embargo").read_demand()["schedd"].job_groups
+    assert group.datasets == (VEIL.mask(CANARY),)
 
 
 def test_a_text_that_is_no_did_loses_the_private_name_in_it():
-    (group,) = VeiledQueues(wanting("embargo:canary-1 and more"), VEIL, None).wanted()["schedd"].wants
+    (group,) = (
+        PseudonymizedQueues(wanting("embargo:canary-1 and more"), VEIL, None)
+        .read_demand()["schedd"]
+        .job_groups
+    )
     assert "canary" not in group.datasets[0]
 
 
 def test_a_schedd_that_fails_says_why_without_names():
-    queues = VeiledQueues(MemoryQueues({"schedd": Unseen("garbled near embargo:canary-1")}), VEIL, None)
-    assert "canary" not in queues.wanted()["schedd"].reason
+    queues = PseudonymizedQueues(
+        MemoryQueues({"schedd": Unseen("garbled near embargo:canary-1")}), VEIL, None
+    )
+    assert "canary" not in queues.read_demand()["schedd"].reason
 
 
 # the audit
@@ -360,12 +374,12 @@ class Asked:
         self.did = did
         if self.fails:
             raise CatalogueDenied(self.name, f"no rights on {did}")
-        return Seen(NOON, (replica(did, CAM),), twins=frozenset({TWIN}))
+        return Seen(NOON, (replica(did, CAM),), case_variants=frozenset({TWIN}))
 
-    def looks_at(self, catalogue, site):
+    def can_check(self, catalogue, site):
         return site == CAM
 
-    def look(self, catalogue, did, site):
+    def check_dataset(self, catalogue, did, site):
         self.did = did
         return True
 
@@ -375,11 +389,13 @@ class Asked:
 
 def test_an_auditor_verifies_the_dataset_behind_the_name(register):
     inner = Asked()
-    auditor = VeiledAuditor(inner, register)
+    auditor = PseudonymizedAuditor(inner, register)
     with pytest.raises(CatalogueUnreachable, match="was not exchanged"):
         auditor.verify(NAME)
     register.exchange([CANARY])
-    assert auditor.verify(NAME) == Seen(NOON, (replica(NAME, CAM),), twins=frozenset({VEIL.opaque(TWIN)}))
+    assert auditor.verify(NAME) == Seen(
+        NOON, (replica(NAME, CAM),), case_variants=frozenset({VEIL.pseudonym(TWIN)})
+    )
     assert inner.did == CANARY
     assert auditor.verify(L1).replicas == (replica(L1, CAM),)
     inner.fails = True
@@ -387,18 +403,18 @@ def test_an_auditor_verifies_the_dataset_behind_the_name(register):
         auditor.verify(NAME)
     assert "canary" not in str(caught.value)
     with pytest.raises(CatalogueUnreachable):
-        auditor.verify(VEIL.masked(CANARY))
+        auditor.verify(VEIL.mask(CANARY))
 
 
 def test_a_probe_looks_for_the_dataset_behind_the_name(register):
     inner = Asked()
-    probe = VeiledProbe(inner, register)
-    assert probe.look("rucio", NAME, CAM) is None
+    probe = PseudonymizedProbe(inner, register)
+    assert probe.check_dataset("rucio", NAME, CAM) is None
     register.exchange([CANARY])
-    assert probe.look("rucio", NAME, CAM) is True
+    assert probe.check_dataset("rucio", NAME, CAM) is True
     assert inner.did == CANARY
-    assert probe.looks_at("rucio", CAM)
-    assert not probe.looks_at("rucio", RAL)
+    assert probe.can_check("rucio", CAM)
+    assert not probe.can_check("rucio", RAL)
 
 
 # whole cycles
@@ -408,16 +424,16 @@ def run(register, *names, replicas, outlet=None):
     """A cycle for a job that names *names*; its report, its state and what was published."""
     collector = outlet or MemoryPublisher("collector", clock=lambda: NOON)
     inner = MemoryCatalogue("rucio", replicas, (CAM, RAL), clock=lambda: NOON)
-    cycle = Cycle(
-        catalogues=[VeiledCatalogue(inner, register, lambda: NOON)],
-        queues=VeiledQueues(wanting(*names, jobs=2), VEIL, None),
-        outlets=[Outlet(collector, Policy(refresh_after=MINUTE, expires=True))],
-        rules=Rules(),
+    cycle = Reconciler(
+        catalogues=[PseudonymizedCatalogue(inner, register, lambda: NOON)],
+        queues=PseudonymizedQueues(wanting(*names, jobs=2), VEIL, None),
+        targets=[PublishTarget(collector, Policy(refresh_after=MINUTE, has_expiring_ads=True))],
+        policy=ReconcilePolicy(),
         clock=lambda: NOON,
-        state=State(),
+        state=ReconcileState(),
         store=None,
     )
-    cycle.ask_demand()
+    cycle.refresh_demand()
     return cycle.run(), cycle.state, collector.ads
 
 
@@ -444,7 +460,7 @@ def test_a_plain_private_name_is_known_demand_and_never_advertised(register):
 def test_private_case_twins_are_both_advertised_since_their_opaque_names_differ(register):
     names = register.exchange([CANARY, TWIN])
     report, _, ads = run(register, *names.values(), replicas=[replica(CANARY, CAM), replica(TWIN, RAL)])
-    assert report.thought.snapshot.clashes == ()
+    assert report.thought.snapshot.case_collisions == ()
     assert names[CANARY] in dict(ads[CAM].content)["DatasetStates"]
     assert names[TWIN] in dict(ads[RAL].content)["DatasetStates"]
 
@@ -453,30 +469,42 @@ def test_private_case_twins_are_both_advertised_since_their_opaque_names_differ(
 
 
 def test_what_was_remembered_in_plain_forgets_the_name_and_keeps_the_demand():
-    before = State(
+    before = ReconcileState(
         memories={
-            "rucio": Memory(
-                at=NOON,
-                known={CANARY: Known(NOON, {}), L1: Known(NOON, {}, twins=frozenset({TWIN}))},
-                unseen={CANARY: "why", L1: "beside embargo:canary-1"},
+            "rucio": CatalogueMemory(
+                answered_at=NOON,
+                records={
+                    CANARY: DatasetRecord(NOON, {}),
+                    L1: DatasetRecord(NOON, {}, case_variants=frozenset({TWIN})),
+                },
+                unseen_reasons={CANARY: "why", L1: "beside embargo:canary-1"},
                 failure="embargo:canary-1 is odd",
             )
         },
-        demand=DemandMemory((Remembered("schedd", (CANARY, L1), 3, NOON),), {"embargo:canary-1 x": "why"}),
-        found={"rucio": frozenset({CANARY})},
+        demand=DemandMemory(
+            (RememberedJobs("schedd", (CANARY, L1), 3, NOON),), {"embargo:canary-1 x": "why"}
+        ),
+        pattern_matches={"rucio": frozenset({CANARY})},
         ads={CAM: ad(CANARY, site=CAM), RAL: ad(L1, site=RAL)},
-        held={CAM: Held(NOON, NOON, {CANARY: 1, L1: 2}, of=3, cause=Cause.SITE)},
+        held_losses={CAM: HeldLoss(NOON, NOON, {CANARY: 1, L1: 2}, listed_count=3, cause=HoldCause.SITE)},
         audit=Audit(
-            corrections={(Claim("rucio", did, CAM), By.FILES): Correction(NOON, NOON) for did in (CANARY, L1)}
+            corrections={
+                (Claim("rucio", did, CAM), VerificationMethod.FILES): Correction(NOON, NOON)
+                for did in (CANARY, L1)
+            }
         ),
     )
-    after = veiled_state(before, VEIL)
+    after = pseudonymize_state(before, VEIL)
     assert "canary" not in str(after).lower()
-    assert after.demand.wants == (Remembered("schedd", tuple(sorted((VEIL.masked(CANARY), L1))), 3, NOON),)
-    assert after.memories["rucio"].known.keys() == {L1}
-    assert after.found == {"rucio": {NAME}}
+    assert after.demand.entries == (
+        RememberedJobs("schedd", tuple(sorted((VEIL.mask(CANARY), L1))), 3, NOON),
+    )
+    assert after.memories["rucio"].records.keys() == {L1}
+    assert after.pattern_matches == {"rucio": {NAME}}
     assert after.ads.keys() == {RAL}
-    assert after.held[CAM].gone == {L1: 2}
+    assert after.held_losses[CAM].missing_polls == {L1: 2}
     assert [claim.did for claim, _ in after.audit.corrections] == [L1]
-    assert veiled_state(after, VEIL) == after
-    assert veiled_state(replace(before, memories={}), Veil(Privacy(), (KEY,))) == replace(before, memories={})
+    assert pseudonymize_state(after, VEIL) == after
+    assert pseudonymize_state(replace(before, memories={}), Pseudonymizer(Privacy(), (KEY,))) == replace(
+        before, memories={}
+    )

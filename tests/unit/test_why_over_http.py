@@ -9,27 +9,27 @@ from prometheus_client import CollectorRegistry
 
 from adapters.daemon_catalogue import DaemonCatalogue
 from hydrator.diagnostics.why.explain import explain
-from hydrator.diagnostics.why.missing_data import Lack
-from hydrator.diagnostics.why.pool_facts import Told
-from hydrator.diagnostics.why.query import telling
-from hydrator.domain.beliefs import Beliefs
+from hydrator.diagnostics.why.missing_data import MissingReason
+from hydrator.diagnostics.why.pool_facts import SlotDatasetState
+from hydrator.diagnostics.why.query import render_answer
+from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
     DatasetState,
     Demand,
+    DemandEntry,
     Did,
     Fact,
     Origin,
     Site,
     SiteFacts,
     Snapshot,
-    Want,
 )  # fmt: skip
-from hydrator.domain.model import Told as Catalogued
-from hydrator.server.app import app
-from hydrator.server.http_server import Server
-from hydrator.server.view import View
-from hydrator.submit.nearest_names import with_near
+from hydrator.domain.model import Provenance as Catalogued
+from hydrator.server.app import build_app
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
+from hydrator.submit.nearest_names import add_similar_names
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
 from tests.unit.test_why import JOB, MISSING, slots
 
@@ -40,7 +40,7 @@ HELD = "5 of 6 datasets would leave at once; 2 of 20 further polls confirm it"
 TOLD = Catalogued("call", "RSE", "its rule waits", "5f3a", "ops", NOON + HOUR, NOON + 3 * HOUR, 5 * MINUTE)
 
 
-def view() -> View:
+def view() -> ServerState:
     facts = {
         CAM: SiteFacts(
             NOON,
@@ -56,14 +56,16 @@ def view() -> View:
     snapshot = Snapshot(
         facts, {SILENT: "rucio: timed out"}, ((CLASHING, TWIN),), {L1: 400 * 10**9, L2: 7 * 10**9}
     )
-    demand = Demand((Want(wanted, 1, Origin.JOB, NOON),))
+    demand = Demand((DemandEntry(wanted, 1, Origin.JOB, NOON),))
     ads = {CAM: replace(ad(), site=CAM), RAL: replace(ad(), site=RAL)}
-    return View(ads, snapshot, demand, None, NOON, held={CAM: HELD}, left_out={CAM: frozenset({L2})})
+    return ServerState(
+        ads, snapshot, demand, None, NOON, held_reasons={CAM: HELD}, omitted_dids={CAM: frozenset({L2})}
+    )
 
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[DaemonCatalogue]:
-    server = Server(app(view, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0)
+    server = HttpServer(build_app(view, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0)
     with server as running:
         assert running.url
         catalogue = DaemonCatalogue(running.url)
@@ -71,10 +73,10 @@ def daemon() -> Iterator[DaemonCatalogue]:
         catalogue.close()
 
 
-def said(known: Beliefs | None, did: Did, site: Site = CAM):
+def said(known: DaemonKnowledge | None, did: Did, site: Site = CAM):
     job = replace(JOB, datasets=(did,))
-    group = replace(slots(MISSING, site=site), told={did: Told(False)})
-    return telling(explain(job, [group], known, now=NOON))
+    group = replace(slots(MISSING, site=site), dataset_states={did: SlotDatasetState(False)})
+    return render_answer(explain(job, [group], known, now=NOON))
 
 
 @pytest.mark.parametrize(
@@ -83,9 +85,9 @@ def said(known: Beliefs | None, did: Did, site: Site = CAM):
     ids=lambda did: did.partition(":")[2],
 )
 def test_a_job_is_explained_over_http_as_beside_the_state(daemon, did):
-    local = view().beliefs
+    local = view().knowledge
     assert local
-    assert said(daemon.beliefs({did}, NOON), did) == said(with_near(local, [did]), did)
+    assert said(daemon.beliefs({did}, NOON), did) == said(add_similar_names(local, [did]), did)
 
 
 def test_over_http_a_dataset_without_room_is_left_out_by_the_budget_and_the_held_change_is_named(daemon):
@@ -98,16 +100,16 @@ def test_over_http_a_dataset_without_room_is_left_out_by_the_budget_and_the_held
 def test_over_http_the_nearest_name_is_suggested(daemon):
     (at, *_) = explain(
         replace(JOB, datasets=(TYPO,)),
-        [replace(slots(MISSING), told={TYPO: Told(False)})],
+        [replace(slots(MISSING), dataset_states={TYPO: SlotDatasetState(False)})],
         daemon.beliefs({TYPO}, NOON),
         now=NOON,
     ).sites
-    (missing,) = at.reasons[0].missing
-    assert (missing.lack, missing.near) == (Lack.NOWHERE, (RIGHT,))
+    (missing,) = at.reasons[0].missing_datasets
+    assert (missing.reason, missing.similar_names) == (MissingReason.NOWHERE, (RIGHT,))
 
 
 def test_what_the_daemon_does_not_answer_as_a_daemon_is_an_error_of_the_catalogue():
     away = DaemonCatalogue("http://127.0.0.1:9")
     with pytest.raises(CatalogueError):
-        away.beliefs({L1}, NOON)
+        away.read_knowledge({L1}, NOON)
     away.close()

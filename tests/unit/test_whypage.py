@@ -8,16 +8,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.cli.commands import why as command
-from hydrator.diagnostics.why.query import Found, ask_job, tellings
-from hydrator.diagnostics.why.summary import Crowd
+from hydrator.diagnostics.why.query import WhyResult, ask_job, render_result
+from hydrator.diagnostics.why.summary import JobSummary
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, Snapshot
 from hydrator.privacy.pseudonyms import Privacy
-from hydrator.server.app import app
-from hydrator.server.auth import Access, Role, new_token
-from hydrator.server.http_server import Server
-from hydrator.server.pages.why import JobAsked, job_asked, render
-from hydrator.server.view import View
+from hydrator.server.app import build_app
+from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.http_server import HttpServer
+from hydrator.server.pages.why import JobQuery, parse_job_query, render_why_page
+from hydrator.server.view import ServerState
 from tests.factories import NOON, demand
 from tests.unit.test_page import HOSTILE, Parsed
 from tests.unit.test_why import IDLE, FakePool, asked
@@ -34,13 +34,13 @@ class Pool:
         self.patience = None
         file = tokens / "tokens"
         made = {
-            SITE_TOKEN: new_token(Role.SITE, Site("CAM"), "2026-11-21"),
-            READ_TOKEN: new_token(Role.READ, None, "2026-11-21"),
+            SITE_TOKEN: create_token(Role.SITE, Site("CAM"), "2026-11-21"),
+            READ_TOKEN: create_token(Role.READ, None, "2026-11-21"),
         }
         file.write_text("".join(grant.line for _, grant in made.values()))
         file.chmod(0o600)
         self.tokens = {name: token for name, (token, _) in made.items()}
-        self.access = Access.open(file)
+        self.access = TokenAuthenticator.open(file)
 
     def question(self, *what):
         self.asked.append(what)
@@ -48,11 +48,11 @@ class Pool:
             self.patience.wait(60)
         if self.trouble:
             raise self.trouble
-        return tellings(ask_job(asked(FakePool({"a": IDLE})), *what))
+        return render_result(ask_job(asked(FakePool({"a": IDLE})), *what))
 
 
-def view() -> View:
-    return View({}, Snapshot({}), demand(), None, NOON)
+def view() -> ServerState:
+    return ServerState({}, Snapshot({}), demand(), None, NOON)
 
 
 @pytest.fixture
@@ -62,14 +62,17 @@ def pool(tmp_path):
 
 @pytest.fixture
 def get(pool):
-    asgi = app(
+    asgi = build_app(
         view,
         CollectorRegistry(),
         max_age=timedelta(seconds=9),
-        access=pool.access,
-        question=pool.question,
+        authenticator=pool.access,
+        explain_job=pool.question,
     )
-    with Server(asgi) as server, httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client:
+    with (
+        HttpServer(asgi) as server,
+        httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client,
+    ):
 
         def asking(path: str, token: str = READ_TOKEN) -> httpx.Response:
             return client.get(path, headers={"Authorization": f"Bearer {pool.tokens[token]}"})
@@ -80,14 +83,14 @@ def get(pool):
 def test_it_says_what_the_command_says(get, pool, capsys):
     answer = get("/why?job=7.1&schedd=a")
     found = ask_job(asked(FakePool({"a": IDLE})), 7, 1, "a")
-    command._say(found, asked(FakePool()), as_json=False)
+    command._print_result(found, asked(FakePool()), as_json=False)
     said = capsys.readouterr().out.splitlines()
     page = Parsed(answer.text)
     assert answer.status_code == 200
     assert pool.asked == [(7, 1, "a")]
     assert f"<h2>{said[0]}</h2>" in answer.text
     assert ["site", "slots", "match", "why not"] in page.rows
-    assert [page.starting("CAM")[3]] == [why for *_, why in tellings(found)[0].rows]
+    assert [page.starting("CAM")[3]] == [why for *_, why in render_result(found)[0].rows]
     assert page.outside == []
 
 
@@ -102,8 +105,8 @@ def test_the_first_page_has_the_form_where_jobs_can_be_asked_about(get):
 
 
 def test_without_tokens_nobody_is_told_of_jobs(pool):
-    asgi = app(view, CollectorRegistry(), max_age=timedelta(seconds=9), question=pool.question)
-    with Server(asgi) as server, httpx.Client(trust_env=False, timeout=120) as client:
+    asgi = build_app(view, CollectorRegistry(), max_age=timedelta(seconds=9), explain_job=pool.question)
+    with HttpServer(asgi) as server, httpx.Client(trust_env=False, timeout=120) as client:
         refused = client.get(f"{server.url}/why?job=7")
         assert (refused.status_code, refused.json()["error"]) == (403, "no tokens")
         assert 'action="/why"' not in client.get(server.url).text
@@ -155,21 +158,25 @@ def test_a_second_question_meanwhile_is_told_to_come_later(get, pool):
 def test_words_are_looked_through_for_private_names():
     row = [{**IDLE[0], "ad": {**IDLE[0]["ad"], "RequiredDatasets": '{ "embargo:secret" }'}}]
     found = ask_job(asked(FakePool({"a": row})), 7, None, None)
-    hide = Privacy(("embargo:*",)).scrubbed
-    everything = str(tellings(Found(found.answers, {"b": "no embargo:secret"}, Crowd(1, 2)), hide))
+    hide = Privacy(("embargo:*",)).redact
+    everything = str(
+        render_result(WhyResult(found.answers, {"b": "no embargo:secret"}, JobSummary(1, 2)), hide)
+    )
     assert "private:[hidden]" in everything
     assert "secret" not in everything
 
 
 def test_hostile_words_are_shown_as_text():
     found = ask_job(asked(FakePool({"a": IDLE})), 7, None, None)
-    shown = tellings(found, lambda _: HOSTILE)
-    text = render(JobAsked(HOSTILE, HOSTILE), shown, now=NOON) + render(None, HOSTILE, now=NOON)
+    shown = render_result(found, lambda _: HOSTILE)
+    text = render_why_page(JobQuery(HOSTILE, HOSTILE), shown, now=NOON) + render_why_page(
+        None, HOSTILE, now=NOON
+    )
     page = Parsed(text)
     assert "script" not in page.tags
     assert HOSTILE not in text
 
 
 def test_a_query_with_anything_else_is_no_job_and_an_empty_one_is_no_question():
-    assert job_asked(b"&".join([b"job=7"] * 99)) == job_asked(b"job=7&x=1") == JobAsked()
-    assert job_asked(b"") is None
+    assert parse_job_query(b"&".join([b"job=7"] * 99)) == parse_job_query(b"job=7&x=1") == JobQuery()
+    assert parse_job_query(b"") is None

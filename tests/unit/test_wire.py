@@ -10,11 +10,11 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.http.client import Limits, Server
+from adapters.http.client import HttpLimits, JsonClient
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, streamed
 
-LIMITS = Limits(
+LIMITS = HttpLimits(
     timeout=timedelta(seconds=0.3), deadline=timedelta(seconds=0.8), attempts=1, max_bytes=300_000
 )
 LONGEST_SECONDS = 5.0
@@ -25,7 +25,7 @@ PEAK_MB = 110
 
 
 def ask(url, limits=LIMITS):
-    server = Server("sick", url, limits=limits)
+    server = JsonClient("sick", url, limits=limits)
     try:
         return server.get("/x")
     finally:
@@ -36,7 +36,7 @@ def ask(url, limits=LIMITS):
 def test_an_answer_without_end_ends_in_time_and_the_server_is_asked_again(way):
     with Hostile(ENDLESS[way]) as sick:
         begun = time.monotonic()
-        server = Server("sick", sick.url, limits=LIMITS)
+        server = JsonClient("sick", sick.url, limits=LIMITS)
         with pytest.raises(CatalogueError):
             server.get("/x")
         assert time.monotonic() - begun < LONGEST_SECONDS
@@ -47,10 +47,10 @@ def test_an_answer_without_end_ends_in_time_and_the_server_is_asked_again(way):
 
 def test_a_caller_may_have_less_time_than_the_server_is_given():
     with Hostile(ENDLESS["a body, slowly"]) as sick:
-        server = Server("sick", sick.url, limits=replace(LIMITS, deadline=timedelta(hours=1)))
+        server = JsonClient("sick", sick.url, limits=replace(LIMITS, deadline=timedelta(hours=1)))
         begun = time.monotonic()
         with pytest.raises(CatalogueUnreachable, match="did not end in time"):
-            server.get("/x", within=0.3)
+            server.get("/x", within_seconds=0.3)
         assert time.monotonic() - begun < LONGEST_SECONDS
         server.close()
 
@@ -89,7 +89,7 @@ def test_an_absurd_retry_after_neither_raises_nor_keeps_the_server_away_for_ever
     """A pause is 15 minutes at most: the clock of this test is turned by so much."""
     now = [0.0]
     with Hostile(lambda send: send(f"HTTP/1.1 503 X\r\n{header}\r\n{CLOSED}".encode("latin-1"))) as sick:
-        server = Server("sick", sick.url, limits=LIMITS, monotonic=lambda: now[0])
+        server = JsonClient("sick", sick.url, limits=LIMITS, monotonic=lambda: now[0])
         with pytest.raises(CatalogueUnreachable):
             server.get("/x")
         sick.answering = answer(b"[1]")
@@ -146,7 +146,7 @@ def test_large_answers_are_taken_one_after_the_other():
             taken.pop()
 
     with Hostile(answer(b'["' + b"a" * 1_100_000 + b'"]')) as server:
-        client = Server("large", server.url)
+        client = JsonClient("large", server.url)
         threads = [threading.Thread(target=client.get, args=("/x",), kwargs={"read": read}) for _ in range(4)]
         for thread in threads:
             thread.start()

@@ -25,9 +25,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from . import desired_sites as jobsites
-from .clauses import names
-from .matchmaking import RESOURCES, Match
-from .values import fair_misses, plain, unparsed
+from .clauses import find_names
+from .matchmaking import RESOURCES, JobMatch
+from .values import choose_misses_fairly, expression_text, is_plain
 
 PR_SET_PDEATHSIG = 1
 SITE_AD_TYPE = "DataLocality"
@@ -56,14 +56,20 @@ SETTLE_SECONDS = 3.0
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
 """In the environment: which of several collectors, counted from 0, is asked first."""
 EDITS_AT_ONCE = 1000
-_BEATS = 100
+_MAX_HEARTBEATS = 100
 """Signs of life of ours that are remembered: one of several collectors may have missed the last ones."""
 REMOVED, COMPLETED = 3, 4  # JobStatus
-SITE_WIDE = ("AvailableDatasets", "DatasetStates", "DatasetFractions", "DatasetAsOf", "DatasetLetters")
+SITE_WIDE_ATTRIBUTES = (
+    "AvailableDatasets",
+    "DatasetStates",
+    "DatasetFractions",
+    "DatasetAsOf",
+    "DatasetLetters",
+)
 """Long attributes, the same on all slots of a site that have one generation."""
-OF_A_MERGE = (
+MERGE_ATTRIBUTES = (
     "DataLocalitySite",
-    *SITE_WIDE,
+    *SITE_WIDE_ATTRIBUTES,
     "DataLocalityTruncated",
     "DataLocalityTrust",
     "DataLocalityAsOf",
@@ -72,7 +78,7 @@ OF_A_MERGE = (
     "DataLocalityVia",
 )
 """What a merge puts into a slot's ad, and what takes it back sets to undefined."""
-OF_A_SLOT = (
+MATCH_SLOT_ATTRIBUTES = (
     "Name",
     "State",
     "PartitionableSlot",
@@ -83,20 +89,20 @@ OF_A_SLOT = (
     "DataLocalityGeneration",
     "DataLocalityVia",
 )
-MISSES = "ChirpDataLocalityMisses"
-MISSES_AT_MOST = 1000
+MISSES_ATTRIBUTE = "ChirpDataLocalityMisses"
+MAX_MISSES = 1000
 """Of one schedd, in one answer; a fair share of each user."""
-ENDED_AT_MOST = 20_000
+MAX_ENDED_JOBS = 20_000
 """Ended jobs with misses that are looked at for them."""
-NOT_MATCHED = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
+NEGOTIATED_UNIVERSES = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12"
 """Jobs that a negotiator sends somewhere: not scheduler, grid and local universe."""
 NO_DATA_SLOT = "IsDataSlot =!= true"
 """HTCondor 25 keeps common input files on slots of their own (``data1_1@…``), which run no jobs."""
-LEFT_IN_QUEUE = 11 * 86_400
+MAX_COMPLETED_IN_QUEUE_SECONDS = 11 * 86_400
 """Seconds that a completed job may stay in the queue before it is history: 10 days, if it was spooled."""
-OF_AN_OUTCOME = ("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
-JOB_GROUPS_AT_MOST = 20
-TELLING_OF_A_KIND = (
+OUTCOME_ATTRIBUTES = ("GlobalJobId", "QDate", "JobStartDate", "JobCurrentStartDate", "EnteredCurrentStatus")
+MAX_JOB_GROUPS = 20
+JOB_KIND_ATTRIBUTES = (
     "JobStatus",
     "AutoClusterId",
     "RequiredDatasets",
@@ -104,10 +110,10 @@ TELLING_OF_A_KIND = (
     "ChirpDataLocalityMissed",
 )
 """What tells kinds of jobs of a cluster apart, with their requirements."""
-REFUSAL = ("LastRejMatchTime", "LastRejMatchReason")
-ROUNDS = 6
+REJECTION_ATTRIBUTES = ("LastRejMatchTime", "LastRejMatchReason")
+MAX_REFERENCE_DEPTH = 6
 """How deep the attributes of slots may refer to one another before what is missing counts as undefined."""
-OF_AN_ENDED_JOB = (
+ENDED_JOB_ATTRIBUTES = (
     "ClusterId",
     "ProcId",
     "JobStatus",
@@ -120,7 +126,7 @@ SlotQuery = Callable[[Sequence[str], str], list[Any]]
 """Asks for slots: attributes and a constraint."""
 
 
-class Failed(Exception):
+class CallError(Exception):
     """What the parent raises: *kind* is ``pool``, ``denied`` or ``usage``."""
 
     def __init__(self, kind: str, reason: str, daemon: str | None = None) -> None:
@@ -130,7 +136,7 @@ class Failed(Exception):
         self.daemon = daemon
 
 
-def explain(log: str) -> tuple[str, str] | None:
+def explain_failure(log: str) -> tuple[str, str] | None:
     """The kind and reason of a failure, from the security log of the request that failed."""
     denied = re.findall(r'"DENIED" from server for user (\S+) using (?:method (\w+)|no)', log)
     if denied and not denied[-1][0].startswith("unauthenticated@"):
@@ -148,7 +154,7 @@ def explain(log: str) -> tuple[str, str] | None:
     return None
 
 
-class Pool:
+class BindingsServer:
     """The calls that a parent may make; every argument and every answer is JSON."""
 
     def __init__(self) -> None:
@@ -158,16 +164,16 @@ class Pool:
         self._classad = classad2
         self._htcondor = htcondor2
         htcondor2.enable_debug("D_SECURITY")
-        self._beats: dict[str, deque[int]] = {}
+        self._heartbeats: dict[str, deque[int]] = {}
 
     # what the collector holds
 
     def site_ads(self) -> list[Ad]:
-        return self._query("Any", SITE_AD_ATTRIBUTES, f'MyType == "{SITE_AD_TYPE}"')
+        return self._query_scalars("Any", SITE_AD_ATTRIBUTES, f'MyType == "{SITE_AD_TYPE}"')
 
     def advertise(self, ads: Sequence[tuple[str, str]], lifetime: int) -> int | None:
         """Send the ads; answer when the collector heard the last of them by its own clock, None if unseen."""
-        made = [self._site_ad(name, text, lifetime) for name, text in ads]
+        made = [self._build_site_ad(name, text, lifetime) for name, text in ads]
         self._send(made, "UPDATE_AD_GENERIC")
         sent = {ad["Name"]: (ad.get("DataLocalityGeneration"), ad.get("DataLocalityAsOf")) for ad in made}
 
@@ -175,23 +181,23 @@ class Pool:
             seen = {ad["Name"]: (ad["DataLocalityGeneration"], ad["DataLocalityAsOf"]) for ad in ads}
             return all(seen.get(name) == what for name, what in sent.items())
 
-        ads_now = self._settle(shown)
+        ads_now = self._wait_until_visible(shown)
         return max((ad["LastHeardFrom"] for ad in ads_now if ad["Name"] in sent), default=None)
 
     def invalidate(self, names: Sequence[str]) -> None:
-        self._send([self._farewell(name) for name in names], "INVALIDATE_ADS_GENERIC")
-        self._settle(lambda ads: not {ad["Name"] for ad in ads} & set(names))
+        self._send([self._build_invalidation(name) for name in names], "INVALIDATE_ADS_GENERIC")
+        self._wait_until_visible(lambda ads: not {ad["Name"] for ad in ads} & set(names))
 
-    def beat(self, name: str, leads_since: int, lifetime: int) -> list[Ad]:
+    def heartbeat(self, name: str, leads_since: int, lifetime: int) -> list[Ad]:
         """Tell the collector that a daemon of this name lives; the ads of all, once ours shows.
 
         Ours says ``Shared`` where another than us has told of this name since we last did.
         """
 
         def read() -> list[Ad]:
-            return self._query("Any", DAEMON_AD_ATTRIBUTES, f'MyType == "{DAEMON_AD_TYPE}"')
+            return self._query_scalars("Any", DAEMON_AD_ATTRIBUTES, f'MyType == "{DAEMON_AD_TYPE}"')
 
-        ours = self._beats.setdefault(name, deque(maxlen=_BEATS))
+        ours = self._heartbeats.setdefault(name, deque(maxlen=_MAX_HEARTBEATS))
         there = [ad["DataLocalityBeat"] for ad in read() if ad["Name"] == name]
         shared = bool(ours) and any(beat not in ours for beat in there)
         mark = time.time_ns()
@@ -207,13 +213,13 @@ class Pool:
         def shown(ads: list[Ad]) -> bool:
             return any(ad["Name"] == name and ad["DataLocalityBeat"] == mark for ad in ads)
 
-        ads = self._settle(shown, read)
+        ads = self._wait_until_visible(shown, read)
         if not shown(ads):
-            raise Failed("pool", "it took our sign of life and does not show it")
+            raise CallError("pool", "it took our sign of life and does not show it")
         return [{**ad, "Shared": shared and ad["Name"] == name} for ad in ads]
 
     def slots(self, attributes: Sequence[str], constraint: str) -> list[Ad]:
-        return self._query("Slot", attributes, constraint)
+        return self._query_scalars("Slot", attributes, constraint)
 
     def collectors(self) -> list[str]:
         """The addresses of all collectors."""
@@ -221,8 +227,10 @@ class Pool:
 
     def slots_at(self, collector: str, attributes: Sequence[str], constraint: str) -> list[Ad]:
         """Slots as this one collector has them."""
-        self._expression(constraint, "the constraint")
-        return [self._plain(ad, attributes) for ad in self._ask("Slot", attributes, constraint, collector)]
+        self._parse_expression(constraint, "the constraint")
+        return [
+            self._scalars(ad, attributes) for ad in self._query_ads("Slot", attributes, constraint, collector)
+        ]
 
     def merge(
         self,
@@ -242,12 +250,12 @@ class Pool:
             slots: name, address, site and LastHeardFrom, as the caller saw them.
             since: the latest LastHeardFrom that the caller saw of any slot.
         """
-        looked = self._ask(
+        looked = self._query_ads(
             "Slot", ["Name", "MyAddress", "LastHeardFrom"], f"LastHeardFrom >= {since}", collector
         )
         heard = {(ad.get("Name"), ad.get("MyAddress")): ad.get("LastHeardFrom") for ad in looked}
         renewed = {name for name, _ in heard}
-        contents = {site: self._merged(site, text) for site, text in texts.items()}
+        contents = {site: self._build_merge_attributes(site, text) for site, text in texts.items()}
         ads = []
         for name, address, site, when in slots:
             if name in renewed and heard.get((name, address)) != when:
@@ -266,19 +274,19 @@ class Pool:
         """Send merges; a collector that began to deny us hangs up without a reason, and is asked for one."""
         try:
             self._send_to(collector, ads, "MERGE_STARTD_AD")
-        except Failed as failure:
+        except CallError as failure:
             answer = self.ping("collector", "NEGOTIATOR", collector) if failure.kind == "pool" else None
             if answer is None or answer["allowed"]:
                 raise
             reason = f"it knows us as {answer['identity']} (by {answer['method']}) and denies that identity"
-            raise Failed("denied", reason, failure.daemon) from failure
+            raise CallError("denied", reason, failure.daemon) from failure
 
     # the schedds
 
     def schedds(self) -> list[Ad]:
-        return self._query("Schedd", ("Name", "Machine", "CondorVersion"))
+        return self._query_scalars("Schedd", ("Name", "Machine", "CondorVersion"))
 
-    def queued_datasets(self, schedd: str) -> list[tuple[list[str], int]]:
+    def count_queued_datasets(self, schedd: str) -> list[tuple[list[str], int]]:
         """Jobs by RequiredDatasets, removed and completed ones left out.
 
         GroupBy answers one ad, with a JobCount, for each combination of the
@@ -295,7 +303,7 @@ class Pool:
         def add(ads: Iterable[Any], jobs: Callable[[Any], int]) -> None:
             for ad in ads:
                 if "RequiredDatasets" in ad:
-                    datasets = self._datasets(ad)
+                    datasets = self._read_required_datasets(ad)
                     counts[datasets] = counts.get(datasets, 0) + jobs(ad)
 
         grouped = queue.query("true", ["RequiredDatasets", "JobStatus"], opts=options.GroupBy)
@@ -317,7 +325,7 @@ class Pool:
         A 23.9 schedd that refuses an edit answers as if it had done it.
         """
         queue = self._schedd(schedd)
-        self._expression(constraint, "the constraint")
+        self._parse_expression(constraint, "the constraint")
         held_back = (
             f"({constraint}) && DataLocalityTransformed =?= true && DataLocalityHere =!= true "
             f"&& JobStatus =!= {REMOVED} && JobStatus =!= {COMPLETED}"
@@ -329,60 +337,62 @@ class Pool:
                 queue.edit(jobs[start : start + EDITS_AT_ONCE], "DataLocalityHere", "true")
             except self._htcondor.HTCondorException as exc:
                 if found := re.search(r"commit transaction: *(.+)", str(exc)):
-                    raise Failed("denied", found[1].strip()) from exc
+                    raise CallError("denied", found[1].strip()) from exc
                 raise
         left = {f"{ad['ClusterId']}.{ad['ProcId']}" for ad in queue.query(held_back, ids)} if jobs else set()
         if refused := [job for job in jobs if job in left]:
-            raise Failed(
+            raise CallError(
                 "denied", f"it did not let us edit {len(refused)} of {len(jobs)} jobs ({refused[0]} first)"
             )
         return len(jobs)
 
     # lists of sites on jobs
 
-    def alike_jobs(self, schedd: str) -> list[Ad]:
-        """See :meth:`jobsites.QueuedSites.alike`."""
-        return self._sites_of(schedd).alike()
+    def read_job_groups(self, schedd: str) -> list[Ad]:
+        """See :meth:`jobsites.DesiredSitesEditor.read_job_groups`."""
+        return self._sites_editor(schedd).read_job_groups()
 
-    def place_jobs(
+    def set_desired_sites(
         self, schedd: str, row: Ad, value: str | None, own: str | None, keep: bool, at_most: int
     ) -> int:
-        """See :meth:`jobsites.QueuedSites.place`."""
-        with self._refusals():
-            return self._sites_of(schedd).place(row, value, own, keep, at_most)
+        """See :meth:`jobsites.DesiredSitesEditor.set_desired_sites`."""
+        with self._translate_rejections():
+            return self._sites_editor(schedd).set_desired_sites(row, value, own, keep, at_most)
 
-    def restore_jobs(self, schedd: str, constraint: str, asking: bool) -> int:
-        """See :meth:`jobsites.QueuedSites.restore`."""
-        self._expression(constraint, "the constraint")
-        with self._refusals():
-            return self._sites_of(schedd).restore(constraint, asking)
+    def restore_desired_sites(self, schedd: str, constraint: str, asking: bool) -> int:
+        """See :meth:`jobsites.DesiredSitesEditor.restore`."""
+        self._parse_expression(constraint, "the constraint")
+        with self._translate_rejections():
+            return self._sites_editor(schedd).restore(constraint, asking)
 
-    def user_record(self, schedd: str, user: str) -> bool:
+    def has_user_record(self, schedd: str, user: str) -> bool:
         """Whether the schedd has a record of *user*: without one it counts nobody a queue super user."""
         which = f"User =?= {self._classad.quote(user)}"
         return bool(self._schedd(schedd).queryUserAds(which, ["User"]))
 
-    def _sites_of(self, schedd: str) -> jobsites.QueuedSites:
+    def _sites_editor(self, schedd: str) -> jobsites.DesiredSitesEditor:
         failure, group_by = self._htcondor.HTCondorException, self._htcondor.QueryOpt.GroupBy
-        return jobsites.QueuedSites(self._classad, failure, self._schedd(schedd), group_by, self._strings)
+        return jobsites.DesiredSitesEditor(
+            self._classad, failure, self._schedd(schedd), group_by, self._read_strings
+        )
 
     @staticmethod
     @contextmanager
-    def _refusals() -> Iterator[None]:
+    def _translate_rejections() -> Iterator[None]:
         try:
             yield
-        except jobsites.Refused as refused:
-            raise Failed("denied", str(refused)) from refused
+        except jobsites.EditRejected as refused:
+            raise CallError("denied", str(refused)) from refused
 
-    def reported_misses(self, schedd: str, since: int) -> list[list[str]]:
+    def query_misses(self, schedd: str, since: int) -> list[list[str]]:
         """MISSES of jobs in the queue, and of those that ended after *since* (Unix s), the history's end."""
         queue = self._schedd(schedd)
-        which = f"{MISSES} isnt undefined"
-        ads = list(queue.query(which, [MISSES, "User"]))
+        which = f"{MISSES_ATTRIBUTE} isnt undefined"
+        ads = list(queue.query(which, [MISSES_ATTRIBUTE, "User"]))
         ended = f"EnteredCurrentStatus < {since}"
-        ads += queue.history(which, [MISSES, "User"], ENDED_AT_MOST, since=ended)
-        reports = ((str(self._scalar(ad, "User")), self._strings(ad, MISSES)) for ad in ads)
-        return fair_misses(reports, MISSES_AT_MOST)
+        ads += queue.history(which, [MISSES_ATTRIBUTE, "User"], MAX_ENDED_JOBS, since=ended)
+        reports = ((str(self._scalar(ad, "User")), self._read_strings(ad, MISSES_ATTRIBUTE)) for ad in ads)
+        return choose_misses_fairly(reports, MAX_MISSES)
 
     def outcomes(
         self, schedd: str, since: int, after: str | None, at_most: int, site_attributes: Sequence[str]
@@ -395,13 +405,13 @@ class Pool:
         """
         queue = self._schedd(schedd)
         recorded = [f"MachineAttr{name}0" for name in site_attributes]
-        asked = [*OF_AN_OUTCOME, "RequiredDatasets", "RequiredBytes", MISSES, *recorded]
-        stop = f"EnteredCurrentStatus < {since - LEFT_IN_QUEUE}"
+        asked = [*OUTCOME_ATTRIBUTES, "RequiredDatasets", "RequiredBytes", MISSES_ATTRIBUTE, *recorded]
+        stop = f"EnteredCurrentStatus < {since - MAX_COMPLETED_IN_QUEUE_SECONDS}"
         if after is not None:
             stop = f"GlobalJobId =?= {self._classad.quote(after)} || {stop}"
-        which = f"{NOT_MATCHED} && EnteredCurrentStatus >= {since}"
+        which = f"{NEGOTIATED_UNIVERSES} && EnteredCurrentStatus >= {since}"
         ads = queue.history(which, asked, at_most, since=stop)
-        return [self._outcome(ad, recorded) for ad in ads]
+        return [self._outcome_row(ad, recorded) for ad in ads]
 
     def last_ended(self, schedd: str) -> str | None:
         """The GlobalJobId of the job that left the queue last."""
@@ -410,17 +420,17 @@ class Pool:
             return found if isinstance(found, str) else None
         return None
 
-    def _outcome(self, ad: Any, recorded: Sequence[str]) -> Ad:
-        site = next((name for name in recorded if isinstance(self._scalar(ad, name), str)), None)
+    def _outcome_row(self, ad: Any, machine_attributes: Sequence[str]) -> Ad:
+        site = next((name for name in machine_attributes if isinstance(self._scalar(ad, name), str)), None)
         return {
-            **self._plain(ad, OF_AN_OUTCOME),
+            **self._scalars(ad, OUTCOME_ATTRIBUTES),
             "site": self._scalar(ad, site) if site else None,
-            "datasets": list(self._datasets(ad)) if "RequiredDatasets" in ad else None,
-            "bytes": self._sizes(ad),
-            "misses": self._strings(ad, MISSES),
+            "datasets": list(self._read_required_datasets(ad)) if "RequiredDatasets" in ad else None,
+            "bytes": self._input_sizes(ad),
+            "misses": self._read_strings(ad, MISSES_ATTRIBUTE),
         }
 
-    def _sizes(self, ad: Any) -> dict[str, int]:
+    def _input_sizes(self, ad: Any) -> dict[str, int]:
         """RequiredBytes, as far as it has whole numbers."""
         with suppress(Exception):
             sizes = ad.eval("RequiredBytes")
@@ -440,40 +450,41 @@ class Pool:
         """
         queue = self._schedd(schedd)
         which = f"ClusterId == {cluster}" + ("" if proc is None else f" && ProcId == {proc}")
-        telling = (*TELLING_OF_A_KIND, "Requirements", "DataLocalityHere")
+        telling = (*JOB_KIND_ATTRIBUTES, "Requirements", "DataLocalityHere")
         alike: dict[tuple[Any, ...], list[int]] = {}
         refused: dict[tuple[Any, ...], tuple[int, str]] = {}
-        for ad in queue.query(which, ["ProcId", *REFUSAL, *telling]):
-            key = tuple(unparsed(ad, name) if name in ad else None for name in telling)
+        for ad in queue.query(which, ["ProcId", *REJECTION_ATTRIBUTES, *telling]):
+            key = tuple(expression_text(ad, name) if name in ad else None for name in telling)
             alike.setdefault(key, []).append(ad["ProcId"])
-            when, reason = (self._scalar(ad, name) for name in REFUSAL)
+            when, reason = (self._scalar(ad, name) for name in REJECTION_ATTRIBUTES)
             if isinstance(when, int) and isinstance(reason, str):
                 refused[key] = max(refused.get(key, (0, "")), (when, reason))
         found: list[Ad] = []
         for number, (procs, key) in enumerate(sorted((sorted(procs), key) for key, procs in alike.items())):
-            if number < JOB_GROUPS_AT_MOST:
+            if number < MAX_JOB_GROUPS:
                 one = queue.query(f"ClusterId == {cluster} && ProcId == {procs[0]}")
                 # the negotiator answers for one job of many alike ones: its last word is that of all
-                last = dict(zip(REFUSAL, refused.get(key, ()), strict=False))
+                last = dict(zip(REJECTION_ATTRIBUTES, refused.get(key, ()), strict=False))
                 said = {
                     name: self._classad.quote(v) if isinstance(v, str) else str(v) for name, v in last.items()
                 }
                 found += [
-                    {"procs": procs, "ad": {name: unparsed(ad, name) for name in ad} | said} for ad in one
+                    {"procs": procs, "ad": {name: expression_text(ad, name) for name in ad} | said}
+                    for ad in one
                 ]
             else:
-                known = zip(TELLING_OF_A_KIND, key, strict=False)
+                known = zip(JOB_KIND_ATTRIBUTES, key, strict=False)
                 brief = {name: text for name, text in known if text is not None}
                 found.append({"procs": procs, "ad": {"ClusterId": str(cluster), **brief}, "brief": True})
         return found
 
-    def ended(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
+    def find_ended_job(self, schedd: str, cluster: int, proc: int | None) -> list[Ad]:
         """What the schedd's history says of a job, or of the last one of a cluster; empty when nothing."""
         which = f"ClusterId == {cluster}" + ("" if proc is None else f" && ProcId == {proc}")
-        found = self._schedd(schedd).history(which, list(OF_AN_ENDED_JOB), 1)
-        return [self._plain(ad, OF_AN_ENDED_JOB) for ad in found]
+        found = self._schedd(schedd).history(which, list(ENDED_JOB_ATTRIBUTES), 1)
+        return [self._scalars(ad, ENDED_JOB_ATTRIBUTES) for ad in found]
 
-    def judge(
+    def evaluate_match(
         self,
         job: Mapping[str, str],
         facts: Sequence[str],
@@ -493,25 +504,31 @@ class Pool:
             flock: collectors of other pools; their groups say so as ``pool``, and ``unasked`` has the
                 reasons of those that could not be asked.
         """
-        self._expression(constraint, "the constraint")
-        match = Match(self._classad, self._ad(job), facts, site_attributes, whole)
-        wanted = match.asked_of_slots()
+        self._parse_expression(constraint, "the constraint")
+        match = JobMatch(self._classad, self._build_job_ad(job), facts, site_attributes, whole)
+        wanted = match.collect_slot_attributes()
         ours = self._collectors()
-        here = self._slots_to_judge(self._from_all(ours or [""]), wanted, site_attributes, constraint)
+        here = self._fetch_match_slots(
+            self._build_slot_query(ours or [""]), wanted, site_attributes, constraint
+        )
         known = {self._scalar(ad, "Name") for ad, _ in here}
-        answer = match.answer(here)
+        answer = match.evaluate_slots(here)
         unasked = {}
         for address in [one for one in flock if one not in ours]:
             try:
-                there = self._slots_to_judge(self._from_all([address]), wanted, site_attributes, constraint)
-            except Failed as failure:
+                there = self._fetch_match_slots(
+                    self._build_slot_query([address]), wanted, site_attributes, constraint
+                )
+            except CallError as failure:
                 unasked[address] = failure.reason
                 continue
             slots = [(ad, carrier) for ad, carrier in there if self._scalar(ad, "Name") not in known]
-            answer["groups"] += [{**group, "pool": address} for group in match.answer(slots)["groups"]]
-        return {**answer, "unasked": unasked}
+            answer["groups"] += [
+                {**group, "pool": address} for group in match.evaluate_slots(slots)["groups"]
+            ]
+        return {**answer, "unreachable_pools": unasked}
 
-    def _from_all(self, addresses: Sequence[str]) -> SlotQuery:
+    def _build_slot_query(self, addresses: Sequence[str]) -> SlotQuery:
         """Return a query for slots of all collectors at *addresses*, each slot once.
 
         A collector that could not be asked is not asked again; one at least must answer.
@@ -520,11 +537,11 @@ class Pool:
 
         def ask(attributes: Sequence[str], constraint: str) -> list[Any]:
             found: dict[Any, Any] = {}
-            silent: dict[str, Failed] = {}
+            silent: dict[str, CallError] = {}
             for address in left:
                 try:
-                    ads = self._ask("Slot", attributes, constraint, address)
-                except Failed as failure:
+                    ads = self._query_ads("Slot", attributes, constraint, address)
+                except CallError as failure:
                     silent[address] = failure
                     continue
                 for ad in ads:
@@ -536,7 +553,7 @@ class Pool:
 
         return ask
 
-    def uploads(self, schedd: str, user: str, least_bytes: int) -> int:
+    def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
         """Return how many jobs of *user* send *least_bytes* of input or more, or wait to."""
         which = (
             f"User =?= {self._classad.quote(user)} && (TransferringInput =?= true || TransferQueued =?= true)"
@@ -544,33 +561,38 @@ class Pool:
         )
         return len(self._schedd(schedd).query(which, ["ProcId"]))
 
-    def _slots_to_judge(
-        self, ask: SlotQuery, first: set[str], site_attributes: Sequence[str], constraint: str
+    def _fetch_match_slots(
+        self, query: SlotQuery, attributes: set[str], site_attributes: Sequence[str], constraint: str
     ) -> list[tuple[Any, Any]]:
         """Slots with all that the expressions refer to, each with the ad that has its site's long attributes.
 
         Which attributes a slot's own expressions refer to shows only when they are there: so a few rounds.
         """
         totals = [f"TotalSlot{name}" for name in RESOURCES]
-        wanted = {name.lower() for name in (*OF_A_SLOT, *RESOURCES, *totals, *site_attributes, *first)}
-        long = {name.lower() for name in SITE_WIDE}
-        for _ in range(ROUNDS):
-            slots = ask(sorted(wanted - long), constraint)
+        wanted = {
+            name.lower()
+            for name in (*MATCH_SLOT_ATTRIBUTES, *RESOURCES, *totals, *site_attributes, *attributes)
+        }
+        long = {name.lower() for name in SITE_WIDE_ATTRIBUTES}
+        for _ in range(MAX_REFERENCE_DEPTH):
+            slots = query(sorted(wanted - long), constraint)
             referred = {
                 name.lower()
                 for ad in slots
                 for value in ad.values()
                 if isinstance(value, self._classad.ExprTree)
-                for name in names(str(value))
+                for name in find_names(str(value))
             }
             if referred <= wanted:
                 break
             wanted |= referred
         if not wanted & long:
             return [(ad, None) for ad in slots]
-        return self._with_long(ask, slots, sorted(wanted & long))
+        return self._pair_with_site_attributes(query, slots, sorted(wanted & long))
 
-    def _with_long(self, ask: SlotQuery, slots: Sequence[Any], long: Sequence[str]) -> list[tuple[Any, Any]]:
+    def _pair_with_site_attributes(
+        self, query: SlotQuery, slots: Sequence[Any], long_attributes: Sequence[str]
+    ) -> list[tuple[Any, Any]]:
         """Pair slots with the long attributes of their site's generation, which are fetched once."""
 
         def content(ad: Any) -> tuple[Any, ...]:
@@ -580,19 +602,17 @@ class Pool:
 
         examples = {content(ad): ad["Name"] for ad in slots if "DataLocalityGeneration" in ad}
         each = " || ".join(f"Name == {self._classad.quote(name)}" for name in examples.values())
-        by_hand = (
-            f"DataLocalityGeneration is undefined && ({' || '.join(f'{n} isnt undefined' for n in long)})"
-        )
-        asked = ["Name", "DataLocalitySite", "DataLocalityGeneration", *long]
+        by_hand = f"DataLocalityGeneration is undefined && ({' || '.join(f'{n} isnt undefined' for n in long_attributes)})"
+        asked = ["Name", "DataLocalitySite", "DataLocalityGeneration", *long_attributes]
         carriers = {}
-        for ad in ask(asked, f"({by_hand})" + (f" || {each}" if each else "")):
+        for ad in query(asked, f"({by_hand})" + (f" || {each}" if each else "")):
             carriers[content(ad)] = ad
         return [(ad, carriers.get(content(ad))) for ad in slots]
 
-    def _ad(self, texts: Mapping[str, str]) -> Any:
+    def _build_job_ad(self, texts: Mapping[str, str]) -> Any:
         ad = self._classad.ClassAd()
         for name, text in texts.items():
-            ad[name] = self._expression(text, f"{name} of the job")
+            ad[name] = self._parse_expression(text, f"{name} of the job")
         return ad
 
     # what we show
@@ -609,8 +629,8 @@ class Pool:
     def parse(self, expressions: Mapping[str, str]) -> None:
         """See whether the texts, by what they are, are expressions, also in parentheses with others."""
         for what, text in expressions.items():
-            self._expression(text, what)
-            self._expression(f"({text})", what)
+            self._parse_expression(text, what)
+            self._parse_expression(f"({text})", what)
 
     # daemons
 
@@ -629,7 +649,7 @@ class Pool:
 
     # helpers
 
-    def _ask(
+    def _query_ads(
         self, ad_type: str, attributes: Sequence[str], constraint: str, collector: str | None = None
     ) -> list[Any]:
         """Ads from the first collector that answers, or from *collector*."""
@@ -643,10 +663,10 @@ class Pool:
                     self._htcondor.Collector(address or None).query(kind, constraint, list(attributes))
                 )
             except self._htcondor.HTCondorException as exc:
-                failures.append((explain(read_log()) or ("pool", str(exc)), exc))
+                failures.append((explain_failure(read_log()) or ("pool", str(exc)), exc))
         where = f"collector {', '.join(asked)}".strip()
         failure, cause = failures[-1]
-        raise Failed(*failure, where) from cause
+        raise CallError(*failure, where) from cause
 
     def _collectors(self) -> list[str]:
         """The addresses of all collectors, those first that did not hang when they were asked last.
@@ -666,12 +686,12 @@ class Pool:
         """
         collectors = self._collectors()
         if not collectors:
-            raise Failed("pool", "no collector is configured (COLLECTOR_HOST)")
+            raise CallError("pool", "no collector is configured (COLLECTOR_HOST)")
         failures = []
         for address in collectors:
             try:
                 self._send_to(address, ads, command)
-            except Failed as failure:
+            except CallError as failure:
                 failures.append(failure)
         if failures and not (one_is_enough and len(failures) < len(collectors)):
             raise failures[0]
@@ -680,44 +700,44 @@ class Pool:
         try:
             self._htcondor.Collector(address).advertise(ads, command)
         except self._htcondor.HTCondorException as exc:
-            kind, reason = explain(read_log()) or ("pool", str(exc))
-            raise Failed(kind, reason, f"collector {address}") from exc
+            kind, reason = explain_failure(read_log()) or ("pool", str(exc))
+            raise CallError(kind, reason, f"collector {address}") from exc
 
-    def _settle(
-        self, done: Callable[[list[Ad]], bool], read: Callable[[], list[Ad]] | None = None
+    def _wait_until_visible(
+        self, is_visible: Callable[[list[Ad]], bool], read_ads: Callable[[], list[Ad]] | None = None
     ) -> list[Ad]:
         """Ask until *done* or for SETTLE_SECONDS: an update is acknowledged by nobody."""
         deadline = time.monotonic() + SETTLE_SECONDS
         pause = 0.01
         while True:
-            ads = (read or self.site_ads)()
-            if done(ads) or time.monotonic() > deadline:
+            ads = (read_ads or self.site_ads)()
+            if is_visible(ads) or time.monotonic() > deadline:
                 return ads
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
-    def _site_ad(self, name: str, text: str, lifetime: int) -> Any:
+    def _build_site_ad(self, name: str, text: str, lifetime: int) -> Any:
         ad = self._classad.ClassAd()
         for line in text.splitlines():
             attribute, _, literal = line.partition(" = ")
-            ad[attribute] = self._expression(literal, f"{attribute} of site {name}")
+            ad[attribute] = self._parse_expression(literal, f"{attribute} of site {name}")
         ad["MyType"] = SITE_AD_TYPE
         ad["Name"] = name
         ad["ClassAdLifetime"] = lifetime
         return ad
 
-    def _merged(self, site: str, text: str | None) -> dict[str, Any]:
+    def _build_merge_attributes(self, site: str, text: str | None) -> dict[str, Any]:
         """What a merge says of *site*; what is long in parentheses, so that a collector keeps it once."""
         if text is None:
-            return dict.fromkeys(OF_A_MERGE, self._classad.Value.Undefined)
+            return dict.fromkeys(MERGE_ATTRIBUTES, self._classad.Value.Undefined)
         found: dict[str, Any] = {"DataLocalityVia": "merge"}
         for line in text.splitlines():
             attribute, _, literal = line.partition(" = ")
-            shared = f"({literal})" if attribute in SITE_WIDE else literal
-            found[attribute] = self._expression(shared, f"{attribute} of site {site}")
+            shared = f"({literal})" if attribute in SITE_WIDE_ATTRIBUTES else literal
+            found[attribute] = self._parse_expression(shared, f"{attribute} of site {site}")
         return found
 
-    def _farewell(self, name: str) -> Any:
+    def _build_invalidation(self, name: str) -> Any:
         """A query ad for INVALIDATE_ADS_GENERIC: TargetType is the type of the ads to go, not "Generic"."""
         ad = self._classad.ClassAd()
         ad["MyType"] = "Query"
@@ -726,38 +746,38 @@ class Pool:
         ad["Requirements"] = self._classad.ExprTree(f"Name =?= {self._classad.quote(name)}")
         return ad
 
-    def _query(self, ad_type: str, attributes: Sequence[str], constraint: str = "true") -> list[Ad]:
-        self._expression(constraint, "the constraint")
-        return [self._plain(ad, attributes) for ad in self._ask(ad_type, attributes, constraint)]
+    def _query_scalars(self, ad_type: str, attributes: Sequence[str], constraint: str = "true") -> list[Ad]:
+        self._parse_expression(constraint, "the constraint")
+        return [self._scalars(ad, attributes) for ad in self._query_ads(ad_type, attributes, constraint)]
 
     def _locate(self, daemon: str, name: str | None) -> Any:
         if daemon == "collector" and name is not None:
-            return self._collector_at(name)
+            return self._find_collector_ad(name)
         kinds = {"startd": "StartDaemon", "slot": "Slot", "schedd": "Schedd", "negotiator": "Negotiator"}
         kind = kinds.get(daemon, daemon.capitalize())
         constraint = "true" if name is None else f"Name =?= {self._classad.quote(name)}"
         attributes = ["Name", "MyAddress", "MyType", "CondorVersion", "AddressV1"]
-        found = [ad for ad in self._ask(kind, attributes, constraint) if "MyAddress" in ad]
+        found = [ad for ad in self._query_ads(kind, attributes, constraint) if "MyAddress" in ad]
         if not found:
-            raise Failed(
+            raise CallError(
                 "pool", "the collector knows none" if name is None else "the collector does not know it"
             )
         return min(found, key=lambda ad: str(ad.get("Name", "")))
 
-    def _collector_at(self, address: str) -> Any:
+    def _find_collector_ad(self, address: str) -> Any:
         """The ad of the collector at *address*, as it says itself; a parent may know its children too."""
         attributes = ["Name", "MyAddress", "MyType", "CondorVersion", "AddressV1"]
-        found = [ad for ad in self._ask("Collector", attributes, "true", address) if "MyAddress" in ad]
+        found = [ad for ad in self._query_ads("Collector", attributes, "true", address) if "MyAddress" in ad]
         port = address.rpartition(":")[2]
         own = [ad for ad in found if re.search(rf":{re.escape(port)}\b", str(ad["MyAddress"]))]
         if not found:
-            raise Failed("pool", "it has no ad of itself", f"collector {address}")
+            raise CallError("pool", "it has no ad of itself", f"collector {address}")
         return (own or found)[0]
 
     def _schedd(self, name: str) -> Any:
         return self._htcondor.Schedd(self._locate("schedd", name))
 
-    def _datasets(self, ad: Any) -> tuple[str, ...]:
+    def _read_required_datasets(self, ad: Any) -> tuple[str, ...]:
         """The strings of RequiredDatasets; its text, which is no DID, where it is no list of strings."""
         with suppress(Exception):
             value = ad.eval("RequiredDatasets")
@@ -767,16 +787,16 @@ class Pool:
                 ]
                 if items and all(isinstance(item, str) for item in items):
                     return tuple(items)
-        return (f"RequiredDatasets = {unparsed(ad, 'RequiredDatasets')}",)
+        return (f"RequiredDatasets = {expression_text(ad, 'RequiredDatasets')}",)
 
-    def _strings(self, ad: Any, attribute: str) -> list[str]:
+    def _read_strings(self, ad: Any, attribute: str) -> list[str]:
         """The strings in a list; a job's owner may have written anything there."""
         with suppress(Exception):
             value = ad.eval(attribute)
             return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
         return []
 
-    def _plain(self, ad: Any, attributes: Sequence[str]) -> Ad:
+    def _scalars(self, ad: Any, attributes: Sequence[str]) -> Ad:
         return {attribute: self._scalar(ad, attribute) for attribute in attributes}
 
     def _scalar(self, ad: Any, attribute: str) -> Any:
@@ -786,18 +806,18 @@ class Pool:
         except KeyError:
             return None
         except Exception:  # noqa: BLE001  (bytes that are no UTF-8 raise SystemError here)
-            return unparsed(ad, attribute)
-        if plain(value):
+            return expression_text(ad, attribute)
+        if is_plain(value):
             return value
         if value is self._classad.Value.Undefined:
             return None
-        return unparsed(ad, attribute)
+        return expression_text(ad, attribute)
 
-    def _expression(self, text: str, what: str) -> Any:
+    def _parse_expression(self, text: str, description: str) -> Any:
         try:
             return self._classad.ExprTree(text)
         except Exception as exc:
-            raise Failed("usage", f"{what} is not a ClassAd expression: {text[:200]}") from exc
+            raise CallError("usage", f"{description} is not a ClassAd expression: {text[:200]}") from exc
 
 
 def read_log() -> str:
@@ -807,16 +827,16 @@ def read_log() -> str:
     return ""
 
 
-def answer(pool: Pool, request: Mapping[str, Any]) -> dict[str, Any]:
+def answer(server: BindingsServer, request: Mapping[str, Any]) -> dict[str, Any]:
     """Make one call; every failure becomes an answer."""
     with suppress(OSError):
         os.ftruncate(2, 0)
     try:
-        return {"ok": getattr(pool, request["call"])(**request["args"])}
-    except Failed as exc:
+        return {"ok": getattr(server, request["call"])(**request["args"])}
+    except CallError as exc:
         return {"error": {"kind": exc.kind, "reason": exc.reason, "daemon": exc.daemon}}
     except Exception as exc:  # noqa: BLE001  (whatever the bindings raise, the parent decides)
-        kind, reason = explain(read_log()) or ("pool", f"{exc}" or type(exc).__name__)
+        kind, reason = explain_failure(read_log()) or ("pool", f"{exc}" or type(exc).__name__)
         return {"error": {"kind": kind, "reason": reason, "daemon": None}}
 
 
@@ -842,7 +862,7 @@ def main() -> NoReturn:
     for ignored in (signal.SIGINT, signal.SIGTERM):  # the parent decides when we end
         signal.signal(ignored, signal.SIG_IGN)
     channel = take_channel()
-    pool = Pool()
+    pool = BindingsServer()
     with channel, channel.makefile("rb") as requests:
         channel.sendall(b'{"id": 0, "ok": "ready"}\n')
         for line in requests:

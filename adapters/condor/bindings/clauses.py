@@ -6,17 +6,19 @@ What is written is what HTCondor prints: balanced brackets, ``"…"`` for string
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-_PIECE = re.compile(
+_TOKEN = re.compile(
     r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|=\?=|=!=|\?:|&&|\|\||[A-Za-z_][A-Za-z0-9_]*|.', re.DOTALL
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _REFERENCE = re.compile(r"(?:MY\s*\.\s*)?([A-Za-z_][A-Za-z0-9_]*)\Z", re.IGNORECASE)
 _LITERAL = re.compile(r'true|false|undefined|error|[-+0-9.eE]+|"(?:\\.|[^"\\])*"', re.IGNORECASE)
-_WEAKER = {"||", "?", "?:"}
-_DEEPEST = 20
+_WEAKER_OPERATORS = {"||", "?", "?:"}
+_MAX_DEPTH = 20
 
 
-def clauses(attribute: str, text_of: Callable[[str], str | None], whole: Sequence[str]) -> list[str]:
+def split_into_clauses(
+    attribute: str, text_of: Callable[[str], str | None], atomic_attributes: Sequence[str]
+) -> list[str]:
     """The clauses of *attribute* that ``&&`` joins, in their order.
 
     Args:
@@ -24,15 +26,15 @@ def clauses(attribute: str, text_of: Callable[[str], str | None], whole: Sequenc
         text_of: an attribute's expression, None where the ad has none.
         whole: attributes that are given as they are referred to, not as what they are made of.
     """
-    kept = frozenset(name.lower() for name in whole)
+    kept = frozenset(name.lower() for name in atomic_attributes)
     text = text_of(attribute)
-    return ["undefined"] if text is None else list(_clauses(text, text_of, kept, {attribute.lower()}))
+    return ["undefined"] if text is None else list(_expand_clauses(text, text_of, kept, {attribute.lower()}))
 
 
-def names(text: str) -> set[str]:
+def find_names(text: str) -> set[str]:
     """Everything in *text* that may be the name of an attribute; functions and keywords too."""
     found = set()
-    for piece in _PIECE.findall(text):
+    for piece in _TOKEN.findall(text):
         if _NAME.match(piece):
             found.add(piece)
         elif piece.startswith("'") and _NAME.match(piece[1:-1]):
@@ -40,13 +42,13 @@ def names(text: str) -> set[str]:
     return found
 
 
-def split(text: str) -> list[str]:
+def split_conjunction(text: str) -> list[str]:
     """The operands of the ``&&`` outside all brackets; *text* alone where something weaker stands there."""
     depth = 0
     parts = [""]
-    for piece in _PIECE.findall(text):
+    for piece in _TOKEN.findall(text):
         depth += (piece in "([{") - (piece in ")]}")
-        if depth == 0 and piece in _WEAKER:
+        if depth == 0 and piece in _WEAKER_OPERATORS:
             return [text.strip()]
         if depth == 0 and piece == "&&":
             parts.append("")
@@ -55,39 +57,39 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def bare(text: str) -> str:
+def strip_parentheses(text: str) -> str:
     """*text* without the parentheses around all of it."""
     text = text.strip()
-    while text.startswith("(") and _closes_at(text) == len(text) - 1:
+    while text.startswith("(") and _closing_index(text) == len(text) - 1:
         text = text[1:-1].strip()
     return text
 
 
-def _clauses(
-    text: str, text_of: Callable[[str], str | None], kept: frozenset[str], seen: set[str]
+def _expand_clauses(
+    text: str, text_of: Callable[[str], str | None], atomic_names: frozenset[str], expanded_names: set[str]
 ) -> Iterator[str]:
-    parts = split(bare(text))
+    parts = split_conjunction(strip_parentheses(text))
     if len(parts) > 1:
         for part in parts:
-            yield from _clauses(part, text_of, kept, seen)
+            yield from _expand_clauses(part, text_of, atomic_names, expanded_names)
         return
-    clause = bare(text)
+    clause = strip_parentheses(text)
     reference = _REFERENCE.match(clause)
     name = reference[1].lower() if reference else ""
-    if not reference or name in kept or name in seen or len(seen) > _DEEPEST:
+    if not reference or name in atomic_names or name in expanded_names or len(expanded_names) > _MAX_DEPTH:
         yield clause
         return
     behind = text_of(name)
     if behind is None or _LITERAL.fullmatch(behind):
         yield clause
         return
-    yield from _clauses(behind, text_of, kept, seen | {name})
+    yield from _expand_clauses(behind, text_of, atomic_names, expanded_names | {name})
 
 
-def _closes_at(text: str) -> int:
+def _closing_index(text: str) -> int:
     """Where the bracket that opens *text* closes; -1 where it does not."""
     depth = place = 0
-    for piece in _PIECE.findall(text):
+    for piece in _TOKEN.findall(text):
         depth += (piece in "([{") - (piece in ")]}")
         if depth == 0:
             return place

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO, Any, Literal, Self
 
 from hydrator.domain.errors import ConfigError, PoolDenied, PoolError
-from hydrator.domain.redaction import printable_tree
+from hydrator.domain.redaction import escape_unprintable_tree
 
 from . import token_advice as tokens
 
@@ -31,17 +31,29 @@ CHILD = (sys.executable, "-P", "-m", "adapters.condor.bindings.child")
 START_SECONDS = 60.0
 """How long a child may take to import the bindings: 0.2 s when idle, far more on a busy machine."""
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-LAST_WORDS_CHARS = 300
+MAX_STDERR_CHARS = 300
 MAX_PAUSE_SECONDS = 5.0
-CALLS_OF_ONE_CHILD = 10_000
+MAX_CALLS_OF_CHILD = 10_000
 """After so many answers another child takes over: the bindings lose some 0.7 kB a call (benchmarks, soak)."""
 COLLECTOR_QUERIES = {"site_ads", "schedds", "slots"}
 """Calls in which only a collector can hang: the next child asks another one first, where there is one."""
 FIRST_COLLECTOR = "HYDRATOR_FIRST_COLLECTOR"
-PATIENCE = {"judge": 6, "outcomes": 6, "alike_jobs": 6, "place_jobs": 3, "restore_jobs": 6}
+TIMEOUT_FACTORS = {
+    "evaluate_match": 6,
+    "outcomes": 6,
+    "read_job_groups": 6,
+    "set_desired_sites": 3,
+    "restore_desired_sites": 6,
+}
 """How many timeouts a call may take; 2,000 slots beside 244 datasets are 4 s, and the queries come on top."""
 FATAL_STATUS = 4  # EXCEPT() in HTCondor's C++ code ends the process with it
-SITE_WIDE = {"availabledatasets", "datasetstates", "datasetfractions", "datasetasof", "datasetletters"}
+SITE_WIDE_ATTRIBUTES = {
+    "availabledatasets",
+    "datasetstates",
+    "datasetfractions",
+    "datasetasof",
+    "datasetletters",
+}
 CONFIG_FILES = ("/etc/condor/condor_config", "/usr/local/etc/condor_config")
 Ad = dict[str, Any]
 
@@ -68,16 +80,16 @@ class Authorization:
     """What a daemon said of us at one authorization level; ``reason`` is why not, empty when allowed."""
 
     level: str
-    allowed: bool
+    is_allowed: bool
     identity: str | None = None
     method: str | None = None
     reason: str = ""
-    limited: str = ""
+    token_limit_advice: str = ""
     """What to do, where the token does not allow the level whoever shows it."""
 
 
-def environment(
-    settings: CondorSettings, inherited: Mapping[str, str], files: Iterable[str] = CONFIG_FILES
+def build_environment(
+    settings: CondorSettings, base_environment: Mapping[str, str], config_files: Iterable[str] = CONFIG_FILES
 ) -> dict[str, str]:
     """The child's environment.
 
@@ -87,10 +99,10 @@ def environment(
     insist, and would then be a stranger. *files* are where HTCondor looks
     for a configuration; without any, only this environment counts.
     """
-    env = dict(inherited)
+    env = dict(base_environment)
     if settings.config_file is not None:
         env["CONDOR_CONFIG"] = str(settings.config_file)
-    elif "CONDOR_CONFIG" not in env and not any(Path(file).is_file() for file in files):
+    elif "CONDOR_CONFIG" not in env and not any(Path(file).is_file() for file in config_files):
         env["CONDOR_CONFIG"] = "ONLY_ENV"
     if settings.collector is not None:
         env["_CONDOR_COLLECTOR_HOST"] = settings.collector
@@ -103,7 +115,7 @@ def environment(
     return env
 
 
-def last_words(stderr: str) -> str:
+def summarize_stderr(stderr: str) -> str:
     """The one line of *stderr* that says most, without time stamps and tokens."""
     lines = [
         re.sub(r"^\d\d/\d\d/\d\d \d\d:\d\d:\d\d(\.\d+)? ", "", line).strip() for line in stderr.splitlines()
@@ -111,10 +123,10 @@ def last_words(stderr: str) -> str:
     telling = [line for line in lines if line]
     errors = [line for line in telling if "ERROR" in line or "Error" in line]
     chosen = (errors or telling or [""])[-1]
-    return re.sub(r"eyJ[\w-]{10,}(\.[\w-]+)*", "(token)", chosen)[:LAST_WORDS_CHARS]
+    return re.sub(r"eyJ[\w-]{10,}(\.[\w-]+)*", "(token)", chosen)[:MAX_STDERR_CHARS]
 
 
-class _Gone(Exception):
+class _ChildUnavailable(Exception):
     """The child cannot be used any more; the text says why."""
 
 
@@ -126,7 +138,7 @@ class _Child:
         self._channel = ours
         self._buffer = b""
         self._stderr: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115  (closed by end)
-        self.answers = 0
+        self.answer_count = 0
         with theirs:
             try:
                 self._process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -157,25 +169,27 @@ class _Child:
             if request is not None:
                 self._channel.settimeout(seconds)
                 self._channel.sendall(json.dumps(request).encode() + b"\n")
-            line = self._line(deadline)
+            line = self._read_line(deadline)
         except TimeoutError:
-            raise _Gone(f"no answer within {seconds:g} s") from None
+            raise _ChildUnavailable(f"no answer within {seconds:g} s") from None
         except OSError:
-            raise _Gone(self._obituary()) from None
+            raise _ChildUnavailable(self._exit_reason()) from None
         if line is None:
-            raise _Gone(self._obituary())
+            raise _ChildUnavailable(self._exit_reason())
         try:
             answer = json.loads(line)
         except ValueError:
-            raise _Gone(f"the HTCondor process answered {line[:60]!r}, which is no JSON") from None
+            raise _ChildUnavailable(
+                f"the HTCondor process answered {line[:60]!r}, which is no JSON"
+            ) from None
         if not isinstance(answer, dict) or answer.get("id") != (request or {"id": 0})["id"]:
-            raise _Gone(f"the HTCondor process answered {line[:60]!r}, which we did not ask")
-        self.answers += request is not None
+            raise _ChildUnavailable(f"the HTCondor process answered {line[:60]!r}, which we did not ask")
+        self.answer_count += request is not None
         if b"\\u" in line:  # so JSON writes what is not ASCII, and what steers a terminal
-            return dict(printable_tree(answer, "\n\r\t"))
+            return dict(escape_unprintable_tree(answer, "\n\r\t"))
         return answer
 
-    def _line(self, deadline: float) -> bytes | None:
+    def _read_line(self, deadline: float) -> bytes | None:
         chunks = [self._buffer]
         size = len(self._buffer)
         while b"\n" not in chunks[-1]:
@@ -188,12 +202,12 @@ class _Child:
             if not chunk:
                 return None
             if size > MAX_ANSWER_BYTES:
-                raise _Gone(f"the HTCondor process answered more than {MAX_ANSWER_BYTES} bytes")
+                raise _ChildUnavailable(f"the HTCondor process answered more than {MAX_ANSWER_BYTES} bytes")
             chunks.append(chunk)
         line, _, self._buffer = b"".join(chunks).partition(b"\n")
         return line
 
-    def _obituary(self) -> str:
+    def _exit_reason(self) -> str:
         """How the child ended and its last words; it has let go of the channel, so it is as good as dead."""
         try:
             status = self._process.wait(timeout=2)
@@ -205,10 +219,10 @@ class _Child:
             how = f"met a fatal error in HTCondor's C++ code (exit status {FATAL_STATUS})"
         else:
             how = f"ended with status {status}"
-        words = last_words(self._tail())
+        words = summarize_stderr(self._read_stderr_tail())
         return f"the HTCondor process {how}" + (f": {words}" if words else "")
 
-    def _tail(self) -> str:
+    def _read_stderr_tail(self) -> str:
         size = os.fstat(self._stderr.fileno()).st_size
         return os.pread(self._stderr.fileno(), 8192, max(0, size - 8192)).decode("utf-8", "replace")
 
@@ -245,26 +259,26 @@ class CondorClient:
         settings: CondorSettings,
         command: Sequence[str] = CHILD,
         *,
-        calls_of_one_child: int = CALLS_OF_ONE_CHILD,
+        max_calls_of_child: int = MAX_CALLS_OF_CHILD,
     ) -> None:
         self._settings = settings
-        self._calls_of_one_child = calls_of_one_child
+        self._max_calls_of_child = max_calls_of_child
         self._command = tuple(command)
         self._lock = threading.Lock()
-        self._closing = threading.Event()
+        self._close_event = threading.Event()
         # PR_SET_PDEATHSIG means the *thread* that started the child, so one thread stays for that
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="condor-child")
         self._child: _Child | None = None
-        self._starts = 0
-        self._relieved = 0
-        self._still_born = 0
+        self._start_count = 0
+        self._planned_restarts = 0
+        self._failed_starts = 0
         self._last_id = 0
         self._first_collector = 0
 
     @property
-    def restarts(self) -> int:
+    def restart_count(self) -> int:
         """How often the child had to be started again; one that has served its time does not count."""
-        return max(0, self._starts - self._relieved - 1)
+        return max(0, self._start_count - self._planned_restarts - 1)
 
     @property
     def pid(self) -> int | None:
@@ -273,17 +287,17 @@ class CondorClient:
         return child.pid if child else None
 
     @property
-    def where(self) -> str:
+    def collector_label(self) -> str:
         """The collector, for people."""
         return f"collector {self._settings.collector}" if self._settings.collector else "collector"
 
     def close(self) -> None:
         """End the child, also under a call that is waiting for it; closing twice is no error."""
-        self._closing.set()
+        self._close_event.set()
         if child := self._child:
             child.kill()
         with self._lock:
-            self._drop()
+            self._discard_child()
         self._starter.shutdown(wait=True)
 
     def __enter__(self) -> Self:
@@ -298,7 +312,7 @@ class CondorClient:
 
     def site_ads(self) -> list[Ad]:
         """All site ads (MyType "DataLocality"), scalars only; an attribute that an ad lacks is None."""
-        return self._list("site_ads", self.where, READ)
+        return self._call_for_list("site_ads", self.collector_label, READ_ADVICE)
 
     def advertise(self, ads: Sequence[tuple[str, str]], lifetime: timedelta) -> int | None:
         """Send site ads, each ``(name, text)`` with one ``Name = literal`` a line, to every collector.
@@ -309,21 +323,30 @@ class CondorClient:
         """
         seconds = int(lifetime.total_seconds())
         heard = (
-            self._call("advertise", self.where, ADVERTISE, ads=list(ads), lifetime=seconds) if ads else None
+            self._call("advertise", self.collector_label, ADVERTISE_ADVICE, ads=list(ads), lifetime=seconds)
+            if ads
+            else None
         )
         return heard if isinstance(heard, int) else None
 
     def invalidate(self, names: Sequence[str]) -> None:
         """Take the site ads of these names away; those that are not there are no error."""
         if names:
-            self._call("invalidate", self.where, ADVERTISE, names=list(names))
+            self._call("invalidate", self.collector_label, ADVERTISE_ADVICE, names=list(names))
 
-    def beat(self, name: str, leads_since: int, lifetime: timedelta) -> list[Ad]:
+    def heartbeat(self, name: str, leads_since: int, lifetime: timedelta) -> list[Ad]:
         """Tell that the daemon *name* lives, and since when it leads; ``Name``, ``DataLocalityLeadsSince``
         and ``LastHeardFrom`` of all daemons that told so; ours is ``Shared`` where another has our name.
         """
         seconds = int(lifetime.total_seconds())
-        return self._list("beat", self.where, ADVERTISE, name=name, leads_since=leads_since, lifetime=seconds)
+        return self._call_for_list(
+            "heartbeat",
+            self.collector_label,
+            ADVERTISE_ADVICE,
+            name=name,
+            leads_since=leads_since,
+            lifetime=seconds,
+        )
 
     def slots(self, attributes: Sequence[str], constraint: str = "true") -> list[Ad]:
         """Slot ads with *attributes*, under these spellings: literals, None, or an expression's text.
@@ -331,9 +354,11 @@ class CondorClient:
         Raises:
             ValueError: one of the long attributes, which would be megabytes.
         """
-        if long := [name for name in attributes if name.lower() in SITE_WIDE]:
+        if long := [name for name in attributes if name.lower() in SITE_WIDE_ATTRIBUTES]:
             raise ValueError(f"not asked of slots, it is too long: {', '.join(long)}")
-        return self._list("slots", self.where, READ, attributes=list(attributes), constraint=constraint)
+        return self._call_for_list(
+            "slots", self.collector_label, READ_ADVICE, attributes=list(attributes), constraint=constraint
+        )
 
     def slots_by_site(self, attributes: Sequence[str]) -> dict[str, int]:
         """How many slots each site has; a slot's site is the first of *attributes* it has, "" where none."""
@@ -344,13 +369,18 @@ class CondorClient:
 
     def collectors(self) -> list[str]:
         """The addresses of all collectors, ordered; asks none of them."""
-        return self._list("collectors", self.where, "")
+        return self._call_for_list("collectors", self.collector_label, "")
 
     def slots_at(self, collector: str, attributes: Sequence[str], constraint: str = "true") -> list[Ad]:
         """As :meth:`slots`, of one collector."""
         who = f"collector {collector}"
-        return self._list(
-            "slots_at", who, READ, collector=collector, attributes=list(attributes), constraint=constraint
+        return self._call_for_list(
+            "slots_at",
+            who,
+            READ_ADVICE,
+            collector=collector,
+            attributes=list(attributes),
+            constraint=constraint,
         )
 
     def merge(
@@ -371,10 +401,10 @@ class CondorClient:
             slots: name, MyAddress, site and LastHeardFrom of each.
             since: the latest LastHeardFrom that the caller saw of any slot there.
         """
-        sent = self._list(
+        sent = self._call_for_list(
             "merge",
             f"collector {collector}",
-            MERGE,
+            MERGE_ADVICE,
             collector=collector,
             texts=dict(texts),
             slots=list(slots),
@@ -386,27 +416,29 @@ class CondorClient:
 
     def schedds(self) -> list[Ad]:
         """The schedds that the collector knows: Name, Machine, CondorVersion; by name."""
-        found = self._list("schedds", self.where, READ)
+        found = self._call_for_list("schedds", self.collector_label, READ_ADVICE)
         return sorted((ad for ad in found if ad.get("Name")), key=lambda ad: str(ad["Name"]))
 
-    def queued_datasets(self, schedd: str) -> list[tuple[tuple[str, ...], int]]:
+    def count_queued_datasets(self, schedd: str) -> list[tuple[tuple[str, ...], int]]:
         """Jobs of *schedd* that are neither removed nor completed, counted by their RequiredDatasets.
 
         A RequiredDatasets that is no list of strings comes back as one text,
         ``RequiredDatasets = …``. A late-materialization factory with items
         that are no jobs yet adds one job to the list of its first item.
         """
-        rows = self._list("queued_datasets", f"schedd {schedd}", READ, schedd=schedd)
+        rows = self._call_for_list("count_queued_datasets", f"schedd {schedd}", READ_ADVICE, schedd=schedd)
         return [(tuple(datasets), jobs) for datasets, jobs in rows]
 
-    def reported_misses(self, schedd: str, since: datetime) -> list[list[str]]:
+    def query_misses(self, schedd: str, since: datetime) -> list[list[str]]:
         """Return what jobs did not find where they ran, each of ChirpDataLocalityMisses in a list of its own.
 
         Of jobs that are in the queue of *schedd*, and of those that left it after *since*; 1000 at most, of
         each user a fair share, and those first that differ in dataset or site.
         """
         seconds = int(since.timestamp())
-        found = self._list("reported_misses", f"schedd {schedd}", READ, schedd=schedd, since=seconds)
+        found = self._call_for_list(
+            "query_misses", f"schedd {schedd}", READ_ADVICE, schedd=schedd, since=seconds
+        )
         return [list(texts) for texts in found]
 
     def outcomes(
@@ -415,8 +447,8 @@ class CondorClient:
         since: datetime,
         site_attributes: Sequence[str],
         *,
-        after: str | None = None,
-        at_most: int,
+        after_job_id: str | None = None,
+        max_jobs: int,
     ) -> list[Ad]:
         """Jobs of *schedd* that ended after *since*, the last to leave its queue first, *at_most* so many.
 
@@ -431,20 +463,20 @@ class CondorClient:
             ``EnteredCurrentStatus`` (as the job has them: any scalar or None), ``site`` (None where not
             recorded), ``datasets`` (None where it names none), ``bytes`` (by DID) and ``misses``.
         """
-        return self._list(
+        return self._call_for_list(
             "outcomes",
             f"schedd {schedd}",
-            READ,
+            READ_ADVICE,
             schedd=schedd,
             since=int(since.timestamp()),
-            after=after,
-            at_most=at_most,
+            after=after_job_id,
+            at_most=max_jobs,
             site_attributes=list(site_attributes),
         )
 
     def last_ended(self, schedd: str) -> str | None:
         """The GlobalJobId of the job that left the queue of *schedd* last; None where none did."""
-        found = self._call("last_ended", f"schedd {schedd}", READ, schedd=schedd)
+        found = self._call("last_ended", f"schedd {schedd}", READ_ADVICE, schedd=schedd)
         return None if found is None else str(found)
 
     def release(self, schedd: str | None, constraint: str = "true") -> int:
@@ -455,47 +487,54 @@ class CondorClient:
         was left as it was; jobs before it may have been released.
         """
         names = [str(ad["Name"]) for ad in self.schedds()] if schedd is None else [schedd]
-        return sum(self._release(name, constraint) for name in names)
+        return sum(self._release_at(name, constraint) for name in names)
 
-    def _release(self, schedd: str, constraint: str) -> int:
-        return int(self._call("release", f"schedd {schedd}", RELEASE, schedd=schedd, constraint=constraint))
+    def _release_at(self, schedd: str, constraint: str) -> int:
+        return int(
+            self._call("release", f"schedd {schedd}", RELEASE_ADVICE, schedd=schedd, constraint=constraint)
+        )
 
-    def alike_jobs(self, schedd: str) -> list[Ad]:
+    def read_job_groups(self, schedd: str) -> list[Ad]:
         """Idle jobs of *schedd* that ask for a list of sites, or have one of ours; alike jobs in one row.
 
-        Each with the fields of :class:`hydrator.domain.ports.AlikeJobs`, ``kept`` with those of ``Kept``.
+        Each with the fields of :class:`hydrator.domain.ports.JobGroup`, ``kept`` with those of ``Kept``.
         """
-        return self._list("alike_jobs", f"schedd {schedd}", READ, schedd=schedd)
+        return self._call_for_list("read_job_groups", f"schedd {schedd}", READ_ADVICE, schedd=schedd)
 
-    def place_jobs(
+    def set_desired_sites(
         self,
         schedd: str,
         row: Mapping[str, Any],
         value: str | None,
-        own: str | None,
+        original_value: str | None,
         *,
         keep: bool,
-        at_most: int,
+        max_jobs: int,
     ) -> int:
         """Have the jobs of a *row* of :meth:`alike_jobs` say *value*; see ``hydrator.domain.ports.JobSites``."""
         who = f"schedd {schedd}"
-        asked = {"row": dict(row), "value": value, "own": own, "keep": keep, "at_most": at_most}
-        return int(self._call("place_jobs", who, PLACE, schedd=schedd, **asked))
+        asked = {"row": dict(row), "value": value, "own": original_value, "keep": keep, "at_most": max_jobs}
+        return int(self._call("set_desired_sites", who, DESIRED_SITES_ADVICE, schedd=schedd, **asked))
 
-    def restore_jobs(self, schedd: str | None, constraint: str = "true", *, asking: bool) -> int:
+    def restore_desired_sites(
+        self, schedd: str | None, constraint: str = "true", *, should_opt_out: bool
+    ) -> int:
         """Give back to queued jobs the DESIRED_Sites that they had, and take our marks off; answers how many.
 
         With *asking* they ask for none from now on. None means every schedd. Raises PoolDenied when a job was
         left as it was.
         """
         names = [str(ad["Name"]) for ad in self.schedds()] if schedd is None else [schedd]
-        asked = {"constraint": constraint, "asking": asking}
-        done = [self._call("restore_jobs", f"schedd {name}", PLACE, schedd=name, **asked) for name in names]
+        asked = {"constraint": constraint, "asking": should_opt_out}
+        done = [
+            self._call("restore_desired_sites", f"schedd {name}", DESIRED_SITES_ADVICE, schedd=name, **asked)
+            for name in names
+        ]
         return sum(int(one) for one in done)
 
-    def user_record(self, schedd: str, user: str) -> bool:
+    def has_user_record(self, schedd: str, user: str) -> bool:
         """Whether *schedd* has a record of *user* (``name@domain``), as a queue super user needs it."""
-        return bool(self._call("user_record", f"schedd {schedd}", READ, schedd=schedd, user=user))
+        return bool(self._call("has_user_record", f"schedd {schedd}", READ_ADVICE, schedd=schedd, user=user))
 
     # why a job does not match
 
@@ -505,20 +544,24 @@ class CondorClient:
         An ad is the text of each attribute's expression. Of many kinds of jobs the later ones are
         ``brief``: their ads have only what tells kinds apart.
         """
-        return self._list("jobs", f"schedd {schedd}", READ, schedd=schedd, cluster=cluster, proc=proc)
+        return self._call_for_list(
+            "jobs", f"schedd {schedd}", READ_ADVICE, schedd=schedd, cluster=cluster, proc=proc
+        )
 
-    def ended(self, schedd: str, cluster: int, proc: int | None = None) -> Ad | None:
+    def find_ended_job(self, schedd: str, cluster: int, proc: int | None = None) -> Ad | None:
         """What the history of *schedd* says of a job, or of the last of a cluster; None when nothing."""
-        found = self._list("ended", f"schedd {schedd}", READ, schedd=schedd, cluster=cluster, proc=proc)
+        found = self._call_for_list(
+            "find_ended_job", f"schedd {schedd}", READ_ADVICE, schedd=schedd, cluster=cluster, proc=proc
+        )
         return found[0] if found else None
 
-    def judge(
+    def evaluate_match(
         self,
         job: Mapping[str, str],
         facts: Sequence[str],
         site_attributes: Sequence[str],
         *,
-        whole: Sequence[str] = (),
+        atomic_attributes: Sequence[str] = (),
         constraint: str = "true",
         flock: Sequence[str] = (),
     ) -> Ad:
@@ -539,7 +582,7 @@ class CondorClient:
             ``unasked``: by collector of *flock*, why it could not be asked.
             ``clauses``: the texts that Requirements joins by ``&&``. ``requests``: by resource, the value of
             ``RequestCpus`` and so on. ``groups``: alike slots, each with
-            their number ``slots``, an ``example``, ``site``, ``told_site`` (DataLocalitySite),
+            their number ``slots``, an ``example``, ``site``, ``advertised_site`` (DataLocalitySite),
             ``generation``, ``as_of``, ``via``, ``state``, ``partitionable``, ``dynamic``,
             ``requirements`` (text), ``theirs`` (the slots' own clauses), ``job_values`` and
             ``slot_values`` ("true", "false", "undefined" or "error", in the order of the clauses),
@@ -548,28 +591,32 @@ class CondorClient:
             them has of each resource.
         """
         found = self._call(
-            "judge",
-            self.where,
-            READ,
+            "evaluate_match",
+            self.collector_label,
+            READ_ADVICE,
             job=dict(job),
             facts=list(facts),
             site_attributes=list(site_attributes),
-            whole=list(whole),
+            whole=list(atomic_attributes),
             constraint=constraint,
             flock=list(flock),
         )
         return dict(found)
 
-    def uploads(self, schedd: str, user: str, least_bytes: int) -> int:
+    def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int:
         """Return how many jobs of *user* at *schedd* send *least_bytes* of input or more, or wait to."""
         who = f"schedd {schedd}"
-        return int(self._call("uploads", who, READ, schedd=schedd, user=user, least_bytes=least_bytes))
+        return int(
+            self._call("count_uploads", who, READ_ADVICE, schedd=schedd, user=user, least_bytes=least_bytes)
+        )
 
     # what we show
 
     def token_folders(self) -> list[Path]:
         """Where HTCondor looks for our IDTOKENS, as it is configured; asks no daemon."""
-        return [Path(folder) for folder in self._list("token_folders", "HTCondor's configuration", "")]
+        return [
+            Path(folder) for folder in self._call_for_list("token_folders", "HTCondor's configuration", "")
+        ]
 
     # what users write
 
@@ -587,7 +634,7 @@ class CondorClient:
         *name* chooses among several daemons of a kind, of collectors by the address; None takes the first.
         """
         who = f"{daemon} {name}" if name else daemon
-        found = self._call("config_of", who, READ, daemon=daemon, names=list(names), name=name)
+        found = self._call("config_of", who, READ_ADVICE, daemon=daemon, names=list(names), name=name)
         return dict(found)
 
     def ping(self, daemon: DaemonKind, level: str, name: str | None = None) -> Authorization:
@@ -602,99 +649,109 @@ class CondorClient:
             identity = re.search(r"knows us as (\S+) \(by (\w*)\)", exc.reason)
             known = (identity[1], identity[2]) if identity else (None, None)
             denied = Authorization(
-                level, allowed=False, identity=known[0], method=known[1], reason=exc.reason
+                level, is_allowed=False, identity=known[0], method=known[1], reason=exc.reason
             )
-            return replace(denied, limited=self._too_limited(level) if known[1] == "IDTOKENS" else "")
+            return replace(
+                denied, token_limit_advice=self._token_limit_advice(level) if known[1] == "IDTOKENS" else ""
+            )
         return Authorization(level, bool(found["allowed"]), found["identity"], found["method"])
 
     # the child
 
-    def _list(self, call: str, who: str, advice: str, **args: object) -> list[Any]:
-        return list(self._call(call, who, advice, **args))
+    def _call_for_list(self, call: str, target: str, advice: str, **args: object) -> list[Any]:
+        return list(self._call(call, target, advice, **args))
 
-    def _call(self, call: str, who: str, advice: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
+    def _call(self, call: str, target: str, advice: str, **args: object) -> Any:  # noqa: ANN401  (JSON)
         """Ask the child; *advice* is what to do when the daemon, *who*, denies us."""
-        seconds = self._settings.timeout.total_seconds() * PATIENCE.get(call, 1)
+        seconds = self._settings.timeout.total_seconds() * TIMEOUT_FACTORS.get(call, 1)
         with self._lock:
             try:
-                child = self._alive()
+                child = self._ensure_child()
                 self._last_id += 1
                 request = {"id": self._last_id, "call": call, "args": args}
                 answer = child.exchange(request, seconds)
-            except _Gone as exc:
-                self._drop()
+            except _ChildUnavailable as exc:
+                self._discard_child()
                 if call in COLLECTOR_QUERIES:
                     self._first_collector += 1
-                raise PoolError(who, str(exc)) from None
+                raise PoolError(target, str(exc)) from None
         if error := answer.get("error"):
-            self._raise(error, who, advice)
+            self._raise_error(error, target, advice)
         return answer["ok"]
 
-    def _raise(self, error: Mapping[str, Any], daemon: str, advice: str) -> None:
+    def _raise_error(self, error: Mapping[str, Any], daemon: str, advice: str) -> None:
         who, reason = error["daemon"] or daemon, str(error["reason"]).rstrip(".")
         if error["kind"] == "usage":
             raise ConfigError([reason])
         if error["kind"] == "denied":
             if "none of our credentials" in reason:
-                advice = tokens.advice(self._settings.token_directory, os.geteuid())
-            elif "(by IDTOKENS)" in reason and advice in LEVELS:
-                advice = self._too_limited(LEVELS[advice]) or advice
+                advice = tokens.token_advice(self._settings.token_directory, os.geteuid())
+            elif "(by IDTOKENS)" in reason and advice in LEVEL_BY_ADVICE:
+                advice = self._token_limit_advice(LEVEL_BY_ADVICE[advice]) or advice
             raise PoolDenied(who, f"{reason}; {advice}" if advice else reason)
         if "determine collector host" in reason:
             reason += "; name it: htcondor.collector (or have htcondor.config_file name it)"
         raise PoolError(who, reason)
 
-    def _too_limited(self, level: str) -> str:
+    def _token_limit_advice(self, level: str) -> str:
         """Say so where our tokens do not allow *level*; empty where they do, or where that is not known."""
         with suppress(PoolError):
-            limited = tokens.limits(self.token_folders())
-            return tokens.too_limited(limited, level) if tokens.lacks(limited, level) else ""
+            limited = tokens.token_limits(self.token_folders())
+            return (
+                tokens.describe_token_limit(limited, level) if tokens.is_level_missing(limited, level) else ""
+            )
         return ""
 
-    def _alive(self) -> _Child:
-        if self._closing.is_set():
-            raise _Gone("the client is closed")
-        if self._child is not None and self._child.answers >= self._calls_of_one_child:
-            self._relieved += 1
-            self._drop()
+    def _ensure_child(self) -> _Child:
+        if self._close_event.is_set():
+            raise _ChildUnavailable("the client is closed")
+        if self._child is not None and self._child.answer_count >= self._max_calls_of_child:
+            self._planned_restarts += 1
+            self._discard_child()
         if self._child is None:
-            if self._still_born:
-                self._closing.wait(min(0.1 * 2 ** (self._still_born - 1), MAX_PAUSE_SECONDS))
-            self._child = self._start()
+            if self._failed_starts:
+                self._close_event.wait(min(0.1 * 2 ** (self._failed_starts - 1), MAX_PAUSE_SECONDS))
+            self._child = self._start_child()
         return self._child
 
-    def _start(self) -> _Child:
-        self._starts += 1
+    def _start_child(self) -> _Child:
+        self._start_count += 1
         env = {
-            **environment(self._settings, os.environ),
+            **build_environment(self._settings, os.environ),
             FIRST_COLLECTOR: str(self._first_collector),
         }
         try:
             child = self._starter.submit(_Child, self._command, env).result()
         except (OSError, RuntimeError) as exc:
-            raise _Gone(f"the HTCondor process could not be started: {exc}") from None
+            raise _ChildUnavailable(f"the HTCondor process could not be started: {exc}") from None
         self._child = child
         child.exchange(None, START_SECONDS)
         return child
 
-    def _drop(self) -> None:
+    def _discard_child(self) -> None:
         if child := self._child:
             self._child = None
-            self._still_born = 0 if child.answers else self._still_born + 1
+            self._failed_starts = 0 if child.answer_count else self._failed_starts + 1
             child.end()
 
 
-READ = "it needs READ there, see ALLOW_READ in docs/security.md"
-MERGE = "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/slot-merge.md"
-ADVERTISE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/security.md"
-RELEASE = (
+READ_ADVICE = "it needs READ there, see ALLOW_READ in docs/security.md"
+MERGE_ADVICE = "it needs NEGOTIATOR at the collector, see COLLECTOR.ALLOW_NEGOTIATOR and docs/slot-merge.md"
+ADVERTISE_ADVICE = "it needs DAEMON at the collector, see COLLECTOR.ALLOW_DAEMON in docs/security.md"
+RELEASE_ADVICE = (
     "only a queue super user that the schedd has a user record of (QUEUE_SUPER_USERS, condor_qusers -add) "
     "may edit what PROTECTED_JOB_ATTRS lists, and nobody what IMMUTABLE_JOB_ATTRS lists"
 )
-PLACE = (
+DESIRED_SITES_ADVICE = (
     "only a queue super user that the schedd has a user record of may edit other people's jobs "
     "(QUEUE_SUPER_USERS, condor_qusers -add), and nobody what IMMUTABLE_JOB_ATTRS lists: "
     "docs/desired-sites.md"
 )
-LEVELS = {READ: "READ", MERGE: "NEGOTIATOR", ADVERTISE: "DAEMON", RELEASE: "WRITE", PLACE: "WRITE"}
+LEVEL_BY_ADVICE = {
+    READ_ADVICE: "READ",
+    MERGE_ADVICE: "NEGOTIATOR",
+    ADVERTISE_ADVICE: "DAEMON",
+    RELEASE_ADVICE: "WRITE",
+    DESIRED_SITES_ADVICE: "WRITE",
+}
 """By advice the authorization level that a call needs."""

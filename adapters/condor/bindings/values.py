@@ -4,17 +4,17 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
-MISSES_OF_A_JOB = 50
+MAX_MISSES_OF_JOB = 50
 """Of one job so many misses are read, and of each so many characters: its owner writes what he likes."""
-MISS_CHARS = 2000
+MAX_MISS_CHARS = 2000
 
 
-def plain(value: object) -> TypeGuard[str | int | float | bool]:
+def is_plain(value: object) -> TypeGuard[str | int | float | bool]:
     """Is this a text, a number or a truth value, and none of the two that Python takes for integers?"""
     return isinstance(value, (str, float, bool)) or type(value) is int
 
 
-def unparsed(ad: Any, attribute: str) -> str:  # noqa: ANN401  (the bindings have no types)
+def expression_text(ad: Any, attribute: str) -> str:  # noqa: ANN401  (the bindings have no types)
     """The text of an expression on one line; in ClassAd text a line break never stands inside a string."""
     lines = map(str.strip, str(ad.lookup(attribute)).split("\n"))
     return " ".join(line for line in lines if line)
@@ -25,7 +25,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return type(value) is int or (isinstance(value, float) and math.isfinite(value))
 
 
-def fair_misses(reports: Iterable[tuple[str, Sequence[str]]], at_most: int) -> list[list[str]]:
+def choose_misses_fairly(reports: Iterable[tuple[str, Sequence[str]]], max_misses: int) -> list[list[str]]:
     """Choose *at_most* misses of many, so that nobody's hide another's.
 
     Each user's turn comes again and again. Of one user first those that differ in dataset or site, the
@@ -39,23 +39,23 @@ def fair_misses(reports: Iterable[tuple[str, Sequence[str]]], at_most: int) -> l
     rest: list[str] = []
     for user, texts in reports:
         known = first.setdefault(user, {})
-        for text in texts[:MISSES_OF_A_JOB]:
-            what = text[:MISS_CHARS].partition(" ")[2]
-            before, newest = known.get(what), text[:MISS_CHARS]
+        for text in texts[:MAX_MISSES_OF_JOB]:
+            what = text[:MAX_MISS_CHARS].partition(" ")[2]
+            before, newest = known.get(what), text[:MAX_MISS_CHARS]
             if before is not None:
-                before, newest = sorted((before, newest), key=_when)
+                before, newest = sorted((before, newest), key=_miss_time)
                 rest.append(before)
             known[what] = newest
-        del rest[at_most:]
+        del rest[max_misses:]
     turns = [iter(known.values()) for known in first.values()]
     chosen: list[str] = []
-    while turns and len(chosen) < at_most:
+    while turns and len(chosen) < max_misses:
         found = [next(turn, None) for turn in turns]
         turns = [turn for turn, text in zip(turns, found, strict=True) if text is not None]
         chosen += [text for text in found if text is not None]
-    return [[text] for text in (chosen + rest)[:at_most]]
+    return [[text] for text in (chosen + rest)[:max_misses]]
 
 
-def _when(text: str) -> int:
+def _miss_time(text: str) -> int:
     digits = text.partition(" ")[0]
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 11 else 0

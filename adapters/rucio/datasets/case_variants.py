@@ -9,34 +9,34 @@ from datetime import UTC, datetime, timedelta
 from os.path import commonprefix
 from re import sub
 
-from adapters.rucio.session.queries import Asker, split
+from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Reading, Seen
 
-from .dids import Names
+from .dids import DidResolver
 
-_SECONDS = 20.0
-_AGAIN_AFTER = timedelta(minutes=10)
+_SEARCH_SECONDS = 20.0
+_RETRY_AFTER = timedelta(minutes=10)
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class Twins:
+class CaseVariantFinder:
     """Looks for twins now and then.
 
     The search is slow on large scopes, so it has a time of its own, scope by scope. When it fails, what
     was known stays, and that scope is searched again some time later: a catalogue is not given up for it.
     """
 
-    def __init__(self, asker: Asker, names: Names) -> None:
-        self._asker = asker
-        self._names = names
-        self._twins: dict[Did, frozenset[Did]] = {}
+    def __init__(self, queries: QueryRunner, names: DidResolver) -> None:
+        self._queries = queries
+        self._resolver = names
+        self._variants: dict[Did, frozenset[Did]] = {}
         self._due_at: dict[Did, datetime] = {}
 
-    def among(self, readings: Mapping[Did, Reading], now: datetime) -> dict[Did, Reading]:
+    def add_case_variants(self, readings: Mapping[Did, Reading], now: datetime) -> dict[Did, Reading]:
         """*readings* with the twins of each, as last looked for."""
-        every = self._asker.settings.twins_every
-        for memory in (self._twins, self._due_at):
+        every = self._queries.settings.twins_every
+        for memory in (self._variants, self._due_at):
             for gone in memory.keys() - readings.keys():
                 del memory[gone]
         due = {
@@ -45,48 +45,48 @@ class Twins:
             if isinstance(reading, Seen) and every is not None and self._due_at.get(did, now) <= now
         }
         if due and every is not None:
-            self._look(due, now, every)
+            self._search_due(due, now, every)
         return {
-            did: replace(reading, twins=self._twins[did])
-            if isinstance(reading, Seen) and self._twins.get(did)
+            did: replace(reading, case_variants=self._variants[did])
+            if isinstance(reading, Seen) and self._variants.get(did)
             else reading
             for did, reading in readings.items()
         }
 
-    def _look(self, due: AbstractSet[Did], now: datetime, every: timedelta) -> None:
+    def _search_due(self, due_dids: AbstractSet[Did], now: datetime, search_every: timedelta) -> None:
         """Search scope by scope while there is time, those that came due longest ago first."""
         groups = defaultdict[str, list[Did]](list)
-        for did in sorted(due):
-            groups[split(did)[0].casefold()].append(did)
-        waiting = sorted(groups, key=lambda folded: (self._since(groups[folded]), folded))
+        for did in sorted(due_dids):
+            groups[split_did(did)[0].casefold()].append(did)
+        waiting = sorted(groups, key=lambda folded: (self._first_due_at(groups[folded]), folded))
         try:
-            with self._asker.connection.poll(_SECONDS):
-                scopes = self._names.scopes()
+            with self._queries.connection.start_poll(_SEARCH_SECONDS):
+                scopes = self._resolver.list_scopes()
                 for folded in waiting:
                     wanted = groups.pop(folded)
-                    self._due_at.update(dict.fromkeys(wanted, now + min(every, _AGAIN_AFTER)))
+                    self._due_at.update(dict.fromkeys(wanted, now + min(search_every, _RETRY_AFTER)))
                     with suppress(CatalogueError):
-                        self._find(wanted, [scope for scope in scopes if scope.casefold() == folded])
-                        self._due_at.update(dict.fromkeys(wanted, now + every))
-                    if self._asker.connection.deadline.passed():
+                        self._search(wanted, [scope for scope in scopes if scope.casefold() == folded])
+                        self._due_at.update(dict.fromkeys(wanted, now + search_every))
+                    if self._queries.connection.deadline.has_passed():
                         return
         except CatalogueError:
             left = (did for wanted in groups.values() for did in wanted)
-            self._due_at.update(dict.fromkeys(left, now + min(every, _AGAIN_AFTER)))
+            self._due_at.update(dict.fromkeys(left, now + min(search_every, _RETRY_AFTER)))
 
-    def _since(self, dids: Sequence[Did]) -> datetime:
+    def _first_due_at(self, dids: Sequence[Did]) -> datetime:
         return min(self._due_at.get(did, _NEVER) for did in dids)
 
-    def _find(self, dids: Sequence[Did], scopes: Sequence[str]) -> None:
-        pattern = _any_case([split(did)[1] for did in dids])
+    def _search(self, dids: Sequence[Did], scopes: Sequence[str]) -> None:
+        pattern = _any_case_pattern([split_did(did)[1] for did in dids])
         spelled: dict[str, set[Did]] = defaultdict(set)
         for scope in scopes:
-            for name in self._names.like(scope, pattern):
+            for name in self._resolver.list_matching(scope, pattern):
                 spelled[name.casefold()].add(name)
-        self._twins.update((did, frozenset(spelled[did.casefold()] - {did})) for did in dids)
+        self._variants.update((did, frozenset(spelled[did.casefold()] - {did})) for did in dids)
 
 
-def _any_case(names: Sequence[str]) -> str:
+def _any_case_pattern(names: Sequence[str]) -> str:
     """A pattern, with ``*`` only, that matches each of *names* in any spelling."""
     if len(names) == 1:
         return sub(r"[A-Za-z]+", "*", names[0])

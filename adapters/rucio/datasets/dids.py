@@ -10,30 +10,30 @@ from heapq import nsmallest
 from re import sub
 from typing import Any
 
-from adapters.did_matching import matching
-from adapters.rucio.background import Background, Key
+from adapters.did_matching import filter_by_patterns
+from adapters.rucio.background import BackgroundVerifier, QueryKey
 from adapters.rucio.responses import (
     BadRow,
-    Garbled,
-    amount,
-    did_of,
-    each_about,
-    flag,
-    moment,
-    one_of,
-    record,
-    text,
+    GarbledRow,
+    parse_rows,
+    read_amount,
+    read_choice,
+    read_did,
+    read_flag,
+    read_text,
+    read_time,
+    require_record,
 )
-from adapters.rucio.session.client import NotFound, Refused
-from adapters.rucio.session.queries import Asker, Denials, is_silence, split
+from adapters.rucio.session.client import InvalidRequest, NotFound
+from adapters.rucio.session.queries import DenialCounter, QueryRunner, is_unanswered, split_did
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 
-_PARTS = frozenset({"CONTAINER", "DATASET"})
+_COLLECTION_TYPES = frozenset({"CONTAINER", "DATASET"})
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DidInfo:
     """What Rucio says a name is: DATASET, CONTAINER or FILE; *bytes_total* None while it is open.
 
     *ends_at* is when the DID itself ends, with all its rules; None: never.
@@ -41,17 +41,17 @@ class Entry:
 
     kind: str
     bytes_total: int | None
-    open: bool = False
+    is_open: bool = False
     ends_at: datetime | None = None
 
 
-LOST, ABSENT = Entry("LOST", None), Entry("ABSENT", None)
+UNRESOLVED, ABSENT_DID = DidInfo("LOST", None), DidInfo("ABSENT", None)
 _NEVER = datetime.min.replace(tzinfo=UTC)
-_MOST_ALONE = 500  # names that one poll asks for one by one
-_MOST_AGAIN = 50  # absent names that one poll asks for once more
+_MAX_SINGLE_QUERIES = 500  # names that one poll asks for one by one
+_MAX_ABSENT_RECHECKS = 50  # absent names that one poll asks for once more
 
 
-class Names:
+class DidResolver:
     """Looks names up: in bulk, and one by one what the bulk call leaves out, after all else in a poll.
 
     Names that were there before are asked for apart from new ones, and from those that were absent: a
@@ -59,292 +59,304 @@ class Names:
     to the *background*.
     """
 
-    def __init__(self, asker: Asker, background: Background[Any, Any] | None = None) -> None:
-        self._asker = asker
+    def __init__(self, queries: QueryRunner, background: BackgroundVerifier[Any, Any] | None = None) -> None:
+        self._queries = queries
         self._background = background
-        self._datasets: dict[Did, tuple[datetime, Entry]] = {}
-        self._there: set[Did] = set()
-        self._absent: dict[Did, datetime] = {}
-        self._refused: set[Did] = set()
-        self._late: dict[Did, Entry] = {}
-        self._tried: dict[Did, datetime] = {}
+        self._dataset_infos: dict[Did, tuple[datetime, DidInfo]] = {}
+        self._existing_dids: set[Did] = set()
+        self._absent_at: dict[Did, datetime] = {}
+        self._refused_dids: set[Did] = set()
+        self._late_infos: dict[Did, DidInfo] = {}
+        self._tried_at: dict[Did, datetime] = {}
 
-    def remembered(
-        self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError], now: datetime
-    ) -> dict[Did, Entry]:
+    def resolve(
+        self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError], now: datetime
+    ) -> dict[Did, DidInfo]:
         """Return what each name is; of datasets as learned at most ``verify_every`` ago.
 
         A name that a 404 called absent is so until the bulk call, or another look-up, finds it. One that
         neither knows is LOST, for :meth:`look_up`.
         """
-        believed = self._asker.settings.verify_every
+        believed = self._queries.settings.verify_every
         known = {
-            did: kept for did, kept in self._datasets.items() if did in dids and now - kept[0] < believed
+            did: kept for did, kept in self._dataset_infos.items() if did in dids and now - kept[0] < believed
         }
         self._forget_all_but(dids)
-        todo = self._without_dots(dids - known.keys(), lost)
-        there, absent = todo & self._there, todo & self._absent.keys()
-        found: dict[Did, Entry] = defaultdict(lambda: LOST)
-        for group in (there, todo - there - absent, absent - self._refused):
-            found.update(self._in_bulk(group, lost))
-        found.update((did, self._late.pop(did)) for did in todo & self._late.keys())
+        todo = self._reject_dotted(dids - known.keys(), errors)
+        there, absent = todo & self._existing_dids, todo & self._absent_at.keys()
+        found: dict[Did, DidInfo] = defaultdict(lambda: UNRESOLVED)
+        for group in (there, todo - there - absent, absent - self._refused_dids):
+            found.update(self._query_in_bulk(group, errors))
+        found.update((did, self._late_infos.pop(did)) for did in todo & self._late_infos.keys())
         for did in found:
-            self._absent.pop(did, None)
-            self._refused.discard(did)
+            self._absent_at.pop(did, None)
+            self._refused_dids.discard(did)
         known.update((did, (now, entry)) for did, entry in found.items() if entry.kind == "DATASET")
-        self._datasets = known
-        self._there = {*known, *found, *(there & lost.keys())}
-        found.update((did, ABSENT) for did in absent - found.keys() - lost.keys())
+        self._dataset_infos = known
+        self._existing_dids = {*known, *found, *(there & errors.keys())}
+        found.update((did, ABSENT_DID) for did in absent - found.keys() - errors.keys())
         found.update((did, entry) for did, (_, entry) in known.items())
         return found
 
     def _forget_all_but(self, dids: AbstractSet[Did]) -> None:
-        for memory in (self._absent, self._late, self._tried):
+        for memory in (self._absent_at, self._late_infos, self._tried_at):
             for gone in memory.keys() - dids:
                 del memory[gone]
-        self._refused &= dids
+        self._refused_dids &= dids
 
-    def _without_dots(self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> AbstractSet[Did]:
+    def _reject_dotted(self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]) -> AbstractSet[Did]:
         """Return those of *dids* that can stand in a URL, where a part that is only dots leads elsewhere."""
-        dotted = {did for did in dids if not {".", ".."}.isdisjoint(split(did))}
+        dotted = {did for did in dids if not {".", ".."}.isdisjoint(split_did(did))}
         for did in dotted:
             why = f"{did}: a scope or name that is only dots cannot be asked about: it would be another URL"
-            lost[did] = CatalogueGarbled(self._asker.name, why)
+            errors[did] = CatalogueGarbled(self._queries.name, why)
         return dids - dotted
 
-    def _in_bulk(self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> dict[Did, Entry]:
+    def _query_in_bulk(self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]) -> dict[Did, DidInfo]:
         """Look *dids* up by the bulk call; it leaves absent names out, and refuses batches for some."""
         refused: dict[Did, CatalogueError] = {}
-        answers = self._asker.in_batches(
-            dids, refused, lambda client, batch: client.get_metadata_bulk(batch), _meta_rows
+        answers = self._queries.query_in_batches(
+            dids, refused, lambda client, batch: client.get_metadata_bulk(batch), _parse_metadata
         )
         for did, error in refused.items():
-            if isinstance(error, Refused):
-                self._refused.add(did)
+            if isinstance(error, InvalidRequest):
+                self._refused_dids.add(did)
             else:
-                lost[did] = error
+                errors[did] = error
         return {did: entry for did, entry in answers if did in dids}
 
-    def look_up(
+    def look_up_unresolved(
         self,
-        entries: dict[Did, Entry],
+        did_infos: dict[Did, DidInfo],
         dids: AbstractSet[Did],
-        lost: dict[Did, CatalogueError],
+        errors: dict[Did, CatalogueError],
         now: datetime,
-        seconds: float,
+        within_seconds: float,
     ) -> None:
         """Ask one by one for those of *dids* that are LOST: only a 404 makes a name ABSENT.
 
         First those never tried, then those tried longest ago; within *seconds*, and so many. What is
         found is read in the next poll. Some names that are absent for long are asked for once more.
         """
-        doubtful = [did for did in dids if entries[did].kind == LOST.kind and did not in lost]
+        doubtful = [did for did in dids if did_infos[did].kind == UNRESOLVED.kind and did not in errors]
         for did in doubtful:
-            if error := self._still_failing(("name", did)):
-                lost[did] = error
-        in_order = sorted(set(doubtful) - lost.keys(), key=lambda did: (self._tried.get(did, _NEVER), did))
-        todo = [*in_order[:_MOST_ALONE], *self._absent_for_long(now)][::-1]
+            if error := self._background_error(("name", did)):
+                errors[did] = error
+        in_order = sorted(
+            set(doubtful) - errors.keys(), key=lambda did: (self._tried_at.get(did, _NEVER), did)
+        )
+        todo = [*in_order[:_MAX_SINGLE_QUERIES], *self._absent_to_recheck(now)][::-1]
         asked = 0
-        if todo and seconds > 0:
-            with self._asker.connection.poll(seconds):
-                asked = self._one_by_one(todo, entries, lost, now)
+        if todo and within_seconds > 0:
+            with self._queries.connection.start_poll(within_seconds):
+                asked = self._query_one_by_one(todo, did_infos, errors, now)
         for did in in_order:
-            if did not in lost and entries[did].kind == LOST.kind:
+            if did not in errors and did_infos[did].kind == UNRESOLVED.kind:
                 why = f"its name was not looked up: {asked} others were, tried longer ago"
-                lost[did] = CatalogueUnreachable(self._asker.name, why)
+                errors[did] = CatalogueUnreachable(self._queries.name, why)
 
-    def _one_by_one(
-        self, todo: list[Did], entries: dict[Did, Entry], lost: dict[Did, CatalogueError], now: datetime
+    def _query_one_by_one(
+        self, todo: list[Did], did_infos: dict[Did, DidInfo], errors: dict[Did, CatalogueError], now: datetime
     ) -> int:
         """Look up *todo*, from the last on, until Rucio denies us or leaves some unanswered."""
         asked = unanswered = 0
-        denials = Denials(beside=self._asker.settings.concurrent_calls)
-        for did, answer in self._asker.side_by_side(todo, self._entry_alone):
+        denials = DenialCounter(concurrent_calls=self._queries.settings.concurrent_calls)
+        for did, answer in self._queries.map_concurrently(todo, self._query_one):
             asked += 1
-            self._tried[did] = now
+            self._tried_at[did] = now
             if isinstance(answer, CatalogueError):
-                self._failed(("name", did), answer, partial(_look_up_beside, did=did))
-                if did not in self._absent:
-                    lost[did] = answer
-            elif answer.kind == ABSENT.kind:
-                entries[did] = answer
-                self._absent[did] = now
+                self._retry_in_background(("name", did), answer, partial(_look_up_in_background, did=did))
+                if did not in self._absent_at:
+                    errors[did] = answer
+            elif answer.kind == ABSENT_DID.kind:
+                did_infos[did] = answer
+                self._absent_at[did] = now
             else:
-                self._late[did] = answer
-                lost[did] = CatalogueUnreachable(
-                    self._asker.name, "its name was found; the next poll reads it"
+                self._late_infos[did] = answer
+                errors[did] = CatalogueUnreachable(
+                    self._queries.name, "its name was found; the next poll reads it"
                 )
-            unanswered += is_silence(answer)
-            if denials.denies(answer) or unanswered >= self._asker.most_unanswered:
+            unanswered += is_unanswered(answer)
+            if denials.is_denied_after(answer) or unanswered >= self._queries.max_unanswered:
                 todo.clear()
         return asked
 
-    def _absent_for_long(self, now: datetime) -> list[Did]:
+    def _absent_to_recheck(self, now: datetime) -> list[Did]:
         """Some names that the bulk call may leave out although they exist by now."""
-        every = self._asker.settings.verify_every
-        due = (did for did, at in self._absent.items() if now - at >= every and at < now)
-        return nsmallest(_MOST_AGAIN, due, key=lambda did: (max(self._absent[did], self._tried[did]), did))
+        every = self._queries.settings.verify_every
+        due = (did for did, at in self._absent_at.items() if now - at >= every and at < now)
+        return nsmallest(
+            _MAX_ABSENT_RECHECKS, due, key=lambda did: (max(self._absent_at[did], self._tried_at[did]), did)
+        )
 
-    def _still_failing(self, key: Key) -> CatalogueError | None:
+    def _background_error(self, key: QueryKey) -> CatalogueError | None:
         return self._background.error_of(key) if self._background else None
 
-    def _failed(self, key: Key, error: CatalogueError, ask: Callable[[Asker], object]) -> None:
+    def _retry_in_background(
+        self, key: QueryKey, error: CatalogueError, ask: Callable[[QueryRunner], object]
+    ) -> None:
         if self._background and not isinstance(error, NotFound):
-            self._background.failed(key, error, ask)
+            self._background.retry_later(key, error, ask)
 
-    def gone(self, dids: AbstractSet[Did], now: datetime) -> dict[Did, Entry]:
+    def confirm_absent(self, dids: AbstractSet[Did], now: datetime) -> dict[Did, DidInfo]:
         """Return those of *dids*, for which Rucio said 404, that the bulk call does not know either."""
         for did in dids:
-            self._datasets.pop(did, None)
+            self._dataset_infos.pop(did, None)
         unknown: dict[Did, CatalogueError] = {}
-        known = self._in_bulk(dids, unknown)
+        known = self._query_in_bulk(dids, unknown)
         absent = dids - known.keys() - unknown.keys()
-        self._there -= absent
+        self._existing_dids -= absent
         for did in absent:
-            self._absent[did] = self._tried[did] = now
-        return dict.fromkeys(absent, ABSENT)
+            self._absent_at[did] = self._tried_at[did] = now
+        return dict.fromkeys(absent, ABSENT_DID)
 
-    def entries(self, dids: AbstractSet[Did], lost: dict[Did, CatalogueError]) -> dict[Did, Entry]:
+    def resolve_uncached(
+        self, dids: AbstractSet[Did], errors: dict[Did, CatalogueError]
+    ) -> dict[Did, DidInfo]:
         """Return what each name is, all asked at once: for few names."""
-        found: dict[Did, Entry] = defaultdict(lambda: LOST)
-        found.update(self._in_bulk(self._without_dots(dids, lost), lost))
-        for did in sorted(dids - found.keys() - lost.keys()):
+        found: dict[Did, DidInfo] = defaultdict(lambda: UNRESOLVED)
+        found.update(self._query_in_bulk(self._reject_dotted(dids, errors), errors))
+        for did in sorted(dids - found.keys() - errors.keys()):
             try:
-                found[did] = self._entry_alone(did)
+                found[did] = self._query_one(did)
             except CatalogueError as exc:
-                lost[did] = exc
+                errors[did] = exc
         return found
 
-    def _entry_alone(self, did: Did) -> Entry:
-        scope, name = split(did)
+    def _query_one(self, did: Did) -> DidInfo:
+        scope, name = split_did(did)
         try:
-            return self._asker.ask(lambda client: client.get_did(scope, name), lambda row: _did_row(row, did))
+            return self._queries.ask(
+                lambda client: client.get_did(scope, name), lambda row: _parse_did_info(row, did)
+            )
         except NotFound:
-            return ABSENT
+            return ABSENT_DID
 
-    def members_of(
-        self, containers: AbstractSet[Did], lost: dict[Did, CatalogueError], now: datetime
+    def list_all_members(
+        self, containers: AbstractSet[Did], errors: dict[Did, CatalogueError], now: datetime
     ) -> dict[Did, frozenset[Did]]:
         """The datasets in each of *containers*; those that cannot be listed are *lost*, and come last."""
         found: dict[Did, frozenset[Did]] = {}
         unanswered = 0
-        for did in sorted(containers, key=lambda each: (self._tried.get(each, _NEVER), each)):
+        for did in sorted(containers, key=lambda each: (self._tried_at.get(each, _NEVER), each)):
             found[did] = frozenset()
-            if error := self._still_failing(("members", did)):
-                lost[did] = error
-            elif unanswered >= self._asker.most_unanswered:
-                lost[did] = CatalogueUnreachable(self._asker.name, "not listed: others were not answered")
+            if error := self._background_error(("members", did)):
+                errors[did] = error
+            elif unanswered >= self._queries.max_unanswered:
+                errors[did] = CatalogueUnreachable(self._queries.name, "not listed: others were not answered")
             else:
-                found[did] = self.members(did, lost)
-                if did in lost:
-                    self._tried[did] = now
-                    unanswered += is_silence(lost[did])
-                    self._failed(("members", did), lost[did], partial(_list_beside, did=did))
+                found[did] = self.list_members(did, errors)
+                if did in errors:
+                    self._tried_at[did] = now
+                    unanswered += is_unanswered(errors[did])
+                    self._retry_in_background(
+                        ("members", did), errors[did], partial(_list_in_background, did=did)
+                    )
         return found
 
-    def members(self, container: Did, lost: dict[Did, CatalogueError]) -> frozenset[Did]:
+    def list_members(self, container: Did, errors: dict[Did, CatalogueError]) -> frozenset[Did]:
         """All datasets in *container*, at any depth; where they cannot be listed it is *lost*."""
         try:
-            return self._listed(container)
+            return self._list_datasets(container)
         except CatalogueError as exc:
-            lost[container] = exc
+            errors[container] = exc
             return frozenset()
 
-    def _listed(self, container: Did) -> frozenset[Did]:
-        limit = self._asker.settings.max_parts
+    def _list_datasets(self, container: Did) -> frozenset[Did]:
+        limit = self._queries.settings.max_parts
         seen, todo, datasets = {container}, [container], set[Did]()
         while todo:
-            for child, kind in self._children(todo.pop()):
+            for child, kind in self._list_children(todo.pop()):
                 if kind == "CONTAINER" and child not in seen:
                     seen.add(child)
                     todo.append(child)
                 elif kind == "DATASET":
                     datasets.add(child)
             if len(datasets) > limit:
-                raise CatalogueGarbled(self._asker.name, f"{container} has more than {limit} datasets")
+                raise CatalogueGarbled(self._queries.name, f"{container} has more than {limit} datasets")
         return frozenset(datasets)
 
-    def _children(self, container: Did) -> list[tuple[Did, str]]:
-        scope, name = split(container)
-        return self._asker.ask(lambda client: client.list_content(scope, name), _content)
+    def _list_children(self, container: Did) -> list[tuple[Did, str]]:
+        scope, name = split_did(container)
+        return self._queries.ask(lambda client: client.list_content(scope, name), _parse_content)
 
-    def size(self, container: Did) -> int:
+    def query_size(self, container: Did) -> int:
         """The bytes of all files in *container*, added up by Rucio now.
 
         Raises:
             CatalogueError: they could not be learned.
         """
-        scope, name = split(container)
-        return self._asker.ask(
+        scope, name = split_did(container)
+        return self._queries.ask(
             lambda client: client.get_did(scope, name, dynamic_depth="FILE"),
-            lambda row: _did_row(row, container).bytes_total or 0,
+            lambda row: _parse_did_info(row, container).bytes_total or 0,
         )
 
-    def is_open(self, dids: Iterable[Did]) -> bool:
+    def is_any_open(self, dids: Iterable[Did]) -> bool:
         """Return whether one of *dids*, as last learned, may still grow."""
-        return any(self._datasets[did][1].open for did in dids if did in self._datasets)
+        return any(self._dataset_infos[did][1].is_open for did in dids if did in self._dataset_infos)
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """All datasets and containers whose DIDs match one of *patterns*."""
-        scopes = self.scopes() if patterns else ()
+        scopes = self.list_scopes() if patterns else ()
         questions = {
             (scope, _server_pattern(pattern, scope))
             for pattern in patterns
             for scope in scopes
             if _could_match(pattern, scope)
         }
-        found = {did for scope, wanted in sorted(questions) for did in self.like(scope, wanted)}
-        return matching(found, patterns)
+        found = {did for scope, wanted in sorted(questions) for did in self.list_matching(scope, wanted)}
+        return filter_by_patterns(found, patterns)
 
-    def scopes(self) -> tuple[str, ...]:
+    def list_scopes(self) -> tuple[str, ...]:
         """All scopes."""
-        return self._asker.ask(lambda client: client.list_scopes(), _scope_rows)
+        return self._queries.ask(lambda client: client.list_scopes(), _parse_scopes)
 
-    def like(self, scope: str, pattern: str) -> Iterator[Did]:
+    def list_matching(self, scope: str, pattern: str) -> Iterator[Did]:
         """Datasets and containers in *scope* like *pattern* (``*`` only; the server may ignore case)."""
-        rows = self._asker.ask(
+        rows = self._queries.ask(
             lambda client: list(
                 client.list_dids(scope, [{"name": pattern}], did_type="collection", long=True)
             ),
-            lambda answer: [did_of(record(row, "list_dids"), "list_dids") for row in answer],
+            lambda answer: [read_did(require_record(row, "list_dids"), "list_dids") for row in answer],
         )
         return (did for did in rows if did)
 
 
-def _look_up_beside(asker: Asker, did: Did) -> Entry:
-    return Names(asker)._entry_alone(did)
+def _look_up_in_background(queries: QueryRunner, did: Did) -> DidInfo:
+    return DidResolver(queries)._query_one(did)
 
 
-def _list_beside(asker: Asker, did: Did) -> frozenset[Did]:
-    return Names(asker)._listed(did)
+def _list_in_background(queries: QueryRunner, did: Did) -> frozenset[Did]:
+    return DidResolver(queries)._list_datasets(did)
 
 
-def _meta_rows(rows: Iterable[object]) -> list[tuple[Did, Entry] | Garbled]:
+def _parse_metadata(rows: Iterable[object]) -> list[tuple[Did, DidInfo] | GarbledRow]:
     what = "get_metadata_bulk"
 
-    def read(did: Did, row: Mapping[str, Any]) -> tuple[Did, Entry]:
-        ends_at = moment(row, "expired_at", what)
-        is_open = flag(row, "is_open", what, usual=False)
-        return did, Entry(text(row, "did_type", what), _size(row, what), is_open, ends_at)
+    def read(did: Did, row: Mapping[str, Any]) -> tuple[Did, DidInfo]:
+        ends_at = read_time(row, "expired_at", what)
+        is_open = read_flag(row, "is_open", what, default=False)
+        return did, DidInfo(read_text(row, "did_type", what), _read_size(row, what), is_open, ends_at)
 
-    return list(each_about(rows, what, read))
+    return list(parse_rows(rows, what, read))
 
 
-def _did_row(answer: object, did: Did) -> Entry:
+def _parse_did_info(answer: object, did: Did) -> DidInfo:
     what = "get_did"
-    row = record(answer, what)
-    if did_of(row, what) != did:
+    row = require_record(answer, what)
+    if read_did(row, what) != did:
         raise BadRow(f"{what}: asked what {did} is, it told what {row['scope']}:{row['name']} is")
-    ends_at = moment(row, "expired_at", what)
-    is_open = flag(row, "open", what, usual=False)
-    return Entry(text(row, "type", what), _size(row, what), is_open, ends_at)
+    ends_at = read_time(row, "expired_at", what)
+    is_open = read_flag(row, "open", what, default=False)
+    return DidInfo(read_text(row, "type", what), _read_size(row, what), is_open, ends_at)
 
 
-def _size(row: Mapping[str, object], what: str) -> int | None:
-    return None if row.get("bytes") is None else int(amount(row, "bytes", what))
+def _read_size(row: Mapping[str, object], call: str) -> int | None:
+    return None if row.get("bytes") is None else int(read_amount(row, "bytes", call))
 
 
-def _content(rows: Iterable[object]) -> list[tuple[Did, str]]:
+def _parse_content(rows: Iterable[object]) -> list[tuple[Did, str]]:
     """Children and what they are.
 
     Raises:
@@ -352,15 +364,15 @@ def _content(rows: Iterable[object]) -> list[tuple[Did, str]]:
     """
     found = []
     for each in rows:
-        row = record(each, "list_content")
-        did = did_of(row, "list_content")
+        row = require_record(each, "list_content")
+        did = read_did(row, "list_content")
         if did is None:
             raise BadRow(f"list_content: {row['scope']}:{row['name']} is not a DID we can ask about")
-        found.append((did, one_of(_PARTS, row, "type", "list_content")))
+        found.append((did, read_choice(_COLLECTION_TYPES, row, "type", "list_content")))
     return found
 
 
-def _scope_rows(answer: object) -> tuple[str, ...]:
+def _parse_scopes(answer: object) -> tuple[str, ...]:
     if not isinstance(answer, list) or not all(isinstance(scope, str) for scope in answer):
         raise BadRow(f"list_scopes: expected a list of texts, got {str(answer)[:80]!r}")
     return tuple(sorted(answer))

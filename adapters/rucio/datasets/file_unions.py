@@ -10,22 +10,22 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from adapters.rucio.poll import Poll
-from adapters.rucio.responses import BadRow, Count, amount, record, states_of, text
-from adapters.rucio.session.queries import Asker, split
+from adapters.rucio.poll import RucioPoll
+from adapters.rucio.responses import BadRow, Count, read_amount, read_states, read_text, require_record
+from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did, FilesOnDisk
-from hydrator.domain.unions import numbered, united
+from hydrator.domain.unions import add_unions, number_files
 
 _CALL = "list_replicas"
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _FileListing:
     """Where the files of a dataset were at *at*, when *counts* were so."""
 
-    at: datetime
+    listed_at: datetime
     counts: Mapping[str, Count]
     files: Mapping[str, FilesOnDisk]
 
@@ -33,61 +33,67 @@ class _Listed:
 class FileLists:
     """Lists files of datasets at those elements where they may be whole together, within a budget."""
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
-        self._listed: dict[Did, _Listed] = {}
-        self._tried: dict[Did, datetime] = {}
+    def __init__(self, queries: QueryRunner) -> None:
+        self._queries = queries
+        self._listings: dict[Did, _FileListing] = {}
+        self._tried_at: dict[Did, datetime] = {}
 
-    def read(self, poll: Poll, shared: Mapping[Did, Mapping[str, Count]]) -> None:
+    def read(self, poll: RucioPoll, shared_counts: Mapping[Did, Mapping[str, Count]]) -> None:
         """Put into *poll* what the files of *shared* datasets make together; those not listed are lost.
 
         Args:
             poll: where they are concluded as their elements are, one by one.
             shared: the elements of each that are to be counted together, with their counts.
         """
-        for memory in (self._listed, self._tried):
-            for gone in memory.keys() - shared.keys():
+        for memory in (self._listings, self._tried_at):
+            for gone in memory.keys() - shared_counts.keys():
                 del memory[gone]
-        for did in self._list(poll, {did: each for did, each in shared.items() if did in poll.parts}):
-            poll.lost.setdefault(did, CatalogueUnreachable(self._asker.name, "its files were not listed yet"))
-        for did in shared.keys() & poll.parts.keys():
-            if did in poll.lost:
-                del poll.parts[did]
-                continue
-            files, seen = self._listed[did].files, poll.parts[did]
-            known = (replace(each, files=files.get(each.storage)) for each in seen.replicas)
-            poll.parts[did] = replace(seen, replicas=united(known))
-
-    def _list(self, poll: Poll, shared: Mapping[Did, Mapping[str, Count]]) -> AbstractSet[Did]:
-        """List what must be, until the budget or the time is spent; answers what is left and not known."""
-        settings = self._asker.settings
-        unknown = {did for did, counts in shared.items() if not self._stands(did, counts)}
-        due = {did for did in shared if did in unknown or self._is_due(did, poll.at)}
-        jobs = sorted(due, key=lambda did: (self._tried.get(did, _NEVER), did not in unknown, did))
-        jobs = jobs[: max(1, settings.deep_calls // 10)][::-1]
-        for did, listed in self._asker.side_by_side(
-            jobs, lambda each: self._list_one(each, shared[each], poll.at)
+        for did in self._list_due(
+            poll, {did: each for did, each in shared_counts.items() if did in poll.conclusions}
         ):
-            self._tried[did] = poll.at
+            poll.errors.setdefault(
+                did, CatalogueUnreachable(self._queries.name, "its files were not listed yet")
+            )
+        for did in shared_counts.keys() & poll.conclusions.keys():
+            if did in poll.errors:
+                del poll.conclusions[did]
+                continue
+            files, seen = self._listings[did].files, poll.conclusions[did]
+            known = (replace(each, files=files.get(each.storage)) for each in seen.replicas)
+            poll.conclusions[did] = replace(seen, replicas=add_unions(known))
+
+    def _list_due(
+        self, poll: RucioPoll, shared_counts: Mapping[Did, Mapping[str, Count]]
+    ) -> AbstractSet[Did]:
+        """List what must be, until the budget or the time is spent; answers what is left and not known."""
+        settings = self._queries.settings
+        unknown = {did for did, counts in shared_counts.items() if not self._is_unchanged(did, counts)}
+        due = {did for did in shared_counts if did in unknown or self._is_due(did, poll.started_at)}
+        jobs = sorted(due, key=lambda did: (self._tried_at.get(did, _NEVER), did not in unknown, did))
+        jobs = jobs[: max(1, settings.deep_calls // 10)][::-1]
+        for did, listed in self._queries.map_concurrently(
+            jobs, lambda each: self._list_files(each, shared_counts[each], poll.started_at)
+        ):
+            self._tried_at[did] = poll.started_at
             if isinstance(listed, CatalogueError):
-                poll.lost[did] = listed
+                poll.errors[did] = listed
             else:
-                self._listed[did] = listed
+                self._listings[did] = listed
                 unknown.discard(did)
-            if self._asker.connection.deadline.left < 0.3 * settings.deadline.total_seconds():
+            if self._queries.connection.deadline.remaining_seconds < 0.3 * settings.deadline.total_seconds():
                 jobs.clear()
         return unknown
 
-    def _stands(self, did: Did, counts: Mapping[str, Count]) -> bool:
-        known = self._listed.get(did)
+    def _is_unchanged(self, did: Did, counts: Mapping[str, Count]) -> bool:
+        known = self._listings.get(did)
         return known is not None and known.counts == counts
 
     def _is_due(self, did: Did, now: datetime) -> bool:
-        return now - self._listed[did].at >= self._asker.settings.verify_every
+        return now - self._listings[did].listed_at >= self._queries.settings.verify_every
 
-    def _list_one(self, did: Did, counts: Mapping[str, Count], at: datetime) -> _Listed:
-        scope, name = split(did)
-        return self._asker.ask(
+    def _list_files(self, did: Did, counts: Mapping[str, Count], now: datetime) -> _FileListing:
+        scope, name = split_did(did)
+        return self._queries.ask(
             lambda client: list(
                 client.list_replicas(
                     [{"scope": scope, "name": name}],
@@ -96,7 +102,7 @@ class FileLists:
                     sort="random",
                 )
             ),
-            lambda rows: _Listed(at, counts, files_at(did, rows, counts)),
+            lambda rows: _FileListing(now, counts, files_at(did, rows, counts)),
         )
 
 
@@ -109,17 +115,17 @@ def files_at(did: Did, rows: Iterable[object], counts: Mapping[str, Count]) -> M
     sizes: dict[str, float] = {}
     found: dict[str, set[str]] = {storage: set() for storage in counts}
     for each in rows:
-        row = record(each, _CALL)
-        file = f"{text(row, 'scope', _CALL)}:{text(row, 'name', _CALL)}"
-        for storage, state in states_of(row, _CALL).items():
+        row = require_record(each, _CALL)
+        file = f"{read_text(row, 'scope', _CALL)}:{read_text(row, 'name', _CALL)}"
+        for storage, state in read_states(row, _CALL).items():
             if state == "AVAILABLE" and storage in found:
                 found[storage].add(file)
-                sizes[file] = amount(row, "bytes", _CALL)
+                sizes[file] = read_amount(row, "bytes", _CALL)
     for storage, count in counts.items():
         if not count.available_length <= len(found[storage]) <= count.length:
             listed = f"{len(found[storage])} files of {did} at {storage}"
             raise BadRow(f"{_CALL} lists {listed}, and {count.available_length} were counted")
-    numbers, masks = numbered(found)
+    numbers, masks = number_files(found)
     packed = array("d", (sizes[file] for file in numbers)).tobytes()
     return {
         storage: FilesOnDisk(mask, counts[storage].length, counts[storage].bytes, packed)
@@ -127,11 +133,11 @@ def files_at(did: Did, rows: Iterable[object], counts: Mapping[str, Count]) -> M
     }
 
 
-def added_up(
+def available_files(
     states: Sequence[tuple[str, Mapping[str, str]]], storages: Iterable[str]
 ) -> dict[str, FilesOnDisk]:
     """By storage element, which of all files are available there, from the states of each."""
     names = {
         storage: [file for file, where in states if where.get(storage) == "AVAILABLE"] for storage in storages
     }
-    return {storage: FilesOnDisk(mask, len(states)) for storage, mask in numbered(names)[1].items()}
+    return {storage: FilesOnDisk(mask, len(states)) for storage, mask in number_files(names)[1].items()}

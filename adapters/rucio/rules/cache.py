@@ -10,38 +10,38 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from adapters.rucio.responses import record, text
-from adapters.rucio.session.client import NotFound, Refused, Stumbled
-from adapters.rucio.session.queries import Asker, split
+from adapters.rucio.responses import read_text, require_record
+from adapters.rucio.session.client import InvalidRequest, NotFound, ServerFault
+from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.model import Did
 
-from .model import PENDING, Lock, Rule, each_rule, rules
+from .model import PENDING_STATES, Lock, Rule, iter_rules, parse_rules
 
 _OVERLAP = timedelta(minutes=2)  # transactions that were open when we asked last
-_A_SCOPE_FROM = 20  # so many unknown rules of one scope are asked for together
-_MOST_OF_A_SCOPE = 20_000
-_RULES_A_DATASET = 5  # more in a list than that cost more than the locks they stand for
-_MOST_FOR_ONE = 20  # a rule asked for alone costs as much as some fifty in a list
+_MIN_RULES_FOR_SCOPE_QUERY = 20  # so many unknown rules of one scope are asked for together
+_MAX_RULES_PER_SCOPE = 20_000
+_MAX_RULES_PER_DATASET = 5  # more in a list than that cost more than the locks they stand for
+_MAX_LISTED_PER_RULE = 20  # a rule asked for alone costs as much as some fifty in a list
 _RFC1123 = "%a, %d %b %Y %H:%M:%S UTC"
 
 
 @dataclass
-class _Page:
+class _CachedRules:
     """What was read since the last sweep at *at*; *asked_at* is the server's time at the last question."""
 
-    at: datetime
+    read_at: datetime
     asked_at: datetime
     rules: dict[str, Rule] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    deleted_ids: set[str] = field(default_factory=set)
 
 
-class RuleBook:
+class RuleCache:
     """Rules by their ids, as fresh as the last :meth:`refresh`."""
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
-        self._page: _Page | None = None
-        self._places: dict[str, tuple[datetime, frozenset[str]]] = {}
+    def __init__(self, queries: QueryRunner) -> None:
+        self._queries = queries
+        self._cache: _CachedRules | None = None
+        self._storages_by_expression: dict[str, tuple[datetime, frozenset[str]]] = {}
 
     def refresh(self, now: datetime) -> frozenset[Did]:
         """Bring what is remembered up to date; the DIDs whose rules changed.
@@ -49,62 +49,64 @@ class RuleBook:
         Raises:
             CatalogueError: it could not be learned; what is remembered is as old as it was.
         """
-        page, asked_at = self._page, self._asker.connection.server_time or now
-        if page is None or now - page.at >= self._asker.settings.verify_every:
+        page, asked_at = self._cache, self._queries.connection.server_time or now
+        if page is None or now - page.read_at >= self._queries.settings.verify_every:
             fresh: dict[str, Rule] = {}
-            for state in sorted(PENDING.values()):
-                fresh.update(self._listed({"state": state}))
-            self._page = _Page(now, asked_at, fresh)
+            for state in sorted(PENDING_STATES.values()):
+                fresh.update(self._list_rules({"state": state}))
+            self._cache = _CachedRules(now, asked_at, fresh)
             return frozenset()
         since = (page.asked_at - _OVERLAP).astimezone(UTC).strftime(_RFC1123)
         try:
-            changed = self._listed({"updated_after": since})
-        except (Refused, Stumbled):  # a server that cannot tell what changed: read it all anew
-            self._page = None
+            changed = self._list_rules({"updated_after": since})
+        except (InvalidRequest, ServerFault):  # a server that cannot tell what changed: read it all anew
+            self._cache = None
             return self.refresh(now)
         page.asked_at = asked_at
         touched = {rule.did for rule in changed.values() if rule.did and page.rules.get(rule.id) != rule}
         page.rules.update(
-            (key, rule) for key, rule in changed.items() if key in page.rules or rule.state in PENDING
+            (key, rule) for key, rule in changed.items() if key in page.rules or rule.state in PENDING_STATES
         )
-        page.gone -= changed.keys()
+        page.deleted_ids -= changed.keys()
         return frozenset(touched)
 
     @property
-    def known(self) -> Mapping[str, Rule]:
+    def rules_by_id(self) -> Mapping[str, Rule]:
         """The rules learned so far, by their ids."""
-        return self._page.rules if self._page else {}
+        return self._cache.rules if self._cache else {}
 
-    def learn(self, locks: Iterable[Lock]) -> frozenset[str]:
+    def load_rules_of(self, locks: Iterable[Lock]) -> frozenset[str]:
         """Ask for the rules of *locks* that are not known; those that there was no time for are returned.
 
         Raises:
             CatalogueError: they could not be learned.
         """
-        page = self._page
+        page = self._cache
         if page is None:
             return frozenset(lock.rule for lock in locks)
         unknown: dict[str, set[str]] = {}
         for lock in locks:
-            if lock.rule not in page.rules and lock.rule not in page.gone:
-                unknown.setdefault(split(lock.did)[0], set()).add(lock.rule)
+            if lock.rule not in page.rules and lock.rule not in page.deleted_ids:
+                unknown.setdefault(split_did(lock.did)[0], set()).add(lock.rule)
         for scope, ids in sorted(unknown.items()):
-            if len(ids) >= _A_SCOPE_FROM:
-                most = max(_MOST_OF_A_SCOPE, _MOST_FOR_ONE * len(ids))
-                listed = self._listed({"scope": scope}, most=most)
+            if len(ids) >= _MIN_RULES_FOR_SCOPE_QUERY:
+                most = max(_MAX_RULES_PER_SCOPE, _MAX_LISTED_PER_RULE * len(ids))
+                listed = self._list_rules({"scope": scope}, max_rules=most)
                 page.rules.update((key, rule) for key, rule in listed.items() if key in ids)
         left = sorted({each for ids in unknown.values() for each in ids} - page.rules.keys())
-        reserve = 0.3 * self._asker.settings.deadline.total_seconds()
+        reserve = 0.3 * self._queries.settings.deadline.total_seconds()
         for place, each in enumerate(left):
-            if self._asker.connection.deadline.left < reserve:
+            if self._queries.connection.deadline.remaining_seconds < reserve:
                 return frozenset(left[place:])
             try:
-                page.rules[each] = self._one(each)
+                page.rules[each] = self._fetch_rule(each)
             except NotFound:
-                page.gone.add(each)
+                page.deleted_ids.add(each)
         return frozenset()
 
-    def lasting(self, held: Mapping[Did, AbstractSet[str]]) -> Iterator[tuple[Did, Sequence[Lock]]]:
+    def permanent_locks(
+        self, rule_storages: Mapping[Did, AbstractSet[str]]
+    ) -> Iterator[tuple[Did, Sequence[Lock]]]:
         """The locks of those datasets that rules of their own hold for good wherever they are *held*.
 
         They come as they are found, while the rest is listed. A rule without an end on the dataset
@@ -115,31 +117,31 @@ class RuleBook:
             CatalogueError: the rules of a scope could not be listed.
         """
         by_scope: dict[str, list[Did]] = {}
-        for did in sorted(held):
-            by_scope.setdefault(split(did)[0], []).append(did)
+        for did in sorted(rule_storages):
+            by_scope.setdefault(split_did(did)[0], []).append(did)
         for scope, dids in by_scope.items():
-            if self._page and len(dids) >= _A_SCOPE_FROM:
-                own = {did: dict[str, Rule]() for did in dids if held[did]}
-                for rule in self._coming({"scope": scope}, _RULES_A_DATASET * len(dids)):
+            if self._cache and len(dids) >= _MIN_RULES_FOR_SCOPE_QUERY:
+                own = {did: dict[str, Rule]() for did in dids if rule_storages[did]}
+                for rule in self._stream_rules({"scope": scope}, _MAX_RULES_PER_DATASET * len(dids)):
                     mine = own.get(rule.did) if rule.did else None
                     if mine is None or rule.did is None or rule.state != "OK" or rule.expires_at is not None:
                         continue
                     mine[rule.expression] = rule
-                    if held[rule.did] <= mine.keys():
+                    if rule_storages[rule.did] <= mine.keys():
                         del own[rule.did]
-                        all_of_it = [mine[name] for name in sorted(held[rule.did])]
-                        self._page.rules.update((each.id, each) for each in all_of_it)
+                        all_of_it = [mine[name] for name in sorted(rule_storages[rule.did])]
+                        self._cache.rules.update((each.id, each) for each in all_of_it)
                         yield rule.did, [Lock(rule.did, each.expression, "OK", each.id) for each in all_of_it]
 
-    def pending(self) -> Mapping[Did, list[Rule]]:
+    def pending_rules(self) -> Mapping[Did, list[Rule]]:
         """By DID, the rules on it that have no locks yet."""
         found: dict[Did, list[Rule]] = {}
-        for rule in self.known.values():
-            if rule.did and rule.state in PENDING:
+        for rule in self.rules_by_id.values():
+            if rule.did and rule.state in PENDING_STATES:
                 found.setdefault(rule.did, []).append(rule)
         return found
 
-    def places(self, expression: str, storages: Iterable[str], now: datetime) -> frozenset[str]:
+    def resolve_expression(self, expression: str, storages: Iterable[str], now: datetime) -> frozenset[str]:
         """The storage elements that *expression* means.
 
         Raises:
@@ -147,19 +149,21 @@ class RuleBook:
         """
         if expression in storages:
             return frozenset({expression})
-        known = self._places.get(expression)
-        if known and now - known[0] < self._asker.settings.attributes_every:
+        known = self._storages_by_expression.get(expression)
+        if known and now - known[0] < self._queries.settings.attributes_every:
             return known[1]
-        found = self._asker.ask(
+        found = self._queries.ask(
             lambda client: client.list_rses(rse_expression=expression),
-            lambda rows: frozenset(text(record(row, "list_rses"), "rse", "list_rses") for row in rows),
+            lambda rows: frozenset(
+                read_text(require_record(row, "list_rses"), "rse", "list_rses") for row in rows
+            ),
         )
-        self._places[expression] = (now, found)
+        self._storages_by_expression[expression] = (now, found)
         return found
 
-    def is_gone(self, rule: str) -> bool:
+    def is_deleted(self, rule: str) -> bool:
         """Return whether Rucio said that it has no rule with this id any more."""
-        return self._page is not None and rule in self._page.gone
+        return self._cache is not None and rule in self._cache.deleted_ids
 
     def exists(self, rule: str) -> bool:
         """Return whether there still is a rule with this id.
@@ -167,33 +171,33 @@ class RuleBook:
         Raises:
             CatalogueError: it could not be learned.
         """
-        if rule in self.known:
+        if rule in self.rules_by_id:
             return True
         try:
-            self._one(rule)
+            self._fetch_rule(rule)
         except NotFound:
             return False
         return True
 
-    def _coming(self, filters: Mapping[str, str], most: int) -> Iterator[Rule]:
+    def _stream_rules(self, filters: Mapping[str, str], max_rules: int) -> Iterator[Rule]:
         """The rules of a list of up to *most*, while others are under way."""
-        for bunch in self._asker.as_they_come(
-            lambda client: islice(client.list_replication_rules(dict(filters)), most),
-            lambda rows: each_rule(rows, "list_replication_rules"),
+        for bunch in self._queries.stream(
+            lambda client: islice(client.list_replication_rules(dict(filters)), max_rules),
+            lambda rows: iter_rules(rows, "list_replication_rules"),
         ):
             yield from bunch
 
-    def _listed(self, filters: Mapping[str, str], most: int | None = None) -> dict[str, Rule]:
-        found = self._asker.ask(
-            lambda client: islice(client.list_replication_rules(dict(filters)), most),
-            lambda rows: rules(rows, "list_replication_rules"),
+    def _list_rules(self, filters: Mapping[str, str], max_rules: int | None = None) -> dict[str, Rule]:
+        found = self._queries.ask(
+            lambda client: islice(client.list_replication_rules(dict(filters)), max_rules),
+            lambda rows: parse_rules(rows, "list_replication_rules"),
         )
         return {rule.id: rule for rule in found}
 
-    def _one(self, rule: str) -> Rule:
-        found = self._asker.ask(
+    def _fetch_rule(self, rule: str) -> Rule:
+        found = self._queries.ask(
             lambda client: client.get_replication_rule(rule),
-            lambda row: rules([row], "get_replication_rule")[0],
+            lambda row: parse_rules([row], "get_replication_rule")[0],
         )
         if found.id == rule:
             return found

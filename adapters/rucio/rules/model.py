@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 
 from adapters.rucio.responses import (
     BadRow,
-    Garbled,
-    did_of,
-    each_about,
-    moment,
-    one_of,
-    record,
-    text,
+    GarbledRow,
+    parse_rows,
+    read_choice,
+    read_did,
+    read_text,
+    read_time,
+    require_record,
 )
-from hydrator.domain.model import UNTOLD, Did, Told
+from hydrator.domain.model import NO_PROVENANCE, Did, Provenance
 
 LOCK_STATES = frozenset({"OK", "REPLICATING", "STUCK"})
 RULE_STATES = LOCK_STATES | {"SUSPENDED", "WAITING_APPROVAL", "INJECT"}
 _GROUPINGS = frozenset({"ALL", "DATASET", "NONE"})
-PENDING = {"INJECT": "I", "WAITING_APPROVAL": "W"}
-UNDONE = frozenset({"REPLICATING", "STUCK", "SUSPENDED"})
+PENDING_STATES = {"INJECT": "I", "WAITING_APPROVAL": "W"}
+UNFINISHED_STATES = frozenset({"REPLICATING", "STUCK", "SUSPENDED"})
 _REASON_CHARS = 200
 
 
@@ -62,61 +62,63 @@ class Movement:
     *fault* is what cannot be read of one of the rules.
     """
 
-    moving: bool = False
-    stuck: bool = False
+    is_moving: bool = False
+    is_stuck: bool = False
     ends_at: datetime | None = None
-    told: Told = UNTOLD
+    provenance: Provenance = NO_PROVENANCE
     fault: str = ""
 
 
-STILL = Movement()
+NO_MOVEMENT = Movement()
 
 
-def locks(rows: Iterable[object], what: str) -> list[Lock | Garbled]:
-    """Rows of get_locks_for_dids; see :func:`each_about`.
+def parse_locks(rows: Iterable[object], call: str) -> list[Lock | GarbledRow]:
+    """Rows of get_locks_for_dids; see :func:`parse_rows`.
 
     Raises:
         BadRow: one is not such a row, and its dataset cannot be told.
     """
 
     def read(did: Did, row: Mapping[str, Any]) -> Lock:
-        state = one_of(LOCK_STATES, row, "state", what)
-        return Lock(did, text(row, "rse", what), state, text(row, "rule_id", what))
+        state = read_choice(LOCK_STATES, row, "state", call)
+        return Lock(did, read_text(row, "rse", call), state, read_text(row, "rule_id", call))
 
-    return list(each_about(rows, what, read))
+    return list(parse_rows(rows, call, read))
 
 
-def rules(rows: Iterable[object], what: str) -> list[Rule]:
+def parse_rules(rows: Iterable[object], call: str) -> list[Rule]:
     """Rows of list_replication_rules, list_did_rules and get_replication_rule.
 
     Raises:
         BadRow: one is not such a row.
     """
-    return list(each_rule(rows, what))
+    return list(iter_rules(rows, call))
 
 
-def each_rule(rows: Iterable[object], what: str) -> Iterator[Rule]:
+def iter_rules(rows: Iterable[object], call: str) -> Iterator[Rule]:
     """The same one by one, as *rows* come."""
-    return (_rule(record(row, what), what) for row in rows)
+    return (_parse_rule(require_record(row, call), call) for row in rows)
 
 
-def _rule(row: Mapping[str, object], what: str) -> Rule:
+def _parse_rule(row: Mapping[str, object], call: str) -> Rule:
     """Return what a row says of a rule; where not all of it can be read, which rule it is, and the fault.
 
     Raises:
         BadRow: it cannot even be told which rule it is.
     """
-    which, did = text(row, "id", what), did_of(row, what)
+    which, did = read_text(row, "id", call), read_did(row, call)
     try:
         return Rule(
             id=which,
             did=did,
-            state=one_of(RULE_STATES, row, "state", what),
-            expression=text(row, "rse_expression", what),
-            grouping="DATASET" if row.get("grouping") is None else one_of(_GROUPINGS, row, "grouping", what),
+            state=read_choice(RULE_STATES, row, "state", call),
+            expression=read_text(row, "rse_expression", call),
+            grouping="DATASET"
+            if row.get("grouping") is None
+            else read_choice(_GROUPINGS, row, "grouping", call),
             account=str(row.get("account") or ""),
             error=" ".join(str(row.get("error") or "").split())[:_REASON_CHARS],
-            expires_at=moment(row, "expires_at", what),
+            expires_at=read_time(row, "expires_at", call),
         )
     except BadRow as exc:
         return Rule(which, did, "", "", fault=f"rule {which[:80]}: {exc}")
@@ -146,21 +148,23 @@ def _movement(pairs: list[tuple[Lock, Rule]], held_until: datetime) -> Movement:
         soon_gone = rule.expires_at is not None and rule.expires_at <= held_until
         if lock.state == "REPLICATING" and rule.state != "SUSPENDED":
             moving = moving or (None if soon_gone else rule)
-        elif lock.state in UNDONE:
+        elif lock.state in UNFINISHED_STATES:
             stuck = stuck or rule
     ends = [rule.expires_at for _, rule in pairs]
     ends_at = max((end for end in ends if end), default=None) if None not in ends else None
     longest = max(pairs, key=lambda pair: (pair[1].expires_at is None, pair[1].expires_at or held_until))
     decisive = moving or stuck or longest[1]
-    return Movement(moving is not None, stuck is not None, ends_at, told_of(decisive))
+    return Movement(moving is not None, stuck is not None, ends_at, provenance_of(decisive))
 
 
-def told_of(rule: Rule) -> Told:
+def provenance_of(rule: Rule) -> Provenance:
     """What *rule* says of itself."""
-    return Told(reason=_reason(rule), rule=rule.id, account=rule.account, expires_at=rule.expires_at)
+    return Provenance(
+        reason=_rule_reason(rule), rule=rule.id, account=rule.account, expires_at=rule.expires_at
+    )
 
 
-def _reason(rule: Rule) -> str:
+def _rule_reason(rule: Rule) -> str:
     if rule.state == "SUSPENDED":
         return "its rule is suspended"
     if rule.state == "WAITING_APPROVAL":
@@ -172,8 +176,8 @@ def _reason(rule: Rule) -> str:
     return ""
 
 
-def promised(rule: Rule, *, held_until: datetime) -> Movement:
+def movement_without_locks(rule: Rule, *, held_until: datetime) -> Movement:
     """What a rule without locks yet does where it wants the data: nothing before it is approved."""
     soon_gone = rule.expires_at is not None and rule.expires_at <= held_until
     moving = rule.state == "INJECT" and not soon_gone
-    return Movement(moving, rule.state == "WAITING_APPROVAL", rule.expires_at, told_of(rule))
+    return Movement(moving, rule.state == "WAITING_APPROVAL", rule.expires_at, provenance_of(rule))

@@ -7,67 +7,69 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from adapters.rucio.responses import did_of, record, text
-from adapters.rucio.session.queries import Asker, split
+from adapters.rucio.responses import read_did, read_text, require_record
+from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Replica, ReplicaState
 
-_AGAIN_AFTER = timedelta(minutes=1)
-_WAITING = frozenset({"PREPARING", "QUEUED", "WAITING"})
+_RESAMPLE_AFTER = timedelta(minutes=1)
+_WAITING_STATES = frozenset({"PREPARING", "QUEUED", "WAITING"})
 
 
-class Recalls:
+class RecallSampler:
     """Samples the requests of datasets that nobody but tape has whole."""
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
-        self._said: dict[tuple[Did, str], tuple[datetime, str]] = {}
-        self._left = 0
+    def __init__(self, queries: QueryRunner) -> None:
+        self._queries = queries
+        self._samples: dict[tuple[Did, str], tuple[datetime, str]] = {}
+        self._samples_left = 0
 
-    def begin(self, dids: Iterable[Did]) -> None:
+    def start_poll(self, dids: Iterable[Did]) -> None:
         """A new poll, about *dids*."""
         kept = frozenset(dids)
-        for key in [key for key in self._said if key[0] not in kept]:
-            del self._said[key]
-        self._left = self._asker.settings.recall_samples
+        for key in [key for key in self._samples if key[0] not in kept]:
+            del self._samples[key]
+        self._samples_left = self._queries.settings.recall_samples
 
-    def explained(self, replicas: tuple[Replica, ...], at: datetime) -> tuple[Replica, ...]:
+    def add_recall_reasons(self, replicas: tuple[Replica, ...], now: datetime) -> tuple[Replica, ...]:
         """*replicas* of one dataset, those that come from tape with how far their recall is."""
         states = {replica.state for replica in replicas}
         if ReplicaState.ON_TAPE not in states or ReplicaState.COMPLETE in states:
             return replicas
-        return tuple(self._explained(replica, at) for replica in replicas)
+        return tuple(self._add_recall_reason(replica, now) for replica in replicas)
 
-    def _explained(self, replica: Replica, at: datetime) -> Replica:
-        if replica.state is not ReplicaState.INCOMING or not replica.told.rule:
+    def _add_recall_reason(self, replica: Replica, now: datetime) -> Replica:
+        if replica.state is not ReplicaState.INCOMING or not replica.provenance.rule:
             return replica
         key = (replica.did, replica.storage)
-        known = self._said.get(key)
-        if (known is None or at - known[0] >= _AGAIN_AFTER) and self._left > 0:
-            self._left -= 1
-            known = self._said[key] = (at, self._asked(replica))
+        known = self._samples.get(key)
+        if (known is None or now - known[0] >= _RESAMPLE_AFTER) and self._samples_left > 0:
+            self._samples_left -= 1
+            known = self._samples[key] = (now, self._query_reason(replica))
         reason = known[1] if known else ""
-        return replace(replica, told=replace(replica.told, reason=reason)) if reason else replica
+        return replace(replica, provenance=replace(replica.provenance, reason=reason)) if reason else replica
 
-    def _asked(self, replica: Replica) -> str:
+    def _query_reason(self, replica: Replica) -> str:
         """What one file of it waits for; nothing where that cannot be learned: it is for people only."""
         try:
-            file = self._asker.ask(
+            file = self._queries.ask(
                 lambda client: next(
                     (
                         row
-                        for row in client.list_replica_locks(replica.told.rule)
-                        if record(row, "list_replica_locks").get("state") == "REPLICATING"
+                        for row in client.list_replica_locks(replica.provenance.rule)
+                        if require_record(row, "list_replica_locks").get("state") == "REPLICATING"
                         and row.get("rse") == replica.storage
                     ),
                     None,
                 ),
-                lambda row: did_of(record(row, "list_replica_locks"), "list_replica_locks") if row else None,
+                lambda row: (
+                    read_did(require_record(row, "list_replica_locks"), "list_replica_locks") if row else None
+                ),
             )
             if file is None:
                 return ""
-            scope, name = split(file)
-            return self._asker.ask(
+            scope, name = split_did(file)
+            return self._queries.ask(
                 lambda client: client.list_request_by_did(name, replica.storage, scope), recall_reason
             )
         except CatalogueError:
@@ -80,10 +82,10 @@ def recall_reason(row: object) -> str:
     Raises:
         BadRow: it is not a request.
     """
-    request: Mapping[str, object] = record(row, "list_request_by_did")
-    state = text(request, "state", "list_request_by_did")
+    request: Mapping[str, object] = require_record(row, "list_request_by_did")
+    state = read_text(request, "state", "list_request_by_did")
     source = str(request.get("source_rse") or "tape")
-    if state in _WAITING:
+    if state in _WAITING_STATES:
         return "its recall from tape waits for its turn"
     if state == "SUBMITTED" and request.get("staging_started_at") and not request.get("staging_finished_at"):
         return f"{source} is reading it from tape"

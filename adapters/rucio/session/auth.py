@@ -12,23 +12,23 @@ from pathlib import Path
 from adapters.http.oauth import ClientCredentials, ClientSettings
 from hydrator.domain.errors import CatalogueDenied
 from hydrator.domain.model import from_unix
-from hydrator.domain.ports import Login
+from hydrator.domain.ports import TokenValidity
 from hydrator.domain.redaction import SECRETS
 
 from .settings import RucioSettings
 
-_EARLY = timedelta(minutes=2)
-_WITHOUT_END = timedelta(minutes=10)
+_RENEWAL_MARGIN = timedelta(minutes=2)
+_UNKNOWN_LIFETIME = timedelta(minutes=10)
 
 
-class Bearer:
+class ExternalToken:
     """The token for each poll: a file is read every time, a command run when its token nears its end."""
 
     def __init__(self, settings: RucioSettings, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
         self._clock = clock
-        self._printed: tuple[str, datetime] | None = None
-        self.login: Login | None = None
+        self._command_token: tuple[str, datetime] | None = None
+        self.token_validity: TokenValidity | None = None
 
     def token(self) -> str:
         """The token to show.
@@ -38,31 +38,34 @@ class Bearer:
         """
         command = self._settings.token_command
         if not command:
-            return self._read(self._settings.token_file)
+            return self._read_file(self._settings.token_file)
         now = from_unix(self._clock())
-        if self._printed is None or now >= self._printed[1]:
-            token = self._run(command)
-            ends = expiry(token)
-            self.login = Login(now, ends) if ends else None
-            self._printed = (token, now + _WITHOUT_END if ends is None else max(now, ends - _EARLY))
-        return self._printed[0]
+        if self._command_token is None or now >= self._command_token[1]:
+            token = self._run_command(command)
+            ends = jwt_expiry(token)
+            self.token_validity = TokenValidity(now, ends) if ends else None
+            self._command_token = (
+                token,
+                now + _UNKNOWN_LIFETIME if ends is None else max(now, ends - _RENEWAL_MARGIN),
+            )
+        return self._command_token[0]
 
     def forget(self) -> None:
         """It was refused: the next poll asks the command anew."""
-        self._printed = None
+        self._command_token = None
 
     def close(self) -> None:
         """Forget the token."""
-        self._printed = None
+        self._command_token = None
 
-    def _read(self, file: Path | None) -> str:
+    def _read_file(self, file: Path | None) -> str:
         try:
             text = file.read_text(encoding="ascii") if file else ""
         except (OSError, ValueError) as exc:
             raise CatalogueDenied(self._settings.name, f"cannot read the token file {file}: {exc}") from None
-        return self._checked(text, f"the token file {file}")
+        return self._check_token(text, f"the token file {file}")
 
-    def _run(self, command: tuple[str, ...]) -> str:
+    def _run_command(self, command: tuple[str, ...]) -> str:
         name = self._settings.name
         try:
             done = subprocess.run(
@@ -83,9 +86,9 @@ class Bearer:
             raise CatalogueDenied(
                 name, f"token_command {command[0]} ended with {done.returncode}; run it as the daemon's user"
             )
-        return self._checked(done.stdout.decode("ascii", "replace"), f"token_command {command[0]}")
+        return self._check_token(done.stdout.decode("ascii", "replace"), f"token_command {command[0]}")
 
-    def _checked(self, text: str, source: str) -> str:
+    def _check_token(self, text: str, source: str) -> str:
         token = text.strip()
         SECRETS.keep(token, *token.split())
         if not token.isascii() or not token.isprintable() or not token or " " in token:
@@ -93,13 +96,13 @@ class Bearer:
         return token
 
 
-class Provided:
+class OidcToken:
     """The token for each poll from an OIDC provider, renewed before it ends or when it was refused."""
 
     def __init__(self, name: str, settings: ClientSettings, clock: Callable[[], float] = time.time) -> None:
         self._credentials = ClientCredentials(name, settings, lambda: from_unix(clock()))
-        self._last = ""
-        self._refused = False
+        self._last_token = ""
+        self._is_refused = False
 
     def token(self) -> str:
         """The token to show.
@@ -107,26 +110,26 @@ class Provided:
         Raises:
             CatalogueError: the provider gives none.
         """
-        refused, self._refused = self._refused, False
-        self._last = self._credentials.renewed(self._last) if refused else self._credentials.token()
-        return self._last
+        refused, self._is_refused = self._is_refused, False
+        self._last_token = self._credentials.renew(self._last_token) if refused else self._credentials.token()
+        return self._last_token
 
     @property
-    def login(self) -> Login | None:
+    def token_validity(self) -> TokenValidity | None:
         """How long the token is good."""
-        return self._credentials.login
+        return self._credentials.token_validity
 
     def forget(self) -> None:
         """It was refused: the next poll asks for another, unless it is quite new."""
-        self._refused = bool(self._last)
+        self._is_refused = bool(self._last_token)
 
     def close(self) -> None:
         """Let go of connections, and forget the token."""
         self._credentials.close()
-        self._last, self._refused = "", False
+        self._last_token, self._is_refused = "", False
 
 
-def expiry(token: str) -> datetime | None:
+def jwt_expiry(token: str) -> datetime | None:
     """When a JWT ends (RFC 7519, ``exp``), unchecked: the server judges it; None for any other token."""
     parts = token.split(".")
     if len(parts) != 3:

@@ -11,13 +11,13 @@ import requests
 from adapters.bounded_json import Bounds, TooLarge, decode, decode_row
 from hydrator.domain.errors import CatalogueGarbled
 
-ROWS = "application/x-json-stream"
-_PIECE = 65_536
-_LONGEST_ROW = 1_000_000
-_PACKINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
+JSON_STREAM = "application/x-json-stream"
+_CHUNK_BYTES = 65_536
+_MAX_ROW_BYTES = 1_000_000
+_CONTENT_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 
 
-class _Metered:
+class _SizeLimitedBody:
     """The raw answer of urllib3, which ends with an error where it goes beyond its bounds."""
 
     def __init__(self, raw: Any, name: str, bounds: Bounds) -> None:  # noqa: ANN401 - urllib3's
@@ -26,20 +26,20 @@ class _Metered:
     def __getattr__(self, attribute: str) -> Any:  # noqa: ANN401 - urllib3's
         return getattr(self._raw, attribute)
 
-    def stream(self, _amount: int = _PIECE, decode_content: bool | None = None) -> Iterator[bytes]:
+    def stream(self, _amount: int = _CHUNK_BYTES, decode_content: bool | None = None) -> Iterator[bytes]:
         """Yield the body, unpacked. Raises CatalogueGarbled where it is too large."""
         size = values = 0
-        for piece in self._raw.stream(_PIECE, decode_content=decode_content):
+        for piece in self._raw.stream(_CHUNK_BYTES, decode_content=decode_content):
             size += len(piece)
             values += piece.count(b",") + piece.count(b"\n")
             if size > self.bounds.max_bytes:
-                raise CatalogueGarbled(self._name, str(self.bounds.too_many_bytes("its answer")))
+                raise CatalogueGarbled(self._name, str(self.bounds.too_many_bytes_error("its answer")))
             if values > self.bounds.max_values:
-                raise CatalogueGarbled(self._name, str(self.bounds.too_many_values("its answer")))
+                raise CatalogueGarbled(self._name, str(self.bounds.too_many_values_error("its answer")))
             yield piece
 
 
-class _Rows(requests.Response):
+class _StreamedResponse(requests.Response):
     """An answer of many rows: requests is not to read it before somebody wants its rows."""
 
     @property
@@ -51,26 +51,26 @@ class _Rows(requests.Response):
     def text(self) -> str:
         """All of it, for those who took it for a document."""
         self.raw.bounds = self.raw.bounds.quarter()
-        return b"".join(self.iter_content(_PIECE)).decode("utf-8", "replace")
+        return b"".join(self.iter_content(_CHUNK_BYTES)).decode("utf-8", "replace")
 
 
-def bounded(response: requests.Response, name: str, bounds: Bounds) -> None:
+def limit_response(response: requests.Response, name: str, bounds: Bounds) -> None:
     """Hold *response* to *bounds*; what is not rows, to a quarter of them, since it is decoded as a whole.
 
     Raises:
         CatalogueGarbled: it is too large, or packed as nobody asked for.
     """
     packing = response.headers.get("Content-Encoding", "").strip().lower()
-    if packing not in _PACKINGS:
+    if packing not in _CONTENT_ENCODINGS:
         raise CatalogueGarbled(
             name, f"its answer is packed in a way that was not asked for: {packing[:80]!a}"
         )
-    if response.status_code == 200 and response.headers.get("Content-Type") == ROWS:
-        response.raw = _Metered(response.raw, name, bounds)
-        response.__class__ = _Rows
+    if response.status_code == 200 and response.headers.get("Content-Type") == JSON_STREAM:
+        response.raw = _SizeLimitedBody(response.raw, name, bounds)
+        response.__class__ = _StreamedResponse
         return
     small = bounds.quarter()
-    response.raw = _Metered(response.raw, name, small)
+    response.raw = _SizeLimitedBody(response.raw, name, small)
     response.encoding = response.encoding or "utf-8"  # requests would guess for minutes
     if response.status_code != 200 or "/auth/" in response.url:  # nobody decodes these
         return
@@ -82,7 +82,7 @@ def bounded(response: requests.Response, name: str, bounds: Bounds) -> None:
         return  # a text, or nothing; whoever reads it will see
 
 
-def rows(response: requests.Response) -> Iterator[Any]:
+def iter_rows(response: requests.Response) -> Iterator[Any]:
     """Yield the records of an answer, one a line, its dates as the texts they are.
 
     rucio-clients looks for a date in every text of every record, which takes five times
@@ -91,16 +91,16 @@ def rows(response: requests.Response) -> Iterator[Any]:
     Raises:
         ValueError: a line is not JSON, or too long.
     """
-    for line in _lines(response.iter_content(_PIECE)):
+    for line in _iter_lines(response.iter_content(_CHUNK_BYTES)):
         if line:
             yield decode_row(line)
 
 
-def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _iter_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
     begun = b""
     for piece in pieces:
         *whole, begun = (begun + piece).split(b"\n")
-        if len(begun) > _LONGEST_ROW:
-            raise ValueError(f"a row is longer than {_LONGEST_ROW} bytes")
+        if len(begun) > _MAX_ROW_BYTES:
+            raise ValueError(f"a row is longer than {_MAX_ROW_BYTES} bytes")
         yield from whole
     yield begun

@@ -53,39 +53,39 @@ from hydrator.domain.errors import (
     CatalogueGarbled,
     CatalogueUnreachable,
 )
-from hydrator.domain.ports import Login
-from hydrator.domain.redaction import SECRETS, secret_in, shown
+from hydrator.domain.ports import TokenValidity
+from hydrator.domain.redaction import SECRETS, read_secret, sanitize
 from hydrator.domain.text import reason_of
 
-from .auth import Bearer, Provided
-from .bodies import ROWS, bounded, rows
-from .rate_limiter import Pace
+from .auth import ExternalToken, OidcToken
+from .bodies import JSON_STREAM, iter_rows, limit_response
+from .rate_limiter import RucioRateLimiter
 from .settings import RucioSettings as RucioSettings  # noqa: PLC0414 - others have it from here
-from .transport import GulpedResponse
+from .transport import CoalescedResponse
 
 T = TypeVar("T")
 
-_QUIET = logging.getLogger("adapters.rucio.catalogue.client")
-_QUIET.addHandler(logging.NullHandler())
-_QUIET.propagate = False
+_SILENT_LOGGER = logging.getLogger("adapters.rucio.catalogue.client")
+_SILENT_LOGGER.addHandler(logging.NullHandler())
+_SILENT_LOGGER.propagate = False
 
-_MOST_PATIENCE = 10.0  # seconds a poll waits when it is told to; beyond, the next poll asks
+_MAX_PAUSE_SECONDS = 10.0  # seconds a poll waits when it is told to; beyond, the next poll asks
 _EMPTY_CONFIG = "[client]\n"
-_STARTING = threading.Lock()
+_ENVIRONMENT_LOCK = threading.Lock()
 
-_NOT_REACHED = (
+_UNREACHABLE_ERRORS = (
     requests.Timeout,
     requests.ConnectionError,
     requests.exceptions.ChunkedEncodingError,
     rucio_errors.ServerConnectionException,
     http.client.HTTPException,
 )
-_NOT_ALLOWED = (
+_DENIED_ERRORS = (
     rucio_errors.CannotAuthenticate,
     rucio_errors.AccessDenied,
     rucio_errors.NoAuthInformation,
 )
-_FAILURES = (
+_CLIENT_ERRORS = (
     rucio_errors.RucioException,
     requests.RequestException,
     urllib3.exceptions.HTTPError,
@@ -100,15 +100,15 @@ _FAILURES = (
 )
 
 
-class Refused(CatalogueGarbled):
+class InvalidRequest(CatalogueGarbled):
     """Rucio will not take this question; asked DID by DID, one of them is to blame."""
 
 
-class Misread(CatalogueGarbled):
+class UnreadableAnswer(CatalogueGarbled):
     """A row that cannot be read, of which nobody can tell whose it is; asked DID by DID, it is one's."""
 
 
-class Stumbled(CatalogueUnreachable):
+class ServerFault(CatalogueUnreachable):
     """HTTP 500: Rucio failed over this question; it may be over one of the DIDs in it."""
 
 
@@ -125,48 +125,48 @@ class Deadline:
 
     def __init__(self) -> None:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._counting = threading.Lock()
-        self._ends = float("inf")
-        self._passed = False
+        self._lock = threading.Lock()
+        self._ends_at = float("inf")
+        self._has_passed = False
         self.seconds = 0.0
 
     @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
+    def start(self, seconds: float) -> Iterator[None]:
         """Give what runs inside *seconds*."""
-        self._passed, self._ends, self.seconds = False, time.monotonic() + seconds, seconds
-        timer = threading.Timer(seconds, self._cut)
+        self._has_passed, self._ends_at, self.seconds = False, time.monotonic() + seconds, seconds
+        timer = threading.Timer(seconds, self._shut_sockets)
         timer.daemon = True
         timer.start()
         try:
             yield
         finally:
             timer.cancel()
-            self._ends = float("inf")
+            self._ends_at = float("inf")
 
     @property
-    def left(self) -> float:
+    def remaining_seconds(self) -> float:
         """Seconds left; never negative."""
-        return 0.0 if self.passed() else max(0.0, self._ends - time.monotonic())
+        return 0.0 if self.has_passed() else max(0.0, self._ends_at - time.monotonic())
 
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         """Is the time up?"""
-        return self._passed
+        return self._has_passed
 
-    def watch(self, connected: socket.socket | None) -> None:
+    def watch(self, connection: socket.socket | None) -> None:
         """Shut *connected* when the time is up."""
-        if connected is not None:
-            with self._counting:
-                self._sockets.add(connected)
-        if self.passed():
-            self._cut()
+        if connection is not None:
+            with self._lock:
+                self._sockets.add(connection)
+        if self.has_passed():
+            self._shut_sockets()
 
-    def end(self) -> None:
+    def expire_now(self) -> None:
         """End what is going on now."""
-        self._cut()
+        self._shut_sockets()
 
-    def _cut(self) -> None:
-        self._passed = True
-        with self._counting:
+    def _shut_sockets(self) -> None:
+        self._has_passed = True
+        with self._lock:
             sockets = list(self._sockets)
         for each in sockets:
             try:
@@ -176,18 +176,18 @@ class Deadline:
                 continue
 
 
-def _watched_pools(deadline: Deadline) -> dict[str, type[urllib3.connectionpool.HTTPConnectionPool]]:
+def _build_pool_classes(deadline: Deadline) -> dict[str, type[urllib3.connectionpool.HTTPConnectionPool]]:
     """urllib3's connection pools, by scheme, with connections that *deadline* watches."""
 
     class Plain(urllib3.connection.HTTPConnection):
-        response_class = GulpedResponse
+        response_class = CoalescedResponse
 
         def connect(self) -> None:
             super().connect()
             deadline.watch(self.sock)
 
     class Tls(urllib3.connection.HTTPSConnection):
-        response_class = GulpedResponse
+        response_class = CoalescedResponse
 
         def connect(self) -> None:
             super().connect()
@@ -203,11 +203,11 @@ def _watched_pools(deadline: Deadline) -> dict[str, type[urllib3.connectionpool.
 
 
 @dataclass
-class Common:
+class SharedSession:
     """What all lines to one server share: how often it is asked, until when, and a *token* made elsewhere."""
 
-    pace: Pace
-    bearer: Bearer | Provided
+    rate_limiter: RucioRateLimiter
+    token_source: ExternalToken | OidcToken
     deadline: Deadline = field(default_factory=Deadline)
     token: str | None = field(default=None, repr=False)
 
@@ -215,21 +215,21 @@ class Common:
 class Transport(requests.adapters.HTTPAdapter):
     """Carries rucio-clients' requests; refuses answers that must not be taken for answers."""
 
-    def __init__(self, settings: RucioSettings, common: Common) -> None:
+    def __init__(self, settings: RucioSettings, shared: SharedSession) -> None:
         self.status = 0
-        self.trouble = ""
-        self.shown: str | None = None
+        self.last_failure = ""
+        self.sent_token: str | None = None
         """The token of the last request, where it was made elsewhere."""
-        self.date: datetime | None = None
-        self.login: Login | None = None
+        self.server_time: datetime | None = None
+        self.token_validity: TokenValidity | None = None
         self._settings = settings
-        self._common = common
-        self._pools = _watched_pools(common.deadline)
+        self._shared = shared
+        self._pool_classes = _build_pool_classes(shared.deadline)
         super().__init__()
 
     @property
     def deadline(self) -> Deadline:
-        return self._common.deadline
+        return self._shared.deadline
 
     @property
     def bounds(self) -> Bounds:
@@ -239,19 +239,19 @@ class Transport(requests.adapters.HTTPAdapter):
     @property
     def token(self) -> str | None:
         """The token that was made elsewhere; None where rucio-clients logs in."""
-        return self._common.token
+        return self._shared.token
 
     @property
-    def _pace(self) -> Pace:
-        return self._common.pace
+    def _rate_limiter(self) -> RucioRateLimiter:
+        return self._shared.rate_limiter
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (requests' own)
         super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = self._pools
+        self.poolmanager.pool_classes_by_scheme = self._pool_classes
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (requests' own)
         manager = super().proxy_manager_for(*args, **kwargs)
-        manager.pool_classes_by_scheme = self._pools
+        manager.pool_classes_by_scheme = self._pool_classes
         return manager
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:  # noqa: ANN401
@@ -261,59 +261,62 @@ class Transport(requests.adapters.HTTPAdapter):
             CatalogueError: the time is up, or the answer is one of those that
                 rucio-clients would retry, misread or ask a person about.
         """
-        if self.deadline.passed():
-            raise self.late()
-        self._take_turn()
-        self.shown = self.token
-        if self.shown is not None:
-            request.headers["X-Rucio-Auth-Token"] = self.shown
+        if self.deadline.has_passed():
+            raise self.deadline_error()
+        self._wait_for_turn()
+        self.sent_token = self.token
+        if self.sent_token is not None:
+            request.headers["X-Rucio-Auth-Token"] = self.sent_token
         request.headers["Accept-Encoding"] = "gzip"
-        self.status, self.trouble = 0, ""
+        self.status, self.last_failure = 0, ""
         try:
             response = super().send(request, *args, **kwargs)
         except requests.RequestException as exc:
-            self.trouble = reason_of(exc)  # rucio-clients keeps it to itself
+            self.last_failure = reason_of(exc)  # rucio-clients keeps it to itself
             raise
         self.status = response.status_code
         SECRETS.keep(response.headers.get("X-Rucio-Auth-Token"))
-        self.date = http_date(response.headers.get("Date")) or self.date
+        self.server_time = http_date(response.headers.get("Date")) or self.server_time
         if ends := http_date(response.headers.get("X-Rucio-Auth-Token-Expires")):
-            self.login = Login(self.date, ends)
-        if self._lets_us_wait(response):
+            self.token_validity = TokenValidity(self.server_time, ends)
+        if self._should_wait_and_retry(response):
             response.close()
             return self.send(request, *args, **kwargs)
-        failure = self.late() if self.deadline.passed() else self._failure(response)
+        failure = self.deadline_error() if self.deadline.has_passed() else self._response_error(response)
         if failure:
             response.close()
             raise failure
-        bounded(response, self._settings.name, self.bounds)
+        limit_response(response, self._settings.name, self.bounds)
         return response
 
-    def _take_turn(self) -> None:
+    def _wait_for_turn(self) -> None:
         """Wait for our turn; while the server wants to be let alone for long, none comes in this poll."""
-        if self._pace.pause > min(_MOST_PATIENCE, self.deadline.left):
+        if self._rate_limiter.pause_seconds > min(_MAX_PAUSE_SECONDS, self.deadline.remaining_seconds):
             raise CatalogueUnreachable(
-                self._settings.name, f"it asked us to let it alone; {self._pace.pause:.0f} s are left"
+                self._settings.name,
+                f"it asked us to let it alone; {self._rate_limiter.pause_seconds:.0f} s are left",
             )
-        self._pace.turn()
+        self._rate_limiter.wait_for_turn()
 
-    def _lets_us_wait(self, response: requests.Response) -> bool:
+    def _should_wait_and_retry(self, response: requests.Response) -> bool:
         """Whether it refused for now and the wait it wants fits into this poll."""
         after = response.headers.get("Retry-After")
         if response.status_code == 429 or (response.status_code == 503 and after is not None):
-            self._pace.refused(after, self.date)
-            return after is not None and self._pace.pause <= min(_MOST_PATIENCE, self.deadline.left)
-        self._pace.answered()
+            self._rate_limiter.record_refusal(after, self.server_time)
+            return after is not None and self._rate_limiter.pause_seconds <= min(
+                _MAX_PAUSE_SECONDS, self.deadline.remaining_seconds
+            )
+        self._rate_limiter.record_answer()
         return False
 
-    def late(self) -> CatalogueUnreachable:
+    def deadline_error(self) -> CatalogueUnreachable:
         """The error to raise when the time is up."""
         within = f"{self.deadline.seconds:g} s"
         return CatalogueUnreachable(self._settings.name, f"no complete answer within {within}")
 
-    def _failure(self, response: requests.Response) -> CatalogueError | None:
+    def _response_error(self, response: requests.Response) -> CatalogueError | None:
         name, status = self._settings.name, response.status_code
-        said = f"HTTP {status}{_words(response)}"
+        said = f"HTTP {status}{_error_text(response)}"
         if status == 503 and "Retry-After" in response.headers:
             return CatalogueUnreachable(name, said)
         if status in {502, 503, 504} or (status == 401 and self.token is None):
@@ -323,21 +326,21 @@ class Transport(requests.adapters.HTTPAdapter):
             kind = Forbidden if forbidden and "/auth/" not in response.url else CatalogueDenied
             return kind(name, said)
         if response.headers.get("ExceptionClass") == "InvalidObject":
-            return Refused(name, said)  # HTTP 400 or, from get_metadata_bulk, 500
+            return InvalidRequest(name, said)  # HTTP 400 or, from get_metadata_bulk, 500
         if status == 500:
-            return Stumbled(name, said)
+            return ServerFault(name, said)
         if status == 429 or status > 500:
             return CatalogueUnreachable(name, said)
         if 300 <= status < 400:
             where = response.headers.get("Location", "nowhere")
             return CatalogueGarbled(
-                name, f"HTTP {status}: it sends us to {shown(where, 200)}; configure that address"
+                name, f"HTTP {status}: it sends us to {sanitize(where, 200)}; configure that address"
             )
         if status == 200:
-            return self._unreadable(response)
+            return self._unusable_response_error(response)
         return None
 
-    def _unreadable(self, response: requests.Response) -> CatalogueError | None:
+    def _unusable_response_error(self, response: requests.Response) -> CatalogueError | None:
         kind = response.headers.get("Content-Type", "")
         if "html" in kind:
             return CatalogueGarbled(self._settings.name, f"answered a web page ({kind}), not data")
@@ -349,16 +352,16 @@ class Transport(requests.adapters.HTTPAdapter):
         return None
 
 
-def _words(response: requests.Response) -> str:
+def _error_text(response: requests.Response) -> str:
     """What Rucio says about a failure, in its headers, on one line."""
-    parts = [shown(response.headers.get(key, ""), 150) for key in ("ExceptionClass", "ExceptionMessage")]
+    parts = [sanitize(response.headers.get(key, ""), 150) for key in ("ExceptionClass", "ExceptionMessage")]
     return "".join(f" {word}" for part in parts for word in part.split())
 
 
 _CLIENTS = (DIDClient, LockClient, ReplicaClient, RequestClient, RSEClient, RuleClient, ScopeClient)
 
 
-class Client(*_CLIENTS):  # type: ignore[misc]
+class RucioClient(*_CLIENTS):  # type: ignore[misc]
     """The parts of Rucio's client we use, on our transport, with tokens where we say."""
 
     def __init__(self, transport: Transport, token_file: Path, **kwargs: Any) -> None:  # noqa: ANN401
@@ -379,8 +382,8 @@ class Client(*_CLIENTS):  # type: ignore[misc]
 
     def _load_json_data(self, response: requests.Response) -> Iterator[Any]:
         """The records of an answer, which the transport has bounded; see :func:`rows`."""
-        if response.headers.get("Content-Type") == ROWS:
-            yield from rows(response)
+        if response.headers.get("Content-Type") == JSON_STREAM:
+            yield from iter_rows(response)
         elif response.headers.get("Content-Type") == "application/json":
             yield decode(response.content, self._transport.bounds.quarter())
         else:
@@ -391,7 +394,7 @@ class Client(*_CLIENTS):  # type: ignore[misc]
         return None, f"{file}.exp", str(file), str(file.parent)
 
 
-class Connection:
+class RucioConnection:
     """A logged-in client that names every failure by our names. One thread at a time.
 
     Its *pace* is by default one of its own, on the machine's clock.
@@ -400,71 +403,75 @@ class Connection:
     def __init__(
         self,
         settings: RucioSettings,
-        pace: Pace | None = None,
+        rate_limiter: RucioRateLimiter | None = None,
         *,
-        common: Common | None = None,
+        shared: SharedSession | None = None,
         number: int = 0,
     ) -> None:
         self._settings = settings
-        self._common = common or Common(
-            pace or Pace(settings.calls_per_second),
-            Provided(settings.name, settings.oidc) if settings.oidc else Bearer(settings),
+        self._shared = shared or SharedSession(
+            rate_limiter or RucioRateLimiter(settings.calls_per_second),
+            OidcToken(settings.name, settings.oidc) if settings.oidc else ExternalToken(settings),
         )
         self._number = number
-        self._transport = Transport(settings, self._common)
-        self._client: Client | None = None
+        self._transport = Transport(settings, self._shared)
+        self._client: RucioClient | None = None
         self._password = settings.password
 
-    def beside(self, number: int) -> "Connection":
+    def with_shared_deadline(self, number: int) -> "RucioConnection":
         """A further line to the same server, for a thread of its own, with our pace, deadline and token.
 
         Args:
             number: from 1, another for each. Where we log in, each line does, and keeps a token of its own.
         """
-        return Connection(self._settings, common=self._common, number=number)
+        return RucioConnection(self._settings, shared=self._shared, number=number)
 
-    def apart(self, number: int) -> "Connection":
+    def with_own_deadline(self, number: int) -> "RucioConnection":
         """The same as :meth:`beside` with a deadline of its own, for what is asked beside polls."""
-        common = Common(self._common.pace, self._common.bearer)
-        return Connection(self._settings, common=common, number=number)
+        common = SharedSession(self._shared.rate_limiter, self._shared.token_source)
+        return RucioConnection(self._settings, shared=common, number=number)
 
     @property
     def deadline(self) -> Deadline:
         return self._transport.deadline
 
     @property
-    def pause(self) -> float:
+    def pause_seconds(self) -> float:
         """Seconds for which the server still wants to be let alone."""
-        return self._common.pace.pause
+        return self._shared.rate_limiter.pause_seconds
 
     @property
-    def _bears(self) -> bool:
+    def _has_external_token(self) -> bool:
         """Whether the token is made elsewhere, so that nobody logs in."""
         return self._settings.auth_type in {"token", "oidc"}
 
     @property
     def server_time(self) -> datetime | None:
         """The server's clock at its last answer, where it told: Rucio compares its rules' times with that."""
-        return self._transport.date
+        return self._transport.server_time
 
     @property
-    def login(self) -> Login | None:
+    def token_validity(self) -> TokenValidity | None:
         """How long the token is good that we were given; None for one in a file."""
-        return self._common.bearer.login if self._bears else self._transport.login
+        return (
+            self._shared.token_source.token_validity
+            if self._has_external_token
+            else self._transport.token_validity
+        )
 
     @contextmanager
-    def poll(self, seconds: float) -> Iterator[None]:
+    def start_poll(self, seconds: float) -> Iterator[None]:
         """One poll: at most *seconds* for all that is asked inside."""
-        if self._bears:
-            self._common.token = self._common.bearer.token()
+        if self._has_external_token:
+            self._shared.token = self._shared.token_source.token()
         try:
-            with self.deadline.within(seconds):
+            with self.deadline.start(seconds):
                 yield
         except CatalogueDenied:
-            self._common.bearer.forget()
+            self._shared.token_source.forget()
             raise
 
-    def ask(self, call: Callable[[Client], T]) -> T:
+    def ask(self, call: Callable[[RucioClient], T]) -> T:
         """What *call* returns; it must read all it wants inside.
 
         Where Rucio does not know us any more and our secret has changed since, *call* is made once more.
@@ -473,20 +480,20 @@ class Connection:
             CatalogueError: by class what went wrong, without secrets.
         """
         try:
-            return self._asked(call)
+            return self._ask_once(call)
         except CatalogueDenied:
             if not self._has_another_secret():
                 raise
-        return self._asked(call)
+        return self._ask_once(call)
 
     def _has_another_secret(self) -> bool:
         """Was the secret renewed that Rucio has just refused (401)? The renewed one is used from now on."""
         if self._transport.status != 401:
             return False
         try:
-            if self._bears:
-                self._common.token = self._common.bearer.token()
-                return self._common.token != self._transport.shown
+            if self._has_external_token:
+                self._shared.token = self._shared.token_source.token()
+                return self._shared.token != self._transport.sent_token
             changed = self._settings.password_file is not None and self._read_password() != self._password
         except CatalogueError:
             return False
@@ -504,7 +511,7 @@ class Connection:
         if file is None:
             return self._settings.password
         try:
-            password = secret_in(file.read_text("utf-8"))
+            password = read_secret(file.read_text("utf-8"))
         except OSError as error:
             raise CatalogueDenied(name, f"password_file {file}: {error.strerror}") from None
         except UnicodeDecodeError:
@@ -515,7 +522,7 @@ class Connection:
             raise CatalogueDenied(name, f"password_file {file}: it holds no password")
         return password
 
-    def _asked(self, call: Callable[[Client], T]) -> T:
+    def _ask_once(self, call: Callable[[RucioClient], T]) -> T:
         try:
             if self._client is None:
                 self._client = self._connect()
@@ -523,55 +530,55 @@ class Connection:
         except Forbidden:
             raise  # the token is good
         except CatalogueDenied:
-            self._common.bearer.forget()
+            self._shared.token_source.forget()
             raise
         except BadRow as exc:
-            raise Misread(self._settings.name, str(exc)) from exc
-        except _FAILURES as exc:
-            raise self._named(exc) from None
-        if self.deadline.passed():
-            raise self._transport.late()
+            raise UnreadableAnswer(self._settings.name, str(exc)) from exc
+        except _CLIENT_ERRORS as exc:
+            raise self._translate_error(exc) from None
+        if self.deadline.has_passed():
+            raise self._transport.deadline_error()
         return answer
 
-    def late(self) -> CatalogueUnreachable:
+    def deadline_error(self) -> CatalogueUnreachable:
         """What to say of a question that this poll had no time for."""
-        return self._transport.late()
+        return self._transport.deadline_error()
 
     def close(self) -> None:
         """Close the connections and forget the token."""
         self._client = None
-        self._common.bearer.close()
+        self._shared.token_source.close()
         self._transport.close()
         try:
             self._token_file().unlink(missing_ok=True)
         except OSError:
             return
 
-    def _named(self, exc: Exception) -> CatalogueError:
+    def _translate_error(self, exc: Exception) -> CatalogueError:
         name, status = self._settings.name, self._transport.status
-        reason = self._tell(exc)
-        if self.deadline.passed():
-            return self._transport.late()
-        if status == 429 or status >= 500 or isinstance(exc, _NOT_REACHED):
+        reason = self._describe_error(exc)
+        if self.deadline.has_passed():
+            return self._transport.deadline_error()
+        if status == 429 or status >= 500 or isinstance(exc, _UNREACHABLE_ERRORS):
             return CatalogueUnreachable(name, reason)
         if status == 403 or isinstance(exc, rucio_errors.AccessDenied):
             return Forbidden(name, reason)
-        if status == 401 or isinstance(exc, _NOT_ALLOWED):
+        if status == 401 or isinstance(exc, _DENIED_ERRORS):
             return CatalogueDenied(name, reason)
         if status == 404:
             return NotFound(name, reason)
         if status == 400:
-            return Refused(name, reason)
+            return InvalidRequest(name, reason)
         return CatalogueGarbled(name, reason)
 
-    def _tell(self, exc: Exception) -> str:
+    def _describe_error(self, exc: Exception) -> str:
         """One line on *exc*: Rucio's name for it, its words without secrets, no more than people read."""
-        trouble, said = self._transport.trouble, reason_of(exc)
+        trouble, said = self._transport.last_failure, reason_of(exc)
         words = " ".join(f"{said} {trouble if trouble not in said else ''}".split())
         if self._transport.status not in {0, 200} and "http status code" not in words:
             words = f"HTTP {self._transport.status} {words}"
         kind = f"{type(exc).__name__}: " if isinstance(exc, rucio_errors.RucioException) else ""
-        return f"{kind}{shown(words, 300)}"
+        return f"{kind}{sanitize(words, 300)}"
 
     def _token_file(self) -> Path:
         settings = self._settings
@@ -579,17 +586,17 @@ class Connection:
         which = f"-{self._number}" if self._number else ""
         return settings.token_dir / f"rucio-{sha256(key.encode()).hexdigest()[:16]}{which}"
 
-    def _connect(self) -> Client:
+    def _connect(self) -> RucioClient:
         settings = self._settings
         self._password = self._read_password()
         token_file = self._token_file()
         token_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         token_file.unlink(missing_ok=True)  # a token from before would hide that the password is wrong
-        if self._bears:
+        if self._has_external_token:
             token_file.touch(mode=0o600)
             token_file.write_text("the transport knows it")
-        with _as_rucio_wants_it():
-            return Client(
+        with _rucio_environment():
+            return RucioClient(
                 self._transport,
                 token_file,
                 rucio_host=settings.url.rstrip("/"),
@@ -598,16 +605,16 @@ class Connection:
                 ca_cert=str(settings.ca_cert)
                 if settings.ca_cert
                 else os.environ.get("X509_CERT_DIR") or True,
-                auth_type="oidc" if self._bears else settings.auth_type,
-                creds=_credentials(settings, self._password),
+                auth_type="oidc" if self._has_external_token else settings.auth_type,
+                creds=_login_credentials(settings, self._password),
                 timeout=settings.timeout.total_seconds(),
                 user_agent="classad-hydrator",
                 vo=settings.vo or "def",
-                logger=_QUIET,
+                logger=_SILENT_LOGGER,
             )
 
 
-def _credentials(settings: RucioSettings, password: str | None) -> dict[str, str]:
+def _login_credentials(settings: RucioSettings, password: str | None) -> dict[str, str]:
     """What rucio-clients logs in with."""
     if settings.auth_type == "x509" and settings.client_cert:
         return {
@@ -619,9 +626,9 @@ def _credentials(settings: RucioSettings, password: str | None) -> dict[str, str
 
 
 @contextmanager
-def _as_rucio_wants_it() -> Iterator[None]:
+def _rucio_environment() -> Iterator[None]:
     """An environment for rucio-clients to start in, undone afterwards; its empty configuration stays."""
-    with _STARTING, tempfile.TemporaryDirectory() as folder:
+    with _ENVIRONMENT_LOCK, tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "rucio.cfg"
         empty.write_text(_EMPTY_CONFIG)
         before, argv0 = os.environ.get("RUCIO_CONFIG"), sys.argv[0]

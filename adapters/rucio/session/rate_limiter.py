@@ -7,11 +7,11 @@ from datetime import datetime
 
 from adapters.http import headers as _headers
 
-_FIRST_PAUSE = 2.0
-_SHORTEST = 0.25
+_FIRST_PAUSE_SECONDS = 2.0
+_MIN_PAUSE_SECONDS = 0.25
 
 
-class Pace:
+class RucioRateLimiter:
     """Spaces the calls of all threads; all times in seconds of a monotonic clock.
 
     Args:
@@ -21,34 +21,34 @@ class Pace:
 
     def __init__(
         self,
-        per_second: float,
+        calls_per_second: float,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._gap = 1 / per_second
+        self._gap_seconds = 1 / calls_per_second
         self._monotonic, self._sleep = monotonic, sleep
-        self._next = 0.0
-        self._not_before = 0.0
+        self._next_call_at = 0.0
+        self._paused_until = 0.0
         self._refusals = 0
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
 
     @property
-    def pause(self) -> float:
+    def pause_seconds(self) -> float:
         """How long the server still wants to be let alone."""
-        return max(0.0, self._not_before - self._monotonic())
+        return max(0.0, self._paused_until - self._monotonic())
 
-    def turn(self) -> None:
+    def wait_for_turn(self) -> None:
         """Wait for the next call's turn, and again where it asked for a pause meanwhile."""
         begin = -1.0
-        while begin < self._not_before:
-            with self._changing:
+        while begin < self._paused_until:
+            with self._lock:
                 now = self._monotonic()
-                begin = max(now, self._next, self._not_before)
-                self._next = begin + self._gap
+                begin = max(now, self._next_call_at, self._paused_until)
+                self._next_call_at = begin + self._gap_seconds
             if begin > now:
                 self._sleep(begin - now)
 
-    def refused(self, retry_after: str | None, now: datetime | None) -> None:
+    def record_refusal(self, retry_after: str | None, now: datetime | None) -> None:
         """It said 429 or 503: let it alone for as long as it asks, and twice as long as last time at least.
 
         Args:
@@ -56,15 +56,17 @@ class Pace:
             now: its own time, where it told.
         """
         asked = _headers.retry_after(retry_after, now)
-        with self._changing:
-            if not self.pause:  # else this one was under way already, and is no further sign
+        with self._lock:
+            if not self.pause_seconds:  # else this one was under way already, and is no further sign
                 self._refusals += 1
-            least = (_FIRST_PAUSE if asked is None else _SHORTEST) * 2 ** min(self._refusals - 1, 10)
-            pause = min(_headers.LONGEST_PAUSE, max(asked or 0.0, least))
-            self._not_before = max(self._not_before, self._monotonic() + pause)
+            least = (_FIRST_PAUSE_SECONDS if asked is None else _MIN_PAUSE_SECONDS) * 2 ** min(
+                self._refusals - 1, 10
+            )
+            pause = min(_headers.MAX_PAUSE_SECONDS, max(asked or 0.0, least))
+            self._paused_until = max(self._paused_until, self._monotonic() + pause)
 
-    def answered(self) -> None:
+    def record_answer(self) -> None:
         """It answered otherwise."""
-        with self._changing:
-            if not self.pause:
+        with self._lock:
+            if not self.pause_seconds:
                 self._refusals = 0

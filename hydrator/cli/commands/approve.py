@@ -6,41 +6,43 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG, Config
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
 from hydrator.domain.errors import ConfigError
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")]
+JsonOrLinesOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")
+]
 
 
 def approve(
     site: Annotated[str | None, typer.Argument(help="Only this site; default: all that are held.")] = None,
-    config: Config = DEFAULT_CONFIG,
-    as_json: Json = False,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    as_json: JsonOrLinesOption = False,
 ) -> None:
     """Let what is held leave, as `hydrator status` shows it now: the daemon follows at its next cycle."""
     from hydrator.config import load
     from hydrator.domain.model import Site
-    from hydrator.domain.text import count, listed
-    from hydrator.state.command_files import Approve, Orders
+    from hydrator.domain.text import comma_separated, format_count
+    from hydrator.state.command_files import Approve, CommandQueue
     from hydrator.state.store import Store
 
     state_dir = load(config).daemon.state_dir
     with Store.open_to_read(state_dir) as store:
         state = store.load()
-    held = {name: frozenset(one.gone) for name, one in state.held.items()}
+    held = {name: frozenset(one.missing_polls) for name, one in state.held_losses.items()}
     held |= {name: held.get(name, frozenset()) for name in state.rollbacks}
     if site is not None and Site(site) not in held:
-        now_held = f"held are {listed(sorted(held))}" if held else "nothing is held"
+        now_held = f"held are {comma_separated(sorted(held))}" if held else "nothing is held"
         raise ConfigError([f"approve {site}: it is not held; {now_held}"])
     chosen = {name: gone for name, gone in sorted(held.items()) if site in (None, name)}
-    orders = Orders(state_dir)
+    orders = CommandQueue(state_dir)
     for name, gone in chosen.items():
-        orders.give(Approve(name, gone))
+        orders.submit(Approve(name, gone))
     if as_json:
         print(json.dumps({name: len(gone) for name, gone in chosen.items()}, indent=2))
         return
     for name, gone in chosen.items():
         ends = "; its rollback ends" if name in state.rollbacks else ""
-        print(f"{name}: {count(len(gone), 'dataset')} may leave at the daemon's next cycle{ends}")
+        print(f"{name}: {format_count(len(gone), 'dataset')} may leave at the daemon's next cycle{ends}")
     if not chosen:
         print("hydrator: nothing is held", file=sys.stderr)

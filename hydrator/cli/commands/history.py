@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG, Config, Json
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
 from hydrator.domain.errors import ConfigError
 
 _UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days"}
@@ -18,8 +18,8 @@ def history(
     since: Annotated[
         str | None, typer.Option(help="Only what is younger: 90m, 6h, 2d, or 2026-11-21T12:00:00Z.")
     ] = None,
-    config: Config = DEFAULT_CONFIG,
-    as_json: Json = False,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    as_json: JsonOption = False,
 ) -> None:
     """Print what was decided for each site, newest first: what came and left, why, and who shows it."""
     from hydrator.cli.output import tables as show
@@ -28,16 +28,18 @@ def history(
     from hydrator.wiring import system_clock
 
     now = system_clock()
-    oldest = moment(since, now) if since else None
+    oldest = parse_since(since, now) if since else None
     with Store.open_to_read(load(config).daemon.state_dir) as store:
-        entries = store.history()
+        entries = store.load_history()
     if site is not None and site not in {one.ad.site for one in entries}:
         raise ConfigError([f"--site {site}: nothing was decided for it; see hydrator sites"])
-    chosen = [one for one in entries if site in (None, one.ad.site) and (oldest is None or one.at >= oldest)]
+    chosen = [
+        one for one in entries if site in (None, one.ad.site) and (oldest is None or one.decided_at >= oldest)
+    ]
     if as_json:
         print(json.dumps(show.history_rows(chosen), indent=2))
     else:
-        show.history(chosen, now)
+        show.print_history(chosen, now)
 
 
 def rollback(
@@ -46,25 +48,25 @@ def rollback(
         int | None, typer.Argument(help="Back to this generation, as `hydrator history` shows it.")
     ] = None,
     end: Annotated[bool, typer.Option("--end", help="Follow the catalogues again.")] = False,
-    config: Config = DEFAULT_CONFIG,
-    as_json: Json = False,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    as_json: JsonOption = False,
 ) -> None:
     """Publish a site's ad of an earlier generation again, with the ages it had, until you end that."""
     from hydrator.config import load
     from hydrator.domain.model import Site
-    from hydrator.state.command_files import Orders, Resume, Return
+    from hydrator.state.command_files import CommandQueue, Resume, Return
     from hydrator.state.store import Store
 
     if end == (generation is not None):
         raise ConfigError([f"rollback {site}: give either a GENERATION or --end"])
     settings = load(config)
     with Store.open_to_read(settings.daemon.state_dir) as store:
-        state, entries = store.load(), [one for one in store.history() if one.ad.site == site]
-    orders = Orders(settings.daemon.state_dir)
+        state, entries = store.load(), [one for one in store.load_history() if one.ad.site == site]
+    orders = CommandQueue(settings.daemon.state_dir)
     if end:
         if Site(site) not in state.rollbacks:
             raise ConfigError([f"rollback {site} --end: it is not rolled back"])
-        orders.give(Resume(Site(site)))
+        orders.submit(Resume(Site(site)))
         told = f"{site}: follows its catalogues again from the daemon's next cycle"
     else:
         ad = next((one.ad for one in entries if one.ad.generation == generation), None)
@@ -74,7 +76,7 @@ def rollback(
         current = state.ads.get(Site(site))
         if current and current.generation == generation:
             ad = current
-        orders.give(Return(ad))
+        orders.submit(Return(ad))
         told = (
             f"{site}: from the daemon's next cycle as read {ad.as_of:%Y-%m-%d %H:%M:%S} UTC, generation "
             f"{generation}; hydrator rollback {site} --end ends that"
@@ -82,7 +84,7 @@ def rollback(
     print(json.dumps({"site": site, "generation": generation}) if as_json else told)
 
 
-def moment(text: str, now: datetime) -> datetime:
+def parse_since(text: str, now: datetime) -> datetime:
     """The moment that *text* means, a span before *now* or a time with its zone."""
     if match := re.fullmatch(r"(\d{1,5})\s*(s|m|min|h|d)", text.strip()):
         return now - timedelta(**{_UNITS[match[2]]: int(match[1])})

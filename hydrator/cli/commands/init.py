@@ -12,21 +12,21 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG
-from hydrator.cli.output.new_files import write_new
-from hydrator.cli.output.progress import working
+from hydrator.cli.options import DEFAULT_CONFIG_PATH
+from hydrator.cli.output.new_files import write_new_file
+from hydrator.cli.output.progress import show_progress
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.text import count
+from hydrator.domain.text import format_count
 
-from .init_sources import Kind, Login, sections
+from .init_sources import CatalogueKind, LoginMethod, build_sections
 
-STATE_DIR: Final = "/var/lib/classad-hydrator"
+DEFAULT_STATE_DIR: Final = "/var/lib/classad-hydrator"
 
 
 def init(
     config: Annotated[
         Path, typer.Option("--config", "-c", envvar="HYDRATOR_CONFIG", help="The file to write.")
-    ] = DEFAULT_CONFIG,
+    ] = DEFAULT_CONFIG_PATH,
     collector: Annotated[
         str | None, typer.Option(help="host or host:port; default: as HTCondor's configuration says.")
     ] = None,
@@ -39,12 +39,12 @@ def init(
     site_attribute: Annotated[
         str | None, typer.Option(help="Where slots say their site; default: GLIDEIN_Site and the like.")
     ] = None,
-    catalogue: Annotated[Kind | None, typer.Option(help="What says where data is.")] = None,
+    catalogue: Annotated[CatalogueKind | None, typer.Option(help="What says where data is.")] = None,
     path: Annotated[str | None, typer.Option(help="For file: the list of datasets, TOML or JSON.")] = None,
     url: Annotated[str | None, typer.Option(help="For rucio and dmapi: the server.")] = None,
     account: Annotated[str | None, typer.Option(help="For rucio: the account.")] = None,
     auth: Annotated[
-        Login | None, typer.Option(help="How the daemon logs in there; default: as what is given says.")
+        LoginMethod | None, typer.Option(help="How the daemon logs in there; default: as what is given says.")
     ] = None,
     username: Annotated[str | None, typer.Option(help="For userpass: the user name.")] = None,
     password_file: Annotated[
@@ -70,7 +70,7 @@ def init(
     site_capabilities: Annotated[
         str | None, typer.Option(help="For dmapi: SKA's service that knows which storage is where, its URL.")
     ] = None,
-    state_dir: Annotated[str, typer.Option(help="What must survive a restart.")] = STATE_DIR,
+    state_dir: Annotated[str, typer.Option(help="What must survive a restart.")] = DEFAULT_STATE_DIR,
     untried: Annotated[bool, typer.Option("--untried", help="Ask neither pool nor catalogue.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions.")] = False,
 ) -> None:
@@ -84,7 +84,7 @@ def init(
         raise ConfigError(
             [f"init: {config} is there already, and nothing is overwritten: name another with -c"]
         )
-    ask = _asker(quiet=yes or not sys.stdin.isatty())
+    ask = _build_prompt(is_quiet=yes or not sys.stdin.isatty())
     pool = {"collector": collector, "config_file": condor_config, "token_directory": token_directory}
     given = {
         "path": path, "url": url, "account": account, "username": username, "password_file": password_file,
@@ -92,37 +92,37 @@ def init(
         "client_secret_file": client_secret_file, "client_cert": client_cert, "client_key": client_key,
         "ca_cert": ca_cert, "site_capabilities": site_capabilities,
     }  # fmt: skip
-    told = sections(catalogue, auth, given, ask)
+    told = build_sections(catalogue, auth, given, ask)
     data: dict[str, Any] = {
         "daemon": {"state_dir": state_dir},
         "htcondor": {key: str(value) for key, value in pool.items() if value is not None},
         "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
         **told,
     }
-    if state_dir != STATE_DIR:  # else the ad files would go where another daemon's are
+    if state_dir != DEFAULT_STATE_DIR:  # else the ad files would go where another daemon's are
         data["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
-    settings = parse(_nested(data), folder=config.parent.absolute(), origin="init")
+    settings = parse(_nest_tables(data), folder=config.parent.absolute(), origin="init")
     if not untried:
-        with working("asking the pool and the catalogue"):
-            found = _looked_at(settings)
-        _tell(found)
-    _write(config, text(data))
+        with show_progress("asking the pool and the catalogue"):
+            found = _query_pool_and_catalogues(settings)
+        _print_messages(found)
+    _write_config(config, format_toml(data))
     print(f"wrote {config}")
-    _tell([f"next: hydrator check -c {config}, then hydrator plan -c {config}"])
+    _print_messages([f"next: hydrator check -c {config}, then hydrator plan -c {config}"])
 
 
-def _asker(*, quiet: bool) -> Callable[[str, str], str]:
+def _build_prompt(*, is_quiet: bool) -> Callable[[str, str], str]:
     """Asks at the terminal; when *quiet* it names the option that would have answered."""
 
     def ask(option: str, words: str) -> str:
-        if quiet:
+        if is_quiet:
             raise ConfigError([f"init: {option} is needed: {words[0].lower()}{words[1:]}"])
         return str(typer.prompt(words)).strip()
 
     return ask
 
 
-def _looked_at(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, imported late
+def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, imported late
     """What pool and catalogue say, a sentence each.
 
     Raises:
@@ -132,29 +132,29 @@ def _looked_at(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, i
 
     parts = assemble(settings, system_clock)
     try:
-        slots = _slots(parts.client, settings)
+        slots = _count_slots_by_site(parts.client, settings)
         surveys = [each.read(frozenset()) for each in parts.catalogues]
     finally:
         parts.close()
     here = {name for name in slots if name}
-    told = [f"the pool has {count(sum(slots.values()), 'slot')} at {_named(here)}"]
+    told = [f"the pool has {format_count(sum(slots.values()), 'slot')} at {_format_sites(here)}"]
     if nowhere := slots.get("", 0):
         names = ", ".join(settings.sites.slot_attributes)
         told.append(
-            f"{count(nowhere, 'slot')} of them say no site in {names}: --site-attribute names another"
+            f"{format_count(nowhere, 'slot')} of them say no site in {names}: --site-attribute names another"
         )
     for survey in surveys:
-        told.append(f"the catalogue {survey.catalogue} speaks for {_named(survey.sites)}")
-        if survey.unmapped:
+        told.append(f"the catalogue {survey.catalogue} speaks for {_format_sites(survey.sites)}")
+        if survey.unmapped_storages:
             told.append(
-                f"no site is known for {count(len(survey.unmapped), 'storage element')}: docs/sites.md"
+                f"no site is known for {format_count(len(survey.unmapped_storages), 'storage element')}: docs/sites.md"
             )
         if here and survey.sites and not here & survey.sites:
             told.append("none of these sites is one of the pool's: [sites.aliases], docs/sites.md")
     return told
 
 
-def _slots(client: Any, settings: Any) -> Mapping[str, int]:  # noqa: ANN401 - imported late
+def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # noqa: ANN401 - imported late
     try:
         return client.slots_by_site(settings.sites.slot_attributes) if client else {}
     except PoolError as error:
@@ -164,7 +164,7 @@ def _slots(client: Any, settings: Any) -> Mapping[str, int]:  # noqa: ANN401 - i
         raise PoolError(error.daemon, f"{error.reason}; {hint}") from error
 
 
-def _nested(data: Mapping[str, Any]) -> dict[str, Any]:
+def _nest_tables(data: Mapping[str, Any]) -> dict[str, Any]:
     """*data* with a table in a table for every name that has a dot, as TOML reads it."""
     whole: dict[str, Any] = {}
     for name, section in data.items():
@@ -173,13 +173,13 @@ def _nested(data: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def _named(sites: Any) -> str:  # noqa: ANN401 - a set of names
+def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
     shown = sorted(sites)[:5]
     more = f" and {len(sites) - 5} more" if len(sites) > 5 else ""
-    return f"{count(len(sites), 'site')}{': ' if shown else ''}{', '.join(shown)}{more}"
+    return f"{format_count(len(sites), 'site')}{': ' if shown else ''}{', '.join(shown)}{more}"
 
 
-def text(data: Mapping[str, Any]) -> str:
+def format_toml(data: Mapping[str, Any]) -> str:
     """*data* as TOML, empty sections left out, with a word on where the rest stands."""
     lines = [
         "# classad-hydrator, written by hydrator init. Everything that can be set stands, with its",
@@ -194,14 +194,14 @@ def text(data: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write(file: Path, content: str) -> None:
+def _write_config(file: Path, content: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_new(file, content.encode())
+        write_new_file(file, content.encode())
     except OSError as error:
         raise ConfigError([f"init: {file}: {error.strerror}; name another file with -c"]) from error
 
 
-def _tell(lines: list[str]) -> None:
+def _print_messages(lines: list[str]) -> None:
     for line in lines:
         print(f"hydrator: {line}", file=sys.stderr)

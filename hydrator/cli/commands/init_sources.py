@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from hydrator.domain.errors import ConfigError
 
 
-class Kind(StrEnum):
+class CatalogueKind(StrEnum):
     """What says where data is; others have their pages in docs/."""
 
     FILE = "file"
@@ -15,7 +15,7 @@ class Kind(StrEnum):
     DMAPI = "dmapi"
 
 
-class Login(StrEnum):
+class LoginMethod(StrEnum):
     """How the daemon shows who it is."""
 
     USERPASS = "userpass"
@@ -25,42 +25,45 @@ class Login(StrEnum):
     NONE = "none"
 
 
-_NEEDS: Mapping[Kind, Mapping[str, str]] = {
-    Kind.FILE: {"path": "The list of datasets, TOML or JSON"},
-    Kind.RUCIO: {"url": "The server's URL", "account": "The account"},
-    Kind.DMAPI: {"url": "The server's URL, with /api/v1"},
+_REQUIRED_KEYS: Mapping[CatalogueKind, Mapping[str, str]] = {
+    CatalogueKind.FILE: {"path": "The list of datasets, TOML or JSON"},
+    CatalogueKind.RUCIO: {"url": "The server's URL", "account": "The account"},
+    CatalogueKind.DMAPI: {"url": "The server's URL, with /api/v1"},
 }
 """By kind, what must be known of it, and how it is asked for."""
-_LOGINS: Mapping[Kind, tuple[Login, ...]] = {
-    Kind.FILE: (Login.NONE,),
-    Kind.RUCIO: (Login.USERPASS, Login.TOKEN, Login.OIDC, Login.X509),
-    Kind.DMAPI: (Login.TOKEN, Login.OIDC, Login.NONE),
+_LOGIN_METHODS: Mapping[CatalogueKind, tuple[LoginMethod, ...]] = {
+    CatalogueKind.FILE: (LoginMethod.NONE,),
+    CatalogueKind.RUCIO: (LoginMethod.USERPASS, LoginMethod.TOKEN, LoginMethod.OIDC, LoginMethod.X509),
+    CatalogueKind.DMAPI: (LoginMethod.TOKEN, LoginMethod.OIDC, LoginMethod.NONE),
 }
-_LOGIN_NEEDS: Mapping[Login, Mapping[str, str]] = {
-    Login.USERPASS: {"username": "The user name", "password_file": "The file with the password"},
-    Login.TOKEN: {"token_file": "The file with the token, which somebody renews"},
-    Login.OIDC: {
+_LOGIN_REQUIRED_KEYS: Mapping[LoginMethod, Mapping[str, str]] = {
+    LoginMethod.USERPASS: {"username": "The user name", "password_file": "The file with the password"},
+    LoginMethod.TOKEN: {"token_file": "The file with the token, which somebody renews"},
+    LoginMethod.OIDC: {
         "token_url": "The identity provider's token URL",
         "client_id": "The client's id there",
         "client_secret_file": "The file with its secret",
     },
-    Login.X509: {"client_cert": "The file with the certificate or proxy"},
-    Login.NONE: {},
+    LoginMethod.X509: {"client_cert": "The file with the certificate or proxy"},
+    LoginMethod.NONE: {},
 }
-_NEVER_ASKED: Mapping[Kind, tuple[str, ...]] = {
-    Kind.FILE: (),
-    Kind.RUCIO: ("client_key", "ca_cert"),
-    Kind.DMAPI: ("ca_cert", "site_capabilities"),
+_OPTIONAL_KEYS: Mapping[CatalogueKind, tuple[str, ...]] = {
+    CatalogueKind.FILE: (),
+    CatalogueKind.RUCIO: ("client_key", "ca_cert"),
+    CatalogueKind.DMAPI: ("ca_cert", "site_capabilities"),
 }
 """What an option may give beside, and no question asks for."""
 
-_One = TypeVar("_One", bound=StrEnum)
-Ask = Callable[[str, str], str]
+_Choice = TypeVar("_Choice", bound=StrEnum)
+Prompt = Callable[[str, str], str]
 """Answers a question: the option that would have, and its words."""
 
 
-def sections(
-    kind: Kind | None, login: Login | None, given: Mapping[str, str | None], ask: Ask
+def build_sections(
+    kind: CatalogueKind | None,
+    login: LoginMethod | None,
+    option_values: Mapping[str, str | None],
+    prompt: Prompt,
 ) -> dict[str, Any]:
     """The catalogue's section of a configuration, and that of Site Capabilities where it is given.
 
@@ -73,49 +76,53 @@ def sections(
     Raises:
         ConfigError: something of it is not known, and nobody may be asked; or does not belong together.
     """
-    known = kind or (Kind.RUCIO if given["url"] else None)
-    chosen = known or _word(ask, "--catalogue", "The catalogue", Kind)
-    found = _answers(_NEEDS[chosen], given, ask)
-    way = _login(chosen, login, given, ask)
-    beside = [key for key in _NEVER_ASKED[chosen] if key != "client_key" or way is Login.X509]
-    has = {*_NEEDS[chosen], *_LOGIN_NEEDS[way], *beside}
-    if foreign := [_option(key) for key, value in given.items() if value and key not in has]:
-        by = f" by {way}" if len(_LOGINS[chosen]) > 1 else ""
+    known = kind or (CatalogueKind.RUCIO if option_values["url"] else None)
+    chosen = known or _prompt_choice(prompt, "--catalogue", "The catalogue", CatalogueKind)
+    found = _collect_values(_REQUIRED_KEYS[chosen], option_values, prompt)
+    way = _choose_login_method(chosen, login, option_values, prompt)
+    beside = [key for key in _OPTIONAL_KEYS[chosen] if key != "client_key" or way is LoginMethod.X509]
+    has = {*_REQUIRED_KEYS[chosen], *_LOGIN_REQUIRED_KEYS[way], *beside}
+    if foreign := [_option_name(key) for key, value in option_values.items() if value and key not in has]:
+        by = f" by {way}" if len(_LOGIN_METHODS[chosen]) > 1 else ""
         raise ConfigError([f"init: {', '.join(foreign)}: a catalogue {chosen}{by} has no such thing"])
-    found |= _answers(_LOGIN_NEEDS[way], given, ask)
-    found |= {key: value for key in beside if (value := given[key])}
+    found |= _collect_values(_LOGIN_REQUIRED_KEYS[way], option_values, prompt)
+    found |= {key: value for key in beside if (value := option_values[key])}
     capabilities = found.pop("site_capabilities", None)
-    auth = {"auth": way.value} if chosen is Kind.RUCIO and way is not Login.USERPASS else {}
+    auth = {"auth": way.value} if chosen is CatalogueKind.RUCIO and way is not LoginMethod.USERPASS else {}
     made: dict[str, Any] = {
         "catalogue": [{"type": chosen.value, "name": chosen.value, **auth, **found}],
     }
     if capabilities:  # the same identity asks both
-        same = {key: found[key] for key in [*_LOGIN_NEEDS[way], "ca_cert"] if key in found}
+        same = {key: found[key] for key in [*_LOGIN_REQUIRED_KEYS[way], "ca_cert"] if key in found}
         made["site_capabilities"] = {"url": capabilities, **same}
     return made
 
 
-def _answers(needs: Mapping[str, str], given: Mapping[str, str | None], ask: Ask) -> dict[str, str]:
-    return {key: given[key] or ask(_option(key), words) for key, words in needs.items()}
+def _collect_values(
+    questions: Mapping[str, str], option_values: Mapping[str, str | None], prompt: Prompt
+) -> dict[str, str]:
+    return {key: option_values[key] or prompt(_option_name(key), words) for key, words in questions.items()}
 
 
-def _login(kind: Kind, login: Login | None, given: Mapping[str, str | None], ask: Ask) -> Login:
-    ways = _LOGINS[kind]
+def _choose_login_method(
+    kind: CatalogueKind, login: LoginMethod | None, option_values: Mapping[str, str | None], prompt: Prompt
+) -> LoginMethod:
+    ways = _LOGIN_METHODS[kind]
     if login is not None and login not in ways:
         raise ConfigError([f"init: --auth {login}: a catalogue {kind} takes {', '.join(ways)}"])
-    meant = [way for way in ways if any(given[key] for key in _LOGIN_NEEDS[way])]
+    meant = [way for way in ways if any(option_values[key] for key in _LOGIN_REQUIRED_KEYS[way])]
     if login or len(meant) == 1 or len(ways) == 1:
         return login or (meant or [*ways])[0]
-    return _word(ask, "--auth", "How the daemon logs in there", ways)
+    return _prompt_choice(prompt, "--auth", "How the daemon logs in there", ways)
 
 
-def _word(ask: Ask, option: str, words: str, choices: Iterable[_One]) -> _One:
+def _prompt_choice(prompt: Prompt, option: str, question: str, choices: Iterable[_Choice]) -> _Choice:
     by_name = {str(one): one for one in choices}
-    word = ask(option, f"{words} ({', '.join(by_name)})")
+    word = prompt(option, f"{question} ({', '.join(by_name)})")
     if word not in by_name:
         raise ConfigError([f"init: {option} {word!r}: it is one of {', '.join(by_name)}"])
     return by_name[word]
 
 
-def _option(key: str) -> str:
+def _option_name(key: str) -> str:
     return f"--{key.replace('_', '-')}"

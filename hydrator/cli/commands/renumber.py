@@ -6,18 +6,20 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG, Config
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
 from hydrator.domain.errors import ConfigError
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")]
+JsonOrLinesOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON for programs instead of lines for people.")
+]
 
 
 def renumber(
     site: Annotated[
         str | None, typer.Argument(help="This site; default: all whose generation hooks refuse.")
     ] = None,
-    config: Config = DEFAULT_CONFIG,
-    as_json: Json = False,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    as_json: JsonOrLinesOption = False,
 ) -> None:
     """Give a site's ad a new generation, from the time now, at the daemon's next cycle.
 
@@ -25,9 +27,9 @@ def renumber(
     """
     from hydrator.config import load
     from hydrator.domain.model import Site
-    from hydrator.domain.text import listed
-    from hydrator.reconcile.ads.site_ads import implausible
-    from hydrator.state.command_files import Orders, Renumber
+    from hydrator.domain.text import comma_separated
+    from hydrator.reconcile.ads.site_ads import implausible_generations
+    from hydrator.state.command_files import CommandQueue, Renumber
     from hydrator.state.store import Store
     from hydrator.wiring import system_clock
 
@@ -35,12 +37,12 @@ def renumber(
     with Store.open_to_read(state_dir) as store:
         ads = store.load().ads
     if site is not None and Site(site) not in ads:
-        known = f"known are {listed(sorted(ads))}" if ads else "no site is known yet"
+        known = f"known are {comma_separated(sorted(ads))}" if ads else "no site is known yet"
         raise ConfigError([f"renumber {site}: the daemon has no ad of it; {known}"])
-    chosen = [Site(site)] if site is not None else sorted(implausible(ads, system_clock()))
-    orders = Orders(state_dir)
+    chosen = [Site(site)] if site is not None else sorted(implausible_generations(ads, system_clock()))
+    orders = CommandQueue(state_dir)
     for name in chosen:
-        orders.give(Renumber(name))
+        orders.submit(Renumber(name))
     if as_json:
         print(json.dumps({name: ads[name].generation for name in chosen}, indent=2))
         return

@@ -11,17 +11,19 @@ from typing import Annotated
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG, Config
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
 from hydrator.domain.errors import ConfigError
 
 token = typer.Typer(help="Tokens for the HTTP answers: who may read what.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")]
+JsonOrTableOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")
+]
 
 
 @token.command()
 def new(
-    config: Config = DEFAULT_CONFIG,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
     site: Annotated[str | None, typer.Option(help="For the ad of this site, and nothing else.")] = None,
     role: Annotated[
         str | None,
@@ -33,7 +35,7 @@ def new(
 ) -> None:
     """Print a new token, this once; the tokens file keeps its hash. The daemon needs no restart."""
     from hydrator.domain.model import Site
-    from hydrator.server.auth import Role, new_token, with_grant
+    from hydrator.server.auth import Role, append_grant, create_token
     from hydrator.wiring import system_clock
 
     if (site is None) == (role is None):
@@ -44,27 +46,29 @@ def new(
         raise ConfigError([f"--site {site!r}: is no site's name"])
     kind = Role.SITE if site is not None else Role(str(role))
     made = f"{system_clock():%Y-%m-%d}"
-    text, grant = new_token(kind, Site(site) if site is not None else None, made)
+    text, grant = create_token(kind, Site(site) if site is not None else None, made)
     file = _tokens_file(config)
-    with _changing(file):
-        _replace(file, with_grant(_text(file), grant))
+    with _lock_tokens_file(file):
+        _replace_file(file, append_grant(_read_tokens_file(file), grant))
     print(text)
-    print(f"hydrator: {grant.key} is for {grant.what}; {file} keeps its hash", file=sys.stderr)
+    print(f"hydrator: {grant.key} is for {grant.role_text}; {file} keeps its hash", file=sys.stderr)
 
 
 @token.command("list")
-def list_(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOrTableOption = False) -> None:
     """Print whom tokens were made for; the tokens themselves are on no disk."""
     import json
 
-    from hydrator.server.auth import grants_in
+    from hydrator.server.auth import parse_grants
 
-    grants, problems = grants_in(_text(_tokens_file(config)))
+    grants, problems = parse_grants(_read_tokens_file(_tokens_file(config)))
     if as_json:
-        print(json.dumps([{"key": g.key, "made": g.made, "role": g.what} for g in grants], indent=2))
+        print(
+            json.dumps([{"key": g.key, "made": g.created_on, "role": g.role_text} for g in grants], indent=2)
+        )
     else:
         for grant in grants:
-            print(f"{grant.key}  {grant.made}  {grant.what}")
+            print(f"{grant.key}  {grant.created_on}  {grant.role_text}")
     for problem in problems:
         print(f"hydrator: {problem}", file=sys.stderr)
 
@@ -72,21 +76,21 @@ def list_(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
 @token.command()
 def revoke(
     key: Annotated[str, typer.Argument(help="The first column of `hydrator token list`.")],
-    config: Config = DEFAULT_CONFIG,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
     """Let a token open nothing any more; the daemon needs no restart."""
-    from hydrator.server.auth import without
+    from hydrator.server.auth import remove_grant
 
     if not re.fullmatch(r"[0-9a-f]{8,64}", key):
         raise ConfigError([f"{key!r} is no token's key; see hydrator token list"])
     file = _tokens_file(config)
-    with _changing(file):
-        text, gone = without(_text(file), key)
+    with _lock_tokens_file(file):
+        text, gone = remove_grant(_read_tokens_file(file), key)
         if not gone:
             raise ConfigError([f"{file} has no token {key}; see hydrator token list"])
-        _replace(file, text)
+        _replace_file(file, text)
     for grant in gone:
-        print(f"revoked {grant.key}, which was for {grant.what}")
+        print(f"revoked {grant.key}, which was for {grant.role_text}")
 
 
 def _tokens_file(config: Path) -> Path:
@@ -98,12 +102,12 @@ def _tokens_file(config: Path) -> Path:
     return file.resolve()
 
 
-def _text(file: Path) -> str:
+def _read_tokens_file(file: Path) -> str:
     """What *file* says; nothing where it is not there yet."""
-    from hydrator.server.auth import read_private
+    from hydrator.server.auth import read_protected_file
 
     try:
-        return read_private(file)[0]
+        return read_protected_file(file)[0]
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -111,7 +115,7 @@ def _text(file: Path) -> str:
 
 
 @contextmanager
-def _changing(file: Path) -> Iterator[None]:
+def _lock_tokens_file(file: Path) -> Iterator[None]:
     """One change of *file* at a time: the folder is locked, since the file itself is replaced."""
     try:
         folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -124,7 +128,7 @@ def _changing(file: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def _replace(file: Path, text: str) -> None:
+def _replace_file(file: Path, text: str) -> None:
     """Put *text* in place of *file* at once, with the owner and mode it has.
 
     A new file is for its owner alone: whoever owns the folder, so that root

@@ -12,25 +12,25 @@ from urllib.parse import urlsplit
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG, Config
-from hydrator.cli.output.stdio import behind
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
+from hydrator.cli.output.stdio import unwrap_stream
 from hydrator.domain.errors import ConfigError, HydratorError
-from hydrator.domain.redaction import secret_in, shown
-from hydrator.domain.text import count, span
+from hydrator.domain.redaction import read_secret, sanitize
+from hydrator.domain.text import format_count, format_duration
 
 if TYPE_CHECKING:
     import httpx
     from rich.console import RenderableType
 
-_HEADERS = ("site", "read", "generation", "known", "available", "staging", "other")
+_COLUMNS = ("site", "read", "generation", "known", "available", "staging", "other")
 
 
-class DaemonSilent(HydratorError):
+class DaemonUnavailable(HydratorError):
     """The daemon did not answer, or refused; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class DaemonEndpoint:
     """Where the daemon answers, with what to show and whom to trust."""
 
     url: str
@@ -39,7 +39,7 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServedState:
     """What the daemon said at one moment: rows of /v1/sites and /v1/datasets, and its own time."""
 
     now: int
@@ -56,7 +56,7 @@ def top(
     ] = None,
     every: Annotated[float, typer.Option(min=1, max=3600, help="Seconds between two looks.")] = 5,
     once: Annotated[bool, typer.Option("--once", help="Look once; so it does without a terminal.")] = False,
-    config: Config = DEFAULT_CONFIG,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
     """Watch sites and datasets as the daemon serves them; Ctrl-C ends it.
 
@@ -64,17 +64,17 @@ def top(
     """
     from hydrator.cli.output import tables as show
 
-    door = _door(url, token_file, config)
-    if door.token and not _is_sealed(door.url):
+    door = _find_endpoint(url, token_file, config)
+    if door.token and not _is_secure_url(door.url):
         raise ConfigError([f"top: the token would travel in clear to {door.url}: give --url https://..."])
-    with _client(door) as client:
+    with _build_client(door) as client:
         if once or not sys.stdout.isatty():
-            show.print_part(frame(look(client, door)))
+            show.print_renderable(render_frame(fetch_state(client, door)))
             return
         _watch(client, door, every)
 
 
-def _is_sealed(url: str) -> bool:
+def _is_secure_url(url: str) -> bool:
     """Can nobody on the way to *url* read a token? Its scheme ignores letter case: HTTP:// is http."""
     from hydrator.config import is_loopback
 
@@ -85,137 +85,147 @@ def _is_sealed(url: str) -> bool:
     return parts.scheme == "https" or is_loopback(parts.hostname or "")
 
 
-def _watch(client: "httpx.Client", door: Door, every: float) -> None:
+def _watch(client: "httpx.Client", endpoint: DaemonEndpoint, interval_seconds: float) -> None:
     """Draw anew until Ctrl-C; a daemon that is silent meanwhile is told, and what was seen stays."""
     from rich.console import Console, Group
     from rich.live import Live
 
     last: RenderableType = ""
-    with Live(console=Console(file=behind(sys.stdout)), screen=True, auto_refresh=False) as live:
+    with Live(console=Console(file=unwrap_stream(sys.stdout)), screen=True, auto_refresh=False) as live:
         while True:
             try:
-                last = frame(look(client, door))
+                last = render_frame(fetch_state(client, endpoint))
                 live.update(last, refresh=True)
-            except DaemonSilent as silent:
+            except DaemonUnavailable as silent:
                 live.update(Group(f"hydrator: {silent}", last), refresh=True)
             try:
-                time.sleep(every)
+                time.sleep(interval_seconds)
             except KeyboardInterrupt:
                 return
 
 
-def look(client: "httpx.Client", door: Door) -> Seen:
+def fetch_state(client: "httpx.Client", endpoint: DaemonEndpoint) -> ServedState:
     """Ask once.
 
     Raises:
         DaemonSilent: it did not answer, or not with what was asked for.
     """
-    sites = _get(client, door, "sites", {})
+    sites = _get_page(client, endpoint, "sites", {})
     datasets: list[Mapping[str, Any]] = []
     page: dict[str, str] = {}
     while True:
-        answer = _get(client, door, "datasets", page)
+        answer = _get_page(client, endpoint, "datasets", page)
         datasets += answer["datasets"]
         following = answer.get("next")
         if not isinstance(following, str) or following <= page.get("after", ""):
-            return Seen(sites["now"], sites["sites"], datasets)
+            return ServedState(sites["now"], sites["sites"], datasets)
         page = {"after": following}
 
 
-def _get(client: "httpx.Client", door: Door, what: str, params: Mapping[str, str]) -> Mapping[str, Any]:
+def _get_page(
+    client: "httpx.Client", endpoint: DaemonEndpoint, resource: str, params: Mapping[str, str]
+) -> Mapping[str, Any]:
     """Ask for one page of *what*. Raises DaemonSilent."""
     import httpx
 
     try:
-        answer = client.get(f"/v1/{what}", params=params)
+        answer = client.get(f"/v1/{resource}", params=params)
         body = answer.json()
     except httpx.HTTPError as error:
-        raise DaemonSilent(f"the daemon at {door.url} does not answer: {shown(str(error))}") from error
+        raise DaemonUnavailable(
+            f"the daemon at {endpoint.url} does not answer: {sanitize(str(error))}"
+        ) from error
     except ValueError as error:
-        raise DaemonSilent(f"what answers at {door.url} is not a hydrator daemon") from error
-    if answer.status_code != 200 or not isinstance(body, dict) or what not in body:
+        raise DaemonUnavailable(f"what answers at {endpoint.url} is not a hydrator daemon") from error
+    if answer.status_code != 200 or not isinstance(body, dict) or resource not in body:
         why = body.get("detail", "") if isinstance(body, dict) else ""
-        raise DaemonSilent(f"the daemon at {door.url} refuses ({answer.status_code}): {shown(str(why))}")
+        raise DaemonUnavailable(
+            f"the daemon at {endpoint.url} refuses ({answer.status_code}): {sanitize(str(why))}"
+        )
     return body
 
 
-def rows(seen: Seen) -> list[tuple[str, ...]]:
+def table_rows(state: ServedState) -> list[tuple[str, ...]]:
     """A row for every site, under the names of its columns."""
     states: dict[str, Counter[str]] = {}
-    for dataset in seen.datasets:
+    for dataset in state.datasets:
         for fact in dataset["sites"]:
             states.setdefault(fact["site"], Counter())[fact["state"]] += 1
-    read = {site["site"]: site for site in seen.sites}
+    read = {site["site"]: site for site in state.sites}
     return [
-        _row(site, read.get(site), states.get(site, Counter()))
+        _site_row(site, read.get(site), states.get(site, Counter()))
         for site in sorted(read.keys() | states.keys())
     ]
 
 
-def _row(site: str, served: Mapping[str, Any] | None, states: Mapping[str, int]) -> tuple[str, ...]:
+def _site_row(site: str, site_entry: Mapping[str, Any] | None, states: Mapping[str, int]) -> tuple[str, ...]:
     available, staging = states.get("AVAILABLE", 0), states.get("STAGING", 0)
     other = sum(states.values()) - available - staging
-    if served is None:
+    if site_entry is None:
         return (site, "?", "not served", "?", str(available), str(staging), str(other))
-    known = "?" if served["known_datasets"] is None else str(served["known_datasets"])
-    age = f"{span(served['age_seconds'])} ago"
-    return (site, age, str(served["generation"]), known, str(available), str(staging), str(other))
+    known = "?" if site_entry["known_datasets"] is None else str(site_entry["known_datasets"])
+    age = f"{format_duration(site_entry['age_seconds'])} ago"
+    return (site, age, str(site_entry["generation"]), known, str(available), str(staging), str(other))
 
 
-def summary(seen: Seen) -> str:
+def summary_line(state: ServedState) -> str:
     """One line: when, and how many of the wanted datasets have a place."""
-    whole = sum(any(fact["state"] == "AVAILABLE" for fact in each["sites"]) for each in seen.datasets)
-    jobs = sum(each["jobs"] for each in seen.datasets)
-    unseen = sum(each["unseen"] is not None for each in seen.datasets)
-    when = f"{datetime.fromtimestamp(seen.now, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    trouble = f"; {count(unseen, 'dataset')} could not be asked about" if unseen else ""
-    wanted = f"{whole} of {count(len(seen.datasets), 'wanted dataset')} available somewhere"
-    return f"{when}   {wanted}, wanted {count(jobs, 'time')}{trouble}"
+    whole = sum(any(fact["state"] == "AVAILABLE" for fact in each["sites"]) for each in state.datasets)
+    jobs = sum(each["jobs"] for each in state.datasets)
+    unseen = sum(each["unseen"] is not None for each in state.datasets)
+    when = f"{datetime.fromtimestamp(state.now, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    trouble = f"; {format_count(unseen, 'dataset')} could not be asked about" if unseen else ""
+    wanted = f"{whole} of {format_count(len(state.datasets), 'wanted dataset')} available somewhere"
+    return f"{when}   {wanted}, wanted {format_count(jobs, 'time')}{trouble}"
 
 
-def frame(seen: Seen) -> "RenderableType":
+def render_frame(state: ServedState) -> "RenderableType":
     """What is shown of one look."""
     from rich.console import Group
 
     from hydrator.cli.output import tables as show
 
-    return Group(summary(seen), "", show.table(_HEADERS, rows(seen)))
+    return Group(summary_line(state), "", show.build_table(_COLUMNS, table_rows(state)))
 
 
-def _door(url: str | None, token_file: Path | None, config: Path) -> Door:
+def _find_endpoint(url: str | None, token_file: Path | None, config: Path) -> DaemonEndpoint:
     """Where to ask; the configuration is read for what the options leave open."""
     from hydrator.config import load
 
     if url is not None:
-        return Door(url.rstrip("/"), _token(token_file))
+        return DaemonEndpoint(url.rstrip("/"), _read_token(token_file))
     settings = load(config)
     http, submit = settings.publish.http, settings.submit
-    token = _token(token_file or submit.token_file)
+    token = _read_token(token_file or submit.token_file)
     if submit.daemon_url:
-        return Door(submit.daemon_url.rstrip("/"), token, submit.ca_cert)
+        return DaemonEndpoint(submit.daemon_url.rstrip("/"), token, submit.ca_cert)
     if not http.enabled or http.socket or http.tls_certificate or not http.port:
         raise ConfigError(["top: the configuration does not say where the daemon answers: give --url"])
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - read
-    return Door(f"http://[{host}]:{http.port}" if ":" in host else f"http://{host}:{http.port}", token)
+    return DaemonEndpoint(
+        f"http://[{host}]:{http.port}" if ":" in host else f"http://{host}:{http.port}", token
+    )
 
 
-def _token(file: Path | None) -> str | None:
+def _read_token(file: Path | None) -> str | None:
     if file is None:
         return None
     try:
-        return secret_in(file.read_text("utf-8"))
+        return read_secret(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError([f"--token-file {file}: {error}"]) from error
 
 
-def _client(door: Door) -> "httpx.Client":
+def _build_client(endpoint: DaemonEndpoint) -> "httpx.Client":
     import ssl
 
     import httpx
 
-    headers = {"Authorization": f"Bearer {door.token}"} if door.token else {}
-    context = ssl.create_default_context(cafile=str(door.ca_cert) if door.ca_cert else None)
+    headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
+    context = ssl.create_default_context(cafile=str(endpoint.ca_cert) if endpoint.ca_cert else None)
     try:
-        return httpx.Client(base_url=door.url, headers=headers, timeout=20, verify=context, trust_env=False)
+        return httpx.Client(
+            base_url=endpoint.url, headers=headers, timeout=20, verify=context, trust_env=False
+        )
     except httpx.InvalidURL as error:
-        raise ConfigError([f"--url {door.url}: {error}"]) from error
+        raise ConfigError([f"--url {endpoint.url}: {error}"]) from error

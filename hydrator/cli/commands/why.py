@@ -15,21 +15,21 @@ from typing import Annotated, Any
 
 import typer
 
-from hydrator.cli.options import DEFAULT_CONFIG, NOT_NOW, Config
-from hydrator.cli.output.progress import working
-from hydrator.diagnostics.why.explain import Answer, foresee
-from hydrator.diagnostics.why.pool_facts import HERE, Job, facts_wanted, groups_from
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigOption
+from hydrator.cli.output.progress import show_progress
+from hydrator.diagnostics.why.explain import JobExplanation, explain_before_submit
+from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
 from hydrator.diagnostics.why.query import (
     COLUMNS,
-    JOB,
-    Asked,
-    Found,
-    Telling,
+    JOB_PATTERN,
+    RenderedAnswer,
+    WhyQuery,
+    WhyResult,
     ask_job,
-    left_out,
-    telling,
+    datasets_over_budget,
+    render_answer,
 )
-from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.errors import BadDid, CatalogueError, ConfigError, StateError
 from hydrator.domain.model import (
     Did,
@@ -39,7 +39,7 @@ from hydrator.domain.model import (
     Survey,
     Unseen,
     parse_did,
-    unix,
+    to_unix,
 )
 from hydrator.domain.ports import Catalogue
 
@@ -47,9 +47,11 @@ from hydrator.domain.ports import Catalogue
 def why(
     what: Annotated[
         list[str],
-        typer.Argument(help="A job, as 123 or 123.4; or datasets, as scope:name.", metavar="JOB|DID…"),
+        typer.Argument(
+            help="A job, as 123 or 123.4; or datasets, as scope:name.", metavar="JOB_PATTERN|DID…"
+        ),
     ],
-    config: Config = DEFAULT_CONFIG,
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
     site: Annotated[
         str | None, typer.Option(help="For datasets: this site alone; default: every site.")
     ] = None,
@@ -61,20 +63,20 @@ def why(
     Exits 0 when it would match now (or runs, or has run), 3 when not, 1 when that could not be found out.
     """
     from hydrator.config import load
-    from hydrator.privacy.exchange import exchanged
-    from hydrator.wiring import condor_client, daemon_beliefs, privacy, system_clock
+    from hydrator.privacy.exchange import fetch_pseudonyms
+    from hydrator.wiring import build_condor_client, fetch_daemon_knowledge, privacy, system_clock
 
     settings = load(config)
-    job = JOB.match(what[0]) if len(what) == 1 and site is None else None
-    dids = [] if job else _dids(what, settings.daemon.default_scope)
+    job = JOB_PATTERN.match(what[0]) if len(what) == 1 and site is None else None
+    dids = [] if job else _parse_dids(what, settings.daemon.default_scope)
     if dids and schedd:
         raise ConfigError(["--schedd goes with a job, not with datasets"])
-    names = exchanged(frozenset(dids), settings)
+    names = fetch_pseudonyms(frozenset(dids), settings)
     now = system_clock()
-    beliefs, unread = _beliefs(settings, now)
-    client = condor_client(settings)
+    beliefs, unread = _load_daemon_knowledge(settings, now)
+    client = build_condor_client(settings)
     try:
-        asked = Asked(
+        asked = WhyQuery(
             client,
             settings.sites.slot_attributes,
             beliefs,
@@ -82,26 +84,28 @@ def why(
             now,
             unread,
             privacy(settings),
-            lambda dids: daemon_beliefs(settings, dids.difference(privacy(settings).hidden(dids)), now),
-            NearNames(lambda: _catalogues(settings)),
-            releases=True,
+            lambda dids: fetch_daemon_knowledge(
+                settings, dids.difference(privacy(settings).select_private(dids)), now
+            ),
+            NearNameSearch(lambda: _open_catalogues(settings)),
+            can_offer_release=True,
         )
-        with working("asking the pool"):
+        with show_progress("asking the pool"):
             if job:
                 found = ask_job(asked, int(job[1]), None if job[2] is None else int(job[2]), schedd)
             else:
-                found = Found((_before_submitting(settings, asked, names, Site(site) if site else None),))
+                found = WhyResult((_explain_datasets(settings, asked, names, Site(site) if site else None),))
     finally:
         client.close()
-    _say(found, asked, as_json=as_json)
+    _print_result(found, asked, as_json=as_json)
     if not all(answer.could_run for answer in found.answers):
-        raise typer.Exit(NOT_NOW)
+        raise typer.Exit(EXIT_NO_MATCH_NOW)
 
 
 # --- before submitting --------------------------------------------------------------------------------
 
 
-def _dids(texts: Sequence[str], default_scope: str | None) -> list[Did]:
+def _parse_dids(texts: Sequence[str], default_scope: str | None) -> list[Did]:
     """The DIDs, sorted.
 
     Raises:
@@ -118,44 +122,44 @@ def _dids(texts: Sequence[str], default_scope: str | None) -> list[Did]:
     return sorted(found)
 
 
-def _before_submitting(
+def _explain_datasets(
     settings: Any,  # noqa: ANN401
-    asked: Asked,
+    query: WhyQuery,
     names: Mapping[Did, Did],
     site: Site | None,
-) -> Answer:
+) -> JobExplanation:
     """What the pool and the catalogues say of datasets; *names* has, by DID, what the pool calls them."""
     from hydrator.wiring import pool_policy
 
     dids = sorted(names.values())
-    return ask_dids(
-        replace(asked, beliefs=_foreknown(settings, asked.beliefs, names, asked.now)),
+    return explain_dids(
+        replace(query, knowledge=_gather_knowledge(settings, query.knowledge, names, query.now)),
         dids,
         site,
         max_age=int(pool_policy(settings).max_age.total_seconds()),
     )
 
 
-def _foreknown(
+def _gather_knowledge(
     settings: Any,  # noqa: ANN401
-    beliefs: Beliefs | None,
+    knowledge: DaemonKnowledge | None,
     names: Mapping[Did, Did],
     now: datetime,
-) -> Beliefs:
+) -> DaemonKnowledge:
     """What the daemon and the catalogues say of datasets that no job named yet; *names* as above."""
-    from hydrator.privacy.exchange import Exchanged
-    from hydrator.wiring import daemon_beliefs
+    from hydrator.privacy.exchange import PoolNamedCatalogue
+    from hydrator.wiring import fetch_daemon_knowledge
 
     wanted = frozenset(names.values())
-    known = beliefs or daemon_beliefs(settings, wanted, now) or Beliefs(now, Snapshot({}))
-    with _catalogues(settings) as catalogues:
-        if catalogues and (new := wanted - known.demanded):
-            told = [Exchanged(catalogue, names) for catalogue in catalogues]
-            known = with_news(known, told, new, bound=settings.daemon.bound)
-    return NearNames(lambda: _catalogues(settings))(known, wanted)
+    known = knowledge or fetch_daemon_knowledge(settings, wanted, now) or DaemonKnowledge(now, Snapshot({}))
+    with _open_catalogues(settings) as catalogues:
+        if catalogues and (new := wanted - known.demanded_dids):
+            told = [PoolNamedCatalogue(catalogue, names) for catalogue in catalogues]
+            known = with_catalogue_answers(known, told, new, max_age=settings.daemon.max_age)
+    return NearNameSearch(lambda: _open_catalogues(settings))(known, wanted)
 
 
-def nowhere_now(
+def explain_groups_without_site(
     settings: Any,  # noqa: ANN401
     names: Mapping[Did, Did],
     groups: Mapping[str, Collection[Did]],
@@ -167,34 +171,38 @@ def nowhere_now(
         names: by DID, what the pool calls it.
         groups: the datasets of each job, or node of a DAG, under the names that the pool calls them by.
     """
-    from hydrator.diagnostics.why.nowhere import nowhere_text
+    from hydrator.diagnostics.why.nowhere import explain_no_complete_site
     from hydrator.wiring import system_clock
 
     now = system_clock()
-    beliefs, _ = _beliefs(settings, now)
-    known = _foreknown(settings, beliefs, names, now)
-    found = {group: nowhere_text(known, frozenset(dids)) for group, dids in groups.items()}
+    beliefs, _ = _load_daemon_knowledge(settings, now)
+    known = _gather_knowledge(settings, beliefs, names, now)
+    found = {group: explain_no_complete_site(known, frozenset(dids)) for group, dids in groups.items()}
     return {group: text for group, text in found.items() if text}
 
 
-def ask_dids(asked: Asked, dids: Sequence[Did], site: Site | None, *, max_age: int) -> Answer:
+def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
     """Judge a job that requires *dids* and nothing else; facts older than *max_age* (s) do not count."""
-    from hydrator.reconcile.ads.site_ads import quoted
-    from hydrator.submit.pool_config import here_expression, spelled_expression
+    from hydrator.reconcile.ads.site_ads import classad_string
+    from hydrator.submit.pool_config import here_expression, spelling_expression
 
     ad = {
         "JobUniverse": "5",
         "DataLocalityMaxAge": str(max_age),
-        "DataLocalitySpelled": spelled_expression(dids, quoted(",".join(dids))),
-        HERE: here_expression(dids, "require"),
-        "Requirements": f"MY.{HERE}",
+        "DataLocalitySpelled": spelling_expression(dids, classad_string(",".join(dids))),
+        HERE_ATTRIBUTE: here_expression(dids, "require"),
+        "Requirements": f"MY.{HERE_ATTRIBUTE}",
     }
-    judged = asked.pool.judge(ad, facts_wanted(dids), asked.site_attributes, whole=[HERE])
-    job = Job("", "", 1, None, tuple(dids), max_age=max_age)
-    return foresee(job, groups_from(judged, dids), asked.beliefs, now=asked.now, only=site)
+    judged = query.pool.evaluate_match(
+        ad, fact_expressions(dids), query.site_attributes, atomic_attributes=[HERE_ATTRIBUTE]
+    )
+    job = JobFacts("", "", 1, None, tuple(dids), max_age_seconds=max_age)
+    return explain_before_submit(
+        job, parse_slot_groups(judged, dids), query.knowledge, now=query.now, only_site=site
+    )
 
 
-class NearNames:
+class NearNameSearch:
     """Looks for names that look like those that exist nowhere, in the catalogues too; once for each name.
 
     Args:
@@ -203,33 +211,37 @@ class NearNames:
 
     def __init__(self, catalogues: Callable[[], AbstractContextManager[Sequence[Catalogue]]]) -> None:
         self._catalogues = catalogues
-        self._listed: dict[Did, frozenset[Did]] = {}
+        self._near_names: dict[Did, frozenset[Did]] = {}
 
-    def __call__(self, beliefs: Beliefs, dids: frozenset[Did]) -> Beliefs:
+    def __call__(self, knowledge: DaemonKnowledge, dids: frozenset[Did]) -> DaemonKnowledge:
         """Return *beliefs* with what looks like those of *dids* that exist nowhere."""
-        from hydrator.submit.nearest_names import MOST_ASKED, nowhere, with_near
+        from hydrator.submit.nearest_names import MAX_SEARCHED, add_similar_names, find_absent_dids
 
-        lost = [did for did in nowhere(beliefs, dids) if did not in beliefs.near]
-        new = [did for did in lost if did not in self._listed][: max(0, MOST_ASKED - len(self._listed))]
+        lost = [did for did in find_absent_dids(knowledge, dids) if did not in knowledge.similar_names]
+        new = [did for did in lost if did not in self._near_names][
+            : max(0, MAX_SEARCHED - len(self._near_names))
+        ]
         if new:
-            found = self._found(new)
-            self._listed.update(dict.fromkeys(new, found))
-        return with_near(beliefs, lost, frozenset().union(*(self._listed.get(did, ()) for did in lost)))
+            found = self._search_catalogues(new)
+            self._near_names.update(dict.fromkeys(new, found))
+        return add_similar_names(
+            knowledge, lost, frozenset().union(*(self._near_names.get(did, ()) for did in lost))
+        )
 
-    def _found(self, dids: Sequence[Did]) -> frozenset[Did]:
+    def _search_catalogues(self, dids: Sequence[Did]) -> frozenset[Did]:
         """What the catalogues list under names that begin alike; one that cannot say lists nothing."""
-        from hydrator.submit.nearest_names import patterns_near
+        from hydrator.submit.nearest_names import similar_name_patterns
 
         found: set[Did] = set()
         with self._catalogues() as catalogues:
             for catalogue in catalogues:
                 with suppress(CatalogueError):
-                    found |= catalogue.find(patterns_near(dids))
+                    found |= catalogue.find(similar_name_patterns(dids))
         return frozenset(found)
 
 
 @contextmanager
-def _catalogues(settings: Any) -> Iterator[Sequence[Catalogue]]:  # noqa: ANN401
+def _open_catalogues(settings: Any) -> Iterator[Sequence[Catalogue]]:  # noqa: ANN401
     from hydrator.wiring import assemble, system_clock
 
     parts = assemble(settings, system_clock)
@@ -239,15 +251,15 @@ def _catalogues(settings: Any) -> Iterator[Sequence[Catalogue]]:  # noqa: ANN401
         parts.close()
 
 
-def with_news(
-    beliefs: Beliefs,
+def with_catalogue_answers(
+    knowledge: DaemonKnowledge,
     catalogues: Iterable[Catalogue],
     dids: frozenset[Did],
     *,
-    bound: Any,  # noqa: ANN401
-) -> Beliefs:
+    max_age: Any,  # noqa: ANN401
+) -> DaemonKnowledge:
     """The same, with what the catalogues say now of datasets that nobody asked for yet."""
-    from hydrator.reconcile.snapshot.update import Memory, remember, snapshot
+    from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 
     memories = {}
     for catalogue in catalogues:
@@ -256,12 +268,16 @@ def with_news(
             answer = catalogue.read(dids)
         except CatalogueError as error:
             answer = Unseen(error.reason)
-        memories[catalogue.name] = remember(Memory(), answer, dids, now=beliefs.now)
-    news = snapshot(memories, dids, now=beliefs.now, bound=bound)
-    return replace(beliefs, snapshot=_merged(beliefs.snapshot, news), asked=beliefs.asked | dids)
+        memories[catalogue.name] = apply_survey(CatalogueMemory(), answer, dids, now=knowledge.now)
+    news = build_snapshot(memories, dids, now=knowledge.now, max_age=max_age)
+    return replace(
+        knowledge,
+        snapshot=_merge_snapshots(knowledge.snapshot, news),
+        queried_dids=knowledge.queried_dids | dids,
+    )
 
 
-def _merged(old: Snapshot, new: Snapshot) -> Snapshot:
+def _merge_snapshots(old: Snapshot, new: Snapshot) -> Snapshot:
     sites: dict[Site, SiteFacts] = {}
     for site in sorted(old.sites.keys() | new.sites.keys()):
         both = [facts for facts in (old.sites.get(site), new.sites.get(site)) if facts]
@@ -269,80 +285,82 @@ def _merged(old: Snapshot, new: Snapshot) -> Snapshot:
         sites[site] = SiteFacts(both[0].as_of, known)
     return Snapshot(
         sites,
-        {**old.unseen, **new.unseen},
-        (*old.clashes, *new.clashes),
+        {**old.unseen_reasons, **new.unseen_reasons},
+        (*old.case_collisions, *new.case_collisions),
         {**old.bytes_total, **new.bytes_total},
-        {**old.misspelt, **new.misspelt},
+        {**old.misspelt_dids, **new.misspelt_dids},
     )
 
 
-def _beliefs(settings: Any, now: datetime) -> tuple[Beliefs | None, str | None]:  # noqa: ANN401
+def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledge | None, str | None]:  # noqa: ANN401
     """What the daemon's state says; None and why when it cannot be read from here."""
-    from hydrator.cli.output.tables import Known
+    from hydrator.cli.output.tables import StateView
     from hydrator.state.store import Store
-    from hydrator.wiring import rules
+    from hydrator.wiring import reconcile_policy
 
-    by = rules(settings)
+    by = reconcile_policy(settings)
     try:
         with Store.open_to_read(settings.daemon.state_dir) as store:
-            known = Known.of(store, by, now=now)
+            known = StateView.from_store(store, by, now=now)
     except StateError as error:
         if settings.submit.daemon_url:
             return None, None  # it is asked over HTTP, once the datasets are known
         return None, f"what the daemon knows is not told here, the slots alone speak: {error}"
-    no_room = left_out(known.snapshot, known.demand, by.budget)
-    held = known.changes_held
-    return Beliefs(now, known.snapshot, known.demand.dids, left_out=no_room, held=held), None
+    no_room = datasets_over_budget(known.snapshot, known.demand, by.budget)
+    held = known.change_texts_by_site
+    return DaemonKnowledge(
+        now, known.snapshot, known.demand.dids, dids_without_room=no_room, held_reasons=held
+    ), None
 
 
 # --- printing -----------------------------------------------------------------------------------------
 
 
-def _say(found: Found, asked: Asked, *, as_json: bool) -> None:
+def _print_result(result: WhyResult, query: WhyQuery, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(rows(found), indent=2))
+        print(json.dumps(result_json(result), indent=2))
     else:
-        for number, answer in enumerate(found.answers):
+        for number, answer in enumerate(result.answers):
             if number:
                 print()
-            _print(telling(answer))
-        if found.crowd.jobs:
-            print(f"\n{found.crowd.text}")
-    for name, reason in found.unasked.items():
+            _print_answer(render_answer(answer))
+        if result.summary.jobs:
+            print(f"\n{result.summary.text}")
+    for name, reason in result.unreachable_schedds.items():
         print(f"hydrator: schedd {name} could not be asked: {reason}", file=sys.stderr)
-    if asked.unread:
-        print(f"hydrator: {asked.unread}", file=sys.stderr)
+    if query.knowledge_error:
+        print(f"hydrator: {query.knowledge_error}", file=sys.stderr)
 
 
-def rows(found: Found) -> dict[str, Any]:
+def result_json(result: WhyResult) -> dict[str, Any]:
     """All that was found, for programs."""
     return {
-        "answers": [row(answer) for answer in found.answers],
-        "more": _plain(asdict(found.crowd)),
-        "unasked": dict(found.unasked),
+        "answers": [answer_json(answer) for answer in result.answers],
+        "more": _to_json_value(asdict(result.summary)),
+        "unasked": dict(result.unreachable_schedds),
     }
 
 
-def row(answer: Answer) -> dict[str, Any]:
+def answer_json(answer: JobExplanation) -> dict[str, Any]:
     """An answer for programs: the fields of the classes in hydrator/diagnostics/why/explain.py, statuses by name."""
-    return dict(_plain(asdict(answer)))
+    return dict(_to_json_value(asdict(answer)))
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
+def _to_json_value(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json_value(item) for item in value]
     if isinstance(value, datetime):
-        return unix(value)
+        return to_unix(value)
     return value.name.lower() if isinstance(value, IntEnum) else value
 
 
-def _print(telling: Telling) -> None:
+def _print_answer(rendered_answer: RenderedAnswer) -> None:
     from hydrator.cli.output import tables as show
 
-    print("\n".join(telling.lines))
-    if telling.rows:
-        show.print_table(COLUMNS, telling.rows)
-    if telling.soonest:
-        print(telling.soonest)
+    print("\n".join(rendered_answer.lines))
+    if rendered_answer.rows:
+        show.print_table(COLUMNS, rendered_answer.rows)
+    if rendered_answer.remedy:
+        print(rendered_answer.remedy)

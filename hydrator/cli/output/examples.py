@@ -83,7 +83,7 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "token list": [("hydrator token list", "who may ask")],
 }
 
-EXITS: Final = (
+EXIT_STATUSES: Final = (
     (0, "done; for why: it would match now, runs, or has run"),
     (1, "failed, or a part of it; for check: something must be done"),
     (2, "wrong usage or configuration; every problem is told"),

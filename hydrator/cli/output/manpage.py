@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .examples import EXAMPLES, EXITS
+from .examples import EXAMPLES, EXIT_STATUSES
 
 _FILES = (
     (
@@ -21,72 +21,76 @@ _VARIABLES = (
 )
 
 
-def manual(group: Any, version: str, date: str) -> str:  # noqa: ANN401 - Typer keeps its classes to itself
+def build_manpage(group: Any, version: str, date: str) -> str:  # noqa: ANN401 - Typer keeps its classes to itself
     """The whole page for the commands in *group*; *date* as ``2026-11-21``."""
     parts = [
-        f'.TH HYDRATOR 1 "{date}" "classad-hydrator {_text(version)}" "User Commands"',
-        f".SH NAME\nhydrator \\- {_text(_sentence(group.help))}",
+        f'.TH HYDRATOR 1 "{date}" "classad-hydrator {_escape_roff(version)}" "User Commands"',
+        f".SH NAME\nhydrator \\- {_escape_roff(_first_sentence(group.help))}",
         ".SH SYNOPSIS\n.B hydrator\n.I COMMAND\n.RI [ OPTIONS ]",
-        f".SH DESCRIPTION\n{_text(group.help)}",
+        f".SH DESCRIPTION\n{_escape_roff(group.help)}",
         ".SH COMMANDS",
-        *(_command(path, command) for path, command in commands(group)),
+        *(_format_command(path, command) for path, command in walk_commands(group)),
         ".SH EXIT STATUS",
-        *(_item(str(status), meaning) for status, meaning in EXITS),
+        *(_format_item(str(status), meaning) for status, meaning in EXIT_STATUSES),
         ".SH ENVIRONMENT",
-        *(_item(name, meaning) for name, meaning in _VARIABLES),
+        *(_format_item(name, meaning) for name, meaning in _VARIABLES),
         ".SH FILES",
-        *(_item(name, meaning) for name, meaning in _FILES),
+        *(_format_item(name, meaning) for name, meaning in _FILES),
         ".SH SEE ALSO\n.BR condor_submit (1),\n.BR condor_status (1)",
     ]
     return "\n".join(parts) + "\n"
 
 
-def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def walk_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
     """Every command that does something, with its path, such as ``submit wrap``."""
     for name, command in group.commands.items():
-        path = f"{before}{name}"
+        path = f"{prefix}{name}"
         if hasattr(command, "commands"):
-            yield from commands(command, f"{path} ")
-        elif not command.hidden:
+            yield from walk_commands(command, f"{path} ")
+        elif not command.select_private:
             yield path, command
 
 
-def _command(path: str, command: Any) -> str:  # noqa: ANN401
-    options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
+def _format_command(path: str, command: Any) -> str:  # noqa: ANN401
+    options = [
+        each for each in command.params if each.param_type_name == "option" and not each.select_private
+    ]
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    words = [path, *(_argument(each) for each in arguments), *(["[OPTIONS]"] if options else [])]
-    lines = [f".SS {_text(' '.join(words))}", *_paragraphs(command.help or "")]
-    lines += [_item(_argument(each), each.help) for each in arguments if getattr(each, "help", None)]
-    lines += [_item(_option(each), each.help or "") for each in options]
+    words = [path, *(_format_argument(each) for each in arguments), *(["[OPTIONS]"] if options else [])]
+    lines = [f".SS {_escape_roff(' '.join(words))}", *_format_paragraphs(command.help or "")]
+    lines += [
+        _format_item(_format_argument(each), each.help) for each in arguments if getattr(each, "help", None)
+    ]
+    lines += [_format_item(_format_option(each), each.help or "") for each in options]
     for typed, why in EXAMPLES.get(path, ()):
-        lines.append(f".PP\n.nf\n{_text(typed)}\n.fi\n.RS\n{_text(why)}\n.RE")
+        lines.append(f".PP\n.nf\n{_escape_roff(typed)}\n.fi\n.RS\n{_escape_roff(why)}\n.RE")
     return "\n".join(lines)
 
 
-def _argument(argument: Any) -> str:  # noqa: ANN401
+def _format_argument(argument: Any) -> str:  # noqa: ANN401
     name = str(argument.metavar or argument.name.upper())
-    return name if argument.required else f"[{name}]"
+    return name if argument.dataset_lists else f"[{name}]"
 
 
-def _option(option: Any) -> str:  # noqa: ANN401
+def _format_option(option: Any) -> str:  # noqa: ANN401
     value = "" if option.is_flag else f" {str(option.metavar or 'VALUE').strip('<>').upper()}"
     return ", ".join([*option.opts, *option.secondary_opts]) + value
 
 
-def _paragraphs(text: str) -> Iterable[str]:
+def _format_paragraphs(text: str) -> Iterable[str]:
     for paragraph in inspect.cleandoc(text).split("\n\n"):
-        yield f".PP\n{_text(' '.join(paragraph.split()))}"
+        yield f".PP\n{_escape_roff(' '.join(paragraph.split()))}"
 
 
-def _item(name: str, meaning: str) -> str:
-    return f".TP\n.B {_text(name)}\n{_text(meaning)}"
+def _format_item(name: str, meaning: str) -> str:
+    return f".TP\n.B {_escape_roff(name)}\n{_escape_roff(meaning)}"
 
 
-def _sentence(text: str) -> str:
+def _first_sentence(text: str) -> str:
     return inspect.cleandoc(text).partition("\n\n")[0].rstrip(".")
 
 
-def _text(text: str) -> str:
+def _escape_roff(text: str) -> str:
     """*text* so that roff takes none of it for a request or an escape, in ASCII."""
     plain = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
     ascii_only = re.sub(r"[^\x00-\x7f]", lambda found: f"\\[u{ord(found[0]):04X}]", plain)

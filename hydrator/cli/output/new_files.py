@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 
-def write_new(path: Path, content: bytes, mode: int = 0o666) -> None:
+def write_new_file(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Create the file *path* with *content* and with *mode* as far as the umask lets it; sync it to disk.
 
     Raises:
@@ -34,7 +34,7 @@ def write_new(path: Path, content: bytes, mode: int = 0o666) -> None:
         raise
 
 
-def new_folder(parent: Path, stem: str, ending: str, fill: Callable[[Path], None]) -> Path:
+def make_new_folder(parent: Path, stem: str, ending: str, fill: Callable[[Path], None]) -> Path:
     """Make a folder in *parent* under a name that nothing had, and return it; *fill* puts its files there.
 
     It is called ``STEM + ENDING``, or ``STEM-2 + ENDING`` and so on where that exists, also where another
@@ -50,7 +50,7 @@ def new_folder(parent: Path, stem: str, ending: str, fill: Callable[[Path], None
         hidden = Path(tempfile.mkdtemp(prefix=f".{stem}.", suffix=".new", dir=parent))
         fill(hidden)
         hidden.chmod(0o755 & ~_umask())
-        return _settled(hidden, parent, stem, ending)
+        return _rename_to_free_name(hidden, parent, stem, ending)
     except BaseException:
         if hidden is not None:
             shutil.rmtree(hidden, ignore_errors=True)
@@ -65,7 +65,7 @@ def _remove_empty(folders: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def _settled(hidden: Path, parent: Path, stem: str, ending: str) -> Path:
+def _rename_to_free_name(hidden_folder: Path, parent: Path, stem: str, ending: str) -> Path:
     """Rename *hidden* to the first name that is free; ``mkdir`` decides between two that want one name."""
     for number in count(1):
         place = parent / (f"{stem}{ending}" if number == 1 else f"{stem}-{number}{ending}")
@@ -74,7 +74,7 @@ def _settled(hidden: Path, parent: Path, stem: str, ending: str) -> Path:
         except FileExistsError:
             continue
         try:
-            hidden.rename(place)  # onto the empty folder that is ours
+            hidden_folder.rename(place)  # onto the empty folder that is ours
         except BaseException as error:
             _remove_empty([place])
             if isinstance(error, OSError) and error.errno == errno.ENOTEMPTY:
@@ -84,7 +84,7 @@ def _settled(hidden: Path, parent: Path, stem: str, ending: str) -> Path:
     raise AssertionError("count has no end")
 
 
-def unsafe_parent(folder: Path) -> str:
+def unsafe_folder_reason(folder: Path) -> str:
     """Return why files of a job are not safe below *folder*, else nothing."""
     mode = folder.stat().st_mode if folder.exists() else 0
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
@@ -92,7 +92,7 @@ def unsafe_parent(folder: Path) -> str:
     return ""
 
 
-def run_to_its_end(words: Sequence[str], folder: Path | None = None) -> int:
+def run_to_completion(argv: Sequence[str], folder: Path | None = None) -> int:
     """Run *words* and return its exit status, negative for a signal.
 
     Ctrl-C reaches the program itself, which decides what comes of it: killing it in the middle of a
@@ -101,7 +101,7 @@ def run_to_its_end(words: Sequence[str], folder: Path | None = None) -> int:
     Raises:
         OSError: it cannot be started.
     """
-    process = subprocess.Popen(words, cwd=folder)
+    process = subprocess.Popen(argv, cwd=folder)
     while True:
         try:
             return process.wait()
@@ -109,7 +109,7 @@ def run_to_its_end(words: Sequence[str], folder: Path | None = None) -> int:
             continue
 
 
-def write_all_new(texts: Mapping[Path, bytes]) -> list[Path] | None:
+def write_new_files(texts: Mapping[Path, bytes]) -> list[Path] | None:
     """Write all of *texts*, and return those that did not exist; None where one exists with another content.
 
     Raises:
@@ -118,26 +118,26 @@ def write_all_new(texts: Mapping[Path, bytes]) -> list[Path] | None:
     written: list[Path] = []
     try:
         for path, text in texts.items():
-            if not _has(path, text):
-                write_new(path, text)
+            if not _has_content(path, text):
+                write_new_file(path, text)
                 written.append(path)
     except FileExistsError:
-        remove(written)
+        remove_files(written)
         return None
     except BaseException:
-        remove(written)
+        remove_files(written)
         raise
     return written
 
 
-def remove(paths: Sequence[Path]) -> None:
+def remove_files(paths: Sequence[Path]) -> None:
     """Remove files that may be gone."""
     for path in paths:
         with suppress(OSError):
             path.unlink()
 
 
-def _has(path: Path, content: bytes) -> bool:
+def _has_content(path: Path, content: bytes) -> bool:
     """Is *path* a file, not a link to one, with *content*?"""
     try:
         found = path.lstat()
@@ -147,7 +147,7 @@ def _has(path: Path, content: bytes) -> bool:
 
 
 @contextmanager
-def one_at_a_time(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Wait until no other command of ours submits from *folder*; where it cannot be locked, go on."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -4,13 +4,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hydrator.domain.redaction import printable
+from hydrator.domain.redaction import escape_unprintable
 
-from .stdio import behind
+from .stdio import unwrap_stream
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def show_progress(task: str) -> Iterator[None]:
     """Show *what* is being done on stderr until it is done, then take it away; nothing without a terminal."""
     if not sys.stderr.isatty():
         yield
@@ -18,9 +18,9 @@ def working(what: str) -> Iterator[None]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(file=behind(sys.stderr), highlight=False, markup=False)
+    console = Console(file=unwrap_stream(sys.stderr), highlight=False, markup=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     # a terminal that cannot go back a line would be left with every state of it
     with Progress(*columns, console=console, transient=True, disable=console.is_dumb_terminal) as shown:
-        shown.add_task(printable(what), total=None)
+        shown.add_task(escape_unprintable(task), total=None)
         yield

@@ -5,7 +5,7 @@ import re
 import sys
 from typing import Any, TextIO
 
-from hydrator.domain.redaction import printable
+from hydrator.domain.redaction import escape_unprintable
 
 _STYLE = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
 """What makes a text bold or coloured and nothing else: our tables use it on a terminal."""
@@ -19,27 +19,29 @@ class PlainStream:
         styled: let what styles a text pass, as on a terminal.
     """
 
-    def __init__(self, behind: TextIO, *, styled: bool) -> None:
-        self.behind = behind
-        self._styled = styled
+    def __init__(self, stream: TextIO, *, passes_styles: bool) -> None:
+        self.stream = stream
+        self._passes_styles = passes_styles
 
     def write(self, text: str) -> int:
         """Write *text*; every character that does not show as an escape."""
-        self.behind.write(self._plain(text))
+        self.stream.write(self._escape(text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:  # noqa: ANN401 - as the stream's own
         for line in lines:
             self.write(line)
 
-    def _plain(self, text: str) -> str:
-        if "\x1b" not in text or not self._styled:
-            return printable(text, "\n\t")
+    def _escape(self, text: str) -> str:
+        if "\x1b" not in text or not self._passes_styles:
+            return escape_unprintable(text, "\n\t")
         parts = _STYLE.split(text)
-        return "".join(part if place % 2 else printable(part, "\n\t") for place, part in enumerate(parts))
+        return "".join(
+            part if place % 2 else escape_unprintable(part, "\n\t") for place, part in enumerate(parts)
+        )
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self.behind, name)
+        return getattr(self.stream, name)
 
 
 def make_plain() -> None:
@@ -51,9 +53,9 @@ def make_plain() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
         styled = stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
-        setattr(sys, name, PlainStream(stream, styled=styled))
+        setattr(sys, name, PlainStream(stream, passes_styles=styled))
 
 
-def behind(stream: TextIO) -> TextIO:
+def unwrap_stream(stream: TextIO) -> TextIO:
     """The stream itself, for what draws on a terminal and writes texts that are plain already."""
-    return stream.behind if isinstance(stream, PlainStream) else stream
+    return stream.stream if isinstance(stream, PlainStream) else stream

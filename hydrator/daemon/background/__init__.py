@@ -1,8 +1,8 @@
 """What the daemon does beside its cycles, each kind in a thread of its own: no cycle waits for any of it."""
 
-from .audit import Questions
-from .heartbeat import Beats
-from .maintenance import Chores
-from .worker import Now, Schedule
+from .audit import AuditTasks
+from .heartbeat import Heartbeat
+from .maintenance import MaintenanceTasks
+from .worker import CycleOutput, DaemonScheduler
 
-__all__ = ["Beats", "Chores", "Now", "Questions", "Schedule"]
+__all__ = ["AuditTasks", "CycleOutput", "DaemonScheduler", "Heartbeat", "MaintenanceTasks"]

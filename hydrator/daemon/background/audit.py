@@ -10,42 +10,44 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from hydrator.config import AuditSettings
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import PoolError
-from hydrator.domain.misses import MISSES_ATTRIBUTE, misses
+from hydrator.domain.misses import MISSES_ATTRIBUTE, parse_misses
 from hydrator.domain.model import Unseen
-from hydrator.domain.ports import Misses
-from hydrator.reconcile.audit.ledger import By
-from hydrator.reconcile.audit.runner import Asked, Auditing
+from hydrator.domain.ports import MissReports
+from hydrator.reconcile.audit.ledger import VerificationMethod
+from hydrator.reconcile.audit.runner import AuditAttempt, AuditRunner
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.wiring import system_clock
 
-from .worker import Turns
+from .worker import BackgroundWorker
 
 _log = structlog.get_logger("hydrator")
-_MOST_TOLD = 50
+_MAX_LOGGED_MISSES = 50
 """Misses that are named in the log at one time: jobs write them."""
 
 
-class Questions(Turns):
+class AuditTasks(BackgroundWorker):
     """One question to a catalogue at a time, and one look at the storage.
 
     Args:
         ending: set once we were told to stop; no question is asked afterwards.
     """
 
-    NAMES = ("files", "probe", "misses")
+    EXECUTOR_NAMES = ("files", "probe", "misses")
 
-    def __init__(self, metrics: Metrics, bug: Callable[[str], None], ending: threading.Event) -> None:
-        super().__init__(metrics, bug)
-        self._ending = ending
-        self._unaudited: set[tuple[str, By]] = set()
+    def __init__(
+        self, metrics: Metrics, report_bug: Callable[[str], None], stopping: threading.Event
+    ) -> None:
+        super().__init__(metrics, report_bug)
+        self._stopping = stopping
+        self._failing_audits: set[tuple[str, VerificationMethod]] = set()
 
     def schedule(
         self,
         scheduler: BackgroundScheduler,
         fence: Fence,
         settings: AuditSettings,
-        audit: Auditing | None,
-        reports: Misses | None,
+        audit: AuditRunner | None,
+        reports: MissReports | None,
     ) -> None:
         """Ask from now on, where there is an *audit*; and jobs, where there are *reports* of them."""
         if audit is None:
@@ -53,80 +55,96 @@ class Questions(Turns):
         pace = max(
             1.0, settings.calls_per_second
         )  # so many calls a tick, and not more than one tick a second
-        self._again(scheduler, fence, "files", pace / settings.calls_per_second, audit.ask, round(pace))
-        if audit.probes:
-            self._again(scheduler, fence, "probe", 60 / settings.probes_per_minute, audit.probe, 1)
+        self._schedule_repeating(
+            scheduler, fence, "files", pace / settings.calls_per_second, audit.verify_next, round(pace)
+        )
+        if audit.has_probe:
+            self._schedule_repeating(
+                scheduler, fence, "probe", 60 / settings.probes_per_minute, audit.probe_next, 1
+            )
         if reports:
-            self._every(scheduler, fence, "misses", settings.misses_seconds, self._hear, audit, reports)
+            self._schedule_every(
+                scheduler, fence, "misses", settings.misses_seconds, self._collect_misses, audit, reports
+            )
 
-    def _again(
+    def _schedule_repeating(
         self,
         scheduler: BackgroundScheduler,
         fence: Fence,
-        executor: str,
-        seconds: float,
-        question: Callable[[], Asked | None],
+        executor_name: str,
+        interval_seconds: float,
+        attempt: Callable[[], AuditAttempt | None],
         times: int,
     ) -> None:
         """Ask *question* every so many *seconds*, or when it was answered, if that takes longer."""
-        due = system_clock() + timedelta(seconds=seconds)
+        due = system_clock() + timedelta(seconds=interval_seconds)
 
         def ask() -> None:
             nonlocal due
-            self._taken(fence, executor, self._audit, question, times)
-            if not (fence.ends or self._ending.is_set()):
-                due = max(due + timedelta(seconds=seconds), system_clock())
-                scheduler.add_job(ask, "date", run_date=due, executor=executor)
+            self._run_turn(fence, executor_name, self._run_attempts, attempt, times)
+            if not (fence.is_ending or self._stopping.is_set()):
+                due = max(due + timedelta(seconds=interval_seconds), system_clock())
+                scheduler.add_job(ask, "date", run_date=due, executor=executor_name)
 
-        scheduler.add_job(ask, "date", run_date=due, executor=executor)
+        scheduler.add_job(ask, "date", run_date=due, executor=executor_name)
 
-    def _hear(self, fence: Fence, audit: Auditing, reports: Misses) -> None:
+    def _collect_misses(self, fence: Fence, audit: AuditRunner, reports: MissReports) -> None:
         """Ask what jobs did not find; it is looked into soon. Who does not answer is asked again."""
         try:
-            answers = reports.reported()
+            answers = reports.read_reports()
         except PoolError as error:
             _log.debug("misses not heard", why=str(error))
             return
         with fence.step():
-            self._tell_missed(answers, audit)
+            self._report_misses(answers, audit)
 
-    def _tell_missed(self, answers: Mapping[str, Sequence[Sequence[str]] | Unseen], audit: Auditing) -> None:
+    def _report_misses(
+        self, answers: Mapping[str, Sequence[Sequence[str]] | Unseen], audit: AuditRunner
+    ) -> None:
         jobs = [job for answer in answers.values() if not isinstance(answer, Unseen) for job in answer]
-        new = audit.suspect(miss for job in jobs for miss in misses({MISSES_ATTRIBUTE: job}))
-        for miss in new[:_MOST_TOLD]:
-            _log.info("a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.when.isoformat())
-        if len(new) > _MOST_TOLD:
-            _log.info("jobs missed more datasets", more=len(new) - _MOST_TOLD)
-        self._metrics.missed(new)
+        new = audit.report_misses(miss for job in jobs for miss in parse_misses({MISSES_ATTRIBUTE: job}))
+        for miss in new[:_MAX_LOGGED_MISSES]:
+            _log.info(
+                "a job missed a dataset", dataset=miss.did, site=miss.site, when=miss.missed_at.isoformat()
+            )
+        if len(new) > _MAX_LOGGED_MISSES:
+            _log.info("jobs missed more datasets", more=len(new) - _MAX_LOGGED_MISSES)
+        self._metrics.record_misses(new)
 
-    def _audit(self, fence: Fence, question: Callable[[], Asked | None], times: int) -> None:
+    def _run_attempts(self, fence: Fence, attempt: Callable[[], AuditAttempt | None], times: int) -> None:
         """Ask *question* so often; nothing that goes wrong in it is a verdict, or ends the daemon."""
         for _ in range(times):
-            if self._ending.is_set():
+            if self._stopping.is_set():
                 return
             try:
-                asked = question()
+                asked = attempt()
             except Exception:  # noqa: BLE001 - a bug must not end the daemon
-                self._bug("audit")
+                self._report_bug("audit")
                 return
             if asked is None:
                 return
             with fence.step():
-                self._tell(asked)
+                self._report_attempt(asked)
 
-    def _tell(self, asked: Asked) -> None:
-        self._metrics.audited(asked)
-        if asked.missed:
-            came = {"why": asked.error} if asked.error else {"true": asked.true, "false": asked.false}
-            _log.info("looked at what a job missed", dataset=asked.missed, by=asked.by, **came)
-        self._tell_unaudited(asked)
+    def _report_attempt(self, attempt: AuditAttempt) -> None:
+        self._metrics.record_audit_attempt(attempt)
+        if attempt.reported_did:
+            came = (
+                {"why": attempt.error}
+                if attempt.error
+                else {"true": attempt.true_count, "false": attempt.false_count}
+            )
+            _log.info("looked at what a job missed", dataset=attempt.reported_did, by=attempt.method, **came)
+        self._log_audit_state(attempt)
 
-    def _tell_unaudited(self, asked: Asked) -> None:
+    def _log_audit_state(self, attempt: AuditAttempt) -> None:
         """Log that the audit gets no answers, once until it gets some."""
-        key = (asked.catalogue, asked.by)
-        if asked.error and key not in self._unaudited:
-            _log.warning("audit gets no answer", catalogue=asked.catalogue, by=asked.by, why=asked.error)
-            self._unaudited.add(key)
-        elif not asked.error and key in self._unaudited:
-            _log.info("audit gets answers again", catalogue=asked.catalogue, by=asked.by)
-            self._unaudited.discard(key)
+        key = (attempt.catalogue, attempt.method)
+        if attempt.error and key not in self._failing_audits:
+            _log.warning(
+                "audit gets no answer", catalogue=attempt.catalogue, by=attempt.method, why=attempt.error
+            )
+            self._failing_audits.add(key)
+        elif not attempt.error and key in self._failing_audits:
+            _log.info("audit gets answers again", catalogue=attempt.catalogue, by=attempt.method)
+            self._failing_audits.discard(key)

@@ -10,22 +10,22 @@ from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from hydrator.daemon.metrics import Metrics
-from hydrator.domain.errors import Fenced
+from hydrator.domain.errors import SupersededByReload
 from hydrator.domain.model import Site, SiteAd
 from hydrator.reconcile.publish.fence import Fence
-from hydrator.reconcile.reconciler import Report
+from hydrator.reconcile.reconciler import CycleReport
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class CycleOutput:
     """What the cycles have come to: the last report, the site ads, and why we publish none of them, if so."""
 
-    report: Report | None
+    report: CycleReport | None
     ads: Mapping[Site, SiteAd]
-    stands_by: str | None
+    standby_reason: str | None
 
 
-class Schedule(BackgroundScheduler):  # type: ignore[misc]
+class DaemonScheduler(BackgroundScheduler):  # type: ignore[misc]
     """A scheduler that may be shut down while a job of its own is due.
 
     apscheduler 3.11 removes a job after its last run. In a scheduler that was shut down meanwhile it does not
@@ -38,7 +38,7 @@ class Schedule(BackgroundScheduler):  # type: ignore[misc]
             super().remove_job(job_id, jobstore)
 
 
-class Turns:
+class BackgroundWorker:
     """Work of the kinds ``NAMES``, which the scheduler must have executors for.
 
     Args:
@@ -46,36 +46,38 @@ class Turns:
         bug: logs and counts the exception at hand; what it is given is the work that failed.
     """
 
-    NAMES: ClassVar[tuple[str, ...]]
+    EXECUTOR_NAMES: ClassVar[tuple[str, ...]]
 
-    def __init__(self, metrics: Metrics, bug: Callable[[str], None]) -> None:
+    def __init__(self, metrics: Metrics, report_bug: Callable[[str], None]) -> None:
         self._metrics = metrics
-        self._bug = bug
+        self._report_bug = report_bug
 
-    def _taken(self, fence: Fence, name: str, work: Callable[..., None], *given: object) -> None:
+    def _run_turn(self, fence: Fence, name: str, work: Callable[..., None], *args: object) -> None:
         """Do *work* as a turn of the kind *name*; its fence ends it once a reload has replaced its parts.
 
         Whatever else it raises is its own failure, and it has its turn again.
         """
-        with contextlib.suppress(Fenced), fence.turn(name):
+        with contextlib.suppress(SupersededByReload), fence.turn(name):
             try:
-                work(fence, *given)
-            except Fenced:
+                work(fence, *args)
+            except SupersededByReload:
                 raise
             except BaseException:  # noqa: BLE001 - a plugin may even raise SystemExit
-                self._bug(f"the turn of {name}")
+                self._report_bug(f"the turn of {name}")
 
-    def _every(
+    def _schedule_every(
         self,
         scheduler: BackgroundScheduler,
         fence: Fence,
         name: str,
-        seconds: float,
+        interval_seconds: float,
         work: Callable[..., None],
-        *given: object,
-        first: datetime | None = None,
+        *args: object,
+        first_run_at: datetime | None = None,
     ) -> None:
         """Have *work* done with *fence* and what is *given* every so many *seconds*; *first* at that time."""
-        when = {"next_run_time": first} if first else {}
-        turn = (fence, name, work, *given)
-        scheduler.add_job(self._taken, "interval", turn, seconds=seconds, id=name, executor=name, **when)
+        when = {"next_run_time": first_run_at} if first_run_at else {}
+        turn = (fence, name, work, *args)
+        scheduler.add_job(
+            self._run_turn, "interval", turn, seconds=interval_seconds, id=name, executor=name, **when
+        )

@@ -6,7 +6,7 @@ from typing import Any
 
 from .examine import Finding, Level
 
-_RELIED_ON = (
+_REQUIRED_PATHS = (
     ("/data/list", ()),
     ("/data/locate/{}/{}", ("sort", "limit")),
     ("/metadata/{}/{}", ("plugin",)),
@@ -17,7 +17,7 @@ _VERSION = re.compile(r"\A(/api)?/v\d+(?=/)")
 _SUBJECT = "dmapi"
 
 
-def dmapi_findings(said: Any, list_path: str = "") -> Iterator[Finding]:  # noqa: ANN401 - JSON
+def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:  # noqa: ANN401 - JSON
     """Compare what a DMAPI server says of itself with what its adapter asks.
 
     Args:
@@ -28,20 +28,22 @@ def dmapi_findings(said: Any, list_path: str = "") -> Iterator[Finding]:  # noqa
     Returns:
         One finding for each path: ``fail`` where one that we ask is not there.
     """
-    paths = said.get("paths") if isinstance(said, Mapping) else None
+    paths = openapi.get("paths") if isinstance(openapi, Mapping) else None
     if not isinstance(paths, Mapping) or not paths:
         yield Finding(
             Level.FAIL, _SUBJECT, "its openapi.json describes no paths", "is the address that of a DMAPI?"
         )
         return
-    known = {_bare(str(path)): what for path, what in paths.items() if isinstance(what, Mapping)}
-    for path, parameters in _RELIED_ON:
-        yield from _one(path, parameters, known.get(path))
-    yield _listing(list_path, known)
+    known = {_normalize_path(str(path)): what for path, what in paths.items() if isinstance(what, Mapping)}
+    for path, parameters in _REQUIRED_PATHS:
+        yield from _check_path(path, parameters, known.get(path))
+    yield _check_list_path(list_path, known)
 
 
-def _one(path: str, parameters: tuple[str, ...], what: Mapping[str, Any] | None) -> Iterator[Finding]:
-    call = what.get("get") if what else None
+def _check_path(
+    path: str, parameters: tuple[str, ...], path_item: Mapping[str, Any] | None
+) -> Iterator[Finding]:
+    call = path_item.get("get") if path_item else None
     if not isinstance(call, Mapping):
         todo = "the adapter cannot work with this release: tell its maintainers"
         yield Finding(Level.FAIL, _SUBJECT, f"GET {path} is not there, and we rely on it", todo)
@@ -60,9 +62,9 @@ def _one(path: str, parameters: tuple[str, ...], what: Mapping[str, Any] | None)
         yield Finding(Level.OK, _SUBJECT, f"GET {path} is there")
 
 
-def _listing(list_path: str, known: Mapping[str, Any]) -> Finding:
-    path = _bare(list_path or "/data/list/{namespace}")
-    there = isinstance(known.get(path, {}).get("get"), Mapping)
+def _check_list_path(list_path: str, path_items: Mapping[str, Any]) -> Finding:
+    path = _normalize_path(list_path or "/data/list/{namespace}")
+    there = isinstance(path_items.get(path, {}).get("get"), Mapping)
     if there and list_path:
         return Finding(Level.OK, _SUBJECT, f"GET {path} is there, as list_path says")
     if there:
@@ -73,6 +75,6 @@ def _listing(list_path: str, known: Mapping[str, Any]) -> Finding:
     return Finding(level, _SUBJECT, f"GET {path}, which was inferred only, is not there", todo)
 
 
-def _bare(path: str) -> str:
+def _normalize_path(path: str) -> str:
     """*path* without a version in front, its parameters without names."""
     return _PARAMETER.sub("{}", _VERSION.sub("", path))

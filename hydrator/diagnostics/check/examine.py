@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from hydrator.diagnostics.trust import distrust
+from hydrator.diagnostics.trust import find_distrusted_sites
 from hydrator.domain.errors import (
     CatalogueError,
     EventsError,
@@ -25,9 +25,9 @@ from hydrator.domain.errors import (
 )
 from hydrator.domain.model import Site, Unseen
 from hydrator.domain.ports import Catalogue, EventSource, Queues
-from hydrator.domain.text import count
+from hydrator.domain.text import format_count
 from hydrator.reconcile.audit.ledger import Audit
-from hydrator.reconcile.reconciler import Rules
+from hydrator.reconcile.reconciler import ReconcilePolicy
 from hydrator.submit.pool_config import allow_line
 
 SLOT_ATTRIBUTES = (
@@ -35,11 +35,11 @@ SLOT_ATTRIBUTES = (
     "DataLocalityVia", "DataLocalitySite", "DataLocalityAsOf", "DataLocalityGeneration",
     "DataLocalityTrouble", "LastHeardFrom",
 )  # fmt: skip
-START_CLAUSE = "DataLocalityHere"
+HERE_ATTRIBUTE = "DataLocalityHere"
 MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
 RANK_TERM = "DataLocalityRank"
-SHOWN = 5
-_TOO_MUCH = {
+MAX_NAMES = 5
+_UNNEEDED_LEVELS = {
     "ADVERTISE_STARTD": "replace slot ads",
     "NEGOTIATOR": "read claims, and with them use any slot",
     "ADMINISTRATOR": "stop and drain daemons",
@@ -68,19 +68,19 @@ class Finding:
 
     level: Level
     subject: str
-    seen: str
+    message: str
     todo: str = ""
-    part: str = ""
+    failed_part: str = ""
 
 
-Daemon = Literal["collector", "negotiator", "schedd", "startd"]
+DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
 
 
-class Allowed(Protocol):
+class AuthorizationResult(Protocol):
     """What a daemon lets us do at one authorization level, and why not."""
 
     @property
-    def allowed(self) -> bool: ...
+    def is_allowed(self) -> bool: ...
     @property
     def identity(self) -> str | None: ...
     @property
@@ -88,119 +88,130 @@ class Allowed(Protocol):
     @property
     def reason(self) -> str: ...
     @property
-    def limited(self) -> str: ...
+    def token_limit_advice(self) -> str: ...
 
 
-class Pool(Protocol):
+class CheckPoolClient(Protocol):
     """The pool, as far as it is looked at here."""
 
     def slots(self, attributes: Sequence[str], constraint: str = ...) -> list[dict[str, Any]]: ...
     def config_of(
-        self, daemon: Daemon, names: Iterable[str], name: str | None = None
+        self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
     ) -> dict[str, str | None]: ...
-    def ping(self, daemon: Daemon, level: str, name: str | None = None) -> Allowed: ...
+    def ping(self, daemon: DaemonKind, level: str, name: str | None = None) -> AuthorizationResult: ...
     def collectors(self) -> list[str]: ...
 
 
 @dataclass(frozen=True)
-class Examined:
+class CheckInputs:
     """What an installation consists of, as :func:`examine` looks at it."""
 
     catalogues: Sequence[Catalogue]
-    pool: Pool | None
+    pool: CheckPoolClient | None
     """The pool, through whichever collector answers."""
     queues: Queues | None
-    rules: Rules
+    policy: ReconcilePolicy
     slot_attributes: Sequence[str]
     ad_folder: Path | None
-    advertises: bool
-    held: Mapping[Site, str] = field(default_factory=dict)
-    collectors: Mapping[str, Pool] = field(default_factory=dict)
+    is_advertising: bool
+    held_changes: Mapping[Site, str] = field(default_factory=dict)
+    collectors: Mapping[str, CheckPoolClient] = field(default_factory=dict)
     """Where there are several, each collector by itself, by the subject of its findings."""
-    rolled_back: Mapping[Site, str] = field(default_factory=dict)
-    secrets: Sequence[Finding] = ()
+    rollbacks: Mapping[Site, str] = field(default_factory=dict)
+    secret_findings: Sequence[Finding] = ()
     audit: Audit = field(default_factory=Audit)
     warn_below: float = 1.0
     sites_file: Path | None = None
-    merges: bool = False
-    merge_seconds: float = 60
+    is_merging: bool = False
+    merge_interval_seconds: float = 60
     """How long a slot may wait for a turn of the merges, which its startd's update wipes."""
     now: int = 0
     """Unix s of this check."""
-    daemon: Sequence[Finding] = ()
-    editor: "Editor | None" = None
-    edits: bool = False
+    daemon_findings: Sequence[Finding] = ()
+    editor: "JobEditorClient | None" = None
+    is_editing_jobs: bool = False
     """Whether our own identity is the one that edits jobs."""
     brokers: Sequence[EventSource] = ()
 
 
-class Editor(Pool, Protocol):
+class JobEditorClient(CheckPoolClient, Protocol):
     """The pool for who edits queued jobs, maybe as somebody else."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
-    def user_record(self, schedd: str, user: str) -> bool: ...
+    def has_user_record(self, schedd: str, user: str) -> bool: ...
 
 
-def examine(what: Examined) -> list[Finding]:
+def examine(inputs: CheckInputs) -> list[Finding]:
     """Look at everything; one examination that fails hinders no other. One cause is one finding."""
-    found = _looked_at(what)
+    found = _run_checks(inputs)
     failed = {finding.subject for finding in found if finding.level is Level.FAIL}
-    return [finding for finding in found if finding.part not in failed]
+    return [finding for finding in found if finding.failed_part not in failed]
 
 
-def _looked_at(what: Examined) -> list[Finding]:
-    findings = list(packages(importlib.metadata.packages_distributions()))
+def _run_checks(inputs: CheckInputs) -> list[Finding]:
+    findings = list(check_packages(importlib.metadata.packages_distributions()))
     sites: set[Site] = set()
-    for catalogue in what.catalogues:
-        findings += _careful(catalogue.name, lambda c=catalogue: _catalogue(c, sites))  # type: ignore[misc]
-    findings += [finding for broker in what.brokers for finding in _broker(broker)]
-    findings += [*what.daemon, *_trust(what)]
-    if what.ad_folder:
-        findings += _folder(what.ad_folder, "file", "publish.file.directory")
-    if what.sites_file:
-        findings += _folder(what.sites_file.parent, "sites", "publish.sites.path")
-    findings += [*_held(what.held), *_rolled_back(what.rolled_back), *what.secrets]
-    if what.pool:
+    for catalogue in inputs.catalogues:
+        findings += _run_guarded(catalogue.name, lambda c=catalogue: _check_catalogue(c, sites))  # type: ignore[misc]
+    findings += [finding for broker in inputs.brokers for finding in _check_broker(broker)]
+    findings += [*inputs.daemon_findings, *_check_trust(inputs)]
+    if inputs.ad_folder:
+        findings += _check_folder(inputs.ad_folder, "file", "publish.file.directory")
+    if inputs.sites_file:
+        findings += _check_folder(inputs.sites_file.parent, "sites", "publish.sites.path")
+    findings += [
+        *_check_held_changes(inputs.held_changes),
+        *_check_rollbacks(inputs.rollbacks),
+        *inputs.secret_findings,
+    ]
+    if inputs.pool:
         silent = {finding.subject for finding in findings if finding.level is Level.FAIL}
-        findings += _pool(what.pool, what, sites, silent)
+        findings += _check_pool(inputs.pool, inputs, sites, silent)
     return findings
 
 
-def _pool(pool: Pool, what: Examined, sites: set[Site], silent: AbstractSet[str]) -> list[Finding]:
+def _check_pool(
+    pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
+) -> list[Finding]:
     """Look at the pool; *sites* are those that the catalogues speak for which are not *silent*."""
-    collectors = what.collectors or {"collector": pool}
+    collectors = inputs.collectors or {"collector": pool}
     denied = {
-        name: _careful(name, lambda name=name, one=one: _reading(name, one))  # type: ignore[misc]
+        name: _run_guarded(name, lambda name=name, one=one: _check_read_access(name, one))  # type: ignore[misc]
         for name, one in collectors.items()
     }
     findings = [finding for each in denied.values() for finding in each]
     answering = {name: one for name, one in collectors.items() if not denied[name]}
     if not answering:  # whom else to ask, only a collector can say
         return findings
-    for name, one in answering.items() if what.advertises else ():
-        findings += _careful(name, lambda n=name, one=one: _authorization(n, one, merges=what.merges))  # type: ignore[misc]
-    if what.merges:
-        findings += _merges(pool, collectors.keys() - answering.keys())
-    if what.queues:
-        queues = what.queues
-        findings += _careful("schedds", lambda: _schedds(pool, queues, edits=what.edits))
-    if what.editor:
-        editor = what.editor
-        findings += _careful("schedds", lambda: _edits(editor))
-    findings += _careful("negotiator", lambda: _negotiator(pool))
-    failed = silent | {finding.subject for finding in findings if finding.level is Level.FAIL}
-    findings += _careful("slots", lambda: _slots(pool, what, sites, failed))
+    for name, one in answering.items() if inputs.is_advertising else ():
+        findings += _run_guarded(
+            name,
+            lambda n=name, one=one: _check_advertise_access(n, one, is_merging=inputs.is_merging),  # type: ignore[misc]
+        )
+    if inputs.is_merging:
+        findings += _check_merge_access(pool, collectors.keys() - answering.keys())
+    if inputs.queues:
+        queues = inputs.queues
+        findings += _run_guarded(
+            "schedds", lambda: _check_schedds(pool, queues, is_editing_jobs=inputs.is_editing_jobs)
+        )
+    if inputs.editor:
+        editor = inputs.editor
+        findings += _run_guarded("schedds", lambda: _check_edit_access(editor))
+    findings += _run_guarded("negotiator", lambda: _check_negotiator(pool))
+    failed = failed_subjects | {finding.subject for finding in findings if finding.level is Level.FAIL}
+    findings += _run_guarded("slots", lambda: _check_slots(pool, inputs, sites, failed))
     return findings
 
 
-def _careful(subject: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def _run_guarded(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
     try:
-        return list(look())
+        return list(check())
     except HydratorError as error:
-        return [Finding(Level.FAIL, subject, str(error), _remedy(error))]
+        return [Finding(Level.FAIL, subject, str(error), _error_remedy(error))]
 
 
-def _remedy(error: HydratorError) -> str:
+def _error_remedy(error: HydratorError) -> str:
     if isinstance(error, PoolDenied):
         return "give our identity the authorization, or the daemon a valid token: docs/security.md"
     if isinstance(error, PoolError):
@@ -210,7 +221,7 @@ def _remedy(error: HydratorError) -> str:
     return ""
 
 
-def packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """Whether another distribution shares one of our packages; two have names that others use too.
 
     Args:
@@ -229,28 +240,28 @@ def packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     yield Finding(Level.OK, "installation", "no other distribution shares our package names")
 
 
-def _catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]:
+def _check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]:
     survey = catalogue.read(frozenset())
     sites |= survey.sites
     yield Finding(
         Level.OK,
         catalogue.name,
-        f"answers, and speaks for {count(len(survey.sites), 'site')}: {_some(survey.sites)}",
+        f"answers, and speaks for {format_count(len(survey.sites), 'site')}: {_name_list(survey.sites)}",
     )
-    if survey.unmapped:
+    if survey.unmapped_storages:
         yield Finding(
             Level.WARN,
             catalogue.name,
-            f"{len(survey.unmapped)} storage elements have no site: {_some(survey.unmapped)}",
+            f"{len(survey.unmapped_storages)} storage elements have no site: {_name_list(survey.unmapped_storages)}",
             "give each RSE its site attribute, or name its site under [catalogue.rse_sites]",
         )
 
 
-def _broker(broker: EventSource) -> Iterator[Finding]:
+def _check_broker(broker: EventSource) -> Iterator[Finding]:
     """Polls go on without events, so one that cannot be had is no failure."""
     subject = f"events {broker.name}"
     try:
-        yield Finding(Level.OK, subject, broker.tried())
+        yield Finding(Level.OK, subject, broker.test_connection())
     except EventsError as error:
         yield Finding(
             Level.WARN,
@@ -260,82 +271,85 @@ def _broker(broker: EventSource) -> Iterator[Finding]:
         )
 
 
-def _held(held: Mapping[Site, str]) -> Iterator[Finding]:
-    for site, why in sorted(held.items()):
+def _check_held_changes(changes: Mapping[Site, str]) -> Iterator[Finding]:
+    for site, why in sorted(changes.items()):
         todo = "look at its catalogue; docs/when-a-change-is-held.md"
         yield Finding(Level.WARN, f"site {site}", f"a change is held: {why}", todo)
 
 
-def _rolled_back(sites: Mapping[Site, str]) -> Iterator[Finding]:
+def _check_rollbacks(rollbacks: Mapping[Site, str]) -> Iterator[Finding]:
     """An operator did this, so it is no trouble; but somebody has to end it."""
-    for site, why in sorted(sites.items()):
+    for site, why in sorted(rollbacks.items()):
         todo = f"hydrator rollback {shlex.quote(site)} --end, once its catalogue is right"
         yield Finding(Level.WARN, f"site {site}", f"is {why}", todo)
 
 
-def _trust(what: Examined) -> Iterator[Finding]:
+def _check_trust(inputs: CheckInputs) -> Iterator[Finding]:
     """What the daemon's audit found; nothing where none has run yet."""
-    for site, line in distrust(what.audit, what.warn_below):
+    for site, line in find_distrusted_sites(inputs.audit, inputs.warn_below):
         yield Finding(Level.WARN, f"site {site}", line, "have its catalogue repaired: docs/trust.md")
 
 
-def _folder(folder: Path, outlet: str, key: str) -> Iterator[Finding]:
+def _check_folder(folder: Path, subject: str, key: str) -> Iterator[Finding]:
     existing = next(parent for parent in (folder, *folder.parents) if os.access(parent, os.F_OK))
     if os.access(existing, os.W_OK | os.X_OK):
-        yield Finding(Level.OK, outlet, f"{folder} can be written")
+        yield Finding(Level.OK, subject, f"{folder} can be written")
     else:
-        yield Finding(Level.FAIL, outlet, f"{existing} cannot be written", f"change its owner, or {key}")
+        yield Finding(Level.FAIL, subject, f"{existing} cannot be written", f"change its owner, or {key}")
 
 
-def _reading(subject: str, collector: Pool) -> Iterator[Finding]:
+def _check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Finding]:
     """Nothing where the collector answers our questions."""
     answer = collector.ping("collector", "READ")
-    if not answer.allowed and answer.identity is None:
+    if not answer.is_allowed and answer.identity is None:
         yield Finding(
             Level.FAIL,
             subject,
             f"nothing of the pool can be looked at: {answer.reason}",
             "docs/install-on-a-pool.md makes a token, docs/install-with-systemd.md hands it over",
         )
-    elif not answer.allowed:
+    elif not answer.is_allowed:
         yield Finding(
             Level.FAIL,
             subject,
-            f"refuses questions (READ) from {_who(answer)}: nothing of the pool can be looked at",
-            answer.limited
-            or f"{_line('collector', 'READ', answer)}, or give the daemon a valid token: docs/security.md",
+            f"refuses questions (READ) from {_identity_text(answer)}: nothing of the pool can be looked at",
+            answer.token_limit_advice
+            or f"{_allow_line_advice('collector', 'READ', answer)}, or give the daemon a valid token: docs/security.md",
         )
 
 
-def _who(answer: Allowed) -> str:
+def _identity_text(answer: AuthorizationResult) -> str:
     return f"{answer.identity or 'nobody'} by {answer.method or 'no method'}"
 
 
-def _line(daemon: str, level: str, answer: Allowed) -> str:
+def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> str:
     """Advise the line that allows it; a list with our identity alone would shut the pool's daemons out."""
     line = allow_line(daemon, level, answer.identity or "hydrator@YOUR.DOMAIN")
     return f"add to the {daemon}'s configuration, as it is: {line}"
 
 
-def _merges(pool: Pool, silent: AbstractSet[str]) -> list[Finding]:
+def _check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
     """Whether every collector that is not *silent* takes slot merges, and what else that lets us do."""
     return [
         finding
         for collector in pool.collectors()
-        if f"collector {collector}" not in silent
-        for finding in _careful(f"collector {collector}", lambda at=collector: _merge_at(pool, at))  # type: ignore[misc]
+        if f"collector {collector}" not in failed_collectors
+        for finding in _run_guarded(
+            f"collector {collector}",
+            lambda at=collector: _check_merge_access_at(pool, at),  # type: ignore[misc]
+        )
     ]
 
 
-def _merge_at(pool: Pool, collector: str) -> Iterator[Finding]:
+def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Finding]:
     answer = pool.ping("collector", "NEGOTIATOR", collector)
-    who = _who(answer)
-    if answer.allowed:
+    who = _identity_text(answer)
+    if answer.is_allowed:
         yield Finding(
             Level.ADVICE,
             f"collector {collector}",
             f"takes slot merges (NEGOTIATOR) from {who}, and so would also let it "
-            f"{_TOO_MUCH['NEGOTIATOR']}: that cannot be had apart",
+            f"{_UNNEEDED_LEVELS['NEGOTIATOR']}: that cannot be had apart",
             "keep its token as you keep the negotiator's; with a hook everywhere, publish.merge can be off:"
             " docs/slot-merge.md",
         )
@@ -344,37 +358,42 @@ def _merge_at(pool: Pool, collector: str) -> Iterator[Finding]:
             Level.FAIL,
             f"collector {collector}",
             f"refuses slot merges (NEGOTIATOR) from {who}: slots without a hook stay without attributes",
-            answer.limited
-            or f"{_line('collector', 'NEGOTIATOR', answer)}, never pool-wide, and -authz NEGOTIATOR to"
+            answer.token_limit_advice
+            or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never pool-wide, and -authz NEGOTIATOR to"
             " the token, or switch publish.merge off: docs/slot-merge.md",
         )
 
 
-def _authorization(subject: str, collector: Pool, *, merges: bool) -> Iterator[Finding]:
+def _check_advertise_access(
+    subject: str, collector: CheckPoolClient, *, is_merging: bool
+) -> Iterator[Finding]:
     answer = collector.ping("collector", "DAEMON")
-    who = _who(answer)
-    if answer.allowed:
+    who = _identity_text(answer)
+    if answer.is_allowed:
         yield Finding(Level.OK, subject, f"takes site ads (DAEMON) from {who}")
-        for level, what in _TOO_MUCH.items():  # DAEMON brings some along where nothing is said
-            if not (merges and level == "NEGOTIATOR") and collector.ping("collector", level).allowed:
+        for level, what in _UNNEEDED_LEVELS.items():  # DAEMON brings some along where nothing is said
+            if not (is_merging and level == "NEGOTIATOR") and collector.ping("collector", level).is_allowed:
                 yield Finding(
                     Level.WARN,
                     subject,
                     f"would also let {who} {what} ({level}), which we never do",
                     "limit the token: condor_token_create -identity … -authz READ -authz DAEMON"
-                    + (" -authz NEGOTIATOR" if merges else ""),
+                    + (" -authz NEGOTIATOR" if is_merging else ""),
                 )
     else:
         yield Finding(
             Level.FAIL,
             subject,
             f"refuses site ads (DAEMON) from {who}",
-            answer.limited or f"{_line('collector', 'DAEMON', answer)}, never pool-wide",
+            answer.token_limit_advice
+            or f"{_allow_line_advice('collector', 'DAEMON', answer)}, never pool-wide",
         )
 
 
-def _schedds(pool: Pool, queues: Queues, *, edits: bool = False) -> Iterator[Finding]:
-    answers = queues.wanted()
+def _check_schedds(
+    pool: CheckPoolClient, queues: Queues, *, is_editing_jobs: bool = False
+) -> Iterator[Finding]:
+    answers = queues.read_demand()
     for schedd, answer in sorted(answers.items()):
         if isinstance(answer, Unseen):
             yield Finding(
@@ -384,52 +403,56 @@ def _schedds(pool: Pool, queues: Queues, *, edits: bool = False) -> Iterator[Fin
                 "give our identity READ at the schedd: docs/security.md has the line for SCHEDD.ALLOW_READ",
             )
             continue
-        if not edits and pool.ping("schedd", "WRITE", schedd).allowed:
+        if not is_editing_jobs and pool.ping("schedd", "WRITE", schedd).is_allowed:
             yield Finding(
                 Level.WARN,
                 f"schedd {schedd}",
                 "would also let us submit jobs (WRITE), which we never do: DAEMON in a token brings it along",
                 "add our identity to DENY_WRITE (docs/security.md)",
             )
-        jobs = sum(group.jobs for group in answer.wants)
+        jobs = sum(group.job_count for group in answer.job_groups)
         yield Finding(Level.OK, f"schedd {schedd}", f"{jobs} queued jobs name datasets")
-        yield from _careful(f"schedd {schedd}", lambda name=schedd: _transform(pool, name))  # type: ignore[misc]
+        yield from _run_guarded(
+            f"schedd {schedd}",
+            lambda name=schedd: _check_schedd_configuration(pool, name),  # type: ignore[misc]
+        )
     if not answers:
         yield Finding(Level.WARN, "schedds", "the collector knows none", "see that it is the right collector")
 
 
-def _edits(editor: Editor) -> Iterator[Finding]:
+def _check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
     """Whether every schedd lets us write DESIRED_Sites into queued jobs, and what else that lets us do."""
     for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
-        yield from _careful(f"schedd {schedd}", lambda name=schedd: _edits_at(editor, name))  # type: ignore[misc]
+        yield from _run_guarded(f"schedd {schedd}", lambda name=schedd: _check_edit_access_at(editor, name))  # type: ignore[misc]
 
 
-def _edits_at(editor: Editor, schedd: str) -> Iterator[Finding]:
+def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Finding]:
     answer = editor.ping("schedd", "WRITE", schedd)
     subject, who, todo = (
         f"schedd {schedd}",
-        _who(answer),
+        _identity_text(answer),
         "or switch publish.desired_sites off: docs/desired-sites.md",
     )
-    if not answer.allowed:
+    if not answer.is_allowed:
         yield Finding(
             Level.FAIL,
             subject,
             f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays as it is",
-            answer.limited or f"{_line('schedd', 'WRITE', answer)}, and -authz WRITE to its token, {todo}",
+            answer.token_limit_advice
+            or f"{_allow_line_advice('schedd', 'WRITE', answer)}, and -authz WRITE to its token, {todo}",
         )
         return
     identity = str(answer.identity)
     config = editor.config_of("schedd", ["QUEUE_SUPER_USERS", "IMMUTABLE_JOB_ATTRS"], schedd)
-    if not {identity, identity.partition("@")[0]} & _words(config.get("QUEUE_SUPER_USERS")):
+    if not {identity, identity.partition("@")[0]} & _split_list(config.get("QUEUE_SUPER_USERS")):
         seen = f"does not count {who} among its queue super users: DESIRED_Sites stays as it is"
         yield Finding(Level.FAIL, subject, seen, f"add {identity} to QUEUE_SUPER_USERS there, {todo}")
-    elif not editor.user_record(schedd, identity):
+    elif not editor.has_user_record(schedd, identity):
         seen = (
             f"has no record of {who}, so that QUEUE_SUPER_USERS does not help: DESIRED_Sites stays as it is"
         )
         yield Finding(Level.FAIL, subject, seen, f"condor_qusers -add {identity}, {todo}")
-    elif "desired_sites" in {word.lower() for word in _words(config.get("IMMUTABLE_JOB_ATTRS"))}:
+    elif "desired_sites" in {word.lower() for word in _split_list(config.get("IMMUTABLE_JOB_ATTRS"))}:
         seen = "lets nobody change DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
         yield Finding(Level.FAIL, subject, seen, f"take it out of IMMUTABLE_JOB_ATTRS there, {todo}")
     else:
@@ -443,11 +466,11 @@ def _edits_at(editor: Editor, schedd: str) -> Iterator[Finding]:
         )
 
 
-def _words(listed: str | None) -> set[str]:
-    return set((listed or "").replace(",", " ").split())
+def _split_list(text: str | None) -> set[str]:
+    return set((text or "").replace(",", " ").split())
 
 
-def _transform(pool: Pool, schedd: str) -> Iterator[Finding]:
+def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[Finding]:
     config = pool.config_of("schedd", ["JOB_TRANSFORM_NAMES", MATCH_LIMITS], schedd)
     if (config.get(MATCH_LIMITS) or "").lower() == "true":
         yield Finding(
@@ -465,7 +488,7 @@ def _transform(pool: Pool, schedd: str) -> Iterator[Finding]:
         )
 
 
-def _negotiator(pool: Pool) -> Iterator[Finding]:
+def _check_negotiator(pool: CheckPoolClient) -> Iterator[Finding]:
     config = pool.config_of("negotiator", ["NEGOTIATOR_PRE_JOB_RANK"])
     if RANK_TERM in (config.get("NEGOTIATOR_PRE_JOB_RANK") or ""):
         yield Finding(Level.OK, "negotiator", "puts locality first")
@@ -478,57 +501,63 @@ def _negotiator(pool: Pool) -> Iterator[Finding]:
         )
 
 
-def _slots(pool: Pool, what: Examined, sites: set[Site], failed: AbstractSet[str]) -> Iterator[Finding]:
+def _check_slots(
+    pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
+) -> Iterator[Finding]:
     """Look at the slots; what follows from a part that *failed*, by its subject, is not said again."""
-    deaf = failed & {catalogue.name for catalogue in what.catalogues}
-    unmerged = what.merges and any(name.startswith("collector ") for name in failed)
-    slots = pool.slots([*SLOT_ATTRIBUTES, *what.slot_attributes], "DynamicSlot =!= true")
+    deaf = failed_subjects & {catalogue.name for catalogue in inputs.catalogues}
+    unmerged = inputs.is_merging and any(name.startswith("collector ") for name in failed_subjects)
+    slots = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
     if not slots:
         yield Finding(Level.WARN, "slots", "the collector knows none")
         return
-    by_site = Counter(site_of(slot, what.slot_attributes) or "" for slot in slots)
-    homeless, unhydrated, wiped = _lacking(slots, what, sites)
+    by_site = Counter(site_of(slot, inputs.slot_attributes) or "" for slot in slots)
+    homeless, unhydrated, wiped = _classify_slots(slots, inputs, sites)
     strangers = {site for site in by_site if site and site not in sites}
     yield Finding(
-        Level.OK, "slots", f"{count(len(slots), 'slot')} at {count(len(by_site.keys() - {''}), 'site')}"
+        Level.OK,
+        "slots",
+        f"{format_count(len(slots), 'slot')} at {format_count(len(by_site.keys() - {''}), 'site')}",
     )
     if homeless:
         yield Finding(
             Level.WARN,
             "slots",
-            f"{len(homeless)} say no site: {_some(homeless)}",
-            f"advertise one of {', '.join(what.slot_attributes)}, or extend sites.slot_attributes",
+            f"{len(homeless)} say no site: {_name_list(homeless)}",
+            f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
         )
     if strangers and not deaf:
         yield Finding(
             Level.WARN,
             "slots",
-            f"no catalogue speaks for the sites {_some(strangers)}",
+            f"no catalogue speaks for the sites {_name_list(strangers)}",
             "make the names agree: site attribute of the RSE, [catalogue.rse_sites], or --site of the hook",
         )
     if unhydrated and not unmerged:
         yield Finding(
             Level.WARN,
             "slots",
-            f"{len(unhydrated)} at known sites carry no DataLocality attributes: {_some(unhydrated)}",
+            f"{len(unhydrated)} at known sites carry no DataLocality attributes: {_name_list(unhydrated)}",
             "install the hook there: docs/install-on-a-glidein.md"
-            + ("; or see why they are not merged: docs/slot-merge.md" if what.merges else ""),
+            + ("; or see why they are not merged: docs/slot-merge.md" if inputs.is_merging else ""),
         )
     if wiped:
         yield Finding(
             Level.ADVICE,
             "slots",
-            f"{len(wiped)} wait for their next merge, their startds just sent an update: {_some(wiped)}",
+            f"{len(wiped)} wait for their next merge, their startds just sent an update: {_name_list(wiped)}",
             "where that is so at most times, install the hook: docs/slot-merge.md says how much is covered",
         )
-    yield from _hooks(slots)
-    yield from _start(slots, merges=what.merges)
-    if what.merges:
-        yield from _merged([slot for slot in slots if site_of(slot, what.slot_attributes) in sites])
+    yield from _check_hooks(slots)
+    yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
+    if inputs.is_merging:
+        yield from _check_merge_only_slots(
+            [slot for slot in slots if site_of(slot, inputs.slot_attributes) in sites]
+        )
 
 
-def _lacking(
-    slots: Sequence[Mapping[str, Any]], what: Examined, sites: AbstractSet[str]
+def _classify_slots(
+    slots: Sequence[Mapping[str, Any]], inputs: CheckInputs, sites: AbstractSet[str]
 ) -> tuple[list[str], list[str], list[str]]:
     """Return the slots that say no site, those without attributes, and those whose next merge is due.
 
@@ -538,23 +567,27 @@ def _lacking(
     unhydrated: list[str] = []
     wiped: list[str] = []
     for slot in slots:
-        site = site_of(slot, what.slot_attributes)
+        site = site_of(slot, inputs.slot_attributes)
         if slot.get("DataLocalityTrouble"):
             continue
         if site is None:
             homeless.append(str(slot["Name"]))
         elif site in sites and slot.get("DataLocalityAsOf") is None:
-            (wiped if _merge_is_due(slot, what) else unhydrated).append(str(slot["Name"]))
+            (wiped if _is_merge_due(slot, inputs) else unhydrated).append(str(slot["Name"]))
     return homeless, unhydrated, wiped
 
 
-def _merge_is_due(slot: Mapping[str, Any], what: Examined) -> bool:
+def _is_merge_due(slot: Mapping[str, Any], inputs: CheckInputs) -> bool:
     """Return whether *slot* may lack our attributes because no merge followed its startd's update yet."""
     heard = slot.get("LastHeardFrom")
-    return what.merges and isinstance(heard, int) and what.now - heard < 2 * what.merge_seconds
+    return (
+        inputs.is_merging
+        and isinstance(heard, int)
+        and inputs.now - heard < 2 * inputs.merge_interval_seconds
+    )
 
 
-def _hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """What hooks say of themselves: no log of a startd has it."""
     failing: dict[str, list[str]] = {}
     for slot in slots:
@@ -564,40 +597,40 @@ def _hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         yield Finding(
             Level.WARN,
             "slots",
-            f"the hook of {len(names)} fails, {_some(names)}: {trouble}",
+            f"the hook of {len(names)} fails, {_name_list(names)}: {trouble}",
             "docs/install-on-a-glidein.md, When nothing arrives",
         )
 
 
-def _start(slots: Sequence[Mapping[str, Any]], *, merges: bool) -> Iterator[Finding]:
+def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: bool) -> Iterator[Finding]:
     """START has our clause where there is a hook, and only there: other startds know nothing of data.
 
     With *merges*, a slot that says nothing is one that was or will be merged.
     """
-    has_clause = {str(slot["Name"]): START_CLAUSE in str(slot.get("Start")) for slot in slots}
+    has_clause = {str(slot["Name"]): HERE_ATTRIBUTE in str(slot.get("Start")) for slot in slots}
     via = {str(slot["Name"]): slot.get("DataLocalityVia") for slot in slots}
-    unhooked = {"merge", None} if merges else {"merge"}
+    unhooked = {"merge", None} if is_merging else {"merge"}
     refusing = [name for name, clause in has_clause.items() if clause and via[name] in unhooked]
     without_clause = [name for name, clause in has_clause.items() if not clause and via[name] == "hook"]
     if refusing:
         yield Finding(
             Level.WARN,
             "slots",
-            f"{len(refusing)} slots have a START with {START_CLAUSE} and no hook: their startds know nothing"
-            f" of data and refuse every job that needs some: {_some(refusing)}",
+            f"{len(refusing)} slots have a START with {HERE_ATTRIBUTE} and no hook: their startds know nothing"
+            f" of data and refuse every job that needs some: {_name_list(refusing)}",
             "take the clause out of START there, or install the hook: docs/slot-merge.md",
         )
     if without_clause:
         yield Finding(
             Level.WARN,
             "slots",
-            f"{len(without_clause)} hydrated slots have a START without {START_CLAUSE}: a claim may outlive "
-            f"its data by CLAIM_WORKLIFE: {_some(without_clause)}",
+            f"{len(without_clause)} hydrated slots have a START without {HERE_ATTRIBUTE}: a claim may outlive "
+            f"its data by CLAIM_WORKLIFE: {_name_list(without_clause)}",
             "hydrator submit pool-config --role startd",
         )
 
 
-def _merged(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """Name partitionable slots without a hook: each starts one job that needs data at a time.
 
     A slot without attributes counts too: its startd's last update may have wiped what was merged.
@@ -613,9 +646,9 @@ def _merged(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         yield Finding(
             Level.ADVICE,
             "slots",
-            f"{count(len(slow), 'partitionable slot')} hydrated by merge only: each starts one job that needs"
+            f"{format_count(len(slow), 'partitionable slot')} hydrated by merge only: each starts one job that needs"
             " data in each publish.merge.interval_seconds or negotiation cycle, whichever is longer:"
-            f" {_some(slow)}",
+            f" {_name_list(slow)}",
             "where jobs are short install the hook, or cut static slots: docs/slot-merge.md",
         )
 
@@ -625,7 +658,7 @@ def site_of(slot: Mapping[str, Any], attributes: Sequence[str]) -> str | None:
     return next((str(slot[name]) for name in attributes if slot.get(name)), None)
 
 
-def _some(names: Iterable[str]) -> str:
+def _name_list(names: Iterable[str]) -> str:
     ordered = sorted(names)
-    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
-    return ", ".join(ordered[:SHOWN]) + more
+    more = f" and {len(ordered) - MAX_NAMES} more" if len(ordered) > MAX_NAMES else ""
+    return ", ".join(ordered[:MAX_NAMES]) + more

@@ -8,25 +8,29 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from hydrator.domain.model import Site, SiteAd, unix
-from hydrator.domain.text import span
-from hydrator.reconcile.ads.site_ads import implausible
+from hydrator.domain.model import Site, SiteAd, to_unix
+from hydrator.domain.text import format_duration
+from hydrator.reconcile.ads.site_ads import implausible_generations
 
 from .examine import Finding, Level
 
-_SILENT = "is it running? systemctl status hydrator, or kubectl get pods; its log says why it stopped"
+_CHECK_SERVICE_TODO = (
+    "is it running? systemctl status hydrator, or kubectl get pods; its log says why it stopped"
+)
 
-_NO_DAEMON = f"{_SILENT}; where a timer runs `hydrator once` this is as it should be"
+_NO_DAEMON_TODO = f"{_CHECK_SERVICE_TODO}; where a timer runs `hydrator once` this is as it should be"
 
 _SKEW_SECONDS = 60
 
 
-def silent_after(poll_seconds: float) -> float:
+def hung_after_seconds(poll_seconds: float) -> float:
     """Return after how many seconds without a cycle a daemon counts as hung: two polls and a slow cycle."""
     return 2 * poll_seconds + 60
 
 
-def silence(last: int | None, owner: str | None, now: datetime, allowed: float) -> str | None:
+def silence_reason(
+    last_cycle_at: int | None, owner: str | None, now: datetime, max_silence_seconds: float
+) -> str | None:
     """Return why the daemon counts as dead or hung; None where it works.
 
     Args:
@@ -35,16 +39,20 @@ def silence(last: int | None, owner: str | None, now: datetime, allowed: float) 
         now: the moment of the question.
         allowed: s; how old the last cycle may be.
     """
-    ago = "none has ended" if last is None else f"the last one was {span(max(0, unix(now) - last))} ago"
+    ago = (
+        "none has ended"
+        if last_cycle_at is None
+        else f"the last one was {format_duration(max(0, to_unix(now) - last_cycle_at))} ago"
+    )
     if owner is None:
         return f"no daemon runs here, so there are no cycles; {ago}"
-    if last is not None and unix(now) - last > allowed:
+    if last_cycle_at is not None and to_unix(now) - last_cycle_at > max_silence_seconds:
         return f"process {owner} holds the state and ends no cycle; {ago}"
     return None
 
 
-def last_cycle(
-    told: Mapping[str, Any], now: datetime, silent_after: float, *, runs: bool = True
+def check_last_cycle(
+    report: Mapping[str, Any], now: datetime, max_silence_seconds: float, *, is_running: bool = True
 ) -> Iterator[Finding]:
     """Findings from *told*, a cycle as :func:`hydrator.reconcile.reconciler.summary` left it; none where no cycle ended.
 
@@ -54,76 +62,76 @@ def last_cycle(
         silent_after: s; a daemon whose last cycle is older does not run, and what it said counts no more.
         runs: False where nothing holds the lock of the state, so that no daemon runs.
     """
-    if not told:
+    if not report:
         return
-    age = unix(now) - told["at"]
-    if not runs:
-        seen = f"no daemon runs here; the last cycle was {span(max(0, age))} ago"
-        yield Finding(Level.WARN, "daemon", seen, _NO_DAEMON)
+    age = to_unix(now) - report["at"]
+    if not is_running:
+        seen = f"no daemon runs here; the last cycle was {format_duration(max(0, age))} ago"
+        yield Finding(Level.WARN, "daemon", seen, _NO_DAEMON_TODO)
         return
     if age < -_SKEW_SECONDS:
-        seen = (
-            f"its last cycle is {span(-age)} in the future: the clock was set back, and no cycle ended since"
+        seen = f"its last cycle is {format_duration(-age)} in the future: the clock was set back, and no cycle ended since"
+        yield Finding(Level.WARN, "daemon", seen, _CHECK_SERVICE_TODO)
+        return
+    if age > max_silence_seconds:
+        yield Finding(
+            Level.WARN, "daemon", f"its last cycle was {format_duration(age)} ago", _CHECK_SERVICE_TODO
         )
-        yield Finding(Level.WARN, "daemon", seen, _SILENT)
         return
-    if age > silent_after:
-        yield Finding(Level.WARN, "daemon", f"its last cycle was {span(age)} ago", _SILENT)
-        return
-    failed = [(name, f"catalogue {name}: {why}") for name, why in told["catalogues"].items() if why]
+    failed = [(name, f"catalogue {name}: {why}") for name, why in report["catalogues"].items() if why]
     failed += [
         (name, f"publisher {name}: {one['error']}")
-        for name, one in told["publishers"].items()
+        for name, one in report["publishers"].items()
         if one["error"]
     ]
     for part, failure in failed:
         todo = "look at it as the daemon's user, where this check sees nothing wrong"
-        seen = f"in its last cycle, {span(age)} ago, {failure}"
+        seen = f"in its last cycle, {format_duration(age)} ago, {failure}"
         yield Finding(Level.FAIL, "daemon", seen, todo, part)
-    yield from _letter_case(told)
-    wrong = list(_publishing(told, age))
+    yield from _check_letter_case(report)
+    wrong = list(_check_publishers(report, age))
     yield from wrong
-    for publisher, ads in told.get("rejected", {}).items():
+    for publisher, ads in report.get("rejected", {}).items():
         for name, why in ads.items():
             seen = f"publisher {publisher} shows an ad that is not adopted, {name}: {why}"
             todo = "find who writes there: docs/security.md; a stand-by of ours goes into standby.identities"
             yield Finding(Level.WARN, "daemon", seen, todo)
     if not failed and not wrong:
-        yield Finding(Level.OK, "daemon", f"its last cycle was {span(age)} ago")
+        yield Finding(Level.OK, "daemon", f"its last cycle was {format_duration(age)} ago")
 
 
-def _letter_case(told: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
     """Findings for names that only letter case tells from another one."""
-    for did, held in told.get("misspelt", {}).items():
+    for did, held in report.get("misspelt", {}).items():
         seen = f"no catalogue has {did}, which is wanted; with other letter case: {', '.join(held)}"
         todo = "have the jobs submitted again, or the pin corrected, with the catalogue's spelling"
         yield Finding(Level.WARN, "letter case", seen, todo)
-    for clash in told.get("clashes", []):
+    for clash in report.get("clashes", []):
         seen = f"not advertised, since only letter case tells them apart: {', '.join(clash)}"
         yield Finding(Level.WARN, "letter case", seen, "have one of them renamed in the catalogue")
 
 
-def _publishing(told: Mapping[str, Any], age: float) -> Iterator[Finding]:
+def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
     """Findings on publishers that took what they were sent, and do not show it, or not for long."""
-    for name, one in told["publishers"].items():
+    for name, one in report["publishers"].items():
         if one.get("not_read_back") and not one["error"]:
-            seen = f"in its last cycle, {span(age)} ago, publisher {name} did not show what it was sent: "
+            seen = f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} did not show what it was sent: "
             seen += ", ".join(one["not_read_back"])
             todo = "the next cycle sends it again; if it lasts, see who else writes or takes away there"
             yield Finding(Level.WARN, "daemon", seen, todo)
-    for name, why in told.get("rivals", {}).items():
+    for name, why in report.get("rivals", {}).items():
         todo = "stop one of the two, or have one stand by: docs/stand-by.md"
         yield Finding(Level.FAIL, "daemon", f"publisher {name}: {why}", todo)
 
 
-def refused_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Finding]:
+def check_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Finding]:
     """Findings for the generations of *ads*, the daemon's own, that every hook refuses."""
-    for site, generation in implausible(ads, now).items():
+    for site, generation in implausible_generations(ads, now).items():
         seen = f"every hook refuses its generation {generation}, which is of a time to come"
         yield Finding(Level.FAIL, f"site {site}", seen, f"hydrator renumber {site}: docs/upgrade.md")
 
 
-def names_lost(trouble: str | None) -> Iterator[Finding]:
+def check_private_names(trouble: str | None) -> Iterator[Finding]:
     """Findings for what the daemon says of the names of private datasets; none where it keeps them all."""
     if trouble:
         todo = "see who exchanges so many, and the rights and room of state_dir: docs/private-datasets.md"

@@ -7,7 +7,7 @@ from pathlib import Path
 from hydrator.config import Settings
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.errors import ConfigError
-from hydrator.privacy.pseudonym_store import open_to_others
+from hydrator.privacy.pseudonym_store import is_open_to_others
 
 from .examine import Finding, Level
 
@@ -30,18 +30,18 @@ def secret_files(settings: Settings) -> dict[str, Path]:
     return {key: file for key, file in named.items() if file is not None}
 
 
-def examine_secrets(settings: Settings, register: Callable[[Settings], object]) -> list[Finding]:
+def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings], object]) -> list[Finding]:
     """What is wrong with the files of secrets, and with private datasets.
 
     Args:
         settings: the configuration.
         register: makes the register of private datasets, or raises ConfigError.
     """
-    found = _loose(secret_files(settings))
+    found = _check_file_modes(secret_files(settings))
     if not settings.private.patterns:
         return found
     try:
-        register(settings)
+        open_pseudonym_store(settings)
     except ConfigError as error:
         return [
             *found,
@@ -67,20 +67,20 @@ def examine_credentials(credentials: Iterable[Credential], now: datetime) -> lis
     """Which tokens and certificates ended, end soon, or will do for a while."""
     found = []
     for one in credentials:
-        ended = one.until <= now
-        level = Level.FAIL if ended else Level.WARN if one.soon(now) else Level.OK
-        found.append(Finding(level, one.name, one.told(now), "" if level is Level.OK else one.todo))
+        ended = one.expires_at <= now
+        level = Level.FAIL if ended else Level.WARN if one.is_renewal_due(now) else Level.OK
+        found.append(Finding(level, one.name, one.expiry_text(now), "" if level is Level.OK else one.todo))
     return found
 
 
-def _loose(files: Mapping[str, Path]) -> list[Finding]:
+def _check_file_modes(files: Mapping[str, Path]) -> list[Finding]:
     found = []
     for key, file in files.items():
         try:
             status = file.stat()
         except OSError:
             continue  # who needs it says so
-        if open_to_others(status):
+        if is_open_to_others(status):
             found.append(
                 Finding(Level.WARN, "secrets", f"others may read or write {key} {file}", f"chmod 600 {file}")
             )

@@ -14,29 +14,38 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
 
-from hydrator.domain.beliefs import Beliefs
-from hydrator.domain.misses import MISSED, PATHS_ATTRIBUTE, SITES_ATTRIBUTE
-from hydrator.domain.model import DatasetState, Site, unix
-from hydrator.domain.numbers import finite, nearest_moment
-from hydrator.domain.text import clock, count, listed, share, shortened, some, span, unique
+from hydrator.domain.beliefs import DaemonKnowledge
+from hydrator.domain.misses import MISSED_EXIT_STATUS, PATHS_ATTRIBUTE, SITES_ATTRIBUTE
+from hydrator.domain.model import DatasetState, Site, to_unix
+from hydrator.domain.numbers import nearest_moment, valid_number
+from hydrator.domain.text import (
+    comma_separated,
+    deduplicate,
+    format_count,
+    format_duration,
+    format_percent,
+    format_time,
+    shorten,
+    shorten_list,
+)
 
 from .missing_data import (
     DatasetCounts,
-    Lack,
-    Missing,
-    clause_holds,
+    MissingDataset,
+    MissingReason,
+    count_datasets,
     data_text,
-    dataset_counts,
-    missing_at,
+    is_here_clause_true,
+    list_missing_datasets,
 )
-from .pool_facts import HERE, Clause, Job, JobStatus, SlotGroup
+from .pool_facts import HERE_ATTRIBUTE, Clause, JobFacts, JobStatus, SlotGroup
 
 
-class Cause(StrEnum):
+class MismatchCause(StrEnum):
     """What keeps a job from a slot, in the order of the funnel."""
 
     DATA = "data"
-    MISSED = "missed"  # the job ran there and could not read its data
+    UNREADABLE_DATA = "missed"  # the job ran there and could not read its data
     CORES = "cores"
     MEMORY = "memory"
     DISK = "disk"
@@ -53,16 +62,16 @@ class Cause(StrEnum):
 class Reason:
     """One thing that keeps the job from ``slots`` slots of a site; ``ours`` when it is about data."""
 
-    cause: Cause
-    ours: bool
+    cause: MismatchCause
+    is_about_data: bool
     slots: int
     text: str
     clauses: tuple[str, ...] = ()
-    missing: tuple[Missing, ...] = ()
+    missing_datasets: tuple[MissingDataset, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class WayOut:
+class Remedy:
     """A change that lets the job match; the smaller the ``cost``, the sooner one would make it."""
 
     cost: int
@@ -70,48 +79,50 @@ class WayOut:
 
 
 @dataclass(frozen=True, slots=True)
-class AtSite:
+class SiteMatch:
     """One site: its slots, how many match now, what keeps the job from the others, what would help."""
 
     site: Site
     slots: int
-    matching: int
+    matching_slots: int
     reasons: tuple[Reason, ...] = ()
-    way_out: WayOut | None = None
-    counts: DatasetCounts | None = None
+    remedy: Remedy | None = None
+    dataset_counts: DatasetCounts | None = None
     """How many of the job's datasets count there, and what the others are; None where all count."""
-    held: str | None = None
+    held_change: str | None = None
     """The change of the site's ad that the daemon holds back."""
     pool: str = ""
     """The collector of another pool, to which the job's schedd flocks; empty for the job's own."""
 
     @property
-    def where(self) -> str:
+    def display_name(self) -> str:
         """The site for people, with its pool where that is another one."""
         return f"{self.site} (pool {self.pool}, by flocking)" if self.pool else self.site
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JobExplanation:
     """All that can be said of one job (or of alike ones)."""
 
-    job: Job
+    job: JobFacts
     verdict: str
-    matches_at: tuple[str, ...]
+    matching_sites: tuple[str, ...]
     could_run: bool
     notes: tuple[str, ...] = ()
     wait: str | None = None
     funnel: str = ""
-    way_out: str | None = None
-    sites: tuple[AtSite, ...] = ()
-    blocked: str | None = None
+    remedy: str | None = None
+    sites: tuple[SiteMatch, ...] = ()
+    block_reason: str | None = None
     """Why no negotiator gives it a slot though some match: a limit or a priority."""
 
 
 # --- answers ----------------------------------------------------------------------------------------------
 
 
-def explain(job: Job, groups: Sequence[SlotGroup], beliefs: Beliefs | None, *, now: datetime) -> Answer:
+def explain(
+    job: JobFacts, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, *, now: datetime
+) -> JobExplanation:
     """Say for every site why *job* would not match there, and what would unlock it.
 
     Args:
@@ -121,30 +132,38 @@ def explain(job: Job, groups: Sequence[SlotGroup], beliefs: Beliefs | None, *, n
         now: aware UTC time.
     """
     notes = _notes(job, now)
-    wait = _wait(job, now)
-    sites = [_at_site(job, site, pool, list(those), beliefs, now) for (pool, site), those in _by_site(groups)]
-    sites += _without_slots(job, {at.site for at in sites}, beliefs, now)
-    matches = tuple(at.where for at in sites if at.matching)
+    wait = _wait_text(job, now)
+    sites = [
+        _explain_site(job, site, pool, list(those), knowledge, now)
+        for (pool, site), those in _group_by_site(groups)
+    ]
+    sites += _sites_without_slots(job, {at.site for at in sites}, knowledge, now)
+    matches = tuple(at.display_name for at in sites if at.matching_slots)
     idle = job.status in {None, JobStatus.IDLE}
-    blocked = _blocked(job, matches, now)
-    return Answer(
+    blocked = _block_reason(job, matches, now)
+    return JobExplanation(
         job=job,
         verdict=_verdict(job, matches, sites, blocked, now),
-        matches_at=matches,
+        matching_sites=matches,
         could_run=(idle and bool(matches) and not blocked)
         or job.status in {JobStatus.RUNNING, JobStatus.TRANSFERRING, JobStatus.COMPLETED},
-        blocked=blocked,
+        block_reason=blocked,
         notes=notes,
         wait=wait,
         funnel=funnel(job, groups, now),
-        way_out=_soonest(sites) if idle and not matches else None,
+        remedy=_cheapest_remedy_text(sites) if idle and not matches else None,
         sites=tuple(sites),
     )
 
 
-def foresee(
-    job: Job, groups: Sequence[SlotGroup], beliefs: Beliefs | None, *, now: datetime, only: Site | None = None
-) -> Answer:
+def explain_before_submit(
+    job: JobFacts,
+    groups: Sequence[SlotGroup],
+    knowledge: DaemonKnowledge | None,
+    *,
+    now: datetime,
+    only_site: Site | None = None,
+) -> JobExplanation:
     """The same before submitting: data alone counts, not cores or START, and a dataset nobody asked for yet
     counts as there when a catalogue says so, since it is published as soon as a job asks.
 
@@ -156,68 +175,70 @@ def foresee(
         only: this site alone.
     """
     sites = []
-    for (_, site), those in _by_site(groups):
-        if only in {None, site}:
-            sites.append(_foreseen(job, site, list(those), beliefs, now))
+    for (_, site), those in _group_by_site(groups):
+        if only_site in {None, site}:
+            sites.append(_explain_site_before_submit(job, site, list(those), knowledge, now))
     known = {at.site for at in sites}
-    if only is None:
-        sites += _without_slots(job, known, beliefs, now)
-    elif only not in known:
-        there = _without_slots(job, known, beliefs, now, only)
-        sites += there or [AtSite(only, 0, 0, (_no_slot_reason(job, only, beliefs, now),))]
-    good = tuple(at.site for at in sites if at.matching)
-    where = f"at {only}" if only else "anywhere"
-    return Answer(
+    if only_site is None:
+        sites += _sites_without_slots(job, known, knowledge, now)
+    elif only_site not in known:
+        there = _sites_without_slots(job, known, knowledge, now, only_site)
+        sites += there or [SiteMatch(only_site, 0, 0, (_no_slot_reason(job, only_site, knowledge, now),))]
+    good = tuple(at.site for at in sites if at.matching_slots)
+    where = f"at {only_site}" if only_site else "anywhere"
+    return JobExplanation(
         job=job,
-        verdict=f"all data is at {listed(good)}" if good else f"not all data is {where} with slots now",
-        matches_at=good,
+        verdict=f"all data is at {comma_separated(good)}"
+        if good
+        else f"not all data is {where} with slots now",
+        matching_sites=good,
         could_run=bool(good),
         sites=tuple(sites),
-        way_out=None if good else _soonest(sites),
+        remedy=None if good else _cheapest_remedy_text(sites),
     )
 
 
-def funnel(job: Job, groups: Sequence[SlotGroup], now: datetime) -> str:
+def funnel(job: JobFacts, groups: Sequence[SlotGroup], now: datetime) -> str:
     """How many slots are left after each cause, such as ``12 slots → 8 with the data → 0 with 16 cores``."""
     left = list(groups)
-    parts = [count(sum(group.slots for group in left), "slot")]
-    for cause in Cause:
+    parts = [format_count(sum(group.slots for group in left), "slot")]
+    for cause in MismatchCause:
         kept = [group for group in left if cause not in _causes(group)]
         cut = len(kept) < len(left)
         left = kept
-        if cut or (cause is Cause.DATA and job.names_data):
+        if cut or (cause is MismatchCause.DATA and job.has_required_datasets):
             parts.append(f"{sum(group.slots for group in left)} {_funnel_word(cause, job, now)}")
     return " → ".join(parts)
 
 
-def _funnel_word(cause: Cause, job: Job, now: datetime) -> str:
+def _funnel_word(cause: MismatchCause, job: JobFacts, now: datetime) -> str:
     match cause:
-        case Cause.MISSED:
+        case MismatchCause.UNREADABLE_DATA:
             return "where it has not missed its data"
-        case Cause.DATA:
+        case MismatchCause.DATA:
             return "with the data" if _insists_on_data(job, now) else "where its data lets it run"
-        case Cause.CORES | Cause.MEMORY | Cause.DISK | Cause.GPUS:
-            return f"with {_amount(cause, job)}"
-        case Cause.PLATFORM:
+        case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
+            return f"with {_requested_amount(cause, job)}"
+        case MismatchCause.PLATFORM:
             return "of its platform"
-        case Cause.PATH:
+        case MismatchCause.PATH:
             return "where it knows a path to its data"
-        case Cause.REQUIREMENT:
+        case MismatchCause.REQUIREMENT:
             return "that meet its requirements"
-        case Cause.START:
+        case MismatchCause.START:
             return "whose START takes it"
         case _:
             return "free now"
 
 
-def _insists_on_data(job: Job, now: datetime) -> bool:
-    return not job.released and (job.any_after is None or unix(now) < job.any_after)
+def _insists_on_data(job: JobFacts, now: datetime) -> bool:
+    return not job.is_released and (job.any_after is None or to_unix(now) < job.any_after)
 
 
 # --- one site ---------------------------------------------------------------------------------------------
 
 
-def _by_site(groups: Sequence[SlotGroup]) -> Iterable[tuple[tuple[str, Site], Iterable[SlotGroup]]]:
+def _group_by_site(groups: Sequence[SlotGroup]) -> Iterable[tuple[tuple[str, Site], Iterable[SlotGroup]]]:
     """Group slots by their pool and site, the pool of the job first."""
 
     def place(group: SlotGroup) -> tuple[str, Site]:
@@ -226,126 +247,150 @@ def _by_site(groups: Sequence[SlotGroup]) -> Iterable[tuple[tuple[str, Site], It
     return groupby(sorted(groups, key=place), key=place)
 
 
-def _at_site(
-    job: Job, site: Site, pool: str, groups: Sequence[SlotGroup], beliefs: Beliefs | None, now: datetime
-) -> AtSite:
-    matching = sum(group.slots for group in groups if group.free)
-    reasons = tuple(_reasons(job, site, [g for g in groups if not g.free], beliefs, now))
-    ways = [_way_out(job, group, reasons, now) for group in groups if not group.free]
+def _explain_site(
+    job: JobFacts,
+    site: Site,
+    pool: str,
+    groups: Sequence[SlotGroup],
+    knowledge: DaemonKnowledge | None,
+    now: datetime,
+) -> SiteMatch:
+    matching = sum(group.slots for group in groups if group.can_run_now)
+    reasons = tuple(_reasons(job, site, [g for g in groups if not g.can_run_now], knowledge, now))
+    ways = [_group_remedy(job, group, reasons, now) for group in groups if not group.can_run_now]
     best = min((way for way in ways if way), key=lambda way: way.cost, default=None)
-    missing = [one for reason in reasons for one in reason.missing]
-    return AtSite(
+    missing = [one for reason in reasons for one in reason.missing_datasets]
+    return SiteMatch(
         site,
         sum(g.slots for g in groups),
         matching,
         reasons,
         None if matching else best,
-        dataset_counts(job, missing) if missing else None,
-        beliefs.held.get(site) if beliefs and job.names_data else None,
+        count_datasets(job, missing) if missing else None,
+        knowledge.held_reasons.get(site) if knowledge and job.has_required_datasets else None,
         pool,
     )
 
 
-def _foreseen(
-    job: Job, site: Site, groups: Sequence[SlotGroup], beliefs: Beliefs | None, now: datetime
-) -> AtSite:
+def _explain_site_before_submit(
+    job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
+) -> SiteMatch:
     slots = sum(group.slots for group in groups)
-    without = [group for group in groups if not all(told.counts for told in group.told.values())]
-    if not without and not job.refused:
-        return AtSite(site, slots, slots)
-    missing = missing_at(job, site, without or groups, beliefs, now)
-    coming = all(one.lack is Lack.NOT_ASKED and one.state == "AVAILABLE" for one in missing)
+    without = [group for group in groups if not all(told.is_usable for told in group.dataset_states.values())]
+    if not without and not job.invalid_names:
+        return SiteMatch(site, slots, slots)
+    missing = list_missing_datasets(job, site, without or groups, knowledge, now)
+    coming = all(one.reason is MissingReason.NOT_IN_DEMAND and one.state == "AVAILABLE" for one in missing)
     hydrated = all(group.generation is not None for group in without)
     text = data_text(job, missing, now)
-    reason = Reason(Cause.DATA, True, sum(group.slots for group in without), text, (), missing)
-    way = None if coming else _data_way(job, (reason,), now)
+    reason = Reason(MismatchCause.DATA, True, sum(group.slots for group in without), text, (), missing)
+    way = None if coming else _data_remedy(job, (reason,), now)
     matching = slots if coming and hydrated else slots - reason.slots
-    held = beliefs.held.get(site) if beliefs else None
-    return AtSite(site, slots, matching, (reason,), way, dataset_counts(job, missing), held)
+    held = knowledge.held_reasons.get(site) if knowledge else None
+    return SiteMatch(site, slots, matching, (reason,), way, count_datasets(job, missing), held)
 
 
-def _without_slots(
-    job: Job, known: AbstractSet[Site], beliefs: Beliefs | None, now: datetime, only: Site | None = None
-) -> list[AtSite]:
+def _sites_without_slots(
+    job: JobFacts,
+    known_sites: AbstractSet[Site],
+    knowledge: DaemonKnowledge | None,
+    now: datetime,
+    only_site: Site | None = None,
+) -> list[SiteMatch]:
     """Sites that hold some of the data and have no slot in the pool."""
-    if beliefs is None or not job.datasets:
+    if knowledge is None or not job.datasets:
         return []
     return [
-        AtSite(site, 0, 0, (_no_slot_reason(job, site, beliefs, now),))
-        for site, facts in beliefs.snapshot.sites.items()
-        if site not in known and only in {None, site} and any(did in facts.facts for did in job.datasets)
+        SiteMatch(site, 0, 0, (_no_slot_reason(job, site, knowledge, now),))
+        for site, facts in knowledge.snapshot.sites.items()
+        if site not in known_sites
+        and only_site in {None, site}
+        and any(did in facts.facts for did in job.datasets)
     ]
 
 
-def _no_slot_reason(job: Job, site: Site, beliefs: Beliefs | None, now: datetime) -> Reason:
-    facts = beliefs.snapshot.sites.get(site) if beliefs else None
+def _no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None, now: datetime) -> Reason:
+    facts = knowledge.snapshot.sites.get(site) if knowledge else None
     here = {did: facts.facts[did] for did in job.datasets if facts and did in facts.facts}
     text = "no slot of this site is in the pool"
     if here:
-        text += (
-            f"; it has {some([f'{did} {fact.state}{share(fact.fraction)}' for did, fact in here.items()])}"
-        )
-    if job.datasets and clause_holds(
+        text += f"; it has {shorten_list([f'{did} {fact.state}{format_percent(fact.fraction)}' for did, fact in here.items()])}"
+    if job.datasets and is_here_clause_true(
         job.datasets,
         {did: str(fact.state) for did, fact in here.items()},
-        {did: unix(fact.as_of) for did, fact in here.items()},
+        {did: to_unix(fact.as_of) for did, fact in here.items()},
         None,
-        now=unix(now),
-        max_age=job.max_age,
+        now=to_unix(now),
+        max_age_seconds=job.max_age_seconds,
     ):
         text += ": all its data, so a glidein there would do"
-    return Reason(Cause.SLOTS, False, 0, text)
+    return Reason(MismatchCause.SLOTS, False, 0, text)
 
 
 def _reasons(
-    job: Job, site: Site, groups: Sequence[SlotGroup], beliefs: Beliefs | None, now: datetime
+    job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> Iterable[Reason]:
-    for cause in Cause:
+    for cause in MismatchCause:
         hit = [group for group in groups if cause in _causes(group)]
         if not hit:
             continue
-        failing = unique(clause.text for group in hit for clause, found in _failing(group) if found is cause)
-        missing = missing_at(job, site, hit, beliefs, now) if cause is Cause.DATA else ()
+        failing = deduplicate(
+            clause.text for group in hit for clause, found in _failing_clauses(group) if found is cause
+        )
+        missing = list_missing_datasets(job, site, hit, knowledge, now) if cause is MismatchCause.DATA else ()
         if missing:
             text = data_text(job, missing, now)
-        elif cause is Cause.MISSED:
-            text = _missed_text(job, site, now)
+        elif cause is MismatchCause.UNREADABLE_DATA:
+            text = _misses_text(job, site, now)
         else:
-            text = _text(cause, job, hit, failing)
+            text = _reason_text(cause, job, hit, failing)
         yield Reason(
-            cause, cause is Cause.DATA, sum(group.slots for group in hit), text, tuple(failing), missing
+            cause,
+            cause is MismatchCause.DATA,
+            sum(group.slots for group in hit),
+            text,
+            tuple(failing),
+            missing,
         )
 
 
-def _failing(group: SlotGroup) -> list[tuple[Clause, Cause]]:
+def _failing_clauses(group: SlotGroup) -> list[tuple[Clause, MismatchCause]]:
     """Each clause that does not hold, with its cause; BUSY when it would hold if nothing were in use."""
-    found = [(clause, _cause_of(clause, Cause.REQUIREMENT)) for clause in group.job if not clause.holds]
-    found += [(clause, _cause_of(clause, Cause.START)) for clause in group.slot if not clause.holds]
+    found = [
+        (clause, _cause_of(clause, MismatchCause.REQUIREMENT))
+        for clause in group.job_clauses
+        if not clause.is_true
+    ]
+    found += [
+        (clause, _cause_of(clause, MismatchCause.START))
+        for clause in group.slot_clauses
+        if not clause.is_true
+    ]
     return found
 
 
-def _cause_of(clause: Clause, default: Cause) -> Cause:
-    if clause.empty == "true":
-        return Cause.BUSY
-    words = {word.lower() for word in re.findall(r"[A-Za-z_]\w*", _unquoted(clause.text))}
-    if words & {HERE.lower(), "datasetstates", "availabledatasets"}:
-        return Cause.DATA
+def _cause_of(clause: Clause, default: MismatchCause) -> MismatchCause:
+    if clause.value_if_unused == "true":
+        return MismatchCause.BUSY
+    words = {word.lower() for word in re.findall(r"[A-Za-z_]\w*", _blank_string_literals(clause.text))}
+    if words & {HERE_ATTRIBUTE.lower(), "datasetstates", "availabledatasets"}:
+        return MismatchCause.DATA
     if SITES_ATTRIBUTE.lower() in words:
-        return Cause.MISSED
+        return MismatchCause.UNREADABLE_DATA
     if PATHS_ATTRIBUTE.lower() in words:
-        return Cause.PATH
-    kinds = {cause for cause, known in _KINDS.items() if words & known}
-    return kinds.pop() if len(kinds) == 1 and words <= _PLAIN else default
+        return MismatchCause.PATH
+    kinds = {cause for cause, known in _RESOURCE_ATTRIBUTES.items() if words & known}
+    return kinds.pop() if len(kinds) == 1 and words <= _GENERATED_WORDS else default
 
 
-_KINDS: Mapping[Cause, AbstractSet[str]] = {
-    Cause.CORES: {"cpus", "requestcpus"},
-    Cause.MEMORY: {"memory", "requestmemory"},
-    Cause.DISK: {"disk", "requestdisk"},
-    Cause.GPUS: {"gpus", "requestgpus"},
-    Cause.PLATFORM: {"arch", "opsys", "hasfiletransfer", "filesystemdomain"},
+_RESOURCE_ATTRIBUTES: Mapping[MismatchCause, AbstractSet[str]] = {
+    MismatchCause.CORES: {"cpus", "requestcpus"},
+    MismatchCause.MEMORY: {"memory", "requestmemory"},
+    MismatchCause.DISK: {"disk", "requestdisk"},
+    MismatchCause.GPUS: {"gpus", "requestgpus"},
+    MismatchCause.PLATFORM: {"arch", "opsys", "hasfiletransfer", "filesystemdomain"},
 }
-_PLAIN = frozenset().union(*_KINDS.values()) | {
+_GENERATED_WORDS = frozenset().union(*_RESOURCE_ATTRIBUTES.values()) | {
     *("my", "target", "is", "isnt", "undefined", "true", "false"),
     *("versionge", "split", "condorversion", "ifthenelse", "sum", "evalineachcontext", "member"),
     *("mappingmethod", "requestedcatalogs", "requestedcatalogids", "catalogs", "catalogid", "catalogsize"),
@@ -353,219 +398,256 @@ _PLAIN = frozenset().union(*_KINDS.values()) | {
 """The words of clauses that condor_submit and condor_startd write; another makes a clause somebody's own."""
 
 
-def _causes(group: SlotGroup) -> set[Cause]:
-    if group.free:
+def _causes(group: SlotGroup) -> set[MismatchCause]:
+    if group.can_run_now:
         return set()
-    found = {cause for _, cause in _failing(group)}
-    if group.matches:  # and not free
-        found.add(Cause.BUSY)
+    found = {cause for _, cause in _failing_clauses(group)}
+    if group.is_match:  # and not free
+        found.add(MismatchCause.BUSY)
     if found & _RESOURCE.keys():  # too small a slot would not do when nothing of it is in use
-        found.discard(Cause.BUSY)
-    return found or {Cause.REQUIREMENT}  # the whole does not hold though its parts do: too deep to evaluate
+        found.discard(MismatchCause.BUSY)
+    return found or {
+        MismatchCause.REQUIREMENT
+    }  # the whole does not hold though its parts do: too deep to evaluate
 
 
-def _text(cause: Cause, job: Job, groups: Sequence[SlotGroup], failing: Sequence[str]) -> str:
-    shown = some([f"`{shortened(text)}`" for text in failing])
+def _reason_text(
+    cause: MismatchCause, job: JobFacts, groups: Sequence[SlotGroup], failing_clauses: Sequence[str]
+) -> str:
+    shown = shorten_list([f"`{shorten(text)}`" for text in failing_clauses])
     match cause:
-        case Cause.CORES | Cause.MEMORY | Cause.DISK | Cause.GPUS if _RESOURCE[cause] not in job.requests:
-            most = _largest(cause, groups)
+        case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS if (
+            _RESOURCE[cause] not in job.requests
+        ):
+            most = _capacity_text(cause, groups)
             return f"what it asks for depends on the slot, and is more than the {most} of the largest there"
-        case Cause.CORES | Cause.MEMORY | Cause.DISK | Cause.GPUS:
-            return f"it asks for {_amount(cause, job)}; the largest slot there has {_largest(cause, groups)}"
-        case Cause.BUSY:
-            return f"busy: {_in_use(job, groups)}"
-        case Cause.PLATFORM:
+        case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
+            return f"it asks for {_requested_amount(cause, job)}; the largest slot there has {_capacity_text(cause, groups)}"
+        case MismatchCause.BUSY:
+            return f"busy: {_resource_use_text(job, groups)}"
+        case MismatchCause.PLATFORM:
             return f"the slots are of another platform: {shown} does not hold"
-        case Cause.PATH:
+        case MismatchCause.PATH:
             return "whoever submitted it knew no path to its data there ([[storage]] of that configuration)"
-        case Cause.START:
+        case MismatchCause.START:
             return f"the slots refuse the job: {shown} does not hold in their START or limits"
         case _:
-            if not failing:
+            if not failing_clauses:
                 return "its requirements do not hold as a whole, though each part does: too deep to evaluate?"
             undefined = all(
                 clause.value == "undefined"
                 for group in groups
-                for clause in group.job
-                if clause.text in failing and not clause.holds
+                for clause in group.job_clauses
+                if clause.text in failing_clauses and not clause.is_true
             )
             why = ", the slots do not say" if undefined else ""
             return f"its own requirement {shown} does not hold{why}"
 
 
-def _missed_text(job: Job, site: Site, now: datetime) -> str:
+def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
     """Return what the job could not read at *site*, when, and until when it keeps away."""
-    there = [miss for miss in job.missed if miss.site == site]
+    there = [miss for miss in job.misses if miss.site == site]
     if there:
-        last = there[-1].when
-        dids = unique(miss.did for miss in there if miss.when == last)
-        text = f"the job could not read {some(dids)} there {_ago(last, now)}, though its slot had it listed"
+        last = there[-1].missed_at
+        dids = deduplicate(miss.did for miss in there if miss.missed_at == last)
+        text = f"the job could not read {shorten_list(dids)} there {_ago_text(last, now)}, though its slot had it listed"
     else:
-        text = f"its last run there could not read its data (it ended with status {MISSED})"
-    if job.missed_until is not None and job.missed_until > unix(now) and site in job.missed_sites:
-        text += f"; it keeps away until {clock(job.missed_until, now)}"
+        text = f"its last run there could not read its data (it ended with status {MISSED_EXIT_STATUS})"
+    if job.missed_until is not None and job.missed_until > to_unix(now) and site in job.missed_sites:
+        text += f"; it keeps away until {format_time(job.missed_until, now)}"
     return f"{text}; its stderr says more"
 
 
-def _ago(when: datetime, now: datetime) -> str:
-    return f"{span((now - when).total_seconds())} ago"
+def _ago_text(moment: datetime, now: datetime) -> str:
+    return f"{format_duration((now - moment).total_seconds())} ago"
 
 
-def _in_use(job: Job, groups: Sequence[SlotGroup]) -> str:
+def _resource_use_text(job: JobFacts, groups: Sequence[SlotGroup]) -> str:
     parts = []
     for cause, name in _RESOURCE.items():
         asked = job.requests.get(name)
-        free = max((group.most.get(name, 0) for group in groups), default=0)
-        if asked is not None and free < asked and any(name in group.most for group in groups):
-            total = max(group.most.get(f"TotalSlot{name}", 0) for group in groups)
+        free = max((group.largest_resources.get(name, 0) for group in groups), default=0)
+        if asked is not None and free < asked and any(name in group.largest_resources for group in groups):
+            total = max(group.largest_resources.get(f"TotalSlot{name}", 0) for group in groups)
             parts.append(
-                f"{_unit(cause, free)} free of {_unit(cause, total)}, it asks for {_amount(cause, job)}"
+                f"{_amount_with_unit(cause, free)} free of {_amount_with_unit(cause, total)}, it asks for {_requested_amount(cause, job)}"
             )
     return "; ".join(parts) or "other jobs have these slots"
 
 
-_RESOURCE = {Cause.CORES: "Cpus", Cause.MEMORY: "Memory", Cause.DISK: "Disk", Cause.GPUS: "GPUs"}
+_RESOURCE = {
+    MismatchCause.CORES: "Cpus",
+    MismatchCause.MEMORY: "Memory",
+    MismatchCause.DISK: "Disk",
+    MismatchCause.GPUS: "GPUs",
+}
 
 
-def _amount(cause: Cause, job: Job) -> str:
+def _requested_amount(cause: MismatchCause, job: JobFacts) -> str:
     asked = job.requests.get(_RESOURCE[cause])
-    return f"the {cause} it asks for" if asked is None else _unit(cause, asked)
+    return f"the {cause} it asks for" if asked is None else _amount_with_unit(cause, asked)
 
 
-def _largest(cause: Cause, groups: Sequence[SlotGroup]) -> str:
-    return _unit(cause, _capacity(cause, groups))
+def _capacity_text(cause: MismatchCause, groups: Sequence[SlotGroup]) -> str:
+    return _amount_with_unit(cause, _capacity(cause, groups))
 
 
-def _capacity(cause: Cause, groups: Sequence[SlotGroup]) -> float:
+def _capacity(cause: MismatchCause, groups: Sequence[SlotGroup]) -> float:
     name = _RESOURCE[cause]
-    return max(max(g.most.get(f"TotalSlot{name}", 0), g.most.get(name, 0)) for g in groups)
+    return max(
+        max(g.largest_resources.get(f"TotalSlot{name}", 0), g.largest_resources.get(name, 0)) for g in groups
+    )
 
 
-def _unit(cause: Cause, amount: float) -> str:
+def _amount_with_unit(cause: MismatchCause, amount: float) -> str:
     match cause:
-        case Cause.MEMORY:
+        case MismatchCause.MEMORY:
             return f"{amount:.0f} MiB of memory" if amount < 10_240 else f"{amount / 1024:.0f} GiB of memory"
-        case Cause.DISK:
+        case MismatchCause.DISK:
             return (
                 f"{amount / 1024:.0f} MiB of disk" if amount < 2**24 else f"{amount / 2**20:.0f} GiB of disk"
             )
-        case Cause.GPUS:
-            return count(round(amount), "GPU")
+        case MismatchCause.GPUS:
+            return format_count(round(amount), "GPU")
         case _:
-            return count(round(amount), "core")
+            return format_count(round(amount), "core")
 
 
 # --- ways out ---------------------------------------------------------------------------------------------
 
 
-def _soonest(sites: Sequence[AtSite]) -> str | None:
+def _cheapest_remedy_text(sites: Sequence[SiteMatch]) -> str | None:
     """The cheapest change, and all sites that it would open."""
-    best = min((at.way_out for at in sites if at.way_out), key=lambda way: way.cost, default=None)
+    best = min((at.remedy for at in sites if at.remedy), key=lambda way: way.cost, default=None)
     if best is None:
         return None
-    opened = [at.where for at in sites if at.way_out == best]
-    return f"{best.text} (then it matches at {some(opened)})"
+    opened = [at.display_name for at in sites if at.remedy == best]
+    return f"{best.text} (then it matches at {shorten_list(opened)})"
 
 
-def _way_out(job: Job, group: SlotGroup, reasons: Sequence[Reason], now: datetime) -> WayOut | None:
+def _group_remedy(job: JobFacts, group: SlotGroup, reasons: Sequence[Reason], now: datetime) -> Remedy | None:
     """What would let the job match the slots of *group*: all their causes cured, each the cheapest way."""
-    ways = [_cure(cause, job, group, reasons, now) for cause in sorted(_causes(group), key=list(Cause).index)]
+    ways = [
+        _cause_remedy(cause, job, group, reasons, now)
+        for cause in sorted(_causes(group), key=list(MismatchCause).index)
+    ]
     cost = sum(way.cost for way in ways)
-    return WayOut(cost, " and ".join(way.text for way in sorted(ways, key=lambda way: -way.cost)))
+    return Remedy(cost, " and ".join(way.text for way in sorted(ways, key=lambda way: -way.cost)))
 
 
-def _cure(cause: Cause, job: Job, group: SlotGroup, reasons: Sequence[Reason], now: datetime) -> WayOut:
+def _cause_remedy(
+    cause: MismatchCause, job: JobFacts, group: SlotGroup, reasons: Sequence[Reason], now: datetime
+) -> Remedy:
     match cause:
-        case Cause.BUSY:
-            return WayOut(1, "a slot becomes free")
-        case Cause.DATA:
-            return _data_way(job, [reason for reason in reasons if reason.cause is cause], now)
-        case Cause.MISSED:
-            return _missed_way(job, now)
-        case Cause.CORES | Cause.MEMORY | Cause.DISK | Cause.GPUS:
-            return WayOut(4, f"ask for {_largest(cause, [group])} or less")
-        case Cause.PATH:
-            return WayOut(7, "submit it again with a [[storage]] for the site")
-        case Cause.REQUIREMENT:
-            return WayOut(7, "change the job's own requirements (condor_qedit, or submit again)")
-        case Cause.START:
-            return WayOut(8, "the site's operator changes START")
+        case MismatchCause.BUSY:
+            return Remedy(1, "a slot becomes free")
+        case MismatchCause.DATA:
+            return _data_remedy(job, [reason for reason in reasons if reason.cause is cause], now)
+        case MismatchCause.UNREADABLE_DATA:
+            return _misses_remedy(job, now)
+        case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
+            return Remedy(4, f"ask for {_capacity_text(cause, [group])} or less")
+        case MismatchCause.PATH:
+            return Remedy(7, "submit it again with a [[storage]] for the site")
+        case MismatchCause.REQUIREMENT:
+            return Remedy(7, "change the job's own requirements (condor_qedit, or submit again)")
+        case MismatchCause.START:
+            return Remedy(8, "the site's operator changes START")
         case _:
-            return WayOut(9, "build the job for that platform")
+            return Remedy(9, "build the job for that platform")
 
 
-def _missed_way(job: Job, now: datetime) -> WayOut:
-    if job.missed_until is not None and job.missed_until > unix(now):
-        return WayOut(3, f"the job tries the site again, in {span(job.missed_until - unix(now))}")
-    return WayOut(7, "the site's operator sees why the data cannot be read there")
+def _misses_remedy(job: JobFacts, now: datetime) -> Remedy:
+    if job.missed_until is not None and job.missed_until > to_unix(now):
+        return Remedy(
+            3, f"the job tries the site again, in {format_duration(job.missed_until - to_unix(now))}"
+        )
+    return Remedy(7, "the site's operator sees why the data cannot be read there")
 
 
-def _data_way(job: Job, reasons: Sequence[Reason], now: datetime) -> WayOut:
-    missing = [one for reason in reasons for one in reason.missing]
+def _data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) -> Remedy:
+    missing = [one for reason in reasons for one in reason.missing_datasets]
     ways = []
-    if job.any_after is not None and job.any_after > unix(now):
-        left = job.any_after - unix(now)
-        ways.append(WayOut(2 if left <= 3600 else 3, f"the wait ends in {span(left)}"))
+    if job.any_after is not None and job.any_after > to_unix(now):
+        left = job.any_after - to_unix(now)
+        ways.append(Remedy(2 if left <= 3600 else 3, f"the wait ends in {format_duration(left)}"))
     if missing:
-        ways += _cures(missing)
-    releasable = job.transformed and not (job.released or job.opens_paths)
-    if job.may_release and releasable and all(one.is_there for one in missing):
+        ways += _combined_arrival_remedies(missing)
+    releasable = job.is_transformed and not (job.is_released or job.opens_paths)
+    if job.can_release and releasable and all(one.is_at_site for one in missing):
         cluster = job.name.partition(".")[0]
         text = f"hydrator release 'ClusterId == {cluster}' lets it run anywhere, with its data or without"
-        ways.append(WayOut(6, text))
+        ways.append(Remedy(6, text))
     best = min(ways, key=lambda way: way.cost, default=None)
     if best is None:
-        return _by_somebody(missing)
+        return _manual_remedy(missing)
     equal = [way.text for way in ways if way.cost == best.cost]
-    return WayOut(best.cost, " or ".join(equal))
+    return Remedy(best.cost, " or ".join(equal))
 
 
-def _by_somebody(missing: Sequence[Missing]) -> WayOut:
+def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
     """Return what a person must do, by the first of *missing* that no time cures."""
-    first = next((one for one in missing if _arrival(one) is None), None)
-    match first.lack if first else None:
-        case Lack.NOWHERE | Lack.REFUSED | Lack.PRIVATE | Lack.CLASH if first:
-            name = f"with {first.near[0]} instead of {first.did}" if first.near else "with another name"
-            if first.lack is Lack.PRIVATE:
+    first = next((one for one in missing if _arrival_remedy(one) is None), None)
+    match first.reason if first else None:
+        case (
+            MissingReason.NOWHERE
+            | MissingReason.INVALID_NAME
+            | MissingReason.PRIVATE
+            | MissingReason.CASE_COLLISION
+        ) if first:
+            name = (
+                f"with {first.similar_names[0]} instead of {first.did}"
+                if first.similar_names
+                else "with another name"
+            )
+            if first.reason is MissingReason.PRIVATE:
                 name = "by `hydrator submit`"
-            return WayOut(9, f"submit it again {name}")
+            return Remedy(9, f"submit it again {name}")
         case _ if first and first.state == DatasetState.NEARLINE:
-            return WayOut(10, "the data is brought from tape: somebody makes a rule")
+            return Remedy(10, "the data is brought from tape: somebody makes a rule")
         case _ if first and first.state == DatasetState.STUCK:
-            return WayOut(10, "the data comes there: the owner of the stuck rule acts")
+            return Remedy(10, "the data comes there: the owner of the stuck rule acts")
         case _:
-            return WayOut(10, "the data comes there: somebody makes a rule")
+            return Remedy(10, "the data comes there: somebody makes a rule")
 
 
-def _cures(missing: Sequence[Missing]) -> list[WayOut]:
+def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy]:
     """How all of *missing* may come to count, where that can be said."""
-    each = [_arrival(one) for one in missing]
+    each = [_arrival_remedy(one) for one in missing]
     if any(way is None for way in each):
         return []
     known = [way for way in each if way is not None]
-    return [WayOut(max(way.cost for way in known), some(unique(way.text for way in known), " and "))]
+    return [
+        Remedy(max(way.cost for way in known), shorten_list(deduplicate(way.text for way in known), " and "))
+    ]
 
 
-def _arrival(one: Missing) -> WayOut | None:
+def _arrival_remedy(missing: MissingDataset) -> Remedy | None:
     """What makes a dataset count: time, a look at something, or a person; None: nothing we know of."""
-    match one.lack:
-        case Lack.STATE | Lack.NOT_YET | Lack.NOT_ASKED if one.state == DatasetState.AVAILABLE:
-            return WayOut(1, f"the slots hear of {one.did} (a minute or two)")
-        case Lack.STATE | Lack.NOT_YET | Lack.NOT_ASKED if one.state == DatasetState.STAGING:
-            how = f"; {one.because}" if one.because else ""
-            return WayOut(2, f"{one.did} arrives (STAGING{share(one.fraction)}{how})")
-        case Lack.NOT_ASKED if one.state is None:
-            return WayOut(3, f"the daemon looks for {one.did} (a minute or two)")
-        case Lack.STATE | Lack.NOT_YET | Lack.NOT_ASKED if one.state == DatasetState.UNKNOWN:
-            return WayOut(5, f"fresh facts about {one.did}")
-        case Lack.STALE | Lack.NO_AGE | Lack.UNSEEN:
-            return WayOut(5, f"fresh facts about {one.did}")
-        case Lack.UNHYDRATED:
-            return WayOut(8, "the hook is installed there, if the data is")
-        case Lack.CASE:
-            return WayOut(4, f"submit again with the catalogue's spelling of {one.did}")
-        case Lack.LEFT_OUT:
-            return WayOut(8, "the operator makes room (budget.line_bytes)")
+    match missing.reason:
+        case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
+            missing.state == DatasetState.AVAILABLE
+        ):
+            return Remedy(1, f"the slots hear of {missing.did} (a minute or two)")
+        case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
+            missing.state == DatasetState.STAGING
+        ):
+            how = f"; {missing.explanation}" if missing.explanation else ""
+            return Remedy(2, f"{missing.did} arrives (STAGING{format_percent(missing.fraction)}{how})")
+        case MissingReason.NOT_IN_DEMAND if missing.state is None:
+            return Remedy(3, f"the daemon looks for {missing.did} (a minute or two)")
+        case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
+            missing.state == DatasetState.UNKNOWN
+        ):
+            return Remedy(5, f"fresh facts about {missing.did}")
+        case MissingReason.STALE | MissingReason.NO_AGE | MissingReason.UNSEEN:
+            return Remedy(5, f"fresh facts about {missing.did}")
+        case MissingReason.UNHYDRATED:
+            return Remedy(8, "the hook is installed there, if the data is")
+        case MissingReason.MISSPELT:
+            return Remedy(4, f"submit again with the catalogue's spelling of {missing.did}")
+        case MissingReason.OVER_BUDGET:
+            return Remedy(8, "the operator makes room (budget.line_bytes)")
         case _:
             return None
 
@@ -574,30 +656,32 @@ def _arrival(one: Missing) -> WayOut | None:
 
 
 def _verdict(
-    job: Job, matches: Sequence[str], sites: Sequence[AtSite], blocked: str | None, now: datetime
+    job: JobFacts,
+    matching_sites: Sequence[str],
+    sites: Sequence[SiteMatch],
+    block_reason: str | None,
+    now: datetime,
 ) -> str:
-    since = finite(job.words.get("EnteredCurrentStatus"))
-    lasting = f" for {span(unix(now) - since)}" if since else ""
+    since = valid_number(job.status_attributes.get("EnteredCurrentStatus"))
+    lasting = f" for {format_duration(to_unix(now) - since)}" if since else ""
     match job.status:
         case JobStatus.RUNNING | JobStatus.TRANSFERRING:
-            return f"it runs{lasting} at {job.words.get('RemoteHost', 'a slot')}: nothing holds it back"
+            return f"it runs{lasting} at {job.status_attributes.get('RemoteHost', 'a slot')}: nothing holds it back"
         case JobStatus.HELD:
-            reason = str(job.words.get("HoldReason", "no reason given")).rstrip(".")
+            reason = str(job.status_attributes.get("HoldReason", "no reason given")).rstrip(".")
             return f"it is held{lasting}: {reason}. condor_release {job.name} lets it try again"
         case JobStatus.SUSPENDED:
-            return f"it is suspended{lasting} at {job.words.get('RemoteHost', 'a slot')}"
+            return f"it is suspended{lasting} at {job.status_attributes.get('RemoteHost', 'a slot')}"
         case JobStatus.REMOVED:
             return "it is being removed"
         case JobStatus.COMPLETED:
             return "it has completed and is about to leave the queue"
-        case _ if blocked and matches:
-            return f"{blocked}; but for that it would match at {listed(matches)}"
-        case _ if blocked:
-            return f"{blocked}; and it would match nowhere now"
-        case _ if matches:
-            return (
-                f"it would match at {listed(matches)}: it waits for its turn in the next negotiation cycles"
-            )
+        case _ if block_reason and matching_sites:
+            return f"{block_reason}; but for that it would match at {comma_separated(matching_sites)}"
+        case _ if block_reason:
+            return f"{block_reason}; and it would match nowhere now"
+        case _ if matching_sites:
+            return f"it would match at {comma_separated(matching_sites)}: it waits for its turn in the next negotiation cycles"
         case _ if not any(at.slots for at in sites):
             return "it cannot match: there are no slots in the pool"
         case _:
@@ -609,69 +693,69 @@ _RECENT_SECONDS = 600
 _NO_MATCH = "no match found"
 
 
-def _blocked(job: Job, matches: Sequence[str], now: datetime) -> str | None:
+def _block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetime) -> str | None:
     """Return why an idle job lately got no slot though slots match; None where nothing says so."""
     if job.status is not JobStatus.IDLE:
         return None
-    if job.most_uploads and job.uploads >= job.most_uploads:
+    if job.max_uploads and job.uploads >= job.max_uploads:
         return (
-            f"its schedd asks for no slots for its user: {count(job.uploads, 'job')} of the user send their"
-            f" input files, or wait to, and {job.most_uploads} may (MAX_CONCURRENT_UPLOADS_PER_USER)"
+            f"its schedd asks for no slots for its user: {format_count(job.uploads, 'job')} of the user send their"
+            f" input files, or wait to, and {job.max_uploads} may (MAX_CONCURRENT_UPLOADS_PER_USER)"
         )
-    reason = str(job.words.get("LastRejMatchReason") or "").partition(" |")[0].strip()
-    when = finite(job.words.get("LastRejMatchTime"))
-    if not reason or when is None or not 0 <= unix(now) - when <= _RECENT_SECONDS or reason == _NO_MATCH:
+    reason = str(job.status_attributes.get("LastRejMatchReason") or "").partition(" |")[0].strip()
+    when = valid_number(job.status_attributes.get("LastRejMatchTime"))
+    if not reason or when is None or not 0 <= to_unix(now) - when <= _RECENT_SECONDS or reason == _NO_MATCH:
         return None
-    said = f"the negotiator said so {span(unix(now) - when)} ago"
+    said = f"the negotiator said so {format_duration(to_unix(now) - when)} ago"
     if found := re.match(r"concurrency limit (.{0,500}?)\s*reached", reason):
-        names = found[1].strip() or job.limits
+        names = found[1].strip() or job.concurrency_limits
         return f"it waits for a concurrency limit{f' ({names})' if names else ''}: {said}"
-    if not matches:
+    if not matching_sites:
         return None
     return f"it waits for its turn ({reason}): {said}"
 
 
-def _misses_note(job: Job, now: datetime) -> str:
+def _misses_note(job: JobFacts, now: datetime) -> str:
     """Return what the job could not read so far, the last first; empty where it read all."""
-    if not job.missed or job.status not in {JobStatus.IDLE, JobStatus.HELD}:
+    if not job.misses or job.status not in {JobStatus.IDLE, JobStatus.HELD}:
         return ""
-    each = [f"{miss.did} at {miss.site} {_ago(miss.when, now)}" for miss in reversed(job.missed)]
-    return f"it ran and could not read {some(unique(each))}"
+    each = [f"{miss.did} at {miss.site} {_ago_text(miss.missed_at, now)}" for miss in reversed(job.misses)]
+    return f"it ran and could not read {shorten_list(deduplicate(each))}"
 
 
-def _notes(job: Job, now: datetime) -> tuple[str, ...]:
+def _notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
     notes = []
-    if not job.names_data:
+    if not job.has_required_datasets:
         notes.append("it names no datasets (RequiredDatasets): nothing of ours holds it back")
-    elif not job.transformed:
+    elif not job.is_transformed:
         notes.append(
             "the schedd's transform has not been here (no DataLocalityTransformed): it was not installed when"
             " the job was submitted; the job keeps the expressions it has, and none of ours holds it back"
         )
-    elif job.released:
+    elif job.is_released:
         notes.append("it was released: its data no longer decides where it runs")
     if missed := _misses_note(job, now):
         notes.append(missed)
-    said = job.words.get("LastRejMatchReason")
-    when = finite(job.words.get("LastRejMatchTime"))
+    said = job.status_attributes.get("LastRejMatchReason")
+    when = valid_number(job.status_attributes.get("LastRejMatchTime"))
     if said and when and job.status is JobStatus.IDLE:
-        notes.append(f"the negotiator said {span(unix(now) - when)} ago: {str(said).strip()}")
+        notes.append(f"the negotiator said {format_duration(to_unix(now) - when)} ago: {str(said).strip()}")
     return tuple(notes)
 
 
-def _wait(job: Job, now: datetime) -> str | None:
+def _wait_text(job: JobFacts, now: datetime) -> str | None:
     """When the job stops insisting on its data, in words."""
-    if not (job.transformed and job.names_data) or job.released:
+    if not (job.is_transformed and job.has_required_datasets) or job.is_released:
         return None
     if job.any_after is None:
         return "it runs only where all its data is (DataLocality = require)"
     at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"
-    left = job.any_after - unix(now)
+    left = job.any_after - to_unix(now)
     if left > 0:
-        return f"it insists on its data until {at} (for {span(left)}), then it may run anywhere"
-    return f"it may run anywhere since {at} ({span(-left)} ago)"
+        return f"it insists on its data until {at} (for {format_duration(left)}), then it may run anywhere"
+    return f"it may run anywhere since {at} ({format_duration(-left)} ago)"
 
 
-def _unquoted(text: str) -> str:
+def _blank_string_literals(text: str) -> str:
     # a string that nothing ends is none: without that, each of its quotes would be tried again
     return re.sub(r'"(?:\\.|[^"\\])*(?:"|\\?\Z)', '""', text)

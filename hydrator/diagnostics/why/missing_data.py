@@ -7,27 +7,35 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from hydrator.domain.beliefs import Beliefs
-from hydrator.domain.model import DatasetState, Did, Fact, Site, unix
-from hydrator.domain.provenance import because
-from hydrator.domain.text import clock, data_size, listed, share, shortened, some, span
-from hydrator.privacy.pseudonyms import IN_PLAIN
+from hydrator.domain.beliefs import DaemonKnowledge
+from hydrator.domain.model import DatasetState, Did, Fact, Site, to_unix
+from hydrator.domain.provenance import describe_provenance
+from hydrator.domain.text import (
+    comma_separated,
+    format_bytes,
+    format_duration,
+    format_percent,
+    format_time,
+    shorten,
+    shorten_list,
+)
+from hydrator.privacy.pseudonyms import IN_PLAIN_REASON
 
-from .pool_facts import Job, SlotGroup, Told
+from .pool_facts import JobFacts, SlotDatasetState, SlotGroup
 
 
-class Lack(StrEnum):
+class MissingReason(StrEnum):
     """Why a slot does not count a dataset as there."""
 
     STATE = "state"  # it says another state than AVAILABLE
     STALE = "stale"  # it says AVAILABLE, but by a fact that is too old
     NO_AGE = "no age"  # it says AVAILABLE and not since when
-    NOT_YET = "not yet"  # the daemon knows it there; the slot does not say so yet
-    NOT_ASKED = "not asked"  # nobody asked for it before: it is published once a job does
-    LEFT_OUT = "left out"  # the size budget had no room
-    CLASH = "clash"  # another dataset has the same name but for letter case
-    CASE = "case"  # it is spelled with another letter case than the dataset that there is
-    REFUSED = "refused"  # the name is no DID
+    NOT_YET_IN_SLOTS = "not yet"  # the daemon knows it there; the slot does not say so yet
+    NOT_IN_DEMAND = "not asked"  # nobody asked for it before: it is published once a job does
+    OVER_BUDGET = "left out"  # the size budget had no room
+    CASE_COLLISION = "clash"  # another dataset has the same name but for letter case
+    MISSPELT = "case"  # it is spelled with another letter case than the dataset that there is
+    INVALID_NAME = "refused"  # the name is no DID
     PRIVATE = "private"  # it is named in plain, and advertised under an opaque name only
     UNSEEN = "unseen"  # no catalogue could say
     UNHYDRATED = "unhydrated"  # the slot has none of our attributes
@@ -36,42 +44,42 @@ class Lack(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingDataset:
     """One dataset that does not count at a site: what the slots, else the daemon, say; in one sentence."""
 
     did: str
-    lack: Lack
+    reason: MissingReason
     text: str
     state: str | None = None
     fraction: float | None = None
     as_of: int | None = None
     rule: str | None = None
-    because: str | None = None
+    explanation: str | None = None
     """How the catalogue came to that state: its reason, the rule and whose it is, when it will be whole."""
-    bytes: int | None = None
+    missing_bytes: int | None = None
     """What is still to come to the site, where the size of the dataset is known."""
     ready_at: int | None = None
     """When the catalogue expects it to be whole, Unix s."""
-    near: tuple[Did, ...] = ()
+    similar_names: tuple[Did, ...] = ()
     """Datasets whose names look like this one, which exists nowhere."""
 
     @property
-    def is_there(self) -> bool:
+    def is_at_site(self) -> bool:
         """Was the dataset seen whole at the site, or listed there, so that only our word is wanting?"""
-        return self.lack in {Lack.STALE, Lack.NO_AGE} or self.state in {
+        return self.reason in {MissingReason.STALE, MissingReason.NO_AGE} or self.state in {
             DatasetState.AVAILABLE,
             DatasetState.UNKNOWN,
         }
 
 
-def clause_holds(
+def is_here_clause_true(
     dids: Iterable[Did],
     states: Mapping[str, str],
-    ages: Mapping[str, int],
-    as_of: int | None,
+    as_of_by_did: Mapping[str, int],
+    default_as_of: int | None,
     *,
     now: int,
-    max_age: int | None,
+    max_age_seconds: int | None,
     any_after: int | None = None,
 ) -> bool:
     """What ``DataLocalityHere`` evaluates to beside a slot that says *states*, *ages* and *as_of* (Unix s).
@@ -83,108 +91,125 @@ def clause_holds(
         return True
 
     def counts(did: Did) -> bool:
-        age = ages.get(did, as_of)
-        young = age is not None and max_age is not None and now - age < max_age
+        age = as_of_by_did.get(did, default_as_of)
+        young = age is not None and max_age_seconds is not None and now - age < max_age_seconds
         return young and states.get(did) == "AVAILABLE"
 
     return all(counts(did) for did in dids)
 
 
-def missing_at(
-    job: Job, site: Site, groups: Sequence[SlotGroup], beliefs: Beliefs | None, now: datetime
-) -> tuple[Missing, ...]:
+def list_missing_datasets(
+    job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
+) -> tuple[MissingDataset, ...]:
     """Every dataset that does not count at some of *groups*, with the reason at the first of them."""
     found = [
-        Missing(text, Lack.REFUSED, f"{shortened(text)} is no DID: {reason}")
-        for text, reason in job.refused.items()
+        MissingDataset(text, MissingReason.INVALID_NAME, f"{shorten(text)} is no DID: {reason}")
+        for text, reason in job.invalid_names.items()
     ]
     for did in job.datasets:
-        short = [group for group in groups if not group.told.get(did, Told(False)).counts]
+        short = [
+            group for group in groups if not group.dataset_states.get(did, SlotDatasetState(False)).is_usable
+        ]
         if short:
-            lacking = _lacking(job, did, site, short[0], beliefs, now)
-            found.append(replace(lacking, **_amount(lacking, did, site, beliefs)))
+            lacking = _explain_missing(job, did, site, short[0], knowledge, now)
+            found.append(replace(lacking, **_arrival_fields(lacking, did, site, knowledge)))
     return tuple(found)
 
 
-def _amount(one: Missing, did: Did, site: Site, beliefs: Beliefs | None) -> dict[str, Any]:
+def _arrival_fields(
+    missing: MissingDataset, did: Did, site: Site, knowledge: DaemonKnowledge | None
+) -> dict[str, Any]:
     """Return how many bytes of *did* are still to come to *site*, and when the last of them is expected."""
-    total = beliefs.snapshot.bytes_total.get(did) if beliefs else None
-    if one.is_there or total is None:
-        left = 0 if one.is_there else None
+    total = knowledge.snapshot.bytes_total.get(did) if knowledge else None
+    if missing.is_at_site or total is None:
+        left = 0 if missing.is_at_site else None
     else:
-        left = round(total * (1 - (one.fraction or 0)))
-    fact = _fact(did, site, beliefs)
-    ready = fact.told.ready_at if fact and one.state == fact.state == DatasetState.STAGING else None
-    return {"bytes": left, "ready_at": unix(ready) if ready else None}
+        left = round(total * (1 - (missing.fraction or 0)))
+    fact = _find_fact(did, site, knowledge)
+    ready = fact.provenance.ready_at if fact and missing.state == fact.state == DatasetState.STAGING else None
+    return {"bytes": left, "ready_at": to_unix(ready) if ready else None}
 
 
-def _lacking(
-    job: Job, did: Did, site: Site, group: SlotGroup, beliefs: Beliefs | None, now: datetime
-) -> Missing:
-    if did in job.private:
-        return Missing(did, Lack.PRIVATE, f"{did} {IN_PLAIN}")
-    told = group.told.get(did, Told(False))
+def _explain_missing(
+    job: JobFacts, did: Did, site: Site, group: SlotGroup, knowledge: DaemonKnowledge | None, now: datetime
+) -> MissingDataset:
+    if did in job.private_datasets:
+        return MissingDataset(did, MissingReason.PRIVATE, f"{did} {IN_PLAIN_REASON}")
+    told = group.dataset_states.get(did, SlotDatasetState(False))
     values: dict[str, Any] = {"state": told.state, "fraction": told.fraction, "as_of": told.as_of}
     if group.generation is None and told.state is None:
         text = "the slots carry none of our attributes: no hook runs there (docs/install-on-a-glidein.md)"
-        return Missing(did, Lack.UNHYDRATED, f"{did}: {text}", **_state_of(_fact(did, site, beliefs)))
-    if not told.spelled or (beliefs and did in beliefs.snapshot.misspelt):
-        return _misspelt(did, beliefs)
+        return MissingDataset(
+            did, MissingReason.UNHYDRATED, f"{did}: {text}", **_state_fields(_find_fact(did, site, knowledge))
+        )
+    if not told.has_exact_name or (knowledge and did in knowledge.snapshot.misspelt_dids):
+        return _explain_misspelling(did, knowledge)
     if told.state == DatasetState.AVAILABLE:
-        return _untrusted(job, did, told, values, now)
-    fact = _fact(did, site, beliefs)
-    how = _because(fact, now)
+        return _explain_stale(job, did, told, values, now)
+    fact = _find_fact(did, site, knowledge)
+    how = _provenance_fields(fact, now)
     if told.state is not None:
-        text = f"{did} is {_state_in_words(told.state, told.fraction)}{_read_ago(told.as_of, now)}"
+        text = f"{did} is {_state_text(told.state, told.fraction)}{_age_suffix(told.as_of, now)}"
         if fact and fact.state != told.state:  # what is known of another state says nothing of this one
             how = {}
-        return Missing(did, Lack.STATE, text + _told(how), **values, **how)
-    return _unmentioned(did, site, beliefs, how)
+        return MissingDataset(did, MissingReason.STATE, text + _provenance_suffix(how), **values, **how)
+    return _explain_absent_from_slots(did, site, knowledge, how)
 
 
-def _misspelt(did: Did, beliefs: Beliefs | None) -> Missing:
+def _explain_misspelling(did: Did, knowledge: DaemonKnowledge | None) -> MissingDataset:
     """The sentence on a name whose letter case is another one's; it names that dataset where it is known."""
-    held = beliefs.snapshot.misspelt.get(did, ()) if beliefs else ()
-    known = f": the catalogue has {listed(held)}" if held else " than at this site"
-    return Missing(
-        did, Lack.CASE, f"{did} is written with another letter case{known}; names count to the letter"
+    held = knowledge.snapshot.misspelt_dids.get(did, ()) if knowledge else ()
+    known = f": the catalogue has {comma_separated(held)}" if held else " than at this site"
+    return MissingDataset(
+        did,
+        MissingReason.MISSPELT,
+        f"{did} is written with another letter case{known}; names count to the letter",
     )
 
 
-def _fact(did: Did, site: Site, beliefs: Beliefs | None) -> Fact | None:
+def _find_fact(did: Did, site: Site, knowledge: DaemonKnowledge | None) -> Fact | None:
     """What the daemon holds true of *did* at *site*."""
-    facts = beliefs.snapshot.sites.get(site) if beliefs else None
+    facts = knowledge.snapshot.sites.get(site) if knowledge else None
     return facts.facts.get(did) if facts else None
 
 
-def _because(fact: Fact | None, now: datetime) -> dict[str, Any]:
+def _provenance_fields(fact: Fact | None, now: datetime) -> dict[str, Any]:
     """The fields of a Missing that say how the catalogue came to *fact*; none where it did not tell."""
-    why = because(fact.told, now) if fact else ""
-    return {"rule": fact.told.rule or None, "because": why} if fact and why else {}
+    why = describe_provenance(fact.provenance, now) if fact else ""
+    return {"rule": fact.provenance.rule or None, "because": why} if fact and why else {}
 
 
-def _told(why: Mapping[str, Any]) -> str:
-    return f"; {why['because']}" if why else ""
+def _provenance_suffix(provenance_fields: Mapping[str, Any]) -> str:
+    return f"; {provenance_fields['because']}" if provenance_fields else ""
 
 
-def _read_ago(as_of: int | None, now: datetime) -> str:
-    return "" if as_of is None else f", read {span(unix(now) - as_of)} ago"
+def _age_suffix(as_of: int | None, now: datetime) -> str:
+    return "" if as_of is None else f", read {format_duration(to_unix(now) - as_of)} ago"
 
 
-def _untrusted(job: Job, did: Did, told: Told, values: dict[str, Any], now: datetime) -> Missing:
-    if told.as_of is None:
-        return Missing(
-            did, Lack.NO_AGE, f"{did} is AVAILABLE there, but the slots do not say since when", **values
+def _explain_stale(
+    job: JobFacts, did: Did, slot_state: SlotDatasetState, values: dict[str, Any], now: datetime
+) -> MissingDataset:
+    if slot_state.as_of is None:
+        return MissingDataset(
+            did,
+            MissingReason.NO_AGE,
+            f"{did} is AVAILABLE there, but the slots do not say since when",
+            **values,
         )
-    limit = "" if job.max_age is None else f"; the job takes none older than {span(job.max_age)}"
-    old = span(unix(now) - told.as_of)
+    limit = (
+        ""
+        if job.max_age_seconds is None
+        else f"; the job takes none older than {format_duration(job.max_age_seconds)}"
+    )
+    old = format_duration(to_unix(now) - slot_state.as_of)
     text = (
         f"{did} was AVAILABLE {old} ago{limit}: is the hook's source away? (hydrator status, hydrator check)"
     )
-    return Missing(did, Lack.STALE, text, **values)
+    return MissingDataset(did, MissingReason.STALE, text, **values)
 
 
-def _state_in_words(state: str, fraction: float | None) -> str:
+def _state_text(state: str, fraction: float | None) -> str:
     meaning = {
         DatasetState.STAGING: "on its way",
         DatasetState.PARTIAL: "some files only, and nothing moves",
@@ -193,50 +218,60 @@ def _state_in_words(state: str, fraction: float | None) -> str:
         DatasetState.UNKNOWN: "nobody could be asked for too long",
     }
     words = next((text for known, text in meaning.items() if known == state), "")
-    return f"{state}{share(fraction)}" + (f" ({words})" if words else "")
+    return f"{state}{format_percent(fraction)}" + (f" ({words})" if words else "")
 
 
-def _unmentioned(did: Did, site: Site, beliefs: Beliefs | None, why: dict[str, Any]) -> Missing:
+def _explain_absent_from_slots(
+    did: Did, site: Site, knowledge: DaemonKnowledge | None, provenance_fields: dict[str, Any]
+) -> MissingDataset:
     """Why the slots of *site* do not speak of *did*; its state is then the daemon's."""
-    if beliefs is None:
-        return Missing(did, Lack.ELSEWHERE, f"{did} is not there, say the slots")
-    if clash := beliefs.clashing.get(did.lower()):
-        other = listed([one for one in clash if one != did])
+    if knowledge is None:
+        return MissingDataset(did, MissingReason.ELSEWHERE, f"{did} is not there, say the slots")
+    if clash := knowledge.collisions_by_lower_name.get(did.lower()):
+        other = comma_separated([one for one in clash if one != did])
         text = f"{did} is not advertised: only letter case tells it from {other}"
-        return Missing(did, Lack.CLASH, text, **_state_of(_fact(did, site, beliefs)))
-    if did in beliefs.left_out.get(site, ()):
+        return MissingDataset(
+            did, MissingReason.CASE_COLLISION, text, **_state_fields(_find_fact(did, site, knowledge))
+        )
+    if did in knowledge.dids_without_room.get(site, ()):
         text = f"{did} is left out of the site's ad by its budget (budget.line_bytes)"
-        return Missing(did, Lack.LEFT_OUT, text, **_state_of(_fact(did, site, beliefs)))
-    if fact := _fact(did, site, beliefs):
-        values = {**why, **_state_of(fact)}
-        state = _state_in_words(fact.state, fact.fraction) + _told(why)
-        if did in beliefs.demanded:
+        return MissingDataset(
+            did, MissingReason.OVER_BUDGET, text, **_state_fields(_find_fact(did, site, knowledge))
+        )
+    if fact := _find_fact(did, site, knowledge):
+        values = {**provenance_fields, **_state_fields(fact)}
+        state = _state_text(fact.state, fact.fraction) + _provenance_suffix(provenance_fields)
+        if did in knowledge.demanded_dids:
             text = f"{did} is {state} there, says the daemon; the slots do not say so yet"
-            return Missing(did, Lack.NOT_YET, text, **values)
+            return MissingDataset(did, MissingReason.NOT_YET_IN_SLOTS, text, **values)
         text = f"{did} is {state} there, says the catalogue; it is published once a job asks for it"
-        return Missing(did, Lack.NOT_ASKED, text, **values)
-    if reason := beliefs.snapshot.unseen.get(did):
-        return Missing(did, Lack.UNSEEN, f"{did}: no catalogue could say ({shortened(reason)})")
+        return MissingDataset(did, MissingReason.NOT_IN_DEMAND, text, **values)
+    if reason := knowledge.snapshot.unseen_reasons.get(did):
+        return MissingDataset(did, MissingReason.UNSEEN, f"{did}: no catalogue could say ({shorten(reason)})")
     elsewhere = [
-        f"{other} ({there.facts[did].state}{share(there.facts[did].fraction)})"
-        for other, there in beliefs.snapshot.sites.items()
+        f"{other} ({there.facts[did].state}{format_percent(there.facts[did].fraction)})"
+        for other, there in knowledge.snapshot.sites.items()
         if did in there.facts
     ]
     if elsewhere:
-        return Missing(did, Lack.ELSEWHERE, f"{did} is not there; it is at {some(elsewhere)}")
-    if did not in beliefs.demanded | beliefs.asked:
+        return MissingDataset(
+            did, MissingReason.ELSEWHERE, f"{did} is not there; it is at {shorten_list(elsewhere)}"
+        )
+    if did not in knowledge.demanded_dids | knowledge.queried_dids:
         text = "the daemon has not heard of it yet: it asks the schedds at its next round (hydrator status)"
-        return Missing(did, Lack.NOT_ASKED, f"{did}: {text}")
-    near = beliefs.near.get(did, ())
+        return MissingDataset(did, MissingReason.NOT_IN_DEMAND, f"{did}: {text}")
+    near = knowledge.similar_names.get(did, ())
     advice = f"did you mean {' or '.join(near)}?" if near else "is the name right, to the letter?"
-    return Missing(did, Lack.NOWHERE, f"{did} is nowhere: no catalogue has it; {advice}", near=near)
+    return MissingDataset(
+        did, MissingReason.NOWHERE, f"{did} is nowhere: no catalogue has it; {advice}", similar_names=near
+    )
 
 
-def _state_of(fact: Fact | None) -> dict[str, Any]:
+def _state_fields(fact: Fact | None) -> dict[str, Any]:
     """Return the fields of a Missing that say what the daemon holds true."""
     if fact is None:
         return {}
-    return {"state": str(fact.state), "fraction": fact.fraction, "as_of": unix(fact.as_of)}
+    return {"state": str(fact.state), "fraction": fact.fraction, "as_of": to_unix(fact.as_of)}
 
 
 # --- counted ------------------------------------------------------------------------------------------
@@ -250,66 +285,67 @@ class DatasetCounts:
     not ``all_sized``. ``ready_at`` is when the last that is on its way is expected, Unix s.
     """
 
-    here: int
-    others: Mapping[str, int]
+    usable_count: int
+    other_counts: Mapping[str, int]
     missing_bytes: int | None = None
-    all_sized: bool = True
+    has_all_sizes: bool = True
     ready_at: int | None = None
 
     def text(self, now: datetime) -> str:
         """Return one line, such as ``232 here, 8 partial, 4 staging until 15:10 UTC, 360 GB missing``."""
-        parts = [f"{self.here} here"]
-        for word, number in self.others.items():
-            until = f" until {clock(self.ready_at, now)}" if word == "staging" and self.ready_at else ""
+        parts = [f"{self.usable_count} here"]
+        for word, number in self.other_counts.items():
+            until = f" until {format_time(self.ready_at, now)}" if word == "staging" and self.ready_at else ""
             parts.append(f"{number} {word}{until}")
         if self.missing_bytes:
-            least = "" if self.all_sized else "at least "
-            parts.append(f"{least}{data_size(self.missing_bytes)} missing")
-        return listed(parts)
+            least = "" if self.has_all_sizes else "at least "
+            parts.append(f"{least}{format_bytes(self.missing_bytes)} missing")
+        return comma_separated(parts)
 
 
-def dataset_counts(job: Job, missing: Sequence[Missing]) -> DatasetCounts:
+def count_datasets(job: JobFacts, missing: Sequence[MissingDataset]) -> DatasetCounts:
     """Count the datasets of *job* at a site by what they are there, the most frequent first."""
-    counts = Counter(_word(one) for one in missing)
-    sizes = [one.bytes for one in missing]
+    counts = Counter(_status_word(one) for one in missing)
+    sizes = [one.missing_bytes for one in missing]
     known = [size for size in sizes if size is not None]
-    staging = [one.ready_at for one in missing if _word(one) == "staging"]
+    staging = [one.ready_at for one in missing if _status_word(one) == "staging"]
     ends = [at for at in staging if at is not None]
     return DatasetCounts(
-        here=len(job.datasets) + len(job.refused) - len(missing),
-        others=dict(counts.most_common()),
+        usable_count=len(job.datasets) + len(job.invalid_names) - len(missing),
+        other_counts=dict(counts.most_common()),
         missing_bytes=sum(known) if known else None,
-        all_sized=len(known) == len(sizes),
+        has_all_sizes=len(known) == len(sizes),
         ready_at=max(ends) if ends and len(ends) == len(staging) else None,
     )
 
 
-def _word(one: Missing) -> str:
+def _status_word(missing: MissingDataset) -> str:
     """Return what a dataset is at a site, in a word or two."""
     words = {
-        Lack.STALE: "not confirmed lately",
-        Lack.NO_AGE: "of unknown age",
-        Lack.LEFT_OUT: "left out",
-        Lack.CLASH: "told apart by letter case alone",
-        Lack.REFUSED: "no DID",
-        Lack.PRIVATE: "private",
-        Lack.UNSEEN: "not known",
-        Lack.UNHYDRATED: "not said",
-        Lack.ELSEWHERE: "absent",
-        Lack.NOWHERE: "in no catalogue",
+        MissingReason.STALE: "not confirmed lately",
+        MissingReason.NO_AGE: "of unknown age",
+        MissingReason.OVER_BUDGET: "left out",
+        MissingReason.CASE_COLLISION: "told apart by letter case alone",
+        MissingReason.INVALID_NAME: "no DID",
+        MissingReason.PRIVATE: "private",
+        MissingReason.UNSEEN: "not known",
+        MissingReason.UNHYDRATED: "not said",
+        MissingReason.ELSEWHERE: "absent",
+        MissingReason.NOWHERE: "in no catalogue",
     }
-    if word := words.get(one.lack):
+    if word := words.get(missing.reason):
         return word
     states = {DatasetState.NEARLINE: "on tape", DatasetState.AVAILABLE: "not said yet"}
     return next(
-        (states.get(state, state.lower()) for state in DatasetState if state == one.state), "not asked yet"
+        (states.get(state, state.lower()) for state in DatasetState if state == missing.state),
+        "not asked yet",
     )
 
 
-def data_text(job: Job, missing: Sequence[Missing], now: datetime) -> str:
+def data_text(job: JobFacts, missing: Sequence[MissingDataset], now: datetime) -> str:
     """Return the datasets that do not count in one line; of a job with several, first how many are what."""
-    if missing and all(one.lack is Lack.UNHYDRATED for one in missing):
+    if missing and all(one.reason is MissingReason.UNHYDRATED for one in missing):
         return missing[0].text.partition(": ")[2]
-    each = some([one.text for one in missing], "; ")
-    several = len(job.datasets) + len(job.refused) > 1
-    return f"{dataset_counts(job, missing).text(now)}: {each}" if several else each
+    each = shorten_list([one.text for one in missing], "; ")
+    several = len(job.datasets) + len(job.invalid_names) > 1
+    return f"{count_datasets(job, missing).text(now)}: {each}" if several else each

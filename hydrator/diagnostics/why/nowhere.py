@@ -2,39 +2,39 @@
 
 from collections.abc import Set as AbstractSet
 
-from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.model import DatasetState, Did, Fact
-from hydrator.domain.text import share, some
-from hydrator.submit.nearest_names import nowhere
+from hydrator.domain.text import format_percent, shorten_list
+from hydrator.submit.nearest_names import find_absent_dids
 
 
-def nowhere_text(beliefs: Beliefs, dids: AbstractSet[Did]) -> str:
+def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -> str:
     """Say what keeps every site from starting a job with *dids* now; empty where one can, or nobody knows."""
-    if lost := nowhere(beliefs, dids):
-        return some([_lost(beliefs, did) for did in lost], "; ")
-    looked_for = beliefs.demanded | beliefs.asked
-    if not dids or any(did not in looked_for or did in beliefs.snapshot.unseen for did in dids):
+    if lost := find_absent_dids(beliefs, dids):
+        return shorten_list([_unknown_did_text(beliefs, did) for did in lost], "; ")
+    looked_for = beliefs.demanded_dids | beliefs.queried_dids
+    if not dids or any(did not in looked_for or did in beliefs.snapshot.unseen_reasons for did in dids):
         return ""
     each = []
     for site, here in sorted(beliefs.snapshot.sites.items()):
         facts = {did: here.facts[did] for did in dids if did in here.facts}
-        lacking = [did for did in sorted(dids) if not _is_whole(facts.get(did))]
+        lacking = [did for did in sorted(dids) if not _is_complete(facts.get(did))]
         if not lacking:
             return ""
         if facts:
-            words = some([f"{did} {_state(facts.get(did))}" for did in lacking])
+            words = shorten_list([f"{did} {_state_text(facts.get(did))}" for did in lacking])
             each.append(f"{site} has {len(dids) - len(lacking)} of {len(dids)} ({words})")
-    return f"no site has all of its data now: {some(each, '; ')}"
+    return f"no site has all of its data now: {shorten_list(each, '; ')}"
 
 
-def _lost(beliefs: Beliefs, did: Did) -> str:
-    near = beliefs.near.get(did, ())
+def _unknown_did_text(beliefs: DaemonKnowledge, did: Did) -> str:
+    near = beliefs.similar_names.get(did, ())
     return f"{did} is in no catalogue" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
 
-def _is_whole(fact: Fact | None) -> bool:
+def _is_complete(fact: Fact | None) -> bool:
     return fact is not None and fact.state is DatasetState.AVAILABLE
 
 
-def _state(fact: Fact | None) -> str:
-    return f"{fact.state}{share(fact.fraction)}" if fact else "absent"
+def _state_text(fact: Fact | None) -> str:
+    return f"{fact.state}{format_percent(fact.fraction)}" if fact else "absent"

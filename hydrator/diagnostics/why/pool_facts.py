@@ -11,26 +11,26 @@ from typing import Any
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.misses import (
+    AVOID_UNTIL_ATTRIBUTE,
     MISSES_ATTRIBUTE,
     PATHS_ATTRIBUTE,
     SITES_ATTRIBUTE,
-    UNTIL_ATTRIBUTE,
     Miss,
-    misses,
+    parse_misses,
 )
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
-from hydrator.domain.numbers import MOST_WHOLE, finite
-from hydrator.privacy.pseudonyms import begin_of
-from hydrator.reconcile.ads.site_ads import quoted
-from hydrator.submit.pool_config import available_expression, spelled_expression
+from hydrator.domain.numbers import MAX_CLASSAD_INTEGER, valid_number
+from hydrator.privacy.pseudonyms import truncate_at_name
+from hydrator.reconcile.ads.site_ads import classad_string
+from hydrator.submit.pool_config import available_expression, spelling_expression
 
-HERE = "DataLocalityHere"
+HERE_ATTRIBUTE = "DataLocalityHere"
 NO_SITE = Site("(no site)")
-MOST_OF_A_TEXT = 2000
+MAX_TEXT_CHARS = 2000
 """Characters of what a job's owner wrote, such as a reason for a hold, that are looked at."""
-MOST_OF_A_LIST = 1 << 18
+MAX_LIST_CHARS = 1 << 18
 """Characters of ``RequiredDatasets``; what is longer counts as no list."""
-MOST_SITES = 50
+MAX_SITES = 50
 """Sites of a job's misses that are looked at."""
 _BUSY_STATES = {"Claimed", "Preempting", "Matched", "Drained"}
 
@@ -48,17 +48,17 @@ class JobStatus(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SlotDatasetState:
     """What a slot says of one dataset; ``counts`` is the verdict of the job's own expression.
 
     ``spelled`` is false where the slot has the name with another letter case only.
     """
 
-    counts: bool
+    is_usable: bool
     state: str | None = None
     fraction: float | None = None
     as_of: int | None = None
-    spelled: bool = True
+    has_exact_name: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class Clause:
 
     text: str
     value: str
-    empty: str
+    value_if_unused: str
 
     @property
-    def holds(self) -> bool:
+    def is_true(self) -> bool:
         return self.value == "true"
 
 
@@ -84,205 +84,222 @@ class SlotGroup:
     state: str | None
     generation: int | None
     as_of: int | None
-    job: tuple[Clause, ...]
-    slot: tuple[Clause, ...]
-    matches: bool
-    told: Mapping[Did, Told] = field(default_factory=dict)
+    job_clauses: tuple[Clause, ...]
+    slot_clauses: tuple[Clause, ...]
+    is_match: bool
+    dataset_states: Mapping[Did, SlotDatasetState] = field(default_factory=dict)
     pool: str = ""  # the collector of another pool, to which the job's schedd flocks
-    most: Mapping[str, float] = field(default_factory=dict)
+    largest_resources: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def free(self) -> bool:
-        return self.matches and self.state not in _BUSY_STATES
+    def can_run_now(self) -> bool:
+        return self.is_match and self.state not in _BUSY_STATES
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobFacts:
     """What we read of a job; the rest of its ad only matters to the negotiator."""
 
     name: str
     schedd: str
-    alike: int
+    job_count: int
     status: JobStatus | None
     datasets: tuple[Did, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
-    private: tuple[Did, ...] = ()  # of its datasets, those that it names in plain
+    invalid_names: Mapping[str, str] = field(default_factory=dict)
+    private_datasets: tuple[Did, ...] = ()  # of its datasets, those that it names in plain
     mode: str | None = None
     any_after: int | None = None
-    max_age: int | None = None
-    transformed: bool = False
-    released: bool = False
+    max_age_seconds: int | None = None
+    is_transformed: bool = False
+    is_released: bool = False
     opens_paths: bool = False  # and cannot fetch: without its data at the site it would only fail
-    missed: tuple[Miss, ...] = ()  # what its own reports say that it could not read, the oldest first
+    misses: tuple[Miss, ...] = ()  # what its own reports say that it could not read, the oldest first
     missed_sites: tuple[str, ...] = ()  # it keeps away from these
     missed_until: int | None = None  # until then, Unix s
-    limits: str = ""  # ConcurrencyLimits, as its owner wrote it
+    concurrency_limits: str = ""  # ConcurrencyLimits, as its owner wrote it
     uploads: int = 0  # jobs of its user whose input files are sent, or wait for that, at its schedd
-    most_uploads: int | None = None  # from so many on its schedd asks for no slots for that user
-    may_release: bool = False  # whoever asks may have `hydrator release` let it go
+    max_uploads: int | None = None  # from so many on its schedd asks for no slots for that user
+    can_release: bool = False  # whoever asks may have `hydrator release` let it go
     requests: Mapping[str, float] = field(default_factory=dict)
-    words: Mapping[str, Any] = field(default_factory=dict)
+    status_attributes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def names_data(self) -> bool:
-        return bool(self.datasets or self.refused)
+    def has_required_datasets(self) -> bool:
+        return bool(self.datasets or self.invalid_names)
 
 
-def job_from(
+def parse_job(
     texts: Mapping[str, str], procs: Sequence[int], schedd: str, default_scope: str | None = None
-) -> Job:
+) -> JobFacts:
     """A job from the text of its ad's attributes.
 
     A list that is no list of strings counts as one refused name.
     """
     ad = {name.lower(): text for name, text in texts.items()}
-    number = _number(ad.get("jobstatus"))
-    dids, refused = _datasets(ad.get("requireddatasets"), default_scope)
-    return Job(
+    number = _parse_number(ad.get("jobstatus"))
+    dids, refused = _parse_datasets(ad.get("requireddatasets"), default_scope)
+    return JobFacts(
         name=f"{ad.get('clusterid')}.{procs[0]}",
         schedd=schedd,
-        alike=len(procs),
+        job_count=len(procs),
         status=JobStatus(int(number)) if number in set(JobStatus) else None,
         datasets=dids,
-        refused=refused,
-        mode=string(ad.get("datalocality")),
-        any_after=whole(ad.get("datalocalityanyafter")),
-        max_age=whole(ad.get("datalocalitymaxage")),
-        transformed=ad.get("datalocalitytransformed", "").lower() == "true",
-        released=ad.get(HERE.lower(), "").lower() == "true",
+        invalid_names=refused,
+        mode=parse_string_literal(ad.get("datalocality")),
+        any_after=parse_integer(ad.get("datalocalityanyafter")),
+        max_age_seconds=parse_integer(ad.get("datalocalitymaxage")),
+        is_transformed=ad.get("datalocalitytransformed", "").lower() == "true",
+        is_released=ad.get(HERE_ATTRIBUTE.lower(), "").lower() == "true",
         opens_paths=PATHS_ATTRIBUTE.lower() in ad,
-        missed=misses({MISSES_ATTRIBUTE: strings(ad.get(MISSES_ATTRIBUTE.lower()))}),
-        missed_sites=tuple(dict.fromkeys(strings(ad.get(SITES_ATTRIBUTE.lower()))[:MOST_SITES])),
-        missed_until=whole(ad.get(UNTIL_ATTRIBUTE.lower())),
-        limits=begin_of(string(ad.get("concurrencylimits", "")[:MOST_OF_A_TEXT]) or "", MOST_OF_A_TEXT),
-        words={
-            name: begin_of(string(text) or "", MOST_OF_A_TEXT) if text.startswith('"') else _number(text)
-            for name in _WORDS
-            if (text := ad.get(name.lower(), "")[: 2 * MOST_OF_A_LIST])
+        misses=parse_misses({MISSES_ATTRIBUTE: parse_string_list(ad.get(MISSES_ATTRIBUTE.lower()))}),
+        missed_sites=tuple(dict.fromkeys(parse_string_list(ad.get(SITES_ATTRIBUTE.lower()))[:MAX_SITES])),
+        missed_until=parse_integer(ad.get(AVOID_UNTIL_ATTRIBUTE.lower())),
+        concurrency_limits=truncate_at_name(
+            parse_string_literal(ad.get("concurrencylimits", "")[:MAX_TEXT_CHARS]) or "", MAX_TEXT_CHARS
+        ),
+        status_attributes={
+            name: truncate_at_name(parse_string_literal(text) or "", MAX_TEXT_CHARS)
+            if text.startswith('"')
+            else _parse_number(text)
+            for name in _STATUS_ATTRIBUTES
+            if (text := ad.get(name.lower(), "")[: 2 * MAX_LIST_CHARS])
         },
     )
 
 
-_WORDS = ("HoldReason", "RemoteHost", "LastRejMatchReason", "LastRejMatchTime", "EnteredCurrentStatus")
+_STATUS_ATTRIBUTES = (
+    "HoldReason",
+    "RemoteHost",
+    "LastRejMatchReason",
+    "LastRejMatchTime",
+    "EnteredCurrentStatus",
+)
 
 
-def with_requests(job: Job, judged: Mapping[str, Any]) -> Job:
+def with_requests(job: JobFacts, match_result: Mapping[str, Any]) -> JobFacts:
     """The job with what it asks for, as ``judge`` evaluated it: RequestMemory may be an expression."""
-    numbers = {name: finite(value) for name, value in judged["requests"].items()}
+    numbers = {name: valid_number(value) for name, value in match_result["requests"].items()}
     return replace(job, requests={name: value for name, value in numbers.items() if value is not None})
 
 
-def facts_wanted(dids: Iterable[Did]) -> list[str]:
+def fact_expressions(dids: Iterable[Did]) -> list[str]:
     """The expressions whose values ``groups_from`` reads: five for each dataset."""
     return [
         text
         for did in dids
         for text in (
-            f"{available_expression([did])} && {spelled_expression([did], quoted(did))}",
+            f"{available_expression([did])} && {spelling_expression([did], classad_string(did))}",
             f'TARGET.DatasetStates["{did}"]',
             f'TARGET.DatasetFractions["{did}"]',
             f'TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf',
-            spelled_expression([did], quoted(did)),
+            spelling_expression([did], classad_string(did)),
         )
     ]
 
 
-def groups_from(judged: Mapping[str, Any], dids: Sequence[Did]) -> list[SlotGroup]:
+def parse_slot_groups(match_result: Mapping[str, Any], dids: Sequence[Did]) -> list[SlotGroup]:
     """The slots as ``judge`` answered; without dynamic ones, which their parents have handed out."""
-    return [_group(row, judged["clauses"], dids) for row in judged["groups"] if not row["dynamic"]]
+    return [
+        _parse_slot_group(row, match_result["clauses"], dids)
+        for row in match_result["groups"]
+        if not row["dynamic"]
+    ]
 
 
-def _group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequence[Did]) -> SlotGroup:
+def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequence[Did]) -> SlotGroup:
     def values(side: str, texts: Sequence[str]) -> tuple[Clause, ...]:
         now = row[f"{side}_values"]
         return tuple(map(Clause, texts, now, row.get(f"{side}_values_empty", now)))
 
     facts = row["facts"]
-    told = {did: _told(facts[at : at + 5]) for did, at in zip(dids, range(0, len(facts), 5), strict=True)}
+    told = {
+        did: _parse_dataset_state(facts[at : at + 5])
+        for did, at in zip(dids, range(0, len(facts), 5), strict=True)
+    }
     return SlotGroup(
-        site=Site(str(row["told_site"] or row["site"] or NO_SITE)),
+        site=Site(str(row["advertised_site"] or row["site"] or NO_SITE)),
         slots=row["slots"],
         example=row["example"],
         state=row["state"],
-        generation=_maybe_int(row["generation"]),
-        as_of=_maybe_int(row["as_of"]),
-        job=values("job", clauses),
-        slot=values("slot", row["theirs"]),
-        matches=row["matches"],
-        told=told,
+        generation=_to_integer(row["generation"]),
+        as_of=_to_integer(row["as_of"]),
+        job_clauses=values("job", clauses),
+        slot_clauses=values("slot", row["theirs"]),
+        is_match=row["matches"],
+        dataset_states=told,
         pool=str(row.get("pool") or ""),
-        most=row["most"],
+        largest_resources=row["largest_resources"],
     )
 
 
-def _told(values: Sequence[object]) -> Told:
+def _parse_dataset_state(values: Sequence[object]) -> SlotDatasetState:
     """Read the five values of one dataset; a state under another spelling is another dataset's."""
     counts, state, share, as_of, spelled = values
-    known = _state(state)
+    known = _valid_state(state)
     if known is not None and spelled is False:
-        return Told(False, spelled=False)
-    return Told(counts is True, known, _share(share), _maybe_int(as_of))
+        return SlotDatasetState(False, has_exact_name=False)
+    return SlotDatasetState(counts is True, known, _valid_share(share), _to_integer(as_of))
 
 
-def string(text: str | None) -> str | None:
+def parse_string_literal(text: str | None) -> str | None:
     """The value of a ClassAd string literal, None for anything else."""
     if text is None or len(text) < 2 or text[0] != '"' or text[-1] != '"':
         return None
     return re.sub(r"\\(.)", r"\1", text[1:-1])
 
 
-def strings(text: str | None) -> list[str]:
+def parse_string_list(text: str | None) -> list[str]:
     """Return the strings of a ClassAd list of literals; nothing for all else, or for a list too long."""
-    if text is None or len(text) > MOST_OF_A_LIST or not (found := _LIST.fullmatch(text.strip())):
+    if text is None or len(text) > MAX_LIST_CHARS or not (found := _LIST.fullmatch(text.strip())):
         return []
-    return [string(literal.strip()) or "" for literal in re.findall(_ITEM, found[1])]
+    return [parse_string_literal(literal.strip()) or "" for literal in re.findall(_ITEM, found[1])]
 
 
 _ITEM = r'\s*"(?:\\.|[^"\\])*"\s*'
 _LIST = re.compile(rf"\{{({_ITEM}(?:,{_ITEM})*)\}}")
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     try:
-        return None if text is None else finite(float(text))
+        return None if text is None else valid_number(float(text))
     except ValueError:
         return None
 
 
-def whole(text: str | None) -> int | None:
-    return _maybe_int(_number(text))
+def parse_integer(text: str | None) -> int | None:
+    return _to_integer(_parse_number(text))
 
 
-def _maybe_int(value: object) -> int | None:
+def _to_integer(value: object) -> int | None:
     """Return the whole part of a number as far as ClassAds can count; None for all else."""
-    number = finite(value)
-    return None if number is None else max(-MOST_WHOLE, min(int(number), MOST_WHOLE))
+    number = valid_number(value)
+    return None if number is None else max(-MAX_CLASSAD_INTEGER, min(int(number), MAX_CLASSAD_INTEGER))
 
 
-def _state(value: object) -> str | None:
+def _valid_state(value: object) -> str | None:
     """Return what a slot says of a dataset; its startd's owner may have written anything there."""
     return value if isinstance(value, str) and value in set(DatasetState) else None
 
 
-def _share(value: object) -> float | None:
-    number = finite(value)
+def _valid_share(value: object) -> float | None:
+    number = valid_number(value)
     return float(number) if number is not None and 0 <= number <= 1 else None
 
 
-def _datasets(text: str | None, default_scope: str | None) -> tuple[tuple[Did, ...], dict[str, str]]:
+def _parse_datasets(text: str | None, default_scope: str | None) -> tuple[tuple[Did, ...], dict[str, str]]:
     if text is None or text.strip().lower() == "undefined":
         return (), {}
-    if len(text) > MOST_OF_A_LIST:
-        reason = f"RequiredDatasets has {len(text)} characters, {MOST_OF_A_LIST} are allowed"
-        return (), {begin_of(text, MOST_OF_A_TEXT): reason}
-    names = strings(text)
+    if len(text) > MAX_LIST_CHARS:
+        reason = f"RequiredDatasets has {len(text)} characters, {MAX_LIST_CHARS} are allowed"
+        return (), {truncate_at_name(text, MAX_TEXT_CHARS): reason}
+    names = parse_string_list(text)
     if not names:
-        return (), {begin_of(text, MOST_OF_A_TEXT): "RequiredDatasets must be a list of strings"}
+        return (), {truncate_at_name(text, MAX_TEXT_CHARS): "RequiredDatasets must be a list of strings"}
     found: list[Did] = []
     refused = {}
     for name in names:
         try:
             found.append(parse_did(name, default_scope))
         except BadDid as bad:
-            refused[begin_of(name, MOST_OF_A_TEXT)] = bad.reason
+            refused[truncate_at_name(name, MAX_TEXT_CHARS)] = bad.reason
     return tuple(dict.fromkeys(found)), refused

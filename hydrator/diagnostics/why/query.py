@@ -9,93 +9,93 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from hydrator.domain.beliefs import Beliefs
+from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.model import Demand, Did, Site, Snapshot, unix
-from hydrator.domain.text import span
+from hydrator.domain.model import Demand, Did, Site, Snapshot, to_unix
+from hydrator.domain.text import format_duration
 from hydrator.privacy.pseudonyms import Privacy
-from hydrator.reconcile.ads.site_ads import Budget, drafts, no_room
+from hydrator.reconcile.ads.site_ads import Budget, dids_without_room, draft_site_ads
 
-from .explain import Answer, AtSite, explain
+from .explain import JobExplanation, SiteMatch, explain
 from .pool_facts import (
-    HERE,
-    Job,
+    HERE_ATTRIBUTE,
+    JobFacts,
     JobStatus,
-    facts_wanted,
-    groups_from,
-    job_from,
-    string,
+    fact_expressions,
+    parse_job,
+    parse_slot_groups,
+    parse_string_literal,
     with_requests,
 )
-from .schedd_facts import ScheddFacts, Schedds, may_release, schedd_facts
-from .summary import Crowd, crowd
+from .schedd_facts import ScheddClient, ScheddFacts, can_release, fetch_schedd_facts
+from .summary import JobSummary, summarize_jobs
 
 COLUMNS = ("site", "slots", "match", "why not")
-JOB = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
+JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
 """A job, or all of a cluster, as people write it."""
 
 
-class Pool(Schedds, Protocol):
+class WhyPoolClient(ScheddClient, Protocol):
     """What is asked of the pool; CondorClient keeps it."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[dict[str, Any]]: ...
-    def ended(self, schedd: str, cluster: int, proc: int | None = None) -> dict[str, Any] | None: ...
-    def judge(
+    def find_ended_job(self, schedd: str, cluster: int, proc: int | None = None) -> dict[str, Any] | None: ...
+    def evaluate_match(
         self,
         job: Mapping[str, str],
         facts: Sequence[str],
         site_attributes: Sequence[str],
         *,
-        whole: Sequence[str] = (),
+        atomic_attributes: Sequence[str] = (),
         constraint: str = "true",
         flock: Sequence[str] = (),
     ) -> dict[str, Any]: ...
-    def uploads(self, schedd: str, user: str, least_bytes: int) -> int: ...
+    def count_uploads(self, schedd: str, user: str, least_bytes: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WhyQuery:
     """Everything a question needs; ``unread`` is why ``beliefs`` are missing."""
 
-    pool: Pool
+    pool: WhyPoolClient
     site_attributes: Sequence[str]
-    beliefs: Beliefs | None
+    knowledge: DaemonKnowledge | None
     default_scope: str | None
     now: datetime
-    unread: str | None = None
+    knowledge_error: str | None = None
     privacy: Privacy = field(default_factory=Privacy)
-    learn: Callable[[frozenset[Did]], Beliefs | None] | None = None
+    fetch_knowledge: Callable[[frozenset[Did]], DaemonKnowledge | None] | None = None
     """Asks somebody else where the daemon's state cannot be read."""
-    near: Callable[[Beliefs, frozenset[Did]], Beliefs] | None = None
+    add_similar_names: Callable[[DaemonKnowledge, frozenset[Did]], DaemonKnowledge] | None = None
     """Adds names that look like those that exist nowhere."""
-    releases: bool = False
+    can_offer_release: bool = False
     """May whoever asks be offered `hydrator release`, where the schedd would let us do it?"""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WhyResult:
     """The answers, and by schedd why it could not be asked."""
 
-    answers: tuple[Answer, ...]
-    unasked: Mapping[str, str] = field(default_factory=dict)
-    crowd: Crowd = field(default_factory=Crowd)
+    answers: tuple[JobExplanation, ...]
+    unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
+    summary: JobSummary = field(default_factory=JobSummary)
     """The kinds of jobs beyond those that have an answer of their own."""
 
 
-def ask_job(asked: Asked, cluster: int, proc: int | None, schedd: str | None) -> Found:
+def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None) -> WhyResult:
     """Find the job at its schedd and judge it against every slot; alike jobs of a cluster have one answer.
 
     Raises:
         ConfigError: several schedds have a job of this number.
         PoolError: no schedd has it, or the pool could not be asked.
     """
-    names = [schedd] if schedd else [str(ad["Name"]) for ad in asked.pool.schedds()]
+    names = [schedd] if schedd else [str(ad["Name"]) for ad in query.pool.schedds()]
     queued: dict[str, list[dict[str, Any]]] = {}
     unasked: dict[str, str] = {}
     for name in names:
         try:
-            if rows := asked.pool.jobs(name, cluster, proc):
+            if rows := query.pool.jobs(name, cluster, proc):
                 queued[name] = rows
         except PoolError as error:
             unasked[name] = error.reason
@@ -103,86 +103,94 @@ def ask_job(asked: Asked, cluster: int, proc: int | None, schedd: str | None) ->
     if len(queued) > 1:
         raise ConfigError([f"job {wanted} is at {', '.join(queued)}: choose one with --schedd"])
     if not queued:
-        return Found((_ended(asked, names, cluster, proc, unasked),), unasked)
+        return WhyResult((_explain_ended_job(query, names, cluster, proc, unasked),), unasked)
     ((name, rows),) = queued.items()
     briefly = [row for row in rows if row.get("brief")]
-    rest = [job_from(row["ad"], row["procs"], name, asked.default_scope) for row in briefly]
-    answers = tuple(_judged(asked, name, row) for row in rows if not row.get("brief"))
-    return Found(answers, unasked, crowd(rest, _beliefs_for(asked, rest)))
+    rest = [parse_job(row["ad"], row["procs"], name, query.default_scope) for row in briefly]
+    answers = tuple(_explain_queued_job(query, name, row) for row in rows if not row.get("brief"))
+    return WhyResult(answers, unasked, summarize_jobs(rest, _knowledge_for(query, rest)))
 
 
-def _beliefs_for(asked: Asked, jobs: Sequence[Job]) -> Beliefs | None:
+def _knowledge_for(query: WhyQuery, jobs: Sequence[JobFacts]) -> DaemonKnowledge | None:
     """What the daemon holds true of the datasets of *jobs*: from its state, else asked over HTTP."""
     wanted = frozenset(did for job in jobs for did in job.datasets)
-    beliefs = asked.learn(wanted) if asked.beliefs is None and asked.learn and wanted else asked.beliefs
-    return asked.near(beliefs, wanted) if beliefs and asked.near else beliefs
-
-
-def _judged(asked: Asked, schedd: str, row: Mapping[str, Any]) -> Answer:
-    job = job_from(row["ad"], row["procs"], schedd, asked.default_scope)
-    job = replace(job, private=tuple(asked.privacy.hidden(job.datasets)))
-    if job.status not in {None, JobStatus.IDLE, JobStatus.HELD}:
-        return explain(job, (), None, now=asked.now)
-    facts = schedd_facts(asked.pool, schedd)
-    flock = facts.pools_of(string(_text(row["ad"], "FlockTo")))
-    judged = asked.pool.judge(
-        row["ad"], facts_wanted(job.datasets), asked.site_attributes, whole=[HERE], flock=flock
+    beliefs = (
+        query.fetch_knowledge(wanted)
+        if query.knowledge is None and query.fetch_knowledge and wanted
+        else query.knowledge
     )
-    groups = groups_from(judged, job.datasets)
+    return query.add_similar_names(beliefs, wanted) if beliefs and query.add_similar_names else beliefs
+
+
+def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) -> JobExplanation:
+    job = parse_job(row["ad"], row["procs"], schedd, query.default_scope)
+    job = replace(job, private_datasets=tuple(query.privacy.select_private(job.datasets)))
+    if job.status not in {None, JobStatus.IDLE, JobStatus.HELD}:
+        return explain(job, (), None, now=query.now)
+    facts = fetch_schedd_facts(query.pool, schedd)
+    flock = facts.pools_of(parse_string_literal(_attribute_text(row["ad"], "FlockTo")))
+    judged = query.pool.evaluate_match(
+        row["ad"],
+        fact_expressions(job.datasets),
+        query.site_attributes,
+        atomic_attributes=[HERE_ATTRIBUTE],
+        flock=flock,
+    )
+    groups = parse_slot_groups(judged, job.datasets)
     job = replace(
         with_requests(job, judged),
-        most_uploads=facts.most_uploads,
-        uploads=_uploads(asked, schedd, row["ad"], facts),
-        may_release=asked.releases and job.transformed and may_release(asked.pool, schedd, facts),
+        max_uploads=facts.max_uploads,
+        uploads=_count_uploads(query, schedd, row["ad"], facts),
+        can_release=query.can_offer_release and job.is_transformed and can_release(query.pool, schedd, facts),
     )
-    answer = explain(job, groups, _beliefs_for(asked, [job]), now=asked.now)
+    answer = explain(job, groups, _knowledge_for(query, [job]), now=query.now)
     notes = [
         f"pool {pool}, to which its schedd flocks, could not be asked: {why}"
-        for pool, why in (judged.get("unasked") or {}).items()
+        for pool, why in (judged.get("unreachable_pools") or {}).items()
     ]
     return replace(answer, notes=(*answer.notes, *notes))
 
 
-def _text(ad: Mapping[str, str], name: str) -> str | None:
+def _attribute_text(ad: Mapping[str, str], name: str) -> str | None:
     """Return the text of an attribute; ads ignore letter case."""
     return next((text for key, text in ad.items() if key.lower() == name.lower()), None)
 
 
-def _uploads(asked: Asked, schedd: str, ad: Mapping[str, str], facts: ScheddFacts) -> int:
+def _count_uploads(query: WhyQuery, schedd: str, ad: Mapping[str, str], facts: ScheddFacts) -> int:
     """Return how many jobs of the job's user send their input now, where the schedd limits that."""
-    user = string(_text(ad, "User"))
-    if facts.most_uploads is None or user is None:
+    user = parse_string_literal(_attribute_text(ad, "User"))
+    if facts.max_uploads is None or user is None:
         return 0
     try:
-        return asked.pool.uploads(schedd, user, facts.queued_bytes)
+        return query.pool.count_uploads(schedd, user, facts.queued_bytes)
     except PoolError:
         return 0
 
 
-def _ended(
-    asked: Asked, names: Iterable[str], cluster: int, proc: int | None, unasked: dict[str, str]
-) -> Answer:
+def _explain_ended_job(
+    query: WhyQuery, names: Iterable[str], cluster: int, proc: int | None, unreachable_schedds: dict[str, str]
+) -> JobExplanation:
     """What the histories say of a job that is in no queue."""
     for name in names:
-        if name in unasked:
+        if name in unreachable_schedds:
             continue
         try:
-            ad = asked.pool.ended(name, cluster, proc)
+            ad = query.pool.find_ended_job(name, cluster, proc)
         except PoolError as error:
-            unasked[name] = f"its history: {error.reason}"
+            unreachable_schedds[name] = f"its history: {error.reason}"
             continue
         if ad:
-            return _history_answer(ad, name, asked.now)
+            return _history_answer(ad, name, query.now)
     wanted = f"{cluster}" if proc is None else f"{cluster}.{proc}"
-    failed = [f"{name} could not be asked: {reason}" for name, reason in unasked.items()]
+    failed = [f"{name} could not be asked: {reason}" for name, reason in unreachable_schedds.items()]
     where = "no schedd that answered has it" if failed else "no schedd has it"
     raise PoolError(f"job {wanted}", "; ".join([f"{where}, in its queue or its history", *failed]))
 
 
-def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> Answer:
+def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> JobExplanation:
     completed = ad["JobStatus"] == JobStatus.COMPLETED
     since = ad["EnteredCurrentStatus"]
-    when = f" {span(unix(now) - since)} ago" if isinstance(since, int) else ""
+    when = f" {format_duration(to_unix(now) - since)} ago" if isinstance(since, int) else ""
     if completed:
         host = ad["LastRemoteHost"]
         verdict = f"it completed{when}" + (f", at {host}" if host else "")
@@ -190,60 +198,60 @@ def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> Answer
         reason = ad["RemoveReason"]
         verdict = f"it was removed{when}" + (f": {reason}" if reason else "")
     status = JobStatus.COMPLETED if completed else JobStatus.REMOVED
-    job = Job(f"{ad['ClusterId']}.{ad['ProcId']}", schedd, 1, status)
-    return Answer(job, verdict, (), could_run=completed)
+    job = JobFacts(f"{ad['ClusterId']}.{ad['ProcId']}", schedd, 1, status)
+    return JobExplanation(job, verdict, (), could_run=completed)
 
 
-def left_out(snapshot: Snapshot, demand: Demand, budget: Budget) -> Mapping[Site, frozenset[Did]]:
+def datasets_over_budget(snapshot: Snapshot, demand: Demand, budget: Budget) -> Mapping[Site, frozenset[Did]]:
     """By site, the datasets that its ad has no room for."""
-    return no_room(drafts(snapshot, demand, budget=budget))
+    return dids_without_room(draft_site_ads(snapshot, demand, budget=budget))
 
 
 # --- in words ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class RenderedAnswer:
     """An answer for people: sentences, a row of ``COLUMNS`` for every reason, and the soonest way out."""
 
     lines: tuple[str, ...]
     rows: tuple[tuple[str, str, str, str], ...] = ()
-    soonest: str = ""
+    remedy: str = ""
 
 
-def telling(answer: Answer, hide: Callable[[str], str] = str) -> Telling:
+def render_answer(answer: JobExplanation, hide: Callable[[str], str] = str) -> RenderedAnswer:
     """*answer* in words, each looked through by *hide*."""
     job = answer.job
     head = f"job {job.name}: " if job.name else ""
-    alike = f" (and {job.alike - 1} like it)" if job.alike > 1 else ""
+    alike = f" (and {job.job_count - 1} like it)" if job.job_count > 1 else ""
     lines = [f"{head}{answer.verdict}{alike}"]
     lines += [answer.wait] if answer.wait else []
     lines += [*answer.notes, *([answer.funnel] if answer.funnel and answer.sites else [])]
-    return Telling(
+    return RenderedAnswer(
         tuple(map(hide, lines)),
-        tuple((hide(site), slots, match, hide(why)) for site, slots, match, why in _rows(answer.sites)),
-        hide(f"soonest: {answer.way_out}") if answer.way_out else "",
+        tuple((hide(site), slots, match, hide(why)) for site, slots, match, why in _table_rows(answer.sites)),
+        hide(f"soonest: {answer.remedy}") if answer.remedy else "",
     )
 
 
-def _rows(sites: Sequence[AtSite]) -> Iterable[tuple[str, str, str, str]]:
+def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str]]:
     for at in sites:
-        head: tuple[str, str, str] = (at.where, str(at.slots), str(at.matching))
+        head: tuple[str, str, str] = (at.display_name, str(at.slots), str(at.matching_slots))
         for reason in at.reasons:
             some = f" ({reason.slots} of {at.slots} slots)" if 0 < reason.slots < at.slots else ""
-            yield (*head, f"{'data: ' if reason.ours else ''}{reason.text}{some}")
+            yield (*head, f"{'data: ' if reason.is_about_data else ''}{reason.text}{some}")
             head = ("", "", "")
-        if at.held:
+        if at.held_change:
             advice = "hydrator status says more: docs/when-a-change-is-held.md"
-            yield (*head, f"data: a change of this site is held: {at.held}; {advice}")
+            yield (*head, f"data: a change of this site is held: {at.held_change}; {advice}")
         elif not at.reasons:
             yield (*head, "")
 
 
-def tellings(found: Found, hide: Callable[[str], str] = str) -> list[Telling]:
+def render_result(result: WhyResult, hide: Callable[[str], str] = str) -> list[RenderedAnswer]:
     """All that was found, in words."""
-    told = [telling(answer, hide) for answer in found.answers]
-    if found.crowd.jobs:
-        told.append(Telling((hide(found.crowd.text),)))
-    unasked = [f"schedd {name} could not be asked: {why}" for name, why in found.unasked.items()]
-    return [*told, *([Telling(tuple(map(hide, unasked)))] if unasked else [])]
+    told = [render_answer(answer, hide) for answer in result.answers]
+    if result.summary.jobs:
+        told.append(RenderedAnswer((hide(result.summary.text),)))
+    unasked = [f"schedd {name} could not be asked: {why}" for name, why in result.unreachable_schedds.items()]
+    return [*told, *([RenderedAnswer(tuple(map(hide, unasked)))] if unasked else [])]

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from hydrator.domain.errors import PoolError
 
-from .pool_facts import HERE
+from .pool_facts import HERE_ATTRIBUTE
 
 _SETTINGS = (
     "CONDOR_VERSION",
@@ -20,14 +20,14 @@ _SETTINGS = (
     "QUEUE_SUPER_USERS",
     "IMMUTABLE_JOB_ATTRS",
 )
-_UPLOADS = 100
-_QUEUED_BYTES = 100_000_000
+_DEFAULT_MAX_UPLOADS = 100
+_DEFAULT_QUEUED_BYTES = 100_000_000
 """HTCondor's defaults for MAX_CONCURRENT_UPLOADS and BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER."""
-MOST_POOLS = 20
+MAX_POOLS = 20
 """So many pools to which a schedd flocks are asked."""
 
 
-class Schedds(Protocol):
+class ScheddClient(Protocol):
     """Questions to schedds; CondorClient answers them."""
 
     def config_of(
@@ -37,7 +37,7 @@ class Schedds(Protocol):
         name: str | None = None,
     ) -> dict[str, str | None]: ...
     def ping(self, daemon: Any, level: str, name: str | None = None) -> Any: ...  # noqa: ANN401
-    def user_record(self, schedd: str, user: str) -> bool: ...
+    def has_user_record(self, schedd: str, user: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,60 +51,62 @@ class ScheddFacts:
     [1] HTCondor 25.11, MAX_CONCURRENT_UPLOADS_PER_USER.
     """
 
-    flocks_to: tuple[str, ...] = ()
+    flock_collectors: tuple[str, ...] = ()
     flocks_by_default: bool = True
-    most_uploads: int | None = None
-    queued_bytes: int = _QUEUED_BYTES
+    max_uploads: int | None = None
+    queued_bytes: int = _DEFAULT_QUEUED_BYTES
     super_users: frozenset[str] = frozenset()
-    immutable: frozenset[str] = frozenset()
+    immutable_attributes: frozenset[str] = frozenset()
 
     def pools_of(self, flock_to: str | None) -> tuple[str, ...]:
         """Return the collectors to which a job with this FlockTo may go; never one that it made up."""
         if self.flocks_by_default:
-            return self.flocks_to
-        named = {word.lower() for word in _words(flock_to)}
-        return tuple(pool for pool in self.flocks_to if pool.lower() in named)
+            return self.flock_collectors
+        named = {word.lower() for word in _split_words(flock_to)}
+        return tuple(pool for pool in self.flock_collectors if pool.lower() in named)
 
 
-def schedd_facts(pool: Schedds, schedd: str) -> ScheddFacts:
+def fetch_schedd_facts(pool: ScheddClient, schedd: str) -> ScheddFacts:
     """Ask *schedd* for its settings; one that does not answer counts as one that has none."""
     try:
-        return facts_from(pool.config_of("schedd", list(_SETTINGS), schedd))
+        return parse_schedd_facts(pool.config_of("schedd", list(_SETTINGS), schedd))
     except PoolError:
         return ScheddFacts()
 
 
-def facts_from(config: Mapping[str, str | None]) -> ScheddFacts:
+def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
     """Read the values of _SETTINGS, as the schedd has them."""
-    flocks_to = _words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MOST_POOLS]
-    queued = _whole(config.get("BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER"))
+    flocks_to = _split_words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MAX_POOLS]
+    queued = _parse_integer(config.get("BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER"))
     return ScheddFacts(
-        flocks_to=tuple(dict.fromkeys(flocks_to)),
+        flock_collectors=tuple(dict.fromkeys(flocks_to)),
         flocks_by_default=_is_true(config.get("FLOCK_BY_DEFAULT") or "true"),
-        most_uploads=_most_uploads(config),
-        queued_bytes=_QUEUED_BYTES if queued is None else queued,
-        super_users=frozenset(_words(config.get("QUEUE_SUPER_USERS"))),
-        immutable=frozenset(word.lower() for word in _words(config.get("IMMUTABLE_JOB_ATTRS"))),
+        max_uploads=_max_uploads(config),
+        queued_bytes=_DEFAULT_QUEUED_BYTES if queued is None else queued,
+        super_users=frozenset(_split_words(config.get("QUEUE_SUPER_USERS"))),
+        immutable_attributes=frozenset(
+            word.lower() for word in _split_words(config.get("IMMUTABLE_JOB_ATTRS"))
+        ),
     )
 
 
-def may_release(pool: Schedds, schedd: str, facts: ScheddFacts) -> bool:
+def can_release(pool: ScheddClient, schedd: str, facts: ScheddFacts) -> bool:
     """Return whether we may edit DataLocalityHere of anybody's queued job at *schedd*.
 
     Only a queue super user may, and only one that the schedd has a user record of.
     """
-    if HERE.lower() in facts.immutable or not facts.super_users:
+    if HERE_ATTRIBUTE.lower() in facts.immutable_attributes or not facts.super_users:
         return False
     try:
         who = pool.ping("schedd", "WRITE", schedd)
         identity = str(who.identity or "")
         known = {identity, identity.partition("@")[0]} - {""}
-        return bool(who.allowed and known & facts.super_users and pool.user_record(schedd, identity))
+        return bool(who.is_allowed and known & facts.super_users and pool.has_user_record(schedd, identity))
     except PoolError:
         return False
 
 
-def _most_uploads(config: Mapping[str, str | None]) -> int | None:
+def _max_uploads(config: Mapping[str, str | None]) -> int | None:
     """Return the limit as the schedd computes it: a fifth of MAX_CONCURRENT_UPLOADS unless it is set."""
     version = re.match(r"\s*([0-9]{1,4})\.", config.get("CONDOR_VERSION") or "")
     if version and int(version[1]) < 25:  # its configuration may have the names; it minds none of them
@@ -114,10 +116,10 @@ def _most_uploads(config: Mapping[str, str | None]) -> int | None:
     given = config.get("MAX_CONCURRENT_UPLOADS_PER_USER")
     if given is None:
         return None
-    most = _whole(given)
+    most = _parse_integer(given)
     if most is None or most < 0:
-        all_users = _whole(config.get("MAX_CONCURRENT_UPLOADS"))
-        most = (_UPLOADS if all_users is None else all_users) // 5
+        all_users = _parse_integer(config.get("MAX_CONCURRENT_UPLOADS"))
+        most = (_DEFAULT_MAX_UPLOADS if all_users is None else all_users) // 5
     return most if most > 0 else None
 
 
@@ -125,9 +127,9 @@ def _is_true(text: str) -> bool:
     return text.strip().lower() in {"true", "t", "yes", "1"}
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_integer(text: str | None) -> int | None:
     return int(text) if text is not None and re.fullmatch(r"\s*-?[0-9]{1,15}\s*", text) else None
 
 
-def _words(text: str | None) -> list[str]:
+def _split_words(text: str | None) -> list[str]:
     return [word for word in re.split(r"[,\s]+", text or "") if word]

@@ -4,28 +4,28 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hydrator.domain.beliefs import Beliefs
-from hydrator.domain.model import Did, Fact, Site, unix
-from hydrator.domain.text import count, some
+from hydrator.domain.beliefs import DaemonKnowledge
+from hydrator.domain.model import Did, Fact, Site, to_unix
+from hydrator.domain.text import format_count, shorten_list
 
-from .missing_data import clause_holds
-from .pool_facts import Job, JobStatus
+from .missing_data import is_here_clause_true
+from .pool_facts import JobFacts, JobStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class JobSummary:
     """So many ``kinds`` and ``jobs``; of the idle ones, whose data is whole at a site, by the daemon.
 
     ``whole`` counts idle jobs by site (a job counts at each that has all its data), ``apart`` those
     whose data is whole nowhere, with ``example`` one of them; ``unknown`` those nothing is known of.
     """
 
-    kinds: int = 0
+    job_kinds: int = 0
     jobs: int = 0
     by_status: Mapping[str, int] = field(default_factory=dict)
-    whole: Mapping[Site, int] = field(default_factory=dict)
-    apart: int = 0
-    unknown: int = 0
+    complete_by_site: Mapping[Site, int] = field(default_factory=dict)
+    complete_nowhere: int = 0
+    unknown_jobs: int = 0
     example: str | None = None
 
     @property
@@ -33,65 +33,65 @@ class Crowd:
         """One line for people."""
         if not self.jobs:
             return ""
-        states = some([f"{number} {status}" for status, number in self.by_status.items()])
-        said = f"and {count(self.kinds, 'more kind')} of its jobs, {count(self.jobs, 'job')}: {states}"
-        if self.whole:
-            places = [f"{number} at {site}" for site, number in self.whole.items()]
-            said += f"; idle with all their data at one site: {some(places)}"
-        if self.apart:
-            said += f"; idle with their data whole nowhere: {self.apart}"
+        states = shorten_list([f"{number} {status}" for status, number in self.by_status.items()])
+        said = f"and {format_count(self.job_kinds, 'more kind')} of its jobs, {format_count(self.jobs, 'job')}: {states}"
+        if self.complete_by_site:
+            places = [f"{number} at {site}" for site, number in self.complete_by_site.items()]
+            said += f"; idle with all their data at one site: {shorten_list(places)}"
+        if self.complete_nowhere:
+            said += f"; idle with their data whole nowhere: {self.complete_nowhere}"
         return said + (f"; for one of them: hydrator why {self.example}" if self.example else "")
 
 
-def crowd(jobs: Sequence[Job], beliefs: Beliefs | None) -> Crowd:
+def summarize_jobs(jobs: Sequence[JobFacts], knowledge: DaemonKnowledge | None) -> JobSummary:
     """Sum up *jobs*, each standing for ``alike`` ones.
 
     Args:
         jobs: one of each kind.
         beliefs: what the daemon holds true; None where that is not known.
     """
-    known = {site: here.facts for site, here in beliefs.snapshot.sites.items()} if beliefs else {}
+    known = {site: here.facts for site, here in knowledge.snapshot.sites.items()} if knowledge else {}
     whole: Counter[Site] = Counter()
     apart, unknown, example = 0, 0, None
     for job in jobs:
-        if job.status is not JobStatus.IDLE or not job.names_data:
+        if job.status is not JobStatus.IDLE or not job.has_required_datasets:
             continue
-        if beliefs is None:
-            unknown += job.alike
+        if knowledge is None:
+            unknown += job.job_count
             continue
-        sites = _whole_at(job, known, unix(beliefs.now))
-        whole.update(dict.fromkeys(sites, job.alike))
+        sites = _complete_sites(job, known, to_unix(knowledge.now))
+        whole.update(dict.fromkeys(sites, job.job_count))
         if not sites:
-            apart += job.alike
+            apart += job.job_count
             example = example or job.name
     statuses = Counter[str]()
     for job in jobs:
-        statuses[job.status.name.lower() if job.status else "of unknown status"] += job.alike
-    return Crowd(
-        kinds=len(jobs),
-        jobs=sum(job.alike for job in jobs),
+        statuses[job.status.name.lower() if job.status else "of unknown status"] += job.job_count
+    return JobSummary(
+        job_kinds=len(jobs),
+        jobs=sum(job.job_count for job in jobs),
         by_status=dict(statuses.most_common()),
-        whole=dict(whole.most_common()),
-        apart=apart,
-        unknown=unknown,
+        complete_by_site=dict(whole.most_common()),
+        complete_nowhere=apart,
+        unknown_jobs=unknown,
         example=example or (jobs[0].name if jobs else None),
     )
 
 
-def _whole_at(job: Job, known: Mapping[Site, Mapping[Did, Fact]], now: int) -> list[Site]:
+def _complete_sites(job: JobFacts, facts_by_site: Mapping[Site, Mapping[Did, Fact]], now: int) -> list[Site]:
     """The sites that hold all of the job's datasets, by facts young enough for it."""
-    if job.refused:
+    if job.invalid_names:
         return []
-    return [site for site, facts in known.items() if _holds(job, facts, now)]
+    return [site for site, facts in facts_by_site.items() if _has_all_data(job, facts, now)]
 
 
-def _holds(job: Job, facts: Mapping[Did, Fact], now: int) -> bool:
+def _has_all_data(job: JobFacts, facts: Mapping[Did, Fact], now: int) -> bool:
     here = {did: facts[did] for did in job.datasets if did in facts}
-    return clause_holds(
+    return is_here_clause_true(
         job.datasets,
         {did: str(fact.state) for did, fact in here.items()},
-        {did: unix(fact.as_of) for did, fact in here.items()},
+        {did: to_unix(fact.as_of) for did, fact in here.items()},
         None,
         now=now,
-        max_age=job.max_age,
+        max_age_seconds=job.max_age_seconds,
     )

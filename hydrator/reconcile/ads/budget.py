@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import overload
 
-from hydrator.domain.model import DatasetState, Did, Fact, Want, unix
-from hydrator.reconcile.snapshot.memory import THEN
+from hydrator.domain.model import DatasetState, DemandEntry, Did, Fact, to_unix
+from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 
 FRACTION_DIGITS = 2
 _ENTRY_BYTES = 4
@@ -26,47 +26,49 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DemandIndex:
     """All wants, most wanted first; ``naming`` has, by dataset, the places among them that name it."""
 
-    wants: Sequence[Want]
-    naming: Mapping[Did, Sequence[int]]
-    shortest: int
+    entries: Sequence[DemandEntry]
+    positions_by_did: Mapping[Did, Sequence[int]]
+    shortest_did_chars: int
 
     @classmethod
-    def of(cls, wants: Sequence[Want]) -> "Wanted":
+    def build(cls, entries: Sequence[DemandEntry]) -> "DemandIndex":
         naming: dict[Did, tuple[int, ...]] = {}
-        for place, want in enumerate(wants):
+        for place, want in enumerate(entries):
             for did in want.dids:
                 naming[did] = (*naming[did], place) if did in naming else (place,)
-        return cls(wants, naming, min(map(len, naming), default=0))
+        return cls(entries, naming, min(map(len, naming), default=0))
 
-    def places(self, here: Mapping[Did, Fact]) -> list[int]:
+    def positions_of(self, facts: Mapping[Did, Fact]) -> list[int]:
         """The wants that name something *here*, most wanted first."""
-        return sorted({place for did in here for place in self.naming.get(did, ())})
+        return sorted({place for did in facts for place in self.positions_by_did.get(did, ())})
 
 
-class LeftOut(Sequence[Want]):
+class OmittedEntries(Sequence[DemandEntry]):
     """The wants at *places* but those *inside*; made when somebody looks."""
 
-    __slots__ = ("_inside", "_places", "_wants")
+    __slots__ = ("_entries", "_fitting_positions", "_positions")
 
-    def __init__(self, wants: Sequence[Want], places: Sequence[int], inside: AbstractSet[int]) -> None:
-        self._wants = wants
-        self._places = places
-        self._inside = inside
+    def __init__(
+        self, entries: Sequence[DemandEntry], positions: Sequence[int], fitting_positions: AbstractSet[int]
+    ) -> None:
+        self._entries = entries
+        self._positions = positions
+        self._fitting_positions = fitting_positions
 
     def __len__(self) -> int:
-        return len(self._places) - len(self._inside)
+        return len(self._positions) - len(self._fitting_positions)
 
-    def __iter__(self) -> Iterator[Want]:
-        return (self._wants[place] for place in self._places if place not in self._inside)
+    def __iter__(self) -> Iterator[DemandEntry]:
+        return (self._entries[place] for place in self._positions if place not in self._fitting_positions)
 
     @overload
-    def __getitem__(self, index: int) -> Want: ...
+    def __getitem__(self, index: int) -> DemandEntry: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[Want, ...]: ...
-    def __getitem__(self, index: int | slice) -> Want | tuple[Want, ...]:
+    def __getitem__(self, index: slice) -> tuple[DemandEntry, ...]: ...
+    def __getitem__(self, index: int | slice) -> DemandEntry | tuple[DemandEntry, ...]:
         return tuple(self)[index]
 
     def __eq__(self, other: object) -> bool:
@@ -79,106 +81,133 @@ class LeftOut(Sequence[Want]):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BudgetFit:
     """The datasets that fit, the wants (by place) that are inside, and whether the plain list fits too."""
 
-    taken: AbstractSet[Did]
-    inside: AbstractSet[int]
-    with_list: bool
+    dids: AbstractSet[Did]
+    positions: AbstractSet[int]
+    has_list: bool
 
 
-def choose(
-    here: Mapping[Did, Fact], wanted: Wanted, places: Sequence[int], budget: Budget, as_of: datetime
-) -> Choice:
+def fit_to_budget(
+    facts: Mapping[Did, Fact],
+    demand_index: DemandIndex,
+    positions: Sequence[int],
+    budget: Budget,
+    as_of: datetime,
+) -> BudgetFit:
     """Let in what fits of the wants at *places*.
 
     The plain list goes first: expressions look states up in the record.
     """
-    room = _Room(here, wanted, budget, as_of, with_list=True)
-    choice = room.filled(places)
-    if not room.list_to_blame:
+    room = _SizeCounter(facts, demand_index, budget, as_of, has_list=True)
+    choice = room.fill(positions)
+    if not room.is_list_too_long:
         return choice
-    return _Room(here, wanted, budget, as_of, with_list=False).filled(places)
+    return _SizeCounter(facts, demand_index, budget, as_of, has_list=False).fill(positions)
 
 
-class _Room:
+class _SizeCounter:
     """Counts the bytes of the four long lines while jobs are let in."""
 
     def __init__(
-        self, here: Mapping[Did, Fact], wanted: Wanted, budget: Budget, as_of: datetime, *, with_list: bool
+        self,
+        facts: Mapping[Did, Fact],
+        demand_index: DemandIndex,
+        budget: Budget,
+        as_of: datetime,
+        *,
+        has_list: bool,
     ) -> None:
-        self.list_to_blame = False
-        self._here = here
-        self._wanted = wanted
+        self.is_list_too_long = False
+        self._facts = facts
+        self._demand_index = demand_index
         self._budget = budget
-        self._as_of = unix(as_of)
-        self._with_list = with_list
-        self._taken: set[Did] = set()
-        self._listed = len("AvailableDatasets = {}")
-        self._states = len("DatasetStates = []")
-        self._fractions = len("DatasetFractions = []")
-        self._ages = len("DatasetAsOf = []")
-        self._least = wanted.shortest + _ENTRY_BYTES + min(len(state) for state in DatasetState) + 2
+        self._as_of = to_unix(as_of)
+        self._has_list = has_list
+        self._dids: set[Did] = set()
+        self._list_bytes = len("AvailableDatasets = {}")
+        self._states_bytes = len("DatasetStates = []")
+        self._fractions_bytes = len("DatasetFractions = []")
+        self._ages_bytes = len("DatasetAsOf = []")
+        self._min_entry_bytes = (
+            demand_index.shortest_did_chars + _ENTRY_BYTES + min(len(state) for state in DatasetState) + 2
+        )
 
-    def filled(self, places: Sequence[int]) -> Choice:
+    def fill(self, positions: Sequence[int]) -> BudgetFit:
         inside: set[int] = set()
-        here, taken = self._here, self._taken
-        for place in places:
-            if self._full:
-                inside |= self._wholly_taken(place)
+        here, taken = self._facts, self._dids
+        for place in positions:
+            if self._is_full:
+                inside |= self._find_covered_positions(place)
                 break
-            new = [did for did in self._wanted.wants[place].dids if did in here and did not in taken]
-            if not new or self._take(new):
+            new = [did for did in self._demand_index.entries[place].dids if did in here and did not in taken]
+            if not new or self._try_add(new):
                 inside.add(place)
-            elif self.list_to_blame:
+            elif self.is_list_too_long:
                 break
-        return Choice(taken, inside, self._with_list)
+        return BudgetFit(taken, inside, self._has_list)
 
     @property
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         """Can nothing more enter, however short, and is the list not to blame for it?"""
-        if self._states + self._least > self._budget.line_bytes:
+        if self._states_bytes + self._min_entry_bytes > self._budget.line_bytes:
             return True
-        return not self._with_list and self._total + self._least > self._budget.ad_bytes
+        return not self._has_list and self._total_bytes + self._min_entry_bytes > self._budget.ad_bytes
 
     @property
-    def _total(self) -> int:
-        return self._listed + self._states + self._fractions + self._ages
+    def _total_bytes(self) -> int:
+        return self._list_bytes + self._states_bytes + self._fractions_bytes + self._ages_bytes
 
-    def _take(self, new: Sequence[Did]) -> bool:
-        listed, states, fractions, ages = self._listed, self._states, self._fractions, self._ages
-        for did in new:
-            fact, key = self._here[did], len(did) + _ENTRY_BYTES
+    def _try_add(self, new_dids: Sequence[Did]) -> bool:
+        listed, states, fractions, ages = (
+            self._list_bytes,
+            self._states_bytes,
+            self._fractions_bytes,
+            self._ages_bytes,
+        )
+        for did in new_dids:
+            fact, key = self._facts[did], len(did) + _ENTRY_BYTES
             states += key + len(fact.state) + 2
-            if self._with_list and fact.state is DatasetState.AVAILABLE:
+            if self._has_list and fact.state is DatasetState.AVAILABLE:
                 listed += key - 1
-            if between(fact):
+            if is_partial(fact):
                 fractions += key + 2 + FRACTION_DIGITS
-            if fact.as_of is not THEN and unix(fact.as_of) < self._as_of:
+            if fact.as_of is not AT_LAST_POLL and to_unix(fact.as_of) < self._as_of:
                 ages += key + 10
         records = max(states, fractions, ages)
         total = listed + states + fractions + ages
         if max(records, listed) > self._budget.line_bytes or total > self._budget.ad_bytes:
             fits = records <= self._budget.line_bytes and total - listed <= self._budget.ad_bytes
-            self.list_to_blame = self._with_list and fits
+            self.is_list_too_long = self._has_list and fits
             return False
-        self._listed, self._states, self._fractions, self._ages = listed, states, fractions, ages
-        self._taken.update(new)
+        self._list_bytes, self._states_bytes, self._fractions_bytes, self._ages_bytes = (
+            listed,
+            states,
+            fractions,
+            ages,
+        )
+        self._dids.update(new_dids)
         return True
 
-    def _wholly_taken(self, first: int) -> set[int]:
+    def _find_covered_positions(self, first_position: int) -> set[int]:
         """Of the wants from the *first* on those for which everything here is taken already."""
-        wants, here, taken = self._wanted.wants, self._here, self._taken
-        some = {place for did in taken for place in self._wanted.naming[did] if place >= first}
+        wants, here, taken = self._demand_index.entries, self._facts, self._dids
+        some = {
+            place
+            for did in taken
+            for place in self._demand_index.positions_by_did[did]
+            if place >= first_position
+        }
         return {p for p in some if all(did in taken or did not in here for did in wants[p].dids)}
 
 
-def between(fact: Fact) -> bool:
+def is_partial(fact: Fact) -> bool:
     """Is a part of it there, but not all?"""
-    return fact.fraction is not None and 0.0 < floored(fact.fraction) < 1.0
+    return fact.fraction is not None and 0.0 < round_down(fact.fraction) < 1.0
 
 
-def floored(fraction: float) -> float:
+def round_down(fraction: float) -> float:
     """Rounded down, so that it never says more than is there, and small steps change no ad."""
     scale: int = 10**FRACTION_DIGITS
     return int(fraction * scale) / scale

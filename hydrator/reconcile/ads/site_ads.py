@@ -18,33 +18,42 @@ from datetime import datetime, timedelta
 from hydrator.domain.model import (
     DatasetState,
     Demand,
+    DemandEntry,
     Did,
     Fact,
     Site,
     SiteAd,
     SiteFacts,
     Snapshot,
-    Want,
     from_unix,
-    unix,
+    to_unix,
 )
 from hydrator.domain.numbers import is_ahead
-from hydrator.reconcile.snapshot.memory import THEN
-from hydrator.reconcile.snapshot.merge import Facts
+from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
+from hydrator.reconcile.snapshot.merge import FactRows
 
 from .budget import (
     FRACTION_DIGITS,
     Budget,
-    LeftOut,
-    Wanted,
-    between,
-    choose,
-    floored,
+    DemandIndex,
+    OmittedEntries,
+    fit_to_budget,
+    is_partial,
+    round_down,
 )
 
 __all__ = [
-    "Budget", "Draft", "Drafting", "drafting", "drafts", "facts_of", "forgotten", "implausible", "number",
-    "quoted", "restored",
+    "Budget",
+    "Draft",
+    "DraftSet",
+    "assign_generations",
+    "build_drafts",
+    "classad_string",
+    "draft_site_ads",
+    "empty_draft",
+    "facts_of",
+    "implausible_generations",
+    "redraft",
 ]  # fmt: skip
 
 CONTRACT_VERSION = 1
@@ -59,41 +68,41 @@ class Draft:
     site: Site
     as_of: datetime
     content: tuple[tuple[str, str], ...]
-    left_out: Sequence[Want] = ()
+    omitted_entries: Sequence[DemandEntry] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Drafting:
+class DraftSet:
     """The drafts of one cycle, by site, and what the next cycle can start from."""
 
     drafts: Mapping[Site, Draft]
-    wanted: Wanted
+    demand_index: DemandIndex
     budget: Budget
-    clashing: frozenset[Did]
-    sites: Mapping[Site, "_Drafted"]
+    colliding_dids: frozenset[Did]
+    inputs: Mapping[Site, "_DraftInputs"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Drafted:
+class _DraftInputs:
     """What one draft was made of: with the same it is the same."""
 
-    here: Mapping[Did, Fact]
-    places: Sequence[int]
-    inside: AbstractSet[int]
-    age: datetime | None
+    facts: Mapping[Did, Fact]
+    positions: Sequence[int]
+    fitting_positions: AbstractSet[int]
+    as_of: datetime | None
     trust: float
 
 
-def no_room(made: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]]:
+def dids_without_room(drafts: Mapping[Site, Draft]) -> dict[Site, frozenset[Did]]:
     """Return, by site, the datasets that its ad has no room for."""
     return {
-        site: frozenset(did for want in draft.left_out for did in want.dids)
-        for site, draft in made.items()
-        if draft.left_out
+        site: frozenset(did for want in draft.omitted_entries for did in want.dids)
+        for site, draft in drafts.items()
+        if draft.omitted_entries
     }
 
 
-def drafts(
+def draft_site_ads(
     snapshot: Snapshot, demand: Demand, *, budget: Budget, trust: Mapping[Site, float] | None = None
 ) -> Mapping[Site, Draft]:
     """What every site of *snapshot* should advertise for this *demand*.
@@ -107,18 +116,18 @@ def drafts(
     Returns:
         By site, sorted; datasets that clash by letter case are in no ad.
     """
-    return drafting(snapshot, demand, budget=budget, trust=trust or {}).drafts
+    return build_drafts(snapshot, demand, budget=budget, trust=trust or {}).drafts
 
 
-def drafting(
+def build_drafts(
     snapshot: Snapshot,
     demand: Demand,
     *,
     budget: Budget,
     trust: Mapping[Site, float],
-    last: Drafting | None = None,
-    altered: Mapping[Site, AbstractSet[Did]] | None = None,
-) -> Drafting:
+    previous: DraftSet | None = None,
+    changed_dids: Mapping[Site, AbstractSet[Did]] | None = None,
+) -> DraftSet:
     """The same, starting from the *last* drafts.
 
     Args:
@@ -129,32 +138,36 @@ def drafting(
         last: the drafts that the snapshot before led to.
         altered: by site, the datasets whose fact may be another one than then; None: that is not known.
     """
-    clashing = frozenset(did for clash in snapshot.clashes for did in clash)
-    if last is None or altered is None or (clashing, budget) != (last.clashing, last.budget):
-        last = None
-    wanted = _wanted(demand, last)
-    same_order = last is not None and wanted.naming is last.wanted.naming
+    clashing = frozenset(did for clash in snapshot.case_collisions for did in clash)
+    if (
+        previous is None
+        or changed_dids is None
+        or (clashing, budget) != (previous.colliding_dids, previous.budget)
+    ):
+        previous = None
+    wanted = _index_demand(demand, previous)
+    same_order = previous is not None and wanted.positions_by_did is previous.demand_index.positions_by_did
     made, sites = {}, {}
     for site, facts in sorted(snapshot.sites.items()):
-        before = last.sites.get(site) if last and same_order else None
-        changed = altered.get(site, frozenset()) if altered is not None and before else None
-        one = _look(facts, before, changed, clashing, wanted, trust.get(site, 1.0))
-        if last and before and not changed and (one.age, one.trust) == (before.age, before.trust):
-            content, inside = last.drafts[site].content, before.inside
+        before = previous.inputs.get(site) if previous and same_order else None
+        changed = changed_dids.get(site, frozenset()) if changed_dids is not None and before else None
+        one = _collect_inputs(facts, before, changed, clashing, wanted, trust.get(site, 1.0))
+        if previous and before and not changed and (one.as_of, one.trust) == (before.as_of, before.trust):
+            content, inside = previous.drafts[site].content, before.fitting_positions
         else:
-            content, inside = _written(site, facts, one, wanted, budget)
-        sites[site] = replace(one, inside=inside)
-        made[site] = Draft(site, facts.as_of, content, LeftOut(demand.wants, one.places, inside))
-    return Drafting(made, wanted, budget, clashing, sites)
+            content, inside = _render_content(site, facts, one, wanted, budget)
+        sites[site] = replace(one, fitting_positions=inside)
+        made[site] = Draft(site, facts.as_of, content, OmittedEntries(demand.entries, one.positions, inside))
+    return DraftSet(made, wanted, budget, clashing, sites)
 
 
-def number(
-    drafted: Mapping[Site, Draft],
-    last: Mapping[Site, SiteAd],
+def assign_generations(
+    drafts: Mapping[Site, Draft],
+    previous_ads: Mapping[Site, SiteAd],
     *,
-    published: Mapping[Site, int],
+    published_generations: Mapping[Site, int],
     now: datetime,
-    renumbered: AbstractSet[Site] = frozenset(),
+    sites_to_renumber: AbstractSet[Site] = frozenset(),
 ) -> dict[Site, SiteAd]:
     """Give every draft its generation: a new one when, and only when, its content changed.
 
@@ -170,76 +183,79 @@ def number(
         renumbered: sites whose ad gets a new generation with the same content too.
     """
     ads = {}
-    for site, draft in drafted.items():
-        old = last.get(site)
-        there = _believed(published.get(site, 0), now)
-        if old and old.content == draft.content and old.generation >= there and site not in renumbered:
+    for site, draft in drafts.items():
+        old = previous_ads.get(site)
+        there = _plausible_generation(published_generations.get(site, 0), now)
+        if old and old.content == draft.content and old.generation >= there and site not in sites_to_renumber:
             generation = old.generation
         else:
-            before = max(_believed(old.generation, now) if old else 0, there)
-            generation = max(before + 1, unix(now))
+            before = max(_plausible_generation(old.generation, now) if old else 0, there)
+            generation = max(before + 1, to_unix(now))
         ads[site] = SiteAd(site, min(draft.as_of, now), generation, draft.content)
     return ads
 
 
-def _believed(generation: int, now: datetime) -> int:
+def _plausible_generation(generation: int, now: datetime) -> int:
     """Return *generation*, or 0 where it is too far ahead of *now* to be followed."""
     return 0 if is_ahead(generation, now) else generation
 
 
-def implausible(ads: Mapping[Site, SiteAd], now: datetime) -> dict[Site, int]:
+def implausible_generations(ads: Mapping[Site, SiteAd], now: datetime) -> dict[Site, int]:
     """Return by site the generations of *ads* that every hook refuses, because they are ahead of *now*."""
     return {site: ad.generation for site, ad in sorted(ads.items()) if is_ahead(ad.generation, now)}
 
 
-def quoted(text: str) -> str:
+def classad_string(text: str) -> str:
     """*text* as a ClassAd string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else " " for c in escaped) + '"'
 
 
-def _wanted(demand: Demand, last: Drafting | None) -> Wanted:
+def _index_demand(demand: Demand, previous: DraftSet | None) -> DemandIndex:
     """The wants; in the order of the *last* ones, who names what need not be found again."""
-    wants = demand.wants
-    if last and [want.dids for want in wants] == [want.dids for want in last.wanted.wants]:
-        return replace(last.wanted, wants=wants)
-    return Wanted.of(wants)
+    wants = demand.entries
+    if previous and [want.dids for want in wants] == [want.dids for want in previous.demand_index.entries]:
+        return replace(previous.demand_index, entries=wants)
+    return DemandIndex.build(wants)
 
 
-def _look(
+def _collect_inputs(
     facts: SiteFacts,
-    before: _Drafted | None,
-    changed: AbstractSet[Did] | None,
-    clashing: AbstractSet[Did],
-    wanted: Wanted,
+    previous: _DraftInputs | None,
+    changed_dids: AbstractSet[Did] | None,
+    colliding_dids: AbstractSet[Did],
+    demand_index: DemandIndex,
     trust: float,
-) -> _Drafted:
+) -> _DraftInputs:
     rows = facts.facts
     age: datetime | None = facts.as_of
-    if isinstance(rows, Facts):
+    if isinstance(rows, FactRows):
         age = None if age == rows.now else age
         rows = rows.rows
-    here = {did: fact for did, fact in rows.items() if did not in clashing} if clashing else rows
-    if before is None or changed is None:
-        places: Sequence[int] = wanted.places(here)
+    here = {did: fact for did, fact in rows.items() if did not in colliding_dids} if colliding_dids else rows
+    if previous is None or changed_dids is None:
+        places: Sequence[int] = demand_index.positions_of(here)
     else:
-        places = _moved(
-            before.places, [d for d in changed if (d in here) != (d in before.here)], here, wanted
+        places = _update_positions(
+            previous.positions,
+            [d for d in changed_dids if (d in here) != (d in previous.facts)],
+            here,
+            demand_index,
         )
-    return _Drafted(here, places, frozenset(), age, trust)
+    return _DraftInputs(here, places, frozenset(), age, trust)
 
 
-def _moved(
-    places: Sequence[int], dids: Sequence[Did], here: Mapping[Did, Fact], wanted: Wanted
+def _update_positions(
+    positions: Sequence[int], dids: Sequence[Did], facts: Mapping[Did, Fact], demand_index: DemandIndex
 ) -> Sequence[int]:
     """The *places* after these *dids* came or left."""
     if not dids:
-        return places
-    moved = list(places)
-    for place in {place for did in dids for place in wanted.naming.get(did, ())}:
+        return positions
+    moved = list(positions)
+    for place in {place for did in dids for place in demand_index.positions_by_did.get(did, ())}:
         at = bisect_left(moved, place)
         listed = at < len(moved) and moved[at] == place
-        names_some = any(did in here for did in wanted.wants[place].dids)
+        names_some = any(did in facts for did in demand_index.entries[place].dids)
         if names_some and not listed:
             moved.insert(at, place)
         elif listed and not names_some:
@@ -247,52 +263,52 @@ def _moved(
     return moved
 
 
-def _written(
-    site: Site, facts: SiteFacts, one: _Drafted, wanted: Wanted, budget: Budget
+def _render_content(
+    site: Site, facts: SiteFacts, inputs: _DraftInputs, demand_index: DemandIndex, budget: Budget
 ) -> tuple[tuple[tuple[str, str], ...], AbstractSet[int]]:
-    choice = choose(one.here, wanted, one.places, budget, facts.as_of)
-    states = {did: one.here[did] for did in sorted(choice.taken)}
-    truncated = len(choice.inside) < len(one.places) or not choice.with_list
+    choice = fit_to_budget(inputs.facts, demand_index, inputs.positions, budget, facts.as_of)
+    states = {did: inputs.facts[did] for did in sorted(choice.dids)}
+    truncated = len(choice.positions) < len(inputs.positions) or not choice.has_list
     content = _content(
-        site, states, facts.as_of, with_list=choice.with_list, truncated=truncated, trust=one.trust
+        site, states, facts.as_of, has_list=choice.has_list, is_truncated=truncated, trust=inputs.trust
     )
-    return content, choice.inside
+    return content, choice.positions
 
 
-def forgotten(ad: SiteAd, trust: float = 1.0) -> Draft:
+def empty_draft(ad: SiteAd, trust: float = 1.0) -> Draft:
     """What follows *ad* when nothing is known of its site any more and its facts are too old to stand."""
     return Draft(
-        ad.site, ad.as_of, _content(ad.site, {}, ad.as_of, with_list=True, truncated=False, trust=trust)
+        ad.site, ad.as_of, _content(ad.site, {}, ad.as_of, has_list=True, is_truncated=False, trust=trust)
     )
 
 
-def restored(ad: SiteAd, trust: float, *, now: datetime, bound: timedelta) -> Draft:
+def redraft(ad: SiteAd, trust: float, *, now: datetime, max_age: timedelta) -> Draft:
     """*ad* as it was, each fact with the age it had; what is older than *bound* by *now* reads UNKNOWN."""
     lines = dict(ad.content)
     facts = {
-        did: fact if now - fact.as_of <= bound else Fact(DatasetState.UNKNOWN, fact.as_of)
+        did: fact if now - fact.as_of <= max_age else Fact(DatasetState.UNKNOWN, fact.as_of)
         for did, fact in facts_of(ad).items()
     }
     content = _content(
         ad.site,
         dict(sorted(facts.items())),
         ad.as_of,
-        with_list="AvailableDatasets" in lines,
-        truncated=lines.get("DataLocalityTruncated") == "true",
+        has_list="AvailableDatasets" in lines,
+        is_truncated=lines.get("DataLocalityTruncated") == "true",
         trust=trust,
     )
     return Draft(ad.site, ad.as_of, content)
 
 
-def moved_ad(ad: SiteAd, by: timedelta) -> SiteAd:
+def shift_ad_times(ad: SiteAd, shift: timedelta) -> SiteAd:
     """Return *ad* with every time earlier *by* so much; if its content changes, it is another generation."""
     lines = dict(ad.content)
     ages = _ENTRY.findall(lines.get("DatasetAsOf", ""))
     if not ages:
-        return replace(ad, as_of=ad.as_of - by)
-    seconds = round(by.total_seconds())
-    lines["DatasetAsOf"] = _record((Did(did), str(int(at) - seconds)) for did, at in ages)
-    return replace(ad, as_of=ad.as_of - by, generation=ad.generation + 1, content=tuple(lines.items()))
+        return replace(ad, as_of=ad.as_of - shift)
+    seconds = round(shift.total_seconds())
+    lines["DatasetAsOf"] = _nested_ad((Did(did), str(int(at) - seconds)) for did, at in ages)
+    return replace(ad, as_of=ad.as_of - shift, generation=ad.generation + 1, content=tuple(lines.items()))
 
 
 def facts_of(ad: SiteAd) -> dict[Did, Fact]:
@@ -316,41 +332,41 @@ def _content(
     states: Mapping[Did, Fact],
     as_of: datetime,
     *,
-    with_list: bool,
-    truncated: bool,
+    has_list: bool,
+    is_truncated: bool,
     trust: float,
 ) -> tuple[tuple[str, str], ...]:
     available = [did for did, fact in states.items() if fact.state is DatasetState.AVAILABLE]
     listed = (
-        [("AvailableDatasets", "{" + ",".join(f'"{did}"' for did in available) + "}")] if with_list else []
+        [("AvailableDatasets", "{" + ",".join(f'"{did}"' for did in available) + "}")] if has_list else []
     )
     return (
-        ("DataLocalitySite", quoted(site)),
+        ("DataLocalitySite", classad_string(site)),
         *listed,
-        ("DatasetStates", _record((did, f'"{fact.state}"') for did, fact in states.items())),
-        ("DatasetFractions", _record(_fractions(states))),
-        ("DatasetAsOf", _record(_ages(states, as_of))),
-        ("DataLocalityTruncated", "true" if truncated else "false"),
+        ("DatasetStates", _nested_ad((did, f'"{fact.state}"') for did, fact in states.items())),
+        ("DatasetFractions", _nested_ad(_fractions(states))),
+        ("DatasetAsOf", _nested_ad(_ages(states, as_of))),
+        ("DataLocalityTruncated", "true" if is_truncated else "false"),
         ("DataLocalityTrust", f"{trust:.3f}"),
         ("DataLocalityVersion", str(CONTRACT_VERSION)),
     )
 
 
-def _record(entries: Iterable[tuple[Did, str]]) -> str:
+def _nested_ad(entries: Iterable[tuple[Did, str]]) -> str:
     """A nested ad; its keys stand in single quotes, which any character of a DID survives."""
     return "[" + ";".join(f"'{did}'={literal}" for did, literal in entries) + "]"
 
 
 def _fractions(states: Mapping[Did, Fact]) -> Iterable[tuple[Did, str]]:
     return (
-        (did, f"{floored(fact.fraction):.{FRACTION_DIGITS}f}")
+        (did, f"{round_down(fact.fraction):.{FRACTION_DIGITS}f}")
         for did, fact in states.items()
-        if fact.fraction is not None and between(fact)
+        if fact.fraction is not None and is_partial(fact)
     )
 
 
 def _ages(states: Mapping[Did, Fact], as_of: datetime) -> Iterable[tuple[Did, str]]:
-    of_site = unix(as_of)
+    of_site = to_unix(as_of)
     for did, fact in states.items():
-        if fact.as_of is not THEN and (at := unix(fact.as_of)) < of_site:
+        if fact.as_of is not AT_LAST_POLL and (at := to_unix(fact.as_of)) < of_site:
             yield did, str(at)

@@ -14,20 +14,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from hydrator.domain.model import DatasetState, Did, Fact, Site, unix
-from hydrator.reconcile.snapshot.memory import Datasets, Known, Memory
+from hydrator.domain.model import DatasetState, Did, Fact, Site, to_unix
+from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord, DatasetRows
 
-WINDOW = timedelta(hours=24)
+AUDIT_WINDOW = timedelta(hours=24)
 """What the audit found longer ago than this counts no more: trust heals."""
-SAMPLE = 50
+MIN_SAMPLE = 50
 """As long as fewer facts of a site were audited, those that are missing count as true."""
-STEP = 0.01
-RISE = 0.015
+TRUST_STEP = 0.01
+MIN_TRUST_RISE = 0.015
 """Trust is shown in steps; it falls at once and rises when it is this much better, so it does not flicker."""
 _HOUR = 3600
 
 
-class By(StrEnum):
+class VerificationMethod(StrEnum):
     """Which expensive question was asked."""
 
     FILES = "file by file"
@@ -35,7 +35,7 @@ class By(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Question:
+class AuditQuery:
     """What one expensive question to a catalogue is about: one dataset, at all sites."""
 
     catalogue: str
@@ -67,11 +67,11 @@ class Verdict:
     """
 
     claim: Claim
-    by: By
-    at: datetime
-    true: bool
-    found: Fact | None = None
-    again: bool = False
+    method: VerificationMethod
+    answered_at: datetime
+    is_true: bool
+    actual_fact: Fact | None = None
+    is_recheck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,105 +81,110 @@ class Correction:
     ``repeated`` is when the catalogue was read that claimed it all the same; None: it did not yet.
     """
 
-    at: datetime
-    since: datetime
-    found: Fact | None = None
-    repeated: datetime | None = None
+    found_at: datetime
+    first_found_at: datetime
+    actual_fact: Fact | None = None
+    repeated_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Lie:
+class RepeatedFalseClaim:
     """A claim that a catalogue repeated, read at ``said``, after it was found false."""
 
     claim: Claim
-    by: By
-    said: datetime
+    method: VerificationMethod
+    repeated_at: datetime
     correction: Correction
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class AuditTally:
     """What the audit found of one site: by hour since the epoch, claims that were true and that were false.
 
     ``shown`` is the trust that is advertised, ``last`` when a claim was last audited.
     """
 
-    hours: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    shown: float = 1.0
-    last: datetime | None = None
+    counts_by_hour: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    advertised_trust: float = 1.0
+    last_audited_at: datetime | None = None
 
     @property
-    def true(self) -> int:
-        return sum(true for true, _ in self.hours.values())
+    def true_count(self) -> int:
+        return sum(true for true, _ in self.counts_by_hour.values())
 
     @property
-    def false(self) -> int:
-        return sum(false for _, false in self.hours.values())
+    def false_count(self) -> int:
+        return sum(false for _, false in self.counts_by_hour.values())
 
 
-Corrected = tuple[Claim, By]
+CorrectionKey = tuple[Claim, VerificationMethod]
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
     """Everything the audit knows."""
 
-    tallies: Mapping[Site, Tally] = field(default_factory=dict)
-    corrections: Mapping[Corrected, Correction] = field(default_factory=dict)
+    tallies: Mapping[Site, AuditTally] = field(default_factory=dict)
+    corrections: Mapping[CorrectionKey, Correction] = field(default_factory=dict)
 
     @property
     def trust(self) -> dict[Site, float]:
         """By site, what its ad says: the share of audited facts that were true."""
-        return {site: tally.shown for site, tally in self.tallies.items()}
+        return {site: tally.advertised_trust for site, tally in self.tallies.items()}
 
     @property
-    def lying(self) -> frozenset[Site]:
+    def sites_with_false_claims(self) -> frozenset[Site]:
         """The sites of which something false was found that still counts."""
-        return frozenset(site for site, tally in self.tallies.items() if tally.false)
+        return frozenset(site for site, tally in self.tallies.items() if tally.false_count)
 
-    def false_claims(self, site: Site) -> int:
+    def count_false_claims(self, site: Site) -> int:
         """How many claims of *site* are corrected."""
         return len({claim for claim, _ in self.corrections if claim.site == site})
 
 
 def claims(
-    memories: Mapping[str, Memory], audited: Collection[str], *, retired: Collection[Site] = ()
-) -> dict[Question, frozenset[Site]]:
+    memories: Mapping[str, CatalogueMemory], catalogues: Collection[str], *, retired: Collection[Site] = ()
+) -> dict[AuditQuery, frozenset[Site]]:
     """Everything that the catalogues named in *audited* claim to be AVAILABLE, with its sites."""
     found = {}
     for catalogue, memory in memories.items():
-        for did, known in memory.known.items() if catalogue in audited else ():
+        for did, known in memory.records.items() if catalogue in catalogues else ():
             sites = frozenset(
                 site
-                for site, fact in known.here.items()
+                for site, fact in known.facts.items()
                 if fact.state is DatasetState.AVAILABLE and site not in retired
             )
             if sites:
-                found[Question(catalogue, did)] = sites
+                found[AuditQuery(catalogue, did)] = sites
     return found
 
 
-def fold(audit: Audit, verdicts: Iterable[Verdict]) -> Audit:
-    """Add what expensive questions found. A lie is counted later, by :func:`settle`."""
+def record_verdicts(audit: Audit, verdicts: Iterable[Verdict]) -> Audit:
+    """Add what expensive questions found. A lie is counted later, by :func:`expire_and_confirm`."""
     tallies, corrections = dict(audit.tallies), dict(audit.corrections)
     for verdict in verdicts:
-        claim, key = verdict.claim, (verdict.claim, verdict.by)
+        claim, key = verdict.claim, (verdict.claim, verdict.method)
         old = corrections.pop(key, None)
-        if not verdict.true:
-            since = old.since if old else verdict.at
-            repeated = old.repeated if old else None
-            corrections[key] = Correction(verdict.at, since, verdict.found, repeated)
-        tally = replace(tallies.get(claim.site, Tally()), last=verdict.at)
-        known = any(standing.repeated for standing in _standing(corrections, claim))
-        if not verdict.again and (known or not _standing(corrections, claim)):
-            tally = _counted(tally, verdict.at, true=not known)
+        if not verdict.is_true:
+            since = old.first_found_at if old else verdict.answered_at
+            repeated = old.repeated_at if old else None
+            corrections[key] = Correction(verdict.answered_at, since, verdict.actual_fact, repeated)
+        tally = replace(tallies.get(claim.site, AuditTally()), last_audited_at=verdict.answered_at)
+        known = any(standing.repeated_at for standing in _corrections_of(corrections, claim))
+        if not verdict.is_recheck and (known or not _corrections_of(corrections, claim)):
+            tally = _count_verdict(tally, verdict.answered_at, is_true=not known)
         tallies[claim.site] = tally
     return Audit(tallies, corrections)
 
 
-def settle(
-    audit: Audit, memories: Mapping[str, Memory], *, now: datetime, window: timedelta, bound: timedelta
-) -> tuple[Audit, tuple[Lie, ...]]:
+def expire_and_confirm(
+    audit: Audit,
+    memories: Mapping[str, CatalogueMemory],
+    *,
+    now: datetime,
+    window: timedelta,
+    max_age: timedelta,
+) -> tuple[Audit, tuple[RepeatedFalseClaim, ...]]:
     """Compare with what the catalogues say now.
 
     Args:
@@ -195,62 +200,71 @@ def settle(
     tallies, corrections = dict(audit.tallies), {}
     lies = []
     for (claim, by), correction in audit.corrections.items():
-        said = _said(memories, claim)
-        if said is None or said.state is not DatasetState.AVAILABLE or now - correction.at > bound:
+        said = _claimed_fact(memories, claim)
+        if said is None or said.state is not DatasetState.AVAILABLE or now - correction.found_at > max_age:
             continue
         corrections[claim, by] = correction
-        if correction.repeated is None and said.as_of > correction.at:
-            corrections[claim, by] = replace(correction, repeated=said.as_of)
-            if not any(other.repeated for other in _standing(audit.corrections, claim)):
-                tallies[claim.site] = _counted(tallies.get(claim.site, Tally()), correction.at, true=False)
-            lies.append(Lie(claim, by, said.as_of, correction))
-    oldest = unix(now - window) // _HOUR
-    tallies = {site: aged for site, tally in tallies.items() if (aged := _aged(tally, oldest)).hours}
+        if correction.repeated_at is None and said.as_of > correction.found_at:
+            corrections[claim, by] = replace(correction, repeated_at=said.as_of)
+            if not any(other.repeated_at for other in _corrections_of(audit.corrections, claim)):
+                tallies[claim.site] = _count_verdict(
+                    tallies.get(claim.site, AuditTally()), correction.found_at, is_true=False
+                )
+            lies.append(RepeatedFalseClaim(claim, by, said.as_of, correction))
+    oldest = to_unix(now - window) // _HOUR
+    tallies = {
+        site: aged for site, tally in tallies.items() if (aged := _expire_hours(tally, oldest)).counts_by_hour
+    }
     return Audit(tallies, corrections), tuple(lies)
 
 
-def corrected(memories: Mapping[str, Memory], audit: Audit) -> Mapping[str, Memory]:
+def apply_corrections(memories: Mapping[str, CatalogueMemory], audit: Audit) -> Mapping[str, CatalogueMemory]:
     """*memories* with what was found instead of each claim that proved false; the given ones stay."""
-    changed: dict[str, dict[Did, Known]] = {}
+    changed: dict[str, dict[Did, DatasetRecord]] = {}
     for (claim, by), correction in sorted(audit.corrections.items(), key=lambda item: item[0]):
         if claim.catalogue not in memories:
             continue
         mine = changed.setdefault(claim.catalogue, {})
-        known = mine.get(claim.did) or memories[claim.catalogue].known.get(claim.did)
-        if known is None or claim.site not in known.here:
+        known = mine.get(claim.did) or memories[claim.catalogue].records.get(claim.did)
+        if known is None or claim.site not in known.facts:
             continue
-        here = {site: fact for site, fact in known.here.items() if site != claim.site}
+        here = {site: fact for site, fact in known.facts.items() if site != claim.site}
         # of two corrections the probe's, which sorts last, decides
-        if correction.found and (by is By.PROBE or (claim, By.PROBE) not in audit.corrections):
-            here[claim.site] = correction.found
-        mine[claim.did] = replace(known, here=here)
+        if correction.actual_fact and (
+            by is VerificationMethod.PROBE or (claim, VerificationMethod.PROBE) not in audit.corrections
+        ):
+            here[claim.site] = correction.actual_fact
+        mine[claim.did] = replace(known, facts=here)
     right = {
-        name: replace(memories[name], known=Datasets.of(memories[name].known).also(mine))
+        name: replace(memories[name], records=DatasetRows.wrap(memories[name].records).with_records(mine))
         for name, mine in changed.items()
     }
     return {**memories, **right}
 
 
-def _said(memories: Mapping[str, Memory], claim: Claim) -> Fact | None:
+def _claimed_fact(memories: Mapping[str, CatalogueMemory], claim: Claim) -> Fact | None:
     memory = memories.get(claim.catalogue)
-    known = memory.known.get(claim.did) if memory else None
-    return known.here.get(claim.site) if known else None
+    known = memory.records.get(claim.did) if memory else None
+    return known.facts.get(claim.site) if known else None
 
 
-def _standing(corrections: Mapping[Corrected, Correction], claim: Claim) -> list[Correction]:
-    return [corrections[claim, by] for by in By if (claim, by) in corrections]
+def _corrections_of(corrections: Mapping[CorrectionKey, Correction], claim: Claim) -> list[Correction]:
+    return [corrections[claim, by] for by in VerificationMethod if (claim, by) in corrections]
 
 
-def _counted(tally: Tally, at: datetime, *, true: bool) -> Tally:
-    hour = unix(at) // _HOUR
-    so_far = tally.hours.get(hour, (0, 0))
-    one = (so_far[0] + 1, so_far[1]) if true else (so_far[0], so_far[1] + 1)
-    return replace(tally, hours={**tally.hours, hour: one})
+def _count_verdict(tally: AuditTally, answered_at: datetime, *, is_true: bool) -> AuditTally:
+    hour = to_unix(answered_at) // _HOUR
+    so_far = tally.counts_by_hour.get(hour, (0, 0))
+    one = (so_far[0] + 1, so_far[1]) if is_true else (so_far[0], so_far[1] + 1)
+    return replace(tally, counts_by_hour={**tally.counts_by_hour, hour: one})
 
 
-def _aged(tally: Tally, oldest: int) -> Tally:
+def _expire_hours(tally: AuditTally, oldest_hour: int) -> AuditTally:
     """*tally* without what no longer counts, and the trust to show for the rest."""
-    tally = replace(tally, hours={hour: found for hour, found in tally.hours.items() if hour > oldest})
-    share = 1 - tally.false / max(SAMPLE, tally.true + tally.false)
-    steady = 0 <= share - tally.shown < RISE and tally.false > 0
-    return tally if steady else replace(tally, shown=int(share / STEP + 1e-9) * STEP)
+    tally = replace(
+        tally,
+        counts_by_hour={hour: found for hour, found in tally.counts_by_hour.items() if hour > oldest_hour},
+    )
+    share = 1 - tally.false_count / max(MIN_SAMPLE, tally.true_count + tally.false_count)
+    steady = 0 <= share - tally.advertised_trust < MIN_TRUST_RISE and tally.false_count > 0
+    return tally if steady else replace(tally, advertised_trust=int(share / TRUST_STEP + 1e-9) * TRUST_STEP)

@@ -13,52 +13,52 @@ from typing import Generic, Protocol, TypeVar
 
 from hydrator.domain.model import Site
 
-OLD_EVERY = 4
-OLD_TURNS = 3600
+OLDEST_EVERY_TURNS = 4
+OLDEST_MIN_TURNS = 3600
 """Of four turns of a site one goes to what was looked at longest ago, if that is so many turns ago."""
 RECHECK_TURNS = 600
 """After so many turns what is in doubt is looked at again."""
 RETRY_TURNS = 60
 """After so many turns what somebody complained of, and nothing was learned of, comes up again."""
-LYING_WEIGHT = 4.0
+FALSE_CLAIMS_WEIGHT = 4.0
 """How much more often a site comes up while it is known to have said something false."""
-NEW_WEIGHT = 2.0
+NEW_ITEMS_WEIGHT = 2.0
 """The same while something there was never looked at."""
-SMALL_SITE = 100
+SMALL_SITE_ITEMS = 100
 """A site with fewer things comes up less often, in proportion."""
 
 
-class Thing(Protocol):
+class AuditItem(Protocol):
     """What a rota hands out; its text tells it from others and decides its place."""
 
     def __hash__(self) -> int: ...
     def __str__(self) -> str: ...
 
 
-T = TypeVar("T", bound=Thing)
+T = TypeVar("T", bound=AuditItem)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn(Generic[T]):
+class NextItem(Generic[T]):
     """*thing* is to be looked at; *again* when only a doubt brings it up once more, *asked* when somebody."""
 
-    thing: T
-    again: bool = False
-    asked: bool = False
+    item: T
+    is_recheck: bool = False
+    is_reported: bool = False
 
 
 @dataclass
-class _AtSite(Generic[T]):
+class _SiteQueue(Generic[T]):
     """The queue of one site: what was never handed out, and the rest, oldest first; stale entries stay."""
 
-    new: list[tuple[int, T]] = field(default_factory=list)
-    old: list[tuple[int, int, T]] = field(default_factory=list)
-    things: int = 0
-    turns: int = 0
-    passed: float = 0.0
+    new_items: list[tuple[int, T]] = field(default_factory=list)
+    old_items: list[tuple[int, int, T]] = field(default_factory=list)
+    item_count: int = 0
+    turn_count: int = 0
+    virtual_time: float = 0.0
 
 
-class Rota(Generic[T]):
+class AuditQueue(Generic[T]):
     """Hands out things one by one.
 
     Sites take turns (each thing counts for all the sites it is at), so that a
@@ -70,19 +70,19 @@ class Rota(Generic[T]):
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._turn = 0
-        self._sites: dict[Site, _AtSite[T]] = {}
-        self._where: dict[T, frozenset[Site]] = {}
-        self._last: dict[T, int] = {}
-        self._doubted: dict[T, int] = {}
-        self._suspects: dict[T, int] = {}
-        self._lying: AbstractSet[Site] = frozenset()
+        self._sites: dict[Site, _SiteQueue[T]] = {}
+        self._item_sites: dict[T, frozenset[Site]] = {}
+        self._last_turns: dict[T, int] = {}
+        self._disputed_items: dict[T, int] = {}
+        self._reported_items: dict[T, int] = {}
+        self._sites_with_false_claims: AbstractSet[Site] = frozenset()
 
-    def look(
+    def update(
         self,
-        things: Mapping[T, frozenset[Site]],
+        items: Mapping[T, frozenset[Site]],
         *,
-        doubted: Collection[T] = (),
-        lying: AbstractSet[Site] = frozenset(),
+        disputed_items: Collection[T] = (),
+        sites_with_false_claims: AbstractSet[Site] = frozenset(),
     ) -> None:
         """Bring it up to date.
 
@@ -91,138 +91,143 @@ class Rota(Generic[T]):
             doubted: those that were found false, and so are looked at again from time to time.
             lying: the sites that lately said something false.
         """
-        for gone in [thing for thing in self._where if thing not in things]:
+        for gone in [thing for thing in self._item_sites if thing not in items]:
             self._forget(gone)
-        for thing, sites in things.items():
-            if self._where.get(thing) != sites:
-                self._place(thing, sites)
-        for site in [site for site, here in self._sites.items() if not here.things]:
+        for thing, sites in items.items():
+            if self._item_sites.get(thing) != sites:
+                self._assign_sites(thing, sites)
+        for site in [site for site, here in self._sites.items() if not here.item_count]:
             del self._sites[site]
-        self._doubted = {
-            thing: self._doubted.get(thing, self._last.get(thing, self._turn) + RECHECK_TURNS)
-            for thing in doubted
-            if thing in self._where
+        self._disputed_items = {
+            thing: self._disputed_items.get(thing, self._last_turns.get(thing, self._turn) + RECHECK_TURNS)
+            for thing in disputed_items
+            if thing in self._item_sites
         }
-        self._lying = lying
+        self._sites_with_false_claims = sites_with_false_claims
 
-    def suspect(self, thing: T) -> None:
+    def prioritize(self, item: T) -> None:
         """Somebody complained of *thing*: it comes up soon, unless it is not among the things at all."""
-        if thing in self._where:
-            self._suspects[thing] = min(self._suspects.get(thing, self._turn), self._turn)
+        if item in self._item_sites:
+            self._reported_items[item] = min(self._reported_items.get(item, self._turn), self._turn)
 
-    def next(self) -> Turn[T] | None:
+    def take_next(self) -> NextItem[T] | None:
         """Hand out one thing, or None when there is nothing.
 
         At most every other turn goes to suspects and doubts: whoever complains
         of everything takes no more than half.
         """
-        turn = self._doubtful() if self._turn % 2 == 0 else None
+        turn = self._next_disputed() if self._turn % 2 == 0 else None
         if turn is None:
-            thing = self._by_turn()
-            turn = Turn(thing, asked=thing in self._suspects) if thing is not None else None
+            thing = self._next_in_turn()
+            turn = NextItem(thing, is_reported=thing in self._reported_items) if thing is not None else None
         if turn is None:
             return None
-        self._done(turn.thing)
+        self._mark_handed_out(turn.item)
         return turn
 
-    def failed(self, thing: T, *, asked: bool = False) -> None:
+    def mark_failed(self, item: T, *, is_reported: bool = False) -> None:
         """Nothing was learned of *thing*: it comes up again before what was looked at.
 
         Args:
             thing: what was handed out.
             asked: as its turn said; who complained of it is answered later.
         """
-        if thing not in self._where:
+        if item not in self._item_sites:
             return
-        if asked:
-            self._suspects.setdefault(thing, self._turn + RETRY_TURNS)
-        self._last[thing] = 0
-        self._queue(thing, self._where[thing])
+        if is_reported:
+            self._reported_items.setdefault(item, self._turn + RETRY_TURNS)
+        self._last_turns[item] = 0
+        self._enqueue(item, self._item_sites[item])
 
-    def _doubtful(self) -> Turn[T] | None:
-        waiting = [thing for thing, when in self._suspects.items() if when <= self._turn]
+    def _next_disputed(self) -> NextItem[T] | None:
+        waiting = [thing for thing, when in self._reported_items.items() if when <= self._turn]
         if waiting:
-            thing = min(waiting, key=lambda each: (self._suspects[each], self._order(each)))
-            return Turn(thing, asked=True)
-        due = [thing for thing, when in self._doubted.items() if when <= self._turn]
+            thing = min(waiting, key=lambda each: (self._reported_items[each], self._tie_break(each)))
+            return NextItem(thing, is_reported=True)
+        due = [thing for thing, when in self._disputed_items.items() if when <= self._turn]
         if not due:
             return None
-        return Turn(min(due, key=lambda each: (self._doubted[each], self._order(each))), again=True)
+        return NextItem(
+            min(due, key=lambda each: (self._disputed_items[each], self._tie_break(each))), is_recheck=True
+        )
 
-    def _by_turn(self) -> T | None:
+    def _next_in_turn(self) -> T | None:
         if not self._sites:
             return None
-        here = self._sites[min(self._sites, key=lambda site: (self._sites[site].passed, site))]
-        here.turns += 1
+        here = self._sites[min(self._sites, key=lambda site: (self._sites[site].virtual_time, site))]
+        here.turn_count += 1
         new, old = self._first_new(here), self._first_old(here)
         if new is None or old is None:
             return old if new is None else new
-        overdue = self._turn - self._last[old] >= OLD_TURNS and here.turns % OLD_EVERY == 0
+        overdue = (
+            self._turn - self._last_turns[old] >= OLDEST_MIN_TURNS
+            and here.turn_count % OLDEST_EVERY_TURNS == 0
+        )
         return old if overdue else new
 
-    def _first_new(self, here: _AtSite[T]) -> T | None:
-        while here.new:
-            thing = here.new[0][-1]
-            if thing not in self._last and self._is_at(thing, here):
+    def _first_new(self, site_queue: _SiteQueue[T]) -> T | None:
+        while site_queue.new_items:
+            thing = site_queue.new_items[0][-1]
+            if thing not in self._last_turns and self._is_at(thing, site_queue):
                 return thing
-            heapq.heappop(here.new)
+            heapq.heappop(site_queue.new_items)
         return None
 
-    def _first_old(self, here: _AtSite[T]) -> T | None:
-        while here.old:
-            turn, _, thing = here.old[0]
-            if self._last.get(thing) == turn and self._is_at(thing, here):
+    def _first_old(self, site_queue: _SiteQueue[T]) -> T | None:
+        while site_queue.old_items:
+            turn, _, thing = site_queue.old_items[0]
+            if self._last_turns.get(thing) == turn and self._is_at(thing, site_queue):
                 return thing
-            heapq.heappop(here.old)
+            heapq.heappop(site_queue.old_items)
         return None
 
-    def _is_at(self, thing: T, here: _AtSite[T]) -> bool:
-        return any(self._sites.get(site) is here for site in self._where.get(thing, ()))
+    def _is_at(self, item: T, site_queue: _SiteQueue[T]) -> bool:
+        return any(self._sites.get(site) is site_queue for site in self._item_sites.get(item, ()))
 
-    def _done(self, thing: T) -> None:
+    def _mark_handed_out(self, item: T) -> None:
         self._turn += 1
-        self._last[thing] = self._turn
-        self._suspects.pop(thing, None)
-        if thing in self._doubted:
-            self._doubted[thing] = self._turn + RECHECK_TURNS
-        for site in self._where[thing]:
+        self._last_turns[item] = self._turn
+        self._reported_items.pop(item, None)
+        if item in self._disputed_items:
+            self._disputed_items[item] = self._turn + RECHECK_TURNS
+        for site in self._item_sites[item]:
             here = self._sites[site]
-            heapq.heappush(here.old, (self._turn, self._order(thing), thing))
-            here.passed += 1 / self._weight(site, here)
+            heapq.heappush(here.old_items, (self._turn, self._tie_break(item), item))
+            here.virtual_time += 1 / self._weight(site, here)
 
-    def _weight(self, site: Site, here: _AtSite[T]) -> float:
-        size = min(1.0, here.things / SMALL_SITE)
-        new = NEW_WEIGHT if self._first_new(here) is not None else 1.0
-        return size * new * (LYING_WEIGHT if site in self._lying else 1.0)
+    def _weight(self, site: Site, site_queue: _SiteQueue[T]) -> float:
+        size = min(1.0, site_queue.item_count / SMALL_SITE_ITEMS)
+        new = NEW_ITEMS_WEIGHT if self._first_new(site_queue) is not None else 1.0
+        return size * new * (FALSE_CLAIMS_WEIGHT if site in self._sites_with_false_claims else 1.0)
 
-    def _place(self, thing: T, sites: frozenset[Site]) -> None:
-        if thing in self._where:
-            for site in self._where[thing] - sites:
-                self._sites[site].things -= 1
-        fresh = sites - self._where.get(thing, frozenset())
-        self._where[thing] = sites
+    def _assign_sites(self, item: T, sites: frozenset[Site]) -> None:
+        if item in self._item_sites:
+            for site in self._item_sites[item] - sites:
+                self._sites[site].item_count -= 1
+        fresh = sites - self._item_sites.get(item, frozenset())
+        self._item_sites[item] = sites
         for site in sorted(fresh):
             if site not in self._sites:
-                behind = min((here.passed for here in self._sites.values()), default=0.0)
-                self._sites[site] = _AtSite(passed=behind)
-            self._sites[site].things += 1
-        self._queue(thing, fresh)
+                behind = min((here.virtual_time for here in self._sites.values()), default=0.0)
+                self._sites[site] = _SiteQueue(virtual_time=behind)
+            self._sites[site].item_count += 1
+        self._enqueue(item, fresh)
 
-    def _queue(self, thing: T, sites: AbstractSet[Site]) -> None:
-        order, last = self._order(thing), self._last.get(thing)
+    def _enqueue(self, item: T, sites: AbstractSet[Site]) -> None:
+        order, last = self._tie_break(item), self._last_turns.get(item)
         for site in sites:
             if last is None:
-                heapq.heappush(self._sites[site].new, (order, thing))
+                heapq.heappush(self._sites[site].new_items, (order, item))
             else:
-                heapq.heappush(self._sites[site].old, (last, order, thing))
+                heapq.heappush(self._sites[site].old_items, (last, order, item))
 
-    def _forget(self, thing: T) -> None:
-        for site in self._where.pop(thing):
-            self._sites[site].things -= 1
-        self._last.pop(thing, None)
-        self._suspects.pop(thing, None)
+    def _forget(self, item: T) -> None:
+        for site in self._item_sites.pop(item):
+            self._sites[site].item_count -= 1
+        self._last_turns.pop(item, None)
+        self._reported_items.pop(item, None)
 
-    def _order(self, thing: T) -> int:
+    def _tie_break(self, item: T) -> int:
         """A place that the seed alone decides."""
-        digest = hashlib.blake2b(f"{self._seed}\0{thing}".encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(f"{self._seed}\0{item}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big")

@@ -17,57 +17,57 @@ from hydrator.domain.misses import Miss
 from hydrator.domain.model import DatasetState, Did, Fact, Seen, Site, Survey
 from hydrator.domain.ports import Auditor, Clock, Probe
 from hydrator.privacy.pseudonyms import is_opaque
-from hydrator.reconcile.snapshot.update import Memory, remember
+from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey
 
-from .ledger import Audit, By, Claim, Question, Verdict, claims
-from .priority_queue import Rota, Turn
+from .ledger import Audit, AuditQuery, Claim, Verdict, VerificationMethod, claims
+from .priority_queue import AuditQueue, NextItem
 
-MAX_REST: Final = 63
+MAX_SKIPPED_TURNS: Final = 63
 """After failures in a row so many turns at most are left out before it is tried again."""
-MISSES_KEPT: Final = 10_000
+MAX_KNOWN_MISSES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuditAttempt:
     """One expensive question: to whom, and what came of it; ``error`` when nothing did.
 
     ``missed`` is the dataset when it was asked about since a job had not found it.
     """
 
     catalogue: str
-    by: By
-    true: int = 0
-    false: int = 0
+    method: VerificationMethod
+    true_count: int = 0
+    false_count: int = 0
     error: str | None = None
-    missed: Did | None = None
+    reported_did: Did | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _World:
+class _AuditInput:
     """What a cycle left to audit."""
 
-    memories: Mapping[str, Memory]
+    memories: Mapping[str, CatalogueMemory]
     audit: Audit
     retired: AbstractSet[Site]
 
 
-class _Patience:
+class _Backoff:
     """How many turns to leave out: 1, 3, 7, … after failures in a row."""
 
     def __init__(self) -> None:
         self._failures = 0
-        self._resting = 0
+        self._turns_to_skip = 0
 
-    def rests(self) -> bool:
-        self._resting -= 1
-        return self._resting >= 0
+    def should_skip(self) -> bool:
+        self._turns_to_skip -= 1
+        return self._turns_to_skip >= 0
 
-    def had(self, *, failed: bool) -> None:
-        self._failures = self._failures + 1 if failed else 0
-        self._resting = min(2**self._failures - 1, MAX_REST) if failed else 0
+    def record(self, *, has_failed: bool) -> None:
+        self._failures = self._failures + 1 if has_failed else 0
+        self._turns_to_skip = min(2**self._failures - 1, MAX_SKIPPED_TURNS) if has_failed else 0
 
 
-class Auditing:
+class AuditRunner:
     """The questions, the answers, and what is still to be looked at.
 
     ``ask`` and ``probe`` may run at the same time, each in one thread.
@@ -85,143 +85,178 @@ class Auditing:
         self._auditors = dict(auditors)
         self._probe = probe
         self._clock = clock
-        self._world: _World | None = None
-        self._files: tuple[Rota[Question], _Patience] = (Rota(seed), _Patience())
-        self._storage: tuple[Rota[Claim], _Patience] = (Rota(seed), _Patience())
-        self._seen_by: dict[By, _World] = {}
-        self._claims: Mapping[Question, frozenset[Site]] = {}
-        self._found: queue.SimpleQueue[Verdict] = queue.SimpleQueue()
-        self._suspects: dict[By, queue.SimpleQueue[Miss]] = {by: queue.SimpleQueue() for by in By}
-        self._heard: dict[Miss, None] = {}
+        self._input: _AuditInput | None = None
+        self._files: tuple[AuditQueue[AuditQuery], _Backoff] = (AuditQueue(seed), _Backoff())
+        self._storage: tuple[AuditQueue[Claim], _Backoff] = (AuditQueue(seed), _Backoff())
+        self._input_used_by: dict[VerificationMethod, _AuditInput] = {}
+        self._claims: Mapping[AuditQuery, frozenset[Site]] = {}
+        self._new_verdicts: queue.SimpleQueue[Verdict] = queue.SimpleQueue()
+        self._suspects: dict[VerificationMethod, queue.SimpleQueue[Miss]] = {
+            by: queue.SimpleQueue() for by in VerificationMethod
+        }
+        self._known_misses: dict[Miss, None] = {}
 
     @property
-    def probes(self) -> bool:
+    def has_probe(self) -> bool:
         """Is there a probe at all?"""
         return self._probe is not None
 
-    def look(self, memories: Mapping[str, Memory], audit: Audit, retired: AbstractSet[Site]) -> None:
+    def update(
+        self, memories: Mapping[str, CatalogueMemory], audit: Audit, retired: AbstractSet[Site]
+    ) -> None:
         """Take what a cycle left; from any thread."""
-        self._world = _World(memories, audit, retired)
+        self._input = _AuditInput(memories, audit, retired)
 
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def take_verdicts(self) -> tuple[Verdict, ...]:
         """What was found since this was last asked; from any thread."""
         found = []
-        while not self._found.empty():
-            found.append(self._found.get())
+        while not self._new_verdicts.empty():
+            found.append(self._new_verdicts.get())
         return tuple(found)
 
-    def suspect(self, misses: Iterable[Miss]) -> tuple[Miss, ...]:
+    def report_misses(self, misses: Iterable[Miss]) -> tuple[Miss, ...]:
         """Look soon at what jobs did not find; from one thread. Answers those not heard of before."""
         reported = dict.fromkeys(misses)
-        new = tuple(miss for miss in reported if miss not in self._heard)
+        new = tuple(miss for miss in reported if miss not in self._known_misses)
         for miss in reported:  # one that is reported again and again is the last one to be forgotten
-            self._heard.pop(miss, None)
-            self._heard[miss] = None
+            self._known_misses.pop(miss, None)
+            self._known_misses[miss] = None
         for miss in {(miss.site, miss.did): miss for miss in new}.values():
             for suspects in self._suspects.values():
                 suspects.put(miss)
-        while len(self._heard) > MISSES_KEPT:
-            del self._heard[next(iter(self._heard))]
+        while len(self._known_misses) > MAX_KNOWN_MISSES:
+            del self._known_misses[next(iter(self._known_misses))]
         return new
 
-    def ask(self) -> Asked | None:
+    def verify_next(self) -> AuditAttempt | None:
         """One question to a catalogue, or None when there is nothing to ask, or too many failed."""
         rota, patience = self._files
-        self._bring_up_to_date(By.FILES)
-        turn = None if patience.rests() else rota.next()
+        self._bring_up_to_date(VerificationMethod.FILES)
+        turn = None if patience.should_skip() else rota.take_next()
         if turn is None:
             return None
-        question = turn.thing
+        question = turn.item
         try:
             seen = self._auditors[question.catalogue].verify(question.did)
         except CatalogueError as error:
-            rota.failed(question, asked=turn.asked)
-            patience.had(failed=True)
-            return Asked(question.catalogue, By.FILES, error=error.reason, missed=_missed(turn, question.did))
-        patience.had(failed=False)
+            rota.mark_failed(question, is_reported=turn.is_reported)
+            patience.record(has_failed=True)
+            return AuditAttempt(
+                question.catalogue,
+                VerificationMethod.FILES,
+                error=error.reason,
+                reported_did=_did_if_reported(turn, question.did),
+            )
+        patience.record(has_failed=False)
         return self._conclude(turn, seen)
 
-    def probe(self) -> Asked | None:
+    def probe_next(self) -> AuditAttempt | None:
         """One look at the storage, or None when there is nothing to look at, or too many failed."""
         rota, patience = self._storage
-        self._bring_up_to_date(By.PROBE)
-        turn = None if self._probe is None or patience.rests() else rota.next()
+        self._bring_up_to_date(VerificationMethod.PROBE)
+        turn = None if self._probe is None or patience.should_skip() else rota.take_next()
         if turn is None or self._probe is None:
             return None
-        claim, missed = turn.thing, _missed(turn, turn.thing.did)
-        there = self._probe.look(claim.catalogue, claim.did, claim.site)
-        patience.had(failed=there is None)
+        claim, missed = turn.item, _did_if_reported(turn, turn.item.did)
+        there = self._probe.check_dataset(claim.catalogue, claim.did, claim.site)
+        patience.record(has_failed=there is None)
         if there is None:
-            rota.failed(claim, asked=turn.asked)
+            rota.mark_failed(claim, is_reported=turn.is_reported)
             error = f"could not tell of {claim.did} at {claim.site}"
-            return Asked(claim.catalogue, By.PROBE, error=error, missed=missed)
-        self._found.put(Verdict(claim, By.PROBE, self._clock(), there, again=turn.again))
-        return Asked(claim.catalogue, By.PROBE, true=int(there), false=int(not there), missed=missed)
+            return AuditAttempt(claim.catalogue, VerificationMethod.PROBE, error=error, reported_did=missed)
+        self._new_verdicts.put(
+            Verdict(claim, VerificationMethod.PROBE, self._clock(), there, is_recheck=turn.is_recheck)
+        )
+        return AuditAttempt(
+            claim.catalogue,
+            VerificationMethod.PROBE,
+            true_count=int(there),
+            false_count=int(not there),
+            reported_did=missed,
+        )
 
     def close(self) -> None:
         """Let go of all connections, also under a question that is being asked."""
         for auditor in self._auditors.values():
             auditor.close()
 
-    def _conclude(self, turn: Turn[Question], seen: Seen) -> Asked:
-        question, now = turn.thing, self._clock()
-        found = _facts(question, seen, self._claims[question])
-        sites = sorted(self._claims[question] - seen.blind)
+    def _conclude(self, next_item: NextItem[AuditQuery], seen: Seen) -> AuditAttempt:
+        question, now = next_item.item, self._clock()
+        found = _facts_by_site(question, seen, self._claims[question])
+        sites = sorted(self._claims[question] - seen.unreachable_sites)
         true = [(fact := found[site]) is not None and fact.state is DatasetState.AVAILABLE for site in sites]
         for site, is_true in zip(sites, true, strict=True):
             claim = Claim(question.catalogue, question.did, site)
             other = None if is_true else found[site]
-            self._found.put(Verdict(claim, By.FILES, now, is_true, other, turn.again))
-        missed = _missed(turn, question.did)
-        return Asked(question.catalogue, By.FILES, true.count(True), true.count(False), missed=missed)
+            self._new_verdicts.put(
+                Verdict(claim, VerificationMethod.FILES, now, is_true, other, next_item.is_recheck)
+            )
+        missed = _did_if_reported(next_item, question.did)
+        return AuditAttempt(
+            question.catalogue,
+            VerificationMethod.FILES,
+            true.count(True),
+            true.count(False),
+            reported_did=missed,
+        )
 
-    def _bring_up_to_date(self, by: By) -> None:
-        world = self._world
-        if world is not None and self._seen_by.get(by) is not world:
-            self._seen_by[by] = world
-            (self._update_files if by is By.FILES else self._update_storage)(world)
-        suspects = self._suspects[by]
+    def _bring_up_to_date(self, method: VerificationMethod) -> None:
+        world = self._input
+        if world is not None and self._input_used_by.get(method) is not world:
+            self._input_used_by[method] = world
+            (self._update_files if method is VerificationMethod.FILES else self._update_storage)(world)
+        suspects = self._suspects[method]
         while world is not None and not suspects.empty():
-            self._complain(by, suspects.get(), world.memories)
+            self._queue_suspect(method, suspects.get(), world.memories)
 
-    def _update_files(self, world: _World) -> None:
-        self._claims = claims(world.memories, self._auditors.keys(), retired=world.retired)
+    def _update_files(self, audit_input: _AuditInput) -> None:
+        self._claims = claims(audit_input.memories, self._auditors.keys(), retired=audit_input.retired)
         doubted = {
-            Question(claim.catalogue, claim.did) for claim, by in world.audit.corrections if by is By.FILES
+            AuditQuery(claim.catalogue, claim.did)
+            for claim, by in audit_input.audit.corrections
+            if by is VerificationMethod.FILES
         }
-        self._files[0].look(self._claims, doubted=sorted(doubted), lying=world.audit.lying)
+        self._files[0].update(
+            self._claims,
+            disputed_items=sorted(doubted),
+            sites_with_false_claims=audit_input.audit.sites_with_false_claims,
+        )
 
-    def _update_storage(self, world: _World) -> None:
+    def _update_storage(self, audit_input: _AuditInput) -> None:
         if self._probe is None:
             return
-        all_claims = claims(world.memories, world.memories.keys(), retired=world.retired)
-        corrected = {claim for claim, by in world.audit.corrections if by is By.FILES}
+        all_claims = claims(audit_input.memories, audit_input.memories.keys(), retired=audit_input.retired)
+        corrected = {claim for claim, by in audit_input.audit.corrections if by is VerificationMethod.FILES}
         things = {
             claim: frozenset({site})
             for question, sites in all_claims.items()
             if not is_opaque(question.did)  # its name would show in the list of processes
             for site in sites
-            if self._probe.looks_at(question.catalogue, site)
+            if self._probe.can_check(question.catalogue, site)
             and (claim := Claim(question.catalogue, question.did, site)) not in corrected
         }
-        doubted = {claim for claim, by in world.audit.corrections if by is By.PROBE}
-        self._storage[0].look(things, doubted=sorted(doubted), lying=world.audit.lying)
+        doubted = {claim for claim, by in audit_input.audit.corrections if by is VerificationMethod.PROBE}
+        self._storage[0].update(
+            things,
+            disputed_items=sorted(doubted),
+            sites_with_false_claims=audit_input.audit.sites_with_false_claims,
+        )
 
-    def _complain(self, by: By, miss: Miss, catalogues: Iterable[str]) -> None:
+    def _queue_suspect(self, method: VerificationMethod, miss: Miss, catalogues: Iterable[str]) -> None:
         for catalogue in catalogues:
-            if by is By.FILES:
-                self._files[0].suspect(Question(catalogue, miss.did))
+            if method is VerificationMethod.FILES:
+                self._files[0].prioritize(AuditQuery(catalogue, miss.did))
             else:
-                self._storage[0].suspect(Claim(catalogue, miss.did, miss.site))
+                self._storage[0].prioritize(Claim(catalogue, miss.did, miss.site))
 
 
-def _missed(turn: Turn[Question] | Turn[Claim], did: Did) -> Did | None:
-    return did if turn.asked else None
+def _did_if_reported(next_item: NextItem[AuditQuery] | NextItem[Claim], did: Did) -> Did | None:
+    return did if next_item.is_reported else None
 
 
-def _facts(question: Question, seen: Seen, sites: AbstractSet[Site]) -> dict[Site, Fact | None]:
+def _facts_by_site(query: AuditQuery, seen: Seen, sites: AbstractSet[Site]) -> dict[Site, Fact | None]:
     """By site, what the expensive answer shows there, folded as a cheap one would be."""
-    did: Did = question.did
-    answer = Survey(question.catalogue, seen.at, frozenset(sites), {did: seen})
-    known = remember(Memory(), answer, {did}, now=seen.at).known[did]
-    return {site: known.here.get(site) for site in sites}
+    did: Did = query.did
+    answer = Survey(query.catalogue, seen.as_of, frozenset(sites), {did: seen})
+    known = apply_survey(CatalogueMemory(), answer, {did}, now=seen.as_of).records[did]
+    return {site: known.facts.get(site) for site in sites}

@@ -12,29 +12,29 @@ from prometheus_client import Counter as Count
 
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Site, SiteAd, Unseen
-from hydrator.domain.ports import AlikeJobs, Clock, JobSites
+from hydrator.domain.ports import Clock, JobGroup, JobSites
 from hydrator.reconcile.ads.site_ads import facts_of
 
-from .decide import Change, Known, Stand, wish
+from .decide import DesiredSitesEdit, DesiredSitesStatus, FactsBySite, decide
 
 _log = structlog.get_logger("hydrator")
-AT_ONCE = 500
+MAX_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class DesiredSitesResult:
     """What one turn came to at one schedd: jobs by how they stand, how many were edited, why it ended early.
 
     ``apart`` is a job none of whose own sites has its data.
     """
 
-    stands: Mapping[Stand, int] = field(default_factory=dict)
-    edited: int = 0
+    jobs_by_status: Mapping[DesiredSitesStatus, int] = field(default_factory=dict)
+    edited_count: int = 0
     error: str | None = None
-    apart: str | None = None
+    disjoint_example: str | None = None
 
 
-class Desiring:
+class DesiredSitesController:
     """Keeps the lists, one turn after the other.
 
     A schedd that refused is tried with one job until it takes that: nothing is edited in vain, and
@@ -56,16 +56,16 @@ class Desiring:
         *,
         max_age: timedelta,
         default_scope: str | None,
-        pace: float,
+        edits_per_second: float,
         interval: timedelta,
     ) -> None:
         self._sites = sites
         self._clock = clock
         self._max_age = max_age
         self._scope = default_scope
-        self._pace = pace
-        self._most = max(1, int(pace * interval.total_seconds()))
-        self._refusing: set[str] = set()
+        self._edits_per_second = edits_per_second
+        self._max_edits = max(1, int(edits_per_second * interval.total_seconds()))
+        self._refusing_schedds: set[str] = set()
         self._closed = threading.Event()
 
     def close(self) -> None:
@@ -73,66 +73,70 @@ class Desiring:
         self._closed.set()
         self._sites.close()
 
-    def turn(self, ads: Mapping[Site, SiteAd]) -> Mapping[str, Placed]:
+    def run_once(self, ads: Mapping[Site, SiteAd]) -> Mapping[str, DesiredSitesResult]:
         """Make the lists say what *ads* do; by schedd what came of it. Empty after ``close``."""
         known = {site: facts_of(ad) for site, ad in ads.items()}
         try:
-            answers = self._sites.alike()
+            answers = self._sites.read_job_groups()
         except PoolError as error:
-            return {} if self._closed.is_set() else {"": Placed(error=str(error))}
-        found = {schedd: self._at(schedd, answer, known) for schedd, answer in answers.items()}
+            return {} if self._closed.is_set() else {"": DesiredSitesResult(error=str(error))}
+        found = {schedd: self._reconcile_schedd(schedd, answer, known) for schedd, answer in answers.items()}
         return {} if self._closed.is_set() else found
 
-    def _at(self, schedd: str, answer: Sequence[AlikeJobs] | Unseen, known: Known) -> Placed:
+    def _reconcile_schedd(
+        self, schedd: str, answer: Sequence[JobGroup] | Unseen, facts_by_site: FactsBySite
+    ) -> DesiredSitesResult:
         if isinstance(answer, Unseen):
-            return Placed(error=answer.reason)
-        stands: Counter[Stand] = Counter()
-        changes: list[Change] = []
+            return DesiredSitesResult(error=answer.reason)
+        stands: Counter[DesiredSitesStatus] = Counter()
+        changes: list[DesiredSitesEdit] = []
         apart = None
         now = self._clock()
         for jobs in answer:
-            stand, change = wish(jobs, known, now=now, max_age=self._max_age, default_scope=self._scope)
+            stand, change = decide(
+                jobs, facts_by_site, now=now, max_age=self._max_age, default_scope=self._scope
+            )
             if stand:
                 stands[stand] += jobs.jobs
-            if stand is Stand.APART:
+            if stand is DesiredSitesStatus.DISJOINT:
                 apart = apart or jobs.example
             if change:
                 changes.append(change)
-        changes.sort(key=lambda change: (not change.gives_back, change.jobs.example))
-        edited, error = self._edit(schedd, changes)
-        return Placed(stands, edited, error, apart)
+        changes.sort(key=lambda change: (not change.is_restore, change.jobs.example))
+        edited, error = self._apply_edits(schedd, changes)
+        return DesiredSitesResult(stands, edited, error, apart)
 
-    def _edit(self, schedd: str, changes: Sequence[Change]) -> tuple[int, str | None]:
+    def _apply_edits(self, schedd: str, edits: Sequence[DesiredSitesEdit]) -> tuple[int, str | None]:
         """Edit, what is given back first; how many jobs, and why not more."""
         edited = 0
-        room = 1 if schedd in self._refusing else self._most
-        for change in changes:
+        room = 1 if schedd in self._refusing_schedds else self._max_edits
+        for change in edits:
             while room > 0:
-                batch = max(1, min(room, AT_ONCE, int(self._pace)))
-                if edited and self._closed.wait(batch / self._pace):
+                batch = max(1, min(room, MAX_BATCH, int(self._edits_per_second)))
+                if edited and self._closed.wait(batch / self._edits_per_second):
                     return edited, None
                 try:
-                    done = self._sites.place(
+                    done = self._sites.set_desired_sites(
                         schedd,
                         change.jobs,
                         change.value,
-                        change.own,
-                        keep=not change.gives_back,
-                        at_most=batch,
+                        change.original,
+                        should_keep_mark=not change.is_restore,
+                        max_jobs=batch,
                     )
                 except PoolError as error:
-                    self._refusing.add(schedd)
+                    self._refusing_schedds.add(schedd)
                     return edited, str(error)
                 edited += done
                 room -= done
                 if done:
-                    self._refusing.discard(schedd)
+                    self._refusing_schedds.discard(schedd)
                 if done < batch:
                     break
         return edited, None
 
 
-class DesiredTelling:
+class DesiredSitesMetrics:
     """What the turns came to, for people: metrics, and a line in the log when that changes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -154,44 +158,44 @@ class DesiredTelling:
             ["schedd"],
             registry=registry,
         )
-        self._failing: set[str] = set()
-        self._apart: set[str] = set()
+        self._failing_schedds: set[str] = set()
+        self._disjoint_schedds: set[str] = set()
 
-    def tell(self, done: Mapping[str, Placed]) -> None:
+    def record(self, results: Mapping[str, DesiredSitesResult]) -> None:
         """Count one turn, and log who began or ceased to refuse, or has jobs that keep lists in vain."""
-        for schedd, placed in done.items():
-            self._edits.labels(schedd).inc(placed.edited)
+        for schedd, placed in results.items():
+            self._edits.labels(schedd).inc(placed.edited_count)
             if placed.error:
                 self._errors.labels(schedd).inc()
-            if placed.stands or not placed.error:
-                for stand in Stand:
-                    self._jobs.labels(schedd, stand).set(placed.stands.get(stand, 0))
-            self._tell_error(schedd, placed)
-            self._tell_apart(schedd, placed)
+            if placed.jobs_by_status or not placed.error:
+                for stand in DesiredSitesStatus:
+                    self._jobs.labels(schedd, stand).set(placed.jobs_by_status.get(stand, 0))
+            self._log_error(schedd, placed)
+            self._log_disjoint(schedd, placed)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """It was switched off: no job stands anyhow any more."""
         self._jobs.clear()
-        self._failing.clear()
-        self._apart.clear()
+        self._failing_schedds.clear()
+        self._disjoint_schedds.clear()
 
-    def _tell_error(self, schedd: str, placed: Placed) -> None:
-        if placed.error and schedd not in self._failing:
-            _log.error("desired sites not kept", schedd=schedd, why=placed.error)
-            self._failing.add(schedd)
-        elif not placed.error and schedd in self._failing:
+    def _log_error(self, schedd: str, result: DesiredSitesResult) -> None:
+        if result.error and schedd not in self._failing_schedds:
+            _log.error("desired sites not kept", schedd=schedd, why=result.error)
+            self._failing_schedds.add(schedd)
+        elif not result.error and schedd in self._failing_schedds:
             _log.info("desired sites are kept again", schedd=schedd)
-            self._failing.discard(schedd)
+            self._failing_schedds.discard(schedd)
 
-    def _tell_apart(self, schedd: str, placed: Placed) -> None:
+    def _log_disjoint(self, schedd: str, result: DesiredSitesResult) -> None:
         """A list that the user gave stands, though none of its sites has the data: somebody should know."""
-        if placed.apart and schedd not in self._apart:
+        if result.disjoint_example and schedd not in self._disjoint_schedds:
             _log.warning(
                 "no site of a job's own DESIRED_Sites has its data: it keeps its list",
                 schedd=schedd,
-                job=placed.apart,
-                jobs=placed.stands.get(Stand.APART, 0),
+                job=result.disjoint_example,
+                jobs=result.jobs_by_status.get(DesiredSitesStatus.DISJOINT, 0),
             )
-            self._apart.add(schedd)
-        elif not placed.apart and not placed.error:
-            self._apart.discard(schedd)
+            self._disjoint_schedds.add(schedd)
+        elif not result.disjoint_example and not result.error:
+            self._disjoint_schedds.discard(schedd)

@@ -17,40 +17,45 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from hydrator.domain.errors import BadDid
-from hydrator.domain.model import DatasetState, Did, Fact, Site, parse_did, unix
+from hydrator.domain.model import DatasetState, Did, Fact, Site, parse_did, to_unix
 from hydrator.domain.numbers import nearest_span
-from hydrator.domain.ports import AlikeJobs
+from hydrator.domain.ports import JobGroup
 
-ASKS = "DataLocalityDesiredSites"
-KEPT = "DataLocalityDesiredSitesKept"
+ASKS_ATTRIBUTE = "DataLocalityDesiredSites"
+SAVED_ATTRIBUTE = "DataLocalityDesiredSitesKept"
 """On jobs: the wish for a list, and the mark beside one that is ours."""
-Known = Mapping[Site, Mapping[Did, Fact]]
+FactsBySite = Mapping[Site, Mapping[Did, Fact]]
 """By site what its ad says."""
 
 
-class Stand(StrEnum):
+class DesiredSitesStatus(StrEnum):
     """How jobs stand that ask for a list of sites."""
 
     SET = "set"  # it names the sites that have their data
-    NOWHERE = "nowhere"  # no site has all of it, as far as is known: what they had stands
-    APART = "apart"  # none of the sites that they had has it: what they had stands
+    NO_SITE = "nowhere"  # no site has all of it, as far as is known: what they had stands
+    DISJOINT = "apart"  # none of the sites that they had has it: what they had stands
     FREE = "free"  # they may run anywhere by now: what they had stands
-    THEIRS = "theirs"  # somebody else wrote there: left alone
+    FOREIGN = "theirs"  # somebody else wrote there: left alone
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DesiredSitesEdit:
     """Make *jobs* say *value* (None: nothing); *own*, what they had, is kept unless given back."""
 
-    jobs: AlikeJobs
+    jobs: JobGroup
     value: str | None
-    own: str | None
-    gives_back: bool
+    original: str | None
+    is_restore: bool
 
 
-def wish(
-    jobs: AlikeJobs, known: Known, *, now: datetime, max_age: timedelta, default_scope: str | None
-) -> tuple[Stand | None, Change | None]:
+def decide(
+    jobs: JobGroup,
+    facts_by_site: FactsBySite,
+    *,
+    now: datetime,
+    max_age: timedelta,
+    default_scope: str | None,
+) -> tuple[DesiredSitesStatus | None, DesiredSitesEdit | None]:
     """How *jobs* stand, None where they do not ask, and what to do about it.
 
     Args:
@@ -60,19 +65,26 @@ def wish(
         max_age: how old a fact may be for jobs that do not say.
         default_scope: of datasets that jobs name without one.
     """
-    if not _ours(jobs):
-        return (Stand.THEIRS if jobs.asks else None), None
+    if not _is_editable(jobs):
+        return (DesiredSitesStatus.FOREIGN if jobs.asks else None), None
     own = jobs.kept.own if jobs.kept else jobs.desired
-    stand, listed = _listed(jobs, own, known, now, max_age, default_scope) if jobs.asks else (None, None)
-    if listed is None or (own is not None and set(listed) == set(_parts(own))):
-        return stand, (Change(jobs, own, own, gives_back=True) if jobs.kept else None)
+    stand, listed = (
+        _choose_sites(jobs, own, facts_by_site, now, max_age, default_scope) if jobs.asks else (None, None)
+    )
+    if listed is None or (own is not None and set(listed) == set(_split_list(own))):
+        return stand, (DesiredSitesEdit(jobs, own, own, is_restore=True) if jobs.kept else None)
     value = ",".join(listed)
     rests = jobs.kept is not None and not jobs.kept.pending and jobs.desired == jobs.kept.value == value
-    return stand, (None if rests else Change(jobs, value, own, gives_back=False))
+    return stand, (None if rests else DesiredSitesEdit(jobs, value, own, is_restore=False))
 
 
 def sites_with(
-    datasets: Sequence[str], known: Known, *, now: datetime, max_age: timedelta, default_scope: str | None
+    datasets: Sequence[str],
+    facts_by_site: FactsBySite,
+    *,
+    now: datetime,
+    max_age: timedelta,
+    default_scope: str | None,
 ) -> list[Site]:
     """The sites that have all *datasets* by facts younger than *max_age*, sorted; none for what is no DID."""
     try:
@@ -82,15 +94,17 @@ def sites_with(
 
     def has(facts: Mapping[Did, Fact], did: Did) -> bool:
         fact = facts.get(did)
-        young = fact is not None and unix(now) - unix(fact.as_of) < max_age.total_seconds()
+        young = fact is not None and to_unix(now) - to_unix(fact.as_of) < max_age.total_seconds()
         return fact is not None and young and fact.state is DatasetState.AVAILABLE
 
-    return sorted(site for site, facts in known.items() if dids and all(has(facts, did) for did in dids))
+    return sorted(
+        site for site, facts in facts_by_site.items() if dids and all(has(facts, did) for did in dids)
+    )
 
 
-def _ours(jobs: AlikeJobs) -> bool:
+def _is_editable(jobs: JobGroup) -> bool:
     """Whether what stands there may be changed: it is the job's first one, or what we wrote."""
-    if jobs.odd or (jobs.desired is not None and not (_parts(jobs.desired) and _plain(jobs.desired))):
+    if jobs.odd or (jobs.desired is not None and not (_split_list(jobs.desired) and _is_plain(jobs.desired))):
         return False
     if jobs.kept is None:
         return True
@@ -98,36 +112,40 @@ def _ours(jobs: AlikeJobs) -> bool:
     return jobs.desired == kept.value or (kept.pending is not None and jobs.desired == kept.was)
 
 
-def _listed(
-    jobs: AlikeJobs,
-    own: str | None,
-    known: Known,
+def _choose_sites(
+    jobs: JobGroup,
+    original: str | None,
+    facts_by_site: FactsBySite,
     now: datetime,
     max_age: timedelta,
     default_scope: str | None,
-) -> tuple[Stand, list[Site] | None]:
+) -> tuple[DesiredSitesStatus, list[Site] | None]:
     """How they stand, and the sites that they should name, if any."""
-    if (jobs.mode or "").lower() != "require" and jobs.any_after is not None and jobs.any_after <= unix(now):
-        return Stand.FREE, None
+    if (
+        (jobs.mode or "").lower() != "require"
+        and jobs.any_after is not None
+        and jobs.any_after <= to_unix(now)
+    ):
+        return DesiredSitesStatus.FREE, None
     age = nearest_span(jobs.max_age) if jobs.max_age is not None else max_age
-    sites = sites_with(jobs.datasets, known, now=now, max_age=age, default_scope=default_scope)
+    sites = sites_with(jobs.datasets, facts_by_site, now=now, max_age=age, default_scope=default_scope)
     if not sites or any(not _can_be_listed(site) for site in sites):
-        return Stand.NOWHERE, None
-    if own is None:
-        return Stand.SET, sites
-    both = [site for site in sites if site in _parts(own)]
-    return (Stand.SET, both) if both else (Stand.APART, None)
+        return DesiredSitesStatus.NO_SITE, None
+    if original is None:
+        return DesiredSitesStatus.SET, sites
+    both = [site for site in sites if site in _split_list(original)]
+    return (DesiredSitesStatus.SET, both) if both else (DesiredSitesStatus.DISJOINT, None)
 
 
 def _can_be_listed(site: Site) -> bool:
     """A comma ends an item of such a list, and blanks around it do not count."""
-    return "," not in site and site == site.strip() != "" and _plain(site)
+    return "," not in site and site == site.strip() != "" and _is_plain(site)
 
 
-def _plain(text: str) -> bool:
+def _is_plain(text: str) -> bool:
     """Queues keep escapes in texts as they stand: what needs one would not come back as it was."""
     return text.isprintable() and not {'"', "\\"} & set(text)
 
 
-def _parts(listed: str) -> list[str]:
-    return [part.strip() for part in listed.split(",") if part.strip()]
+def _split_list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

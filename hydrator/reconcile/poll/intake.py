@@ -11,20 +11,20 @@ from dataclasses import replace
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import (
     Did,
+    Provenance,
     Reading,
     Replica,
     Seen,
     Site,
     Survey,
-    Told,
     Unseen,
     parse_did,
 )
 from hydrator.domain.ports import Catalogue
-from hydrator.domain.redaction import SECRETS, printable, shown
+from hydrator.domain.redaction import SECRETS, escape_unprintable, sanitize
 
-MOST_NAME_CHARS = 500
-_MOST_SEEN = 50_000
+MAX_NAME_CHARS = 500
+_MAX_CLEAN_TEXTS = 50_000
 
 
 class CleanCatalogue:
@@ -35,12 +35,12 @@ class CleanCatalogue:
         before: what is done before each question, such as looking for renewed secrets.
     """
 
-    def __init__(self, inner: Catalogue, before: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, inner: Catalogue, before_query: Callable[[], None] = lambda: None) -> None:
         self._inner = inner
-        self._before = before
-        self._clean: dict[Did, tuple[tuple[Replica, ...], tuple[Replica, ...]]] = {}
+        self._before_query = before_query
+        self._cleaned_replicas: dict[Did, tuple[tuple[Replica, ...], tuple[Replica, ...]]] = {}
         """By dataset, its replicas as they came last, and what was made of them."""
-        self._seen: set[str] = set()
+        self._clean_texts: set[str] = set()
         """Texts with which there was nothing to do."""
 
     @property
@@ -49,10 +49,10 @@ class CleanCatalogue:
 
     def read(self, dids: AbstractSet[Did]) -> Survey:
         """See :meth:`hydrator.domain.ports.Catalogue.read`."""
-        self._before()
+        self._before_query()
         survey = self._inner.read(dids)
-        readings = {did: self._reading(did, reading) for did, reading in survey.readings.items()}
-        self._clean = {
+        readings = {did: self._clean_reading(did, reading) for did, reading in survey.readings.items()}
+        self._cleaned_replicas = {
             did: (said.replicas, made.replicas)
             for (did, said), made in zip(survey.readings.items(), readings.values(), strict=True)
             if isinstance(said, Seen) and isinstance(made, Seen)
@@ -60,78 +60,81 @@ class CleanCatalogue:
         return replace(
             survey,
             readings=readings,
-            sites=frozenset(map(_site, survey.sites)),
-            unmapped=frozenset(map(_name, survey.unmapped)),
+            sites=frozenset(map(_clean_site, survey.sites)),
+            unmapped_storages=frozenset(map(_clean_name, survey.unmapped_storages)),
         )
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """See :meth:`hydrator.domain.ports.Catalogue.find`."""
-        self._before()
+        self._before_query()
         return frozenset(did for did in self._inner.find(patterns) if _is_did(did))
 
     def close(self) -> None:
         self._inner.close()
 
-    def _is_clean(self, texts: AbstractSet[str]) -> bool:
+    def _are_clean(self, texts: AbstractSet[str]) -> bool:
         """Is there nothing to do for any of *texts*? Most were looked at for another dataset."""
-        new = texts - self._seen
-        if not all(map(_may_pass, new)):
+        new = texts - self._clean_texts
+        if not all(map(_is_clean, new)):
             return False
-        if len(self._seen) > _MOST_SEEN:
-            self._seen.clear()
-        self._seen |= new
+        if len(self._clean_texts) > _MAX_CLEAN_TEXTS:
+            self._clean_texts.clear()
+        self._clean_texts |= new
         return True
 
-    def _reading(self, did: Did, reading: Reading) -> Reading:
+    def _clean_reading(self, did: Did, reading: Reading) -> Reading:
         if isinstance(reading, Unseen):
-            return Unseen(shown(reading.reason))
-        blind, twins = reading.blind, reading.twins
-        before, replicas = self._clean.get(did, (None, reading.replicas))
+            return Unseen(sanitize(reading.reason))
+        blind, twins = reading.unreachable_sites, reading.case_variants
+        before, replicas = self._cleaned_replicas.get(did, (None, reading.replicas))
         if before is not reading.replicas:
-            clean = self._is_clean({text for one in reading.replicas for text in _texts(one)})
-            replicas = reading.replicas if clean else tuple(map(_replica, reading.replicas))
+            clean = self._are_clean({text for one in reading.replicas for text in _replica_texts(one)})
+            replicas = reading.replicas if clean else tuple(map(_clean_replica, reading.replicas))
         if replicas is reading.replicas and not blind and not twins:
             return reading
         return replace(
             reading,
             replicas=replicas,
-            blind=frozenset(map(_site, blind)),
-            twins=frozenset(did for did in twins if _is_did(did)),
+            unreachable_sites=frozenset(map(_clean_site, blind)),
+            case_variants=frozenset(did for did in twins if _is_did(did)),
         )
 
 
-def _texts(replica: Replica) -> tuple[str, ...]:
-    told = replica.told
+def _replica_texts(replica: Replica) -> tuple[str, ...]:
+    told = replica.provenance
     return replica.site, replica.storage, told.call, told.reason, told.storage, told.rule, told.account
 
 
-def _may_pass(text: str) -> bool:
-    return text.isprintable() and len(text) <= MOST_NAME_CHARS and shown(text) == text
+def _is_clean(text: str) -> bool:
+    return text.isprintable() and len(text) <= MAX_NAME_CHARS and sanitize(text) == text
 
 
-def _replica(replica: Replica) -> Replica:
+def _clean_replica(replica: Replica) -> Replica:
     return replace(
-        replica, site=_site(replica.site), storage=_name(replica.storage), told=_told(replica.told)
+        replica,
+        site=_clean_site(replica.site),
+        storage=_clean_name(replica.storage),
+        provenance=_clean_provenance(replica.provenance),
     )
 
 
-def _told(told: Told) -> Told:
+def _clean_provenance(provenance: Provenance) -> Provenance:
     return replace(
-        told,
-        call=shown(told.call, MOST_NAME_CHARS),
-        reason=shown(told.reason),
-        storage=_name(told.storage),
-        rule=_name(told.rule),
-        account=_name(told.account),
+        provenance,
+        call=sanitize(provenance.call, MAX_NAME_CHARS),
+        reason=sanitize(provenance.reason),
+        storage=_clean_name(provenance.storage),
+        rule=_clean_name(provenance.rule),
+        account=_clean_name(provenance.account),
     )
 
 
-def _site(site: Site) -> Site:
-    return Site(_name(site))
+def _clean_site(site: Site) -> Site:
+    return Site(_clean_name(site))
 
 
-def _name(text: str) -> str:
-    return printable(SECRETS.hide(text)[:MOST_NAME_CHARS])
+def _clean_name(text: str) -> str:
+    return escape_unprintable(SECRETS.hide(text)[:MAX_NAME_CHARS])
 
 
 def _is_did(text: str) -> bool:

@@ -33,16 +33,16 @@ class CheckedCatalogue:
         survey: Any = self._inner.read(dids)
         if not isinstance(survey, Survey):
             raise CatalogueGarbled(self.name, f"its answer is a {type(survey).__name__}, not a Survey")
-        wrong = _wrong_with_survey(survey)
+        wrong = _survey_problem(survey)
         if wrong:
             raise CatalogueGarbled(self.name, f"its answer is garbled: {wrong}")
         given = {did: survey.readings[did] for did in dids if did in survey.readings}
-        return replace(survey, readings={did: _checked(did, reading) for did, reading in given.items()})
+        return replace(survey, readings={did: _check_reading(did, reading) for did, reading in given.items()})
 
     def find(self, patterns: Collection[str]) -> frozenset[Did]:
         """As :meth:`hydrator.domain.ports.Catalogue.find`."""
         found = self._inner.find(patterns)
-        if not _are_texts(found):
+        if not _is_text_set(found):
             raise CatalogueGarbled(self.name, "what it found is no set of names")
         return frozenset(found)
 
@@ -50,58 +50,58 @@ class CheckedCatalogue:
         self._inner.close()
 
 
-def _checked(did: Did, reading: Reading) -> Reading:
-    wrong = _wrong_with(did, reading)
+def _check_reading(did: Did, reading: Reading) -> Reading:
+    wrong = _reading_problem(did, reading)
     return Unseen(f"the catalogue's answer is garbled: {wrong}") if wrong else reading
 
 
-def _wrong_with_survey(survey: Any) -> str | None:  # noqa: ANN401 - whatever its author made of it
+def _survey_problem(survey: Any) -> str | None:  # noqa: ANN401 - whatever its author made of it
     if not _is_time(survey.at):
         return "its time is no aware datetime"
-    if not _are_texts(survey.sites):
+    if not _is_text_set(survey.sites):
         return "its sites are no set of names"
     return None if isinstance(survey.readings, Mapping) else "its readings are no mapping"
 
 
-def _wrong_with(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - as above
-    if _is(reading, Unseen):
+def _reading_problem(did: Did, reading: Any) -> str | None:  # noqa: ANN401 - as above
+    if _is_instance(reading, Unseen):
         return None if isinstance(reading.reason, str) else "the reason is no text"
-    if not _is(reading, Seen):
+    if not _is_instance(reading, Seen):
         return f"it is a {type(reading).__name__}, not a reading"
     if not _is_time(reading.at):
         return "its time is no aware datetime"
-    if not _are_texts(reading.blind) or not _are_texts(reading.twins):
+    if not _is_text_set(reading.blind) or not _is_text_set(reading.case_variants):
         return "what it is blind for, or its twins, is no set of names"
     size: Any = reading.bytes_total
     if size is not None and (type(size) is not int or not 0 <= size <= _MOST_BYTES):
         return "its size is no number of bytes"
     if not isinstance(reading.replicas, tuple):
         return "its replicas are no tuple"
-    return next((wrong for one in reading.replicas if (wrong := _wrong_with_replica(did, one))), None)
+    return next((wrong for one in reading.replicas if (wrong := _replica_problem(did, one))), None)
 
 
-def _wrong_with_replica(did: Did, one: Any) -> str | None:  # noqa: ANN401 - as above
-    if not _is(one, Replica) or one.did != did:
+def _replica_problem(did: Did, replica: Any) -> str | None:  # noqa: ANN401 - as above
+    if not _is_instance(replica, Replica) or replica.did != did:
         return "a replica of it is none, or of another dataset"
-    if not isinstance(one.site, str) or not one.site:
+    if not isinstance(replica.site, str) or not replica.site:
         return "a replica has no site"
-    if not isinstance(one.state, ReplicaState):
+    if not isinstance(replica.state, ReplicaState):
         return "a replica has no state"
-    share: Any = one.fraction
+    share: Any = replica.fraction
     if share is None:
         return None
     is_number = isinstance(share, int | float) and not isinstance(share, bool)
     return None if is_number and isfinite(share) and 0 <= share <= 1 else "a fraction is not from 0 to 1"
 
 
-def _is(value: object, kind: type) -> bool:
+def _is_instance(value: object, kind: type) -> bool:
     """Return whether *value* is of that *kind*; its fields may be of any."""
     return isinstance(value, kind)
 
 
-def _is_time(at: object) -> bool:
-    return isinstance(at, datetime) and at.utcoffset() is not None
+def _is_time(value: object) -> bool:
+    return isinstance(value, datetime) and value.utcoffset() is not None
 
 
-def _are_texts(names: object) -> bool:
+def _is_text_set(names: object) -> bool:
     return isinstance(names, AbstractSet) and all(isinstance(name, str) for name in names)

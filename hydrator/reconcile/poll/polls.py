@@ -7,59 +7,59 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from hydrator.domain.bugs import Bugs
+from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did, Survey, Unseen
 from hydrator.domain.ports import Catalogue, Clock
 
-from .threads import in_thread
+from .threads import run_in_thread
 
-OVERDUE = 2
+OVERDUE_AFTER_POLLS = 2
 """A poll under way at which so many others were due is told as trouble; one may be in time, and slow."""
-_UNASKED = Unseen("it was not wanted yet when the catalogue was asked; it is asked about next")
+_NOT_ASKED_YET = Unseen("it was not wanted yet when the catalogue was asked; it is asked about next")
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class PollResult:
     """One answer of one catalogue: what it was *asked* about, and what it *found* by patterns, if it could.
 
     ``began`` is when it was first asked, ``took`` how long that took; no time where a clock was set back.
     """
 
-    asked: frozenset[Did]
+    asked_dids: frozenset[Did]
     answer: Survey | Unseen
-    found: frozenset[Did] | None
-    began: datetime
-    took: timedelta
+    matches: frozenset[Did] | None
+    started_at: datetime
+    duration: timedelta
 
-    def about(self, wanted: AbstractSet[Did]) -> Survey | Unseen:
+    def answer_for(self, demanded_dids: AbstractSet[Did]) -> Survey | Unseen:
         """Return the answer; of what is *wanted* only since it was asked it says nothing."""
-        late = wanted - self.asked
+        late = demanded_dids - self.asked_dids
         if not late or isinstance(self.answer, Unseen):
             return self.answer
-        return replace(self.answer, readings={**self.answer.readings, **dict.fromkeys(late, _UNASKED)})
+        return replace(self.answer, readings={**self.answer.readings, **dict.fromkeys(late, _NOT_ASKED_YET)})
 
 
 @dataclass(slots=True)
-class _Poll:
+class _RunningPoll:
     """A poll under way: first the search, then, when the gate of its round opens, the reading."""
 
-    since: datetime
-    found: "Future[frozenset[Did] | None]"
-    end: "Future[Polled]"
-    watched: bool = False
-    missed: int = 0
+    started_at: datetime
+    matches: "Future[frozenset[Did] | None]"
+    result: "Future[PollResult]"
+    is_watched: bool = False
+    missed_count: int = 0
 
 
 @dataclass(slots=True)
-class _Round:
+class _PollRound:
     """Catalogues that are asked together: what one finds, the others are asked about, too."""
 
-    wanted: frozenset[Did] = frozenset()
+    demanded_dids: frozenset[Did] = frozenset()
     gate: threading.Event = field(default_factory=threading.Event)
 
 
-class Polls:
+class CataloguePoller:
     """Asks *catalogues*, each at most once at a time.
 
     Args:
@@ -73,42 +73,46 @@ class Polls:
         self,
         catalogues: Sequence[Catalogue],
         clock: Clock,
-        bugs: Bugs,
-        answered: Callable[[], None] = lambda: None,
+        bugs: BugReporter,
+        on_late_answer: Callable[[], None] = lambda: None,
     ) -> None:
         self._catalogues = {one.name: one for one in catalogues}
         self._clock = clock
         self._bugs = bugs
-        self._answered = answered
-        self._running: dict[str, _Poll] = {}
-        self._asked: dict[str, frozenset[Did]] = {}
+        self._on_late_answer = on_late_answer
+        self._running_polls: dict[str, _RunningPoll] = {}
+        self._asked_dids: dict[str, frozenset[Did]] = {}
 
     @property
     def names(self) -> Sequence[str]:
         return tuple(self._catalogues)
 
     @property
-    def busy(self) -> Mapping[str, datetime]:
+    def running_since(self) -> Mapping[str, datetime]:
         """The catalogues that are being asked, each with since when."""
-        return {name: poll.since for name, poll in self._running.items()}
+        return {name: poll.started_at for name, poll in self._running_polls.items()}
 
-    def overdue(self) -> frozenset[str]:
+    def mark_due(self) -> frozenset[str]:
         """Note that all are due, and return those that were due before while they were being asked as now."""
-        for poll in self._running.values():
-            poll.missed += not poll.end.done()
-        return frozenset(name for name, poll in self._running.items() if poll.missed >= OVERDUE)
+        for poll in self._running_polls.values():
+            poll.missed_count += not poll.result.done()
+        return frozenset(
+            name for name, poll in self._running_polls.items() if poll.missed_count >= OVERDUE_AFTER_POLLS
+        )
 
-    def lacking(self, wanted: AbstractSet[Did]) -> frozenset[str]:
+    def names_to_ask(self, demanded_dids: AbstractSet[Did]) -> frozenset[str]:
         """Return the catalogues that were never asked about some of *wanted*."""
-        return frozenset(name for name in self.names if not wanted <= self._asked.get(name, frozenset()))
+        return frozenset(
+            name for name in self.names if not demanded_dids <= self._asked_dids.get(name, frozenset())
+        )
 
-    def ask(
+    def poll(
         self,
         names: Collection[str],
         patterns: Collection[str],
-        wanted: Callable[[Mapping[str, frozenset[Did]]], frozenset[Did]],
-        patience: timedelta | None,
-    ) -> dict[str, Polled]:
+        choose_dids: Callable[[Mapping[str, frozenset[Did]]], frozenset[Did]],
+        timeout: timedelta | None,
+    ) -> dict[str, PollResult]:
         """Begin a poll at those of *names* that are idle, and take what answers there are within *patience*.
 
         Args:
@@ -121,55 +125,57 @@ class Polls:
         Returns:
             By catalogue its answer, each exactly once; none of a catalogue that is still being asked.
         """
-        seconds = None if patience is None else patience.total_seconds()
-        idle = [name for name in names if name not in self._running]
-        turn = _Round()
+        seconds = None if timeout is None else timeout.total_seconds()
+        idle = [name for name in names if name not in self._running_polls]
+        turn = _PollRound()
         for name in idle:
             self._begin(name, patterns, turn)
-        started = [self._running[name] for name in idle]
-        wait([poll.found for poll in started], seconds)
+        started = [self._running_polls[name] for name in idle]
+        wait([poll.matches for poll in started], seconds)
         found = {
             name: dids
-            for name, poll in self._running.items()
-            if poll.found.done() and (dids := poll.found.result()) is not None
+            for name, poll in self._running_polls.items()
+            if poll.matches.done() and (dids := poll.matches.result()) is not None
         }
         try:
-            turn.wanted = wanted(found)
+            turn.demanded_dids = choose_dids(found)
         finally:
             turn.gate.set()
-        wait([poll.end for poll in (self._running.values() if patience is None else started)], seconds)
-        return self._taken()
+        wait(
+            [poll.result for poll in (self._running_polls.values() if timeout is None else started)], seconds
+        )
+        return self._take_results()
 
-    def _begin(self, name: str, patterns: Collection[str], turn: _Round) -> None:
+    def _begin(self, name: str, patterns: Collection[str], poll_round: _PollRound) -> None:
         catalogue = self._catalogues[name]
         since = self._clock()
         found: Future[frozenset[Did] | None] = Future()
 
-        def poll() -> Polled:
+        def poll() -> PollResult:
             here = self._search(catalogue, patterns)
             found.set_result(here)
-            turn.gate.wait()
-            asked = turn.wanted | (here or frozenset())
-            answer, took = self._timed(catalogue, asked)
-            return Polled(asked, answer, here, since, took)
+            poll_round.gate.wait()
+            asked = poll_round.demanded_dids | (here or frozenset())
+            answer, took = self._read_and_time(catalogue, asked)
+            return PollResult(asked, answer, here, since, took)
 
-        self._running[name] = _Poll(since, found, in_thread(f"catalogue {name}", poll))
+        self._running_polls[name] = _RunningPoll(since, found, run_in_thread(f"catalogue {name}", poll))
 
-    def _taken(self) -> dict[str, Polled]:
+    def _take_results(self) -> dict[str, PollResult]:
         taken = {}
-        for name, poll in list(self._running.items()):
-            if poll.end.done():
-                del self._running[name]
-                taken[name] = poll.end.result()
-                self._asked[name] = taken[name].asked
-            elif not poll.watched:
-                poll.watched = True
-                poll.end.add_done_callback(lambda _: self._answered())
+        for name, poll in list(self._running_polls.items()):
+            if poll.result.done():
+                del self._running_polls[name]
+                taken[name] = poll.result.result()
+                self._asked_dids[name] = taken[name].asked_dids
+            elif not poll.is_watched:
+                poll.is_watched = True
+                poll.result.add_done_callback(lambda _: self._on_late_answer())
         return taken
 
-    def _timed(self, catalogue: Catalogue, dids: frozenset[Did]) -> tuple[Survey | Unseen, timedelta]:
+    def _read_and_time(self, catalogue: Catalogue, dids: frozenset[Did]) -> tuple[Survey | Unseen, timedelta]:
         begun = self._clock()
-        answer = read(catalogue, dids, self._bugs)
+        answer = read_catalogue(catalogue, dids, self._bugs)
         return answer, max(self._clock() - begun, timedelta())
 
     def _search(self, catalogue: Catalogue, patterns: Collection[str]) -> frozenset[Did] | None:
@@ -181,30 +187,30 @@ class Polls:
         except CatalogueError:
             return None
         except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
-            self._bugs.caught(part, error)
+            self._bugs.report(part, error)
             return None
-        self._bugs.over(part)
+        self._bugs.mark_resolved(part)
         return found
 
 
-def read(catalogue: Catalogue, dids: AbstractSet[Did], bugs: Bugs) -> Survey | Unseen:
+def read_catalogue(catalogue: Catalogue, dids: AbstractSet[Did], bugs: BugReporter) -> Survey | Unseen:
     """Ask one catalogue; whatever it raises, and an answer that is none, is Unseen."""
     part = f"catalogue {catalogue.name}"
     try:
         answer = catalogue.read(dids)
-        _check(answer)
+        _require_survey(answer)
     except CatalogueError as error:
         return Unseen(error.reason)
     except BaseException as error:  # noqa: BLE001 - its bug is its failure alone
-        return Unseen(bugs.caught(part, error))
-    bugs.over(part)
+        return Unseen(bugs.report(part, error))
+    bugs.mark_resolved(part)
     return answer
 
 
-def _check(answer: object) -> None:
+def _require_survey(answer: object) -> None:
     """Raise TypeError where *answer* is none that a cycle can work with."""
     if not isinstance(answer, Survey):
         raise TypeError(f"its answer is a {type(answer).__name__}, not a Survey")
-    at: object = answer.at
+    at: object = answer.started_at
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise TypeError("the time of its answer is no aware datetime")

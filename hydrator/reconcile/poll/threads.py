@@ -13,7 +13,7 @@ from hydrator.domain.ports import Clock
 _T = TypeVar("_T")
 
 
-def in_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
+def run_in_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
     """Do *work* in a thread of its own, which keeps no process alive; it logs with this turn's number."""
     future: Future[_T] = Future()
     context = copy_context()
@@ -29,47 +29,50 @@ def in_thread(name: str, work: Callable[[], _T]) -> "Future[_T]":
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class UnfinishedWork:
     """The part was given work at that time, and has not finished it."""
 
-    since: datetime
+    started_at: datetime
 
     @property
     def reason(self) -> str:
         """One sentence for people."""
-        return f"it was asked at {self.since:%Y-%m-%d %H:%M:%S} UTC and has not answered yet"
+        return f"it was asked at {self.started_at:%Y-%m-%d %H:%M:%S} UTC and has not answered yet"
 
 
-class SideBySide(Generic[_T]):
+class ParallelWorkers(Generic[_T]):
     """Has each part do one piece of work at a time; *name* is that of the threads."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
         self._clock = clock
-        self._running: dict[str, tuple[datetime, Future[_T]]] = {}
+        self._running_work: dict[str, tuple[datetime, Future[_T]]] = {}
 
-    def do(self, work: Mapping[str, Callable[[], _T]], patience: timedelta | None) -> dict[str, _T | Busy]:
+    def run(
+        self, work: Mapping[str, Callable[[], _T]], timeout: timedelta | None
+    ) -> dict[str, _T | UnfinishedWork]:
         """Return what each part made of its *work*; Busy where it takes longer than *patience* (None: wait).
 
         A part that is still busy with its last piece is given no other; when that is done, it is what the
         part made of this one.
         """
         for part, piece in work.items():
-            if part not in self._running:
-                self._running[part] = (self._clock(), in_thread(f"{self._name} {part}", piece))
+            if part not in self._running_work:
+                self._running_work[part] = (self._clock(), run_in_thread(f"{self._name} {part}", piece))
         wait(
-            [self._running[part][1] for part in work], None if patience is None else patience.total_seconds()
+            [self._running_work[part][1] for part in work],
+            None if timeout is None else timeout.total_seconds(),
         )
-        return {part: self._ended(part) for part in work}
+        return {part: self._take_result(part) for part in work}
 
-    def busy(self, part: str) -> Busy | None:
+    def find_unfinished(self, part: str) -> UnfinishedWork | None:
         """Return since when *part* is busy; what it ended meanwhile is forgotten."""
-        found = self._ended(part) if part in self._running else None
-        return found if isinstance(found, Busy) else None
+        found = self._take_result(part) if part in self._running_work else None
+        return found if isinstance(found, UnfinishedWork) else None
 
-    def _ended(self, part: str) -> _T | Busy:
-        since, future = self._running[part]
+    def _take_result(self, part: str) -> _T | UnfinishedWork:
+        since, future = self._running_work[part]
         if not future.done():
-            return Busy(since)
-        del self._running[part]
+            return UnfinishedWork(since)
+        del self._running_work[part]
         return future.result()

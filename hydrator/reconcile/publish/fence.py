@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hydrator.domain.errors import Fenced
+from hydrator.domain.errors import SupersededByReload
 
 
 class Fence:
@@ -20,21 +20,21 @@ class Fence:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._draining = False
-        self._closed = False
-        self._under_way: dict[str, int] = {}
-        self._steps = 0
+        self._condition = threading.Condition()
+        self._is_draining = False
+        self._is_closed = False
+        self._running_turns: dict[str, int] = {}
+        self._running_steps = 0
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """True once nothing of these parts counts any more."""
-        return self._closed
+        return self._is_closed
 
     @property
-    def ends(self) -> bool:
+    def is_ending(self) -> bool:
         """True once no further turn begins."""
-        return self._draining or self._closed
+        return self._is_draining or self._is_closed
 
     @contextmanager
     def turn(self, name: str) -> Iterator[None]:
@@ -43,17 +43,17 @@ class Fence:
         Raises:
             Fenced: no turn begins any more.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self.ends or not self._under_way.get(name))
-            if self.ends:
-                raise Fenced
-            self._under_way[name] = 1
+        with self._condition:
+            self._condition.wait_for(lambda: self.is_ending or not self._running_turns.get(name))
+            if self.is_ending:
+                raise SupersededByReload
+            self._running_turns[name] = 1
         try:
             yield
         finally:
-            with self._changed:
-                del self._under_way[name]
-                self._changed.notify_all()
+            with self._condition:
+                del self._running_turns[name]
+                self._condition.notify_all()
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -62,16 +62,16 @@ class Fence:
         Raises:
             Fenced: the fence is closed.
         """
-        with self._changed:
-            if self._closed:
-                raise Fenced
-            self._steps += 1
+        with self._condition:
+            if self._is_closed:
+                raise SupersededByReload
+            self._running_steps += 1
         try:
             yield
         finally:
-            with self._changed:
-                self._steps -= 1
-                self._changed.notify_all()
+            with self._condition:
+                self._running_steps -= 1
+                self._condition.notify_all()
 
     def drain(self, seconds: float, name: str | None = None) -> bool:
         """Let no further turn begin, and wait at most *seconds* for those under way.
@@ -79,15 +79,15 @@ class Fence:
         Returns:
             True when none is left, of the kind *name* where one is given.
         """
-        with self._changed:
-            self._draining = True
-            self._changed.notify_all()
-            busy = self._under_way.keys()
-            return self._changed.wait_for(lambda: name not in busy if name else not busy, seconds)
+        with self._condition:
+            self._is_draining = True
+            self._condition.notify_all()
+            busy = self._running_turns.keys()
+            return self._condition.wait_for(lambda: name not in busy if name else not busy, seconds)
 
     def close(self, seconds: float) -> bool:
         """Let no further step begin; return True when none is under way within *seconds*."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-            return self._changed.wait_for(lambda: not self._steps, seconds)
+        with self._condition:
+            self._is_closed = True
+            self._condition.notify_all()
+            return self._condition.wait_for(lambda: not self._running_steps, seconds)

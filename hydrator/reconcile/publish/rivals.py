@@ -12,47 +12,51 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from hydrator.domain.model import PublishedAd, Site, SiteAd, unix
-from hydrator.domain.text import count
+from hydrator.domain.model import PublishedAd, Site, SiteAd, to_unix
+from hydrator.domain.text import format_count
 
-WINDOW: Final = timedelta(minutes=30)
-_SENT: Final = 100
+RIVAL_WINDOW: Final = timedelta(minutes=30)
+_MAX_SENT: Final = 100
 """Ads of a site that this daemon sent and still knows: a publisher may show an old one."""
-_Mark = tuple[int, int]
+_AdVersion = tuple[int, int]
 """Generation and AsOf of an ad."""
 
 
 @dataclass(slots=True)
-class _Writing:
+class _SiteWrites:
     """What is known of one site's ad at one publisher."""
 
-    sent: deque[_Mark] = field(default_factory=lambda: deque(maxlen=_SENT))
+    sent_versions: deque[_AdVersion] = field(default_factory=lambda: deque(maxlen=_MAX_SENT))
     is_confirmed: bool = False
-    last: _Mark | None = None
-    foreign: deque[datetime] = field(default_factory=lambda: deque(maxlen=2))
+    last_version: _AdVersion | None = None
+    foreign_writes_at: deque[datetime] = field(default_factory=lambda: deque(maxlen=2))
 
 
-class Rivals:
+class RivalDetector:
     """What each publisher showed and was sent since this daemon began to publish."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, Site], _Writing] = {}
+        self._writes: dict[tuple[str, Site], _SiteWrites] = {}
 
-    def sends(self, publisher: str, ads: Iterable[SiteAd]) -> None:
+    def note_sent(self, publisher: str, ads: Iterable[SiteAd]) -> None:
         """Remember *ads*, which are about to be sent to *publisher*."""
         for ad in ads:
-            writing = self._known.setdefault((publisher, ad.site), _Writing())
-            writing.sent.append(_mark(ad))
+            writing = self._writes.setdefault((publisher, ad.site), _SiteWrites())
+            writing.sent_versions.append(_ad_version(ad))
 
-    def confirm(self, publisher: str, shown: Mapping[Site, PublishedAd]) -> None:
+    def note_read_back(self, publisher: str, published_ads: Mapping[Site, PublishedAd]) -> None:
         """Take in what *publisher* showed after it was sent to: from now on other ads are a rival's."""
-        for site, ad in shown.items():
-            writing = self._known.get((publisher, site))
-            if writing and _mark(ad) in writing.sent:
-                writing.is_confirmed, writing.last = True, _mark(ad)
+        for site, ad in published_ads.items():
+            writing = self._writes.get((publisher, site))
+            if writing and _ad_version(ad) in writing.sent_versions:
+                writing.is_confirmed, writing.last_version = True, _ad_version(ad)
 
-    def see(
-        self, publisher: str, shown: Mapping[Site, PublishedAd], sites: Collection[Site], now: datetime
+    def detect(
+        self,
+        publisher: str,
+        published_ads: Mapping[Site, PublishedAd],
+        sites: Collection[Site],
+        now: datetime,
     ) -> str | None:
         """Return why another daemon writes to *publisher*; None where none does.
 
@@ -64,28 +68,28 @@ class Rivals:
         """
         rivals = [
             ad
-            for site, ad in sorted(shown.items())
+            for site, ad in sorted(published_ads.items())
             if site in sites and self._is_rival((publisher, site), ad, now)
         ]
         if not rivals:
             return None
         first = rivals[0]
         return (
-            f"another daemon publishes there too: it replaced the ads of {count(len(rivals), 'site')},"
+            f"another daemon publishes there too: it replaced the ads of {format_count(len(rivals), 'site')},"
             f" that of {first.site} by generation {first.generation},"
             f" read {first.as_of:%Y-%m-%d %H:%M:%S} UTC"
         )
 
     def _is_rival(self, key: tuple[str, Site], ad: PublishedAd, now: datetime) -> bool:
-        writing = self._known.setdefault(key, _Writing())
-        mark = _mark(ad)
-        if mark in writing.sent:
+        writing = self._writes.setdefault(key, _SiteWrites())
+        mark = _ad_version(ad)
+        if mark in writing.sent_versions:
             writing.is_confirmed = True
-        elif writing.is_confirmed and mark != writing.last:
-            writing.foreign.append(now)
-        writing.last = mark
-        return len(writing.foreign) == 2 and abs(now - writing.foreign[0]) <= WINDOW
+        elif writing.is_confirmed and mark != writing.last_version:
+            writing.foreign_writes_at.append(now)
+        writing.last_version = mark
+        return len(writing.foreign_writes_at) == 2 and abs(now - writing.foreign_writes_at[0]) <= RIVAL_WINDOW
 
 
-def _mark(ad: PublishedAd | SiteAd) -> _Mark:
-    return ad.generation, unix(ad.as_of)
+def _ad_version(ad: PublishedAd | SiteAd) -> _AdVersion:
+    return ad.generation, to_unix(ad.as_of)

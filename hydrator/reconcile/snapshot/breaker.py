@@ -21,19 +21,19 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site
-from hydrator.domain.text import count
+from hydrator.domain.text import format_count
 
-from .memory import Datasets, Known, Memory
+from .memory import CatalogueMemory, DatasetRecord, DatasetRows
 
-_Places = Mapping[Site, Fact]
+_Listings = Mapping[Site, Fact]
 """Where a dataset is listed; AVAILABLE where any catalogue says so."""
-_NOWHERE: _Places = {}
-_FEW = 2
+_NO_LISTINGS: _Listings = {}
+_MIN_TOTAL_LOSS = 2
 """Of so many datasets, the loss of all, everywhere, is one too many for a coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BreakerLimits:
     """How much may vanish in one cycle.
 
     ``site_share`` and ``all_share`` (0 to 1) are of what was listed, and of
@@ -45,12 +45,12 @@ class Limits:
 
     site_share: float = 0.5
     all_share: float = 0.3
-    least: int = 5
-    polls: int = 20
-    apart: timedelta = timedelta()
+    min_datasets: int = 5
+    confirming_polls: int = 20
+    poll_spacing: timedelta = timedelta()
 
 
-class Cause(StrEnum):
+class HoldCause(StrEnum):
     """Why a site is held."""
 
     SITE = "site"  # too much of this site would go at once
@@ -59,7 +59,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldLoss:
     """What is held at one site.
 
     ``gone`` are the datasets in question, each with the number of further
@@ -67,123 +67,125 @@ class Held:
     the hold began, ``told`` when a poll last counted.
     """
 
-    since: datetime
-    told: datetime
-    gone: Mapping[Did, int]
-    of: int
-    cause: Cause
+    started_at: datetime
+    last_confirmed_at: datetime
+    missing_polls: Mapping[Did, int]
+    listed_count: int
+    cause: HoldCause
 
     @property
-    def polls(self) -> int:
+    def confirmations(self) -> int:
         """How many further polls agree that all of it is gone."""
-        return min(self.gone.values(), default=0)
+        return min(self.missing_polls.values(), default=0)
 
-    def text(self, needed: int) -> str:
+    def text(self, needed_polls: int) -> str:
         """One sentence with the numbers; *needed* is how many polls end the hold."""
-        if self.cause is Cause.UNNAMED:
-            return f"its catalogue no longer names it; {count(len(self.gone), 'dataset')} stand and age"
-        also = ", and more at other sites" if self.cause is Cause.ALL else ""
+        if self.cause is HoldCause.UNNAMED:
+            return f"its catalogue no longer names it; {format_count(len(self.missing_polls), 'dataset')} stand and age"
+        also = ", and more at other sites" if self.cause is HoldCause.ALL else ""
         return (
-            f"{len(self.gone)} of {count(self.of, 'dataset')} would leave at once{also}; "
-            f"{self.polls} of {count(needed, 'further poll')} confirm it"
+            f"{len(self.missing_polls)} of {format_count(self.listed_count, 'dataset')} would leave at once{also}; "
+            f"{self.confirmations} of {format_count(needed_polls, 'further poll')} confirm it"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedCounts:
     """How many of the wanted datasets are listed at each site, and how many of them are AVAILABLE."""
 
-    listed: Mapping[Site, int] = field(default_factory=dict)
-    available: Mapping[Site, int] = field(default_factory=dict)
+    listed_by_site: Mapping[Site, int] = field(default_factory=dict)
+    available_by_site: Mapping[Site, int] = field(default_factory=dict)
 
-    def changed(self, places: Iterable[_Places], sign: int) -> "Listed":
+    def adjust(self, places: Iterable[_Listings], sign: int) -> "ListedCounts":
         """With what datasets at these *places* add, or take away."""
-        listed, available = Counter(self.listed), Counter(self.available)
+        listed, available = Counter(self.listed_by_site), Counter(self.available_by_site)
         for here in places:
             for site, fact in here.items():
                 listed[site] += sign
                 if fact.state is DatasetState.AVAILABLE:
                     available[site] += sign
-        return Listed(+listed, +available)
+        return ListedCounts(+listed, +available)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class BreakerResult:
     """What to remember, what is held, and what was let go though it was held, each with its reason.
 
     ``listed`` counts what is to be remembered; None where nobody looked.
     """
 
-    memories: Mapping[str, Memory]
-    held: Mapping[Site, Held] = field(default_factory=dict)
+    memories: Mapping[str, CatalogueMemory]
+    held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
     released: Mapping[Site, Mapping[Did, str]] = field(default_factory=dict)
-    listed: Listed | None = None
+    listed_counts: ListedCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class PreviousCounts:
     """What the last judgement left: its counts, and the datasets that something else is said of since."""
 
-    listed: Listed
-    changed: AbstractSet[Did]
+    counts: ListedCounts
+    changed_dids: AbstractSet[Did]
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _SiteLoss:
     """One site: how much it *listed*, what is *lost*, what was held and nobody was asked about.
 
     ``available`` are those of the datasets in question that were AVAILABLE, of so many in all.
     ``fresh``: something else there was read.
     """
 
-    listed: int
-    all_available: int
-    available: AbstractSet[Did]
-    lost: AbstractSet[Did]
-    silent: AbstractSet[Did]
-    approved: AbstractSet[Did]
-    fresh: bool
-    last: Held | None
+    listed_count: int
+    available_count: int
+    available_dids: AbstractSet[Did]
+    lost_dids: AbstractSet[Did]
+    unread_dids: AbstractSet[Did]
+    approved_dids: AbstractSet[Did]
+    is_site_read: bool
+    previous: HeldLoss | None
 
-    def tells(self, now: datetime, limits: Limits) -> bool:
+    def is_confirmation(self, now: datetime, limits: BreakerLimits) -> bool:
         """Does this poll count as one more?"""
-        return bool(self.lost) and (self.last is None or now - self.last.told >= limits.apart)
+        return bool(self.lost_dids) and (
+            self.previous is None or now - self.previous.last_confirmed_at >= limits.poll_spacing
+        )
 
-    def polls(self, now: datetime, limits: Limits) -> dict[Did, int]:
+    def count_confirmations(self, now: datetime, limits: BreakerLimits) -> dict[Did, int]:
         """By dataset in question, how many further polls said that it is gone."""
-        last = self.last.gone if self.last else {}
-        more = int(self.tells(now, limits))
-        lost = {did: last[did] + more if did in last else 0 for did in self.lost}
-        counts = lost | {did: last[did] for did in self.silent}
-        return {did: polls for did, polls in sorted(counts.items()) if did not in self.approved}
+        last = self.previous.missing_polls if self.previous else {}
+        more = int(self.is_confirmation(now, limits))
+        lost = {did: last[did] + more if did in last else 0 for did in self.lost_dids}
+        counts = lost | {did: last[did] for did in self.unread_dids}
+        return {did: polls for did, polls in sorted(counts.items()) if did not in self.approved_dids}
 
 
 @dataclass(frozen=True, slots=True)
-class _Doubt:
+class _DoubtfulLoss:
     """What of one site is in question, and how much of it would still be listed before that."""
 
-    gone: Mapping[Did, int]
-    gone_available: int
-    listed: int
-    available: int
+    missing_polls: Mapping[Did, int]
+    missing_available_count: int
+    listed_count: int
+    available_count: int
 
     @property
-    def all_gone(self) -> bool:
-        return len(self.gone) == self.listed
+    def is_everything_missing(self) -> bool:
+        return len(self.missing_polls) == self.listed_count
 
 
-def judge(
-    before: Mapping[str, Memory],
-    after: Mapping[str, Memory],
-    wanted: AbstractSet[Did],
+def check_loss(
+    previous: Mapping[str, CatalogueMemory],
+    current: Mapping[str, CatalogueMemory],
+    demanded_dids: AbstractSet[Did],
     *,
-    held: Mapping[Site, Held],
-    approved: Mapping[Site, AbstractSet[Did]],
+    held_losses: Mapping[Site, HeldLoss],
+    approved_losses: Mapping[Site, AbstractSet[Did]],
     retired: AbstractSet[Site],
-    limits: Limits,
+    limits: BreakerLimits,
     now: datetime,
-    since: Since | None = None,
-) -> Judged:
+    previous_counts: PreviousCounts | None = None,
+) -> BreakerResult:
     """Compare what was held true *before* with what the answers make of it *after*; hold what shrinks.
 
     Args:
@@ -200,257 +202,296 @@ def judge(
     Returns:
         What to remember: *after*, but what is held as it was *before*.
     """
-    if not limits.polls:
-        return Judged(after)
-    before = {name: before.get(name, Memory()) for name in after}
-    question = _question(before, after, wanted, held, approved, retired, since)
-    cases = _cases(before, after, held, approved, question)
-    polls = {site: case.polls(now, limits) for site, case in cases.items()}
-    sure = {site: {did for did, n in told.items() if n >= limits.polls} for site, told in polls.items()}
-    doubts = {site: _doubt(case, polls[site], sure[site]) for site, case in cases.items()}
-    causes = _causes(doubts, limits)
-    kept = {site: doubts[site].gone.keys() & cases[site].lost for site in causes}
-    let_go = {site: case.approved - case.lost for site, case in cases.items() if case.approved}
-    unread = {site for site in causes if not cases[site].fresh}
-    memories = {name: _settled(m, before[name], kept, let_go, unread) for name, m in after.items()}
+    if not limits.confirming_polls:
+        return BreakerResult(current)
+    previous = {name: previous.get(name, CatalogueMemory()) for name in current}
+    question = _compare(
+        previous, current, demanded_dids, held_losses, approved_losses, retired, previous_counts
+    )
+    cases = _site_losses(previous, current, held_losses, approved_losses, question)
+    polls = {site: case.count_confirmations(now, limits) for site, case in cases.items()}
+    sure = {
+        site: {did for did, n in told.items() if n >= limits.confirming_polls} for site, told in polls.items()
+    }
+    doubts = {site: _doubtful_loss(case, polls[site], sure[site]) for site, case in cases.items()}
+    causes = _find_causes(doubts, limits)
+    kept = {site: doubts[site].missing_polls.keys() & cases[site].lost_dids for site in causes}
+    let_go = {site: case.approved_dids - case.lost_dids for site, case in cases.items() if case.approved_dids}
+    unread = {site for site in causes if not cases[site].is_site_read}
+    memories = {name: _apply_holds(m, previous[name], kept, let_go, unread) for name, m in current.items()}
     now_held = {
-        site: Held(
-            since=_since(cases[site].last, doubts[site].gone, now),
-            told=now if cases[site].tells(now, limits) else _told(cases[site].last, now),
-            gone=doubts[site].gone,
-            of=cases[site].listed,
+        site: HeldLoss(
+            started_at=_hold_start(cases[site].previous, doubts[site].missing_polls, now),
+            last_confirmed_at=now
+            if cases[site].is_confirmation(now, limits)
+            else _last_confirmation(cases[site].previous, now),
+            missing_polls=doubts[site].missing_polls,
+            listed_count=cases[site].listed_count,
             cause=cause,
         )
         for site, cause in causes.items()
     }
-    listed = question.now_listed(after, memories, retired)
-    for site, gone in _unnamed(memories, wanted, listed.listed.keys()).items():
-        last = held.get(site)
-        begun = last.since if last and last.cause is Cause.UNNAMED else now
-        told = Held(begun, begun, dict.fromkeys(sorted(gone), 0), cases[site].listed, Cause.UNNAMED)
+    listed = question.count_listed(current, memories, retired)
+    for site, gone in _find_unnamed_sites(memories, demanded_dids, listed.listed_by_site.keys()).items():
+        last = held_losses.get(site)
+        begun = last.started_at if last and last.cause is HoldCause.UNNAMED else now
+        told = HeldLoss(
+            begun, begun, dict.fromkeys(sorted(gone), 0), cases[site].listed_count, HoldCause.UNNAMED
+        )
         now_held.setdefault(site, told)
-    return Judged(memories, dict(sorted(now_held.items())), _released(cases, sure, limits), listed)
+    return BreakerResult(
+        memories, dict(sorted(now_held.items())), _release_reasons(cases, sure, limits), listed
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _Comparison:
     """The datasets that may have left, where each *was* and where it *is*, and the counts before."""
 
-    was: Mapping[Did, _Places]
-    now: Mapping[Did, _Places]
-    listed: Listed
+    previous: Mapping[Did, _Listings]
+    current: Mapping[Did, _Listings]
+    previous_counts: ListedCounts
 
-    def now_listed(
-        self, after: Mapping[str, Memory], memories: Mapping[str, Memory], retired: AbstractSet[Site]
-    ) -> Listed:
+    def count_listed(
+        self,
+        current: Mapping[str, CatalogueMemory],
+        memories: Mapping[str, CatalogueMemory],
+        retired: AbstractSet[Site],
+    ) -> ListedCounts:
         """The counts of the *memories* to keep: those *after* the answers, but for what is held."""
         held = [
             did
             for name, memory in memories.items()
-            if memory is not after[name]
-            for did in {**self.was, **self.now}
-            if Datasets.of(memory.known).rows.get(did) is not Datasets.of(after[name].known).rows.get(did)
+            if memory is not current[name]
+            for did in {**self.previous, **self.current}
+            if DatasetRows.wrap(memory.records).rows.get(did)
+            is not DatasetRows.wrap(current[name].records).rows.get(did)
         ]
-        kept = {**self.now, **_places(memories, held, retired)}
-        return self.listed.changed(self.was.values(), -1).changed(kept.values(), 1)
+        kept = {**self.current, **_find_places(memories, held, retired)}
+        return self.previous_counts.adjust(self.previous.values(), -1).adjust(kept.values(), 1)
 
 
-def _question(
-    before: Mapping[str, Memory],
-    after: Mapping[str, Memory],
-    wanted: AbstractSet[Did],
-    held: Mapping[Site, Held],
-    approved: Mapping[Site, AbstractSet[Did]],
+def _compare(
+    previous: Mapping[str, CatalogueMemory],
+    current: Mapping[str, CatalogueMemory],
+    demanded_dids: AbstractSet[Did],
+    held_losses: Mapping[Site, HeldLoss],
+    approved_losses: Mapping[Site, AbstractSet[Did]],
     retired: AbstractSet[Site],
-    since: Since | None,
-) -> _Question:
-    if since is None:
-        was, now = _places(before, wanted, retired), _places(after, wanted, retired)
-        return _Question(was, now, Listed().changed(was.values(), 1))
-    asked = [one.gone for one in held.values()]
-    dids = frozenset(since.changed).union(*asked, *approved.values())
-    unwanted = _places(before, dids - wanted, retired)
-    was, now = _places(before, dids & wanted, retired), _places(after, dids & wanted, retired)
-    return _Question(was, now, since.listed.changed(unwanted.values(), -1))
+    previous_counts: PreviousCounts | None,
+) -> _Comparison:
+    if previous_counts is None:
+        was, now = (
+            _find_places(previous, demanded_dids, retired),
+            _find_places(current, demanded_dids, retired),
+        )
+        return _Comparison(was, now, ListedCounts().adjust(was.values(), 1))
+    asked = [one.missing_polls for one in held_losses.values()]
+    dids = frozenset(previous_counts.changed_dids).union(*asked, *approved_losses.values())
+    unwanted = _find_places(previous, dids - demanded_dids, retired)
+    was, now = (
+        _find_places(previous, dids & demanded_dids, retired),
+        _find_places(current, dids & demanded_dids, retired),
+    )
+    return _Comparison(was, now, previous_counts.counts.adjust(unwanted.values(), -1))
 
 
-def _places(
-    memories: Mapping[str, Memory], dids: Collection[Did], retired: AbstractSet[Site]
-) -> dict[Did, _Places]:
+def _find_places(
+    memories: Mapping[str, CatalogueMemory], dids: Collection[Did], retired: AbstractSet[Site]
+) -> dict[Did, _Listings]:
     """Where those of *dids* are listed that are listed anywhere."""
-    found: dict[Did, _Places] = {}
+    found: dict[Did, _Listings] = {}
     for memory in memories.values():
-        rows = Datasets.of(memory.known).rows
+        rows = DatasetRows.wrap(memory.records).rows
         for did in dids if rows else ():
-            if (known := rows.get(did)) is not None and known.here:
-                here = known.here
+            if (known := rows.get(did)) is not None and known.facts:
+                here = known.facts
                 if retired:
                     here = {site: fact for site, fact in here.items() if site not in retired}
-                found[did] = _either(found[did], here) if did in found else here
+                found[did] = _merge_places(found[did], here) if did in found else here
     return found
 
 
-def _either(one: _Places, other: _Places) -> _Places:
+def _merge_places(one: _Listings, other: _Listings) -> _Listings:
     return {
         **one,
         **{s: f for s, f in other.items() if s not in one or f.state is DatasetState.AVAILABLE},
     }
 
 
-def _cases(
-    before: Mapping[str, Memory],
-    after: Mapping[str, Memory],
-    held: Mapping[Site, Held],
-    approved: Mapping[Site, AbstractSet[Did]],
-    question: _Question,
-) -> dict[Site, _Case]:
+def _site_losses(
+    previous: Mapping[str, CatalogueMemory],
+    current: Mapping[str, CatalogueMemory],
+    held_losses: Mapping[Site, HeldLoss],
+    approved_losses: Mapping[Site, AbstractSet[Did]],
+    comparison: _Comparison,
+) -> dict[Site, _SiteLoss]:
     lost: dict[Site, set[Did]] = {}
     available: dict[Site, set[Did]] = {}
     came: Counter[Site] = Counter()
-    for did, was in question.was.items():
-        is_now = question.now.get(did, _NOWHERE)
+    for did, was in comparison.previous.items():
+        is_now = comparison.current.get(did, _NO_LISTINGS)
         for site, fact in was.items():
             if site not in is_now:
                 lost.setdefault(site, set()).add(did)
             if fact.state is DatasetState.AVAILABLE:
                 available.setdefault(site, set()).add(did)
-    for did, is_now in question.now.items() if question.was else ():
-        came.update(is_now.keys() - question.was.get(did, _NOWHERE).keys())
+    for did, is_now in comparison.current.items() if comparison.previous else ():
+        came.update(is_now.keys() - comparison.previous.get(did, _NO_LISTINGS).keys())
     cases = {}
-    for site, listed in sorted(question.listed.listed.items()):
-        last = held.get(site)
-        asked = last.gone.keys() if last else frozenset[Did]()
-        here = {did for did in asked if site in question.now.get(did, _NOWHERE)}
-        stands = {did for did in here if _not_read(before, after, site, did)}
-        silent = stands if last and last.cause is not Cause.UNNAMED else set()
+    for site, listed in sorted(comparison.previous_counts.listed_by_site.items()):
+        last = held_losses.get(site)
+        asked = last.missing_polls.keys() if last else frozenset[Did]()
+        here = {did for did in asked if site in comparison.current.get(did, _NO_LISTINGS)}
+        stands = {did for did in here if _is_unread(previous, current, site, did)}
+        silent = stands if last and last.cause is not HoldCause.UNNAMED else set()
         gone = lost.get(site, set())
-        cases[site] = _Case(
-            listed=listed,
-            all_available=question.listed.available.get(site, 0),
-            available=available.get(site, set()),
-            lost=gone,
-            silent=silent,
-            approved=approved.get(site, frozenset()) & asked & (gone | stands),
-            fresh=listed - len(gone) + came[site] > len(silent),
-            last=last if last and last.cause is not Cause.UNNAMED else None,
+        cases[site] = _SiteLoss(
+            listed_count=listed,
+            available_count=comparison.previous_counts.available_by_site.get(site, 0),
+            available_dids=available.get(site, set()),
+            lost_dids=gone,
+            unread_dids=silent,
+            approved_dids=approved_losses.get(site, frozenset()) & asked & (gone | stands),
+            is_site_read=listed - len(gone) + came[site] > len(silent),
+            previous=last if last and last.cause is not HoldCause.UNNAMED else None,
         )
     return cases
 
 
-def _not_read(before: Mapping[str, Memory], after: Mapping[str, Memory], site: Site, did: Did) -> bool:
+def _is_unread(
+    previous: Mapping[str, CatalogueMemory], current: Mapping[str, CatalogueMemory], site: Site, did: Did
+) -> bool:
     """Does all that is known of *did* at *site* stand just as it stood *before*?"""
-    return all(_at(memory, site, did) == _at(before[name], site, did) for name, memory in after.items())
-
-
-def _at(memory: Memory, site: Site, did: Did) -> Fact | None:
-    known = memory.known.get(did)
-    return known.here.get(site) if known else None
-
-
-def _doubt(case: _Case, polls: Mapping[Did, int], sure: AbstractSet[Did]) -> _Doubt:
-    settled = sure | case.approved
-    gone = {did: n for did, n in polls.items() if did not in sure}
-    return _Doubt(
-        gone,
-        len(gone.keys() & case.available),
-        case.listed - len(settled),
-        case.all_available - len(settled & case.available),
+    return all(
+        _fact_at(memory, site, did) == _fact_at(previous[name], site, did) for name, memory in current.items()
     )
 
 
-def _causes(doubts: Mapping[Site, _Doubt], limits: Limits) -> dict[Site, Cause]:
+def _fact_at(memory: CatalogueMemory, site: Site, did: Did) -> Fact | None:
+    known = memory.records.get(did)
+    return known.facts.get(site) if known else None
+
+
+def _doubtful_loss(
+    case: _SiteLoss, confirmations: Mapping[Did, int], confirmed_dids: AbstractSet[Did]
+) -> _DoubtfulLoss:
+    settled = confirmed_dids | case.approved_dids
+    gone = {did: n for did, n in confirmations.items() if did not in confirmed_dids}
+    return _DoubtfulLoss(
+        gone,
+        len(gone.keys() & case.available_dids),
+        case.listed_count - len(settled),
+        case.available_count - len(settled & case.available_dids),
+    )
+
+
+def _find_causes(doubts: Mapping[Site, _DoubtfulLoss], limits: BreakerLimits) -> dict[Site, HoldCause]:
     """The sites that are held, and why; a site that is held by itself says nothing of the others."""
-    losing = {site for site, doubt in doubts.items() if doubt.gone}
-    nothing_left = all(doubt.all_gone for doubt in doubts.values())
-    datasets = {did for doubt in doubts.values() for did in doubt.gone}
-    alone = {site for site in losing if _shrinks([doubts[site]], limits.site_share, limits.least)}
+    losing = {site for site, doubt in doubts.items() if doubt.missing_polls}
+    nothing_left = all(doubt.is_everything_missing for doubt in doubts.values())
+    datasets = {did for doubt in doubts.values() for did in doubt.missing_polls}
+    alone = {site for site in losing if _is_shrink([doubts[site]], limits.site_share, limits.min_datasets)}
     rest = [doubt for site, doubt in doubts.items() if site not in alone]
-    together = (nothing_left and len(datasets) >= _FEW) or _shrinks(rest, limits.all_share, limits.least)
-    causes = {site: Cause.SITE if site in alone else Cause.ALL for site in sorted(losing)}
+    together = (nothing_left and len(datasets) >= _MIN_TOTAL_LOSS) or _is_shrink(
+        rest, limits.all_share, limits.min_datasets
+    )
+    causes = {site: HoldCause.SITE if site in alone else HoldCause.ALL for site in sorted(losing)}
     # few datasets are no shrink, but all of a site's few, when another site is held, are no coincidence
-    emptied = {site for site in losing if alone and doubts[site].all_gone}
+    emptied = {site for site in losing if alone and doubts[site].is_everything_missing}
     return causes if together else {s: cause for s, cause in causes.items() if s in alone | emptied}
 
 
-def _shrinks(doubts: Collection[_Doubt], share: float, least: int) -> bool:
+def _is_shrink(doubts: Collection[_DoubtfulLoss], share: float, min_datasets: int) -> bool:
     """Is too much in question, of all that is listed or of what is AVAILABLE?"""
-    gone = sum(len(doubt.gone) for doubt in doubts)
-    of = sum(doubt.listed for doubt in doubts)
-    available_gone = sum(doubt.gone_available for doubt in doubts)
-    available = sum(doubt.available for doubt in doubts)
-    return _much(gone, of, share, least) or _much(available_gone, available, share, least)
+    gone = sum(len(doubt.missing_polls) for doubt in doubts)
+    of = sum(doubt.listed_count for doubt in doubts)
+    available_gone = sum(doubt.missing_available_count for doubt in doubts)
+    available = sum(doubt.available_count for doubt in doubts)
+    return _is_too_much(gone, of, share, min_datasets) or _is_too_much(
+        available_gone, available, share, min_datasets
+    )
 
 
-def _much(gone: int, of: int, share: float, least: int) -> bool:
-    return gone >= max(1, least) and gone > share * of
+def _is_too_much(missing_count: int, total_count: int, share: float, min_datasets: int) -> bool:
+    return missing_count >= max(1, min_datasets) and missing_count > share * total_count
 
 
-def _settled(
-    memory: Memory,
-    before: Memory,
-    kept: Mapping[Site, AbstractSet[Did]],
-    let_go: Mapping[Site, AbstractSet[Did]],
-    unread: AbstractSet[Site],
-) -> Memory:
+def _apply_holds(
+    memory: CatalogueMemory,
+    previous: CatalogueMemory,
+    held_dids: Mapping[Site, AbstractSet[Did]],
+    released_dids: Mapping[Site, AbstractSet[Did]],
+    unread_sites: AbstractSet[Site],
+) -> CatalogueMemory:
     """*memory* with what is *kept* as it was, without what is *let_go*, and *unread* sites no newer."""
-    changed: dict[Did, Known] = {}
-    for site, dids in kept.items():
+    changed: dict[Did, DatasetRecord] = {}
+    for site, dids in held_dids.items():
         for did in dids:
-            old, new = before.known.get(did), changed.get(did) or memory.known.get(did)
-            if old and new and site in old.here:
+            old, new = previous.records.get(did), changed.get(did) or memory.records.get(did)
+            if old and new and site in old.facts:
                 changed[did] = replace(
                     new,
-                    here={**new.here, site: old.here[site]},
-                    before={**new.before, **{s: f for s, f in old.before.items() if s == site}},
+                    facts={**new.facts, site: old.facts[site]},
+                    previous_facts={
+                        **new.previous_facts,
+                        **{s: f for s, f in old.previous_facts.items() if s == site},
+                    },
                 )
-    for site, dids in let_go.items():
+    for site, dids in released_dids.items():
         for did in dids:
-            if new := changed.get(did) or memory.known.get(did):
-                changed[did] = replace(new, here=_without(new.here, site), before=_without(new.before, site))
-    ages = {s: age for s in sorted(unread & memory.sites) if (age := before.age(s)) is not None}
+            if new := changed.get(did) or memory.records.get(did):
+                changed[did] = replace(
+                    new,
+                    facts=_drop_site(new.facts, site),
+                    previous_facts=_drop_site(new.previous_facts, site),
+                )
+    ages = {s: age for s in sorted(unread_sites & memory.sites) if (age := previous.read_at(s)) is not None}
     if not changed and not ages:
         return memory
-    known = Datasets.of(memory.known).also(changed)
-    return replace(memory, known=known, ages={**memory.ages, **ages})
+    known = DatasetRows.wrap(memory.records).with_records(changed)
+    return replace(memory, records=known, last_read_at={**memory.last_read_at, **ages})
 
 
-def _without(facts: Mapping[Site, Fact], site: Site) -> dict[Site, Fact]:
+def _drop_site(facts: Mapping[Site, Fact], site: Site) -> dict[Site, Fact]:
     return {name: fact for name, fact in facts.items() if name != site}
 
 
-def _unnamed(
-    memories: Mapping[str, Memory], wanted: AbstractSet[Did], listed: AbstractSet[Site]
+def _find_unnamed_sites(
+    memories: Mapping[str, CatalogueMemory], demanded_dids: AbstractSet[Did], listed_sites: AbstractSet[Site]
 ) -> dict[Site, set[Did]]:
     """The sites that no catalogue names any more, of those *listed*, with what stands there from before."""
-    lost = listed - frozenset[Site]().union(*(memory.sites for memory in memories.values()))
+    lost = listed_sites - frozenset[Site]().union(*(memory.sites for memory in memories.values()))
     unnamed: dict[Site, set[Did]] = {}
     for memory in memories.values() if lost else ():
-        known = Datasets.of(memory.known)
-        for did in known.apart & wanted:  # what was read with the rest is at a site that is named
+        known = DatasetRows.wrap(memory.records)
+        for did in (
+            known.individually_dated & demanded_dids
+        ):  # what was read with the rest is at a site that is named
             row = known.rows[did]
-            for site in row.here.keys() & lost:
-                if row.here[site].as_of < row.at:
+            for site in row.facts.keys() & lost:
+                if row.facts[site].as_of < row.read_at:
                     unnamed.setdefault(site, set()).add(did)
     return dict(sorted(unnamed.items()))
 
 
-def _since(last: Held | None, gone: Mapping[Did, int], now: datetime) -> datetime:
+def _hold_start(previous: HeldLoss | None, missing_polls: Mapping[Did, int], now: datetime) -> datetime:
     """A hold goes on as long as some of its datasets are in question."""
-    return last.since if last and last.gone.keys() & gone.keys() else now
+    return previous.started_at if previous and previous.missing_polls.keys() & missing_polls.keys() else now
 
 
-def _told(last: Held | None, now: datetime) -> datetime:
-    return last.told if last else now
+def _last_confirmation(previous: HeldLoss | None, now: datetime) -> datetime:
+    return previous.last_confirmed_at if previous else now
 
 
-def _released(
-    cases: Mapping[Site, _Case], sure: Mapping[Site, AbstractSet[Did]], limits: Limits
+def _release_reasons(
+    cases: Mapping[Site, _SiteLoss], confirmed_dids: Mapping[Site, AbstractSet[Did]], limits: BreakerLimits
 ) -> dict[Site, dict[Did, str]]:
     """What was let go though it had been held, and why."""
-    told = f"{count(limits.polls, 'further poll')} said that it is gone"
+    told = f"{format_count(limits.confirming_polls, 'further poll')} said that it is gone"
     found = {
-        site: dict.fromkeys(sorted(sure[site]), told)
-        | dict.fromkeys(sorted(case.approved), "gone, as the operator approved")
+        site: dict.fromkeys(sorted(confirmed_dids[site]), told)
+        | dict.fromkeys(sorted(case.approved_dids), "gone, as the operator approved")
         for site, case in cases.items()
     }
     return {site: reasons for site, reasons in found.items() if reasons}

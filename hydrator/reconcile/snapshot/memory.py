@@ -2,7 +2,7 @@
 
 Nearly all that is read again is as it was, but for its age. So what was read
 with the catalogue's last whole answer does not carry that time itself: its row
-says :data:`THEN`, and the time stands once beside all rows. Who looks a dataset
+says :data:`AT_LAST_POLL`, and the time stands once beside all rows. Who looks a dataset
 up sees the time; only the cycle looks at rows.
 """
 
@@ -15,12 +15,12 @@ from typing import Final, TypeVar
 
 from hydrator.domain.model import Did, Fact, Seen, Site
 
-THEN: Final = datetime.max.replace(tzinfo=UTC)
+AT_LAST_POLL: Final = datetime.max.replace(tzinfo=UTC)
 """In rows: with the last whole answer. Every time that was read is earlier, so it sorts as the newest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DatasetRecord:
     """The last thing one catalogue said of one dataset: its state at each site that has it.
 
     ``before`` is the last whole reading at sites that since were looked at in
@@ -28,19 +28,19 @@ class Known:
     ``said`` is the reading that all of it was made of, where it was made of one.
     """
 
-    at: datetime
-    here: Mapping[Site, Fact]
+    read_at: datetime
+    facts: Mapping[Site, Fact]
     bytes_total: int | None = None
-    twins: frozenset[Did] = frozenset()
-    before: Mapping[Site, Fact] = field(default_factory=dict)
-    said: Seen | None = field(default=None, compare=False, repr=False)
+    case_variants: frozenset[Did] = frozenset()
+    previous_facts: Mapping[Site, Fact] = field(default_factory=dict)
+    reading: Seen | None = field(default=None, compare=False, repr=False)
 
 
 _Row = TypeVar("_Row")
 
 
-class Rows(Mapping[Did, _Row]):
-    """Rows by dataset; :meth:`dated` puts in the time that a row stands for when it is looked up."""
+class TimestampedRows(Mapping[Did, _Row]):
+    """Rows by dataset; :meth:`limit_times` puts in the time that a row stands for when it is looked up."""
 
     __slots__ = ("rows",)
 
@@ -48,11 +48,11 @@ class Rows(Mapping[Did, _Row]):
         self.rows = rows
 
     @abstractmethod
-    def dated(self, row: _Row) -> _Row:
+    def with_timestamp(self, row: _Row) -> _Row:
         """*row* with the time that it stands for."""
 
     def __getitem__(self, did: Did) -> _Row:
-        return self.dated(self.rows[did])
+        return self.with_timestamp(self.rows[did])
 
     def __iter__(self) -> Iterator[Did]:
         return iter(self.rows)
@@ -66,7 +66,7 @@ class Rows(Mapping[Did, _Row]):
     __hash__ = None  # type: ignore[assignment]
 
 
-class Datasets(Rows[Known]):
+class DatasetRows(TimestampedRows[DatasetRecord]):
     """By dataset, what is known of it; made anew for each answer, and never changed.
 
     Args:
@@ -77,72 +77,91 @@ class Datasets(Rows[Known]):
         touched: the datasets whose rows differ from what this was made from.
     """
 
-    __slots__ = ("apart", "at", "mark", "since", "touched")
+    __slots__ = ("base_version", "changed_since_base", "individually_dated", "polled_at", "version")
 
     def __init__(
         self,
-        rows: Mapping[Did, Known],
-        at: datetime | None,
-        apart: AbstractSet[Did],
-        since: object = None,
-        touched: AbstractSet[Did] = frozenset(),
+        rows: Mapping[Did, DatasetRecord],
+        polled_at: datetime | None,
+        individually_dated: AbstractSet[Did],
+        base_version: object = None,
+        changed_since_base: AbstractSet[Did] = frozenset(),
     ) -> None:
         super().__init__(rows)
-        self.at = at
-        self.apart = apart
-        self.since = since
-        self.touched = touched
-        self.mark = object()
+        self.polled_at = polled_at
+        self.individually_dated = individually_dated
+        self.base_version = base_version
+        self.changed_since_base = changed_since_base
+        self.version = object()
 
     @classmethod
-    def of(cls, known: Mapping[Did, Known]) -> "Datasets":
+    def wrap(cls, records: Mapping[Did, DatasetRecord]) -> "DatasetRows":
         """*known*, which may be any mapping, as it came from a test or from disk."""
-        return known if isinstance(known, Datasets) else cls(known, None, known.keys())
+        return records if isinstance(records, DatasetRows) else cls(records, None, records.keys())
 
-    def dated(self, row: Known) -> Known:
-        if row.at is not THEN or self.at is None:
+    def with_timestamp(self, row: DatasetRecord) -> DatasetRecord:
+        if row.read_at is not AT_LAST_POLL or self.polled_at is None:
             return row
-        at = self.at
-        here = {site: replace(fact, as_of=at) for site, fact in row.here.items()}
-        return replace(row, at=at, here=here)
+        at = self.polled_at
+        here = {site: replace(fact, as_of=at) for site, fact in row.facts.items()}
+        return replace(row, read_at=at, facts=here)
 
-    def after(self, at: datetime | None, fresh: Mapping[Did, Known], gone: Collection[Did]) -> "Datasets":
+    def apply_answer(
+        self,
+        polled_at: datetime | None,
+        new_records: Mapping[Did, DatasetRecord],
+        removed_dids: Collection[Did],
+    ) -> "DatasetRows":
         """What an answer *at* that time leaves: *fresh* rows, none of what is *gone*, the rest as it was."""
-        if not fresh and not gone:
-            return Datasets(self.rows, at, self.apart, self.mark)
-        rows = {**self.rows, **fresh}
-        for did in gone:
+        if not new_records and not removed_dids:
+            return DatasetRows(self.rows, polled_at, self.individually_dated, self.version)
+        rows = {**self.rows, **new_records}
+        for did in removed_dids:
             rows.pop(did, None)
-        return Datasets(rows, at, self._apart(fresh, gone), self.mark, frozenset((*fresh, *gone)))
+        return DatasetRows(
+            rows,
+            polled_at,
+            self._find_individually_dated(new_records, removed_dids),
+            self.version,
+            frozenset((*new_records, *removed_dids)),
+        )
 
-    def also(self, changed: Mapping[Did, Known]) -> "Datasets":
+    def with_records(self, records: Mapping[Did, DatasetRecord]) -> "DatasetRows":
         """The same after the same answer, with *changed* rows, which have times of their own."""
-        if not changed:
+        if not records:
             return self
-        touched = self.touched | changed.keys()
-        return Datasets({**self.rows, **changed}, self.at, self._apart(changed), self.since, touched)
+        touched = self.changed_since_base | records.keys()
+        return DatasetRows(
+            {**self.rows, **records},
+            self.polled_at,
+            self._find_individually_dated(records),
+            self.base_version,
+            touched,
+        )
 
-    def _apart(self, fresh: Mapping[Did, Known], gone: Collection[Did] = ()) -> AbstractSet[Did]:
-        own = {did for did, known in fresh.items() if known.at is not THEN}
-        return (self.apart - fresh.keys()).difference(gone) | own
+    def _find_individually_dated(
+        self, new_records: Mapping[Did, DatasetRecord], removed_dids: Collection[Did] = ()
+    ) -> AbstractSet[Did]:
+        own = {did for did, known in new_records.items() if known.read_at is not AT_LAST_POLL}
+        return (self.individually_dated - new_records.keys()).difference(removed_dids) | own
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class CatalogueMemory:
     """What one catalogue said last: ``at`` of its last whole answer, ``unseen`` since then and why.
 
     ``ages`` are the sites that this answer named and did not speak of, with
     when they were last read.
     """
 
-    at: datetime | None = None
+    answered_at: datetime | None = None
     sites: frozenset[Site] = frozenset()
-    known: Mapping[Did, Known] = field(default_factory=dict)
-    unseen: Mapping[Did, str] = field(default_factory=dict)
-    unmapped: frozenset[str] = frozenset()
+    records: Mapping[Did, DatasetRecord] = field(default_factory=dict)
+    unseen_reasons: Mapping[Did, str] = field(default_factory=dict)
+    unmapped_storages: frozenset[str] = frozenset()
     failure: str | None = None
-    ages: Mapping[Site, datetime] = field(default_factory=dict)
+    last_read_at: Mapping[Site, datetime] = field(default_factory=dict)
 
-    def age(self, site: Site) -> datetime | None:
+    def read_at(self, site: Site) -> datetime | None:
         """When *site* was last read as a whole; None when it never was."""
-        return self.ages.get(site, self.at if site in self.sites else None)
+        return self.last_read_at.get(site, self.answered_at if site in self.sites else None)

@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 
-from .memory import THEN, Datasets, Known, Memory, Rows
+from .memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows, TimestampedRows
 
-_GOODNESS = {state: -place for place, state in enumerate(DatasetState)}
-_RECENT = timedelta(seconds=2)
+_STATE_RANK = {state: -place for place, state in enumerate(DatasetState)}
+_RECENT_AGE = timedelta(seconds=2)
 """A time so near to the present may be the same second for one ad and an older one for the next."""
 
 
-class Facts(Rows[Fact]):
+class FactRows(TimestampedRows[Fact]):
     """The facts of one site: a row that says THEN is of *now*."""
 
     __slots__ = ("now",)
@@ -29,29 +29,29 @@ class Facts(Rows[Fact]):
         super().__init__(rows)
         self.now = now
 
-    def dated(self, row: Fact) -> Fact:
-        return replace(row, as_of=self.now) if row.as_of is THEN else row
+    def with_timestamp(self, row: Fact) -> Fact:
+        return replace(row, as_of=self.now) if row.as_of is AT_LAST_POLL else row
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NameIndex:
     """The datasets that exist, each with its twins, and those of them that only letter case tells apart.
 
     ``absent`` are wanted datasets that no catalogue has, with their twins; ``misspelt`` those of them that
     another one differs from in letter case only.
     """
 
-    there: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
-    clashes: tuple[tuple[Did, ...], ...] = ()
-    absent: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
-    misspelt: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
+    existing_dids: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
+    case_collisions: tuple[tuple[Did, ...], ...] = ()
+    absent_dids: Mapping[Did, frozenset[Did]] = field(default_factory=dict)
+    misspellings: Mapping[Did, tuple[Did, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class MergedSnapshot:
     """A snapshot, and what the next one can start from.
 
-    ``rows`` are the facts by site, as :class:`Facts` reads them; ``altered``
+    ``rows`` are the facts by site, as :class:`FactRows` reads them; ``altered``
     has, by site, the datasets whose row is another one than before.
     ``restless`` are datasets that are folded again whatever happens, because
     they were not read with the rest and age by themselves; ``recent`` the sites
@@ -60,34 +60,34 @@ class Folded:
 
     snapshot: Snapshot
     now: datetime
-    frame: Hashable
+    shared_inputs: Hashable
     rows: Mapping[Site, dict[Did, Fact]]
-    names: Names
-    restless: frozenset[Did]
-    recent: frozenset[Site]
-    altered: Mapping[Site, AbstractSet[Did]] | None = None
+    names: NameIndex
+    always_recheck: frozenset[Did]
+    recent_sites: frozenset[Site]
+    changed_dids: Mapping[Site, AbstractSet[Did]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
     """One catalogue's rows; ``moving`` when it answered just now."""
 
-    rows: Mapping[Did, Known]
-    at: datetime
-    moving: bool
-    apart: AbstractSet[Did]
+    rows: Mapping[Did, DatasetRecord]
+    answered_at: datetime
+    is_current: bool
+    individually_dated: AbstractSet[Did]
 
 
-def fold_memories(
-    memories: Mapping[str, Memory],
-    wanted: AbstractSet[Did],
+def merge_catalogues(
+    memories: Mapping[str, CatalogueMemory],
+    demanded_dids: AbstractSet[Did],
     *,
     now: datetime,
-    bound: timedelta,
-    last: Folded | None = None,
-    changed: AbstractSet[Did] | None = None,
-) -> Folded:
-    """What follows from *memories* for the *wanted* datasets; see :func:`hydrator.reconcile.snapshot.update.snapshot`.
+    max_age: timedelta,
+    previous: MergedSnapshot | None = None,
+    changed_dids: AbstractSet[Did] | None = None,
+) -> MergedSnapshot:
+    """What follows from *memories* for the *wanted* datasets; see :func:`hydrator.reconcile.snapshot.update.build_snapshot`.
 
     Args:
         memories: by catalogue, what it said last.
@@ -99,48 +99,50 @@ def fold_memories(
             that *last* was made of; None: that is not known.
     """
     sources = [
-        _Source(known.rows, memory.at, memory.at == now, known.apart)
+        _Source(known.rows, memory.answered_at, memory.answered_at == now, known.individually_dated)
         for memory in memories.values()
-        if memory.at is not None and (known := Datasets.of(memory.known)) is not None
+        if memory.answered_at is not None and (known := DatasetRows.wrap(memory.records)) is not None
     ]
-    frame = _frame(memories, now, bound)
-    restless = frozenset[Did]().union(*(source.apart for source in sources))
+    frame = _shared_inputs(memories, now, max_age)
+    restless = frozenset[Did]().union(*(source.individually_dated for source in sources))
     look: Collection[Did]
-    if last is None or changed is None or frame != last.frame or now < last.now:
-        last = None
-        look = dict.fromkeys(did for source in sources for did in source.rows if did in wanted)
+    if previous is None or changed_dids is None or frame != previous.shared_inputs or now < previous.now:
+        previous = None
+        look = dict.fromkeys(did for source in sources for did in source.rows if did in demanded_dids)
     else:
-        look = changed | restless | last.restless
-    found = {did: _folded(did, sources, now, bound) if did in wanted else {} for did in look}
-    rows, altered = _placed(found, last.rows if last else {})
+        look = changed_dids | restless | previous.always_recheck
+    found = {did: _merge_dataset(did, sources, now, max_age) if did in demanded_dids else {} for did in look}
+    rows, altered = _update_rows(found, previous.rows if previous else {})
     recent = frozenset(
         site
         for did in restless
         for site, fact in found.get(did, {}).items()
-        if fact.as_of is not THEN and now - fact.as_of < _RECENT
+        if fact.as_of is not AT_LAST_POLL and now - fact.as_of < _RECENT_AGE
     )
-    names = _named(look, memories, wanted, last.names if last else Names())
-    ages = _ages(memories, rows)
+    names = _index_names(look, memories, demanded_dids, previous.names if previous else NameIndex())
+    ages = _site_read_times(memories, rows)
     whole = Snapshot(
-        sites={site: SiteFacts(ages[site], Facts(rows.get(site, {}), now)) for site in sorted(ages)},
-        unseen=_unseen(memories),
-        clashes=names.clashes,
-        misspelt=names.misspelt,
-        bytes_total=_sizes(look, memories, last.snapshot.bytes_total) if last else sizes_of(memories),
+        sites={site: SiteFacts(ages[site], FactRows(rows.get(site, {}), now)) for site in sorted(ages)},
+        unseen_reasons=_unseen_reasons(memories),
+        case_collisions=names.case_collisions,
+        misspelt_dids=names.misspellings,
+        bytes_total=_update_sizes(look, memories, previous.snapshot.bytes_total)
+        if previous
+        else sizes_of(memories),
     )
-    if last is None:
-        return Folded(whole, now, frame, rows, names, restless, recent)
-    uncertain = dict.fromkeys(recent | last.recent, restless)
-    return Folded(whole, now, frame, rows, names, restless, recent, {**uncertain, **altered})
+    if previous is None:
+        return MergedSnapshot(whole, now, frame, rows, names, restless, recent)
+    uncertain = dict.fromkeys(recent | previous.recent_sites, restless)
+    return MergedSnapshot(whole, now, frame, rows, names, restless, recent, {**uncertain, **altered})
 
 
-def better(one: Fact, other: Fact, now: datetime = THEN) -> Fact:
+def pick_better(one: Fact, other: Fact, now: datetime = AT_LAST_POLL) -> Fact:
     """The better state, of equals the newer; the larger fraction goes with it unless it is complete.
 
     What says THEN is of *now*: two that were read at one time are equals, however their rows say it.
     """
-    ages = (now if fact.as_of is THEN else fact.as_of for fact in (one, other))
-    goodness, others = zip((_GOODNESS[one.state], _GOODNESS[other.state]), ages, strict=True)
+    ages = (now if fact.as_of is AT_LAST_POLL else fact.as_of for fact in (one, other))
+    goodness, others = zip((_STATE_RANK[one.state], _STATE_RANK[other.state]), ages, strict=True)
     best = other if others > goodness else one
     if best.state is DatasetState.AVAILABLE:
         return best
@@ -148,17 +150,17 @@ def better(one: Fact, other: Fact, now: datetime = THEN) -> Fact:
     return replace(best, fraction=max(fractions, default=None))
 
 
-def sizes_of(memories: Mapping[str, Memory]) -> dict[Did, int]:
+def sizes_of(memories: Mapping[str, CatalogueMemory]) -> dict[Did, int]:
     """Bytes of each dataset, where a catalogue told them: the most that one did."""
     sizes: dict[Did, int] = {}
     for memory in memories.values():
-        for did, known in Datasets.of(memory.known).rows.items():
+        for did, known in DatasetRows.wrap(memory.records).rows.items():
             if known.bytes_total is not None:
                 sizes[did] = max(sizes.get(did, 0), known.bytes_total)
     return sizes
 
 
-def _frame(memories: Mapping[str, Memory], now: datetime, bound: timedelta) -> Hashable:
+def _shared_inputs(memories: Mapping[str, CatalogueMemory], now: datetime, max_age: timedelta) -> Hashable:
     """What every fact depends on, beside what was said of it; while it is the same, the others hold.
 
     The time of an answer given just now moves on with the cycles and changes nothing.
@@ -167,62 +169,73 @@ def _frame(memories: Mapping[str, Memory], now: datetime, bound: timedelta) -> H
         (
             name,
             memory.sites,
-            tuple(sorted(memory.ages.items())),
-            memory.at and memory.at == now,
-            None if memory.at is None or memory.at == now else _age(memory.at, now, bound),
+            tuple(sorted(memory.last_read_at.items())),
+            memory.answered_at and memory.answered_at == now,
+            None
+            if memory.answered_at is None or memory.answered_at == now
+            else _age_key(memory.answered_at, now, max_age),
         )
         for name, memory in memories.items()
     )
 
 
-def _age(at: datetime, now: datetime, bound: timedelta) -> Hashable:
+def _age_key(answered_at: datetime, now: datetime, max_age: timedelta) -> Hashable:
     """What of the age of an older answer matters for its facts."""
-    return at, now - at > bound, now if now - at < _RECENT else None
+    return answered_at, now - answered_at > max_age, now if now - answered_at < _RECENT_AGE else None
 
 
-def _folded(did: Did, sources: Collection[_Source], now: datetime, bound: timedelta) -> Mapping[Site, Fact]:
+def _merge_dataset(
+    did: Did, sources: Collection[_Source], now: datetime, max_age: timedelta
+) -> Mapping[Site, Fact]:
     """Where *did* is: the best that any catalogue says of each site."""
     found: Mapping[Site, Fact] | None = None
     for source in sources:
         known = source.rows.get(did)
         if known is None:
             continue
-        if known.at is THEN and source.moving:
-            said: Mapping[Site, Fact] = known.here
+        if known.read_at is AT_LAST_POLL and source.is_current:
+            said: Mapping[Site, Fact] = known.facts
         else:
-            said = {site: _judged(fact, source.at, now, bound) for site, fact in known.here.items()}
-        if found is None and not known.before:
+            said = {
+                site: _apply_max_age(fact, source.answered_at, now, max_age)
+                for site, fact in known.facts.items()
+            }
+        if found is None and not known.previous_facts:
             found = said
             continue
         both = dict(found or {})
-        for site, fact in (*said.items(), *known.before.items()):
-            judged = _judged(fact, source.at, now, bound) if fact is known.before.get(site) else fact
-            both[site] = better(both[site], judged, now) if site in both else judged
+        for site, fact in (*said.items(), *known.previous_facts.items()):
+            judged = (
+                _apply_max_age(fact, source.answered_at, now, max_age)
+                if fact is known.previous_facts.get(site)
+                else fact
+            )
+            both[site] = pick_better(both[site], judged, now) if site in both else judged
         found = both
     return found or {}
 
 
-def _judged(fact: Fact, at: datetime, now: datetime, bound: timedelta) -> Fact:
+def _apply_max_age(fact: Fact, answered_at: datetime, now: datetime, max_age: timedelta) -> Fact:
     """*fact* with its time, which is *at* where it says THEN, as it reads *now*."""
-    as_of = at if fact.as_of is THEN else fact.as_of
-    if now - as_of > bound:
-        return Fact(DatasetState.UNKNOWN, as_of, told=fact.told)
-    return fact if as_of is fact.as_of else Fact(fact.state, as_of, fact.fraction, fact.told)
+    as_of = answered_at if fact.as_of is AT_LAST_POLL else fact.as_of
+    if now - as_of > max_age:
+        return Fact(DatasetState.UNKNOWN, as_of, provenance=fact.provenance)
+    return fact if as_of is fact.as_of else Fact(fact.state, as_of, fact.fraction, fact.provenance)
 
 
-def _placed(
-    found: Mapping[Did, Mapping[Site, Fact]], last: Mapping[Site, dict[Did, Fact]]
+def _update_rows(
+    facts_by_did: Mapping[Did, Mapping[Site, Fact]], previous: Mapping[Site, dict[Did, Fact]]
 ) -> tuple[Mapping[Site, dict[Did, Fact]], Mapping[Site, AbstractSet[Did]]]:
     """The rows by site, made of the *last* ones and of what was *found*; and what of them is new."""
-    if not last:
-        first = _first(found)
+    if not previous:
+        first = _group_by_site(facts_by_did)
         return first, {site: mine.keys() for site, mine in first.items()}
-    altered = _altered(found, last)
-    rows = dict(last)
+    altered = _find_changes(facts_by_did, previous)
+    rows = dict(previous)
     for site, dids in altered.items():
-        mine = dict(last.get(site, {}))
+        mine = dict(previous.get(site, {}))
         for did in dids:
-            fact = found[did].get(site)
+            fact = facts_by_did[did].get(site)
             if fact is not None:
                 mine[did] = fact
             else:
@@ -231,9 +244,9 @@ def _placed(
     return {site: mine for site, mine in rows.items() if mine}, altered
 
 
-def _first(found: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site, dict[Did, Fact]]:
+def _group_by_site(facts_by_did: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site, dict[Did, Fact]]:
     rows: dict[Site, dict[Did, Fact]] = {}
-    for did, here in found.items():
+    for did, here in facts_by_did.items():
         for site, fact in here.items():
             if site in rows:
                 rows[site][did] = fact
@@ -242,96 +255,103 @@ def _first(found: Mapping[Did, Mapping[Site, Fact]]) -> dict[Site, dict[Did, Fac
     return rows
 
 
-def _altered(
-    found: Mapping[Did, Mapping[Site, Fact]], last: Mapping[Site, Mapping[Did, Fact]]
+def _find_changes(
+    facts_by_did: Mapping[Did, Mapping[Site, Fact]], previous: Mapping[Site, Mapping[Did, Fact]]
 ) -> dict[Site, set[Did]]:
     altered: dict[Site, set[Did]] = {}
-    for did, here in found.items():
-        for site, mine in last.items():
+    for did, here in facts_by_did.items():
+        for site, mine in previous.items():
             fact, old = here.get(site), mine.get(did)
             if fact is not old and fact != old:
                 altered.setdefault(site, set()).add(did)
-        for site in here.keys() - last.keys():
+        for site in here.keys() - previous.keys():
             altered.setdefault(site, set()).add(did)
     return altered
 
 
-def _ages(memories: Mapping[str, Memory], rows: Mapping[Site, Mapping[Did, Fact]]) -> dict[Site, datetime]:
+def _site_read_times(
+    memories: Mapping[str, CatalogueMemory], rows: Mapping[Site, Mapping[Did, Fact]]
+) -> dict[Site, datetime]:
     ages: dict[Site, datetime] = {}
     for memory in memories.values():
-        if memory.at is None:
+        if memory.answered_at is None:
             continue
         for site in memory.sites:
-            read = memory.ages.get(site, memory.at)
+            read = memory.last_read_at.get(site, memory.answered_at)
             ages[site] = max(ages.get(site, read), read)
     for site in rows.keys() - ages.keys():  # a site its catalogue no longer names keeps its facts, and ages
         ages[site] = max(fact.as_of for fact in rows[site].values())
     return ages
 
 
-def _unseen(memories: Mapping[str, Memory]) -> dict[Did, str]:
+def _unseen_reasons(memories: Mapping[str, CatalogueMemory]) -> dict[Did, str]:
     reasons: dict[Did, list[str]] = {}
     for catalogue, memory in sorted(memories.items()):
-        for did, reason in memory.unseen.items():
+        for did, reason in memory.unseen_reasons.items():
             reasons.setdefault(did, []).append(f"{catalogue}: {reason}")
     return {did: "; ".join(texts) for did, texts in sorted(reasons.items())}
 
 
-def _sizes(
-    look: Collection[Did], memories: Mapping[str, Memory], last: Mapping[Did, int]
+def _update_sizes(
+    dids: Collection[Did], memories: Mapping[str, CatalogueMemory], previous: Mapping[Did, int]
 ) -> Mapping[Did, int]:
     sizes: dict[Did, int] | None = None
-    told = [Datasets.of(memory.known).rows for memory in memories.values()]
-    for did in look:
+    told = [DatasetRows.wrap(memory.records).rows for memory in memories.values()]
+    for did in dids:
         known = [rows[did].bytes_total for rows in told if did in rows]
         size = max((each for each in known if each is not None), default=None)
-        if size != last.get(did):
-            sizes = dict(last) if sizes is None else sizes
+        if size != previous.get(did):
+            sizes = dict(previous) if sizes is None else sizes
             if size is None:
                 del sizes[did]
             else:
                 sizes[did] = size
-    return last if sizes is None else sizes
+    return previous if sizes is None else sizes
 
 
-def _named(
-    look: Collection[Did], memories: Mapping[str, Memory], wanted: AbstractSet[Did], last: Names
-) -> Names:
+def _index_names(
+    dids: Collection[Did],
+    memories: Mapping[str, CatalogueMemory],
+    demanded_dids: AbstractSet[Did],
+    previous: NameIndex,
+) -> NameIndex:
     """Which of the datasets to *look* at exist now; and the DIDs that only letter case tells apart."""
     there: dict[Did, frozenset[Did]] = {}
     absent: dict[Did, frozenset[Did]] = {}
     for memory in memories.values():
-        rows = Datasets.of(memory.known).rows
-        for did in look:
-            if (known := rows.get(did)) is not None and did in wanted:
-                found = there if known.here else absent
-                found[did] = found[did] | known.twins if did in found else known.twins
+        rows = DatasetRows.wrap(memory.records).rows
+        for did in dids:
+            if (known := rows.get(did)) is not None and did in demanded_dids:
+                found = there if known.facts else absent
+                found[did] = found[did] | known.case_variants if did in found else known.case_variants
     for did in there.keys() & absent.keys():
         del absent[did]
-    if last.there or last.absent:
+    if previous.existing_dids or previous.absent_dids:
         if all(
-            there.get(did) == last.there.get(did) and absent.get(did) == last.absent.get(did) for did in look
+            there.get(did) == previous.existing_dids.get(did)
+            and absent.get(did) == previous.absent_dids.get(did)
+            for did in dids
         ):
-            return last
-        there = {did: twins for did, twins in last.there.items() if did not in look} | there
-        absent = {did: twins for did, twins in last.absent.items() if did not in look} | absent
-    return Names(there, _clashes(there), absent, _misspelt(there, absent))
+            return previous
+        there = {did: twins for did, twins in previous.existing_dids.items() if did not in dids} | there
+        absent = {did: twins for did, twins in previous.absent_dids.items() if did not in dids} | absent
+    return NameIndex(there, _find_case_collisions(there), absent, _find_misspellings(there, absent))
 
 
-def _misspelt(
-    there: Mapping[Did, frozenset[Did]], absent: Mapping[Did, frozenset[Did]]
+def _find_misspellings(
+    existing_dids: Mapping[Did, frozenset[Did]], absent_dids: Mapping[Did, frozenset[Did]]
 ) -> dict[Did, tuple[Did, ...]]:
     """Those of the *absent* datasets that one which exists differs from in letter case only."""
-    others: dict[str, set[Did]] = {did.lower(): set() for did in absent}
-    for did in there if others else ():
+    others: dict[str, set[Did]] = {did.lower(): set() for did in absent_dids}
+    for did in existing_dids if others else ():
         if (alike := others.get(did.lower())) is not None:
             alike.add(did)
-    found = {did: tuple(sorted(others[did.lower()] | twins)) for did, twins in sorted(absent.items())}
+    found = {did: tuple(sorted(others[did.lower()] | twins)) for did, twins in sorted(absent_dids.items())}
     return {did: held for did, held in found.items() if held}
 
 
-def _clashes(there: Mapping[Did, frozenset[Did]]) -> tuple[tuple[Did, ...], ...]:
-    names = there.keys() | frozenset[Did]().union(*there.values())
+def _find_case_collisions(existing_dids: Mapping[Did, frozenset[Did]]) -> tuple[tuple[Did, ...], ...]:
+    names = existing_dids.keys() | frozenset[Did]().union(*existing_dids.values())
     alike: dict[str, list[Did]] = {}
     if len({did.lower() for did in names}) < len(names):  # rarely so
         for did in sorted(names):

@@ -13,40 +13,44 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from hydrator.domain.model import (
-    UNTOLD,
+    NO_PROVENANCE,
     DatasetState,
     Did,
     Fact,
     Pending,
+    Provenance,
     Replica,
     ReplicaState,
     Seen,
     Site,
     Snapshot,
     Survey,
-    Told,
     Unseen,
 )
 
-from .memory import THEN, Datasets, Known, Memory
-from .merge import better, fold_memories, sizes_of
+from .memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows
+from .merge import merge_catalogues, pick_better, sizes_of
 
-__all__ = ["Known", "Memory", "remember", "sizes_of", "snapshot"]
+__all__ = ["CatalogueMemory", "DatasetRecord", "apply_survey", "build_snapshot", "sizes_of"]
 
-_CONCLUDED = {
+_STATE_OF_REPLICA = {
     ReplicaState.COMPLETE: DatasetState.AVAILABLE,
     ReplicaState.INCOMING: DatasetState.STAGING,
     ReplicaState.PARTIAL: DatasetState.PARTIAL,
     ReplicaState.ON_TAPE: DatasetState.NEARLINE,
     ReplicaState.STUCK: DatasetState.STUCK,
 }
-_LEFT_OUT = Unseen("the catalogue left it out of its answer")
-_NOT_YET = "its catalogue is being asked"
+_MISSING_READING = Unseen("the catalogue left it out of its answer")
+_PENDING_REASON = "its catalogue is being asked"
 
 
-def remember(
-    memory: Memory, answer: Survey | Unseen | Pending, wanted: AbstractSet[Did], *, now: datetime
-) -> Memory:
+def apply_survey(
+    memory: CatalogueMemory,
+    answer: Survey | Unseen | Pending,
+    demanded_dids: AbstractSet[Did],
+    *,
+    now: datetime,
+) -> CatalogueMemory:
     """Bring one catalogue's *memory* up to date with its *answer* about the *wanted* datasets.
 
     What is no longer wanted is forgotten; nothing else changes while the answer
@@ -56,42 +60,53 @@ def remember(
     at which it was blind for every dataset; one that it never looked at is
     not among its sites.
     """
-    old = Datasets.of(memory.known)
-    gone = [] if old.keys() <= wanted else [did for did in old.rows if did not in wanted]
+    old = DatasetRows.wrap(memory.records)
+    gone = [] if old.keys() <= demanded_dids else [did for did in old.rows if did not in demanded_dids]
     if isinstance(answer, Pending):
         unseen = {
-            did: memory.unseen.get(did, _NOT_YET)
-            for did in wanted
-            if did in memory.unseen or did not in old.rows
+            did: memory.unseen_reasons.get(did, _PENDING_REASON)
+            for did in demanded_dids
+            if did in memory.unseen_reasons or did not in old.rows
         }
-        return replace(memory, known=old.after(old.at, {}, gone), unseen=unseen)
+        return replace(memory, records=old.apply_answer(old.polled_at, {}, gone), unseen_reasons=unseen)
     if isinstance(answer, Unseen):
-        unseen = dict.fromkeys(wanted, answer.reason)
-        return replace(memory, known=old.after(old.at, {}, gone), unseen=unseen, failure=answer.reason)
-    at = min(answer.at, now)
-    repeats = answer.sites == memory.sites and not memory.ages
-    fresh: dict[Did, Known] = {}
+        unseen = dict.fromkeys(demanded_dids, answer.reason)
+        return replace(
+            memory,
+            records=old.apply_answer(old.polled_at, {}, gone),
+            unseen_reasons=unseen,
+            failure=answer.reason,
+        )
+    at = min(answer.started_at, now)
+    repeats = answer.sites == memory.sites and not memory.last_read_at
+    fresh: dict[Did, DatasetRecord] = {}
     unseen = {}
-    for did in wanted:
-        reading, row = answer.readings.get(did, _LEFT_OUT), old.rows.get(did)
-        together = row is not None and row.at is THEN
+    for did in demanded_dids:
+        reading, row = answer.readings.get(did, _MISSING_READING), old.rows.get(did)
+        together = row is not None and row.read_at is AT_LAST_POLL
         if isinstance(reading, Unseen):
             unseen[did] = reading.reason
             if row is not None and together:  # it is as old as the answer that it came with
-                fresh[did] = old.dated(row)
+                fresh[did] = old.with_timestamp(row)
             continue
-        read = min(now, reading.at)
-        if repeats and row is not None and together and read == at and _repeats(reading, row.said):
+        read = min(now, reading.as_of)
+        if repeats and row is not None and together and read == at and _is_repeat(reading, row.reading):
             continue
-        fresh[did] = _known(reading, old.dated(row) if row else None, answer.sites, read, at)
-    blind = _unread(answer, wanted)
-    ages = {site: age for site in sorted(blind) if (age := memory.age(site)) is not None}
+        fresh[did] = _build_record(reading, old.with_timestamp(row) if row else None, answer.sites, read, at)
+    blind = _find_unread_sites(answer, demanded_dids)
+    ages = {site: age for site in sorted(blind) if (age := memory.read_at(site)) is not None}
     sites = answer.sites - (blind - ages.keys()) if blind else answer.sites
-    return Memory(at, sites, old.after(at, fresh, gone), unseen, answer.unmapped, ages=ages)
+    return CatalogueMemory(
+        at, sites, old.apply_answer(at, fresh, gone), unseen, answer.unmapped_storages, last_read_at=ages
+    )
 
 
-def snapshot(
-    memories: Mapping[str, Memory], wanted: AbstractSet[Did], *, now: datetime, bound: timedelta
+def build_snapshot(
+    memories: Mapping[str, CatalogueMemory],
+    demanded_dids: AbstractSet[Did],
+    *,
+    now: datetime,
+    max_age: timedelta,
 ) -> Snapshot:
     """Fold what all catalogues said into one state per dataset and site, best first.
 
@@ -105,69 +120,79 @@ def snapshot(
         Every site that some catalogue speaks for, also those that hold nothing
         wanted; its ``as_of`` is the newest whole answer about it.
     """
-    return fold_memories(memories, wanted, now=now, bound=bound).snapshot
+    return merge_catalogues(memories, demanded_dids, now=now, max_age=max_age).snapshot
 
 
-def _repeats(reading: Seen, last: Seen | None) -> bool:
+def _is_repeat(reading: Seen, previous: Seen | None) -> bool:
     """Does *reading* say what was said *last*, but for the time?"""
-    return last is not None and (
-        (reading.replicas is last.replicas or reading.replicas == last.replicas)
-        and reading.bytes_total == last.bytes_total
-        and reading.blind == last.blind
-        and reading.twins == last.twins
+    return previous is not None and (
+        (reading.replicas is previous.replicas or reading.replicas == previous.replicas)
+        and reading.bytes_total == previous.bytes_total
+        and reading.unreachable_sites == previous.unreachable_sites
+        and reading.case_variants == previous.case_variants
     )
 
 
-def _known(seen: Seen, last: Known | None, named: AbstractSet[Site], read: datetime, at: datetime) -> Known:
+def _build_record(
+    seen: Seen,
+    previous: DatasetRecord | None,
+    named_sites: AbstractSet[Site],
+    read_at: datetime,
+    answered_at: datetime,
+) -> DatasetRecord:
     """What follows from a reading, which was *read* then, of an answer *at* that time."""
-    stands = _standing(seen, last, named) if last and last.here else {}
-    plain = read == at and not stands
-    moment = THEN if plain else read
+    stands = _unread_facts(seen, previous, named_sites) if previous and previous.facts else {}
+    plain = read_at == answered_at and not stands
+    moment = AT_LAST_POLL if plain else read_at
     here: dict[Site, Fact] = {}
     for replica in seen.replicas:
         site, fact = replica.site, _fact(replica, moment)
-        here[site] = better(here[site], fact) if site in here else fact
-    if plain and here.keys() <= named:
-        return Known(moment, here, seen.bytes_total, seen.twins, said=seen)
-    here = {site: replace(fact, as_of=read) if plain else fact for site, fact in here.items()}
+        here[site] = pick_better(here[site], fact) if site in here else fact
+    if plain and here.keys() <= named_sites:
+        return DatasetRecord(moment, here, seen.bytes_total, seen.case_variants, reading=seen)
+    here = {site: replace(fact, as_of=read_at) if plain else fact for site, fact in here.items()}
     before = {site: fact for site, fact in stands.items() if site in here}
-    return Known(read, {**stands, **here}, seen.bytes_total, seen.twins, before, seen)
+    return DatasetRecord(read_at, {**stands, **here}, seen.bytes_total, seen.case_variants, before, seen)
 
 
-def _standing(seen: Seen, last: Known, named: AbstractSet[Site]) -> dict[Site, Fact]:
+def _unread_facts(seen: Seen, previous: DatasetRecord, named_sites: AbstractSet[Site]) -> dict[Site, Fact]:
     """What was known *last* of sites that were not looked at now."""
     return {
-        site: last.before.get(site, fact)
-        for site, fact in last.here.items()
-        if site in seen.blind or site not in named
+        site: previous.previous_facts.get(site, fact)
+        for site, fact in previous.facts.items()
+        if site in seen.unreachable_sites or site not in named_sites
     }
 
 
-def _unread(answer: Survey, wanted: AbstractSet[Did]) -> AbstractSet[Site]:
+def _find_unread_sites(answer: Survey, demanded_dids: AbstractSet[Did]) -> AbstractSet[Site]:
     """The sites at which *answer* was blind for all that it speaks of."""
     blind: AbstractSet[Site] | None = None
-    for did in wanted:
+    for did in demanded_dids:
         reading = answer.readings.get(did)
         if isinstance(reading, Seen):
-            if not reading.blind:
+            if not reading.unreachable_sites:
                 return frozenset()
-            blind = reading.blind if blind is None else blind & reading.blind
+            blind = reading.unreachable_sites if blind is None else blind & reading.unreachable_sites
     return blind or frozenset()
 
 
-_PLAIN = {state: Fact(concluded, THEN) for state, concluded in _CONCLUDED.items()}
+_PLAIN_FACTS = {state: Fact(concluded, AT_LAST_POLL) for state, concluded in _STATE_OF_REPLICA.items()}
 """Most facts are alike, and are kept once."""
 
 
-def _fact(replica: Replica, at: datetime) -> Fact:
-    told = replica.told
+def _fact(replica: Replica, read_at: datetime) -> Fact:
+    told = replica.provenance
     if replica.storage:
-        told = _at_storage(replica.storage) if told is UNTOLD else replace(told, storage=replica.storage)
-    elif at is THEN and told is UNTOLD and replica.fraction is None:
-        return _PLAIN[replica.state]
-    return Fact(_CONCLUDED[replica.state], at, replica.fraction, told)
+        told = (
+            _storage_provenance(replica.storage)
+            if told is NO_PROVENANCE
+            else replace(told, storage=replica.storage)
+        )
+    elif read_at is AT_LAST_POLL and told is NO_PROVENANCE and replica.fraction is None:
+        return _PLAIN_FACTS[replica.state]
+    return Fact(_STATE_OF_REPLICA[replica.state], read_at, replica.fraction, told)
 
 
 @lru_cache(maxsize=4096)
-def _at_storage(storage: str) -> Told:
-    return Told(storage=storage)
+def _storage_provenance(storage: str) -> Provenance:
+    return Provenance(storage=storage)

@@ -20,100 +20,103 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from .rate import asker
+from .rate import client_key
 
 MAX_HEAD_BYTES: Final = 32_768
 """Bytes of a request's head: its first line and its headers."""
 
-Cut = Literal["full", "slow"]
+CutReason = Literal["full", "slow"]
 
 
-def _uncounted(_: Cut) -> None:
+def _ignore_cut(_: CutReason) -> None:
     """Count nothing."""
 
 
 @dataclass(slots=True)
-class Doorway:
+class ConnectionLimiter:
     """The connections there are, touched by the event loop only.
 
     Args:
         most: connections at one time.
-        most_each: of these, from one address, as :func:`hydrator.server.limits.rate.asker` counts addresses.
+        most_each: of these, from one address, as :func:`hydrator.server.limits.rate.client_key` counts addresses.
         seconds: for one request: from the connection, or the last answer, to the
             end of the answer. TLS's handshake is part of the first one.
         cut: called for each connection that was cut, with the reason.
     """
 
-    most: int = 500
-    most_each: int = 250
-    seconds: float = 30
-    cut: Callable[[Cut], None] = _uncounted
-    _open: Counter[str] = field(default_factory=Counter)
-    _admitted: dict[int, Admitted] = field(default_factory=dict)
+    max_connections: int = 500
+    max_per_address: int = 250
+    request_seconds: float = 30
+    on_cut: Callable[[CutReason], None] = _ignore_cut
+    _open_by_address: Counter[str] = field(default_factory=Counter)
+    _sockets: dict[int, LimitedSocket] = field(default_factory=dict)
 
-    def admit(self, accepted: socket.socket, address: str) -> Admitted | None:
+    def admit(self, accepted_socket: socket.socket, address: str) -> LimitedSocket | None:
         """Count *accepted* from now until it is closed; close it at once where there are too many."""
-        who = asker(address)
-        if self._open.total() >= self.most or self._open[who] >= self.most_each:
-            self.cut("full")
-            accepted.close()
+        who = client_key(address)
+        if (
+            self._open_by_address.total() >= self.max_connections
+            or self._open_by_address[who] >= self.max_per_address
+        ):
+            self.on_cut("full")
+            accepted_socket.close()
             return None
-        self._open[who] += 1
-        admitted = Admitted(accepted, who, self)
-        self._admitted[admitted.fileno()] = admitted
+        self._open_by_address[who] += 1
+        admitted = LimitedSocket(accepted_socket, who, self)
+        self._sockets[admitted.fileno()] = admitted
         return admitted
 
-    def of(self, transport: asyncio.Transport) -> Admitted:
+    def find_socket(self, transport: asyncio.Transport) -> LimitedSocket:
         """Return the socket under *transport*."""
-        return self._admitted[transport.get_extra_info("socket").fileno()]
+        return self._sockets[transport.get_extra_info("socket").fileno()]
 
-    def forget(self, descriptor: int, who: str) -> None:
+    def forget(self, descriptor: int, address_key: str) -> None:
         """Stop counting a connection that is about to be closed."""
-        if self._admitted.pop(descriptor, None) is not None:
-            self._open[who] -= 1
-            if not self._open[who]:
-                del self._open[who]
+        if self._sockets.pop(descriptor, None) is not None:
+            self._open_by_address[address_key] -= 1
+            if not self._open_by_address[address_key]:
+                del self._open_by_address[address_key]
 
 
-class Admitted(socket.socket):
+class LimitedSocket(socket.socket):
     """One accepted connection with a deadline, counted until it is closed."""
 
-    def __init__(self, accepted: socket.socket, who: str, doorway: Doorway) -> None:
-        super().__init__(fileno=accepted.detach())
-        self._who = who
-        self._doorway = doorway
+    def __init__(self, accepted_socket: socket.socket, address_key: str, limiter: ConnectionLimiter) -> None:
+        super().__init__(fileno=accepted_socket.detach())
+        self._address_key = address_key
+        self._limiter = limiter
         self._deadline: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport | None = None
         """What reads and writes it, once TLS (if any) has shaken hands."""
-        self.begin()
+        self.restart_deadline()
 
-    def begin(self) -> None:
+    def restart_deadline(self) -> None:
         """Start the time of the next request."""
         if self._deadline:
             self._deadline.cancel()
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(self._doorway.seconds, self._too_slow)
+        self._deadline = loop.call_later(self._limiter.request_seconds, self._on_deadline)
 
     def close(self) -> None:
         if self._deadline:
             self._deadline.cancel()
-        self._doorway.forget(self.fileno(), self._who)
+        self._limiter.forget(self.fileno(), self._address_key)
         super().close()
 
-    def _too_slow(self) -> None:
-        self._doorway.cut("slow")
+    def _on_deadline(self) -> None:
+        self._limiter.on_cut("slow")
         if self.transport:
             self.transport.abort()
         else:  # asyncio is still waiting for the hello: it sees the end of the connection
             self.shutdown(socket.SHUT_RDWR)
 
 
-class Listener(socket.socket):
+class LimitedListener(socket.socket):
     """A listening socket that hands over only the connections that *doorway* admits."""
 
-    def __init__(self, listening: socket.socket, doorway: Doorway) -> None:
-        super().__init__(fileno=listening.detach())
-        self._doorway = doorway
+    def __init__(self, listening_socket: socket.socket, limiter: ConnectionLimiter) -> None:
+        super().__init__(fileno=listening_socket.detach())
+        self._limiter = limiter
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept the next connection.
@@ -122,13 +125,13 @@ class Listener(socket.socket):
             ConnectionAbortedError: there were too many, so it was closed; asyncio goes on with the next one.
         """
         accepted, address = super().accept()
-        admitted = self._doorway.admit(accepted, address[0] if isinstance(address, tuple) else "")
+        admitted = self._limiter.admit(accepted, address[0] if isinstance(address, tuple) else "")
         if admitted is None:
             raise ConnectionAbortedError
         return admitted, address
 
 
-class Connection(H11Protocol):
+class LimitedProtocol(H11Protocol):
     """uvicorn's HTTP over one admitted connection."""
 
     def __init__(
@@ -138,19 +141,19 @@ class Connection(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        doorway: Doorway,
+        limiter: ConnectionLimiter,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._doorway = doorway
-        self._admitted: Admitted | None = None
+        self._limiter = limiter
+        self._limited_socket: LimitedSocket | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._admitted = self._doorway.of(transport)
-        self._admitted.transport = transport
+        self._limited_socket = self._limiter.find_socket(transport)
+        self._limited_socket.transport = transport
 
     def on_response_complete(self) -> None:
         # an answer that the client has not taken yet is not over
-        if self._admitted and self.transport.get_write_buffer_size() == 0:
-            self._admitted.begin()
+        if self._limited_socket and self.transport.get_write_buffer_size() == 0:
+            self._limited_socket.restart_deadline()
         super().on_response_complete()

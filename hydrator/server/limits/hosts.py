@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 
 
-class Hosts:
+class AllowedHosts:
     """A set of host names, compared without regard to letter case.
 
     Args:
@@ -21,19 +21,19 @@ class Hosts:
     def __init__(self, names: Iterable[str]) -> None:
         lower = {name.lower().rstrip(".") for name in names}
         self._names = {name for name in lower if not name.startswith("*.")}
-        self._below = tuple(name[1:] for name in lower if name.startswith("*."))
+        self._domain_suffixes = tuple(name[1:] for name in lower if name.startswith("*."))
 
-    def has(self, header: str) -> bool:
+    def is_allowed(self, header: str) -> bool:
         """Return whether a Host header, with or without a port, names us."""
         name = _without_port(header.strip().lower()).rstrip(".")
         if _is_address(name):
             return True
-        return name in self._names or bool(self._below and name.endswith(self._below))
+        return name in self._names or bool(self._domain_suffixes and name.endswith(self._domain_suffixes))
 
 
-def hosts_of(host: str, allowed: Iterable[str]) -> Hosts:
+def build_allowed_hosts(host: str, extra_names: Iterable[str]) -> AllowedHosts:
     """Build the names of a server on *host*: that, this machine's, and those that are *allowed*."""
-    return Hosts({"localhost", host, socket.gethostname(), *allowed})
+    return AllowedHosts({"localhost", host, socket.gethostname(), *extra_names})
 
 
 def _without_port(header: str) -> str:

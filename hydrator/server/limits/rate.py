@@ -5,11 +5,11 @@ from collections.abc import Callable, Hashable
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-MAX_KNOWN: Final = 10_000
+MAX_CLIENTS: Final = 10_000
 """How many askers are remembered; beyond, whoever asked longest ago begins anew."""
 
 
-class Buckets:
+class RateLimiter:
     """A bucket of *burst* requests for each asker, filled at *per_second*.
 
     What is kept of an asker is one number: when its bucket will be full again.
@@ -22,30 +22,32 @@ class Buckets:
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:
-        self._pause = 1 / per_second
-        self._slack = (burst - 1) / per_second
+        self._refill_seconds = 1 / per_second
+        self._burst_seconds = (burst - 1) / per_second
         self._clock = clock
-        self._full: OrderedDict[Hashable, float] = OrderedDict()
+        self._full_at: OrderedDict[Hashable, float] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._full)
+        return len(self._full_at)
 
-    def wait(self, asker: Hashable, taking: int = 1) -> float:
+    def take(self, client: Hashable, count: int = 1) -> float:
         """Take one request, or *taking* of them, out of the bucket of *asker*.
 
         Returns:
             0, or how many seconds there will be too few; then none is taken.
         """
         now = self._clock()
-        full = max(self._full.pop(asker, now), now)
-        early = full - now + (taking - 1) * self._pause - self._slack
-        self._full[asker] = full if early > 0 else full + taking * self._pause
-        while self._full and (len(self._full) > MAX_KNOWN or next(iter(self._full.values())) <= now):
-            self._full.popitem(last=False)
+        full = max(self._full_at.pop(client, now), now)
+        early = full - now + (count - 1) * self._refill_seconds - self._burst_seconds
+        self._full_at[client] = full if early > 0 else full + count * self._refill_seconds
+        while self._full_at and (
+            len(self._full_at) > MAX_CLIENTS or next(iter(self._full_at.values())) <= now
+        ):
+            self._full_at.popitem(last=False)
         return max(early, 0.0)
 
 
-def asker(address: str) -> str:
+def client_key(address: str) -> str:
     """Return the name under which limits count *address*: one IPv6 host has a whole /64 network to itself."""
     try:
         parsed = ip_address(address)

@@ -7,36 +7,36 @@ from html import escape
 from typing import Final
 
 from hydrator.domain.model import Did, Fact, Site
-from hydrator.domain.text import count, span
+from hydrator.domain.text import format_count, format_duration
 
-COLUMNS: Final = 12
+COLUMN_COUNT: Final = 12
 """Parts of the age bound, each a column; one more is for what is older."""
 _WIDTH: Final = 10
 _HEIGHT: Final = 24
 
 
-def ages(facts: Iterable[Fact], *, now: datetime, bound: timedelta) -> list[int]:
+def count_by_age(facts: Iterable[Fact], *, now: datetime, max_age: timedelta) -> list[int]:
     """How many facts are of each age: the parts of *bound* in order, and last what is older."""
-    columns = [0] * (COLUMNS + 1)
+    columns = [0] * (COLUMN_COUNT + 1)
     for as_of, facts_then in Counter(fact.as_of for fact in facts).items():
-        share = max(now - as_of, timedelta()) / bound
-        columns[min(int(share * COLUMNS), COLUMNS)] += facts_then
+        share = max(now - as_of, timedelta()) / max_age
+        columns[min(int(share * COLUMN_COUNT), COLUMN_COUNT)] += facts_then
     return columns
 
 
-def picture(site: Site, facts: Mapping[Did, Fact], *, now: datetime, bound: timedelta) -> str:
+def render_chart(site: Site, facts: Mapping[Did, Fact], *, now: datetime, max_age: timedelta) -> str:
     """An SVG with what it shows in words, for those who do not see it."""
-    columns = ages(facts.values(), now=now, bound=bound)
-    told = _told(columns, min((fact.as_of for fact in facts.values()), default=None), now, bound)
+    columns = count_by_age(facts.values(), now=now, max_age=max_age)
+    told = _describe_ages(columns, min((fact.as_of for fact in facts.values()), default=None), now, max_age)
     most = max(columns) or 1
     bars = "".join(
-        f'<rect class="{"late" if column == COLUMNS else "bar"}" x="{column * _WIDTH + 1}" '
+        f'<rect class="{"late" if column == COLUMN_COUNT else "bar"}" x="{column * _WIDTH + 1}" '
         f'y="{_HEIGHT - height}" width="{_WIDTH - 2}" height="{height}"/>'
         for column, many in enumerate(columns)
-        if (height := _height(many, most))
+        if (height := _bar_height(many, most))
     )
-    width = (COLUMNS + 1) * _WIDTH
-    edge = COLUMNS * _WIDTH
+    width = (COLUMN_COUNT + 1) * _WIDTH
+    edge = COLUMN_COUNT * _WIDTH
     return (
         f'<svg role="img" aria-label="{escape(site)}: {told}" width="{width}" height="{_HEIGHT + 1}" '
         f'viewBox="0 0 {width} {_HEIGHT + 1}">{bars}'
@@ -44,15 +44,15 @@ def picture(site: Site, facts: Mapping[Did, Fact], *, now: datetime, bound: time
     )
 
 
-def _height(many: int, most: int) -> int:
+def _bar_height(fact_count: int, max_count: int) -> int:
     """In pixels; what is there at all is seen."""
-    return max(2, round(many / most * _HEIGHT)) if many else 0
+    return max(2, round(fact_count / max_count * _HEIGHT)) if fact_count else 0
 
 
-def _told(columns: list[int], oldest: datetime | None, now: datetime, bound: timedelta) -> str:
-    if oldest is None:
+def _describe_ages(columns: list[int], oldest_at: datetime | None, now: datetime, max_age: timedelta) -> str:
+    if oldest_at is None:
         return "nothing is known"
-    late = columns[COLUMNS]
-    old = f"; {count(late, 'fact')} too old to count" if late else ""
-    age, most = span((now - oldest).total_seconds()), span(bound.total_seconds())
+    late = columns[COLUMN_COUNT]
+    old = f"; {format_count(late, 'fact')} too old to count" if late else ""
+    age, most = format_duration((now - oldest_at).total_seconds()), format_duration(max_age.total_seconds())
     return f"oldest fact {age}, of {most} that count{old}"

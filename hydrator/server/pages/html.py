@@ -10,7 +10,7 @@ from datetime import datetime
 from html import escape
 from typing import Final
 
-from hydrator.domain.text import span
+from hydrator.domain.text import format_duration
 
 STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1b1b1a;--paper:#fff;--soft:#f2f2ef;--line:#85857f;--link:#0b4f9e;
@@ -49,7 +49,7 @@ svg .frame{fill:none;stroke:var(--line)}svg .bar{fill:var(--bar)}svg .late{fill:
 STYLE_HASH: Final = "sha256-" + base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 
 
-def document(title: str, body: str) -> str:
+def render_document(title: str, body: str) -> str:
     """A whole page; *title* is plain text, *body* is HTML."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -59,7 +59,7 @@ def document(title: str, body: str) -> str:
     )
 
 
-def table(caption: str, columns: Iterable[str], rows: Iterable[str], name: str = "") -> str:
+def render_table(caption: str, columns: Iterable[str], rows: Iterable[str], name: str = "") -> str:
     """A table that scrolls sideways by itself, also by keyboard; *rows* are HTML, the rest is plain text."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     label = escape(name or caption)
@@ -70,19 +70,19 @@ def table(caption: str, columns: Iterable[str], rows: Iterable[str], name: str =
     )
 
 
-def row(head: str, cells: Iterable[str]) -> str:
+def render_row(head: str, cells: Iterable[str]) -> str:
     """A row with its own header; all HTML."""
     return f'<tr><th scope="row">{head}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
 
-def notice(html: str) -> str:
+def render_notice(html: str) -> str:
     return f'<p class="notice">{html}</p>'
 
 
-def moment(when: datetime) -> str:
-    return f'<time datetime="{when.isoformat()}">{when:%Y-%m-%d %H:%M:%S} UTC</time>'
+def render_time(time: datetime) -> str:
+    return f'<time datetime="{time.isoformat()}">{time:%Y-%m-%d %H:%M:%S} UTC</time>'
 
 
-def age(now: datetime, then: datetime) -> str:
+def format_age(now: datetime, time: datetime) -> str:
     """How long ago; what is not past yet, by another clock, is 0 s ago."""
-    return f"{span((now - then).total_seconds())} ago"
+    return f"{format_duration((now - time).total_seconds())} ago"

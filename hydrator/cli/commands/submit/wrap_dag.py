@@ -8,20 +8,28 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydrator.cli.output.new_files import write_all_new
-from hydrator.submit.dag_file import Dag, dag_with_datasets, read_dag
-from hydrator.submit.submit_file import Filtered, SubmitFileError
+from hydrator.cli.output.new_files import write_new_files
+from hydrator.submit.dag_file import Dag, add_datasets_to_dag, read_dag
+from hydrator.submit.submit_file import FilterResult, SubmitFileError
 
-from .wrap import Bad, DagNodes, Wanted, content, for_dag, reader, tell
+from .wrap import (
+    DagNodes,
+    DatasetOptions,
+    ExitWithMessage,
+    build_reader,
+    collect_dag_datasets,
+    print_notes,
+    read_input_file,
+)
 
 if TYPE_CHECKING:
     from hydrator.domain.model import Did
 
-_DEEPEST = 50
+_MAX_DEPTH = 50
 
 
 @dataclass(frozen=True, slots=True)
-class _Branch:
+class _DagTree:
     """One DAG file, and by the place of its statement each that it brings in.
 
     ``scope`` is what stands before its nodes' names in the whole: ``S+`` for
@@ -31,38 +39,38 @@ class _Branch:
 
     file: Path
     path: Path
-    where: Path
+    base_folder: Path
     text: bytes
     dag: Dag
     scope: str
-    below: dict[int, "_Branch"] = field(default_factory=dict)
+    children: dict[int, "_DagTree"] = field(default_factory=dict)
 
     @property
     def kinds(self) -> dict[str, str]:
         """The nodes of this file, by their names in the whole: JOB, FINAL and so on."""
         return {self.scope + node.name: node.kind for node in self.dag.nodes}
 
-    def all(self) -> Iterator["_Branch"]:
+    def walk(self) -> Iterator["_DagTree"]:
         yield self
-        for branch in self.below.values():
-            yield from branch.all()
+        for branch in self.children.values():
+            yield from branch.walk()
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class DagCopies:
     """The DAG files to submit, copies or the originals, as their user names them, and what was written."""
 
     files: list[Path]
-    written: list[Path]
+    new_files: list[Path]
 
 
-def copied(
+def write_copies(
     files: Sequence[Path],
-    wanted: Wanted,
+    options: DatasetOptions,
     *,
-    beside: bool,
-    look: "Callable[[Mapping[str, Sequence[Did]]], None]",
-) -> Copies:
+    should_use_dag_folder: bool,
+    check_nodes: "Callable[[Mapping[str, Sequence[Did]]], None]",
+) -> DagCopies:
     """Write copies of *files* and of all they bring in, with datasets; those where nothing is added stay.
 
     A copy that exists is never changed, since a DAG in the queue may read it still: one with the same content
@@ -77,39 +85,39 @@ def copied(
     several = len(files) > 1
     try:
         roots = [
-            _branch(
+            _read_dag_tree(
                 file,
-                file.absolute().parent if beside else Path.cwd(),
+                file.absolute().parent if should_use_dag_folder else Path.cwd(),
                 f"{number}." if several else "",
                 (),
             )
             for number, file in enumerate(files)
         ]
-        branches = [branch for root in roots for branch in root.all()]
+        branches = [branch for root in roots for branch in root.walk()]
         kinds = {name: kind for branch in branches for name, kind in branch.kinds.items()}
-        nodes = DagNodes(kinds, numbered=several)
-        dids, lines = wanted.for_nodes(nodes), wanted.gpu_lines(nodes)
-        filled = [_filled(root, wanted, dids, lines) for root in roots]
-        look({node: called for one in filled for node, called in one.by_node() if called})
-        copies, notes = _first_free(filled)
+        nodes = DagNodes(kinds, has_file_numbers=several)
+        dids, lines = options.parse_node_datasets(nodes), options.gpu_lines(nodes)
+        filled = [_collect_additions(root, options, dids, lines) for root in roots]
+        check_nodes({node: called for one in filled for node, called in one.datasets_by_node() if called})
+        copies, notes = _write_numbered_copies(filled)
     except SubmitFileError as bad:
-        raise Bad(str(bad)) from bad
+        raise ExitWithMessage(str(bad)) from bad
     for filtered in notes:
-        tell(filtered)
-    has_some = any(node.has_datasets or node.unsure for branch in branches for node in branch.dag.nodes)
-    if copies.files == list(files) and not wanted.asked and not has_some:
+        print_notes(filtered)
+    has_some = any(node.has_datasets or node.uncertainty for branch in branches for node in branch.dag.nodes)
+    if copies.files == list(files) and not options.has_options and not has_some:
         named = ", ".join(map(str, files))
-        raise Bad(f"{named}: which datasets? give --datasets, --datasets-file or --from-inputs")
+        raise ExitWithMessage(f"{named}: which datasets? give --datasets, --datasets-file or --from-inputs")
     return copies
 
 
-def _first_free(filled: "Sequence[_Filled]") -> tuple[Copies, "list[Filtered]"]:
+def _write_numbered_copies(dags: "Sequence[_DagAdditions]") -> tuple[DagCopies, "list[FilterResult]"]:
     """Write the copies under the first number under which none is there with another content."""
     for number in count(1):
         texts: dict[Path, bytes] = {}
-        made = [_copy(one, number, texts) for one in filled]
-        files = [copy or one.branch.file for (copy, _), one in zip(made, filled, strict=True)]
-        written = _written(texts)
+        made = [_add_copies(one, number, texts) for one in dags]
+        files = [copy or one.tree.file for (copy, _), one in zip(made, dags, strict=True)]
+        written = _write_texts(texts)
         if written is not None:
             if number > 1:
                 named = ", ".join(str(copy) for copy, _ in made if copy)
@@ -117,76 +125,82 @@ def _first_free(filled: "Sequence[_Filled]") -> tuple[Copies, "list[Filtered]"]:
                     f"hydrator: submitting {named}: earlier copies have other content and stay",
                     file=sys.stderr,
                 )
-            return Copies(files, written), [note for _, notes in made for note in notes]
+            return DagCopies(files, written), [note for _, notes in made for note in notes]
     raise AssertionError("count has no end")
 
 
-def _written(texts: dict[Path, bytes]) -> list[Path] | None:
+def _write_texts(texts: dict[Path, bytes]) -> list[Path] | None:
     """Write *texts*; None where one of the names is taken."""
     try:
-        return write_all_new(texts)
+        return write_new_files(texts)
     except OSError as error:
         place = error.filename or next(iter(texts))
-        raise Bad(f"cannot write {place}: {error.strerror}: it must stand beside the original", 1) from error
+        raise ExitWithMessage(
+            f"cannot write {place}: {error.strerror}: it must stand beside the original", 1
+        ) from error
 
 
-def _branch(file: Path, where: Path, scope: str, above: Sequence[Path]) -> _Branch:
-    path = (where if above else Path.cwd()) / file
-    if path.resolve() in above or len(above) > _DEEPEST:
-        raise Bad(f"{file}: the DAG brings itself in again, by way of {above[-1].name}")
-    text = content(path)
-    branch = _Branch(file, path, where, text, read_dag(text, reader(where)), scope)
-    for outside in branch.dag.elsewhere:
+def _read_dag_tree(file: Path, base_folder: Path, scope: str, ancestors: Sequence[Path]) -> _DagTree:
+    path = (base_folder if ancestors else Path.cwd()) / file
+    if path.resolve() in ancestors or len(ancestors) > _MAX_DEPTH:
+        raise ExitWithMessage(f"{file}: the DAG brings itself in again, by way of {ancestors[-1].name}")
+    text = read_input_file(path)
+    branch = _DagTree(file, path, base_folder, text, read_dag(text, build_reader(base_folder)), scope)
+    for outside in branch.dag.references:
         inner = scope if outside.name is None else f"{scope}{outside.name}+"
-        there = where / outside.folder
-        branch.below[outside.start] = _branch(Path(outside.file), there, inner, [*above, path.resolve()])
+        there = base_folder / outside.folder
+        branch.children[outside.start] = _read_dag_tree(
+            Path(outside.file), there, inner, [*ancestors, path.resolve()]
+        )
     return branch
 
 
 @dataclass(frozen=True, slots=True)
-class _Filled:
+class _DagAdditions:
     """A DAG file with what its nodes get, by their own names: datasets and more lines."""
 
-    branch: _Branch
+    tree: _DagTree
     dids: "dict[str, list[Did]]"
     lines: dict[str, Sequence[str]]
-    below: "dict[int, _Filled]"
+    children: "dict[int, _DagAdditions]"
 
-    def by_node(self) -> "Iterator[tuple[str, list[Did]]]":
+    def datasets_by_node(self) -> "Iterator[tuple[str, list[Did]]]":
         """The datasets by node, by its name in the whole."""
         for name, dids in self.dids.items():
-            yield self.branch.scope + name, dids
-        for one in self.below.values():
-            yield from one.by_node()
+            yield self.tree.scope + name, dids
+        for one in self.children.values():
+            yield from one.datasets_by_node()
 
 
-def _filled(
-    branch: _Branch, wanted: Wanted, dids: "dict[str, list[Did]]", lines: dict[str, Sequence[str]]
-) -> _Filled:
-    below = {start: _filled(one, wanted, dids, lines) for start, one in branch.below.items()}
-    scoped = {node.name: branch.scope + node.name for node in branch.dag.nodes}
-    own = for_dag(
-        branch.dag,
-        wanted,
-        reader(branch.where),
+def _collect_additions(
+    tree: _DagTree, options: DatasetOptions, dids: "dict[str, list[Did]]", lines: dict[str, Sequence[str]]
+) -> _DagAdditions:
+    below = {start: _collect_additions(one, options, dids, lines) for start, one in tree.children.items()}
+    scoped = {node.name: tree.scope + node.name for node in tree.dag.nodes}
+    own = collect_dag_datasets(
+        tree.dag,
+        options,
+        build_reader(tree.base_folder),
         {name: list(dids.get(full, ())) for name, full in scoped.items()},
-        {str(branch.file): branch.text},
+        {str(tree.file): tree.text},
     )
     more = {name: lines[full] for name, full in scoped.items() if full in lines}
-    return _Filled(branch, own, more, below)
+    return _DagAdditions(tree, own, more, below)
 
 
-def _copy(filled: _Filled, number: int, texts: dict[Path, bytes]) -> tuple[Path | None, list[Filtered]]:
+def _add_copies(
+    additions: _DagAdditions, number: int, texts: dict[Path, bytes]
+) -> tuple[Path | None, list[FilterResult]]:
     """Put the copies of a file and of those below into *texts*; return its name for its parent, and notes."""
     inner, found = {}, []
-    for start, below in filled.below.items():
-        copy, those = _copy(below, number, texts)
+    for start, below in additions.children.items():
+        copy, those = _add_copies(below, number, texts)
         found += those
         if copy is not None:
             inner[start] = str(copy)
-    branch = filled.branch
-    filtered = dag_with_datasets(
-        branch.text, filled.dids, branch.dag, str(branch.file), more=filled.lines, copies=inner
+    branch = additions.tree
+    filtered = add_datasets_to_dag(
+        branch.text, additions.dids, branch.dag, str(branch.file), extra_lines=additions.lines, copies=inner
     )
     found.append(filtered)
     if filtered.text == branch.text:

@@ -8,4 +8,6 @@ def wrapper() -> None:
     """Print the job's start: one file that finds a job's datasets where it runs, then runs its command."""
     import hydrator
 
-    sys.stdout.write(Path(hydrator.__file__).with_name("submit").joinpath("job_wrapper.py").read_text("utf-8"))
+    sys.stdout.write(
+        Path(hydrator.__file__).with_name("submit").joinpath("job_wrapper.py").read_text("utf-8")
+    )
