@@ -18,7 +18,6 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from adapters.http.bounded_exchange import BoundedHttpClient, RawResponse
-from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueGarbled,
@@ -27,6 +26,7 @@ from hydrator.domain.errors import (
 )
 from hydrator.domain.model import (
     NO_PROVENANCE,
+    DaemonKnowledge,
     DatasetState,
     Did,
     Fact,
@@ -42,10 +42,10 @@ from hydrator.domain.model import (
     from_unix,
     parse_did,
 )
-from hydrator.domain.numbers import valid_number
 from hydrator.domain.provenance import provenance_from_row
 from hydrator.domain.redaction import read_secret, sanitize
 from hydrator.domain.text import reason_of
+from hydrator.domain.untrusted import valid_number
 
 from .bounded_json import Bounds, decode
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from hydrator.domain.model import PublishedAd, Site, to_unix
-from hydrator.domain.numbers import MAX_NAME_CHARS, is_ahead, valid_integer, valid_time
+from hydrator.domain.untrusted import MAX_NAME_CHARS, is_ahead, valid_integer, valid_time
 
 MOST_REJECTED: Final = 100
 """Rejected ads that are named; of more, the number is reported."""

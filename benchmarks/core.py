@@ -23,9 +23,10 @@ from hydrator.domain.model import (
     Survey,
 )
 from hydrator.reconcile.ads.site_ads import Budget
+from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
 from hydrator.reconcile.plan import Policy, plan
-from hydrator.reconcile.reconciler import Evaluation, ReconcilePolicy, evaluate
-from hydrator.state.store import ReconcileState, Store
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store
 
 from .material import NOW, SITES, dids, survey, wants
 from .measure import peak_mib, timed

@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry
 
 from hydrator import startd_cron
 from hydrator.domain.model import Replica, ReplicaState, Site, SiteAd, from_unix
-from hydrator.reconcile.reconciler import ReconcilePolicy, evaluate
+from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
+from hydrator.reconcile.state import ReconcileState
 from hydrator.server.app import build_app
 from hydrator.server.http_server import HttpServer
 from hydrator.server.view import ServerState
-from hydrator.state.store import ReconcileState
 from testbed.pool import Pool, SiteSpec
 
 from . import _spawn

@@ -14,8 +14,8 @@ from hydrator.domain.model import (
     Site,
     Survey,
 )
-from hydrator.reconcile.reconciler import Evaluation, ReconcilePolicy, evaluate
-from hydrator.state.store import ReconcileState
+from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
+from hydrator.reconcile.state import ReconcileState
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SITES = tuple(Site(f"SITE{number:02}") for number in range(20))

@@ -68,7 +68,7 @@ MAX_SKEW_SECONDS = 300
 """Seconds that the daemon's clock may be ahead of this node's."""
 MAX_AHEAD_SECONDS = 86400
 """Seconds that a generation, the Unix time of a change, may be ahead of the daemon's clock. The daemon adopts
-none that is further ahead (``MOST_AHEAD`` in hydrator/domain/numbers.py is the same), so a larger one is forged."""
+none that is further ahead (``MOST_AHEAD`` in hydrator/domain/untrusted.py is the same), so a larger one is forged."""
 WRITE_SECONDS = 30
 """How long the startd may keep its pipe full before we give up."""
 DRAIN_SECONDS = 5
@@ -456,7 +456,7 @@ def spellings(ad: "dict[str, object]") -> str:
     """Which spellings of its names the slot stands for: a look-up in ``DatasetStates`` ignores letter case.
 
     The letters of the names, with commas; where letters differ in case only, the names themselves are added.
-    hydrator/domain/letter_case.py says why, and has the same code.
+    hydrator/domain/classad.py says why, and has the same code.
     """
     states = ad["DatasetStates"]
     names = sorted(states) if isinstance(states, dict) else []

@@ -24,9 +24,9 @@ from hydrator import __version__
 from hydrator.cli.app import app
 from hydrator.cli.output import json_schema as shapes
 from hydrator.config import DmapiSource, FileSource, RucioSource, Settings
+from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
 from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import Metrics
-from hydrator.reconcile.desired_sites.controller import DesiredSitesMetrics
 from hydrator.server import openapi
 from hydrator.server.metrics import HttpMetrics, build_cut_counter
 from hydrator.submit import pool_config as poolconfig

@@ -9,8 +9,8 @@ from typing import Any
 from adapters.readback import ReadBackAds, parse_published_ad
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
 from hydrator.domain.model import PublishedAd, Site, SiteAd
-from hydrator.domain.numbers import valid_time
 from hydrator.domain.ports import Clock
+from hydrator.domain.untrusted import valid_time
 
 from . import CondorClient
 from .own_identities import OwnIdentities

@@ -8,8 +8,8 @@ import structlog
 
 from adapters.readback import ReadBackAds, short_repr
 from hydrator.domain.model import to_unix
-from hydrator.domain.numbers import MAX_NAME_CHARS, MAX_UNIX_SECONDS, is_ahead, valid_integer
 from hydrator.domain.ports import Clock, Peer
+from hydrator.domain.untrusted import MAX_NAME_CHARS, MAX_UNIX_SECONDS, is_ahead, valid_integer
 
 from . import CondorClient
 from .own_identities import OwnIdentities

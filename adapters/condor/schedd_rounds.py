@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 import structlog
 
 from hydrator.domain.errors import PoolError
-from hydrator.domain.links import link_to_bug_report
 from hydrator.domain.model import Unseen
+from hydrator.domain.text import link_to_bug_report
 
 from . import CondorClient
 

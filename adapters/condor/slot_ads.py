@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from hydrator.domain.model import Site, SiteAd, to_unix
-from hydrator.domain.numbers import MAX_UNIX_SECONDS, is_ahead, valid_integer
+from hydrator.domain.untrusted import MAX_UNIX_SECONDS, is_ahead, valid_integer
 
 VIA_MERGE = "merge"
 """DataLocalityVia of a slot that got its attributes from us."""

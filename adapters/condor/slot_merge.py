@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from adapters.condor.bindings.client import MERGE_ADVICE
 from adapters.readback import parse_published_ad
+from hydrator.domain.classad import slot_ad_text
 from hydrator.domain.errors import ConfigError, PoolError, PublishError
-from hydrator.domain.letter_case import slot_ad_text
 from hydrator.domain.model import PublishedAd, Site, SiteAd
 from hydrator.domain.ports import Clock, MergeResult
 

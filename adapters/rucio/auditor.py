@@ -20,7 +20,7 @@ from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, ReplicaState, Seen
 from hydrator.domain.ports import Clock
-from hydrator.domain.unions import add_unions
+from hydrator.domain.sites import add_unions
 
 from .responses import BadRow, Count, Rse, read_number, read_states, read_text, require_record
 from .rses import RseDirectory

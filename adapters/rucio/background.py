@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from adapters.rucio.session.client import NotFound
 from adapters.rucio.session.queries import QueryRunner
+from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import Did
 

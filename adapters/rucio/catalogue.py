@@ -23,9 +23,10 @@ from adapters.rucio.datasets.file_unions import FileLists
 from adapters.rucio.rules.locks import LockTracker
 from adapters.rucio.rules.model import Movement
 from adapters.rucio.rules.recalls import RecallSampler
-from adapters.rucio.session.client import NotFound, RucioConnection, RucioSettings
+from adapters.rucio.session.client import RucioConnection, RucioSettings
 from adapters.rucio.session.queries import QueryRunner
 from adapters.rucio.session.rate_limiter import RucioRateLimiter
+from adapters.rucio.session.transport import NotFound
 from adapters.ska.site_capabilities import SiteCapabilities
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Did, Reading, Replica, ReplicaState, Seen, Site, Survey

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from heapq import nsmallest
 
-from adapters.rucio.session.client import Forbidden, NotFound
 from adapters.rucio.session.queries import DenialCounter, QueryRunner, is_unanswered, split_did
+from adapters.rucio.session.transport import Forbidden, NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from adapters.rucio.session.client import NotFound
 from adapters.rucio.session.queries import QueryRunner
+from adapters.rucio.session.transport import NotFound
 from adapters.ska.site_capabilities import Areas, SiteCapabilities
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled
 from hydrator.domain.model import Site

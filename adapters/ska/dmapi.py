@@ -36,7 +36,7 @@ from hydrator.domain.model import (
     Unseen,
 )
 from hydrator.domain.ports import Clock, TokenValidity
-from hydrator.domain.unions import add_unions
+from hydrator.domain.sites import add_unions
 
 from .dmapi_responses import (
     BadAnswer,

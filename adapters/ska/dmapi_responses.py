@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from adapters.bounded_json import UnreadableValue, is_text, quote_excerpt
 from hydrator.domain.model import Did
-from hydrator.domain.unions import number_files
+from hydrator.domain.sites import number_files
 
 _HASHED_PATH = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{2}/(.+)\Z", re.DOTALL)
 _ABSENT_ERROR = re.compile(r"DataIdentifierNotFound|ScopeNotFound")

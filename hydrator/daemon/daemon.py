@@ -20,8 +20,10 @@ from prometheus_client import CollectorRegistry
 
 from hydrator import __version__
 from hydrator.config import Settings, load
+from hydrator.daemon.logs import configure_logs, cycle_log_fields, false_claim_log_fields, status_line
+from hydrator.daemon.watchdog import Watchdog
 from hydrator.diagnostics.credential_expiry import Credential, credential_rows
-from hydrator.diagnostics.why.query import RenderedAnswer
+from hydrator.diagnostics.why.render import RenderedAnswer
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import (
     ConfigError,
@@ -30,21 +32,24 @@ from hydrator.domain.errors import (
     StateError,
     SupersededByReload,
 )
+from hydrator.domain.events import RejectReason
 from hydrator.domain.model import Did, ScheddDemand, Unseen, to_unix
 from hydrator.domain.ports import EventSource, ServerEndpoint
 from hydrator.privacy.pseudonym_store import PseudonymStore
-from hydrator.privacy.wrappers import pseudonymize_state
 from hydrator.reconcile.ads.site_ads import dids_without_room
 from hydrator.reconcile.clock_step import ClockStepDetector, clamp_to_now, shift_back
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.publish.fence import Fence
-from hydrator.reconcile.reconciler import CycleReport, CycleTimeouts, Reconciler
+from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
+from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.memory import CatalogueMemory
+from hydrator.reconcile.state import ReconcileState
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.overview import MAX_CHANGES
 from hydrator.server.view import ServerState
 from hydrator.state.command_files import CommandQueue
-from hydrator.state.store import ReconcileState, Store
+from hydrator.state.pseudonymize import pseudonymize_state
+from hydrator.state.store import Store
 from hydrator.wiring import (
     Parts,
     assemble,
@@ -59,12 +64,12 @@ from hydrator.wiring.http_server import build_http_server
 
 from .background import AuditTasks, CycleOutput, DaemonScheduler, Heartbeat, MaintenanceTasks
 from .event_listener import EventListener, EventMetrics
-from .event_queue import PollThrottle, RejectReason
+from .event_queue import PollThrottle
 from .explain import explain_job
 from .logs import OngoingFailures
 from .malloc import limit_arenas, trim_heap
-from .metrics import Metrics, configure_logs, cycle_log_fields, false_claim_log_fields, status_line
-from .service_manager import ServiceManager, Watchdog
+from .metrics import Metrics
+from .service_manager import ServiceManager
 
 _log = structlog.get_logger("hydrator")
 _CYCLE_DRAIN_SECONDS = 15.0

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from hydrator.domain.events import RejectReason
 from hydrator.domain.model import Did
 from hydrator.domain.ports import Clock
 from hydrator.domain.text import format_count
@@ -21,7 +22,6 @@ from .event_queue import (
     EventCompleteness,
     EventCoverage,
     EventQueue,
-    RejectReason,
     find_changed_dids,
 )
 

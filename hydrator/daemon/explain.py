@@ -1,17 +1,12 @@
 """The daemon's answer to why a job is idle: its own beliefs, and a pool asked by a child of its own."""
 
 from hydrator.config import Settings
-from hydrator.diagnostics.why.query import (
-    RenderedAnswer,
-    WhyQuery,
-    ask_job,
-    datasets_over_budget,
-    render_result,
-)
-from hydrator.domain.beliefs import DaemonKnowledge
+from hydrator.diagnostics.why.query import WhyQuery, ask_job, datasets_over_budget
+from hydrator.diagnostics.why.render import RenderedAnswer, render_result
 from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.model import DaemonKnowledge
 from hydrator.domain.redaction import escape_unprintable
-from hydrator.reconcile.reconciler import CycleReport
+from hydrator.reconcile.result import CycleReport
 from hydrator.submit.nearest_names import add_similar_names
 from hydrator.wiring import build_condor_client, build_redactor, privacy, reconcile_policy, system_clock
 

@@ -2,12 +2,9 @@
 
 import contextlib
 import io
-import logging
-import os
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
@@ -28,32 +25,15 @@ from hydrator.diagnostics.slot_coverage import Coverage
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import DatasetState, Origin, Publish, Site, SiteAd, Withdraw, to_unix
 from hydrator.domain.ports import MergeResult
-from hydrator.domain.redaction import Redactor, escape_unprintable, escape_unprintable_tree
-from hydrator.domain.text import format_count as counted
-from hydrator.reconcile.audit.ledger import RepeatedFalseClaim
+from hydrator.domain.redaction import escape_unprintable, escape_unprintable_tree
 from hydrator.reconcile.audit.runner import AuditAttempt
-from hydrator.reconcile.reconciler import CycleReport
+from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import HoldCause
 
 _DURATION_BUCKETS_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _WAIT_BUCKETS_SECONDS = (60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86_400)
 _MAX_QUEUED_MISSES = 10_000
 """Misses that may wait for the first cycle."""
-_TRACEBACK_RENDERER = structlog.processors.ExceptionRenderer(
-    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-)
-
-
-class _RedactingFormatter(logging.Formatter):
-    """Formats as another one does, and lets the finished line be looked through."""
-
-    def __init__(self, inner: logging.Formatter, redact: Callable[[str], str]) -> None:
-        super().__init__()
-        self._inner = inner
-        self._redact = redact
-
-    def format(self, record: logging.LogRecord) -> str:
-        return self._redact(self._inner.format(record))
 
 
 def _escape_unprintable(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -67,55 +47,6 @@ def _write_plain_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
     drawn = io.StringIO()
     structlog.dev.plain_traceback(drawn, exc_info)
     stream.write(escape_unprintable(drawn.getvalue(), "\n"))
-
-
-def configure_logs(
-    level: str, style: str, stream: TextIO = sys.stderr, redact: Callable[[str], str] | None = None
-) -> None:
-    """Send all logs, also those of libraries, to *stream*.
-
-    ``auto`` is coloured on a terminal and JSON elsewhere; NO_COLOR is obeyed.
-    Tracebacks show no values of variables, and every line goes through
-    *redact*: logs are read by more people than secrets are meant for.
-    """
-    console = style == "console" or (style == "auto" and stream.isatty())
-    colors = console and stream.isatty() and not os.environ.get("NO_COLOR")
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.StackInfoRenderer(),
-    ]
-    last: list[Any] = (
-        [
-            _escape_unprintable,
-            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_write_plain_traceback),
-        ]
-        if console
-        else [_TRACEBACK_RENDERER, structlog.processors.JSONRenderer()]
-    )
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
-    )
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(_RedactingFormatter(formatter, redact or Redactor()))
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(level.upper())
-    for noisy in ("apscheduler", "httpx", "httpcore", "urllib3", "dogpile", "uvicorn"):
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
-    )
 
 
 _LETTER_CASE_GAUGES = {
@@ -583,79 +514,8 @@ def _ad_size_bytes(ad: SiteAd) -> int:
     return sum(len(f"{name} = {value}\n".encode()) for name, value in ad.content)
 
 
-def cycle_log_fields(report: CycleReport, seconds: float) -> Mapping[str, Any]:
-    """What one cycle says of itself in the log: what changed and why, and what went wrong."""
-    line: dict[str, Any] = {
-        "sites": len(report.evaluation.ads),
-        "datasets": len(report.demand.dids),
-        "seconds": round(seconds, 3),
-    }
-    changed = {
-        f"{action.site} in {outcome.publisher}": _describe_action(action)
-        for outcome in report.results
-        for action in outcome.plan
-        if isinstance(action, Publish | Withdraw) and not outcome.error
-    }
-    rolled_back = {site: one.text for site, one in report.evaluation.state.rollbacks.items()}
-    withheld = report.evaluation.withheld_reasons
-    wrong = {
-        "catalogues": {name: why for name, why in report.catalogue_errors.items() if why},
-        "publishers": {o.publisher: o.error for o in report.results if o.error},
-        "unsaved": report.save_error,
-        "not_read_back": {o.publisher: o.unconfirmed_sites for o in report.results if o.unconfirmed_sites},
-        "left_out": {
-            site: len(d.omitted_entries) for site, d in report.evaluation.drafts.items() if d.omitted_entries
-        },
-        "held": {s: why for s, why in report.held_reasons.items() if s not in {*rolled_back, *withheld}},
-        "rolled_back": rolled_back,
-        "withheld": dict(withheld),
-        "rejected": {
-            f"{name} in {publisher}": why
-            for publisher, ads in report.rejected.items()
-            for name, why in ads.items()
-        },
-        "rivals": dict(report.rivals),
-        "implausible_generations": {
-            site: f"hooks refuse {generation}: hydrator renumber {site}"
-            for site, generation in report.implausible_generations.items()
-        },
-        "let_go": {site: len(gone) for site, gone in report.evaluation.released.items()},
-        "orders": report.commands.problems,
-        "clashes": report.evaluation.snapshot.case_collisions,
-        "misspelt": report.evaluation.snapshot.misspelt_dids,
-        "untrusted": {
-            site: trust for site, trust in report.evaluation.state.audit.trust.items() if trust < 1
-        },
-        "refused": report.demand.rejected_texts,
-    }
-    return {**line, "changed": changed} | {key: value for key, value in wrong.items() if value}
-
-
 def _describe_action(action: Publish | Withdraw) -> str:
     """Return what was sent and why: of an ad its own generation, and which one it replaces."""
     if isinstance(action, Withdraw):
         return f"withdrawn: {action.reason}"
     return f"generation {action.ad.generation}: {action.reason}"
-
-
-def status_line(line: Mapping[str, Any]) -> str:
-    """A cycle's log line for ``systemctl status``: how much, and which kinds of trouble."""
-    extent = {"sites", "datasets", "seconds", "changed"}
-    trouble = ", ".join(sorted(key.replace("_", " ") for key in line.keys() - extent))
-    sites, datasets = counted(line["sites"], "site"), counted(line["datasets"], "dataset")
-    return f"{sites}, {datasets}; {trouble or 'all is well'}"
-
-
-def false_claim_log_fields(repeated_claim: RepeatedFalseClaim) -> Mapping[str, Any]:
-    """Who said what, when, and by which question it came out."""
-    found = repeated_claim.correction.actual_fact
-    return {
-        "catalogue": repeated_claim.claim.catalogue,
-        "dataset": repeated_claim.claim.did,
-        "site": repeated_claim.claim.site,
-        "said": "AVAILABLE",
-        "said_at": repeated_claim.repeated_at.isoformat(),
-        "found": str(found.state) if found else "nothing",
-        "found_at": repeated_claim.correction.found_at.isoformat(),
-        "by": str(repeated_claim.method),
-    }

@@ -7,7 +7,6 @@ Pure: texts in, values out; ``wiring`` reads the files.
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 from hydrator.domain.model import from_unix, to_unix
 from hydrator.domain.ports import TokenValidity
 from hydrator.domain.text import format_duration
+from hydrator.domain.untrusted import claims_of
 
 RENEWAL_LIFE_DIVISOR = 10
 """A credential that somebody renews ends soon when less than one part in so many of its life is left,"""
@@ -197,18 +197,6 @@ def _asn1_time(tag: int, text: bytes) -> datetime:
     elif tag != _TIME:
         raise ValueError("no time")
     return datetime.strptime(said, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
-
-
-def claims_of(token: str) -> dict[str, Any]:
-    """Return the claims of *token*, a JWT, unverified; none where it is not one."""
-    parts = token.split(".")
-    if len(parts) != 3:
-        return {}
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, RecursionError):
-        return {}
-    return claims if isinstance(claims, dict) else {}
 
 
 def _to_datetime(value: object) -> datetime | None:

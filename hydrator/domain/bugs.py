@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 import structlog
 
-from .links import link_to_bug_report
+from hydrator.domain.text import link_to_bug_report
 
 _log = structlog.get_logger("hydrator")
 

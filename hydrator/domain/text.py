@@ -1,10 +1,13 @@
 """Words for people: durations, counts and lists, short enough for a line."""
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
+from typing import Final
 
-from .numbers import nearest_moment, nearest_span
+from .untrusted import nearest_moment, nearest_span
 
 MAX_LISTED_ITEMS = 3
 """How many items of a list are told; the rest is counted."""
@@ -90,3 +93,33 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             seen.append(each)
             yield each
             waiting += [each.__cause__, *each.args, getattr(each, "reason", None), each.__context__]
+
+
+DOCUMENTATION: Final = "file:///opt/classad-hydrator/share/doc/classad-hydrator"
+"""Where the pages are: those of the wheel, in the environment that the instructions install it into."""
+
+
+_PAGE = re.compile(r"\bdocs/[\w-]+\.md\b")
+
+
+def documentation() -> str:
+    """Return the base of links: DOCUMENTATION, or the copy of this very environment or checkout."""
+    copies = (Path(sys.prefix, "share", "doc", "classad-hydrator"), Path(__file__).parents[2] / "docs")
+    if DOCUMENTATION.startswith("file:"):
+        return next((one.as_uri() for one in copies if (one / "index.md").exists()), DOCUMENTATION)
+    return DOCUMENTATION
+
+
+def link_to_page(name: str, base: str = DOCUMENTATION) -> str:
+    """Return the link to a page, such as ``metrics.md#hydratordown``."""
+    return f"{base}/{name}"
+
+
+def link_to_bug_report() -> str:
+    """Return the link to how a bug is reported."""
+    return link_to_page("report-a-bug.md", documentation())
+
+
+def docs_folder_note(*texts: str) -> str | None:
+    """Say where the folder is that *texts* call ``docs/``; None where they do not."""
+    return f"docs/ is {documentation()}" if any(map(_PAGE.search, texts)) else None

@@ -25,7 +25,6 @@ from hydrator.domain.model import (
 )
 from hydrator.domain.ports import Auditor, Catalogue, Clock, Probe, Queues
 from hydrator.reconcile.snapshot.memory import DatasetRecord
-from hydrator.state.store import ReconcileState
 
 from .pseudonym_store import PseudonymStore
 from .pseudonyms import Pseudonymizer, is_masked, is_opaque, truncate_at_name
@@ -279,70 +278,3 @@ def _redact_record(did: Did, record: DatasetRecord) -> DatasetRecord:
         for facts in (record.facts, record.previous_facts)
     )
     return replace(record, facts=here, previous_facts=before)
-
-
-def pseudonymize_state(state: ReconcileState, pseudonymizer: Pseudonymizer) -> ReconcileState:
-    """What was remembered before a dataset became private, without its name.
-
-    Demand in plain stays known; ads that name it are dropped and made anew.
-    """
-    hides = pseudonymizer.privacy.is_private
-    memories = {
-        name: replace(
-            memory,
-            records={
-                did: _redact_record(
-                    did,
-                    replace(
-                        known, case_variants=frozenset(map(pseudonymizer.pseudonym, known.case_variants))
-                    ),
-                )
-                for did, known in memory.records.items()
-                if not hides(did)
-            },
-            unseen_reasons={
-                did: redact_reason(why) if is_opaque(did) else pseudonymizer.redact(why)
-                for did, why in memory.unseen_reasons.items()
-                if not hides(did)
-            },
-            failure=memory.failure and redact_names(pseudonymizer.redact(memory.failure)),
-        )
-        for name, memory in state.memories.items()
-    }
-    wants = tuple(
-        replace(want, dids=tuple(sorted(pseudonymizer.mask(did) if hides(did) else did for did in want.dids)))
-        for want in state.demand.entries
-    )
-    refused = {pseudonymizer.privacy.redact(text): why for text, why in state.demand.rejected_texts.items()}
-    return replace(
-        state,
-        memories=memories,
-        demand=replace(state.demand, entries=wants, rejected_texts=refused),
-        pattern_matches={
-            name: frozenset(map(pseudonymizer.pseudonym, dids))
-            for name, dids in state.pattern_matches.items()
-        },
-        held_losses={
-            site: replace(
-                held,
-                missing_polls={did: polls for did, polls in held.missing_polls.items() if not hides(did)},
-            )
-            for site, held in state.held_losses.items()
-        },
-        audit=replace(
-            state.audit,
-            corrections={
-                key: found for key, found in state.audit.corrections.items() if not hides(key[0].did)
-            },
-        ),
-        rollbacks={
-            site: one
-            for site, one in state.rollbacks.items()
-            if not any(pseudonymizer.privacy.find_mentions(literal) for _, literal in one.ad.content)
-        },
-        ads={
-            site: ad
-            for site, ad in state.ads.items()
-            if not any(pseudonymizer.privacy.find_mentions(literal) for _, literal in ad.content)
-        },
-    )

@@ -43,21 +43,6 @@ class HistoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback:
-    """A site whose ad of an earlier generation is published again, with the ages it had, since then."""
-
-    started_at: datetime
-    ad: SiteAd
-
-    @property
-    def text(self) -> str:
-        return (
-            f"rolled back to generation {self.ad.generation}, read {self.ad.as_of:%Y-%m-%d %H:%M:%S} UTC, "
-            f"since {self.started_at:%Y-%m-%d %H:%M:%S} UTC"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class ChangeContext:
     """Why datasets may have left: what is wanted, what clashes, what is known there, what was let go."""
 

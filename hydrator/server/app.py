@@ -26,9 +26,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hydrator.daemon.event_queue import MAX_EVENT_BYTES, RejectReason
-from hydrator.diagnostics.why.query import RenderedAnswer
+from hydrator.diagnostics.why.render import RenderedAnswer
 from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.events import MAX_EVENT_BYTES, RejectReason
 from hydrator.domain.model import Did, Fact, Site, SiteAd, Snapshot, to_unix
 from hydrator.domain.provenance import public_provenance
 from hydrator.domain.redaction import escape_unprintable

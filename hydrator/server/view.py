@@ -5,8 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from hydrator.domain.beliefs import DaemonKnowledge
-from hydrator.domain.model import Demand, Did, Site, SiteAd, Snapshot
+from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, SiteAd, Snapshot
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 

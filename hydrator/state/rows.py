@@ -21,7 +21,7 @@ from hydrator.domain.model import (
 from hydrator.domain.provenance import provenance_from_row, provenance_to_row
 from hydrator.reconcile.ads.site_ads import facts_of
 from hydrator.reconcile.demand import RememberedJobs
-from hydrator.reconcile.history import Rollback
+from hydrator.reconcile.overrides import Rollback
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 

@@ -12,10 +12,9 @@ import json
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -26,47 +25,27 @@ from hydrator.domain.model import Did, PublishedAd, Site, SiteAd
 from hydrator.reconcile.ads.site_ads import facts_of
 from hydrator.reconcile.audit.ledger import Audit
 from hydrator.reconcile.demand import DemandMemory
-from hydrator.reconcile.history import HistoryEntry, Rollback
+from hydrator.reconcile.history import HistoryEntry
+from hydrator.reconcile.overrides import Rollback
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.database import (
+    _SCHEMA,
+    _connect,
+    _decode_text,
+    _lock_folder,
+    _refuse_newer,
+    _rename_damaged,
+    _translate_errors,
+)
 
 from . import history_table as archive
 from . import rows as records
 from .audit_rows import audit_from_rows, audit_rows
 from .rows import DECODE_ERRORS, RecordRow, decode_held_loss, encode_held_loss, encode_record
 
-SCHEMA_VERSION = 1
-_SCHEMA = """
-create table if not exists memory (catalogue text primary key, at real, sites text, unmapped text, failure text, unseen text);
-create table if not exists known (catalogue text, did text, at real, body text, primary key (catalogue, did)) without rowid;
-create table if not exists demand (schedd text, dids text, jobs integer, last_wanted real, primary key (schedd, dids)) without rowid;
-create table if not exists refused (text text primary key, reason text) without rowid;
-create table if not exists found (catalogue text primary key, dids text) without rowid;
-create table if not exists ads (site text primary key, as_of real, generation integer, content text) without rowid;
-create table if not exists readback (publisher text, site text, generation integer, as_of real, heard real,
-    primary key (publisher, site)) without rowid;
-create table if not exists report (key text primary key, body text) without rowid;
-create table if not exists ages (catalogue text, site text, at real, primary key (catalogue, site)) without rowid;
-create table if not exists held (site text primary key, body text) without rowid;
-create table if not exists audit (kind text, key text, body text, primary key (kind, key)) without rowid;
-create table if not exists rollback (site text primary key, since real, as_of real, generation integer, content text)
-    without rowid;
-create table if not exists unreadable (number integer primary key, source text, row text);
-"""  # noqa: E501
 _SCHEMA += archive.SCHEMA
-
-
-@dataclass(frozen=True, slots=True)
-class ReconcileState:
-    """Everything the daemon remembers between two cycles."""
-
-    memories: Mapping[str, CatalogueMemory] = field(default_factory=dict)
-    demand: DemandMemory = field(default_factory=DemandMemory)
-    pattern_matches: Mapping[str, frozenset[Did]] = field(default_factory=dict)
-    ads: Mapping[Site, SiteAd] = field(default_factory=dict)
-    held_losses: Mapping[Site, HeldLoss] = field(default_factory=dict)
-    audit: Audit = field(default_factory=Audit)
-    rollbacks: Mapping[Site, Rollback] = field(default_factory=dict)
 
 
 _RecordRows = dict[tuple[str, Did], RecordRow]
@@ -477,74 +456,6 @@ def _dids_that_may_differ(datasets: DatasetRows, saved_datasets: DatasetRows) ->
     return datasets.changed_since_base | datasets.individually_dated | saved_datasets.individually_dated
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, check_same_thread=False)
-    try:
-        db.text_factory = _decode_text
-        db.execute("pragma journal_mode = wal")
-        db.execute("pragma synchronous = full")
-        _check_integrity(db, path)
-        db.executescript(_SCHEMA)
-        db.execute(f"pragma user_version = {SCHEMA_VERSION}")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _decode_text(stored: bytes) -> str:
-    """A text that is no UTF-8 is found out where its row is read, not where sqlite gives it."""
-    return stored.decode(errors="surrogateescape")
-
-
-def _check_integrity(db: sqlite3.Connection, path: Path) -> None:
-    if db.execute("pragma quick_check").fetchone() != ("ok",):
-        raise sqlite3.DatabaseError("quick_check failed")
-    _refuse_newer(db, path)
-
-
-def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
-    version = db.execute("pragma user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        raise StateError(
-            f"{path}: a newer classad-hydrator wrote it (schema {version}); "
-            "use that version, or another state_dir"
-        )
-
-
-def _lock_folder(folder: Path) -> int:
-    path = folder / "lock"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StateError(
-            f"state_dir {folder}: {error.strerror}; it must be a folder that can be written"
-        ) from error
-    try:
-        _acquire_lock(lock)
-    except OSError as error:
-        owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
-        os.close(lock)
-        raise StateError(
-            f"state_dir {folder} is in use by another hydrator (process {owner}); "
-            "stop it first, or use plan, status, sites or datasets, which only look"
-        ) from error
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock
-
-
-def _acquire_lock(lock: int) -> None:
-    """Lock, or raise OSError; :func:`owner_of` may hold the lock for an instant."""
-    for _ in range(10):
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        time.sleep(0.05)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def owner_of(folder: Path) -> str | None:
     """Return the process that owns the state in *folder*; None where none does, so that no daemon runs.
 
@@ -582,21 +493,3 @@ def _restrict_permissions(path: Path) -> None:
     for file in (*path.parent.glob(f"{path.name}*"), path.with_name("lock")):
         with contextlib.suppress(PermissionError, FileNotFoundError):  # another user's: a folder of several
             file.chmod(0o600)
-
-
-def _rename_damaged(path: Path) -> Path:
-    number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
-        number += 1
-    path.rename(aside)
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    return aside
-
-
-@contextlib.contextmanager
-def _translate_errors() -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, ValueError) as error:  # ValueError: a row or a text that cannot be decoded
-        raise StateError(f"the state cannot be read or written: {error}") from error

@@ -17,9 +17,9 @@ from hydrator.domain.errors import BadDid, CatalogueError, ConfigError
 from hydrator.domain.model import Did, Seen, Survey, Unseen, parse_did
 from hydrator.domain.ports import Catalogue
 from hydrator.reconcile.reconciler import read_all
+from hydrator.submit.rapthor_parset import base_name, is_glob, matches_base_name
 
 from .nearest_names import MAX_SEARCHED, similar_name_patterns, similar_names
-from .rapthor_job import base_name, is_glob, matches_base_name
 
 _MAX_PATTERNS = 8
 """Patterns in one question to the catalogues: many names are looked for by what they begin with."""

@@ -4,8 +4,7 @@ import difflib
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from hydrator.domain.beliefs import DaemonKnowledge
-from hydrator.domain.model import Did
+from hydrator.domain.model import DaemonKnowledge, Did
 
 MAX_SIMILAR = 3
 MAX_SEARCHED = 5

@@ -17,13 +17,22 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
 
-from hydrator.domain.letter_case import letters
-from hydrator.domain.model import MAX_DID_CHARS, Did
-
-Mode = Literal["require", "wait", "prefer"]
-MODES: tuple[Mode, ...] = ("require", "wait", "prefer")
+from hydrator.domain.model import MAX_DID_CHARS
+from hydrator.submit.expressions import (
+    _AVAILABLE_CLAUSE,
+    _BYTES_TEMPLATE,
+    _CREDIT_TEMPLATE,
+    _GROUP_SIZE,
+    _MAX_BYTES,
+    _NAMES_EXPRESSION,
+    _SIZE_TEMPLATE,
+    _SPELLING_CLAUSE,
+    _SPELLING_TEMPLATE,
+    MODES,
+    Mode,
+    _classad_real,
+)
 
 START_CLAUSE = "(TARGET.DataLocalityHere =!= false)"
 PRE_JOB_TERM = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + 1e8 * (TARGET.GPUPreference ?: 0.0)"
@@ -63,27 +72,7 @@ NEGOTIATOR_PARAMETERS = ("NEGOTIATOR_PRE_JOB_RANK",)
 HOLD_SUBCODE = 1763
 """HoldReasonSubCode of late-materialized jobs whose list is malformed."""
 
-_GROUP_SIZE = 16
-_MAX_BYTES = 9 * 10**15  # sums of bytes stay exact in a real
 _MAX_WAIT_SECONDS = 31_536_000  # a year, s
-
-_AVAILABLE_CLAUSE = (
-    'TARGET.DatasetStates["{did}"] =?= "AVAILABLE"'
-    ' && ((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge) =?= true'
-)
-_CREDIT_TEMPLATE = (
-    '(((time() - (TARGET.DatasetAsOf["{did}"] ?: TARGET.DataLocalityAsOf)) < MY.DataLocalityMaxAge) =?= true'
-    ' ? (TARGET.DatasetStates["{did}"] =?= "AVAILABLE" ? 1.0'
-    ' : TARGET.DatasetStates["{did}"] =?= "STAGING" ? {credit} : 0.0) : 0.0)'
-)
-_BYTES_TEMPLATE = 'MY.RequiredBytes["{did}"] * '
-_SPELLING_TEMPLATE = (
-    '(TARGET.DatasetLetters is undefined || stringListSubsetMatch("{letters}", TARGET.DatasetLetters)'
-    " || stringListSubsetMatch({names}, TARGET.DatasetLetters)) =?= true"
-)
-_SPELLING_CLAUSE = "(MY.DataLocalitySpelled =!= false)"
-_NAMES_EXPRESSION = "MY.RequiredDatasetsCSV"
-_SIZE_TEMPLATE = '(isInteger(RequiredBytes["{did}"]) && RequiredBytes["{did}"] >= 0 ? real(RequiredBytes["{did}"]) : -9.0e99)'
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,69 +116,6 @@ class PoolPolicy:
 
 
 # --- the expressions ----------------------------------------------------------------------------------
-
-
-def available_expression(dids: Sequence[Did]) -> str:
-    """True where every one of *dids* is on disk at the slot's site, by a fact young enough; else false.
-
-    The chain is cut into groups of 16: a chain of 400 would not be evaluated.
-    """
-    each = [_AVAILABLE_CLAUSE.format(did=did) for did in dids]
-    groups = (" && ".join(each[start : start + _GROUP_SIZE]) for start in range(0, len(each), _GROUP_SIZE))
-    return "(" + ") && (".join(groups) + ")"
-
-
-def spelling_expression(dids: Sequence[Did], names_expression: str = _NAMES_EXPRESSION) -> str:
-    """Build ``DataLocalitySpelled``: true where the slot spells *dids* with the same letter case.
-
-    The look-up of a state ignores letter case, this does not. A slot of an older hook has no DatasetLetters
-    and counts as spelling them alike.
-
-    Args:
-        dids: the datasets; the slot knows all of them, in some letter case.
-        names: the expression for *dids* as one text, a comma between.
-    """
-    return _SPELLING_TEMPLATE.format(letters=",".join(letters(dids)), names=names_expression)
-
-
-def here_expression(dids: Sequence[Did], mode: Mode) -> str:
-    """``DataLocalityHere``: the locality clause of a job; only ``require`` has no way out."""
-    available = f"{available_expression(dids)} && {_SPELLING_CLAUSE}"
-    return available if mode == "require" else f"time() >= MY.DataLocalityAnyAfter || ({available})"
-
-
-def rank_expression(dids: Sequence[Did], sizes: Mapping[Did, int], staging_credit: float = 0.5) -> str:
-    """``DataLocalityRank``: the share (0 to 1) of the required bytes at the slot's site.
-
-    Where a size is missing or negative, or all are zero, datasets are counted instead. Letter case does not count
-    here: one term for all names would take the share of those that are there, too.
-    """
-    known = [sizes.get(did, -1) for did in dids]
-    sized = min(known) >= 0 and 0 < sum(known) < _MAX_BYTES
-    each = (_BYTES_TEMPLATE if sized else "") + _CREDIT_TEMPLATE
-    total = float(sum(known) if sized else len(dids))
-    listed = ",".join(each.format(did=did, credit=_classad_real(staging_credit)) for did in dids)
-    return f"sum({{{listed}}}) / {_classad_real(total)}"
-
-
-def requirements_expression(users_requirements: str) -> str:
-    """``Requirements`` of a job whose own were *users*: the clause stands once, in ``DataLocalityHere``."""
-    return f"({users_requirements}) && MY.DataLocalityHere"
-
-
-def job_rank_expression(users_rank: str, weight: float) -> str:
-    """``Rank`` of a job whose own was *users*, which counts 0 where it is no number."""
-    own = f"isError(real({users_rank})) ? 0.0 : (real({users_rank}) ?: 0.0)"
-    return f"({own}) + {_classad_real(weight)} * MY.DataLocalityRank"
-
-
-def compute_any_after(now: int, max_wait_seconds: int, floor_seconds: int = 300) -> int:
-    """``DataLocalityAnyAfter`` (Unix s): *now* plus *max_wait*, up to the next step.
-
-    The step is *floor* or a twelfth of the wait, so that jobs submitted together share an autocluster.
-    """
-    step = max(floor_seconds, max_wait_seconds // 12)
-    return step * ((now + max_wait_seconds + step - 1) // step)
 
 
 # --- the texts ----------------------------------------------------------------------------------------
@@ -306,11 +232,6 @@ def remove_our_parts(name: str, value: str) -> str:
 
 
 # --- what they are made of ----------------------------------------------------------------------------
-
-
-def _classad_real(number: float) -> str:
-    """*number* as a ClassAd real."""
-    return repr(float(number))
 
 
 def _seconds(span: timedelta) -> int:

@@ -5,25 +5,24 @@ Rapthor does with it, and is compared with Rapthor's own reader in
 tests/integration/test_rapthor_reader.py (rapthor 2.1.post1 from PyPI).
 """
 
-import ast
 import configparser
-import fnmatch
 import io
 import json
 import re
 import shlex
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hydrator.domain.errors import ConfigError
-from hydrator.domain.misses import PATHS_ATTRIBUTE, path_known_clause, retry_elsewhere
+from hydrator.domain.misses import PATHS_ATTRIBUTE
 from hydrator.domain.model import DatasetState as State
 from hydrator.domain.model import Did, Site, SiteFacts
 from hydrator.domain.text import format_count, shorten_list
+from hydrator.submit.expressions import Mode
+from hydrator.submit.rapthor_parset import _UNSET_VALUES, Parset, _printable_line
+from hydrator.submit.retry import path_known_clause, retry_elsewhere
 
 from .gpus import GpuChoice, mebibytes
-from .pool_config import Mode
 from .submit_text import (
     escape_macros,
     line_problems,
@@ -44,166 +43,11 @@ TOIL_PARAMS = "TOIL_HTCONDOR_PARAMS"
 MAX_VARIABLE_BYTES = 131_071
 """Of one string of the environment, name and ``=`` included (Linux, MAX_ARG_STRLEN, less its NUL)."""
 
-_FILE_OPTIONS = (
-    "input_skymodel",
-    "apparent_skymodel",
-    "input_h5parm",
-    "input_fulljones_h5parm",
-    "facet_layout",
-    "strategy",
-)
 _MACHINE_OPTIONS = (
     *("batch_system", "max_nodes", "cpus_per_task", "mem_per_node_gb", "max_cores", "max_threads"),
     *("deconvolution_threads", "parallel_gridding_threads"),
     *("dir_local", "local_scratch_dir", "global_scratch_dir"),
 )
-_REQUIRED_OPTIONS = ("dir_working", "input_ms")
-_UNSET_VALUES = ("", "None")
-_NUMBER = r"\d+(\.\d*)?([:\s]\s*\d+(\.\d*)?)*"
-_UNIT = (
-    r"(deg(ree)?s?|d|hours?|hourangle|hr|h|min|m|arcmin(ute)?|sec|s|arcsec(ond)?|[mu]as|rad(ian)?"
-    "|['\"\u00b0\u2032\u2033])"
-)
-_ANGLE = re.compile(rf"[+-]?{_NUMBER}\s*({_UNIT}\s*{_NUMBER}\s*)*({_UNIT}\s*)?[NSEW]?")
-
-
-@dataclass(frozen=True, slots=True)
-class Angle:
-    """A text such as ``12h30m``, of which Rapthor makes a number of degrees."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Parset:
-    """A parset that was read: ``searches`` is its input_ms as the globs that Rapthor would try.
-
-    ``sections`` are its options as they stand there; ``bare`` is whether
-    input_ms is neither quoted nor in brackets.
-    """
-
-    origin: str
-    input_globs: tuple[str, ...]
-    sections: Mapping[str, Mapping[str, str]]
-    is_bare: bool = False
-
-    def missing_brackets_hint(self, input_glob: str) -> str | None:
-        """The sentence for *search* where it names nothing and looks like a list without brackets."""
-        if not (self.is_bare and "," in input_glob):
-            return None
-        return (
-            f"{self.origin}: input_ms = {_printable_line(input_glob)[:200]}: matches nothing, and Rapthor takes it for"
-            " one name; write a list in brackets: [a, b]"
-        )
-
-    @property
-    def files(self) -> dict[str, str]:
-        """Options of [global] that name files it reads besides the measurement sets, with those names."""
-        options = self.sections["global"]
-        return {
-            name: text
-            for name in _FILE_OPTIONS
-            if isinstance(text := lexical_cast(options.get(name, "None")), str)
-            and text not in _UNSET_VALUES
-            and not (name == "strategy" and not text.endswith(".py"))
-        }
-
-    @property
-    def batch_system(self) -> str | None:
-        return self.sections.get("cluster", {}).get("batch_system")
-
-
-def parse_parset(content: bytes, origin: str) -> Parset:
-    """Read a parset as Rapthor does.
-
-    Args:
-        content: the file.
-        origin: its name, for people.
-
-    Raises:
-        ConfigError: Rapthor could not read it either, or would not find a measurement set by it.
-    """
-    try:
-        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()  # line ends as in a file
-    except UnicodeDecodeError as error:
-        problem = f"{origin}: not UTF-8 text (byte {error.start}): save the parset as UTF-8"
-        raise ConfigError([problem]) from error
-    if "\0" in text:
-        raise ConfigError([f"{origin}: not a text (byte {text.index(chr(0))} is NUL)"])
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read_dict(
-        {"global": dict.fromkeys(_REQUIRED_OPTIONS, "None")}
-    )  # as there, so that [DEFAULT] gives none
-    try:
-        parser.read_string(text, origin)
-    except configparser.Error as error:
-        raise ConfigError([f"{origin}: not a parset: {' '.join(str(error).split())}"]) from error
-    sections = {name: dict(parser.items(name)) for name in parser.sections()}
-    given = sections["global"]
-    missing = [name for name in _REQUIRED_OPTIONS if given[name] in _UNSET_VALUES]
-    if missing:
-        raise ConfigError([f"{origin}: [global] lacks {' and '.join(missing)}, which Rapthor requires"])
-    value = lexical_cast(given["input_ms"])
-    searches = _parse_input_globs(value, given["input_ms"], origin)
-    return Parset(origin, searches, sections, is_bare=value == given["input_ms"])
-
-
-def lexical_cast(text: str) -> object:
-    """The value that Rapthor makes of an option's *text*: a literal, an angle, a bare list, or the text."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            value: object = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        if _ANGLE.fullmatch(text):
-            return Angle(text)
-        if text.startswith("[") and text.endswith("]"):
-            return [lexical_cast(item.strip()) for item in text.strip("[]").split(",")]
-        return text
-    return value
-
-
-def _parse_input_globs(value: object, text: str, origin: str) -> tuple[str, ...]:
-    """The globs of input_ms; every one that cannot be one is named."""
-    if isinstance(value, str):
-        items: Sequence[object] = [value]
-    elif isinstance(value, list | tuple | set | dict):
-        items = sorted(value, key=str)
-    else:
-        items = [value]
-    shown = " ".join(text.split())[:200]
-    if not items:
-        raise ConfigError([f"{origin}: input_ms = {shown}: names no measurement set"])
-    problems = [
-        f"{origin}: input_ms: Rapthor reads {_format_item(item)} as a number, not as a name; quote it"
-        for item in items
-        if not isinstance(item, str)
-    ]
-    if problems:
-        raise ConfigError(problems)
-    return tuple(item for item in items if isinstance(item, str) and item.strip())
-
-
-def _format_item(item: object) -> str:
-    return item.text if isinstance(item, Angle) else repr(item)
-
-
-def base_name(name: str) -> str:
-    """The last part of a path or of a dataset's name, without a trailing slash."""
-    return name.rstrip("/").rpartition("/")[2]
-
-
-def is_glob(pattern: str) -> bool:
-    """Would ``glob`` look for more than this one name?"""
-    return re.search(r"[*?[]", pattern) is not None
-
-
-def matches_base_name(name: str, search_pattern: str) -> bool:
-    """Does the last part of *name* match that of *search* as in ``glob``: case counts, no hidden names?"""
-    base, pattern = base_name(name), base_name(search_pattern)
-    if base.startswith(".") and not pattern.startswith("."):
-        return False
-    return fnmatch.fnmatchcase(base, pattern)
 
 
 # --- the job ------------------------------------------------------------------------------------------
@@ -434,11 +278,6 @@ def _refuse_unfit(container: str | None, inputs: Sequence[str], command: Sequenc
 
 def _kibibytes(gigabytes: float) -> int:
     return max(1, round(gigabytes * 1e9 / 2**10))
-
-
-def _printable_line(text: str) -> str:
-    """Return *text* for a comment: one line, of characters that can be printed."""
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 
 # --- the environment of a run whose steps Toil submits ------------------------------------------------

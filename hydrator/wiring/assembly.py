@@ -11,9 +11,9 @@ from adapters.condor.schedds import ScheddMisses, ScheddQueues
 from adapters.condor.slots import PoolSlots
 from adapters.http_publisher import ServedAds
 from adapters.stomp.source import StompSettings, StompSource, build_tls_context
-from hydrator.daemon.event_queue import MAX_EVENT_BYTES
 from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import ConfigError
+from hydrator.domain.events import MAX_EVENT_BYTES
 from hydrator.domain.ports import (
     Catalogue,
     Clock,
@@ -32,10 +32,13 @@ from hydrator.privacy.pseudonym_store import PseudonymStore
 from hydrator.privacy.wrappers import PseudonymizedCatalogue, PseudonymizedQueues
 from hydrator.reconcile.audit.runner import AuditRunner
 from hydrator.reconcile.desired_sites.controller import DesiredSitesController
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish.fence import Fence
-from hydrator.reconcile.reconciler import CycleTimeouts, PublishTarget, ReconcilePolicy, Reconciler
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
+from hydrator.reconcile.state import ReconcileState
 from hydrator.state.command_files import CommandQueue
-from hydrator.state.store import ReconcileState, Store
+from hydrator.state.store import Store
 
 from ..config import Settings
 from .audit import build_audit_runner

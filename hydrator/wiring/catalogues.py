@@ -9,9 +9,8 @@ from adapters.files import directory
 from adapters.files.catalogue import FileCatalogue
 from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
 from hydrator.domain import plugins
-from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.errors import CatalogueError, ConfigError
-from hydrator.domain.model import Did, ReplicaState, Snapshot
+from hydrator.domain.model import DaemonKnowledge, Did, ReplicaState, Snapshot
 from hydrator.domain.ports import Catalogue, Clock, FileLister, TokenValidity
 from hydrator.domain.sites import MappedCatalogue
 from hydrator.privacy.exchange import DaemonNamedCatalogue

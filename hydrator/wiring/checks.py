@@ -1,7 +1,7 @@
 """The parts as ``hydrator check`` looks at them."""
 
 from hydrator.config import Settings
-from hydrator.diagnostics.check.examine import CheckInputs, Finding, Level
+from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.last_cycle import (
     check_generations,
     check_last_cycle,
@@ -11,7 +11,8 @@ from hydrator.diagnostics.check.last_cycle import (
 from hydrator.diagnostics.check.secrets import examine_credentials, examine_secrets
 from hydrator.domain.errors import StateError, StateMissing
 from hydrator.domain.model import to_unix
-from hydrator.state.store import ReconcileState, Store, owner_of
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store, owner_of
 
 from .assembly import Parts, build_event_sources
 from .clock import system_clock

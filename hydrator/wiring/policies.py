@@ -8,7 +8,7 @@ from hydrator.domain.model import Did, Site, parse_did
 from hydrator.domain.sites import SiteMapping
 from hydrator.privacy.pseudonyms import Privacy, Pseudonymizer
 from hydrator.reconcile.ads.site_ads import Budget
-from hydrator.reconcile.reconciler import ReconcilePolicy
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from hydrator.submit.pool_config import PoolPolicy
 

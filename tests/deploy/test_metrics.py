@@ -11,12 +11,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.routing import Route
 
+from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
 from hydrator.daemon.event_listener import EventMetrics
 from hydrator.daemon.metrics import DaemonProcessCollector, Metrics
-from hydrator.domain.links import link_to_page as links_to
 from hydrator.domain.model import Site
-from hydrator.reconcile.desired_sites.controller import DesiredSitesMetrics
-from hydrator.reconcile.reconciler import ReconcilePolicy
+from hydrator.domain.text import link_to_page as links_to
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.server.metrics import HttpMetrics
 from testbed.prometheus import promtool
 from tests.deploy.panels import DASHBOARD, panels

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.domain.model import to_unix
-from hydrator.reconcile.reconciler import CycleReport
+from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
 from testbed.dmapi_standin import DmapiStandIn
 from testbed.faults import FaultProxy

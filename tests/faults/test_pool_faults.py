@@ -21,9 +21,12 @@ from adapters.files.ad_files import AdFilePublisher
 from adapters.memory import MemoryCatalogue, system_clock
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import CycleReport, PublishTarget, ReconcilePolicy, Reconciler
-from hydrator.state.store import ReconcileState
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.state import ReconcileState
 from testbed.installation import wait_for
 from testbed.pool import Pool, SiteSpec
 

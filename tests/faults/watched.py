@@ -8,10 +8,13 @@ import classad2
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, SiteAd, from_unix, to_unix
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import CycleReport, PublishTarget, ReconcilePolicy, Reconciler
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
-from hydrator.state.store import ReconcileState
+from hydrator.reconcile.state import ReconcileState
 from tests.factories import MINUTE, NOON
 
 from .sources import Source, Truth

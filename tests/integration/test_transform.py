@@ -18,18 +18,20 @@ import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 import pytest
 from classad2 import ClassAd, ExprTree
 
-from hydrator.domain.letter_case import spellings
+from hydrator.domain.classad import spellings
 from hydrator.domain.model import Did
-from hydrator.submit.pool_config import (
-    HOLD_SUBCODE,
-    PoolPolicy,
+from hydrator.submit.expressions import (
     compute_any_after,
     here_expression,
     job_rank_expression,
-    negotiator_config,
     rank_expression,
-    schedd_config,
     spelling_expression,
+)
+from hydrator.submit.pool_config import (
+    HOLD_SUBCODE,
+    PoolPolicy,
+    negotiator_config,
+    schedd_config,
     startd_config,
 )
 from hydrator.submit.rapthor_job import RapthorRun, RunOptions, as_ad

@@ -32,13 +32,15 @@ from hydrator.domain.model import (
     parse_did,
     to_unix,
 )
-from hydrator.domain.numbers import MAX_AHEAD, is_ahead
+from hydrator.domain.untrusted import MAX_AHEAD, is_ahead
 from hydrator.reconcile.ads.site_ads import Budget, Draft, assign_generations, draft_site_ads
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs, update_demand_memory
+from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
 from hydrator.reconcile.plan import Policy, plan
-from hydrator.reconcile.reconciler import ReconcilePolicy, apply_plan, evaluate
+from hydrator.reconcile.publish.targets import apply_plan
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
-from hydrator.state.store import ReconcileState, Store
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON, ad
 
 SITES = [Site(name) for name in ("A", "B", "C", "D")]

@@ -32,10 +32,11 @@ from hydrator.domain.model import (
 )
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Audit, Claim, Verdict, VerificationMethod, record_verdicts
+from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
 from hydrator.reconcile.plan import Policy, plan
-from hydrator.reconcile.reconciler import Evaluation, ReconcilePolicy, evaluate
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
-from hydrator.state.store import ReconcileState, Store
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 
 ROOM = next((path for path in ("/dev/shm",) if os.access(path, os.W_OK)), None)

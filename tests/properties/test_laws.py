@@ -35,10 +35,13 @@ from hydrator.domain.model import (
     Unseen,
     Withdraw,
 )
+from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.overrides import Approve, Resume, Return
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import PublishTarget, ReconcilePolicy, Reconciler, ad_to_send
+from hydrator.reconcile.publish.targets import PublishTarget, ad_to_send
+from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
-from hydrator.state.command_files import Approve, CommandQueue, Resume, Return
+from hydrator.state.command_files import CommandQueue
 from hydrator.state.store import Store
 from tests.factories import HOUR, MINUTE, NOON
 from tests.faults.length import chosen

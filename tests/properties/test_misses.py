@@ -7,10 +7,11 @@ from classad2 import ClassAd, ExprTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.domain.misses import avoid_missed_sites_clause, parse_misses
+from hydrator.domain.misses import parse_misses
 from hydrator.domain.model import from_unix, parse_did
 from hydrator.submit import job_wrapper as job_start
-from hydrator.submit.rapthor_job import parse_parset
+from hydrator.submit.rapthor_parset import parse_parset
+from hydrator.submit.retry import avoid_missed_sites_clause
 
 NOW = 1_763_690_400
 NAMES = st.text("abcXYZ019._:/@=+~-", min_size=1, max_size=490).map(lambda name: parse_did(f"a:{name}"))

@@ -24,7 +24,7 @@ from hydrator.domain.model import (
     Snapshot,
 )
 from hydrator.reconcile.ads.site_ads import Budget, assign_generations, draft_site_ads
-from hydrator.submit.pool_config import here_expression
+from hydrator.submit.expressions import here_expression
 from testbed.glideinwms_standin import groups_of, loaded
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"

@@ -8,15 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydrator.domain.model import DatasetState, Did
-from hydrator.submit.pool_config import (
-    PRE_JOB_TERM,
-    START_CLAUSE,
+from hydrator.submit.expressions import (
     compute_any_after,
     here_expression,
     job_rank_expression,
     rank_expression,
-    remove_our_parts,
 )
+from hydrator.submit.pool_config import PRE_JOB_TERM, START_CLAUSE, remove_our_parts
 from hydrator.submit.rapthor_job import RapthorRun
 
 NOW = int(time.time())

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydrator import startd_cron as hook
-from hydrator.domain.letter_case import spellings
+from hydrator.domain.classad import spellings
 
 NOW = 1_763_690_400
 NAMES = "|".join(hook.READERS)

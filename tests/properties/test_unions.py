@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.domain.model import FilesOnDisk, Replica, ReplicaState, Seen
-from hydrator.domain.sites import SiteMapping
-from hydrator.domain.unions import add_unions, number_files
+from hydrator.domain.sites import SiteMapping, add_unions, number_files
 from tests.factories import CAM, L1, NOON, OSO, RAL
 
 COMPLETE, PARTIAL = ReplicaState.COMPLETE, ReplicaState.PARTIAL

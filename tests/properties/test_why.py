@@ -21,7 +21,7 @@ from hydrator.diagnostics.why.pool_facts import (
     with_requests,
 )
 from hydrator.domain.model import DatasetState, Did, from_unix
-from hydrator.submit.pool_config import here_expression
+from hydrator.submit.expressions import here_expression
 
 DIDS = [Did(f"ska:d{number}") for number in range(5)]
 

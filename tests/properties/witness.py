@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from hydrator.domain.model import Did, ReplicaState, Seen, Site, SiteAd, Survey
-from hydrator.reconcile.reconciler import CycleReport, ReconcilePolicy
+from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import HoldCause
 
 SAYS = {

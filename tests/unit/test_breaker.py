@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from hydrator.domain.model import DatasetState, Did, Fact, ReplicaState, Unseen, to_unix
-from hydrator.reconcile.reconciler import Evaluation, ReconcilePolicy, evaluate
+from hydrator.reconcile.evaluate import Evaluation, ReconcilePolicy, evaluate
 from hydrator.reconcile.snapshot.breaker import BreakerLimits, HoldCause
-from hydrator.state.store import ReconcileState
+from hydrator.reconcile.state import ReconcileState
 from tests.factories import (
     BOUND,
     CAM,

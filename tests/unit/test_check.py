@@ -8,18 +8,13 @@ from pathlib import Path
 import pytest
 
 from adapters.memory import MemoryCatalogue
-from hydrator.diagnostics.check.examine import (
-    PACKAGES,
-    CheckInputs,
-    Finding,
-    Level,
-    check_packages,
-    examine,
-    site_of,
-)
+from hydrator.diagnostics.check.examine import examine
+from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
+from hydrator.diagnostics.check.installation import PACKAGES, check_packages
+from hydrator.diagnostics.check.pool import site_of
 from hydrator.domain.errors import EventsError, PoolDenied, PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
-from hydrator.reconcile.reconciler import ReconcilePolicy
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from tests.factories import CAM, NOON, RAL, replica
 
 

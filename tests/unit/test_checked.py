@@ -8,9 +8,10 @@ import pytest
 from adapters.memory import MemoryCatalogue
 from hydrator.domain.errors import CatalogueGarbled
 from hydrator.domain.model import Replica, ReplicaState, Seen, Unseen
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
-from hydrator.reconcile.reconciler import ReconcilePolicy, Reconciler
-from hydrator.state.store import ReconcileState
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.state import ReconcileState
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, L2, NOON, RAL, replica

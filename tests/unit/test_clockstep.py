@@ -11,12 +11,13 @@ from hydrator.reconcile.ads.site_ads import facts_of, shift_ad_times
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
 from hydrator.reconcile.clock_step import MIN_STEP, ClockStepDetector, clamp_to_now, shift_back
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
-from hydrator.reconcile.history import Rollback
+from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
+from hydrator.reconcile.overrides import Rollback
 from hydrator.reconcile.plan import Policy, plan
-from hydrator.reconcile.reconciler import ReconcilePolicy, evaluate
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey
-from hydrator.state.store import ReconcileState, Store
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad, demand, holding, replica, seen, survey
 
 BOUND = timedelta(hours=6)

@@ -15,7 +15,7 @@ import pytest
 
 from adapters.condor import CondorClient, CondorSettings
 from adapters.condor.bindings.child import explain_failure
-from adapters.condor.bindings.client import build_environment, summarize_stderr
+from adapters.condor.bindings.process import build_environment, summarize_stderr
 from hydrator.domain.errors import PoolDenied, PoolError
 from testbed.patience import PATIENCE
 

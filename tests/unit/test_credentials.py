@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from hydrator.config import load
 from hydrator.daemon.metrics import Metrics
-from hydrator.diagnostics.check.examine import Level
+from hydrator.diagnostics.check.findings import Level
 from hydrator.diagnostics.check.secrets import examine_credentials
 from hydrator.diagnostics.credential_expiry import (
     Credential,

@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher, MemoryQueues
-from hydrator.daemon.metrics import Metrics, cycle_log_fields
+from hydrator.daemon.logs import cycle_log_fields
+from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import StateError
 from hydrator.domain.misses import Miss
 from hydrator.domain.model import (
@@ -28,19 +29,14 @@ from hydrator.domain.model import (
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Claim, Verdict, VerificationMethod
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
+from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import (
-    CycleReport,
-    PublishTarget,
-    ReconcilePolicy,
-    Reconciler,
-    apply_plan,
-    evaluate,
-    read_all,
-    summary,
-)
+from hydrator.reconcile.publish.targets import PublishTarget, apply_plan
+from hydrator.reconcile.reconciler import Reconciler, read_all
+from hydrator.reconcile.result import CycleReport, summary
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
-from hydrator.state.store import ReconcileState, Store
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, OSO, RAL, ad, demand, holding, replica
 
 POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)

@@ -7,14 +7,11 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from adapters.condor.bindings import desired_sites as jobsites
+from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
 from hydrator.domain.errors import PoolDenied, PoolError
 from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteAd, Unseen, to_unix
 from hydrator.domain.ports import JobGroup, SavedDesiredSites
-from hydrator.reconcile.desired_sites.controller import (
-    DesiredSitesController,
-    DesiredSitesMetrics,
-    DesiredSitesResult,
-)
+from hydrator.reconcile.desired_sites.controller import DesiredSitesController, DesiredSitesResult
 from hydrator.reconcile.desired_sites.decide import (
     ASKS_ATTRIBUTE,
     SAVED_ATTRIBUTE,

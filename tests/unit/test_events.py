@@ -11,17 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.daemon.event_queue import (
-    DID_FIELDS_BY_EVENT_TYPE,
-    MAX_EVENT_BYTES,
     EarlyPollRequest,
     EventCompleteness,
     EventCoverage,
     EventQueue,
     PollThrottle,
-    RejectReason,
     find_changed_dids,
-    parse_event,
 )
+from hydrator.domain.events import DID_FIELDS_BY_EVENT_TYPE, MAX_EVENT_BYTES, RejectReason, parse_event
 from hydrator.domain.model import DatasetState, Did, Fact, Site
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
 from tests.factories import CAM, NOON

@@ -13,10 +13,13 @@ from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.daemon.background.worker import BackgroundWorker, DaemonScheduler
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import SupersededByReload
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.publish.fence import Fence
-from hydrator.reconcile.reconciler import PublishTarget, ReconcilePolicy, Reconciler
-from hydrator.state.store import ReconcileState, Store
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store
 from testbed.installation import wait_for
 from tests.factories import CAM, L1, MINUTE, NOON, replica
 

@@ -10,7 +10,8 @@ import pytest
 
 from hydrator import startd_cron
 from hydrator.domain.model import Did
-from hydrator.submit.pool_config import START_CLAUSE, here_expression
+from hydrator.submit.expressions import here_expression
+from hydrator.submit.pool_config import START_CLAUSE
 from testbed.glideinwms_standin import Group, Refused, accepted, cycle, groups_of, queried, reconfigure
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "glideinwms"

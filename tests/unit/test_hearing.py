@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from hydrator.daemon.event_listener import EventListener, EventMetrics
-from hydrator.daemon.event_queue import EarlyPollRequest, RejectReason
+from hydrator.daemon.event_queue import EarlyPollRequest
+from hydrator.domain.events import RejectReason
 from hydrator.domain.model import DatasetState, Did, Fact
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
 from tests.factories import CAM, L1, L2, NOON

@@ -5,15 +5,19 @@ from dataclasses import replace
 import pytest
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.daemon.metrics import cycle_log_fields
+from hydrator.daemon.logs import cycle_log_fields
 from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.reconcile.overrides import Approve, Resume, Return
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import PublishTarget, ReconcilePolicy, Reconciler
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
-from hydrator.state.command_files import Approve, CommandQueue, Resume, Return
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.command_files import CommandQueue
 from hydrator.state.history_table import MAX_AGE, MAX_GENERATIONS_PER_SITE
-from hydrator.state.store import ReconcileState, Store
+from hydrator.state.store import Store
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, published, replica
 
 POLICY = Policy(refresh_after=MINUTE, has_expiring_ads=True)

@@ -15,10 +15,11 @@ from adapters.condor.bindings.values import expression_text
 from adapters.ska.dmapi_responses import BadAnswer, file_name
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.pool_facts import MAX_LIST_CHARS, MAX_TEXT_CHARS, JobFacts, JobStatus, parse_job
-from hydrator.diagnostics.why.query import WhyResult, render_result
+from hydrator.diagnostics.why.query import WhyResult
+from hydrator.diagnostics.why.render import render_result
 from hydrator.diagnostics.why.summary import summarize_jobs
-from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.model import (
+    DaemonKnowledge,
     DatasetState,
     Did,
     Fact,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import HttpServerSettings
-from hydrator.daemon.event_queue import MAX_EVENT_BYTES
+from hydrator.domain.events import MAX_EVENT_BYTES
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import ServerState, build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token

@@ -21,6 +21,7 @@ from hydrator.domain import misses
 from hydrator.domain.model import Did, Site, from_unix
 from hydrator.submit import job_wrapper as job_start
 from hydrator.submit.job_wrapper import Dataset, WrapperError
+from hydrator.submit.retry import SITE_ATTRIBUTES, retry_elsewhere
 from testbed.installation import wait_for
 
 FILE = Path(job_start.__file__)
@@ -132,7 +133,7 @@ def test_hydrator_submit_wrapper_prints_the_file():
 
 def test_the_wrapper_and_the_submit_side_agree_on_names():
     assert job_start.RETRY_STATUS == misses.MISSED_EXIT_STATUS
-    assert job_start.SITE_KEYS == misses.SITE_ATTRIBUTES
+    assert job_start.SITE_KEYS == SITE_ATTRIBUTES
     for attribute in (misses.MISSES_ATTRIBUTE, misses.SITES_ATTRIBUTE, misses.AVOID_UNTIL_ATTRIBUTE):
         assert f'"{attribute}"' in FILE.read_text()
 
@@ -686,7 +687,7 @@ def test_misses_are_read_from_the_job_ad_and_what_is_no_miss_is_passed_over():
 
 
 def test_the_jobs_own_requirements_are_kept_in_parentheses():
-    lines = misses.retry_elsewhere("A || B", tries=3, site_attributes=["GLIDEIN_Site"])
+    lines = retry_elsewhere("A || B", tries=3, site_attributes=["GLIDEIN_Site"])
     (requirements,) = [line for line in lines if line.startswith("requirements = ")]
     assert requirements.startswith("requirements = (A || B) && ")
     assert "job_machine_attrs = DataLocalitySite, GLIDEIN_Site" in lines

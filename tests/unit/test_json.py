@@ -17,10 +17,18 @@ from hydrator.cli.app import app
 from hydrator.cli.commands.report import report_json
 from hydrator.cli.commands.submit.rapthor import _outlook_rows as outlook_rows
 from hydrator.cli.commands.why import result_json as why_rows
-from hydrator.cli.output import tables as show
 from hydrator.cli.output.json_schema import SCHEMAS, JsonSchema, find_schema, walk_keys
 from hydrator.cli.output.manpage import walk_commands
-from hydrator.diagnostics.check.examine import Finding, Level
+from hydrator.cli.output.rows import (
+    StateView,
+    dataset_rows,
+    finding_rows,
+    history_rows,
+    plan_rows,
+    site_rows,
+    status_rows,
+)
+from hydrator.diagnostics.check.findings import Finding, Level
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
 from hydrator.diagnostics.why.explain import JobExplanation, MismatchCause, Reason, Remedy, SiteMatch
 from hydrator.diagnostics.why.missing_data import DatasetCounts, MissingDataset, MissingReason
@@ -44,8 +52,10 @@ from hydrator.domain.ports import EndedJobs
 from hydrator.domain.provenance import provenance_rows
 from hydrator.reconcile.ads.site_ads import Budget
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
-from hydrator.reconcile.history import DatasetChange, HistoryEntry, Rollback
-from hydrator.reconcile.reconciler import ReconcilePolicy, summary
+from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.reconcile.overrides import Rollback
+from hydrator.reconcile.result import summary
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.breaker import HoldCause as Why
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
@@ -63,7 +73,7 @@ HELD = HeldLoss(NOON, NOON, {L1: 1, L2: 1}, 6, Why.SITE)
 LISTED = {"datasets": 3, "first": L1, "jobs": 4}
 
 
-def known() -> show.StateView:
+def known() -> StateView:
     """A state in which there is some of everything."""
     half = Fact(DatasetState.PARTIAL, NOON, 0.5, TOLD)
     last = {
@@ -71,7 +81,7 @@ def known() -> show.StateView:
         "publishers": {"file": {"error": "disk full", "not_read_back": [CAM], "ads": 1}},
     }  # fmt: skip
     wrong = {(Claim("rucio", L1, CAM), VerificationMethod.PROBE): Correction(NOON, NOON)}
-    return show.StateView(
+    return StateView(
         now=NOON,
         default_scope=None,
         memories={
@@ -106,7 +116,7 @@ def cycle() -> dict:
     running.refresh_demand()
     world.other.is_broken = True
     report = replace(running.run(), held_reasons={CAM: HELD.text(20)})
-    return summary(report) | {"plan": show.plan_rows(report)}
+    return summary(report) | {"plan": plan_rows(report)}
 
 
 def answers() -> dict:
@@ -136,15 +146,15 @@ CHANGE = DatasetChange(L1, None, "AVAILABLE", "its catalogue says so")
 EXAMPLES = {
     "once": cycle,
     "plan": lambda: cycle()["plan"],
-    "status": lambda: show.status_rows(known()),
-    "sites": lambda: show.site_rows(known()),
-    "datasets": lambda: show.dataset_rows(known(), None),
+    "status": lambda: status_rows(known()),
+    "sites": lambda: site_rows(known()),
+    "datasets": lambda: dataset_rows(known(), None),
     "datasets --why": lambda: provenance_rows(known().memories, [L1, L2, L3], now=NOON),
-    "history": lambda: show.history_rows([HistoryEntry(NOON, ad(L1), (CHANGE,), {"file": NOON})]),
+    "history": lambda: history_rows([HistoryEntry(NOON, ad(L1), (CHANGE,), {"file": NOON})]),
     "rollback": lambda: {"site": CAM, "generation": 7},
     "approve": lambda: {CAM: 2},
     "renumber": lambda: {CAM: 999_999_999_999_999},
-    "check": lambda: show.finding_rows([Finding(Level.WARN, "slots", "none", "see why")]),
+    "check": lambda: finding_rows([Finding(Level.WARN, "slots", "none", "see why")]),
     "why": answers,
     "report": report,
     "release": lambda: {"ap1": 3},

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from hydrator.diagnostics.check.examine import Level
+from hydrator.diagnostics.check.findings import Level
 from hydrator.diagnostics.check.last_cycle import check_last_cycle, hung_after_seconds, silence_reason
 from hydrator.domain.model import to_unix
 from tests.factories import NOON

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from hydrator.domain import links
 from hydrator.domain.bugs import BugReporter, describe_bug
+from hydrator.domain.text import DOCUMENTATION, docs_folder_note, documentation, link_to_bug_report
 from tests.unit.test_docs import anchors
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SHIPPED = ("hydrator", "adapters", "toil_batch_system_classad_hydrator")
 _MENTION = re.compile(r"\bdocs/([\w-]+\.md)(#[\w-]+)?")
-_LINK = re.compile(rf"{re.escape(links.DOCUMENTATION)}/([\w.-]+)(#[\w-]+)?")
+_LINK = re.compile(rf"{re.escape(DOCUMENTATION)}/([\w.-]+)(#[\w-]+)?")
 LINKED = [
     "pyproject.toml", "deploy/prometheus/alerts.yml", "deploy/prometheus/alerts_test.yml",
     "deploy/systemd/hydrator.service", "deploy/helm/classad-hydrator/files/alerts.yml",
@@ -58,28 +58,28 @@ def test_every_link_begins_with_the_one_base_and_leads_to_a_heading(name):
     assert [one for one in found if not leads(*one)] == []
     others = re.findall(r"(?:runbook_url: |Documentation\s*=\s*\"?|Issues = \")(\S+)", text)
     assert others
-    assert [one for one in others if not one.startswith(f"{links.DOCUMENTATION}/")] == []
+    assert [one for one in others if not one.startswith(f"{DOCUMENTATION}/")] == []
 
 
 def test_the_projects_urls_are_of_the_same_base():
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
     assert {"Documentation", "Issues", "Security", "Changelog"} <= urls.keys()
-    assert {url.rpartition("/")[0] for url in urls.values()} == {links.DOCUMENTATION}
+    assert {url.rpartition("/")[0] for url in urls.values()} == {DOCUMENTATION}
 
 
 def test_the_base_leads_to_the_copy_of_this_environment():
-    base = links.documentation()
+    base = documentation()
     assert base.startswith("file:///")
     assert Path(base.removeprefix("file://"), "index.md").exists()
 
 
 def test_please_report_it_says_how():
     bug = ValueError("x")
-    assert describe_bug("catalogue rucio", bug).endswith(f"please report it: {links.link_to_bug_report()}")
+    assert describe_bug("catalogue rucio", bug).endswith(f"please report it: {link_to_bug_report()}")
     with capture_logs() as logged:
         BugReporter().report("catalogue rucio", bug)
-    assert [line["how"] for line in logged] == [links.link_to_bug_report()]
-    assert Path(links.link_to_bug_report().removeprefix("file://")).exists()
+    assert [line["how"] for line in logged] == [link_to_bug_report()]
+    assert Path(link_to_bug_report().removeprefix("file://")).exists()
 
 
 def test_every_please_report_it_of_the_code_has_a_link_or_an_addressee():
@@ -91,5 +91,5 @@ def test_every_please_report_it_of_the_code_has_a_link_or_an_addressee():
 
 
 def test_what_names_a_page_is_followed_by_where_the_pages_are():
-    assert links.docs_folder_note("give it READ: docs/security.md") == f"docs/ is {links.documentation()}"
-    assert links.docs_folder_note("all is well", "mydocs/x.md") is None
+    assert docs_folder_note("give it READ: docs/security.md") == f"docs/ is {documentation()}"
+    assert docs_folder_note("all is well", "mydocs/x.md") is None

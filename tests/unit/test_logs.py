@@ -14,7 +14,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue
-from hydrator.daemon.metrics import configure_logs
+from hydrator.daemon.logs import configure_logs
 from hydrator.domain.errors import CatalogueUnreachable
 from hydrator.reconcile.reconciler import read_all
 from hydrator.server.app import build_app

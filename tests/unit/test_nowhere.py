@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from hydrator.diagnostics.why.nowhere import explain_no_complete_site
-from hydrator.domain.beliefs import DaemonKnowledge
-from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
+from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site, SiteFacts, Snapshot
 from hydrator.submit.nearest_names import add_similar_names
 from tests.factories import L1, L2, NOON
 

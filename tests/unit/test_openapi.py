@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, settings
 from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
-from hydrator.daemon.event_queue import MAX_EVENT_BYTES, EventQueue, RejectReason
-from hydrator.diagnostics.why.query import RenderedAnswer
+from hydrator.daemon.event_queue import EventQueue
+from hydrator.diagnostics.why.render import RenderedAnswer
+from hydrator.domain.events import MAX_EVENT_BYTES, RejectReason
 from hydrator.domain.model import DatasetState, Fact, Site, SiteFacts, Snapshot
 from hydrator.server import openapi
 from hydrator.server.app import ServerState, build_app

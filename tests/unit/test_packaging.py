@@ -16,7 +16,7 @@ import pytest
 from build import ProjectBuilder
 
 import hydrator
-from hydrator.domain.links import DOCUMENTATION
+from hydrator.domain.text import DOCUMENTATION
 from testbed.cyclonedx import problems
 from testbed.debian import mirror
 from testbed.sbom import write_sbom

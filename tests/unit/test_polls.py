@@ -11,16 +11,13 @@ from structlog.testing import capture_logs
 from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Survey, Unseen, to_unix
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import (
-    CycleReport,
-    CycleTimeouts,
-    PublishTarget,
-    ReconcilePolicy,
-    Reconciler,
-)
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
+from hydrator.reconcile.result import CycleReport
 from hydrator.reconcile.snapshot.breaker import BreakerLimits
-from hydrator.state.store import ReconcileState
+from hydrator.reconcile.state import ReconcileState
 from testbed.patience import wait_for
 from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica
 

@@ -9,21 +9,23 @@ import pytest
 from classad2 import ClassAd, ExprTree
 
 from hydrator.domain.model import MAX_DID_CHARS, Did
+from hydrator.submit.expressions import (
+    available_expression,
+    compute_any_after,
+    here_expression,
+    job_rank_expression,
+    rank_expression,
+    requirements_expression,
+)
 from hydrator.submit.pool_config import (
     IMMUTABLE_ATTRIBUTES,
     PRE_JOB_TERM,
     START_CLAUSE,
     SUBMIT_REQUIREMENTS,
     PoolPolicy,
-    available_expression,
-    compute_any_after,
-    here_expression,
-    job_rank_expression,
     negotiator_config,
-    rank_expression,
     removal_texts,
     remove_our_parts,
-    requirements_expression,
     schedd_config,
     startd_config,
 )

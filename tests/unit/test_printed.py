@@ -16,18 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydrator.cli.output import tables as show
+from hydrator.cli.output.rows import StateView, status_rows
 from hydrator.cli.output.stdio import PlainStream
-from hydrator.daemon.metrics import configure_logs
-from hydrator.diagnostics.why.query import RenderedAnswer
+from hydrator.daemon.logs import configure_logs
+from hydrator.diagnostics.why.render import RenderedAnswer
 from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site
 from hydrator.domain.redaction import escape_unprintable_tree
 from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
-from hydrator.reconcile.reconciler import ReconcilePolicy
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.snapshot.memory import CatalogueMemory, DatasetRecord
 from hydrator.reconcile.snapshot.update import build_snapshot
+from hydrator.reconcile.state import ReconcileState
 from hydrator.server.pages.why import render_why_page
-from hydrator.state.store import ReconcileState, Store
+from hydrator.state.store import Store
 from tests.factories import NOON, ad, demand, want
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\ud800\u2066\x9b31m"
@@ -178,10 +180,10 @@ def test_the_page_on_a_job_shows_every_character():
     assert json.loads(answer.body) == {"why": EVIL, "site": "Zürich"}
 
 
-def wanting(*dids: str, memories: dict) -> show.StateView:
+def wanting(*dids: str, memories: dict) -> StateView:
     """What `hydrator datasets` and `status` know where a job wants *dids*."""
     view = build_snapshot(memories, frozenset(map(Did, dids)), now=NOON, max_age=timedelta(hours=6))
-    return show.StateView(
+    return StateView(
         now=NOON,
         default_scope=None,
         memories=memories,
@@ -222,7 +224,7 @@ def test_a_dataset_is_nowhere_only_where_every_catalogue_said_so(capsys, memory,
     text = " ".join(capsys.readouterr().out.split())
     assert f"- {state} " in text
     assert note in text
-    nowhere = show.status_rows(known)["demand"]["nowhere"]
+    nowhere = status_rows(known)["demand"]["nowhere"]
     assert nowhere == ([TYPO] if state == "nowhere" else [])
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hydrator.config import load
-from hydrator.diagnostics.check.examine import Level
+from hydrator.diagnostics.check.findings import Level
 from hydrator.diagnostics.check.secrets import examine_secrets
 from hydrator.domain.errors import ConfigError
 from hydrator.wiring import assemble, build_pseudonym_store, build_redactor, reconcile_policy, system_clock

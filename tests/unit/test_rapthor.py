@@ -16,13 +16,13 @@ from hydrator.submit.rapthor_job import (
     as_json,
     export_lines,
     job_parset,
-    parse_parset,
     quote_arguments,
     rank_sites,
     run_name,
     submit_description,
     toil_params,
 )
+from hydrator.submit.rapthor_parset import parse_parset
 from tests.factories import CAM, L1, L2, NOON, OSO, RAL, ReplicaState, facts, replica
 
 NOTHING = {"SUBMIT_ATTRS": None, "APPEND_REQ_VANILLA": None, "APPEND_RANK_VANILLA": None}

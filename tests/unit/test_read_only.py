@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
 from adapters.http_publisher import ServedAds
-from hydrator.daemon.event_queue import EarlyPollRequest, EventQueue, RejectReason
+from hydrator.daemon.event_queue import EarlyPollRequest, EventQueue
+from hydrator.domain.events import RejectReason
 from hydrator.domain.model import Snapshot
 from hydrator.server.app import ServerState, build_app
 from hydrator.server.auth import Role, TokenAuthenticator, create_token

@@ -21,17 +21,23 @@ from adapters.files.ad_files import AdFilePublisher
 from adapters.files.sites_file import SitesFilePublisher
 from adapters.memory import MemoryCatalogue, MemoryPublisher
 from adapters.readback import MOST_REJECTED, ReadBackAds, parse_published_ad
-from hydrator.cli.output import tables as show
-from hydrator.daemon.metrics import Metrics, cycle_log_fields
+from hydrator.cli.output.rows import StateView, status_rows
+from hydrator.daemon.logs import cycle_log_fields
+from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.last_cycle import check_generations, check_last_cycle
 from hydrator.domain.errors import PoolError, PublishError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, to_unix
-from hydrator.domain.numbers import MAX_AHEAD
+from hydrator.domain.untrusted import MAX_AHEAD
 from hydrator.reconcile.ads.site_ads import implausible_generations
+from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.overrides import Renumber
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import PublishTarget, ReconcilePolicy, Reconciler, summary
-from hydrator.state.command_files import CommandQueue, Renumber
-from hydrator.state.store import ReconcileState, Store
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.result import summary
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.command_files import CommandQueue
+from hydrator.state.store import Store
 from tests.factories import CAM, L1, NOON, RAL, ad
 
 LATEST = to_unix(NOON) + int(MAX_AHEAD.total_seconds()) - 1
@@ -309,9 +315,9 @@ def test_rejected_ads_are_in_the_report_the_status_the_log_the_metrics_and_the_c
         cycle = cycle_over(ReconcileState(), Forged("collector", clock=lambda: NOON), store, None)
         report = cycle.run()
         told = store.load_report("cycle")
-        known = show.StateView.from_store(store, ReconcilePolicy(), now=NOON)
+        known = StateView.from_store(store, ReconcilePolicy(), now=NOON)
     assert summary(report)["rejected"] == told["rejected"] == {"collector": dict(Forged.rejected)}
-    assert show.status_rows(known)["rejected"] == told["rejected"]
+    assert status_rows(known)["rejected"] == told["rejected"]
     assert list(cycle_log_fields(report, 1.0)["rejected"]) == ["EVIL in collector"]
     registry = CollectorRegistry()
     Metrics(registry, "1").record_cycle(report, 1.0)
@@ -324,11 +330,9 @@ def test_a_spoilt_generation_is_reported_and_hooks_are_named(tmp_path):
     state = spoilt(cycle_over(ReconcileState(), MemoryPublisher(clock=lambda: NOON), None, None))
     with Store.open_to_write(tmp_path) as store:
         report = cycle_over(state, MemoryPublisher(clock=lambda: NOON), store, None).run()
-        known = show.StateView.from_store(store, ReconcilePolicy(), now=NOON)
+        known = StateView.from_store(store, ReconcilePolicy(), now=NOON)
         told = store.load_report("cycle")
-    assert (
-        report.implausible_generations == {CAM: FORGED} == show.status_rows(known)["implausible_generations"]
-    )
+    assert report.implausible_generations == {CAM: FORGED} == status_rows(known)["implausible_generations"]
     assert "hydrator renumber CAM" in cycle_log_fields(report, 1.0)["implausible_generations"][CAM]
     assert told["implausible_generations"] == {CAM: FORGED}
     (finding,) = check_generations(state.ads, NOON)

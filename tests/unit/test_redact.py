@@ -13,7 +13,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydrator.daemon.metrics import configure_logs
+from hydrator.daemon.logs import configure_logs
 from hydrator.domain.errors import CatalogueUnreachable, EventsError, PoolError, PublishError
 from hydrator.domain.redaction import (
     MAX_REASON_CHARS,

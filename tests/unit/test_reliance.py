@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from hydrator.cli.app import app
 from hydrator.diagnostics.check.dmapi_api import dmapi_findings
-from hydrator.diagnostics.check.examine import Level
+from hydrator.diagnostics.check.findings import Level
 from testbed.dmapi_standin import DmapiStandIn
 
 GET = {"get": {}}

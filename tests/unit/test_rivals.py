@@ -6,12 +6,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapters.memory import MemoryCatalogue, MemoryPublisher
-from hydrator.daemon.metrics import Metrics, cycle_log_fields
+from hydrator.daemon.logs import cycle_log_fields
+from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.last_cycle import check_last_cycle
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.publish.rivals import RIVAL_WINDOW
-from hydrator.reconcile.reconciler import CycleReport, PublishTarget, ReconcilePolicy, Reconciler, summary
-from hydrator.state.store import ReconcileState
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.result import CycleReport, summary
+from hydrator.reconcile.state import ReconcileState
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, replica
 
 POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)

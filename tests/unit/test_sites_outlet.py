@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from hydrator.config import load
-from hydrator.state.store import ReconcileState
+from hydrator.reconcile.state import ReconcileState
 from hydrator.wiring import assemble, build_pseudonym_store, system_clock
 
 KEY = bytes(range(40))

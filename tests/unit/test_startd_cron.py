@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from hydrator import startd_cron as hook
-from hydrator.domain.numbers import MAX_AHEAD
+from hydrator.domain.untrusted import MAX_AHEAD
 from testbed.patience import PATIENCE
 from tests.pythons import pythons
 

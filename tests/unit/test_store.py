@@ -17,10 +17,11 @@ from hydrator.domain.errors import StateError
 from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site, Unseen
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.demand import update_demand_memory as remember_demand
-from hydrator.reconcile.history import Rollback
+from hydrator.reconcile.overrides import Rollback
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord, apply_survey
-from hydrator.state.store import ReconcileState, Store, owner_of
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store, owner_of
 from tests.factories import (
     CAM,
     HOUR,

@@ -7,7 +7,8 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from hydrator.daemon.service_manager import ServiceManager, Watchdog
+from hydrator.daemon.service_manager import ServiceManager
+from hydrator.daemon.watchdog import Watchdog
 
 
 class Manager:

@@ -12,7 +12,8 @@ from hydrator.domain.provenance import (
     provenance_to_row,
 )
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
-from hydrator.state.store import ReconcileState, Store
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store
 from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, seen, survey
 
 FULL = Provenance(

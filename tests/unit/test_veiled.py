@@ -27,15 +27,18 @@ from hydrator.privacy.wrappers import (
     PseudonymizedCatalogue,
     PseudonymizedProbe,
     PseudonymizedQueues,
-    pseudonymize_state,
 )
 from hydrator.reconcile.audit.ledger import Audit, Claim, Correction, VerificationMethod
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.plan import Policy
-from hydrator.reconcile.reconciler import PublishTarget, ReconcilePolicy, Reconciler, summary
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.result import summary
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
-from hydrator.state.store import ReconcileState
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.pseudonymize import pseudonymize_state
 from hydrator.testing.catalogue_contract import CatalogueContract
 from hydrator.testing.scenarios import RECORDS_STATES_ONLY
 from tests.factories import CAM, L1, MINUTE, NOON, RAL, ad, replica

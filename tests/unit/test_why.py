@@ -20,12 +20,12 @@ from hydrator.diagnostics.why.pool_facts import (
     SlotGroup,
     parse_job,
 )
-from hydrator.diagnostics.why.query import render_answer
+from hydrator.diagnostics.why.render import render_answer
 from hydrator.diagnostics.why.schedd_facts import parse_schedd_facts
 from hydrator.diagnostics.why.summary import summarize_jobs
-from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.errors import CatalogueUnreachable, ConfigError, PoolDenied, PoolError
 from hydrator.domain.model import (
+    DaemonKnowledge,
     DatasetState,
     Did,
     Fact,

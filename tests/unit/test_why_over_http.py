@@ -11,10 +11,10 @@ from adapters.daemon_catalogue import DaemonCatalogue
 from hydrator.diagnostics.why.explain import explain
 from hydrator.diagnostics.why.missing_data import MissingReason
 from hydrator.diagnostics.why.pool_facts import SlotDatasetState
-from hydrator.diagnostics.why.query import render_answer
-from hydrator.domain.beliefs import DaemonKnowledge
+from hydrator.diagnostics.why.render import render_answer
 from hydrator.domain.errors import CatalogueError
 from hydrator.domain.model import (
+    DaemonKnowledge,
     DatasetState,
     Demand,
     DemandEntry,

@@ -8,7 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hydrator.cli.commands import why as command
-from hydrator.diagnostics.why.query import WhyResult, ask_job, render_result
+from hydrator.diagnostics.why.query import WhyResult, ask_job
+from hydrator.diagnostics.why.render import render_result
 from hydrator.diagnostics.why.summary import JobSummary
 from hydrator.domain.errors import ConfigError, PoolError
 from hydrator.domain.model import Site, Snapshot
@@ -83,7 +84,7 @@ def get(pool):
 def test_it_says_what_the_command_says(get, pool, capsys):
     answer = get("/why?job=7.1&schedd=a")
     found = ask_job(asked(FakePool({"a": IDLE})), 7, 1, "a")
-    command._print_result(found, asked(FakePool()), as_json=False)
+    command.print_result(found, asked(FakePool()), as_json=False)
     said = capsys.readouterr().out.splitlines()
     page = Parsed(answer.text)
     assert answer.status_code == 200

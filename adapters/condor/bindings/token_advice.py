@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from hydrator.diagnostics.credential_expiry import claims_of
+from hydrator.domain.untrusted import claims_of
 
 TOKEN_ADVICE = "give us a token of this pool (condor_token_create; its file must be ours and private)"
 

@@ -24,8 +24,8 @@ from adapters.rucio.responses import (
     read_time,
     require_record,
 )
-from adapters.rucio.session.client import InvalidRequest, NotFound
 from adapters.rucio.session.queries import DenialCounter, QueryRunner, is_unanswered, split_did
+from adapters.rucio.session.transport import InvalidRequest, NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did
 

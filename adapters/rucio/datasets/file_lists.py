@@ -6,8 +6,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from adapters.rucio.responses import BadRow, read_amount, read_number, read_text, require_record
-from adapters.rucio.session.client import NotFound, RucioConnection, RucioSettings
+from adapters.rucio.session.client import RucioConnection, RucioSettings
 from adapters.rucio.session.queries import QueryRunner, split_did
+from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,

@@ -15,7 +15,7 @@ from adapters.rucio.responses import BadRow, Count, read_amount, read_states, re
 from adapters.rucio.session.queries import QueryRunner, split_did
 from hydrator.domain.errors import CatalogueError, CatalogueUnreachable
 from hydrator.domain.model import Did, FilesOnDisk
-from hydrator.domain.unions import add_unions, number_files
+from hydrator.domain.sites import add_unions, number_files
 
 _CALL = "list_replicas"
 _NEVER = datetime.min.replace(tzinfo=UTC)

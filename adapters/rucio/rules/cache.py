@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from adapters.rucio.responses import read_text, require_record
-from adapters.rucio.session.client import InvalidRequest, NotFound, ServerFault
 from adapters.rucio.session.queries import QueryRunner, split_did
+from adapters.rucio.session.transport import InvalidRequest, NotFound, ServerFault
 from hydrator.domain.model import Did
 
 from .model import PENDING_STATES, Lock, Rule, iter_rules, parse_rules

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 
 from adapters.rucio.poll import RucioPoll
 from adapters.rucio.responses import read_choice, read_did, read_text, require_record
-from adapters.rucio.session.client import NotFound, UnreadableAnswer
+from adapters.rucio.session.client import UnreadableAnswer
 from adapters.rucio.session.connection_pool import BackgroundQuery
 from adapters.rucio.session.queries import DenialCounter, QueryRunner, is_unanswered, split_did
+from adapters.rucio.session.transport import NotFound
 from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
 from hydrator.domain.model import Did, Provenance
 

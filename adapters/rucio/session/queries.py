@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import TypeVar, cast
 
 from adapters.rucio.responses import BadRow, GarbledRow
+from adapters.rucio.session.transport import Forbidden, InvalidRequest, ServerFault
 from hydrator.domain.errors import (
     CatalogueDenied,
     CatalogueError,
@@ -17,15 +18,7 @@ from hydrator.domain.errors import (
 )
 from hydrator.domain.model import Did
 
-from .client import (
-    Forbidden,
-    InvalidRequest,
-    RucioClient,
-    RucioConnection,
-    RucioSettings,
-    ServerFault,
-    UnreadableAnswer,
-)
+from .client import RucioClient, RucioConnection, RucioSettings, UnreadableAnswer
 from .connection_pool import BackgroundQuery, ConnectionPool
 
 T = TypeVar("T")

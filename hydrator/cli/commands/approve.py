@@ -23,7 +23,8 @@ def approve(
     from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.domain.text import comma_separated, format_count
-    from hydrator.state.command_files import Approve, CommandQueue
+    from hydrator.reconcile.overrides import Approve
+    from hydrator.state.command_files import CommandQueue
     from hydrator.state.store import Store
 
     state_dir = load(config).daemon.state_dir

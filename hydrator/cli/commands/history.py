@@ -23,6 +23,7 @@ def history(
 ) -> None:
     """Print what was decided for each site, newest first: what came and left, why, and who shows it."""
     from hydrator.cli.output import tables as show
+    from hydrator.cli.output.rows import history_rows
     from hydrator.config import load
     from hydrator.state.store import Store
     from hydrator.wiring import system_clock
@@ -37,7 +38,7 @@ def history(
         one for one in entries if site in (None, one.ad.site) and (oldest is None or one.decided_at >= oldest)
     ]
     if as_json:
-        print(json.dumps(show.history_rows(chosen), indent=2))
+        print(json.dumps(history_rows(chosen), indent=2))
     else:
         show.print_history(chosen, now)
 
@@ -54,7 +55,8 @@ def rollback(
     """Publish a site's ad of an earlier generation again, with the ages it had, until you end that."""
     from hydrator.config import load
     from hydrator.domain.model import Site
-    from hydrator.state.command_files import CommandQueue, Resume, Return
+    from hydrator.reconcile.overrides import Resume, Return
+    from hydrator.state.command_files import CommandQueue
     from hydrator.state.store import Store
 
     if end == (generation is not None):

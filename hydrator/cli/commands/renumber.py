@@ -29,7 +29,8 @@ def renumber(
     from hydrator.domain.model import Site
     from hydrator.domain.text import comma_separated
     from hydrator.reconcile.ads.site_ads import implausible_generations
-    from hydrator.state.command_files import CommandQueue, Renumber
+    from hydrator.reconcile.overrides import Renumber
+    from hydrator.state.command_files import CommandQueue
     from hydrator.state.store import Store
     from hydrator.wiring import system_clock
 

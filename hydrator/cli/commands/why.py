@@ -19,19 +19,11 @@ from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigO
 from hydrator.cli.output.progress import show_progress
 from hydrator.diagnostics.why.explain import JobExplanation, explain_before_submit
 from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
-from hydrator.diagnostics.why.query import (
-    COLUMNS,
-    JOB_PATTERN,
-    RenderedAnswer,
-    WhyQuery,
-    WhyResult,
-    ask_job,
-    datasets_over_budget,
-    render_answer,
-)
-from hydrator.domain.beliefs import DaemonKnowledge
+from hydrator.diagnostics.why.query import JOB_PATTERN, WhyQuery, WhyResult, ask_job, datasets_over_budget
+from hydrator.diagnostics.why.render import COLUMNS, RenderedAnswer, render_answer
 from hydrator.domain.errors import BadDid, CatalogueError, ConfigError, StateError
 from hydrator.domain.model import (
+    DaemonKnowledge,
     Did,
     Site,
     SiteFacts,
@@ -97,7 +89,7 @@ def why(
                 found = WhyResult((_explain_datasets(settings, asked, names, Site(site) if site else None),))
     finally:
         client.close()
-    _print_result(found, asked, as_json=as_json)
+    print_result(found, asked, as_json=as_json)
     if not all(answer.could_run for answer in found.answers):
         raise typer.Exit(EXIT_NO_MATCH_NOW)
 
@@ -184,7 +176,7 @@ def explain_groups_without_site(
 def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
     """Judge a job that requires *dids* and nothing else; facts older than *max_age* (s) do not count."""
     from hydrator.reconcile.ads.site_ads import classad_string
-    from hydrator.submit.pool_config import here_expression, spelling_expression
+    from hydrator.submit.expressions import here_expression, spelling_expression
 
     ad = {
         "JobUniverse": "5",
@@ -294,7 +286,7 @@ def _merge_snapshots(old: Snapshot, new: Snapshot) -> Snapshot:
 
 def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledge | None, str | None]:  # noqa: ANN401
     """What the daemon's state says; None and why when it cannot be read from here."""
-    from hydrator.cli.output.tables import StateView
+    from hydrator.cli.output.rows import StateView
     from hydrator.state.store import Store
     from hydrator.wiring import reconcile_policy
 
@@ -316,7 +308,7 @@ def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledg
 # --- printing -----------------------------------------------------------------------------------------
 
 
-def _print_result(result: WhyResult, query: WhyQuery, *, as_json: bool) -> None:
+def print_result(result: WhyResult, query: WhyQuery, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result_json(result), indent=2))
     else:

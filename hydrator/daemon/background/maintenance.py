@@ -8,15 +8,17 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client import CollectorRegistry
 
 from hydrator.config import Settings
+from hydrator.daemon.background.desired_sites import DesiredSitesMetrics
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.diagnostics.job_outcomes import JobOutcomeBatch, collect_outcomes
 from hydrator.diagnostics.slot_coverage import count_coverage
 from hydrator.domain.errors import HydratorError, PoolError
 from hydrator.domain.ports import JobHistory, Merger, MergeResult, Slots
-from hydrator.reconcile.desired_sites.controller import DesiredSitesController, DesiredSitesMetrics
+from hydrator.reconcile.desired_sites.controller import DesiredSitesController
+from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.publish.fence import Fence
-from hydrator.reconcile.reconciler import ReconcilePolicy, Reconciler
+from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.update import sizes_of
 from hydrator.state.store import Store
 from hydrator.wiring import Parts, read_credentials, system_clock

@@ -13,7 +13,7 @@ from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import SupersededByReload
 from hydrator.domain.model import Site, SiteAd
 from hydrator.reconcile.publish.fence import Fence
-from hydrator.reconcile.reconciler import CycleReport
+from hydrator.reconcile.result import CycleReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .examine import Finding, Level
+from hydrator.diagnostics.check.findings import Finding, Level
 
 _REQUIRED_PATHS = (
     ("/data/list", ()),

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from hydrator.diagnostics.check.findings import Finding, Level
 from hydrator.domain.model import Site, SiteAd, to_unix
 from hydrator.domain.text import format_duration
 from hydrator.reconcile.ads.site_ads import implausible_generations
-
-from .examine import Finding, Level
 
 _CHECK_SERVICE_TODO = (
     "is it running? systemctl status hydrator, or kubectl get pods; its log says why it stopped"

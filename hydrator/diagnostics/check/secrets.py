@@ -5,11 +5,10 @@ from datetime import datetime
 from pathlib import Path
 
 from hydrator.config import Settings
+from hydrator.diagnostics.check.findings import Finding, Level
 from hydrator.diagnostics.credential_expiry import Credential
 from hydrator.domain.errors import ConfigError
 from hydrator.privacy.pseudonym_store import is_open_to_others
-
-from .examine import Finding, Level
 
 
 def secret_files(settings: Settings) -> dict[str, Path]:

@@ -14,10 +14,8 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
 
-from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.misses import MISSED_EXIT_STATUS, PATHS_ATTRIBUTE, SITES_ATTRIBUTE
-from hydrator.domain.model import DatasetState, Site, to_unix
-from hydrator.domain.numbers import nearest_moment, valid_number
+from hydrator.domain.model import DaemonKnowledge, DatasetState, Site, to_unix
 from hydrator.domain.text import (
     comma_separated,
     deduplicate,
@@ -28,6 +26,7 @@ from hydrator.domain.text import (
     shorten,
     shorten_list,
 )
+from hydrator.domain.untrusted import nearest_moment, valid_number
 
 from .missing_data import (
     DatasetCounts,

@@ -7,8 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from hydrator.domain.beliefs import DaemonKnowledge
-from hydrator.domain.model import DatasetState, Did, Fact, Site, to_unix
+from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact, Site, to_unix
 from hydrator.domain.provenance import describe_provenance
 from hydrator.domain.text import (
     comma_separated,

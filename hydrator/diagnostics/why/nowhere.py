@@ -2,8 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 
-from hydrator.domain.beliefs import DaemonKnowledge
-from hydrator.domain.model import DatasetState, Did, Fact
+from hydrator.domain.model import DaemonKnowledge, DatasetState, Did, Fact
 from hydrator.domain.text import format_percent, shorten_list
 from hydrator.submit.nearest_names import find_absent_dids
 

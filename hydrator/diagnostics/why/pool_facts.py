@@ -19,10 +19,10 @@ from hydrator.domain.misses import (
     parse_misses,
 )
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
-from hydrator.domain.numbers import MAX_CLASSAD_INTEGER, valid_number
+from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_number
 from hydrator.privacy.pseudonyms import truncate_at_name
 from hydrator.reconcile.ads.site_ads import classad_string
-from hydrator.submit.pool_config import available_expression, spelling_expression
+from hydrator.submit.expressions import available_expression, spelling_expression
 
 HERE_ATTRIBUTE = "DataLocalityHere"
 NO_SITE = Site("(no site)")

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from hydrator.domain.beliefs import DaemonKnowledge
 from hydrator.domain.errors import ConfigError, PoolError
-from hydrator.domain.model import Demand, Did, Site, Snapshot, to_unix
+from hydrator.domain.model import DaemonKnowledge, Demand, Did, Site, Snapshot, to_unix
 from hydrator.domain.text import format_duration
 from hydrator.privacy.pseudonyms import Privacy
 from hydrator.reconcile.ads.site_ads import Budget, dids_without_room, draft_site_ads
 
-from .explain import JobExplanation, SiteMatch, explain
+from .explain import JobExplanation, explain
 from .pool_facts import (
     HERE_ATTRIBUTE,
     JobFacts,
@@ -30,7 +29,6 @@ from .pool_facts import (
 from .schedd_facts import ScheddClient, ScheddFacts, can_release, fetch_schedd_facts
 from .summary import JobSummary, summarize_jobs
 
-COLUMNS = ("site", "slots", "match", "why not")
 JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
 """A job, or all of a cluster, as people write it."""
 
@@ -208,50 +206,3 @@ def datasets_over_budget(snapshot: Snapshot, demand: Demand, budget: Budget) -> 
 
 
 # --- in words ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RenderedAnswer:
-    """An answer for people: sentences, a row of ``COLUMNS`` for every reason, and the soonest way out."""
-
-    lines: tuple[str, ...]
-    rows: tuple[tuple[str, str, str, str], ...] = ()
-    remedy: str = ""
-
-
-def render_answer(answer: JobExplanation, hide: Callable[[str], str] = str) -> RenderedAnswer:
-    """*answer* in words, each looked through by *hide*."""
-    job = answer.job
-    head = f"job {job.name}: " if job.name else ""
-    alike = f" (and {job.job_count - 1} like it)" if job.job_count > 1 else ""
-    lines = [f"{head}{answer.verdict}{alike}"]
-    lines += [answer.wait] if answer.wait else []
-    lines += [*answer.notes, *([answer.funnel] if answer.funnel and answer.sites else [])]
-    return RenderedAnswer(
-        tuple(map(hide, lines)),
-        tuple((hide(site), slots, match, hide(why)) for site, slots, match, why in _table_rows(answer.sites)),
-        hide(f"soonest: {answer.remedy}") if answer.remedy else "",
-    )
-
-
-def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str]]:
-    for at in sites:
-        head: tuple[str, str, str] = (at.display_name, str(at.slots), str(at.matching_slots))
-        for reason in at.reasons:
-            some = f" ({reason.slots} of {at.slots} slots)" if 0 < reason.slots < at.slots else ""
-            yield (*head, f"{'data: ' if reason.is_about_data else ''}{reason.text}{some}")
-            head = ("", "", "")
-        if at.held_change:
-            advice = "hydrator status says more: docs/when-a-change-is-held.md"
-            yield (*head, f"data: a change of this site is held: {at.held_change}; {advice}")
-        elif not at.reasons:
-            yield (*head, "")
-
-
-def render_result(result: WhyResult, hide: Callable[[str], str] = str) -> list[RenderedAnswer]:
-    """All that was found, in words."""
-    told = [render_answer(answer, hide) for answer in result.answers]
-    if result.summary.jobs:
-        told.append(RenderedAnswer((hide(result.summary.text),)))
-    unasked = [f"schedd {name} could not be asked: {why}" for name, why in result.unreachable_schedds.items()]
-    return [*told, *([RenderedAnswer(tuple(map(hide, unasked)))] if unasked else [])]

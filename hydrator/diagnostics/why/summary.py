@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hydrator.domain.beliefs import DaemonKnowledge
-from hydrator.domain.model import Did, Fact, Site, to_unix
+from hydrator.domain.model import DaemonKnowledge, Did, Fact, Site, to_unix
 from hydrator.domain.text import format_count, shorten_list
 
 from .missing_data import is_here_clause_true

@@ -28,7 +28,7 @@ from hydrator.domain.model import (
     from_unix,
     to_unix,
 )
-from hydrator.domain.numbers import is_ahead
+from hydrator.domain.untrusted import is_ahead
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL
 from hydrator.reconcile.snapshot.merge import FactRows
 

@@ -18,8 +18,8 @@ from enum import StrEnum
 
 from hydrator.domain.errors import BadDid
 from hydrator.domain.model import DatasetState, Did, Fact, Site, parse_did, to_unix
-from hydrator.domain.numbers import nearest_span
 from hydrator.domain.ports import JobGroup
+from hydrator.domain.untrusted import nearest_span
 
 ASKS_ATTRIBUTE = "DataLocalityDesiredSites"
 SAVED_ATTRIBUTE = "DataLocalityDesiredSitesKept"

@@ -6,7 +6,8 @@ from datetime import datetime
 from html import escape
 from urllib.parse import parse_qs
 
-from hydrator.diagnostics.why.query import COLUMNS, JOB_PATTERN, RenderedAnswer
+from hydrator.diagnostics.why.query import JOB_PATTERN
+from hydrator.diagnostics.why.render import COLUMNS, RenderedAnswer
 
 from .html import render_document, render_notice, render_row, render_table, render_time
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from hydrator.submit.dataset_resolver import Resolution
     from hydrator.submit.file_lists import Listing
     from hydrator.submit.gpus import GpuChoice
-    from hydrator.submit.rapthor_job import Parset, RapthorRun, RunOptions, SiteOutlook
+    from hydrator.submit.rapthor_job import RapthorRun, RunOptions, SiteOutlook
+    from hydrator.submit.rapthor_parset import Parset
 
 _MAX_LISTED = 3
 
@@ -119,6 +120,7 @@ def submit_rapthor(
     from hydrator.config import load
     from hydrator.privacy.exchange import fetch_pseudonyms
     from hydrator.submit import rapthor_job as rapthor
+    from hydrator.submit.rapthor_parset import parse_parset
 
     settings = load(config)
     asked = rapthor.RunOptions(mode.value, max_wait, requirements.strip(), rank.strip(), tuple(line or ()))
@@ -129,7 +131,7 @@ def submit_rapthor(
     )
     words = _parse_command(run_command, container or settings.submit.container, submit=submit)
     wish = _check_expressions(settings, asked)
-    read = rapthor.parse_parset(_read_parset(parset), str(parset))
+    read = parse_parset(_read_parset(parset), str(parset))
     resolution, facts, now = _resolve_datasets(read, settings, allow_unknown=allow_unknown, dry_run=dry_run)
     dids = [did for _, did in resolution.pairs]
     listing, paths = _list_files_and_paths(

@@ -8,11 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydrator.cli.output.new_files import write_new_files
-from hydrator.submit.dag_file import Dag, add_datasets_to_dag, read_dag
-from hydrator.submit.submit_file import FilterResult, SubmitFileError
-
-from .wrap import (
+from hydrator.cli.commands.submit.dataset_options import (
     DagNodes,
     DatasetOptions,
     ExitWithMessage,
@@ -21,6 +17,9 @@ from .wrap import (
     print_notes,
     read_input_file,
 )
+from hydrator.cli.output.new_files import write_new_files
+from hydrator.submit.dag_file import Dag, add_datasets_to_dag, read_dag
+from hydrator.submit.submit_file import FilterResult, SubmitFileError
 
 if TYPE_CHECKING:
     from hydrator.domain.model import Did

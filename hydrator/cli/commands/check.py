@@ -1,0 +1,49 @@
+"""hydrator check: examine an installation."""
+
+from typing import Annotated
+
+import typer
+
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems, print_result
+from hydrator.cli.output.progress import show_progress
+from hydrator.domain.text import docs_folder_note
+
+
+def check(
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    dmapi: Annotated[
+        str | None,
+        typer.Option(
+            "--dmapi",
+            metavar="URL",
+            help="Only this: does the DMAPI there offer what we rely on? Needs no -c.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find what is wrong with an installation, and say what to do. Exits 1 when something must be done."""
+    from hydrator.cli.output import tables as show
+    from hydrator.cli.output.rows import finding_rows
+    from hydrator.config import load
+    from hydrator.diagnostics.check.dmapi_api import dmapi_findings
+    from hydrator.diagnostics.check.examine import examine
+    from hydrator.diagnostics.check.findings import Level
+    from hydrator.wiring import assemble, build_check_inputs, fetch_openapi, system_clock
+
+    if dmapi is not None:
+        with show_progress(f"asking {dmapi}"):
+            findings = list(dmapi_findings(*fetch_openapi(dmapi, load(config) if config.exists() else None)))
+    else:
+        settings = load(config)
+        parts = assemble(settings, system_clock)
+        try:
+            with show_progress("asking the pool and the catalogues"):
+                findings = examine(build_check_inputs(settings, parts))
+        finally:
+            parts.close()
+    print_result(as_json, finding_rows(findings), lambda: show.print_findings(findings))
+    if not as_json:
+        print_problems(docs_folder_note(*(finding.todo for finding in findings)))
+    if any(finding.level is Level.FAIL for finding in findings):
+        raise typer.Exit(1)

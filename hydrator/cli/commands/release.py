@@ -1,0 +1,41 @@
+"""hydrator release: release held jobs whose data is there again."""
+
+from typing import Annotated
+
+import typer
+
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_result
+from hydrator.domain.text import format_count
+
+
+def release(
+    constraint: Annotated[str, typer.Argument(help="Which jobs: a ClassAd expression.")] = "true",
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    schedd: Annotated[str | None, typer.Option(help="Only this schedd; default: all.")] = None,
+    lists: Annotated[
+        bool, typer.Option("--desired-sites", help="Only give back the DESIRED_Sites that jobs had.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let queued jobs go anywhere: their locality requirement becomes true. Needs a queue super user."""
+    from hydrator.config import load
+    from hydrator.wiring import build_editing_client
+
+    client = build_editing_client(load(config))
+    try:
+        schedds = [schedd] if schedd else [str(ad["Name"]) for ad in client.schedds()]
+        released = {name: 0 if lists else client.release(name, constraint) for name in schedds}
+        restored = {
+            name: client.restore_desired_sites(name, constraint, should_opt_out=not lists) for name in schedds
+        }
+    finally:
+        client.close()
+    done, what = (restored, "given back their DESIRED_Sites") if lists else (released, "released")
+    print_result(
+        as_json,
+        done,
+        lambda: print(
+            "\n".join(f"{format_count(jobs, 'job')} {what} at {name}" for name, jobs in done.items())
+        ),
+    )

@@ -1,0 +1,86 @@
+"""hydrator run, once and plan: run cycles, or show what one would do."""
+
+from contextlib import suppress
+
+import typer
+
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption, JsonOption
+from hydrator.cli.output.printing import print_problems, print_result
+from hydrator.cli.output.progress import show_progress
+from hydrator.domain.errors import StateMissing
+
+
+def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
+    """Run the daemon: SIGTERM ends it, SIGHUP reads the configuration again."""
+    from hydrator.daemon.daemon import run as run_daemon
+
+    run_daemon(config)
+
+
+def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
+    """Run a single cycle: read, publish, read back. Exits 1 when a part of it failed."""
+    from hydrator.cli.output import tables as show
+    from hydrator.cli.output.rows import plan_rows
+    from hydrator.config import load
+    from hydrator.reconcile.clock_step import clamp_to_now
+    from hydrator.reconcile.result import summary
+    from hydrator.state.command_files import CommandQueue
+    from hydrator.state.pseudonymize import pseudonymize_state
+    from hydrator.state.store import Store
+    from hydrator.wiring import assemble, build_pseudonym_store, system_clock
+
+    settings = load(config)
+    with Store.open_to_write(settings.daemon.state_dir) as store:
+        register = build_pseudonym_store(settings)
+        state, _ = clamp_to_now(store.load(), system_clock(), settings.daemon.max_age)
+        state = pseudonymize_state(state, register.pseudonymizer) if register else state
+        if register:
+            store.forget_history(register.pseudonymizer.privacy.has_private_did)
+        parts = assemble(settings, system_clock, pseudonym_store=register)
+        try:
+            orders = CommandQueue(settings.daemon.state_dir)
+            orders.prepare()
+            cycle = parts.build_reconciler(state, store, system_clock, orders)
+            with show_progress("asking schedds and catalogues, then publishing"):
+                cycle.refresh_demand()
+                report = cycle.run()
+        finally:
+            parts.close()
+        print_problems(store.damage_report)
+    print_result(as_json, summary(report) | {"plan": plan_rows(report)}, lambda: show.print_cycle(report))
+    if not report.is_complete or cycle.demand_error:
+        print_problems(cycle.demand_error, *report.failures)
+        raise typer.Exit(1)
+
+
+def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
+    """Print what `once` would do, and do nothing: nothing is published, nothing is saved."""
+    from hydrator.cli.output import tables as show
+    from hydrator.cli.output.rows import plan_rows
+    from hydrator.config import load
+    from hydrator.reconcile.clock_step import clamp_to_now
+    from hydrator.reconcile.state import ReconcileState
+    from hydrator.state.command_files import CommandQueue
+    from hydrator.state.pseudonymize import pseudonymize_state
+    from hydrator.state.store import Store
+    from hydrator.wiring import assemble, build_pseudonym_store, system_clock
+
+    settings = load(config)
+    state = ReconcileState()
+    with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
+        state, _ = clamp_to_now(store.load(), system_clock(), settings.daemon.max_age)
+    register = build_pseudonym_store(settings, is_owner=False)
+    if register:
+        state = pseudonymize_state(state, register.pseudonymizer)
+    parts = assemble(settings, system_clock, pseudonym_store=register)
+    try:
+        cycle = parts.build_reconciler(state, None, system_clock, CommandQueue(settings.daemon.state_dir))
+        with show_progress("asking schedds and catalogues"):
+            cycle.refresh_demand()
+            report = cycle.plan()
+    finally:
+        parts.close()
+    print_result(as_json, plan_rows(report), lambda: show.print_plan(report))
+    if not report.is_complete or cycle.demand_error:
+        print_problems(cycle.demand_error, *report.failures)
+        raise typer.Exit(1)

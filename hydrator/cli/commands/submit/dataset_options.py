@@ -1,0 +1,256 @@
+"""Options that name a job's datasets, and their effect on a submit file or a DAG."""
+
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from hydrator.cli.options import DEFAULT_CONFIG_PATH
+
+if TYPE_CHECKING:
+    from hydrator.config import Settings
+    from hydrator.domain.model import Did
+    from hydrator.submit.dag_file import Dag
+    from hydrator.submit.submit_file import FilterResult
+
+
+class ExitWithMessage(typer.Exit):
+    """One sentence on stderr, and the exit status."""
+
+    def __init__(self, message: str, status: int = 2) -> None:
+        print(f"hydrator: {message}", file=sys.stderr)
+        super().__init__(status)
+
+
+class DagNodes:
+    """The nodes of a DAG, or of several that are submitted as one, by the names that DAGMan gives them.
+
+    A node of the second of several DAG files is ``1.A``, for DAGMan; it may be called ``A`` where no other
+    file has an ``A``. A name that a DAG file has in quotes may be given without them.
+    """
+
+    def __init__(self, kinds: "Mapping[str, str]", has_file_numbers: bool = False) -> None:
+        self.names = list(kinds)
+        self.jobs = [name for name, kind in kinds.items() if kind == "JOB"]
+        self._names_by_alias: dict[str, list[str]] = {}
+        for name in self.names:
+            plain = name.partition(".")[2] if has_file_numbers else name
+            for alias in dict.fromkeys((name, plain, name.replace('"', ""), plain.replace('"', ""))):
+                self._names_by_alias.setdefault(alias, []).append(name)
+
+    def find(self, name: str, option: str) -> str:
+        """Return the node that the option *said* calls *name*."""
+        found = [name] if name in self.names else self._names_by_alias.get(name, [])
+        if len(found) > 1:
+            raise ExitWithMessage(
+                f"{option}: several of the DAG files have a node {name}: say {' or '.join(found)}"
+            )
+        if not found:
+            raise ExitWithMessage(f"{option}: the DAG has no node {name}")
+        return found[0]
+
+
+class DatasetOptions:
+    """Which datasets the options name, and how inputs become datasets."""
+
+    def __init__(
+        self, texts: Sequence[str], file: Path | None, from_inputs: bool, config: Path, gpus: Sequence[str]
+    ) -> None:
+        self._config = config
+        self._gpus = gpus
+        self._settings: Settings | None = None
+        self.from_inputs = from_inputs
+        self.command = ""
+        self.pool_names: dict[Did, Did] = {}
+        """By DID, what the pool calls the datasets that were looked up last."""
+        self.texts = [text for text in texts if text.strip()]
+        lines = read_input_file(file).decode("utf-8", "replace").splitlines() if file else []
+        self.file_dids = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+
+    @property
+    def has_options(self) -> bool:
+        """Does any option say which datasets?"""
+        return bool(self.texts or self.file_dids or self.from_inputs or self._gpus)
+
+    @property
+    def settings(self) -> "Settings | None":
+        """The configuration; None where there is none at the usual place."""
+        from hydrator.config import load
+
+        if self._settings is None and (self._config != DEFAULT_CONFIG_PATH or self._config.exists()):
+            self._settings = load(self._config)
+        return self._settings
+
+    @property
+    def default_scope(self) -> str | None:
+        return self.settings.daemon.default_scope if self.settings else None
+
+    def pseudonymize(self, dids: "Collection[Did]", texts: Mapping[str, bytes]) -> "list[Did]":
+        """What the pool calls *dids*: private ones have opaque names, by which the daemon knows them.
+
+        *texts* become ads of jobs, which everybody reads: they must not show a private name.
+        """
+        from hydrator.privacy.exchange import fetch_pseudonyms
+        from hydrator.privacy.pseudonyms import Privacy, find_leaks
+
+        self.pool_names |= {did: did for did in dids}
+        if self.settings is None or not self.settings.private.patterns:
+            return list(dids)
+        privacy = Privacy(tuple(self.settings.private.patterns))
+        shown_by = {where: read.decode("utf-8", "replace") for where, read in texts.items()}
+        for where, text in {"the command": self.command, **shown_by}.items():
+            lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+            plain = privacy.find_mentions("\n".join(lines))
+            shown = [
+                f"{did} in: {line[:200]}" for did, line in find_leaks(text, privacy.select_private(dids))
+            ]
+            if plain or shown:
+                raise ExitWithMessage(
+                    f"{where} shows a private dataset, which everybody in the pool could read:"
+                    f" {(shown or plain)[0]}; take it out, name it by --datasets alone; nothing was submitted"
+                )
+        self.pool_names |= fetch_pseudonyms(frozenset(dids), self.settings)
+        return [self.pool_names[did] for did in dids]
+
+    def parse_shared_datasets(self) -> "list[Did]":
+        """The datasets of every job."""
+        return self._parse_dids([did for text in self.texts for did in text.split(",")] + self.file_dids)
+
+    def parse_node_datasets(self, nodes: "DagNodes") -> "dict[str, list[Did]]":
+        """Return the datasets by node of a DAG: those for all JOBs, and those given as NODE=DIDs.
+
+        FINAL, PROVISIONER and SERVICE nodes, which seldom read data, have only what is given by their name.
+        """
+        own: dict[str, list[str]] = {name: [] for name in nodes.names}
+        shared = list(self.file_dids)
+        for text in self.texts:
+            name, equals, dids = text.partition("=")
+            found = nodes.find(name, f"--datasets {text}") if equals and ":" not in name else None
+            if found is None and equals and name in own:
+                found = name
+            (shared if found is None else own[found]).extend((text if found is None else dids).split(","))
+        return {
+            name: self._parse_dids((shared if name in nodes.jobs else []) + dids)
+            for name, dids in own.items()
+        }
+
+    def gpu_lines(self, nodes: "DagNodes | None" = None) -> "dict[str, Sequence[str]]":
+        """Return the lines that --gpu asks for, by node of a DAG; for a submit file by the name ``""``."""
+        from hydrator.config import SubmitSettings
+        from hydrator.submit.gpus import gpu_choice, submit_lines
+
+        submit = self.settings.submit if self.settings else SubmitSettings()
+        modes: dict[str, str] = {}
+        for text in self._gpus:
+            node, equals, mode = text.rpartition("=")
+            if mode not in ("no", "prefer", "require"):
+                raise ExitWithMessage(f"--gpu {text}: say no, prefer or require")
+            if equals and nodes is None:
+                raise ExitWithMessage(f"--gpu {text}: this is not a DAG: say --gpu {mode}")
+            everything = nodes.jobs if nodes else [""]
+            modes |= dict.fromkeys(
+                [nodes.find(node, f"--gpu {text}")] if equals and nodes else everything, mode
+            )
+        chosen = {node: gpu_choice(submit, mode) for node, mode in modes.items()}
+        if submit.require_gpus and chosen:
+            self._check_expression(submit.require_gpus)
+        return {node: submit_lines(choice) for node, choice in chosen.items() if choice}
+
+    def _check_expression(self, expression: str) -> None:
+        from hydrator.wiring import build_condor_client
+
+        if self.settings is None:
+            return
+        client = build_condor_client(self.settings)
+        try:
+            client.check_expressions({"[submit].require_gpus": expression})
+        finally:
+            client.close()
+
+    def find_input_datasets(self, names: Sequence[str]) -> "Mapping[str, Did]":
+        """The names that are datasets, by [submit].names and [submit].patterns."""
+        from hydrator.submit.dataset_resolver import apply_configuration
+
+        if self.settings is None:
+            raise ExitWithMessage(
+                "--from-inputs needs [submit] names or patterns: name the configuration with --config"
+            )
+        return apply_configuration(names, self.settings)
+
+    def _parse_dids(self, texts: Sequence[str]) -> "list[Did]":
+        from hydrator.domain.errors import BadDid
+        from hydrator.domain.model import parse_did
+
+        found, problems = [], []
+        for text in texts:
+            if text.strip():
+                try:
+                    found.append(parse_did(text.strip(), self.default_scope))
+                except BadDid as bad:
+                    problems.append(str(bad))
+        if problems:
+            raise ExitWithMessage("; ".join(problems))
+        return found
+
+
+def print_notes(filtered: "FilterResult") -> None:
+    for note in filtered.notes:
+        print(f"hydrator: {note}", file=sys.stderr)
+
+
+def collect_dag_datasets(
+    dag: "Dag",
+    options: DatasetOptions,
+    read: Callable[[str], bytes | None],
+    datasets_by_node: "dict[str, list[Did]]",
+    texts: Mapping[str, bytes],
+) -> "dict[str, list[Did]]":
+    """*found*, the datasets by node, with those that the nodes' inputs name, as the pool calls them.
+
+    *texts* has, by its name, the DAG file itself.
+    """
+    from hydrator.submit.submit_file import check_items
+
+    texts = dict(texts)
+    for node in dag.nodes:
+        origin = f"node {node.name}" + (f" ({node.file})" if node.file else "")
+        texts[origin] = node.content or b""
+        if node.content is None:
+            print(f"hydrator: {origin}: its file cannot be read: nothing is known of it", file=sys.stderr)
+        elif node.has_datasets:
+            check_items(node.content, origin, read)
+        else:
+            datasets_by_node[node.name] += _find_input_datasets(node.content, node.variables, options, origin)
+    every = sorted({did for dids in datasets_by_node.values() for did in dids})
+    names = dict(zip(every, options.pseudonymize(every, texts), strict=True))
+    return {node: [names[did] for did in dids] for node, dids in datasets_by_node.items()}
+
+
+def _find_input_datasets(
+    text: bytes, variables: Mapping[str, str], options: DatasetOptions, origin: str
+) -> "list[Did]":
+    from hydrator.submit.submit_file import input_names
+
+    if not options.from_inputs:
+        return []
+    names = input_names(text, variables, origin=origin)
+    return list(options.find_input_datasets(names).values())
+
+
+def build_reader(folder: Path) -> Callable[[str], bytes | None]:
+    def read(name: str) -> bytes | None:
+        try:
+            return (folder / name).read_bytes()
+        except (OSError, ValueError):
+            return None
+
+    return read
+
+
+def read_input_file(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ExitWithMessage(f"cannot read {file}: {error.strerror}") from error

@@ -1,0 +1,52 @@
+"""hydrator submit pool-config: print configuration for a pool."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
+from hydrator.cli.output.printing import print_problems
+
+
+class PoolRole(StrEnum):
+    """Whose configuration."""
+
+    ALL = "all"
+    SCHEDD = "schedd"
+    STARTD = "startd"
+    NEGOTIATOR = "negotiator"
+
+
+def pool_config(
+    config: ConfigOption = DEFAULT_CONFIG_PATH,
+    role: Annotated[PoolRole, typer.Option(help="For which daemons.")] = PoolRole.ALL,
+    observe: Annotated[bool, typer.Option("--observe", help="Only rank: change no Requirements.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Say how it is taken out, and what is still there.")
+    ] = False,
+    name: Annotated[str | None, typer.Option(help="The daemon whose present values are shown.")] = None,
+) -> None:
+    """Print the pool's configuration: transform and refusals, START, the negotiator's term."""
+    from hydrator.config import load
+    from hydrator.submit.pool_config import negotiator_config, removal_texts, schedd_config, startd_config
+    from hydrator.wiring import fetch_config_values, pool_policy
+
+    settings = load(config)
+    roles = (
+        [part.value for part in PoolRole if part is not PoolRole.ALL]
+        if role is PoolRole.ALL
+        else [role.value]
+    )
+    present, unread = fetch_config_values(settings, roles, name)
+    policy = pool_policy(settings)
+    texts = {
+        "schedd": lambda: schedd_config(policy, present["schedd"], observe=observe),
+        "startd": lambda: startd_config(present["startd"], observe=observe),
+        "negotiator": lambda: negotiator_config(present["negotiator"], observe=observe),
+    }
+    for part in roles:
+        print(removal_texts(present)[part] if remove else texts[part]())
+    print_problems(*unread)
+    if remove:
+        print_problems("jobs already queued keep their expressions: hydrator release lets them go anywhere")

@@ -1,0 +1,130 @@
+"""Findings of an examination, and the ports that it needs."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from hydrator.domain.errors import CatalogueError, HydratorError, PoolDenied, PoolError
+from hydrator.domain.model import Site
+from hydrator.domain.ports import Catalogue, EventSource, Queues
+from hydrator.reconcile.audit.ledger import Audit
+from hydrator.reconcile.evaluate import ReconcilePolicy
+
+MAX_NAMES = 5
+
+
+class Level(StrEnum):
+    """How bad it is: ``fail`` makes ``hydrator check`` exit 1."""
+
+    OK = "ok"
+    ADVICE = "advice"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at: what was seen, and where it is not well, what to do.
+
+    ``part`` is the part of the installation that failed for the daemon: a failure of that part which the
+    check sees for itself is the same one.
+    """
+
+    level: Level
+    subject: str
+    message: str
+    todo: str = ""
+    failed_part: str = ""
+
+
+DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
+
+
+class AuthorizationResult(Protocol):
+    """What a daemon lets us do at one authorization level, and why not."""
+
+    @property
+    def is_allowed(self) -> bool: ...
+    @property
+    def identity(self) -> str | None: ...
+    @property
+    def method(self) -> str | None: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def token_limit_advice(self) -> str: ...
+
+
+class CheckPoolClient(Protocol):
+    """The pool, as far as it is looked at here."""
+
+    def slots(self, attributes: Sequence[str], constraint: str = ...) -> list[dict[str, Any]]: ...
+    def config_of(
+        self, daemon: DaemonKind, names: Iterable[str], name: str | None = None
+    ) -> dict[str, str | None]: ...
+    def ping(self, daemon: DaemonKind, level: str, name: str | None = None) -> AuthorizationResult: ...
+    def collectors(self) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class CheckInputs:
+    """What an installation consists of, as :func:`examine` looks at it."""
+
+    catalogues: Sequence[Catalogue]
+    pool: CheckPoolClient | None
+    """The pool, through whichever collector answers."""
+    queues: Queues | None
+    policy: ReconcilePolicy
+    slot_attributes: Sequence[str]
+    ad_folder: Path | None
+    is_advertising: bool
+    held_changes: Mapping[Site, str] = field(default_factory=dict)
+    collectors: Mapping[str, CheckPoolClient] = field(default_factory=dict)
+    """Where there are several, each collector by itself, by the subject of its findings."""
+    rollbacks: Mapping[Site, str] = field(default_factory=dict)
+    secret_findings: Sequence[Finding] = ()
+    audit: Audit = field(default_factory=Audit)
+    warn_below: float = 1.0
+    sites_file: Path | None = None
+    is_merging: bool = False
+    merge_interval_seconds: float = 60
+    """How long a slot may wait for a turn of the merges, which its startd's update wipes."""
+    now: int = 0
+    """Unix s of this check."""
+    daemon_findings: Sequence[Finding] = ()
+    editor: "JobEditorClient | None" = None
+    is_editing_jobs: bool = False
+    """Whether our own identity is the one that edits jobs."""
+    brokers: Sequence[EventSource] = ()
+
+
+class JobEditorClient(CheckPoolClient, Protocol):
+    """The pool for who edits queued jobs, maybe as somebody else."""
+
+    def schedds(self) -> list[dict[str, Any]]: ...
+    def has_user_record(self, schedd: str, user: str) -> bool: ...
+
+
+def _run_guarded(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    try:
+        return list(check())
+    except HydratorError as error:
+        return [Finding(Level.FAIL, subject, str(error), _error_remedy(error))]
+
+
+def _error_remedy(error: HydratorError) -> str:
+    if isinstance(error, PoolDenied):
+        return "give our identity the authorization, or the daemon a valid token: docs/security.md"
+    if isinstance(error, PoolError):
+        return "see that the daemon runs and that htcondor.collector and htcondor.token_directory are right"
+    if isinstance(error, CatalogueError):
+        return "see that the catalogue runs and that its credentials are valid"
+    return ""
+
+
+def _name_list(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - MAX_NAMES} more" if len(ordered) > MAX_NAMES else ""
+    return ", ".join(ordered[:MAX_NAMES]) + more

@@ -1,0 +1,85 @@
+"""Examination of the installation: packages, catalogues, brokers, folders."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level, _name_list
+from hydrator.diagnostics.trust import find_distrusted_sites
+from hydrator.domain.errors import EventsError
+from hydrator.domain.model import Site
+from hydrator.domain.ports import Catalogue, EventSource
+from hydrator.domain.text import format_count
+
+PACKAGES = ("adapters", "hydrator", "toil_batch_system_classad_hydrator")
+"""All that we install; Toil finds the third by its name."""
+
+
+def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Whether another distribution shares one of our packages; two have names that others use too.
+
+    Args:
+        owners: by package, the distributions that install it.
+    """
+    for package in PACKAGES:
+        others = sorted(set(owners.get(package, [])) - {"classad-hydrator"})
+        if others:
+            yield Finding(
+                Level.FAIL,
+                "installation",
+                f"the package {package} also belongs to {', '.join(others)}: one overwrites the other",
+                "install classad-hydrator in a virtual environment of its own",
+            )
+            return
+    yield Finding(Level.OK, "installation", "no other distribution shares our package names")
+
+
+def _check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]:
+    survey = catalogue.read(frozenset())
+    sites |= survey.sites
+    yield Finding(
+        Level.OK,
+        catalogue.name,
+        f"answers, and speaks for {format_count(len(survey.sites), 'site')}: {_name_list(survey.sites)}",
+    )
+    if survey.unmapped_storages:
+        yield Finding(
+            Level.WARN,
+            catalogue.name,
+            f"{len(survey.unmapped_storages)} storage elements have no site: {_name_list(survey.unmapped_storages)}",
+            "give each RSE its site attribute, or name its site under [catalogue.rse_sites]",
+        )
+
+
+def _check_broker(broker: EventSource) -> Iterator[Finding]:
+    """Polls go on without events, so one that cannot be had is no failure."""
+    subject = f"events {broker.name}"
+    try:
+        yield Finding(Level.OK, subject, broker.test_connection())
+    except EventsError as error:
+        yield Finding(
+            Level.WARN,
+            subject,
+            f"{error.reason}: until it lets us in, changes are seen by polls only",
+            f"see that the broker runs, and what [[events.stomp]] {broker.name} says of it: docs/events.md",
+        )
+
+
+def _check_held_changes(changes: Mapping[Site, str]) -> Iterator[Finding]:
+    for site, why in sorted(changes.items()):
+        todo = "look at its catalogue; docs/when-a-change-is-held.md"
+        yield Finding(Level.WARN, f"site {site}", f"a change is held: {why}", todo)
+
+
+def _check_trust(inputs: CheckInputs) -> Iterator[Finding]:
+    """What the daemon's audit found; nothing where none has run yet."""
+    for site, line in find_distrusted_sites(inputs.audit, inputs.warn_below):
+        yield Finding(Level.WARN, f"site {site}", line, "have its catalogue repaired: docs/trust.md")
+
+
+def _check_folder(folder: Path, subject: str, key: str) -> Iterator[Finding]:
+    existing = next(parent for parent in (folder, *folder.parents) if os.access(parent, os.F_OK))
+    if os.access(existing, os.W_OK | os.X_OK):
+        yield Finding(Level.OK, subject, f"{folder} can be written")
+    else:
+        yield Finding(Level.FAIL, subject, f"{existing} cannot be written", f"change its owner, or {key}")

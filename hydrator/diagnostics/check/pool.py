@@ -1,0 +1,404 @@
+"""Examination of a pool: authorization, schedds, negotiator and slots."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from hydrator.diagnostics.check.findings import (
+    AuthorizationResult,
+    CheckInputs,
+    CheckPoolClient,
+    Finding,
+    JobEditorClient,
+    Level,
+    _name_list,
+    _run_guarded,
+)
+from hydrator.domain.model import Site, Unseen
+from hydrator.domain.ports import Queues
+from hydrator.domain.text import format_count
+from hydrator.submit.pool_config import allow_line
+
+SLOT_ATTRIBUTES = (
+    "Name", "Machine", "PartitionableSlot", "DynamicSlot", "TotalSlotCpus", "Start",
+    "DataLocalityVia", "DataLocalitySite", "DataLocalityAsOf", "DataLocalityGeneration",
+    "DataLocalityTrouble", "LastHeardFrom",
+)  # fmt: skip
+
+
+HERE_ATTRIBUTE = "DataLocalityHere"
+
+
+MATCH_LIMITS = "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS"
+
+
+RANK_TERM = "DataLocalityRank"
+
+
+_UNNEEDED_LEVELS = {
+    "ADVERTISE_STARTD": "replace slot ads",
+    "NEGOTIATOR": "read claims, and with them use any slot",
+    "ADMINISTRATOR": "stop and drain daemons",
+}
+"""What our identity has no need of, by authorization level at the collector."""
+
+
+def _check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Finding]:
+    """Nothing where the collector answers our questions."""
+    answer = collector.ping("collector", "READ")
+    if not answer.is_allowed and answer.identity is None:
+        yield Finding(
+            Level.FAIL,
+            subject,
+            f"nothing of the pool can be looked at: {answer.reason}",
+            "docs/install-on-a-pool.md makes a token, docs/install-with-systemd.md hands it over",
+        )
+    elif not answer.is_allowed:
+        yield Finding(
+            Level.FAIL,
+            subject,
+            f"refuses questions (READ) from {_identity_text(answer)}: nothing of the pool can be looked at",
+            answer.token_limit_advice
+            or f"{_allow_line_advice('collector', 'READ', answer)}, or give the daemon a valid token: docs/security.md",
+        )
+
+
+def _identity_text(answer: AuthorizationResult) -> str:
+    return f"{answer.identity or 'nobody'} by {answer.method or 'no method'}"
+
+
+def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> str:
+    """Advise the line that allows it; a list with our identity alone would shut the pool's daemons out."""
+    line = allow_line(daemon, level, answer.identity or "hydrator@YOUR.DOMAIN")
+    return f"add to the {daemon}'s configuration, as it is: {line}"
+
+
+def _check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
+    """Whether every collector that is not *silent* takes slot merges, and what else that lets us do."""
+    return [
+        finding
+        for collector in pool.collectors()
+        if f"collector {collector}" not in failed_collectors
+        for finding in _run_guarded(
+            f"collector {collector}",
+            lambda at=collector: _check_merge_access_at(pool, at),  # type: ignore[misc]
+        )
+    ]
+
+
+def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Finding]:
+    answer = pool.ping("collector", "NEGOTIATOR", collector)
+    who = _identity_text(answer)
+    if answer.is_allowed:
+        yield Finding(
+            Level.ADVICE,
+            f"collector {collector}",
+            f"takes slot merges (NEGOTIATOR) from {who}, and so would also let it "
+            f"{_UNNEEDED_LEVELS['NEGOTIATOR']}: that cannot be had apart",
+            "keep its token as you keep the negotiator's; with a hook everywhere, publish.merge can be off:"
+            " docs/slot-merge.md",
+        )
+    else:
+        yield Finding(
+            Level.FAIL,
+            f"collector {collector}",
+            f"refuses slot merges (NEGOTIATOR) from {who}: slots without a hook stay without attributes",
+            answer.token_limit_advice
+            or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never pool-wide, and -authz NEGOTIATOR to"
+            " the token, or switch publish.merge off: docs/slot-merge.md",
+        )
+
+
+def _check_advertise_access(
+    subject: str, collector: CheckPoolClient, *, is_merging: bool
+) -> Iterator[Finding]:
+    answer = collector.ping("collector", "DAEMON")
+    who = _identity_text(answer)
+    if answer.is_allowed:
+        yield Finding(Level.OK, subject, f"takes site ads (DAEMON) from {who}")
+        for level, what in _UNNEEDED_LEVELS.items():  # DAEMON brings some along where nothing is said
+            if not (is_merging and level == "NEGOTIATOR") and collector.ping("collector", level).is_allowed:
+                yield Finding(
+                    Level.WARN,
+                    subject,
+                    f"would also let {who} {what} ({level}), which we never do",
+                    "limit the token: condor_token_create -identity … -authz READ -authz DAEMON"
+                    + (" -authz NEGOTIATOR" if is_merging else ""),
+                )
+    else:
+        yield Finding(
+            Level.FAIL,
+            subject,
+            f"refuses site ads (DAEMON) from {who}",
+            answer.token_limit_advice
+            or f"{_allow_line_advice('collector', 'DAEMON', answer)}, never pool-wide",
+        )
+
+
+def _check_schedds(
+    pool: CheckPoolClient, queues: Queues, *, is_editing_jobs: bool = False
+) -> Iterator[Finding]:
+    answers = queues.read_demand()
+    for schedd, answer in sorted(answers.items()):
+        if isinstance(answer, Unseen):
+            yield Finding(
+                Level.FAIL,
+                f"schedd {schedd}",
+                f"cannot be asked: {answer.reason}",
+                "give our identity READ at the schedd: docs/security.md has the line for SCHEDD.ALLOW_READ",
+            )
+            continue
+        if not is_editing_jobs and pool.ping("schedd", "WRITE", schedd).is_allowed:
+            yield Finding(
+                Level.WARN,
+                f"schedd {schedd}",
+                "would also let us submit jobs (WRITE), which we never do: DAEMON in a token brings it along",
+                "add our identity to DENY_WRITE (docs/security.md)",
+            )
+        jobs = sum(group.job_count for group in answer.job_groups)
+        yield Finding(Level.OK, f"schedd {schedd}", f"{jobs} queued jobs name datasets")
+        yield from _run_guarded(
+            f"schedd {schedd}",
+            lambda name=schedd: _check_schedd_configuration(pool, name),  # type: ignore[misc]
+        )
+    if not answers:
+        yield Finding(Level.WARN, "schedds", "the collector knows none", "see that it is the right collector")
+
+
+def _check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
+    """Whether every schedd lets us write DESIRED_Sites into queued jobs, and what else that lets us do."""
+    for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
+        yield from _run_guarded(f"schedd {schedd}", lambda name=schedd: _check_edit_access_at(editor, name))  # type: ignore[misc]
+
+
+def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Finding]:
+    answer = editor.ping("schedd", "WRITE", schedd)
+    subject, who, todo = (
+        f"schedd {schedd}",
+        _identity_text(answer),
+        "or switch publish.desired_sites off: docs/desired-sites.md",
+    )
+    if not answer.is_allowed:
+        yield Finding(
+            Level.FAIL,
+            subject,
+            f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays as it is",
+            answer.token_limit_advice
+            or f"{_allow_line_advice('schedd', 'WRITE', answer)}, and -authz WRITE to its token, {todo}",
+        )
+        return
+    identity = str(answer.identity)
+    config = editor.config_of("schedd", ["QUEUE_SUPER_USERS", "IMMUTABLE_JOB_ATTRS"], schedd)
+    if not {identity, identity.partition("@")[0]} & _split_list(config.get("QUEUE_SUPER_USERS")):
+        seen = f"does not count {who} among its queue super users: DESIRED_Sites stays as it is"
+        yield Finding(Level.FAIL, subject, seen, f"add {identity} to QUEUE_SUPER_USERS there, {todo}")
+    elif not editor.has_user_record(schedd, identity):
+        seen = (
+            f"has no record of {who}, so that QUEUE_SUPER_USERS does not help: DESIRED_Sites stays as it is"
+        )
+        yield Finding(Level.FAIL, subject, seen, f"condor_qusers -add {identity}, {todo}")
+    elif "desired_sites" in {word.lower() for word in _split_list(config.get("IMMUTABLE_JOB_ATTRS"))}:
+        seen = "lets nobody change DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
+        yield Finding(Level.FAIL, subject, seen, f"take it out of IMMUTABLE_JOB_ATTRS there, {todo}")
+    else:
+        yield Finding(
+            Level.ADVICE,
+            subject,
+            f"lets {who} edit every queued job, and so have anybody's jobs run anything:"
+            " that cannot be had apart",
+            "keep its token as you keep that host's root password, apart from the daemon's"
+            " (publish.desired_sites.token_directory): docs/desired-sites.md",
+        )
+
+
+def _split_list(text: str | None) -> set[str]:
+    return set((text or "").replace(",", " ").split())
+
+
+def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[Finding]:
+    config = pool.config_of("schedd", ["JOB_TRANSFORM_NAMES", MATCH_LIMITS], schedd)
+    if (config.get(MATCH_LIMITS) or "").lower() == "true":
+        yield Finding(
+            Level.WARN,
+            f"schedd {schedd}",
+            f"{MATCH_LIMITS} is on: 20 kinds of waiting jobs of one user starve the jobs behind them",
+            "hydrator submit pool-config --role schedd",
+        )
+    if "datalocality" not in (config.get("JOB_TRANSFORM_NAMES") or "").lower():
+        yield Finding(
+            Level.WARN,
+            f"schedd {schedd}",
+            "has no DataLocality transform: jobs that only say RequiredDatasets are not sent to their data",
+            "hydrator submit pool-config --role schedd",
+        )
+
+
+def _check_negotiator(pool: CheckPoolClient) -> Iterator[Finding]:
+    config = pool.config_of("negotiator", ["NEGOTIATOR_PRE_JOB_RANK"])
+    if RANK_TERM in (config.get("NEGOTIATOR_PRE_JOB_RANK") or ""):
+        yield Finding(Level.OK, "negotiator", "puts locality first")
+    else:
+        yield Finding(
+            Level.WARN,
+            "negotiator",
+            "NEGOTIATOR_PRE_JOB_RANK has no locality term: slot size comes first, Rank has no effect",
+            "hydrator submit pool-config --role negotiator",
+        )
+
+
+def _check_slots(
+    pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
+) -> Iterator[Finding]:
+    """Look at the slots; what follows from a part that *failed*, by its subject, is not said again."""
+    deaf = failed_subjects & {catalogue.name for catalogue in inputs.catalogues}
+    unmerged = inputs.is_merging and any(name.startswith("collector ") for name in failed_subjects)
+    slots = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
+    if not slots:
+        yield Finding(Level.WARN, "slots", "the collector knows none")
+        return
+    by_site = Counter(site_of(slot, inputs.slot_attributes) or "" for slot in slots)
+    homeless, unhydrated, wiped = _classify_slots(slots, inputs, sites)
+    strangers = {site for site in by_site if site and site not in sites}
+    yield Finding(
+        Level.OK,
+        "slots",
+        f"{format_count(len(slots), 'slot')} at {format_count(len(by_site.keys() - {''}), 'site')}",
+    )
+    if homeless:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(homeless)} say no site: {_name_list(homeless)}",
+            f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
+        )
+    if strangers and not deaf:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"no catalogue speaks for the sites {_name_list(strangers)}",
+            "make the names agree: site attribute of the RSE, [catalogue.rse_sites], or --site of the hook",
+        )
+    if unhydrated and not unmerged:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(unhydrated)} at known sites carry no DataLocality attributes: {_name_list(unhydrated)}",
+            "install the hook there: docs/install-on-a-glidein.md"
+            + ("; or see why they are not merged: docs/slot-merge.md" if inputs.is_merging else ""),
+        )
+    if wiped:
+        yield Finding(
+            Level.ADVICE,
+            "slots",
+            f"{len(wiped)} wait for their next merge, their startds just sent an update: {_name_list(wiped)}",
+            "where that is so at most times, install the hook: docs/slot-merge.md says how much is covered",
+        )
+    yield from _check_hooks(slots)
+    yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
+    if inputs.is_merging:
+        yield from _check_merge_only_slots(
+            [slot for slot in slots if site_of(slot, inputs.slot_attributes) in sites]
+        )
+
+
+def _classify_slots(
+    slots: Sequence[Mapping[str, Any]], inputs: CheckInputs, sites: AbstractSet[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the slots that say no site, those without attributes, and those whose next merge is due.
+
+    A slot whose hook says itself what is wrong is in none of them.
+    """
+    homeless: list[str] = []
+    unhydrated: list[str] = []
+    wiped: list[str] = []
+    for slot in slots:
+        site = site_of(slot, inputs.slot_attributes)
+        if slot.get("DataLocalityTrouble"):
+            continue
+        if site is None:
+            homeless.append(str(slot["Name"]))
+        elif site in sites and slot.get("DataLocalityAsOf") is None:
+            (wiped if _is_merge_due(slot, inputs) else unhydrated).append(str(slot["Name"]))
+    return homeless, unhydrated, wiped
+
+
+def _is_merge_due(slot: Mapping[str, Any], inputs: CheckInputs) -> bool:
+    """Return whether *slot* may lack our attributes because no merge followed its startd's update yet."""
+    heard = slot.get("LastHeardFrom")
+    return (
+        inputs.is_merging
+        and isinstance(heard, int)
+        and inputs.now - heard < 2 * inputs.merge_interval_seconds
+    )
+
+
+def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """What hooks say of themselves: no log of a startd has it."""
+    failing: dict[str, list[str]] = {}
+    for slot in slots:
+        if trouble := slot.get("DataLocalityTrouble"):
+            failing.setdefault(str(trouble), []).append(str(slot["Name"]))
+    for trouble, names in sorted(failing.items()):
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"the hook of {len(names)} fails, {_name_list(names)}: {trouble}",
+            "docs/install-on-a-glidein.md, When nothing arrives",
+        )
+
+
+def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: bool) -> Iterator[Finding]:
+    """START has our clause where there is a hook, and only there: other startds know nothing of data.
+
+    With *merges*, a slot that says nothing is one that was or will be merged.
+    """
+    has_clause = {str(slot["Name"]): HERE_ATTRIBUTE in str(slot.get("Start")) for slot in slots}
+    via = {str(slot["Name"]): slot.get("DataLocalityVia") for slot in slots}
+    unhooked = {"merge", None} if is_merging else {"merge"}
+    refusing = [name for name, clause in has_clause.items() if clause and via[name] in unhooked]
+    without_clause = [name for name, clause in has_clause.items() if not clause and via[name] == "hook"]
+    if refusing:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(refusing)} slots have a START with {HERE_ATTRIBUTE} and no hook: their startds know nothing"
+            f" of data and refuse every job that needs some: {_name_list(refusing)}",
+            "take the clause out of START there, or install the hook: docs/slot-merge.md",
+        )
+    if without_clause:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(without_clause)} hydrated slots have a START without {HERE_ATTRIBUTE}: a claim may outlive "
+            f"its data by CLAIM_WORKLIFE: {_name_list(without_clause)}",
+            "hydrator submit pool-config --role startd",
+        )
+
+
+def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Name partitionable slots without a hook: each starts one job that needs data at a time.
+
+    A slot without attributes counts too: its startd's last update may have wiped what was merged.
+    """
+    slow = [
+        str(slot["Name"])
+        for slot in slots
+        if slot.get("DataLocalityVia") in {None, "merge"}
+        and slot.get("PartitionableSlot") is True
+        and slot.get("TotalSlotCpus") != 1
+    ]
+    if slow:
+        yield Finding(
+            Level.ADVICE,
+            "slots",
+            f"{format_count(len(slow), 'partitionable slot')} hydrated by merge only: each starts one job that needs"
+            " data in each publish.merge.interval_seconds or negotiation cycle, whichever is longer:"
+            f" {_name_list(slow)}",
+            "where jobs are short install the hook, or cut static slots: docs/slot-merge.md",
+        )
+
+
+def site_of(slot: Mapping[str, Any], attributes: Sequence[str]) -> str | None:
+    """The site a slot says it is at, by the first of *attributes* that it has."""
+    return next((str(slot[name]) for name in attributes if slot.get(name)), None)

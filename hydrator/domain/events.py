@@ -1,0 +1,87 @@
+"""Events of a catalogue: parse one message into the DIDs that it names."""
+
+import json
+from enum import StrEnum
+from typing import Any, Final
+
+from hydrator.domain.errors import BadDid
+from hydrator.domain.model import Did, parse_did
+
+MAX_EVENT_BYTES: Final = 64 * 1024
+"""Rucio's largest, a transfer that failed with a long reason, has some 4 kB."""
+
+
+_DID_FIELDS: Final = (("scope", "name"),)
+
+
+_FILE_FIELDS: Final = (("datasetScope", "dataset"), ("scope", "name"))
+
+
+_LOST_FILE_FIELDS: Final = (("dataset_scope", "dataset_name"), ("scope", "name"))
+
+
+_CHILD_FIELDS: Final = (("scope", "name"), ("childscope", "childname"))
+
+
+DID_FIELDS_BY_EVENT_TYPE: Final = {
+    "create_dts": _DID_FIELDS,
+    "create_cnt": _DID_FIELDS,
+    "register_cnt": _CHILD_FIELDS,
+    "open": _DID_FIELDS,
+    "close": _DID_FIELDS,
+    "erase": _DID_FIELDS,
+    "lost": _LOST_FILE_FIELDS,
+    "rule_ok": _DID_FIELDS,
+    "rule_progress": _DID_FIELDS,
+    "datasetlock_ok": _DID_FIELDS,
+    "deletion-planned": _FILE_FIELDS,
+    "deletion-done": _FILE_FIELDS,
+    "deletion-failed": _FILE_FIELDS,
+    "deletion-not-found": _FILE_FIELDS,
+    **{
+        f"{request}-{state}": _FILE_FIELDS
+        for request in ("transfer", "stagein", "stageout")
+        for state in ("queued", "submitted", "submission_failed", "done", "failed", "lost")
+    },
+}
+"""By type of event, the pairs of payload fields that name what it concerns; the rest of it is not read."""
+
+
+class RejectReason(StrEnum):
+    """Why an event is not heeded; the event itself is never repeated, since anybody may have written it."""
+
+    TOO_LARGE = "too_large"
+    GARBLED = "garbled"  # not the JSON of an event
+    UNKNOWN = "unknown"  # a type that says nothing about where data is
+    NAMELESS = "nameless"  # no DID in it that a job could name
+    UNWANTED = "unwanted"  # of datasets that nobody wants
+    TOO_MANY = "too_many"  # not read: they come faster than we are told to read them
+
+
+def parse_event(body: bytes) -> frozenset[Did] | RejectReason:
+    """The datasets that one event speaks of, or why it is dropped; raises nothing, whatever *body* is."""
+    if len(body) > MAX_EVENT_BYTES:
+        return RejectReason.TOO_LARGE
+    try:
+        event = json.loads(body)
+    except (ValueError, RecursionError):
+        return RejectReason.GARBLED
+    if not isinstance(event, dict):
+        return RejectReason.GARBLED
+    kind, payload = event.get("event_type"), event.get("payload")
+    if not isinstance(kind, str) or not isinstance(payload, dict):
+        return RejectReason.GARBLED
+    pairs = DID_FIELDS_BY_EVENT_TYPE.get(kind.lower())
+    if pairs is None:
+        return RejectReason.UNKNOWN
+    named = (_parse_did(payload.get(scope), payload.get(name)) for scope, name in pairs)
+    return frozenset(did for did in named if did is not None) or RejectReason.NAMELESS
+
+
+def _parse_did(scope: Any, name: Any) -> Did | None:  # noqa: ANN401 - as it came
+    if not isinstance(scope, str) or not isinstance(name, str):
+        return None
+    try:
+        return parse_did(f"{scope}:{name}")
+    except BadDid:
+        return None

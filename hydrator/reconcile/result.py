@@ -1,0 +1,131 @@
+"""Result of one cycle: reports, and their summary."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from hydrator.domain.model import Demand, Plan, PublishedAd, Site, to_unix
+from hydrator.reconcile.evaluate import Evaluation
+from hydrator.reconcile.history import ChangeContext, HistoryEntry, build_entry
+from hydrator.reconcile.overrides import PendingCommands
+from hydrator.reconcile.state import ReconcileState
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """What one publisher was to do and how that went; ``unconfirmed`` was sent but not read back."""
+
+    publisher: str
+    plan: Plan = ()
+    published: Mapping[Site, PublishedAd] = field(default_factory=dict)
+    unconfirmed_sites: tuple[Site, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReport:
+    """One cycle: what was asked, concluded, sent and read back; ``at`` is when it began.
+
+    ``held`` says by site which change is held back, with the numbers;
+    ``took`` is how long each catalogue was asked that answered in this cycle, or failed;
+    ``pending`` are those that are still being asked, each with since when; of those, ``surveyed`` has
+    what the last answer was, or that this one is overdue. ``entries`` are what was decided anew.
+    ``rejected`` has by publisher the ads that it showed and that were not adopted, each with the reason;
+    ``implausible`` by site the generations that every hook refuses; ``rivals`` by publisher why another
+    daemon seems to write there.
+    """
+
+    started_at: datetime
+    demand: Demand
+    evaluation: Evaluation
+    results: tuple[PublishResult, ...]
+    catalogue_errors: Mapping[str, str | None]
+    save_error: str | None = None
+    commands: PendingCommands = field(default_factory=PendingCommands)
+    held_reasons: Mapping[Site, str] = field(default_factory=dict)
+    poll_durations: Mapping[str, timedelta] = field(default_factory=dict)
+    history_entries: tuple[HistoryEntry, ...] = ()
+    rejected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    implausible_generations: Mapping[Site, int] = field(default_factory=dict)
+    pending_since: Mapping[str, datetime] = field(default_factory=dict)
+    rivals: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """One sentence for each part of the cycle that failed."""
+        failed = [f"catalogue {name}: {why}" for name, why in self.catalogue_errors.items() if why]
+        failed += [f"publisher {o.publisher}: {o.error}" for o in self.results if o.error]
+        failed += [
+            f"publisher {o.publisher}: sent but not read back: {', '.join(o.unconfirmed_sites)}"
+            for o in self.results
+            if o.unconfirmed_sites
+        ]
+        failed += [f"publisher {name}: {why}" for name, why in self.rivals.items()]
+        return (*failed, *([self.save_error] if self.save_error else []))
+
+    @property
+    def is_complete(self) -> bool:
+        """Did every catalogue answer, every publisher show what it should, and is the state on disk?"""
+        failed = [*self.catalogue_errors.values(), self.save_error]
+        return not any(failed) and not any(o.error or o.unconfirmed_sites for o in self.results)
+
+
+def history_entries(previous: ReconcileState, report: CycleReport) -> list[HistoryEntry]:
+    """An entry for every ad that got a new generation in this cycle."""
+    thought = report.evaluation
+    clashing = frozenset(did for clash in thought.snapshot.case_collisions for did in clash)
+    found = []
+    for site, ad in sorted(thought.ads.items()):
+        old = previous.ads.get(site)
+        if old and old.generation == ad.generation:
+            continue
+        facts = thought.snapshot.sites.get(site)
+        grounds = ChangeContext(
+            demanded_dids=report.demand.dids,
+            colliding_dids=clashing,
+            facts=facts.facts if facts else {},
+            released=thought.released.get(site, {}),
+            rollback=_rollback_change(site, previous, thought.state),
+        )
+        found.append(build_entry(old, ad, grounds, now=report.started_at))
+    return found
+
+
+def _rollback_change(site: Site, previous: ReconcileState, current: ReconcileState) -> str | None:
+    if rollback := current.rollbacks.get(site):
+        return f"rolled back to generation {rollback.ad.generation}"
+    return "the rollback ended" if site in previous.rollbacks else None
+
+
+def summary(report: CycleReport) -> dict[str, Any]:
+    """One cycle in values that JSON knows, for ``hydrator status``."""
+    return {
+        "at": to_unix(report.started_at),
+        "whole": report.is_complete,
+        "catalogues": dict(report.catalogue_errors),
+        "publishers": {
+            o.publisher: {
+                "error": o.error,
+                "not_read_back": list(o.unconfirmed_sites),
+                "ads": len(o.published),
+            }
+            for o in report.results
+        },
+        "left_out": {
+            site: [
+                {"datasets": len(w.dids), "first": w.dids[0], "jobs": w.job_count}
+                for w in draft.omitted_entries
+            ]
+            for site, draft in report.evaluation.drafts.items()
+            if draft.omitted_entries
+        },
+        "clashes": [list(clash) for clash in report.evaluation.snapshot.case_collisions],
+        "misspelt": {did: list(held) for did, held in report.evaluation.snapshot.misspelt_dids.items()},
+        "unseen": dict(report.evaluation.snapshot.unseen_reasons),
+        "refused": dict(report.demand.rejected_texts),
+        "held": report.held_reasons,
+        "rejected": {name: dict(ads) for name, ads in report.rejected.items()},
+        "implausible_generations": dict(report.implausible_generations),
+        "rivals": dict(report.rivals),
+    }

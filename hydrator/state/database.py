@@ -1,0 +1,118 @@
+"""The sqlite database: schema, locks and damaged files."""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hydrator.domain.errors import StateError
+
+SCHEMA_VERSION = 1
+
+
+_SCHEMA = """
+create table if not exists memory (catalogue text primary key, at real, sites text, unmapped text, failure text, unseen text);
+create table if not exists known (catalogue text, did text, at real, body text, primary key (catalogue, did)) without rowid;
+create table if not exists demand (schedd text, dids text, jobs integer, last_wanted real, primary key (schedd, dids)) without rowid;
+create table if not exists refused (text text primary key, reason text) without rowid;
+create table if not exists found (catalogue text primary key, dids text) without rowid;
+create table if not exists ads (site text primary key, as_of real, generation integer, content text) without rowid;
+create table if not exists readback (publisher text, site text, generation integer, as_of real, heard real,
+    primary key (publisher, site)) without rowid;
+create table if not exists report (key text primary key, body text) without rowid;
+create table if not exists ages (catalogue text, site text, at real, primary key (catalogue, site)) without rowid;
+create table if not exists held (site text primary key, body text) without rowid;
+create table if not exists audit (kind text, key text, body text, primary key (kind, key)) without rowid;
+create table if not exists rollback (site text primary key, since real, as_of real, generation integer, content text)
+    without rowid;
+create table if not exists unreadable (number integer primary key, source text, row text);
+"""  # noqa: E501
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, check_same_thread=False)
+    try:
+        db.text_factory = _decode_text
+        db.execute("pragma journal_mode = wal")
+        db.execute("pragma synchronous = full")
+        _check_integrity(db, path)
+        db.executescript(_SCHEMA)
+        db.execute(f"pragma user_version = {SCHEMA_VERSION}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _decode_text(stored: bytes) -> str:
+    """A text that is no UTF-8 is found out where its row is read, not where sqlite gives it."""
+    return stored.decode(errors="surrogateescape")
+
+
+def _check_integrity(db: sqlite3.Connection, path: Path) -> None:
+    if db.execute("pragma quick_check").fetchone() != ("ok",):
+        raise sqlite3.DatabaseError("quick_check failed")
+    _refuse_newer(db, path)
+
+
+def _refuse_newer(db: sqlite3.Connection, path: Path) -> None:
+    version = db.execute("pragma user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise StateError(
+            f"{path}: a newer classad-hydrator wrote it (schema {version}); "
+            "use that version, or another state_dir"
+        )
+
+
+def _lock_folder(folder: Path) -> int:
+    path = folder / "lock"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StateError(
+            f"state_dir {folder}: {error.strerror}; it must be a folder that can be written"
+        ) from error
+    try:
+        _acquire_lock(lock)
+    except OSError as error:
+        owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
+        os.close(lock)
+        raise StateError(
+            f"state_dir {folder} is in use by another hydrator (process {owner}); "
+            "stop it first, or use plan, status, sites or datasets, which only look"
+        ) from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _acquire_lock(lock: int) -> None:
+    """Lock, or raise OSError; :func:`owner_of` may hold the lock for an instant."""
+    for _ in range(10):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.05)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _rename_damaged(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return aside
+
+
+@contextlib.contextmanager
+def _translate_errors() -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, ValueError) as error:  # ValueError: a row or a text that cannot be decoded
+        raise StateError(f"the state cannot be read or written: {error}") from error
