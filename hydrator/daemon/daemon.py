@@ -37,7 +37,6 @@ from hydrator.domain.model import Did, ScheddDemand, Unseen, to_unix
 from hydrator.domain.ports import EventSource, ServerEndpoint
 from hydrator.privacy.pseudonym_store import PseudonymStore
 from hydrator.reconcile.ads.site_ads import dids_without_room
-from hydrator.reconcile.clock_step import ClockStepDetector, clamp_to_now, shift_back
 from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
@@ -47,6 +46,7 @@ from hydrator.reconcile.state import ReconcileState
 from hydrator.server.http_server import HttpServer
 from hydrator.server.pages.overview import MAX_CHANGES
 from hydrator.server.view import ServerState
+from hydrator.state.clock_step import ClockStepDetector, clamp_to_now, shift_back
 from hydrator.state.command_files import CommandQueue
 from hydrator.state.pseudonymize import pseudonymize_state
 from hydrator.state.store import Store

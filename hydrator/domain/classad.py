@@ -50,3 +50,14 @@ def slot_ad_text(ad: SiteAd) -> str:
     """Return the text of *ad* as slots carry it: with the line that the hook would add."""
     names = [Did(name) for name in _KEY.findall(dict(ad.content).get("DatasetStates", ""))]
     return f'{ad.text}{LETTERS_ATTRIBUTE} = "{spellings(names)}"\n'
+
+
+def classad_string(text: str) -> str:
+    """*text* as a ClassAd string."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else " " for c in escaped) + '"'
+
+
+def escape_macros(text: str) -> str:
+    """Return *text* as any other value, a name or an expression: no ``$`` of it begins a macro."""
+    return text.replace("$", "$(DOLLAR)")

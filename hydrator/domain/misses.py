@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from hydrator.reconcile.ads.site_ads import classad_string
-from hydrator.submit.submit_text import escape_macros
+from hydrator.domain.classad import classad_string, escape_macros
 
 from .errors import BadDid
 from .model import Did, Site, from_unix, parse_did

@@ -44,6 +44,7 @@ from hydrator.reconcile.overrides import PendingCommands
 from hydrator.reconcile.poll.polls import CataloguePoller, PollResult, read_catalogue
 from hydrator.reconcile.poll.threads import ParallelWorkers, UnfinishedWork, run_in_thread
 from hydrator.reconcile.publish.fence import Fence
+from hydrator.reconcile.publish.plan import plan
 from hydrator.reconcile.publish.rivals import RivalDetector
 from hydrator.reconcile.publish.targets import (
     PublishTarget,
@@ -62,7 +63,6 @@ from hydrator.state.store import Store
 
 from .demand import build_demand
 from .demand import update_demand_memory as remember_demand
-from .plan import plan
 
 
 @dataclass(frozen=True, slots=True)

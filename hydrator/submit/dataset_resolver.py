@@ -17,7 +17,7 @@ from hydrator.domain.errors import BadDid, CatalogueError, ConfigError
 from hydrator.domain.model import Did, Seen, Survey, Unseen, parse_did
 from hydrator.domain.ports import Catalogue
 from hydrator.reconcile.reconciler import read_all
-from hydrator.submit.rapthor_parset import base_name, is_glob, matches_base_name
+from hydrator.submit.rapthor.parset import base_name, is_glob, matches_base_name
 
 from .nearest_names import MAX_SEARCHED, similar_name_patterns, similar_names
 

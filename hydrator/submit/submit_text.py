@@ -32,11 +32,6 @@ def escape_dollars(text: str) -> str:
     )
 
 
-def escape_macros(text: str) -> str:
-    """Return *text* as any other value, a name or an expression: no ``$`` of it begins a macro."""
-    return text.replace("$", "$(DOLLAR)")
-
-
 def unfit_reason(text: str) -> str:
     """Return why *text* cannot be one value of a submit description; empty where it can."""
     if not text.strip():

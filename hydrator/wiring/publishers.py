@@ -10,7 +10,7 @@ from adapters.files.sites_file import SitesFilePublisher
 from adapters.http_publisher import ServedAds, WebPublisher
 from hydrator.config import Settings
 from hydrator.domain.ports import Clock, ServerEndpoint
-from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
 
 from .policies import max_age_of

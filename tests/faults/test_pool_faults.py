@@ -22,7 +22,7 @@ from adapters.memory import MemoryCatalogue, system_clock
 from hydrator.domain.errors import PoolError
 from hydrator.domain.model import Did, Replica, ReplicaState, Site, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import CycleReport

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
-from hydrator.submit.rapthor_job import job_parset
-from hydrator.submit.rapthor_parset import parse_parset
+from hydrator.submit.rapthor.job import job_parset
+from hydrator.submit.rapthor.parset import parse_parset
 from testbed.rapthor import RapthorReader, Refused
 from tests.parts import NO_RAPTHOR, needs
 

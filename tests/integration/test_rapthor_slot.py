@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from hydrator.submit import job_wrapper as job_start
-from hydrator.submit.rapthor_job import job_parset, machine_options
-from hydrator.submit.rapthor_parset import parse_parset
+from hydrator.submit.rapthor.job import job_parset, machine_options
+from hydrator.submit.rapthor.parset import parse_parset
 from testbed.rapthor import examples, python
 from tests.parts import NO_RAPTHOR, needs
 

@@ -34,7 +34,7 @@ from hydrator.submit.pool_config import (
     schedd_config,
     startd_config,
 )
-from hydrator.submit.rapthor_job import RapthorRun, RunOptions, as_ad
+from hydrator.submit.rapthor.job import RapthorRun, RunOptions, as_ad
 from testbed.glideinwms_standin import groups_of
 from testbed.pool import Pool
 

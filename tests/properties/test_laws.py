@@ -37,7 +37,7 @@ from hydrator.domain.model import (
 )
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.overrides import Approve, Resume, Return
-from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget, ad_to_send
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.breaker import BreakerLimits

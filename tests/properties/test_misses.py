@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hydrator.domain.misses import parse_misses
 from hydrator.domain.model import from_unix, parse_did
 from hydrator.submit import job_wrapper as job_start
-from hydrator.submit.rapthor_parset import parse_parset
+from hydrator.submit.rapthor.parset import parse_parset
 from hydrator.submit.retry import avoid_missed_sites_clause
 
 NOW = 1_763_690_400

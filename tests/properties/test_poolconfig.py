@@ -15,7 +15,7 @@ from hydrator.submit.expressions import (
     rank_expression,
 )
 from hydrator.submit.pool_config import PRE_JOB_TERM, START_CLAUSE, remove_our_parts
-from hydrator.submit.rapthor_job import RapthorRun
+from hydrator.submit.rapthor.job import RapthorRun
 
 NOW = int(time.time())
 DIDS = [Did(f"ska:d{number}") for number in range(6)]

@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import parse_did
-from hydrator.submit.rapthor_job import RapthorRun, RunOptions, export_lines, job_parset, toil_params
-from hydrator.submit.rapthor_parset import Parset, parse_parset
+from hydrator.submit.rapthor.job import (
+    RapthorRun,
+    RunOptions,
+    export_lines,
+    job_parset,
+    toil_params,
+)
+from hydrator.submit.rapthor.parset import Parset, parse_parset
 
 DIDS = st.lists(
     st.builds(

@@ -9,14 +9,14 @@ from hydrator.diagnostics.check.last_cycle import check_last_cycle
 from hydrator.domain.model import DatasetState, Hold, NoOp, PublishedAd, Unseen, to_unix
 from hydrator.reconcile.ads.site_ads import facts_of, shift_ad_times
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Claim, Correction, VerificationMethod
-from hydrator.reconcile.clock_step import MIN_STEP, ClockStepDetector, clamp_to_now, shift_back
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import ReconcilePolicy, evaluate
 from hydrator.reconcile.overrides import Rollback
-from hydrator.reconcile.plan import Policy, plan
+from hydrator.reconcile.publish.plan import Policy, plan
 from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
 from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey
 from hydrator.reconcile.state import ReconcileState
+from hydrator.state.clock_step import MIN_STEP, ClockStepDetector, clamp_to_now, shift_back
 from hydrator.state.store import Store
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad, demand, holding, replica, seen, survey
 

@@ -14,8 +14,8 @@ from hydrator.daemon.background.worker import BackgroundWorker, DaemonScheduler
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.errors import SupersededByReload
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.publish.fence import Fence
+from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.state import ReconcileState

@@ -10,7 +10,7 @@ from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
 from hydrator.reconcile.history import DatasetChange, HistoryEntry
 from hydrator.reconcile.overrides import Approve, Resume, Return
-from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.snapshot.breaker import BreakerLimits

@@ -59,7 +59,7 @@ from hydrator.reconcile.result import summary
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.breaker import HoldCause as Why
 from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord
-from hydrator.submit.rapthor_job import SiteOutlook
+from hydrator.submit.rapthor.job import SiteOutlook
 from testbed.shaped import COMMANDS, conforms, problems
 from tests.factories import CAM, HOUR, L1, L2, L3, NOON, RAL, ad, demand, replica, want
 from tests.unit.test_cycle import World

@@ -6,7 +6,7 @@ import pytest
 
 from adapters.memory import MemoryPublisher
 from hydrator.domain.model import Hold, NoOp, Publish, Refresh, Withdraw
-from hydrator.reconcile.plan import Policy, plan
+from hydrator.reconcile.publish.plan import Policy, plan
 from hydrator.reconcile.publish.targets import apply_plan
 from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, OSO, RAL, ad, published
 

@@ -12,7 +12,7 @@ from adapters.memory import MemoryCatalogue, MemoryPublisher
 from hydrator.daemon.metrics import Metrics
 from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Survey, Unseen, to_unix
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
 from hydrator.reconcile.result import CycleReport

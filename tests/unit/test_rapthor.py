@@ -7,7 +7,7 @@ import pytest
 
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.model import Did
-from hydrator.submit.rapthor_job import (
+from hydrator.submit.rapthor.job import (
     MAX_VARIABLE_BYTES,
     RapthorRun,
     RunOptions,
@@ -22,7 +22,7 @@ from hydrator.submit.rapthor_job import (
     submit_description,
     toil_params,
 )
-from hydrator.submit.rapthor_parset import parse_parset
+from hydrator.submit.rapthor.parset import parse_parset
 from tests.factories import CAM, L1, L2, NOON, OSO, RAL, ReplicaState, facts, replica
 
 NOTHING = {"SUBMIT_ATTRS": None, "APPEND_REQ_VANILLA": None, "APPEND_RANK_VANILLA": None}

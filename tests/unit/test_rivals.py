@@ -10,7 +10,7 @@ from hydrator.daemon.logs import cycle_log_fields
 from hydrator.daemon.metrics import Metrics
 from hydrator.diagnostics.check.last_cycle import check_last_cycle
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.rivals import RIVAL_WINDOW
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from hydrator import startd_cron
 from hydrator.diagnostics.why.pool_facts import fact_expressions
-from hydrator.domain.classad import letters, spellings
+from hydrator.domain.classad import classad_string, letters, spellings
 from hydrator.domain.model import Did
-from hydrator.reconcile.ads.site_ads import classad_string
 from hydrator.submit.expressions import here_expression, rank_expression, spelling_expression
 
 names = st.lists(st.from_regex(r"[aAbB1_]{1,4}:[aAbB1@~]{1,5}", fullmatch=True).map(Did), unique=True)

@@ -31,7 +31,7 @@ from hydrator.privacy.wrappers import (
 from hydrator.reconcile.audit.ledger import Audit, Claim, Correction, VerificationMethod
 from hydrator.reconcile.demand import DemandMemory, RememberedJobs
 from hydrator.reconcile.evaluate import ReconcilePolicy
-from hydrator.reconcile.plan import Policy
+from hydrator.reconcile.publish.plan import Policy
 from hydrator.reconcile.publish.targets import PublishTarget
 from hydrator.reconcile.reconciler import Reconciler
 from hydrator.reconcile.result import summary

@@ -22,8 +22,8 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load
-    from hydrator.reconcile.clock_step import clamp_to_now
     from hydrator.reconcile.result import summary
+    from hydrator.state.clock_step import clamp_to_now
     from hydrator.state.command_files import CommandQueue
     from hydrator.state.pseudonymize import pseudonymize_state
     from hydrator.state.store import Store
@@ -58,8 +58,8 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load
-    from hydrator.reconcile.clock_step import clamp_to_now
     from hydrator.reconcile.state import ReconcileState
+    from hydrator.state.clock_step import clamp_to_now
     from hydrator.state.command_files import CommandQueue
     from hydrator.state.pseudonymize import pseudonymize_state
     from hydrator.state.store import Store

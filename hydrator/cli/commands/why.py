@@ -175,7 +175,7 @@ def explain_groups_without_site(
 
 def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
     """Judge a job that requires *dids* and nothing else; facts older than *max_age* (s) do not count."""
-    from hydrator.reconcile.ads.site_ads import classad_string
+    from hydrator.domain.classad import classad_string
     from hydrator.submit.expressions import here_expression, spelling_expression
 
     ad = {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
+from hydrator.domain.classad import classad_string
 from hydrator.domain.errors import BadDid
 from hydrator.domain.misses import (
     AVOID_UNTIL_ATTRIBUTE,
@@ -21,7 +22,6 @@ from hydrator.domain.misses import (
 from hydrator.domain.model import DatasetState, Did, Site, parse_did
 from hydrator.domain.untrusted import MAX_CLASSAD_INTEGER, valid_number
 from hydrator.privacy.pseudonyms import truncate_at_name
-from hydrator.reconcile.ads.site_ads import classad_string
 from hydrator.submit.expressions import available_expression, spelling_expression
 
 HERE_ATTRIBUTE = "DataLocalityHere"

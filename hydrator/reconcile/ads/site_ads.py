@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from hydrator.domain.classad import classad_string
 from hydrator.domain.model import (
     DatasetState,
     Demand,
@@ -203,12 +204,6 @@ def _plausible_generation(generation: int, now: datetime) -> int:
 def implausible_generations(ads: Mapping[Site, SiteAd], now: datetime) -> dict[Site, int]:
     """Return by site the generations of *ads* that every hook refuses, because they are ahead of *now*."""
     return {site: ad.generation for site, ad in sorted(ads.items()) if is_ahead(ad.generation, now)}
-
-
-def classad_string(text: str) -> str:
-    """*text* as a ClassAd string."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else " " for c in escaped) + '"'
 
 
 def _index_demand(demand: Demand, previous: DraftSet | None) -> DemandIndex:

@@ -7,10 +7,11 @@ from hydrator.domain.bugs import BugReporter
 from hydrator.domain.errors import PublishError, SupersededByReload
 from hydrator.domain.model import Hold, Plan, Publish, PublishedAd, Refresh, Site, SiteAd, Withdraw, to_unix
 from hydrator.domain.ports import Publisher, RejectionReporter
-from hydrator.reconcile.plan import Policy
 from hydrator.reconcile.poll.threads import UnfinishedWork
 from hydrator.reconcile.publish.fence import Fence
 from hydrator.reconcile.result import PublishResult
+
+from .plan import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hydrator.submit.dataset_resolver import Resolution
     from hydrator.submit.file_lists import Listing
     from hydrator.submit.gpus import GpuChoice
-    from hydrator.submit.rapthor_job import RapthorRun, RunOptions, SiteOutlook
-    from hydrator.submit.rapthor_parset import Parset
+    from hydrator.submit.rapthor.job import RapthorRun, RunOptions, SiteOutlook
+    from hydrator.submit.rapthor.parset import Parset
 
 _MAX_LISTED = 3
 
@@ -119,8 +119,8 @@ def submit_rapthor(
     """
     from hydrator.config import load
     from hydrator.privacy.exchange import fetch_pseudonyms
-    from hydrator.submit import rapthor_job as rapthor
-    from hydrator.submit.rapthor_parset import parse_parset
+    from hydrator.submit.rapthor import job as rapthor
+    from hydrator.submit.rapthor.parset import parse_parset
 
     settings = load(config)
     asked = rapthor.RunOptions(mode.value, max_wait, requirements.strip(), rank.strip(), tuple(line or ()))
@@ -295,7 +295,8 @@ def _check_expressions(settings: "Settings", wish: "RunOptions") -> "RunOptions"
     """*wish*, its expressions parsed by HTCondor's own parser, with every ``$`` kept from being a macro."""
     from dataclasses import replace
 
-    from hydrator.submit.submit_text import escape_macros, unfit_value_reason
+    from hydrator.domain.classad import escape_macros
+    from hydrator.submit.submit_text import unfit_value_reason
     from hydrator.wiring import build_condor_client
 
     texts = {
@@ -592,7 +593,7 @@ def _paths_text(
 
 def _format_exports(run: "RapthorRun", private: "Sequence[Did]", *, toil: bool) -> str:
     """The exports for Toil's steps."""
-    from hydrator.submit.rapthor_job import export_lines
+    from hydrator.submit.rapthor.job import export_lines
 
     text = export_lines(run, os.environ, _read_condor_values(), toil=toil)
     _exit_on_problems(_privacy_problems(private, {"the exports": text}))
@@ -617,7 +618,7 @@ def _privacy_problems(private: "Sequence[Did]", texts: Mapping[str, str]) -> lis
 
 def _warn_cluster_options(parset: "Parset") -> None:
     """Say which options of [cluster] are of another machine than the slot that the job will have."""
-    from hydrator.submit.rapthor_job import machine_options
+    from hydrator.submit.rapthor.job import machine_options
 
     if foreign := machine_options(parset):
         listed = ", ".join(f"{name} = {value[:100]}" for name, value in foreign.items())
@@ -661,7 +662,7 @@ def _write_job_folder(parent: Path, stem: str, texts: Mapping[str, str], *, is_p
     """Write *texts* and the wrapper into a new folder in *parent*; where private, for its owner alone."""
     from hydrator.cli.output.new_files import make_new_folder, unsafe_folder_reason, write_new_file
     from hydrator.domain.errors import ConfigError
-    from hydrator.submit import rapthor_job as rapthor
+    from hydrator.submit.rapthor import job as rapthor
 
     wrapper = Path(__file__).parents[3].joinpath("submit", "job_wrapper.py").read_text("utf-8")
 

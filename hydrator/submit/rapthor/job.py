@@ -13,24 +13,24 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hydrator.domain.classad import escape_macros
 from hydrator.domain.errors import ConfigError
 from hydrator.domain.misses import PATHS_ATTRIBUTE
 from hydrator.domain.model import DatasetState as State
 from hydrator.domain.model import Did, Site, SiteFacts
 from hydrator.domain.text import format_count, shorten_list
 from hydrator.submit.expressions import Mode
-from hydrator.submit.rapthor_parset import _UNSET_VALUES, Parset, _printable_line
+from hydrator.submit.gpus import GpuChoice, mebibytes
 from hydrator.submit.retry import path_known_clause, retry_elsewhere
-
-from .gpus import GpuChoice, mebibytes
-from .submit_text import (
-    escape_macros,
+from hydrator.submit.submit_text import (
     line_problems,
     quote_arguments,
     unfit_name_reason,
     unfit_reason,
     unfit_value_reason,
 )
+
+from .parset import _UNSET_VALUES, Parset, _printable_line
 
 JOB_PARSET = "run.parset"
 WRAPPER_FILE = "hydrator-job-start.py"

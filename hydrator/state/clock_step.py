@@ -14,12 +14,11 @@ from hydrator.domain.model import Fact, Site
 from hydrator.domain.ports import Clock
 from hydrator.reconcile.ads.site_ads import shift_ad_times
 from hydrator.reconcile.audit.ledger import Audit, AuditTally, Correction
+from hydrator.reconcile.demand import DemandMemory
 from hydrator.reconcile.overrides import Rollback
 from hydrator.reconcile.snapshot.breaker import HeldLoss
 from hydrator.reconcile.snapshot.memory import AT_LAST_POLL, CatalogueMemory, DatasetRecord, DatasetRows
 from hydrator.reconcile.state import ReconcileState
-
-from .demand import DemandMemory
 
 MIN_STEP = timedelta(seconds=2)
 """A smaller step is no more than ages may be off by."""

@@ -1,0 +1,1 @@
+"""Rapthor: read its parset, write its job."""
