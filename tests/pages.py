@@ -11,10 +11,10 @@ CHART = ROOT / "deploy" / "helm" / "classad-hydrator" / "README.md"
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 HOMES = {
-    "toml": "tests/unit/test_docs.py loads it as the daemon's configuration",
+    "toml": "tests/unit/project/test_docs.py loads it as the daemon's configuration",
     "python": "tests/integration/test_recipes.py runs it with the tool that it is for",
-    "toml pyproject": "tests/unit/test_docs.py reads it, and the port it names",
-    "json": "tests/unit/test_docs.py gives it to the frontend's own reader",
+    "toml pyproject": "tests/unit/project/test_docs.py reads it, and the port it names",
+    "json": "tests/unit/project/test_docs.py gives it to the frontend's own reader",
     "text condor": "tests/integration/test_docs_on_a_pool.py configures a pool with it",
     "text submit": "tests/integration/test_docs_on_a_pool.py submits it",
     "text promql": "tests/deploy/test_metrics.py has promtool check it",
@@ -22,15 +22,15 @@ HOMES = {
     "text picture": "a drawing",
     "yaml prometheus": "tests/deploy/test_metrics.py has promtool check it",
     "yaml values": "tests/deploy/test_helm.py renders the chart with it",
-    "sh runnable": "tests/unit/test_docs.py runs it in an empty folder",
+    "sh runnable": "tests/unit/project/test_docs.py runs it in an empty folder",
     "sh pool": "tests/integration/test_docs_on_a_pool.py runs it beside a daemon and a pool",
     "sh toil": "tests/integration/test_docs_on_a_pool.py runs it; Toil and Rapthor are stand-ins",
-    "sh logs": "tests/unit/test_docs.py runs it; journalctl is a stand-in with a daemon's log",
+    "sh logs": "tests/unit/project/test_docs.py runs it; journalctl is a stand-in with a daemon's log",
     "sh alerts": "tests/deploy/test_metrics.py runs it beside the alerts",
     "sh systemd": "tests/deploy/test_booted.py runs it on a Debian 12 with its systemd",
-    "sh install": "tests/unit/test_docs.py looks for what is installed; test_booted.py installs it",
-    "sh demo": "tests/unit/test_docs.py looks for the target; test_demo.py runs the demo",
-    "sh kubernetes": "tests/unit/test_docs.py looks for what it names: there is no cluster here",
+    "sh install": "tests/unit/project/test_docs.py looks for what is installed; test_booted.py installs it",
+    "sh demo": "tests/unit/project/test_docs.py looks for the target; test_demo.py runs the demo",
+    "sh kubernetes": "tests/unit/project/test_docs.py looks for what it names: there is no cluster here",
 }
 """By the words behind a fence, the home of such blocks. A block of other words, or of none, has no home."""
 

@@ -8,7 +8,7 @@ observations have the letters ``lofarLSB``. So the string is short, however many
 datasets there are, and a job needs one term, not one for each dataset.
 
 Pure. The hook has a copy of this code (hydrator/startd_cron.py), because it is
-one file; tests/unit/test_spelling.py holds both to the same results.
+one file; tests/unit/domain/test_classad.py holds both to the same results.
 """
 
 import re

@@ -63,7 +63,7 @@ class TestDirectoryCatalogue(CatalogueContract):
 def said(made, name="x.MS"):
     did = Did(f"lofar:{name}")
     reading = made.read({did}).readings[did]
-    return {replica.site: replica.state for replica in reading.replicas}, reading.blind
+    return {replica.site: replica.state for replica in reading.replicas}, reading.unreachable_sites
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ class TestDmapiCatalogueOnTheStandIn(CatalogueContract):
         return dmapi(self.standin, self.folder)
 
     def make_catalogue_for_scenario(self, scenario):
-        if scenario.told != ():
+        if scenario.replicas != ():
             return None
         self.standin.add_area("ELSEWHERE", "ELSEWHERE_SE")
         self.standin.put(self.did("L1"), FILES, {"SE_OF_NOBODY": FILES})

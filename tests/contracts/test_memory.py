@@ -14,7 +14,7 @@ def catalogue(*replicas, **more) -> MemoryCatalogue:
 
 
 def test_the_catalogue_answers_every_did_it_was_asked_about():
-    survey = catalogue(replica(L1), sites=[OSO], unseen={L3: "timeout"}, bytes_total={L1: 9}).read(
+    survey = catalogue(replica(L1), sites=[OSO], unseen_reasons={L3: "timeout"}, bytes_total={L1: 9}).read(
         {L1, L2, L3}
     )
     assert (survey.catalogue, survey.started_at, survey.sites) == ("memory", NOON, {CAM, OSO})
@@ -34,7 +34,7 @@ def test_the_catalogue_names_twins():
 
 
 def test_a_broken_catalogue_raises_for_every_question():
-    made = catalogue(replica(L1), broken=True)
+    made = catalogue(replica(L1), is_broken=True)
     with pytest.raises(CatalogueError):
         made.read(set())
     with pytest.raises(CatalogueError):

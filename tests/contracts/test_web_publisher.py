@@ -137,7 +137,7 @@ def test_a_reader_of_the_board_keeps_what_it_saw(board):
     board.put([ad(L1)], NOON)
     seen = board.ads()
     board.put([ad(L1, generation=2), ad(site=RAL)], NOON + HOUR)
-    board.take({CAM})
+    board.remove({CAM})
     assert seen == {CAM: ad(L1)}
     assert board.ads() == {RAL: ad(site=RAL)}
     assert board.heard() == {RAL: NOON + HOUR}

@@ -23,7 +23,7 @@ from tests.deploy.panels import DASHBOARD, panels
 from tests.factories import CAM, replica
 from tests.pages import blocks
 from tests.parts import NO_PROMETHEUS, needs
-from tests.unit.test_cycle import World
+from tests.unit.reconcile.test_reconciler import World
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"

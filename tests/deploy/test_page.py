@@ -21,8 +21,8 @@ from testbed.browser import chromium, driver
 from testbed.patience import wait_for
 from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
 from tests.parts import NO_BROWSER, needs
-from tests.unit.test_whypage import READ_TOKEN
-from tests.unit.test_whypage import Pool as Jobs
+from tests.unit.server.pages.test_why import READ_TOKEN
+from tests.unit.server.pages.test_why import Pool as Jobs
 
 pytestmark = pytest.mark.timeout(900)  # the first run downloads Chromium
 

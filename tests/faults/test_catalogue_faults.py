@@ -138,7 +138,7 @@ def test_what_leaves_during_a_fault_is_taken_out_only_when_it_was_seen_to_be_gon
     watched.heal()
     none_left = len(watched.published(CAM)) == len(DIDS)
     report = watched.run()
-    whole = not report.catalogue_errors["faulty"] and not report.thought.snapshot.unseen_reasons
+    whole = not report.catalogue_errors["faulty"] and not report.evaluation.snapshot.unseen_reasons
     if none_left and whole:  # on a busy machine a few are answered for in one poll, others in another
         assert len(watched.published(CAM)) == len(DIDS), "so much must be confirmed first"
     else:

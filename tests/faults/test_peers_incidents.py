@@ -84,7 +84,7 @@ def test_external_dns_2858_every_lookup_behind_a_list_that_works_times_out(rucio
     seen_at = to_unix(rucio.clock.now)
     rucio.source.proxy.fault = FAULTS["timeout in mid-poll"]
     for _ in range(2):
-        assert rucio.run().thought.snapshot.unseen_reasons.keys() == set(DIDS)
+        assert rucio.run().evaluation.snapshot.unseen_reasons.keys() == set(DIDS)
         assert rucio.published(CAM) == dict.fromkeys(DIDS, "AVAILABLE")
         assert set(rucio.ages(CAM).values()) == {seen_at}
     rucio.source.heal()
@@ -108,7 +108,7 @@ def test_external_dns_4023_one_faulty_item_among_many(rucio):
     seen_at = to_unix(rucio.clock.now)
     rucio.source.proxy.fault = Fault("one route", status(500), only="/lofar/L3/")
     report = rucio.run()
-    assert report.thought.snapshot.unseen_reasons.keys() == {DIDS[3]}
+    assert report.evaluation.snapshot.unseen_reasons.keys() == {DIDS[3]}
     desired = rucio.cycle.state.ads[CAM]
     assert rucio.published(CAM) == dict.fromkeys(DIDS, "AVAILABLE")
     assert desired.as_of == rucio.clock.now, "one dataset ages its site"
@@ -186,7 +186,7 @@ def test_wmcore_11674_an_error_about_the_one_location_of_an_input(rucio):
     rucio.source.proxy.fault = Fault("not found, they say", status(404, **words), only="/replicas/lofar/L0/")
     for _ in range(3):
         report = rucio.run()
-        assert did in report.thought.snapshot.unseen_reasons
+        assert did in report.evaluation.snapshot.unseen_reasons
         assert rucio.published(CAM)[did] == "AVAILABLE"
     rucio.source.heal()
     settle(rucio)

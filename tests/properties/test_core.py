@@ -137,7 +137,7 @@ def test_every_job_is_in_whole_or_named_as_left_out_and_nothing_else_is_said(cas
     draft = draft_site_ads(view, demanded, budget=budget)[SITES[0]]
     lines = dict(draft.content)
     said = keys(lines["DatasetStates"])
-    inside = [want for want in demanded.wants if want not in draft.omitted_entries]
+    inside = [want for want in demanded.entries if want not in draft.omitted_entries]
     assert said == {did for want in inside for did in want.dids if did in here}
     assert all(not set(want.dids) & set(here) <= said for want in draft.omitted_entries)
     assert keys(lines["DatasetFractions"]) | keys(lines["DatasetAsOf"]) <= said
@@ -154,10 +154,10 @@ def test_a_smaller_budget_never_says_more_of_the_most_wanted_job(case):
     tight = draft_site_ads(view, demanded, budget=budget)[SITES[0]]
     assert roomy.omitted_entries == ()
     if (
-        demanded.wants and demanded.wants[0] in tight.omitted_entries
+        demanded.entries and demanded.entries[0] in tight.omitted_entries
     ):  # it alone is too large, not others with it
-        alone = Demand(demanded.wants[:1])
-        assert draft_site_ads(view, alone, budget=budget)[SITES[0]].omitted_entries == demanded.wants[:1]
+        alone = Demand(demanded.entries[:1])
+        assert draft_site_ads(view, alone, budget=budget)[SITES[0]].omitted_entries == demanded.entries[:1]
 
 
 # ---- generations

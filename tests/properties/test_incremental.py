@@ -82,7 +82,7 @@ class World:
         self.data = data
         self.now = NOON
         self.sites = dict.fromkeys(("one", "two"), frozenset(SITES))
-        self.held = {name: {did: ((), None, frozenset(), frozenset()) for did in DIDS} for name in self.sites}
+        self.held_losses = {name: {did: ((), None, frozenset(), frozenset()) for did in DIDS} for name in self.sites}
         self.wants = tuple((did,) for did in DIDS[:5])
         self.silent: set[Did] = set()
         self.down: set[str] = set()
@@ -90,13 +90,13 @@ class World:
     def turn(self):
         draw = self.data.draw
         self.now += draw(moves)
-        for name in draw(st.lists(st.sampled_from(sorted(self.held)), max_size=2)):
-            self.held[name][draw(st.sampled_from(DIDS))] = draw(readings)
+        for name in draw(st.lists(st.sampled_from(sorted(self.held_losses)), max_size=2)):
+            self.held_losses[name][draw(st.sampled_from(DIDS))] = draw(readings)
         rarely = draw(st.integers(0, 9))
         if rarely == 0:
             self.sites["one"] = draw(st.frozensets(st.sampled_from(SITES)))
         elif rarely == 1:
-            self.down = draw(st.sets(st.sampled_from(sorted(self.held))))
+            self.down = draw(st.sets(st.sampled_from(sorted(self.held_losses))))
         elif rarely == 2:
             self.silent = draw(st.sets(st.sampled_from(DIDS), max_size=2))
         elif rarely == 3:
@@ -105,8 +105,8 @@ class World:
             )
             self.wants = tuple(draw(st.lists(groups, max_size=6, unique=True)))
         elif rarely == 4:
-            name = draw(st.sampled_from(sorted(self.held)))
-            self.held[name] = {did: ((), *rest) for did, (_, *rest) in self.held[name].items()}
+            name = draw(st.sampled_from(sorted(self.held_losses)))
+            self.held_losses[name] = {did: ((), *rest) for did, (_, *rest) in self.held_losses[name].items()}
 
     def answers(self):
         late = self.data.draw(st.sampled_from([timedelta(), timedelta(), MINUTE, -MINUTE]))
@@ -114,12 +114,12 @@ class World:
             name: Unseen("down")
             if name in self.down
             else Survey(name, self.now + late, self.sites[name], self.said(name, self.now + late))
-            for name in self.held
+            for name in self.held_losses
         }
 
     def said(self, name, at):
         found = {}
-        for did, (here, size, blind, twins) in self.held[name].items():
+        for did, (here, size, blind, twins) in self.held_losses[name].items():
             mine = tuple(replace(replica, did=did) for replica in here if replica.site not in blind)
             found[did] = Unseen("timeout") if did in self.silent else Seen(at, mine, size, blind, twins)
         return found
@@ -256,7 +256,7 @@ def test_what_did_not_change_is_not_looked_at_again():
         previous=last,
     )
     rows = second.state.memories["one"].records
-    assert rows.touched == {DIDS[0]}
+    assert rows.changed_since_base == {DIDS[0]}
     assert rows.rows[DIDS[1]] is first.state.memories["one"].records.rows[DIDS[1]]
     assert second.basis.merged_snapshot.changed_dids == {site: {DIDS[0]}}
     assert rows[DIDS[1]].facts[site].as_of == now, "and yet it was read just now"
@@ -309,7 +309,7 @@ def test_of_two_that_say_the_same_at_one_time_the_first_is_believed_also_when_it
     step = thinks(first.state, Unseen("down"), last=first)
     whole = thinks(as_loaded(first.state), Unseen("down"))
     assert leaves(step, {}, NOON) == leaves(whole, {}, NOON)
-    assert step.snapshot.sites[site].facts[DIDS[0]].told.reason == "first"
+    assert step.snapshot.sites[site].facts[DIDS[0]].provenance.reason == "first"
 
 
 def polled(state, number, here, wanted, *, last, rules):
@@ -329,7 +329,7 @@ def test_what_is_no_longer_wanted_counts_no_more_when_something_shrinks():
     first = polled(ReconcileState(), 0, DIDS, DIDS, last=None, rules=rules)
     for last in (None, first):
         after = polled(first.state, 1, DIDS[:1], DIDS[:4], last=last, rules=rules)
-        assert after.state.held[SITES[0]].of == 4
+        assert after.state.held_losses[SITES[0]].of == 4
 
 
 def test_a_correction_that_ended_is_seen_although_nothing_was_read_otherwise():

@@ -160,7 +160,7 @@ class Laws(RuleBasedStateMachine):
         self.the_next_plan_rests(report)
 
     def publishers_show_what_was_concluded(self, report) -> None:
-        for publisher, outcome in zip((self.collector, self.files), report.outcomes, strict=True):
+        for publisher, outcome in zip((self.collector, self.files), report.results, strict=True):
             self.witness.judge_shown(publisher.name, publisher.ads)
             if publisher.is_broken:
                 assert outcome.error

@@ -52,7 +52,7 @@ def test_together_is_never_less_than_the_best_part_and_takes_nothing_away(parts)
     for added in found[: len(found) - len(parts)]:
         assert added.fraction >= best(parts, added.site)
         assert added.files.files_on_disk > max(
-            part.files.count for part in parts if part.site == added.site and part.files
+            part.files.files_on_disk for part in parts if part.site == added.site and part.files
         )
 
 

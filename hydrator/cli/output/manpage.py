@@ -47,13 +47,13 @@ def walk_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:  #
         path = f"{prefix}{name}"
         if hasattr(command, "commands"):
             yield from walk_commands(command, f"{path} ")
-        elif not command.select_private:
+        elif not command.hidden:
             yield path, command
 
 
 def _format_command(path: str, command: Any) -> str:  # noqa: ANN401
     options = [
-        each for each in command.params if each.param_type_name == "option" and not each.select_private
+        each for each in command.params if each.param_type_name == "option" and not each.hidden
     ]
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     words = [path, *(_format_argument(each) for each in arguments), *(["[OPTIONS]"] if options else [])]
@@ -69,7 +69,7 @@ def _format_command(path: str, command: Any) -> str:  # noqa: ANN401
 
 def _format_argument(argument: Any) -> str:  # noqa: ANN401
     name = str(argument.metavar or argument.name.upper())
-    return name if argument.dataset_lists else f"[{name}]"
+    return name if argument.required else f"[{name}]"
 
 
 def _format_option(option: Any) -> str:  # noqa: ANN401

@@ -1,0 +1,227 @@
+"""Schedds are asked several at a time, for a bounded time; the silent rest, and no other waits for them."""
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from structlog.testing import capture_logs
+
+from adapters.condor.schedd_rounds import ScheddPoller
+from adapters.condor.schedds import ScheddHistory, ScheddMisses, ScheddQueues
+from hydrator.domain.errors import PoolError
+from hydrator.domain.model import QueuedJobs, ScheddDemand, Unseen
+from hydrator.domain.ports import EndedJobs
+from tests.factories import L1, NOON
+
+STALL = timedelta(milliseconds=20)
+BUDGET = timedelta(milliseconds=200)
+TIMEOUT = 0.4
+"""Seconds after which a client gives a silent schedd up."""
+
+
+class Pool:
+    """Schedds of which some are silent, and how often each was asked, by how many at a time."""
+
+    def __init__(self, *silent: str, well: int = 3) -> None:
+        self.silent = set(silent)
+        self.names = sorted([*silent, *(f"well{n}" for n in range(well))])
+        self.asked: list[str] = []
+        self.now = 0
+        self.most = 0
+        self.closed = 0
+        self.lock = threading.Lock()
+
+    def client(self) -> "Client":
+        return Client(self)
+
+
+class Client:
+    """Stands in for a CondorClient: one question at a time, each with a time limit."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self._closing = threading.Event()
+
+    def schedds(self):
+        return [{"Name": name} for name in self.pool.names]
+
+    def count_queued_datasets(self, schedd):
+        self._ask(schedd)
+        return [((L1,), 1)]
+
+    def query_misses(self, schedd, since):
+        self._ask(schedd)
+        return [["a miss"]]
+
+    def last_ended(self, schedd):
+        self._ask(schedd)
+
+    def outcomes(self, schedd, since, sites, *, after_job_id, max_jobs):
+        return []
+
+    def _ask(self, schedd):
+        with self.pool.lock:
+            self.pool.asked.append(schedd)
+            self.pool.now += 1
+            self.pool.most = max(self.pool.most, self.pool.now)
+        try:
+            if schedd in self.pool.silent:
+                self._closing.wait(TIMEOUT)
+                raise PoolError(schedd, "no answer in time")
+        finally:
+            with self.pool.lock:
+                self.pool.now -= 1
+
+    def close(self):
+        self._closing.set()
+        self.pool.closed += 1
+
+
+class Seconds:
+    """A clock that never goes back, and that a test may also turn."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def rounds(pool: Pool, *, more=True, **given) -> ScheddPoller:
+    given = {"stall": STALL, "budget": BUDGET, **given}
+    return ScheddPoller(pool.client(), pool.client if more else None, **given)
+
+
+def question(client, schedd):
+    return client.count_queued_datasets(schedd)
+
+
+def test_all_answer_one_after_the_other_through_one_client():
+    pool = Pool(well=40)
+    answers = rounds(pool).ask(question)
+    assert list(answers) == pool.names
+    assert all(answer == [((L1,), 1)] for answer in answers.values())
+    assert (pool.most, pool.closed) == (1, 0)
+
+
+def test_the_silent_are_asked_several_at_a_time_and_every_other_is_asked_all_the_same():
+    pool = Pool(*(f"silent{n:02}" for n in range(6)))
+    answers = rounds(pool, budget=timedelta(minutes=1)).ask(question)
+    assert {name for name, answer in answers.items() if isinstance(answer, Unseen)} == pool.silent
+    assert 2 <= pool.most <= 8
+    assert pool.closed >= pool.most - 1  # those beyond the first end with the question
+
+
+def test_however_many_are_silent_a_round_takes_one_time_limit_and_the_rest_is_asked_the_next_time():
+    pool = Pool(*(f"silent{n:02}" for n in range(38)), well=2)
+    seconds = Seconds()
+    asking = rounds(pool, monotonic=seconds)
+    begun = seconds()
+    for _ in range(12):
+        asking.ask(question)
+    assert {f"well{n}" for n in range(2)} <= set(pool.asked)
+    assert set(pool.asked) == set(pool.names)
+    assert seconds() - begun < 12 * (TIMEOUT + BUDGET.total_seconds() + 2)
+    assert pool.most <= 8
+
+
+def test_a_silent_schedd_rests_longer_each_time_and_those_that_answer_never_do():
+    pool, seconds = Pool("silent", well=1), Seconds()
+    asking = rounds(pool, monotonic=seconds)
+    rests = []
+    for _ in range(4):
+        asking.ask(question)
+        before = len(pool.asked)
+        answers = asking.ask(question)  # at once: the silent one rests
+        assert pool.asked[before:] == ["well0"]
+        assert answers["silent"] == Unseen("no answer in time")
+        rests.append(asking._statuses["silent"].backoff_until - seconds())
+        seconds.ahead += rests[-1] + 0.01
+    assert rests[0] < rests[1] < rests[2] < rests[3] < 300
+    pool.silent.clear()
+    asking.ask(question)
+    asking.ask(question)
+    assert pool.asked[-2:].count("silent") == 1
+
+
+def test_those_that_answered_come_first_and_those_asked_longest_ago_next():
+    pool, seconds = Pool("a", "b", well=1), Seconds()
+    asking = rounds(pool, more=False, monotonic=seconds)
+    for asked in (["a"], ["b"], ["well0", "a"], ["well0", "b"], ["well0", "a"]):  # at first none is known
+        pool.asked.clear()
+        asking.ask(question)
+        assert pool.asked == asked
+        seconds.ahead += 1000
+
+
+def test_a_schedd_that_refuses_at_once_does_not_rest():
+    pool = Pool(well=2)
+
+    def refused(client, schedd):
+        pool.asked.append(schedd)
+        raise PoolError(schedd, "connection refused")
+
+    asking = rounds(pool)
+    for _ in range(3):
+        assert asking.ask(refused)["well0"] == Unseen("connection refused")
+    assert pool.asked.count("well0") == 3
+
+
+def test_a_bug_in_one_answer_is_that_schedds_failure_and_logged_once():
+    pool = Pool(well=2)
+
+    def odd(client, schedd):
+        if schedd == "well0":
+            raise OverflowError("year 32000")
+        return schedd
+
+    asking = rounds(pool)
+    with capture_logs() as logged:
+        answers = [asking.ask(odd) for _ in range(2)]
+    assert answers[1] == {
+        "well0": Unseen("bug in the query of schedd well0: OverflowError"),
+        "well1": "well1",
+    }
+    assert [line["event"] for line in logged] == [
+        "the query of schedd well0 failed: this is a bug, please report it"
+    ]
+
+
+def test_a_schedd_that_left_the_pool_is_forgotten():
+    pool = Pool("silent", well=1)
+    asking = rounds(pool)
+    asking.ask(question)
+    pool.names = ["well0"]
+    assert list(asking.ask(question)) == ["well0"]
+    assert asking._statuses.keys() == {"well0"}
+
+
+def test_what_waits_for_silent_schedds_ends_when_it_is_closed():
+    pool = Pool(*(f"silent{n}" for n in range(8)), well=0)
+    client = pool.client()
+    queues = ScheddQueues(client, lambda: NOON, pool.client)
+    ended = threading.Event()
+
+    def ask():
+        queues.read_demand()
+        ended.set()
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    queues.close()
+    assert ended.wait(30)
+    thread.join()
+
+
+@pytest.mark.parametrize("silent", [(), ("silent",)])
+def test_queues_misses_and_histories_are_asked_this_way(silent):
+    pool = Pool(*silent, well=1)
+    queues = ScheddQueues(pool.client(), lambda: NOON, pool.client).read_demand()
+    misses = ScheddMisses(pool.client(), lambda: NOON).read_reports()
+    history = ScheddHistory(pool.client(), lambda: NOON, ()).read_newly_ended_jobs()
+    assert queues["well0"] == ScheddDemand(NOON, (QueuedJobs((L1,), 1),))
+    assert misses["well0"] == [["a miss"]]
+    assert history["well0"] == EndedJobs((), is_complete=True)
+    for answers in (queues, misses, history):
+        assert [name for name, one in answers.items() if isinstance(one, Unseen)] == list(silent)

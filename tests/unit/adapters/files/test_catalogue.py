@@ -1,0 +1,548 @@
+"""The catalogue in a file: what it reads, and everything it refuses."""
+
+import json
+import os
+import textwrap
+import threading
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from adapters.files.catalogue import FileCatalogue, read_descriptor
+from adapters.files.catalogue import __doc__ as manual
+from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import Did, Replica, ReplicaState, Seen, Site, from_unix
+from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
+
+UK, AU, NL = Site("UK"), Site("AU"), Site("NL")
+EXAMPLE = """
+as_of = 2026-11-21T11:00:00Z
+sites = ["UK", "AU", "NL"]
+count = 2
+[datasets."lofar:L1"]
+bytes = 123
+sites.UK = "available"
+sites.AU = { state = "staging", fraction = 0.5 }
+[datasets."lofar:L2"]
+sites.NL = "nearline"
+"""
+ALONE = '[datasets."lofar:L1"]\nsites.UK = "available"\n'
+
+
+def catalogue(path: Path, **more) -> FileCatalogue:
+    return FileCatalogue("files", path, more.pop("clock", lambda: NOON), **more)
+
+
+@pytest.fixture
+def toml(tmp_path):
+    """Writes a TOML catalogue and gives it to read."""
+
+    def write(text: str, **more) -> FileCatalogue:
+        path = tmp_path / "datasets.toml"
+        path.write_text(text, encoding="utf-8")
+        return catalogue(path, **more)
+
+    return write
+
+
+@pytest.fixture
+def as_json(tmp_path):
+    def write(content, **more) -> FileCatalogue:
+        path = tmp_path / "datasets.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return catalogue(path, **more)
+
+    return write
+
+
+def refusal(made: FileCatalogue) -> str:
+    with pytest.raises(CatalogueGarbled) as raised:
+        made.read({L1})
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+# what it reads
+
+
+def test_the_example_is_read(toml):
+    survey = toml(EXAMPLE).read({L1, L2, L3})
+    assert (survey.catalogue, survey.started_at, survey.sites) == ("files", NOON - HOUR, {UK, AU, NL})
+    staging = Replica(L1, AU, ReplicaState.INCOMING, 0.5)
+    assert survey.readings == {
+        L1: Seen(NOON - HOUR, (staging, Replica(L1, UK, ReplicaState.COMPLETE)), 123),
+        L2: Seen(NOON - HOUR, (Replica(L2, NL, ReplicaState.ON_TAPE),)),
+        L3: Seen(NOON - HOUR),
+    }
+
+
+def test_the_example_in_the_modules_docstring_is_read(toml):
+    _, _, text, _ = manual.split("\n\n", 3)
+    reading = toml(textwrap.dedent(text)).read({L1}).readings[L1]
+    assert (reading.bytes_total, len(reading.replicas)) == (123, 4)
+
+
+def test_json_of_the_same_shape_reads_the_same(toml, as_json):
+    content = {
+        "as_of": "2026-11-21T11:00:00Z",
+        "sites": ["UK", "AU", "NL"],
+        "count": 2,
+        "datasets": {
+            L1: {"bytes": 123, "sites": {"UK": "available", "AU": {"state": "staging", "fraction": 0.5}}},
+            L2: {"sites": {"NL": "nearline"}},
+        },
+    }
+    assert as_json(content).read({L1, L2, L3}) == toml(EXAMPLE).read({L1, L2, L3})
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("available", ReplicaState.COMPLETE),
+        ("staging", ReplicaState.INCOMING),
+        ("partial", ReplicaState.PARTIAL),
+        ("nearline", ReplicaState.ON_TAPE),
+        ("stuck", ReplicaState.STUCK),
+    ],
+)
+def test_each_word_is_a_state(toml, word, state):
+    made = toml(f'[datasets."lofar:L1"]\nsites.UK = "{word}"\n')
+    assert made.read({L1}).readings[L1].replicas == (Replica(L1, UK, state),)
+
+
+def test_sites_left_out_are_those_named(toml):
+    assert toml(ALONE).read(set()).sites == {UK}
+
+
+def test_without_as_of_the_facts_are_as_old_as_the_look_at_them(toml):
+    assert toml(ALONE).read({L1}).started_at == NOON
+
+
+def test_a_clock_a_little_ahead_counts_as_now(toml):
+    assert toml(f"as_of = 2026-11-21T12:04:00Z\n{ALONE}").read({L1}).started_at == NOON
+
+
+def test_an_as_of_in_the_future_is_refused_until_it_is_past(toml):
+    now = [NOON]
+    made = toml(f"as_of = 2026-11-21T12:30:00Z\n{ALONE}", clock=lambda: now[0])
+    assert "as_of: 2026-11-21T12:30:00+00:00 is in the future" in refusal(made)
+    now[0] = NOON + HOUR
+    assert made.read({L1}).started_at == NOON + 30 * MINUTE
+
+
+@pytest.mark.parametrize(
+    "written", ["2026-11-21T12:00:00+01:00", "2026-11-21 11:00:00Z", "1795258800", "1795258800.0"]
+)
+def test_as_of_may_be_written_in_several_ways(toml, written):
+    assert toml(f"as_of = {written}\n{ALONE}").read({L1}).started_at == NOON - HOUR
+
+
+def test_a_name_without_scope_gets_the_default_one(toml):
+    made = toml('[datasets.L1]\nsites.UK = "available"\n', default_scope="lofar")
+    assert made.read({L1}).readings[L1].replicas
+
+
+def test_dids_that_differ_in_letter_case_only_are_named_as_twins(toml):
+    upper, lower = Did("lofar:L1"), Did("lofar:l1")
+    made = toml(ALONE + '[datasets."lofar:l1"]\nsites.UK = "available"\n')
+    readings = made.read({upper, lower, Did("LOFAR:L1"), L2}).readings
+    assert {did: reading.case_variants for did, reading in readings.items()} == {
+        upper: {lower},
+        lower: {upper},
+        Did("LOFAR:L1"): {upper, lower},
+        L2: frozenset(),
+    }
+
+
+def test_an_empty_table_of_datasets_holds_nothing_on_purpose(toml):
+    survey = toml('sites = ["UK"]\n[datasets]\n').read({L1})
+    assert (survey.sites, survey.readings) == ({UK}, {L1: Seen(NOON)})
+
+
+def test_find_takes_patterns_in_which_case_counts(toml):
+    made = toml(EXAMPLE)
+    assert made.find(["lofar:*"]) == {L1, L2}
+    assert made.find(["lofar:?2", "x"]) == {L2}
+    assert made.find(["lofar:L[!1]"]) == {L2}
+    assert made.find(["LOFAR:*", "L1", ""]) == frozenset()
+    assert made.find([]) == frozenset()
+
+
+def test_a_site_may_have_any_printable_name(toml):
+    name = "Žilina (CZ/2)"
+    assert toml(f'[datasets."lofar:L1"]\nsites."{name}" = "available"\n').read({L1}).sites == {name}
+
+
+# what it refuses
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "it is empty"),
+        (" \n", "it is empty"),
+        ('sites = ["UK"]', "datasets: missing"),
+        ("datasets = 3", "datasets: not a table"),
+        ("[datasets", "cannot be read: "),
+        (ALONE + '[datasets."lofar:L', "cannot be read: "),
+        (ALONE + ALONE, "cannot be read: "),
+        ("count = 2\n" + ALONE, "count: says 2, but 1 datasets are here"),
+        ("count = true\n" + ALONE, "count: must be a whole number"),
+        ("coutn = 1\n" + ALONE, "coutn: unknown; known here: as_of, sites, count, datasets"),
+        ("as_of = 2026-11-21T11:00:00\n" + ALONE, "as_of: 2026-11-21T11:00:00 has no time zone"),
+        ("as_of = 2026-11-21\n" + ALONE, "as_of: must be a time"),
+        ("as_of = 'soon'\n" + ALONE, "as_of: 'soon' is not a time"),
+        ("as_of = true\n" + ALONE, "as_of: must be a time"),
+        ("as_of = inf\n" + ALONE, "as_of: out of range"),
+        ("as_of = 1e300\n" + ALONE, "as_of: out of range"),
+        ('sites = "UK"\n' + ALONE, "sites: must be a list of names"),
+        ("sites = [1]\n" + ALONE, "sites: must be a list of names only"),
+        ('sites = ["UK", ""]\n' + ALONE, "sites: '' cannot be the name of a site"),
+        ('sites = ["UK", "UK"]\n' + ALONE, "sites: 'UK' is given twice"),
+        ('sites = ["AU"]\n' + ALONE, "datasets.\"lofar:L1\".sites.UK: 'UK' is not among sites"),
+        ('[datasets."L1"]\nbytes = 1', 'datasets."L1": it has no scope'),
+        ('[datasets."a:b c"]\nbytes = 1', 'datasets."a:b c": use letters, digits'),
+        ('[datasets]\n"a:b" = "available"', 'datasets."a:b": must be a table'),
+        ('[datasets."a:b"]\nsize = 1', 'datasets."a:b".size: unknown; known here: bytes, sites'),
+        ('[datasets."a:b"]\nbytes = -1', 'datasets."a:b".bytes: must be a whole number'),
+        ('[datasets."a:b"]\nbytes = 1.5', 'datasets."a:b".bytes: must be a whole number'),
+        ('[datasets."a:b"]\nsites = ["UK"]', 'datasets."a:b".sites: must be a table'),
+        ('[datasets."a:b"]\nsites.UK = []', 'datasets."a:b".sites.UK: an empty list'),
+        ('[datasets."a:b"]\nsites.UK = [["stuck"]]', 'datasets."a:b".sites.UK: must be a state'),
+        ('[datasets."a:b"]\nsites.UK = 1', 'datasets."a:b".sites.UK: must be a state'),
+        ('[datasets."a:b"]\nsites.UK = "here"', "sites.UK.state: 'here' is no state; use available, staging"),
+        ('[datasets."a:b"]\nsites.UK = {fraction = 1}', "sites.UK.state: is missing"),
+        ('[datasets."a:b"]\nsites.T1.UK = "available"', "sites.T1.UK: unknown; known here: state, fraction"),
+        (
+            '[datasets."a:b"]\nsites.UK = {state = "staging", fraction = 1.1}',
+            "fraction: must be a number from 0 to 1",
+        ),
+        (
+            '[datasets."a:b"]\nsites.UK = {state = "staging", fraction = nan}',
+            "fraction: must be a number from 0 to 1",
+        ),
+        ('[datasets."a:b"]\nsites.UK = {state = "staging", fraction = true}', "fraction: must be a number"),
+        (
+            '[datasets."a:b"]\nsites.UK = {state = "available", fraction = 0.5}',
+            "available dataset is complete",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_key(toml, text, told):
+    assert told in refusal(toml(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[]", "outermost value must be an object"),
+        ('{"datasets": {}', "cannot be read"),
+        ('{"datasets": {}} x', "cannot be read"),
+        ('{"datasets": {"a:b": {}, "a:b": {}}}', "key 'a:b' is given twice"),
+        (
+            '{"datasets": {"a:b": {"sites": {"UK": {"state": "staging", "fraction": NaN}}}}}',
+            "NaN is no number",
+        ),
+        ('{"datasets":' * 100_000, "nested too deeply"),
+        ('{"count": 1' + "0" * 5000 + ', "datasets": {}}', "cannot be read"),
+    ],
+)
+def test_what_is_wrong_in_json_is_told(as_json, text, told):
+    assert told in refusal(as_json(text))
+
+
+def test_a_default_scope_that_makes_two_names_one_is_refused(toml):
+    text = ALONE + '[datasets.L1]\nsites.UK = "available"\n'
+    assert "lofar:L1 is given twice, with its scope and without" in refusal(toml(text, default_scope="lofar"))
+
+
+def test_all_problems_come_in_one_report(toml):
+    told = refusal(
+        toml('count = 5\nx = 1\n[datasets."L1"]\nbytes = -1\n[datasets."a:b"]\nsites.UK = "here"\n')
+    )
+    for key in ("count:", "x:", 'datasets."L1":', 'datasets."L1".bytes:', 'datasets."a:b".sites.UK.state:'):
+        assert key in told
+    assert "5 problems" in told
+
+
+def test_of_many_problems_ten_are_shown_and_the_rest_counted(as_json):
+    told = refusal(as_json({"datasets": {f"no scope {n}": {} for n in range(100)}}))
+    assert told.count('datasets."') == 10
+    assert "100 problems" in told
+    assert told.endswith("; and 90 more")
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=10)
+    | st.sampled_from(["available", "a:b"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["as_of", "sites", "count", "datasets", "bytes", "state", "fraction", "a:b", "a:B", "UK", ""]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(anything)
+def test_any_json_is_either_read_or_refused_with_one_line(as_json, content):
+    try:
+        survey = as_json(content).read({L1})
+    except CatalogueGarbled as exc:
+        told = str(exc)
+    else:
+        told = ""
+        assert survey.readings.keys() == {L1}
+        assert survey.started_at <= NOON
+    assert "\n" not in told
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path):
+    path = tmp_path / "datasets.toml"
+    path.write_bytes(b"# \xff\n")
+    assert "not UTF-8 at byte 2" in refusal(catalogue(path))
+
+
+def test_an_unknown_ending_is_refused(tmp_path):
+    path = tmp_path / "datasets.yaml"
+    path.write_text("a: b")
+    assert "must end in .toml or .json" in refusal(catalogue(path))
+
+
+def test_find_refuses_what_read_refuses(toml):
+    with pytest.raises(CatalogueGarbled):
+        toml("").find(["*"])
+
+
+def test_a_missing_file_is_unreachable_and_not_empty(tmp_path):
+    with pytest.raises(CatalogueUnreachable, match="No such file"):
+        catalogue(tmp_path / "none.toml").read({L1})
+
+
+def test_a_folder_is_no_catalogue(tmp_path):
+    with pytest.raises(CatalogueUnreachable, match="not an ordinary file"):
+        catalogue(tmp_path).read({L1})
+
+
+def test_a_pipe_without_writer_does_not_hang_us(tmp_path):
+    os.mkfifo(tmp_path / "datasets.toml")
+    with pytest.raises(CatalogueUnreachable, match="not an ordinary file"):
+        catalogue(tmp_path / "datasets.toml").read({L1})
+
+
+@contextmanager
+def as_an_ordinary_user():
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_file_we_may_not_read_is_denied(toml, tmp_path):
+    made = toml(EXAMPLE)
+    (tmp_path / "datasets.toml").chmod(0)
+    with as_an_ordinary_user(), pytest.raises(CatalogueDenied, match="Permission denied"):
+        made.read({L1})
+
+
+# change
+
+
+def bytes_known(made: FileCatalogue) -> int | None:
+    return made.read({L1}).readings[L1].bytes_total
+
+
+def sized(number: int) -> str:
+    return f'[datasets."lofar:L1"]\nbytes = {number}\n'
+
+
+def test_a_changed_file_is_read_again_at_once_even_at_equal_size(toml, tmp_path):
+    made = toml(sized(1))
+    for number in (2, 3, 4, 5):
+        (tmp_path / "datasets.toml").write_text(sized(number))
+        assert bytes_known(made) == number
+
+
+def test_a_replaced_file_with_the_old_times_is_read_again(toml, tmp_path):
+    made = toml(sized(1))
+    path, other = tmp_path / "datasets.toml", tmp_path / "other"
+    old = time.time() - 3600
+    os.utime(path, (old, old))
+    assert bytes_known(made) == 1
+    other.write_text(sized(2))
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    other.replace(path)
+    assert bytes_known(made) == 2
+
+
+def test_an_unchanged_file_that_has_settled_is_not_read_again(toml, tmp_path):
+    reads = []
+    made = toml(sized(1), read_all=lambda fd: reads.append(fd) or read_descriptor(fd))
+
+    def rests() -> bool:
+        before = len(reads)
+        assert bytes_known(made) == 1
+        return len(reads) == before
+
+    assert not rests()
+    deadline = time.monotonic() + 120
+    while not rests():  # its times must be old enough to be trusted, and nothing but time makes them so
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    (tmp_path / "datasets.toml").write_text(sized(2))
+    assert bytes_known(made) == 2
+
+
+def test_a_file_whose_times_cannot_be_trusted_yet_is_read_each_time(toml, tmp_path):
+    reads = []
+    made = toml(sized(1), read_all=lambda fd: reads.append(fd) or read_descriptor(fd))
+    ahead = time.time() + 3600
+    os.utime(tmp_path / "datasets.toml", (ahead, ahead))
+    assert [bytes_known(made) for _ in range(3)] == [1, 1, 1]
+    assert len(reads) == 3
+
+
+def test_a_file_that_went_away_is_unreachable_although_it_was_read_before(toml, tmp_path):
+    made = toml(sized(1))
+    assert bytes_known(made) == 1
+    (tmp_path / "datasets.toml").unlink()
+    with pytest.raises(CatalogueUnreachable):
+        made.read({L1})
+
+
+def test_a_garbled_file_is_garbled_although_it_was_good_before_and_good_again_after(toml, tmp_path):
+    made = toml(sized(1))
+    assert bytes_known(made) == 1
+    (tmp_path / "datasets.toml").write_text("[datasets")
+    refusal(made)
+    (tmp_path / "datasets.toml").write_text(sized(1))
+    assert bytes_known(made) == 1
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(toml, tmp_path):
+    path = tmp_path / "datasets.toml"
+    changes = [sized(22), sized(333)]
+
+    def meddling(descriptor: int) -> bytes:
+        data = read_descriptor(descriptor)
+        if changes:
+            path.write_text(changes.pop(0))
+        return data
+
+    assert bytes_known(toml(sized(1), read_all=meddling)) == 333
+
+
+def test_a_file_replaced_while_it_is_read_is_read_again(toml, tmp_path):
+    path, other = tmp_path / "datasets.toml", tmp_path / "other"
+
+    def meddling(descriptor: int) -> bytes:
+        data = read_descriptor(descriptor)
+        if not other.exists() and b"bytes = 1\n" in data:
+            other.write_text(sized(2))
+            other.replace(path)
+        return data
+
+    assert bytes_known(toml(sized(1), read_all=meddling)) == 2
+
+
+def test_a_file_that_never_stops_changing_is_unreachable(toml, tmp_path):
+    def meddling(descriptor: int) -> bytes:
+        data = read_descriptor(descriptor)
+        with (tmp_path / "datasets.toml").open("a") as still_open:
+            still_open.write("# more\n")
+        return data
+
+    with pytest.raises(CatalogueUnreachable, match="changed while it was read, 3 times"):
+        toml(sized(1), read_all=meddling).read({L1})
+
+
+def test_a_file_replaced_again_and_again_is_always_read_whole(toml, tmp_path):
+    path = tmp_path / "datasets.toml"
+    texts = ["".join(f'[datasets."v{v}:{n}"]\nbytes = {v}\n' for n in range(50)) for v in (1, 2)]
+    made = toml(texts[0])
+    done = threading.Event()
+
+    def replace_it() -> None:
+        number = 0
+        while not done.wait(0.001):
+            number += 1
+            (tmp_path / "other").write_text(texts[number % 2])
+            (tmp_path / "other").replace(path)
+
+    writer = threading.Thread(target=replace_it)
+    writer.start()
+    try:
+        seen = set()
+        deadline = time.monotonic() + 120
+        while len(seen) < 2 and time.monotonic() < deadline:
+            try:
+                found = made.find(["*"])
+            except CatalogueUnreachable:
+                continue
+            assert len(found) == 50
+            seen.add(frozenset(did.partition(":")[0] for did in found))
+    finally:
+        done.set()
+        writer.join()
+    assert seen == {frozenset({"v1"}), frozenset({"v2"})}
+
+
+def test_a_hundred_thousand_datasets_in_json_are_read_in_seconds(as_json):
+    datasets = {
+        f"lofar:L{n}": {"bytes": n, "sites": {f"S{n % 20}": "available", f"S{(n + 1) % 20}": "nearline"}}
+        for n in range(100_000)
+    }
+    made = as_json({"count": 100_000, "datasets": datasets})
+    began = time.process_time()
+    assert len(made.find(["*"])) == 100_000
+    assert time.process_time() - began < 15
+
+
+def test_times_are_aware_and_utc(toml):
+    at = toml(f"as_of = 2026-11-21T12:00:00+01:00\n{ALONE}").read({L1}).started_at
+    assert at.utcoffset() == timedelta(0)
+    assert at == datetime(2026, 11, 21, 11, tzinfo=UTC) == from_unix(1795258800)
+
+
+def test_a_site_that_held_its_last_dataset_is_still_one_the_file_speaks_for(tmp_path):
+    path = tmp_path / "list.json"
+    path.write_text('{"datasets": {"lofar:L1": {"sites": {"UK": "available", "AU": "available"}}}}')
+    catalogue = FileCatalogue("file", path, lambda: NOON)
+    assert catalogue.read(frozenset()).sites == {"UK", "AU"}
+    fresh = tmp_path / "fresh"
+    fresh.write_text('{"datasets": {"lofar:L1": {"sites": {"UK": "available"}}}}')
+    fresh.rename(path)
+    assert catalogue.read(frozenset()).sites == {"UK", "AU"}
+    fresh.write_text('{"sites": ["UK"], "datasets": {"lofar:L1": {"sites": {"UK": "available"}}}}')
+    fresh.rename(path)
+    assert catalogue.read(frozenset()).sites == {"UK"}
+
+
+def test_a_file_beyond_its_bounds_is_refused_before_it_fills_the_memory(tmp_path):
+    path = tmp_path / "catalogue.json"
+    path.write_bytes(b'{"datasets": [' + b"{}," * 1_100_000 + b"{}]}")
+    with pytest.raises(CatalogueGarbled, match="more than 2000000 values"):
+        FileCatalogue("file", path, lambda: NOON).read({L1})
+    with path.open("wb") as file:
+        file.truncate(64_000_001)
+    with pytest.raises(CatalogueGarbled, match="larger than 64000000 bytes"):
+        FileCatalogue("file", path, lambda: NOON).read({L1})

@@ -1,0 +1,111 @@
+"""Files of datasets that Rucio lists, and answers that were cut or cannot be read (a stand-in answers)."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+
+from adapters.rucio.datasets.file_lists import RucioFileLister
+from adapters.rucio.session.settings import RucioSettings
+from hydrator.domain.errors import (
+    CatalogueDenied,
+    CatalogueGarbled,
+    CatalogueUnreachable,
+    TooManyFiles,
+)
+from hydrator.domain.model import DatasetFile, Did
+from testbed.rucio_standin import RucioStandIn
+
+DID = Did("lofar:L1")
+OTHER = Did("lofar:L2")
+
+
+class Listed(RucioStandIn):
+    """A stand-in with one dataset of two files, one of them at an element; tests change what it says."""
+
+    def __init__(self) -> None:
+        super().__init__({"UK-DISK": "UK"})
+        self.kind, self.length = "DATASET", 2
+        self.list_files = [{"scope": "lofar", "name": f"f{n}", "bytes": n} for n in range(2)]
+        self.rows: list[object] = [
+            {"scope": "lofar", "name": "f1", "bytes": 1, "rses": {"UK-DISK": ["b", "a"]}}
+        ]
+        self.status = 200
+        self.asked: list[object] = []
+
+    def answer(self, path, query, body):
+        if self.status != 200 and path.startswith("/dids/lofar/L1"):
+            return self.status, {"ExceptionClass": "AccessDenied"}
+        if path == "/dids/lofar/L1/files":
+            return 200, self.list_files
+        if path == "/replicas/list":
+            self.asked.append((body["rse_expression"], body["domain"]))
+            return 200, self.rows
+        if path == "/dids/lofar/L1":
+            return 200, {"scope": "lofar", "name": "L1", "type": self.kind, "length": self.length}
+        return super().answer(path, query, body)
+
+
+@pytest.fixture
+def stand_in() -> Iterator[Listed]:
+    with Listed() as server:
+        yield server
+
+
+@pytest.fixture
+def lister(stand_in, tmp_path) -> Iterator[RucioFileLister]:
+    login = {"account": "hydrator", "username": "somebody", "password": "a-secret-word"}
+    limits = {"calls_per_second": 1000, "deadline": timedelta(seconds=60)}
+    settings = RucioSettings(name="rucio", url=stand_in.url, token_dir=tmp_path / "tokens", **login, **limits)
+    with closing(RucioFileLister(settings)) as made:
+        yield made
+
+
+def test_files_have_their_sizes_and_the_addresses_that_were_asked_for(lister, stand_in):
+    plain = (DatasetFile("lofar:f0", 0), DatasetFile("lofar:f1", 1))
+    assert lister.list_files({DID}, set(), 9) == {DID: plain}
+    assert stand_in.asked == []
+    found = lister.list_files({DID}, {"UK-DISK", "AU-DISK"}, 9)
+    assert found == {DID: (plain[0], DatasetFile("lofar:f1", 1, {"UK-DISK": ("a", "b")}))}
+    assert stand_in.asked == [("AU-DISK|UK-DISK", "all")]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_list_that_was_cut_is_an_error_of_its_dataset(lister, stand_in, kept):
+    stand_in.list_files = stand_in.list_files[:kept]
+    assert f"lists {kept} of the 2 files of lofar:L1" in str(lister.list_files({DID}, set(), 9)[DID])
+
+
+def test_a_container_may_count_a_file_twice(lister, stand_in):
+    stand_in.kind, stand_in.length = "CONTAINER", 3
+    assert [file.did for file in lister.list_files({DID}, set(), 9)[DID]] == ["lofar:f0", "lofar:f1"]
+
+
+def test_more_files_than_allowed_are_not_even_listed(lister, stand_in):
+    stand_in.list_files = []
+    assert isinstance(lister.list_files({DID}, set(), 1)[DID], TooManyFiles)
+
+
+@pytest.mark.parametrize("spoilt", ["files", "addresses", "a word", "a size"])
+def test_what_cannot_be_read_is_an_error_of_its_dataset(lister, stand_in, spoilt):
+    if spoilt == "files":
+        stand_in.list_files = ["a web page"]
+    elif spoilt == "a size":
+        stand_in.list_files[0]["bytes"] = "many"
+    else:
+        stand_in.rows[0]["rses"] = {"UK-DISK": [7]} if spoilt == "addresses" else "UK-DISK"
+    assert isinstance(lister.list_files({DID}, {"UK-DISK"}, 9)[DID], CatalogueGarbled)
+
+
+def test_an_account_that_is_denied_is_no_list(lister, stand_in):
+    stand_in.status = 403
+    with pytest.raises(CatalogueDenied):
+        lister.list_files({DID}, set(), 9)
+
+
+def test_a_server_that_is_gone_is_no_list(lister, stand_in):
+    stand_in.shutdown()
+    stand_in.server_close()
+    with pytest.raises(CatalogueUnreachable):
+        lister.list_files({DID, OTHER}, set(), 9)

@@ -1,0 +1,154 @@
+"""Answers that no Rucio gives, through rucio-clients: they end, and take little memory."""
+
+import gzip
+import subprocess
+import sys
+import time
+from datetime import timedelta
+
+import pytest
+
+from adapters.rucio.session.client import RucioConnection
+from adapters.rucio.session.settings import RucioSettings
+from hydrator.domain.errors import CatalogueError, CatalogueGarbled, CatalogueUnreachable
+from testbed.hostile import ENDLESS, Hostile, answer, gzip_bomb, rows_of, streamed
+
+ROWS = "Content-Type: application/x-json-stream"
+PACKED = "Content-Encoding: gzip"
+LONGEST_SECONDS = 10.0
+"""On a machine that does other things, too."""
+PEAK_MB = 110
+"""What one answer may add at its peak: the daemon has some 75 MB without."""
+
+
+def connected(url, folder, **more):
+    token = folder / "token"
+    token.write_text("a-token")
+    how = {
+        "timeout": timedelta(seconds=0.5),
+        "deadline": timedelta(seconds=1),
+        "max_bytes": 1_000_000,
+        **more,
+    }
+    return RucioConnection(
+        RucioSettings("sick", url, "me", folder, auth_type="token", token_file=token, **how)
+    )
+
+
+def files(connection, seconds=1.0):
+    """The rows of list_files, as the adapter reads them."""
+    with connection.start_poll(seconds):
+        return connection.ask(lambda client: list(client.list_files("s", "n")))
+
+
+@pytest.mark.parametrize("way", ENDLESS)
+def test_an_answer_without_end_ends_in_time_and_the_server_is_asked_again(tmp_path, way):
+    with Hostile(ENDLESS[way]) as sick:
+        connection = connected(sick.url, tmp_path)
+        begun = time.monotonic()
+        with pytest.raises(CatalogueError):
+            files(connection)
+        assert time.monotonic() - begun < LONGEST_SECONDS
+        sick.answering = rows_of(b'{"name": "a"}\n')
+        assert files(connection) == [{"name": "a"}]
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        (
+            rows_of(b'{"name": "%s"}\n' % (b"a" * 999) * 1000),
+            "larger than 1000000 bytes; the bound is max_answer_mb",
+        ),
+        (rows_of(b"{}\n" * 20_000), "more than 10000 values; the bound is max_answer_values"),
+        (
+            rows_of(gzip_bomb(10_000_000, b" " * 65_536), PACKED),
+            "larger than 1000000 bytes",
+        ),
+        (rows_of(gzip.compress(b"{}"), f"{PACKED}, gzip"), "was not asked for: 'gzip, gzip'"),
+        (rows_of(b'{"name": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"), "nested too deeply"),
+        (answer(b"[" + b"{}," * 2000 + b"{}]"), "more than 2500 values; the bound is max_answer_values"),
+    ],
+)
+def test_an_answer_beyond_a_bound_is_refused_with_the_name_of_its_setting(tmp_path, way, words):
+    with Hostile(way) as sick:
+        connection = connected(sick.url, tmp_path, max_values=10_000)
+        with pytest.raises(CatalogueGarbled, match=words):
+            files(connection, 20)
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Retry-After: " + "9" * 400,
+        "Retry-After: Fri, 31 Dec 99999999999 23:59:59 GMT",
+        "Date: Fri, 31 Dec 9999 23:59:59 -2359",
+        "Date: Mon, 01 Jan 0001 00:00:00 +2359",
+        "X-Rucio-Auth-Token-Expires: Fri, 31 Dec 9999 23:59:59 -2359",
+    ],
+)
+def test_a_time_that_no_clock_shows_is_no_bug_of_the_cycle(tmp_path, header):
+    head = f"HTTP/1.1 503 X\r\n{header}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with Hostile(lambda send: send(head.encode())) as sick:
+        connection = connected(sick.url, tmp_path)
+        with pytest.raises(CatalogueUnreachable):
+            files(connection, 2)
+        connection.close()
+
+
+def test_a_row_with_a_key_given_twice_is_no_record(tmp_path):
+    with Hostile(rows_of(b'{"name": "a", "name": "b"}\n{"name": "c"}\n')) as sick:
+        connection = connected(sick.url, tmp_path)
+        first, second = files(connection)
+        connection.close()
+    assert not isinstance(first, dict)
+    assert second == {"name": "c"}
+
+
+BOMBS = {
+    "empty lists": streamed(b"[]\n", 49_000_000, ROWS),
+    "empty records": streamed(b"{}\n", 49_000_000, ROWS),
+    "one row": streamed(b"{},", 49_000_000, ROWS),
+    "a stream of 1 GB": streamed(b'{"name": "L1", "scope": "s"}\n', 1_000_000_000, ROWS),
+    "1 GB, packed": rows_of(gzip_bomb(1_000_000_000, b" " * 65_536), PACKED),
+    "a document": streamed(b"{},", 49_000_000),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_two_bombs_at_once_take_no_more_memory_than_the_bounds_promise(tmp_path, bomb):
+    code = """
+import resource, sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from adapters.rucio.session.client import Connection
+from adapters.rucio.session.settings import RucioSettings
+from hydrator.domain.errors import CatalogueError
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+url, folder = sys.argv[1], Path(sys.argv[2])
+(folder / "token").write_text("a-token")
+first = Connection(RucioSettings("sick", url, "me", folder, auth_type="token", token_file=folder / "token"))
+def asked(connection):
+    for call in (
+        lambda client: sum(1 for _ in client.list_files("s", "n")),
+        lambda client: sum(1 for _ in client.list_dataset_replicas_bulk([{"scope": "s", "name": "n"}])),
+        lambda client: client.list_scopes(),
+    ):
+        try:
+            yield str(connection.ask(call))[:100]
+        except CatalogueError as error:
+            yield error.reason
+before = peak()
+with first.start_poll(100), ThreadPoolExecutor(2) as pool:
+    answers = list(pool.map(lambda each: list(asked(each)), (first, first.beside(1))))
+print(peak() - before, answers)
+"""
+    with Hostile(BOMBS[bomb]) as sick:
+        said = subprocess.run(
+            [sys.executable, "-c", code, sick.url, str(tmp_path)],
+            capture_output=True, text=True, check=True, timeout=300,
+        ).stdout  # fmt: skip
+    assert float(said.split()[0]) < PEAK_MB, said

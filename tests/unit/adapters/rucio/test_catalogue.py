@@ -1,0 +1,933 @@
+"""What the Rucio adapter makes of rows, and what it says of a server that misbehaves (a stand-in)."""
+
+import json
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from adapters.http.headers import retry_after
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
+from adapters.rucio.responses import (
+    BadRow,
+    Count,
+    DatasetRow,
+    GarbledRow,
+    Rse,
+    largest_counts,
+    parse_dataset_rows,
+)
+from adapters.rucio.rules.model import (
+    Lock,
+    Movement,
+    Rule,
+    movement_without_locks,
+    movements,
+    parse_locks,
+    parse_rules,
+)
+from adapters.rucio.rules.recalls import recall_reason
+from adapters.rucio.session.rate_limiter import RucioRateLimiter
+from adapters.rucio.states import (
+    container_replicas,
+    dataset_replicas,
+    file_replicas,
+    state_at,
+)
+from hydrator.domain.errors import (
+    CatalogueDenied,
+    CatalogueError,
+    CatalogueGarbled,
+    CatalogueUnreachable,
+)
+from hydrator.domain.model import NO_PROVENANCE, Did, Replica, ReplicaState, Seen, Site, Unseen
+from tests.rucio_fixtures import catalogues
+
+L1, L2, BOTH = Did("lofar:L1"), Did("lofar:L2"), Did("lofar:both")
+UK, AU = Site("UK"), Site("AU")
+DISK, TAPE = Rse("UK-DISK", UK, is_tape=False), Rse("UK-TAPE", UK, is_tape=True)
+HOMELESS, GONE = Rse("X", None, is_tape=False), Rse("Y", None, is_tape=False, is_deleted=True)
+STORAGES = {each.name: each for each in (DISK, TAPE, HOMELESS, GONE)}
+COMPLETE, INCOMING, PARTIAL, ON_TAPE, STUCK = (
+    ReplicaState.COMPLETE,
+    ReplicaState.INCOMING,
+    ReplicaState.PARTIAL,
+    ReplicaState.ON_TAPE,
+    ReplicaState.STUCK,
+)
+MOVING, JAMMED, BOTH_WAYS, STILL = (
+    Movement(is_moving=True),
+    Movement(is_stuck=True),
+    Movement(is_moving=True, is_stuck=True),
+    Movement(),
+)
+
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SOON = NOON + timedelta(hours=6)
+
+
+def at(storage: Rse, count: Count, movement: Movement) -> tuple[ReplicaState, float] | None:
+    found = state_at(storage, count, movement, SOON)
+    return (found.state, found.fraction) if found else None
+
+
+def plain(replicas: tuple[Replica, ...]) -> tuple[Replica, ...]:
+    """Without how it came to that."""
+    return tuple(replace(replica, provenance=NO_PROVENANCE) for replica in replicas)
+
+
+def files(available: int, length: int = 4) -> Count:
+    return Count(length, available, length * 10, available * 10)
+
+
+@pytest.mark.parametrize(
+    ("count", "movement", "on_disk"),
+    [
+        (files(4), STILL, (COMPLETE, 1.0)),
+        (files(4), JAMMED, (COMPLETE, 1.0)),
+        (files(5), STILL, (COMPLETE, 1.0)),
+        (files(0), MOVING, (INCOMING, 0.0)),
+        (files(1), MOVING, (INCOMING, 0.25)),
+        (files(1), BOTH_WAYS, (INCOMING, 0.25)),
+        (files(3), JAMMED, (STUCK, 0.75)),
+        (files(0), JAMMED, (STUCK, 0.0)),
+        (files(3), STILL, (PARTIAL, 0.75)),
+        (files(0), STILL, None),
+        (files(0, 0), STILL, None),
+        (files(0, 0), MOVING, (INCOMING, 0.0)),
+    ],
+)
+def test_a_count_and_what_moves_make_a_state_on_disk(count, movement, on_disk):
+    assert at(DISK, count, movement) == on_disk
+
+
+@pytest.mark.parametrize("movement", [STILL, MOVING, JAMMED])
+def test_on_tape_only_a_whole_copy_counts_and_nothing_arrives_on_disk(movement):
+    assert at(TAPE, files(4), movement) == (ON_TAPE, 0.0)
+    assert at(TAPE, files(3), movement) is None
+
+
+@pytest.mark.parametrize(
+    ("storage", "count", "movement", "found"),
+    [
+        (replace(DISK, is_readable=False), files(4), STILL, (STUCK, 0.0)),
+        (replace(DISK, is_readable=False), files(0), MOVING, (STUCK, 0.0)),
+        (replace(DISK, is_readable=False), files(0), STILL, None),
+        (replace(TAPE, is_readable=False), files(4), STILL, (STUCK, 0.0)),
+        (replace(TAPE, is_readable=False), files(3), MOVING, None),
+        (replace(DISK, is_writable=False), files(4), STILL, (COMPLETE, 1.0)),
+        (replace(DISK, is_writable=False), files(1), MOVING, (STUCK, 0.25)),
+        (replace(DISK, is_writable=False), files(1), STILL, (PARTIAL, 0.25)),
+        (replace(DISK, is_volatile=True), files(4), STILL, (PARTIAL, 1.0)),
+        (DISK, files(4), Movement(ends_at=NOON), (PARTIAL, 1.0)),
+        (DISK, files(4), Movement(ends_at=SOON), (PARTIAL, 1.0)),
+        (DISK, files(4), Movement(ends_at=SOON + timedelta(seconds=1)), (COMPLETE, 1.0)),
+        (TAPE, files(4), Movement(ends_at=NOON), (ON_TAPE, 0.0)),
+    ],
+)
+def test_what_a_job_cannot_count_on_is_not_complete(storage, count, movement, found):
+    assert at(storage, count, movement) == found
+
+
+@pytest.mark.parametrize(
+    ("storage", "movement", "reason"),
+    [
+        (replace(DISK, is_readable=False), STILL, "UK-DISK cannot be read"),
+        (replace(DISK, is_volatile=True), STILL, "is a cache"),
+        (DISK, Movement(ends_at=SOON), "no rule holds it for long enough"),
+    ],
+)
+def test_what_cannot_be_counted_on_says_why(storage, movement, reason):
+    assert reason in state_at(storage, files(4), movement, SOON).provenance.reason
+
+
+@pytest.mark.parametrize(
+    ("count", "fraction"),
+    [
+        (Count(4, 1, 100, 70), 0.7),
+        (Count(4, 1, 0, 0), 0.25),
+        (Count(4, 1, 3003.0, 1001.0), 1 / 3),
+        (Count(0, 0, 0, 0), 0.0),
+        (Count(4, 3, 100, 130), 1.0),
+    ],
+)
+def test_a_fraction_is_of_bytes_and_of_files_where_bytes_are_unknown(count, fraction):
+    assert count.fraction == pytest.approx(fraction)
+
+
+def test_elements_without_a_site_say_nothing_and_deleted_ones_neither():
+    counts = {"UK-DISK": files(4), "X": files(4), "Y": files(4)}
+    found = dataset_replicas(L1, counts, {}, STORAGES, held_until=SOON)
+    assert plain(found) == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
+    assert found[0].provenance.call == "list_dataset_replicas(deep=True)"
+
+
+def test_data_at_an_element_that_was_not_listed_is_no_absence():
+    with pytest.raises(BadRow, match="NEW"):
+        dataset_replicas(L1, {"NEW": files(4)}, {}, STORAGES, held_until=SOON)
+
+
+def test_a_lock_alone_makes_an_incoming_replica():
+    found = dataset_replicas(L1, {}, {"UK-DISK": MOVING, "NEW": MOVING}, STORAGES, held_until=SOON)
+    assert plain(found) == (Replica(L1, UK, INCOMING, 0.0, "UK-DISK"),)
+    assert found[0].provenance.call == "get_locks_for_dids"
+
+
+def test_files_and_archives_at_one_element_are_not_added_up():
+    rows = [DatasetRow(L1, "UK-DISK", files(n), "") for n in (2, 3, 1)]
+    assert largest_counts(rows) == {"UK-DISK": files(3)}
+
+
+def rule(name: str, state: str = "OK", ends: datetime | None = None, error: str = "") -> Rule:
+    return Rule(name, L1, state, "UK-DISK", account="anna", error=error, expires_at=ends)
+
+
+def does(rows: list[Lock], *book: Rule) -> dict[str, tuple[bool, bool]]:
+    found = movements(rows, {each.id: each for each in book}, held_until=SOON)
+    return {storage: (move.is_moving, move.is_stuck) for storage, move in found.items()}
+
+
+def test_locks_of_suspended_rules_move_nothing():
+    rows = [Lock(L1, "A", "REPLICATING", "r1"), Lock(L1, "B", "REPLICATING", "r2"), Lock(L1, "C", "OK", "r3")]
+    rows += [Lock(L1, "D", "STUCK", "r4"), Lock(L1, "D", "REPLICATING", "r1")]
+    book = rule("r1", "REPLICATING"), rule("r2", "SUSPENDED"), rule("r3"), rule("r4", "STUCK")
+    assert does(rows, *book) == {
+        "A": (True, False), "B": (False, True), "C": (False, False), "D": (True, True)
+    }  # fmt: skip
+
+
+def test_the_lock_of_a_rule_that_is_gone_says_nothing():
+    assert does([Lock(L1, "A", "REPLICATING", "r1")]) == {}
+
+
+def test_what_a_rule_lets_go_soon_is_not_on_its_way():
+    rows = [Lock(L1, "A", "REPLICATING", "r1")]
+    assert does(rows, rule("r1", "REPLICATING", ends=SOON)) == {"A": (False, False)}
+    assert does([*rows, Lock(L1, "A", "OK", "r2")], rule("r1", "REPLICATING", ends=SOON), rule("r2")) == {
+        "A": (False, False)
+    }
+
+
+@pytest.mark.parametrize(
+    ("ends", "last"),
+    [([None], None), ([NOON], NOON), ([NOON, SOON], SOON), ([NOON, None], None), ([None, SOON], None)],
+)
+def test_data_is_held_until_the_last_of_its_rules_ends(ends, last):
+    rows = [Lock(L1, "A", "OK", f"r{n}") for n in range(len(ends))]
+    book = {f"r{n}": rule(f"r{n}", ends=end) for n, end in enumerate(ends)}
+    assert movements(rows, book, held_until=NOON)["A"].ends_at == last
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "reason"),
+    [
+        ("STUCK", "no source", "its rule is stuck: no source"),
+        ("STUCK", "", "its rule is stuck"),
+        ("SUSPENDED", "", "its rule is suspended"),
+        ("REPLICATING", "old trouble", ""),
+    ],
+)
+def test_the_rule_that_decides_says_why_and_who_pays(state, error, reason):
+    rows = [Lock(L1, "A", "OK", "r0"), Lock(L1, "A", "STUCK" if state == "STUCK" else "REPLICATING", "r1")]
+    told = movements(rows, {"r0": rule("r0"), "r1": rule("r1", state, error=error)}, held_until=NOON)[
+        "A"
+    ].provenance
+    assert (told.reason, told.rule, told.account) == (reason, "r1", "anna")
+
+
+def test_a_rule_without_locks_moves_only_what_is_approved():
+    for state, ends, moving, stuck in [
+        ("INJECT", None, True, False),
+        ("INJECT", SOON, False, False),
+        ("WAITING_APPROVAL", None, False, True),
+    ]:
+        found = movement_without_locks(rule("r", state, ends), held_until=SOON)
+        assert (found.is_moving, found.is_stuck) == (moving, stuck)
+
+
+RULE_ROW = {"id": "r", "scope": "lofar", "name": "L1", "state": "OK", "rse_expression": "UK-DISK"}
+
+
+def test_a_rule_is_read_with_its_times_in_utc_and_its_error_on_one_line():
+    row = {**RULE_ROW, "error": "a\nb", "account": "anna"}
+    for ends in (datetime(2026, 11, 21, 12), "Sat, 21 Nov 2026 12:00:00 UTC"):  # noqa: DTZ001
+        assert parse_rules([{**row, "expires_at": ends}], "rules") == [rule("r", ends=NOON, error="a b")]
+
+
+@pytest.mark.parametrize("damage", [{"expires_at": "soon"}, {"state": "FROZEN"}, {"grouping": "SOME"}])
+def test_a_rule_that_cannot_be_read_is_kept_as_that_and_nothing_is_concluded_of_what_it_holds(damage):
+    (bad,) = parse_rules([{**RULE_ROW, **damage}], "rules")
+    assert (bad.id, bad.did) == ("r", L1)
+    found = movements([Lock(L1, "UK-DISK", "OK", "r")], {"r": bad}, held_until=SOON)
+    with pytest.raises(BadRow, match=next(iter(damage))):
+        dataset_replicas(L1, {"UK-DISK": files(4)}, found, STORAGES, held_until=SOON)
+
+
+@pytest.mark.parametrize("damage", ["text", {}, {**RULE_ROW, "id": None}])
+def test_a_rule_that_is_not_one_is_refused(damage):
+    with pytest.raises(BadRow):
+        parse_rules([RULE_ROW, damage], "rules")
+
+
+def test_a_file_is_complete_moving_or_not_there():
+    states = {"UK-DISK": "COPYING", "UK-TAPE": "AVAILABLE", "X": "AVAILABLE"}
+    said = {(r.storage, r.state) for r in file_replicas(L1, states, STORAGES, held_until=SOON)}
+    assert said == {("UK-DISK", INCOMING), ("UK-TAPE", ON_TAPE)}
+    bad = {"UK-DISK": "BAD", "UK-TAPE": "UNAVAILABLE"}
+    assert file_replicas(L1, bad, STORAGES, held_until=SOON) == ()
+
+
+@pytest.mark.parametrize(
+    ("request_row", "reason"),
+    [
+        ({"state": "QUEUED"}, "its recall from tape waits for its turn"),
+        ({"state": "WAITING", "source_rse": "T"}, "its recall from tape waits for its turn"),
+        (
+            {"state": "SUBMITTED", "source_rse": "T", "staging_started_at": "then"},
+            "T is reading it from tape",
+        ),
+        (
+            {"state": "SUBMITTED", "source_rse": "T", "staging_started_at": "a", "staging_finished_at": "b"},
+            "its recall from T was handed to the transfer service",
+        ),
+        ({"state": "NO_SOURCES"}, "its recall from tape: no sources"),
+    ],
+)
+def test_a_request_says_what_a_recall_waits_for(request_row, reason):
+    assert recall_reason(request_row) == reason
+
+
+def part(*replicas: tuple[Site, ReplicaState, float], size: int | None = 10) -> Seen:
+    return Seen(NOON, tuple(Replica(L1, *replica, storage="S") for replica in replicas), size)
+
+
+@pytest.mark.parametrize(
+    ("parts", "at_uk"),
+    [
+        ([part((UK, COMPLETE, 1.0)), part((UK, COMPLETE, 1.0))], {(COMPLETE, 1.0)}),
+        ([part((UK, COMPLETE, 1.0), size=30), part((AU, COMPLETE, 1.0))], {(PARTIAL, 0.75)}),
+        ([part((UK, COMPLETE, 1.0), size=30), part(size=None)], {(PARTIAL, 0.5)}),
+        ([part((UK, COMPLETE, 1.0)), part((UK, INCOMING, 0.5))], {(INCOMING, 0.75)}),
+        ([part((UK, STUCK, 0.5)), part((UK, INCOMING, 0.5))], {(INCOMING, 0.5)}),
+        ([part((UK, COMPLETE, 1.0)), part((UK, STUCK, 0.0))], {(STUCK, 0.5)}),
+        ([part((UK, COMPLETE, 1.0), (UK, STUCK, 0.5)), part((UK, COMPLETE, 1.0))], {(COMPLETE, 1.0)}),
+        ([part((UK, ON_TAPE, 0.0)), part((UK, ON_TAPE, 0.0))], {(ON_TAPE, 0.0)}),
+        (
+            [part((UK, ON_TAPE, 0.0)), part((UK, ON_TAPE, 0.0), (UK, COMPLETE, 1.0))],
+            {(ON_TAPE, 0.0), (PARTIAL, 0.5)},
+        ),
+        ([part((UK, ON_TAPE, 0.0)), part((UK, COMPLETE, 1.0))], {(PARTIAL, 0.5)}),
+        ([part((UK, ON_TAPE, 0.0)), part((AU, COMPLETE, 1.0))], set()),
+    ],
+)
+def test_a_container_is_what_its_datasets_are_together(parts, at_uk):
+    said = {(r.state, r.fraction) for r in container_replicas(BOTH, parts) if r.site == UK}
+    assert said == at_uk
+
+
+ROW = {
+    "scope": "lofar", "name": "L1", "rse": "UK-DISK", "length": 4, "available_length": 4, "bytes": 40,
+    "available_bytes": 40, "updated_at": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", ["<html>", None, [], {**ROW, "name": 7}, {**ROW, "name": "L1\0"}, {}])
+def test_a_row_of_which_the_dataset_cannot_be_told_is_refused_with_all(damage):
+    with pytest.raises(BadRow):
+        parse_dataset_rows([ROW, damage], "rows")
+    with pytest.raises(BadRow):
+        parse_locks([{**ROW, "state": "OK", "rule_id": "r"}, "text"], "rows")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"length": "4"},
+        {"length": -1},
+        {"length": True},
+        {"length": 3.5},
+        {"bytes": float("nan")},
+        {"bytes": float("inf")},
+        {"bytes": 10**30},
+        {"rse": None},
+    ],
+)
+def test_a_row_that_cannot_be_read_is_kept_as_that_beside_the_others(damage):
+    good, bad = parse_dataset_rows([ROW, {**ROW, "name": "L2", **damage}], "rows")
+    assert (good.did, good.amount) == (L1, Count(4, 4, 40, 40))
+    assert isinstance(bad, GarbledRow)
+    assert (bad.did, next(iter(damage)) in bad.reason) == (L2, True)
+
+
+def test_a_row_before_it_was_counted_has_no_sizes_and_is_still_a_row():
+    (row,) = parse_dataset_rows([{**ROW, "length": None, "bytes": None}], "rows")
+    assert (row.amount.length, row.amount.is_complete) == (0, False)
+
+
+# -- a server that misbehaves
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+def json_lines(*rows: object) -> Answer:
+    """*rows*; to a question about some DIDs those of them that are about these."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        sent = json.loads(request.sent or "{}")
+        asked = {(did["scope"], did["name"]) for did in sent.get("dids", ())}
+        said = [row for row in rows if not asked or (row["scope"], row["name"]) in asked]
+        body("".join(json.dumps(row) + "\n" for row in said), "application/x-json-stream")(request)
+
+    return answer
+
+
+def body(text: str, kind: str = "application/json", status: int = 200, **headers: str) -> Answer:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(status)
+        request.send_header("Content-Type", kind)
+        request.send_header("Content-Length", str(len(text.encode())))
+        for name, value in headers.items():
+            request.send_header(name.replace("_", "-"), value)
+        request.end_headers()
+        request.wfile.write(text.encode())
+
+    return answer
+
+
+def one_of(first: Answer, then: Answer, when: Callable[[], bool]) -> Answer:
+    """*first* as long as *when* says so, else *then*."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        (first if when() else then)(request)
+
+    return answer
+
+
+def raw(text: str, *, drip: bool = False) -> Answer:
+    """Exactly *text*, then the end; with *drip* a byte each 20 ms for as long as anybody listens."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.close_connection = True
+        request.wfile.write(text.encode())
+        while drip and not request.server.stopping.wait(0.02):
+            request.wfile.write(b"x")
+
+    return answer
+
+
+class StandIn(ThreadingHTTPServer):
+    """A stand-in for Rucio with lofar:L1 and lofar:L2 whole at UK-DISK; ``answers`` are by path."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Request)
+        self.stopping = threading.Event()
+        self.asked: list[tuple[str, str]] = []
+        self.logins: list[dict[str, str]] = []
+        names = [
+            {"scope": "lofar", "name": name, "did_type": "DATASET", "bytes": 40} for name in ("L1", "L2")
+        ]
+        rows = [{**ROW, "name": name} for name in ("L1", "L2")]
+        self.answers: dict[str, Answer] = {
+            "/auth/userpass": body("", "application/octet-stream", X_Rucio_Auth_Token="token-of-stand-in"),
+            "/rses/": json_lines({"rse": "UK-DISK", "rse_type": "DISK", "deleted": False}),
+            "/rses/UK-DISK/attr/": body('{"site": "UK"}'),
+            "/dids/bulkmeta": json_lines(*names),
+            "/replicas/datasets_bulk": json_lines(*rows),
+            "/replicas/lofar/L1/datasets": json_lines(rows[0]),
+            "/replicas/lofar/L2/datasets": json_lines(rows[1]),
+            "/dids/lofar/L1/rules": json_lines(),
+            "/locks/bulk_locks_for_dids": json_lines(),
+            "/rules/": json_lines(),
+            "/scopes/": body('["lofar"]'),
+            "/dids/lofar/dids/search": json_lines(*names),
+        }
+
+    def handle_error(self, *_):
+        """Clients that hang up are what these tests are about."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: StandIn
+
+    def do_GET(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        path = self.path.partition("?")[0]
+        if path.startswith("/auth/"):
+            self.server.logins.append({name.lower(): value for name, value in self.headers.items()})
+        self.sent = self.rfile.read(length).decode()
+        self.server.asked.append((path, self.sent))
+        self.server.answers.get(path, body('{"ExceptionClass": "DataIdentifierNotFound"}', status=404))(self)
+
+    do_POST = do_GET  # noqa: N815 (http.server's name)
+
+    def log_message(self, *_) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    with StandIn() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server
+        server.stopping.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def asking(stand_in, tmp_path):
+    """Makes a catalogue on the stand-in, closed at the end."""
+    url = f"http://127.0.0.1:{stand_in.server_port}"
+    limits = {"timeout": timedelta(seconds=5), "deadline": timedelta(seconds=20)}
+    with catalogues(url=url, token_dir=tmp_path, **limits) as make:
+        yield make
+
+
+@contextmanager
+def fails_as(kind: type[CatalogueError], *words: str):
+    with pytest.raises(CatalogueError) as failure:
+        yield
+    assert isinstance(failure.value, kind), repr(failure.value)
+    assert failure.value.catalogue == "rucio"
+    text = str(failure.value)
+    assert all(word in text for word in words), text
+    assert "a-secret-word" not in text
+    assert "token-of-stand-in" not in text
+    assert "\n" not in text
+
+
+def test_the_stand_in_is_read_as_a_real_one_would_be(asking):
+    survey = asking().read({L1})
+    assert survey.sites == {UK}
+    assert plain(survey.readings[L1].replicas) == (Replica(L1, UK, COMPLETE, 1.0, "UK-DISK"),)
+
+
+HTML = body("<html>Log in</html>", "text/html; charset=utf-8")
+CHUNKED = "HTTP/1.1 200 OK\r\nContent-Type: application/x-json-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+EVERYWHERE = ("/auth/userpass", "/rses/", "/rses/UK-DISK/attr/", "/dids/bulkmeta", "/replicas/datasets_bulk",
+              "/replicas/lofar/L1/datasets")  # fmt: skip
+FAULTS = {
+    "500": (body("oh", status=500), CatalogueUnreachable),
+    "429": (body("slow down", status=429), CatalogueUnreachable),
+    "403": (body("no", status=403), CatalogueDenied),
+    "401 for ever": (body("no", status=401, ExceptionClass="CannotAuthenticate"), CatalogueDenied),
+    "a redirect": (body("", status=302, Location="https://sso.example.org/"), CatalogueGarbled),
+    "a web page": (HTML, CatalogueGarbled),
+    "a broken-off answer": (raw(CHUNKED + '6\r\n{"a":1'), CatalogueUnreachable),
+    "half of the length it told": (
+        raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"),
+        CatalogueUnreachable,
+    ),
+    "no length": (raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{}"), CatalogueGarbled),
+    "no HTTP": (raw("220 mail ready\r\n"), CatalogueUnreachable),
+    "silence": (raw(""), CatalogueUnreachable),
+}
+
+
+@pytest.mark.parametrize("path", EVERYWHERE)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_stand_in_that_fails_is_never_taken_for_an_empty_one(asking, stand_in, path, fault):
+    stand_in.answers[path], kind = FAULTS[fault]
+    if path == "/auth/userpass" and fault in {"a broken-off answer", "half of the length it told"}:
+        kind = CatalogueGarbled  # a login's body is not read: what counts is that it brought no token
+    with fails_as(kind):
+        asking().read({L1})
+
+
+NONSENSE = ("not json", '{"rse": ', '"text"', "[1]", '{"rse": 7}', '{"scope": "lofar"}')
+RECORDS = NONSENSE[-2:]  # a fair answer where any attribute may be
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [(p, t) for p in EVERYWHERE[1:] for t in NONSENSE if not (p.endswith("/attr/") and t in RECORDS)],
+)
+def test_a_stand_in_that_talks_nonsense_is_garbled(asking, stand_in, path, text):
+    stand_in.answers[path] = body(text + "\n", "application/x-json-stream")
+    with fails_as(CatalogueGarbled):
+        asking().read({L1})
+
+
+def test_a_stand_in_without_storage_elements_is_not_an_empty_catalogue(asking, stand_in):
+    stand_in.answers["/rses/"] = json_lines()
+    with fails_as(CatalogueGarbled, "storage elements"):
+        asking().read(frozenset())
+
+
+def test_503_is_asked_again_before_it_counts(asking, stand_in):
+    good, left = stand_in.answers["/rses/"], [True, True]
+    stand_in.answers["/rses/"] = one_of(body("", status=503), good, lambda: bool(left and left.pop()))
+    assert asking().read(frozenset()).sites == {UK}
+    stand_in.answers["/rses/"] = body("", status=503)
+    with fails_as(CatalogueUnreachable, "503"):
+        asking().read(frozenset())
+
+
+def test_a_stand_in_that_asks_for_a_moment_gets_it_and_answers(asking, stand_in):
+    good, left = stand_in.answers["/rses/"], [True, True]
+    for status in (429, 503):
+        stand_in.answers["/rses/"] = one_of(
+            body("", status=status, Retry_After="0"), good, lambda: bool(left and left.pop())
+        )
+        assert asking().read(frozenset()).sites == {UK}
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_stand_in_that_wants_to_be_let_alone_is_not_asked_before_its_time(asking, stand_in, status):
+    good = stand_in.answers["/rses/"]
+    stand_in.answers["/rses/"] = body("", status=status, Retry_After="300")
+    catalogue = asking()
+    with fails_as(CatalogueUnreachable, f"HTTP {status}"):
+        catalogue.read({L1})
+    assert [path for path, _ in stand_in.asked].count("/rses/") == 1
+    stand_in.answers["/rses/"], asked = good, len(stand_in.asked)
+    with fails_as(CatalogueUnreachable, "let it alone"):
+        catalogue.read({L1})
+    assert len(stand_in.asked) == asked
+
+
+def test_a_batch_refused_in_the_middle_leaves_what_was_seen(asking, stand_in):
+    path = "/replicas/lofar/L2/datasets"
+    stand_in.answers[path] = body("", status=429, Retry_After="300")
+    readings = asking().read({L1, L2}).readings
+    assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("7", 7.0),
+        ("-7", 0.0),
+        ("99999", 900.0),
+        ("Sat, 21 Nov 2026 12:01:00 GMT", 60.0),
+        ("Sat, 21 Nov 2026 11:00:00 GMT", 0.0),
+        ("Sat, 21 Nov 2026 12:01:00", None),
+        ("soon", None),
+        ("nan", None),
+    ],
+)
+def test_a_retry_after_is_seconds_or_a_date(header, seconds):
+    assert retry_after(header, NOON) == seconds
+
+
+def test_a_server_that_wants_to_be_let_alone_is_for_as_long_as_it_says():
+    now, slept = [1000.0], []
+    pace = RucioRateLimiter(10, lambda: now[0], slept.append)
+    pace.wait_for_turn()
+    pace.record_refusal("40", None)
+    now[0] += 39
+    assert pace.pause_seconds == 1
+    pace.wait_for_turn()
+    assert slept == [1]
+    now[0] += 1
+    assert pace.pause_seconds == 0
+
+
+def test_calls_are_spaced(asking, stand_in):
+    began = time.monotonic()
+    asking(calls_per_second=20).read(frozenset())
+    assert time.monotonic() - began >= (len(stand_in.asked) - 1) / 20
+
+
+SIZED = CHUNKED.replace("Transfer-Encoding: chunked", "Content-Length: 99999")
+
+
+@pytest.mark.parametrize("path", ["/rses/", "/replicas/lofar/L1/datasets"])
+@pytest.mark.parametrize("start", ["HTTP/1.1 200 O", CHUNKED + "fffff\r\n", SIZED])
+def test_a_stand_in_that_drips_for_ever_is_left_at_the_deadline(asking, stand_in, path, start):
+    stand_in.answers[path] = raw(start, drip=True)
+    began = time.monotonic()
+    with fails_as(CatalogueUnreachable, "no complete answer within 0.5 s"):
+        asking(deadline=timedelta(seconds=0.5)).read({L1})
+    assert time.monotonic() - began < 60
+
+
+def test_after_a_deadline_the_next_poll_is_a_new_one(asking, stand_in):
+    good = stand_in.answers["/rses/"]
+    stand_in.answers["/rses/"] = raw(CHUNKED, drip=True)
+    catalogue = asking(deadline=timedelta(seconds=0.5))
+    with fails_as(CatalogueUnreachable):
+        catalogue.read({L1})
+    stand_in.answers["/rses/"] = good
+    assert isinstance(catalogue.read({L1}).readings[L1], Seen)
+
+
+def test_a_stand_in_that_never_answers_meets_the_timeout(asking, stand_in):
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        catalogue = asking(url=f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout=timedelta(seconds=0.2))
+        with fails_as(CatalogueUnreachable):
+            catalogue.read(frozenset())
+
+
+def test_the_dataset_that_cannot_be_counted_is_unseen_and_the_others_are_seen(asking, stand_in):
+    stand_in.answers["/replicas/lofar/L2/datasets"] = body("oh", status=500)
+    readings = asking().read({L1, L2}).readings
+    assert isinstance(readings[L1], Seen)
+    assert isinstance(readings[L2], Unseen)
+    assert "HTTP 500" in readings[L2].reason
+
+
+def test_an_answer_about_another_dataset_is_no_absence_of_the_one_that_was_asked_for(asking, stand_in):
+    stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "scope": "elsewhere"})
+    readings = asking().read({L1, L2}).readings
+    assert "elsewhere:L1" in readings[L1].reason
+    assert isinstance(readings[L2], Seen)
+
+
+def about_l2(stand_in: StandIn) -> Callable[[], bool]:
+    return lambda: '"L2"' in stand_in.asked[-1][1]
+
+
+def test_a_batch_that_fails_leaves_the_other_batches_seen(asking, stand_in):
+    path = "/replicas/datasets_bulk"
+    stand_in.answers[path] = one_of(body("", status=429), stand_in.answers[path], about_l2(stand_in))
+    readings = asking(batch=1).read({L1, L2}).readings
+    assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
+
+
+def test_one_name_over_which_the_stand_in_stumbles_is_found_by_halving(asking, stand_in):
+    path = "/replicas/datasets_bulk"
+    stand_in.answers[path] = one_of(body("", status=500), stand_in.answers[path], about_l2(stand_in))
+    readings = asking().read({L1, L2}).readings
+    assert [type(readings[did]) for did in (L1, L2)] == [Seen, Unseen]
+
+
+def test_a_stand_in_that_stumbles_over_everything_is_soon_let_alone(asking, stand_in):
+    stand_in.answers["/dids/bulkmeta"] = body("", status=500)
+    with fails_as(CatalogueUnreachable):
+        asking().read({Did(f"lofar:L{n}") for n in range(1000)})
+    assert len(stand_in.asked) < 200
+
+
+def test_a_name_that_the_bulk_answer_leaves_out_is_absent_only_after_a_404(asking, stand_in):
+    stand_in.answers["/dids/bulkmeta"] = json_lines()
+    assert asking().read({L1}).readings[L1].replicas == ()
+    assert ("/dids/lofar/L1", "") in stand_in.asked
+    stand_in.answers["/dids/lofar/L1"] = body("", status=500)
+    with fails_as(CatalogueUnreachable):
+        asking().read({L1})
+
+
+def test_data_at_an_element_the_stand_in_did_not_list_makes_the_dataset_unseen(asking, stand_in):
+    stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines({**ROW, "rse": "NEW"})
+    readings = asking().read({L1, L2}).readings
+    assert "NEW" in readings[L1].reason
+    assert isinstance(readings[L2], Seen)
+
+
+def test_a_site_once_known_outlives_a_failing_attribute_call(asking, stand_in):
+    catalogue = asking(attributes_every=timedelta(0))
+    assert catalogue.read(frozenset()).sites == {UK}
+    stand_in.answers["/rses/UK-DISK/attr/"] = body("", status=500)
+    assert catalogue.read(frozenset()).sites == {UK}
+
+
+def test_when_twins_cannot_be_looked_for_the_readings_still_count(asking, stand_in):
+    stand_in.answers["/scopes/"] = body("", status=500)
+    reading = asking().read({L1}).readings[L1]
+    assert (reading.replicas[0].state, reading.case_variants) == (COMPLETE, frozenset())
+
+
+@pytest.mark.parametrize("path", ["/scopes/", "/dids/lofar/dids/search"])
+def test_find_gives_all_or_fails(asking, stand_in, path):
+    assert asking().find(["lofar:L*"]) == {L1, L2}
+    for fault, kind in (body("", status=500), CatalogueUnreachable), (HTML, CatalogueGarbled):
+        stand_in.answers[path] = fault
+        with fails_as(kind):
+            asking().find(["lofar:L*"])
+
+
+def test_a_rucio_cfg_of_somebody_else_changes_nothing(asking, tmp_path, monkeypatch):
+    broken = tmp_path / "rucio.cfg"
+    broken.write_text("no section = here\n")
+    monkeypatch.setenv("RUCIO_CONFIG", str(broken))
+    assert asking().read(frozenset()).sites == {UK}
+
+
+def test_the_program_keeps_its_name(asking, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/hydrator", "run"])
+    asking().read(frozenset())
+    assert sys.argv == ["/usr/bin/hydrator", "run"]
+
+
+def test_two_virtual_organisations_of_one_stand_in_are_two_catalogues_with_a_token_each(
+    asking, stand_in, tmp_path
+):
+    for vo in ("ska", "lofar"):
+        assert asking(name=vo, vo=vo, account=vo).read(frozenset()).catalogue == vo
+    assert [(login["x-rucio-vo"], login["x-rucio-account"]) for login in stand_in.logins] == [
+        ("ska", "ska"),
+        ("lofar", "lofar"),
+    ]
+    assert len(list(tmp_path.glob("rucio-*"))) == 2
+
+
+def half_way(stand_in: StandIn, *names: str) -> None:
+    """Each of *names* is at half in UK-DISK, and a rule of its own brings the rest."""
+    rows = [{**ROW, "name": name, "available_length": 2} for name in names]
+    held = [
+        {"scope": "lofar", "name": name, "rse": "UK-DISK", "state": "REPLICATING", "rule_id": f"of-{name}"}
+        for name in names
+    ]
+    known = [
+        {**RULE_ROW, "id": f"of-{name}", "name": name, "state": "REPLICATING", "expires_at": None}
+        for name in names
+    ]
+    stand_in.answers["/dids/bulkmeta"] = json_lines(*({**row, "did_type": "DATASET"} for row in rows))
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows)
+    stand_in.answers["/locks/bulk_locks_for_dids"] = json_lines(*held)
+    for row, rule_row in zip(rows, known, strict=True):
+        stand_in.answers[f"/replicas/lofar/{row['name']}/datasets"] = json_lines(row)
+        stand_in.answers[f"/rules/{rule_row['id']}"] = json_lines(rule_row)
+    stand_in.answers["/rules/"] = by_query({"scope=lofar": json_lines(*known)}, json_lines())
+
+
+def by_query(answers: dict[str, Answer], other: Answer) -> Answer:
+    return lambda request: answers.get(request.path.partition("?")[2], other)(request)
+
+
+@pytest.mark.parametrize(("datasets", "asked_alone"), [(3, 3), (30, 0)])
+def test_rules_of_many_datasets_are_asked_for_together_and_once(asking, stand_in, datasets, asked_alone):
+    names = [f"M{n}" for n in range(datasets)]
+    half_way(stand_in, *names)
+    catalogue = asking(twins_every=None, calls_per_second=1000)
+    dids = {Did(f"lofar:{name}") for name in names}
+    for _ in range(2):
+        readings = catalogue.read(dids).readings
+        assert {reading.replicas[0].state for reading in readings.values()} == {INCOMING}
+    assert sum(path.startswith("/rules/of-") for path, _ in stand_in.asked) == asked_alone
+
+
+def test_where_rules_cannot_be_learned_what_may_move_is_unseen_and_what_is_whole_is_seen(asking, stand_in):
+    half_way(stand_in, "M1")
+    stand_in.answers["/dids/bulkmeta"] = json_lines(
+        *({"scope": "lofar", "name": name, "did_type": "DATASET"} for name in ("L1", "M1"))
+    )
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(
+        ROW, {**ROW, "name": "M1", "available_length": 2}
+    )
+    lock = {"scope": "lofar", "rse": "UK-DISK"}
+    stand_in.answers["/locks/bulk_locks_for_dids"] = json_lines(
+        {**lock, "name": "L1", "state": "OK", "rule_id": "of-L1"},
+        {**lock, "name": "M1", "state": "REPLICATING", "rule_id": "of-M1"},
+    )
+    stand_in.answers["/rules/of-L1"] = stand_in.answers["/rules/of-M1"] = body("", status=500)
+    readings = asking().read({L1, Did("lofar:M1")}).readings
+    assert isinstance(readings[L1], Seen)
+    assert "HTTP 500" in readings[Did("lofar:M1")].reason
+
+
+def test_a_stand_in_that_cannot_tell_what_changed_is_read_anew(asking, stand_in):
+    half_way(stand_in, "M1")
+    catalogue = asking(twins_every=None)
+    did = Did("lofar:M1")
+    changes = body("", status=500)
+    good = stand_in.answers["/rules/"]
+    stand_in.answers["/rules/"] = lambda request: (changes if "updated_after" in request.path else good)(
+        request
+    )
+    for _ in range(3):
+        assert catalogue.read({did}).readings[did].replicas[0].state == INCOMING
+
+
+def whole(stand_in: StandIn, *names: str) -> set[Did]:
+    """The datasets *names* are whole at UK-DISK, to the cheap call and to the deep one."""
+    rows = [{**ROW, "name": name} for name in names]
+    stand_in.answers["/dids/bulkmeta"] = json_lines(*({**row, "did_type": "DATASET"} for row in rows))
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows)
+    stand_in.answers.update((f"/replicas/lofar/{row['name']}/datasets", json_lines(row)) for row in rows)
+    return {Did(f"lofar:{name}") for name in names}
+
+
+def seen_of(catalogue: RucioCatalogue, dids: set[Did]) -> set[Did]:
+    return {did for did, reading in catalogue.read(dids).readings.items() if isinstance(reading, Seen)}
+
+
+def counted_at(stand_in: StandIn) -> list[str]:
+    """The datasets it was asked to count since last time, in that order."""
+    asked = [path.split("/")[3] for path, _ in stand_in.asked if path.endswith("/datasets")]
+    stand_in.asked.clear()
+    return asked
+
+
+def test_what_is_due_to_be_counted_anew_stays_seen_while_the_budget_is_spent(asking, stand_in):
+    dids = whole(stand_in, *(f"M{n}" for n in range(4)))
+    catalogue = asking(twins_every=None, deep_calls=2, verify_every=timedelta(0))
+    assert [len(seen_of(catalogue, dids)) for _ in range(3)] == [2, 4, 4]
+    assert Counter(counted_at(stand_in)) == {"M0": 2, "M1": 2, "M2": 1, "M3": 1}
+
+
+def test_what_changed_is_counted_before_what_is_only_due(asking, stand_in):
+    dids = whole(stand_in, *(f"M{n}" for n in range(4)))
+    catalogue = asking(twins_every=None, deep_calls=2, verify_every=timedelta(0))
+    for _ in range(3):
+        seen_of(catalogue, dids)
+    counted_at(stand_in)  # M0 and M1 last, so that M2 and M3 are due
+    changed = {**ROW, "name": "M1", "updated_at": "Sat, 21 Nov 2026 13:00:00 UTC"}
+    others = [{**ROW, "name": f"M{n}"} for n in (0, 2, 3)]
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(changed, *others)
+    assert seen_of(catalogue, dids) == dids
+    assert counted_at(stand_in) == ["M1", "M2"]
+
+
+def test_a_tenth_of_the_budget_is_for_what_is_due_however_much_else_there_is_to_count(asking, stand_in):
+    first = whole(stand_in, "A0", "A1")
+    catalogue = asking(twins_every=None, deep_calls=10, verify_every=timedelta(0), calls_per_second=1000)
+    assert seen_of(catalogue, first) == first
+    dids = whole(stand_in, "A0", "A1", *(f"M{n:02}" for n in range(20)))
+    counted_at(stand_in)
+    assert len(seen_of(catalogue, dids)) == 2 + 9
+    assert counted_at(stand_in)[0] == "A0"
+
+
+def test_what_its_cheap_row_calls_whole_may_be_believed_until_its_turn(asking, stand_in):
+    dids = whole(stand_in, *(f"M{n}" for n in range(4)))
+    rows = [{**ROW, "name": f"M{n}"} for n in range(3)]
+    unfinished = {**ROW, "name": "M3", "available_length": 1, "available_bytes": 10}
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows, unfinished)
+    stand_in.answers["/replicas/lofar/M0/datasets"] = json_lines(
+        {**rows[0], "available_length": 3, "available_bytes": 30}
+    )
+    stand_in.answers["/dids/lofar/M0/rules"] = json_lines()
+    stand_in.answers["/dids/lofar/M0/parents"] = json_lines()
+    catalogue = asking(twins_every=None, deep_calls=1, count_first=False, verify_every=timedelta(0))
+    found = catalogue.read(dids).readings
+    assert {did: reading.replicas[0].state for did, reading in found.items()} == dict.fromkeys(dids, COMPLETE)
+    assert counted_at(stand_in) == ["M3"], "what is suspect comes first, and the count is the truth"
+    found = catalogue.read(dids).readings
+    assert counted_at(stand_in) == ["M3"], "the two do not agree"
+    stand_in.answers["/replicas/datasets_bulk"] = json_lines(*rows, {**ROW, "name": "M3"})
+    for _ in range(2):
+        found = catalogue.read(dids).readings
+    assert counted_at(stand_in) == ["M3", "M0", "M0"], "what would leave is counted twice"
+    assert found[Did("lofar:M0")].replicas[0].state == PARTIAL
+
+
+def test_settings_do_not_show_the_password(tmp_path):
+    settings = RucioSettings(
+        name="r", url="http://r", account="a", password="a-secret-word", token_dir=tmp_path
+    )
+    assert "a-secret-word" not in repr(settings)
+
+
+def test_a_storage_element_marked_deleted_has_no_site_and_is_not_missed(asking, stand_in):
+    gone = {"rse": "UK-OLD", "rse_type": "DISK", "deleted": True}
+    stand_in.answers["/rses/"] = json_lines({"rse": "UK-DISK", "rse_type": "DISK", "deleted": False}, gone)
+    stand_in.answers["/replicas/lofar/L1/datasets"] = json_lines(ROW, {**ROW, "rse": "UK-OLD"})
+    survey = asking(sites={"UK-OLD": "OLD"}).read({L1})
+    assert (survey.sites, survey.unmapped_storages) == ({UK}, frozenset())
+    assert [replica.site for replica in survey.readings[L1].replicas] == [UK]

@@ -1,0 +1,180 @@
+"""Which questions a poll of Rucio spares itself, and when it must not (a stand-in answers)."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
+from hydrator.domain.model import Did, ReplicaState
+from testbed.rucio_standin import RucioStandIn
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SOON = "Sat, 21 Nov 2026 13:00:00 UTC"
+
+
+class Ruled(RucioStandIn):
+    """A stand-in whose datasets have the rules and the locks it is told."""
+
+    def __init__(self) -> None:
+        super().__init__({"UK-DISK": "UK"})
+        self.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
+        self.rules = {did: rule_on(did) for did in DIDS}
+        self.asked: Counter[str] = Counter()
+        self.locked: list[str] = []
+
+    def answer(self, path, query, body):
+        self.asked[path] += 1
+        if path == "/rules/" and "scope" in query:
+            return 200, list(self.rules.values())
+        if path.startswith("/rules/rule-"):
+            return 200, next(rule for rule in self.rules.values() if path.endswith(rule["id"]))
+        return super().answer(path, query, body)
+
+    def _locks(self, did):
+        self.locked.append(did)
+        lock = {"rse": "UK-DISK", "state": "OK", "rule_id": f"rule-{did.split(':')[1]}"}
+        return [{**dict(zip(("scope", "name"), did.split(":"), strict=True)), **lock}]
+
+
+def rule_on(did: str, **more) -> dict:
+    scope, name = did.split(":")
+    ours = {"state": "OK", "rse_expression": "UK-DISK", "account": "somebody", "expires_at": None}
+    return {"id": f"rule-{name}", "scope": scope, "name": name, **ours, **more}
+
+
+DIDS = [Did(f"lofar:L{n:02}") for n in range(20)]
+FIRST = DIDS[0]
+
+
+@pytest.fixture
+def server() -> Iterator[Ruled]:
+    with Ruled() as started:
+        yield started
+
+
+@pytest.fixture
+def now() -> list[datetime]:
+    return [NOON]
+
+
+@pytest.fixture(params=[(1, 1000), (2, 5)], ids=["one at a time", "two at a time, in batches of five"])
+def catalogue(request, server, now, tmp_path) -> Iterator[RucioCatalogue]:
+    lines, batch = request.param
+    settings = RucioSettings(
+        name="rucio", url=server.url, account="hydrator", username="somebody", password="a-secret-word",
+        token_dir=tmp_path / "tokens", twins_every=None, calls_per_second=10_000,
+        verify_every=timedelta(minutes=10), concurrent_calls=lines, batch=batch,
+    )  # fmt: skip
+    made = RucioCatalogue(settings, lambda: now[0])
+    yield made
+    made.close()
+
+
+def states(catalogue, dids=DIDS) -> dict[Did, ReplicaState | None]:
+    readings = catalogue.read(frozenset(dids)).readings
+    return {did: reading.replicas[0].state if reading.replicas else None for did, reading in readings.items()}
+
+
+def test_what_a_dataset_is_is_asked_once_in_the_time_that_counts_are_believed(catalogue, server, now):
+    for minutes, asked in [(0, 1), (9, 1), (11, 2)]:
+        now[0] = NOON + timedelta(minutes=minutes)
+        assert states(catalogue)[FIRST] is ReplicaState.COMPLETE
+        assert server.asked["/dids/bulkmeta"] in {asked, asked * 4}, "one for each batch"
+
+
+def test_a_name_that_is_not_there_is_asked_for_in_every_poll(catalogue, server):
+    new = Did("lofar:new")
+    assert states(catalogue, [FIRST, new])[new] is None
+    server.holdings = {**server.holdings, new: {"UK-DISK": "available"}}
+    server.rules[new] = rule_on(new)
+    assert states(catalogue, [FIRST, new])[new] is ReplicaState.COMPLETE
+
+
+def test_a_dataset_that_was_erased_is_gone_in_the_next_poll(catalogue, server):
+    states(catalogue)
+    server.holdings = {did: where for did, where in server.holdings.items() if did != FIRST}
+    assert states(catalogue) == {did: None if did == FIRST else ReplicaState.COMPLETE for did in DIDS}
+
+
+def test_locks_are_not_asked_for_where_listed_rules_hold_for_good(catalogue, server, now):
+    readings = catalogue.read(frozenset(DIDS)).readings
+    told = readings[FIRST].replicas[0].provenance
+    assert (told.rule, told.account) == ("rule-L00", "somebody")
+    assert server.locked == []
+    now[0] += timedelta(minutes=5)
+    states(catalogue)
+    assert server.asked["/rules/"] == 2 + 1 + 1, (
+        "those that wait by their two states, the scope, what changed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({"expires_at": SOON}, ReplicaState.PARTIAL),
+        ({"rse_expression": "country=UK"}, ReplicaState.COMPLETE),
+        ({"state": "SUSPENDED"}, ReplicaState.COMPLETE),
+        ({"name": "a-container"}, ReplicaState.COMPLETE),
+    ],
+)
+def test_locks_are_asked_for_where_a_rule_does_not_tell_all(catalogue, server, changes, state):
+    server.rules[FIRST] = rule_on(FIRST, **changes) | {"id": "rule-L00"}
+    assert states(catalogue)[FIRST] is state
+    assert server.locked == [FIRST]
+
+
+def test_for_a_few_datasets_a_scope_is_not_listed(catalogue, server):
+    states(catalogue, DIDS[:19])
+    assert sorted(server.locked) == DIDS[:19]
+
+
+def test_where_rules_cannot_be_listed_locks_are_asked_for(catalogue, server):
+    good = server.answer
+    server.answer = lambda path, query, body: (
+        (500, {"ExceptionClass": "DatabaseException"}) if "scope" in query else good(path, query, body)
+    )
+    assert set(states(catalogue).values()) == {ReplicaState.COMPLETE}
+    assert sorted(server.locked) == DIDS
+
+
+def test_a_rule_that_is_cut_short_later_is_noticed(catalogue, server, now):
+    assert states(catalogue)[FIRST] is ReplicaState.COMPLETE
+    now[0] += timedelta(minutes=1)
+    server.rules[FIRST] = rule_on(FIRST, expires_at=SOON)
+    good = server.answer
+    server.answer = lambda path, query, body: (
+        (200, [server.rules[FIRST]]) if "updated_after" in query else good(path, query, body)
+    )
+    assert states(catalogue)[FIRST] is ReplicaState.PARTIAL
+
+
+def test_what_is_concluded_once_is_concluded_anew_when_its_storage_closes_and_opens(catalogue, server):
+    good = server.answer
+    for readable, state in [(True, "COMPLETE"), (False, "STUCK"), (True, "COMPLETE")]:
+        row = {"rse": "UK-DISK", "rse_type": "DISK", "deleted": False, "availability_read": readable}
+        server.answer = lambda path, query, body, row=row: (
+            (200, [row]) if path.rstrip("/") == "/rses" else good(path, query, body)
+        )
+        assert {each.name for each in states(catalogue).values()} == {state}
+
+
+def test_an_end_that_comes_nearer_is_noticed_although_nothing_else_changed(catalogue, server, now):
+    server.rules[FIRST] = rule_on(FIRST, expires_at="Sat, 21 Nov 2026 18:02:00 UTC")
+    for minutes, state in [(0, ReplicaState.COMPLETE), (1, ReplicaState.COMPLETE), (3, ReplicaState.PARTIAL)]:
+        now[0] = NOON + timedelta(minutes=minutes)
+        assert states(catalogue)[FIRST] is state
+
+
+def test_an_end_is_not_forgotten_when_all_rules_are_read_anew(catalogue, server, now):
+    states(catalogue)
+    server.rules[FIRST] = rule_on(FIRST, expires_at=SOON)
+    good = server.answer
+    for minutes, changed in [(5, [server.rules[FIRST]]), (11, [])]:
+        now[0] = NOON + timedelta(minutes=minutes)
+        server.answer = lambda path, query, body, changed=changed: (
+            (200, changed) if "updated_after" in query else good(path, query, body)
+        )
+        told = catalogue.read(frozenset(DIDS)).readings[FIRST].replicas[0].provenance
+        assert (told.rule, told.reason) == ("rule-L00", "whole, but no rule holds it for long enough")

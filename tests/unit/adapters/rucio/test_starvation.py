@@ -1,0 +1,228 @@
+"""Datasets and names that Rucio refuses, fails over or does not have: the others are read all the same."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from adapters.rucio.catalogue import RucioCatalogue, RucioSettings
+from hydrator.domain.errors import CatalogueDenied
+from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
+from testbed.patience import wait_for
+from testbed.rucio_standin import RucioStandIn
+from tests.rucio_fixtures import catalogues
+
+DIDS = [Did(f"lofar:L{n:02}") for n in range(61)]
+FORBIDDEN = (403, {"ExceptionClass": "AccessDenied"})
+BROKEN = (500, {"ExceptionClass": "DatabaseException"})
+SILENT = "silent"
+
+
+class Troubled(RucioStandIn):
+    """A stand-in that answers as ``trouble`` says to requests with a given text, and notes all."""
+
+    def __init__(self) -> None:
+        super().__init__({"UK-DISK": "UK"})
+        self.holdings = {did: {"UK-DISK": "available"} for did in DIDS}
+        self.trouble: dict[str, tuple[int, dict] | str] = {}
+        self.containers: set[str] = set()
+        self.asked: list[str] = []
+        self.over = threading.Event()
+
+    def answer(self, path, query, body):
+        self.asked.append(path)
+        for text, answer in self.trouble.items():
+            if text in f"{path} {body}":
+                if answer == SILENT:
+                    self.over.wait(60)
+                    return 503, {}
+                return answer
+        status, rows = super().answer(path, query, body)
+        if path == "/dids/bulkmeta":
+            names = {f"{each['scope']}:{each['name']}" for each in body["dids"]} & self.containers
+            rows = [*rows, *({**self._meta(did), "did_type": "CONTAINER"} for did in sorted(names))]
+        return status, rows
+
+    def counted(self) -> list[str]:
+        """The datasets that it was asked to count since the last call, in that order."""
+        found = [path.split("/")[3] for path in self.asked if path.endswith("/datasets")]
+        self.asked.clear()
+        return found
+
+
+@pytest.fixture
+def server() -> Iterator[Troubled]:
+    with Troubled() as started:
+        yield started
+        started.over.set()
+
+
+@pytest.fixture
+def asking(server, tmp_path):
+    """Makes a catalogue on the stand-in, closed at the end."""
+    usual = {"twins_every": None, "calls_per_second": 10_000, "verify_every": timedelta(0)}
+    with catalogues(url=server.url, token_dir=tmp_path / "tokens", **usual) as make:
+        yield make
+
+
+def unseen(catalogue: RucioCatalogue, dids=DIDS) -> set[Did]:
+    readings = catalogue.read(frozenset(dids)).readings
+    states = {each.state for seen in readings.values() if isinstance(seen, Seen) for each in seen.replicas}
+    assert states <= {ReplicaState.COMPLETE}
+    return {did for did, reading in readings.items() if isinstance(reading, Unseen)}
+
+
+# -- a refusal for one DID
+
+
+@pytest.mark.parametrize("lines", [1, 2, 5])
+@pytest.mark.parametrize("where", ["/replicas/lofar/L07/datasets", "'name': 'L07'"])
+def test_a_dataset_that_may_not_be_asked_about_keeps_no_other_unknown(asking, server, lines, where):
+    server.trouble = {where: FORBIDDEN}
+    assert unseen(asking(concurrent_calls=lines)) == {"lofar:L07"}
+
+
+@pytest.mark.parametrize("path", ["/replicas/lofar/", "/replicas/datasets_bulk"])
+def test_an_account_that_may_ask_nothing_is_not_asked_for_long(asking, server, path):
+    server.trouble = {path: FORBIDDEN}
+    catalogue = asking(concurrent_calls=2, batch=10)
+    with pytest.raises(CatalogueDenied):
+        catalogue.read(frozenset(DIDS))
+    assert sum(each.startswith(path) for each in server.asked) <= 6
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 5])
+def test_many_refused_datasets_of_a_scope_keep_no_other_unknown(asking, server, lines):
+    server.trouble = {f"/replicas/lofar/{did[6:]}/datasets": FORBIDDEN for did in DIDS[:12]}
+    catalogue = asking(concurrent_calls=lines)
+    assert unseen(catalogue) == set(DIDS[:12])
+
+
+def test_two_silent_datasets_do_not_come_first_again(asking, server):
+    silent = DIDS[:2]
+    server.trouble = {f"/replicas/lofar/{did[6:]}/datasets": SILENT for did in silent}
+    catalogue = asking(concurrent_calls=2, timeout=timedelta(monotonic=2))
+    assert unseen(catalogue) > set(silent), "the poll gives up counting after two silences"
+    for _ in range(2):
+        server.counted()
+        assert unseen(catalogue) == set(silent), "where they came first again, the poll would give up again"
+        assert {*server.counted()} >= {did[6:] for did in DIDS[2:]}
+
+
+def test_a_poll_ends_soon_where_many_datasets_are_silent(asking, server):
+    server.trouble = {"/replicas/lofar/": SILENT}
+    unseen(asking(concurrent_calls=2, timeout=timedelta(monotonic=0.5)), [*DIDS, Did("lofar:nothing")])
+    assert len(server.counted()) <= 2 * 3 + 2, "rucio-clients asks three times"
+
+
+def test_silent_histories_of_rules_do_not_come_first_again(asking, server):
+    server.trouble = {f"/rules/lofar/L{n:02}/history": SILENT for n in range(4)}
+    catalogue = asking(timeout=timedelta(monotonic=2), concurrent_calls=2)
+    left = [unseen(catalogue, [*DIDS, Did("lofar:nothing")]) for _ in range(3)]
+    assert left[0] == set(DIDS), "two silences end it"
+    assert left[2] <= set(DIDS[:4])
+
+
+# -- names
+
+
+ABSENT = [Did(f"lofar:A{n:03}") for n in range(700)]
+
+
+def about(names, asked: list[str]) -> list[str]:
+    """Those requests of *asked* that are about one of *names* alone."""
+    wanted = {f"/dids/{did.replace(':', '/')}" for did in names}
+    return [path for path in asked if path in wanted]
+
+
+def test_absent_names_are_looked_up_after_all_else_and_within_a_budget(asking, server):
+    catalogue = asking(verify_every=timedelta(minutes=10))
+    pending = unseen(catalogue, [*DIDS, *ABSENT])
+    assert pending <= set(ABSENT)
+    assert 200 <= len(pending) < 700
+    alone = about(ABSENT, server.asked)
+    assert len(alone) <= 500
+    assert server.asked.index(alone[0]) > max(n for n, path in enumerate(server.asked) if "/datasets" in path)
+    wait_for(lambda: not unseen(catalogue, [*DIDS, *ABSENT]), 60, "all were looked up")
+    server.asked.clear()
+    assert unseen(catalogue, [*DIDS, *ABSENT]) == set()
+    assert about(ABSENT, server.asked) == [], "what is known to be absent is asked for in bulk"
+
+
+def test_a_name_that_appears_is_found_in_the_next_poll(asking, server):
+    catalogue, new = asking(verify_every=timedelta(minutes=10)), ABSENT[0]
+    assert unseen(catalogue, [*DIDS, new]) == set()
+    server.holdings = {**server.holdings, new: {"UK-DISK": "available"}}
+    assert len(catalogue.read({new, DIDS[0]}).readings[new].replicas) == 1
+
+
+def test_a_silent_name_delays_one_poll_and_no_dataset(asking, server):
+    server.trouble = {"/dids/lofar/A000": SILENT}
+    catalogue = asking(verify_every=timedelta(minutes=10), timeout=timedelta(monotonic=2))
+    assert unseen(catalogue, [*DIDS, *ABSENT[:3]]) == {"lofar:A000"}
+    server.asked.clear()
+    asked_for = [*DIDS, *ABSENT[:3]]
+    began = time.monotonic()
+    readings = catalogue.read(frozenset(asked_for)).readings
+    assert "timed out" in readings[ABSENT[0]].reason or "no complete answer" in readings[ABSENT[0]].reason
+    assert time.monotonic() - began < 2, "the poll does not ask again"
+
+
+def test_names_that_rucio_refuses_spoil_no_batch_of_others_again(asking, server):
+    server.trouble = {f"'name': 'A{n:03}'": (400, {"ExceptionClass": "InvalidObject"}) for n in range(4)}
+    catalogue = asking(verify_every=timedelta(minutes=10), batch=100)
+    assert unseen(catalogue, [*DIDS, *ABSENT[:4]]) == set()
+    server.asked.clear()
+    new = Did("lofar:N")
+    server.holdings = {**server.holdings, new: {"UK-DISK": "available"}}
+    assert unseen(catalogue, [*DIDS, new, *ABSENT[:4]]) == set()
+    assert server.asked.count("/dids/bulkmeta") == 1
+
+
+def test_a_silent_container_delays_one_poll_and_no_dataset(asking, server):
+    boxes = [Did(f"lofar:box{n}") for n in range(4)]
+    server.containers = set(boxes)
+    server.trouble = {f"/dids/lofar/{did[6:]}/dids": SILENT for did in boxes}
+    catalogue = asking(verify_every=timedelta(minutes=10), timeout=timedelta(monotonic=1))
+    assert unseen(catalogue, [*DIDS, *boxes]) == set(boxes)
+    listed = [path for path in server.asked if "/dids/lofar/box" in path]
+    assert len(listed) == 2, "then the others wait"
+
+
+# -- twins
+
+
+def test_a_failing_search_for_twins_is_not_repeated_in_every_poll(server, tmp_path):
+    now = [datetime(2026, 11, 22, 12, tzinfo=UTC)]
+    settings = RucioSettings(
+        name="rucio", url=server.url, account="hydrator", username="somebody", password="a-secret-word",
+        token_dir=tmp_path, twins_every=timedelta(hours=1), calls_per_second=10_000,
+    )  # fmt: skip
+    with closing(RucioCatalogue(settings, lambda: now[0])) as catalogue:
+        for hours, searches in [(0, 1), (2, 2), (2, 2), (2, 2), (3, 3)]:
+            server.trouble = {"/dids/search": BROKEN} if hours else {}
+            now[0] = datetime(2026, 11, 22, 12 + hours, tzinfo=UTC)
+            assert unseen(catalogue) == set()
+            assert sum(path.endswith("/dids/search") for path in server.asked) == searches
+
+
+def test_a_scope_that_cannot_be_searched_for_twins_hides_those_of_no_other(asking, server):
+    server.holdings = {
+        did: {"UK-DISK": "available"} for did in ("a:L1", "a:l1", "b:L1", "b:l1", "c:L1", "c:l1")
+    }
+    server.trouble = {"/dids/b/dids/search": BROKEN}
+    catalogue = asking(twins_every=timedelta(hours=1))
+    readings = catalogue.read({Did(f"{scope}:L1") for scope in "abc"}).readings
+    assert {did for did, reading in readings.items() if reading.case_variants} == {"a:L1", "c:L1"}
+
+
+@pytest.mark.parametrize("dotted", ["lofar:..", "lofar:.", "..:L00", ".:L00"])
+def test_a_name_that_is_only_dots_reaches_no_other_url_and_delays_no_dataset(asking, server, dotted):
+    catalogue = asking()
+    assert unseen(catalogue, [*DIDS, Did(dotted)]) == {Did(dotted)}
+    known = ("/dids/bulkmeta", "/dids/lofar/", "/replicas/", "/locks/", "/rules", "/rses", "/auth/", "/ping")
+    assert [path for path in server.asked if not path.startswith(known)] == []
+    assert not any("/.." in path for path in server.asked)

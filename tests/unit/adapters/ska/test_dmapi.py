@@ -1,0 +1,528 @@
+"""The DMAPI adapter: what was recorded of the service, what is inferred, its bad habits (stand-in)."""
+
+import json
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from adapters.http.client import JsonClient
+from adapters.http.oauth import ClientCredentials, ClientSettings, TokenFile
+from adapters.ska import dmapi_responses as rows
+from hydrator.domain.errors import CatalogueDenied, CatalogueGarbled, CatalogueUnreachable
+from hydrator.domain.model import Did, ReplicaState, Seen, Unseen
+from hydrator.domain.ports import TokenValidity
+from testbed.dmapi_standin import CLIENT, SECRET, DmapiStandIn
+from tests.contracts.test_dmapi_catalogue import FAST, dmapi
+from tests.factories import HOUR, MINUTE, NOON
+
+L1, L2 = Did("testing:L1"), Did("testing:L2")
+COMPLETE, PARTIAL, STUCK = ReplicaState.COMPLETE, ReplicaState.PARTIAL, ReplicaState.STUCK
+RECORDED_2025 = [
+    {
+        "identifier": "SPSRC_STORM",
+        "associated_storage_area_id": "dcbae756-21a9-4787-bff2-2af3b7bfa1b0",
+        "replicas": [
+            "davs://rucio.espsrc.iaa.csic.es:443/disk/dev/deterministic/testing/bd/0c/zrq-test-20250507-024944"
+        ],
+    }
+]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with DmapiStandIn() as standin:
+        yield standin
+
+
+@pytest.fixture
+def standin(server):
+    fresh = DmapiStandIn()
+    for name in ("habits", "held", "namespaces", "nodes", "sites", "storages", "areas", "services", "calls"):
+        setattr(server, name, getattr(fresh, name))
+    server.add_area("ESPSRC", "SPSRC_STORM")
+    server.add_area("UKSRC CAM", "CAM-T0")
+    return server
+
+
+@pytest.fixture
+def opened(standin, tmp_path):
+    made = []
+
+    def make(**changes):
+        made.append(dmapi(standin, tmp_path, **changes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def said(catalogue, did=L1):
+    reading = catalogue.read({did}).readings[did]
+    assert isinstance(reading, Seen), reading
+    return {(r.site, r.state, r.fraction) for r in reading.replicas}
+
+
+# what was recorded
+
+
+def test_recorded_2025_a_list_without_is_dataset_is_read():
+    (one,), longest = rows.parse_locations(RECORDED_2025)
+    assert (one.storage, one.is_dataset, longest) == ("SPSRC_STORM", None, 1)
+    assert one.file_count == 1
+    assert rows.file_name(RECORDED_2025[0]["replicas"][0]) == "zrq-test-20250507-024944"
+
+
+def test_recorded_2024_a_record_by_storage_element_is_read():
+    body = {"SPSRC_STORM": {"replicas": RECORDED_2025[0]["replicas"], "services": []}}
+    (one,), _ = rows.parse_locations(body)
+    assert (one.storage, one.area) == ("SPSRC_STORM", None)
+
+
+@pytest.mark.parametrize("shape", ["2024", "2025", "2026"])
+def test_recorded_shapes_all_say_the_same(standin, opened, shape):
+    standin.habits.shape = shape
+    standin.put(L1, 4, {"SPSRC_STORM": 4, "CAM-T0": 1})
+    assert said(opened()) == {("ESPSRC", COMPLETE, 1.0), ("UKSRC CAM", PARTIAL, 0.25)}
+
+
+@pytest.mark.parametrize(
+    ("second", "whole"), [(range(2, 4), True), (range(1, 4), True), (range(2), False), (range(1, 3), False)]
+)
+def test_files_at_two_storage_elements_of_a_site_count_together(standin, opened, second, whole):
+    standin.put(L1, 4, {"SPSRC_STORM": 2, "CAM-T0": second})
+    catalogue = opened(storage_sites={"SPSRC_STORM": ("UKSRC CAM",)})
+    found = catalogue.read({L1}).readings[L1].replicas
+    assert ((COMPLETE, 1.0) in {(r.state, r.fraction) for r in found}) == whole
+    assert catalogue.read({L1}).readings[L1].replicas == found
+    if whole:
+        assert "4 of its 4 files together" in found[0].provenance.reason
+    assert not any(r.state is COMPLETE for r in opened().read({L1}).readings[L1].replicas)
+
+
+def test_recorded_the_order_is_shuffled_and_the_answer_is_not(standin, opened):
+    standin.put(L1, 4, {"SPSRC_STORM": 4, "CAM-T0": 4})
+    catalogue = opened()
+    answers = {catalogue.read({L1}).readings[L1] for _ in range(8)}
+    assert len(answers) == 1
+
+
+def test_recorded_an_unknown_did_is_404_with_rucios_words_nested_and_reads_as_nowhere(standin, opened):
+    assert said(opened()) == set()
+    standin.habits.unknown_is_empty = True
+    assert said(opened()) == set()
+
+
+def test_recorded_nearest_by_ip_fails_so_it_is_never_asked_for(standin, opened, tmp_path):
+    standin.put(L1, 1, {"SPSRC_STORM": 1})
+    assert len(said(opened())) == 1
+    bearer = ClientCredentials("dmapi", _who(standin, tmp_path), lambda: NOON)
+    direct = JsonClient("dmapi", standin.url, token_source=bearer, limits=FAST)
+    with pytest.raises(CatalogueUnreachable, match="status 500"):
+        direct.get("/data/locate/testing/L1", {"sort": "nearest_by_ip"})
+    direct.close()
+
+
+def _who(standin, folder):
+    (folder / "own-secret").write_text(SECRET)
+    return ClientSettings(standin.token_url, CLIENT, folder / "own-secret", "data-management-api", "openid")
+
+
+def test_recorded_a_namespace_that_is_denied_is_unseen_and_the_others_are_read(standin, opened):
+    standin.put(L1, 1, {"SPSRC_STORM": 1})
+    other = Did("daac:L1")
+    standin.put(other, 1, {"SPSRC_STORM": 1})
+    standin.habits.denied = {"daac"}
+    readings = opened().read({L1, other}).readings
+    assert isinstance(readings[L1], Seen)
+    assert readings[other] == Unseen("You do not have permission to access this resource. (status 403)")
+    with pytest.raises(CatalogueDenied):
+        opened().read({other})
+
+
+def test_recorded_a_token_for_another_audience_is_denied_with_its_words(standin, opened, tmp_path):
+    who = replace(_who(standin, tmp_path), audience="site-capabilities-api")
+    server = JsonClient(
+        "dmapi", standin.url, token_source=ClientCredentials("dmapi", who, lambda: NOON), limits=FAST
+    )
+    with pytest.raises(CatalogueDenied, match="a new token for site-capabilities-api is refused"):
+        server.get("/data/list")
+    server.close()
+
+
+def test_recorded_tokens_that_expire_in_mid_poll_are_renewed(standin, opened):
+    times = iter([NOON + n * MINUTE for n in range(1000)])
+    catalogue = opened(clock=lambda: next(times))
+    standin.put(L1, 1, {"SPSRC_STORM": 1})
+    assert len(said(catalogue)) == 1
+    standin.expire_tokens()
+    assert len(said(catalogue)) == 1
+
+
+def test_recorded_names_with_slashes_go_into_the_path_as_they_are(standin, opened):
+    did = Did("srcnet_test.comm:eb_001.prod_001/PTF10tce.fits")
+    standin.put(did, 1, {"SPSRC_STORM": 1}, kind="FILE")
+    assert said(opened(), did) == {("ESPSRC", COMPLETE, 1.0)}
+    assert any(
+        call.endswith("/data/locate/srcnet_test.comm/eb_001.prod_001/PTF10tce.fits") for call in standin.calls
+    )
+
+
+# completeness, which DMAPI does not know
+
+
+def test_a_file_is_complete_where_it_is_and_needs_no_metadata(standin, opened):
+    standin.put(L1, 1, {"SPSRC_STORM": 1}, kind="FILE")
+    assert said(opened()) == {("ESPSRC", COMPLETE, 1.0)}
+    assert not any("/metadata/" in call for call in standin.calls)
+
+
+def test_the_same_file_under_two_protocols_counts_once():
+    path = "testing/bd/0c/x.ms/ANTENNA/table.dat"
+    urls = [f"davs://a.example.org:1094/disk/{path}", f"https://a.example.org:443/{path}"]
+    (one,), _ = rows.parse_locations([{"identifier": "A", "replicas": urls}])
+    assert one.file_count == 1
+    assert {rows.file_name(url) for url in urls} == {"x.ms/ANTENNA/table.dat"}
+
+
+@pytest.mark.parametrize(("bare", "state"), [(PARTIAL, PARTIAL), (COMPLETE, COMPLETE)])
+def test_a_location_that_cannot_be_counted_is_what_the_configuration_says(standin, opened, bare, state):
+    standin.put(L1, 4, {"SPSRC_STORM": 4}, is_open=True)
+    assert said(opened(bare_location=bare)) == {("ESPSRC", state, None)}
+    assert said(opened(bare_location=bare, count_files=False)) == {("ESPSRC", state, None)}
+
+
+def test_a_location_that_cannot_be_counted_may_count_as_not_looked_at(standin, opened):
+    standin.put(L1, 4, {"SPSRC_STORM": 4}, is_open=True)
+    reading = opened(bare_location=None).read({L1}).readings[L1]
+    assert (reading.replicas, reading.unreachable_sites) == ((), {"ESPSRC"})
+
+
+def test_a_container_is_never_counted_by_its_length(standin, opened):
+    standin.put(L1, 4, {"SPSRC_STORM": 4}, kind="CONTAINER")
+    assert said(opened()) == {("ESPSRC", PARTIAL, None)}
+
+
+def test_more_files_than_there_are_is_no_answer(standin, opened):
+    standin.put(L1, 4, {"SPSRC_STORM": 5})
+    standin.put(L2, 4, {"SPSRC_STORM": 4})
+    assert "has 4 files, and 5" in opened().read({L1, L2}).readings[L1].reason
+
+
+def test_metadata_that_fails_leaves_the_dataset_unseen_rather_than_partial(standin, opened):
+    standin.put(L1, 4, {"SPSRC_STORM": 4})
+    standin.put(L2, 4, {"SPSRC_STORM": 4})
+    standin.habits.no_metadata = {L1}
+    readings = opened().read({L1, L2}).readings
+    assert isinstance(readings[L1], Unseen)
+    assert isinstance(readings[L2], Seen)
+
+
+def test_the_size_of_a_closed_dataset_is_not_asked_for_again_soon(standin, opened):
+    times = [NOON]
+    catalogue = opened(clock=lambda: times[0])
+    standin.put(L1, 4, {"SPSRC_STORM": 4})
+    for later in (NOON, NOON + MINUTE, NOON + 2 * HOUR):
+        times[0] = later
+        assert said(catalogue) == {("ESPSRC", COMPLETE, 1.0)}
+    assert sum("/metadata/" in call for call in standin.calls) == 2
+
+
+def test_each_fact_says_by_which_call_it_came_and_what_it_rests_on(standin, opened):
+    standin.put(L1, 4, {"SPSRC_STORM": 1})
+    standin.put(L2, 1, {"CAM-T0": 1}, kind="FILE")
+    readings = opened().read({L1, L2}).readings
+    told = {r.storage: (r.provenance.call, r.provenance.reason) for did in (L1, L2) for r in readings[did].replicas}
+    assert told == {
+        "SPSRC_STORM": ("GET /data/locate", "1 of 4 files, by GET /metadata"),
+        "CAM-T0": ("GET /data/locate", "a file has all of itself"),
+    }
+
+
+# never empty for an error
+
+
+def test_an_answer_that_was_cut_is_unseen(standin, opened):
+    standin.put(L1, 8, {"SPSRC_STORM": 8})
+    standin.put(L2, 1, {"SPSRC_STORM": 1})
+    reading = opened(limit=5).read({L1, L2}).readings[L1]
+    assert "were cut" in reading.reason
+
+
+def test_a_server_that_cuts_below_our_limit_shows_fewer_files_and_never_a_whole(standin, opened):
+    standin.habits.cut_at = 3
+    standin.put(L1, 8, {"SPSRC_STORM": 8})
+    assert said(opened()) == {("ESPSRC", PARTIAL, 0.375)}
+
+
+def test_an_answer_that_names_a_next_page_was_cut(standin, opened):
+    standin.put(L1, 1, {"SPSRC_STORM": 1})
+    standin.habits.next_page = True
+    with pytest.raises(CatalogueGarbled, match="no whole list"):
+        opened().read({L1})
+    with pytest.raises(CatalogueGarbled, match="cut"):
+        opened(capabilities=False).read({L1})
+
+
+def test_a_page_of_the_ingress_is_no_answer(standin, opened):
+    standin.habits.html = True
+    with pytest.raises(CatalogueGarbled, match="no JSON"):
+        opened(capabilities=False).read({L1})
+
+
+def test_a_404_that_is_not_rucios_is_a_wrong_address_and_never_absence(standin, opened):
+    standin.put(L1, 1, {"SPSRC_STORM": 1})
+    assert rows.is_absent('response: {"ExceptionClass": "DataIdentifierNotFound"}')
+    assert not rows.is_absent("Not Found")
+    standin.habits.status = 404
+    with pytest.raises(CatalogueGarbled, match="is url right"):
+        opened(capabilities=False).read({L1})
+
+
+def test_one_dataset_that_fails_does_not_blind_the_others(standin, opened):
+    for did in (L1, L2):
+        standin.put(did, 1, {"SPSRC_STORM": 1})
+    standin.habits.lost = {L1}
+    readings = opened().read({L1, L2}).readings
+    assert isinstance(readings[L1], Unseen)
+    assert isinstance(readings[L2], Seen)
+
+
+def test_what_the_time_did_not_reach_is_unseen_and_comes_first_at_the_next_poll(standin, opened):
+    for did in (L1, L2):
+        standin.put(did, 1, {"SPSRC_STORM": 1}, kind="FILE")
+    ticks, calls = [0.0], threading.Lock()
+
+    def monotonic():
+        with calls:
+            ticks[0] += 1.0
+            return ticks[0]
+
+    from adapters.ska.dmapi import DmapiCatalogue, DmapiSettings
+
+    one = opened()
+    slow = DmapiCatalogue(
+        DmapiSettings("dmapi", parallel=1, deadline=timedelta(seconds=1.5)),
+        one._client,
+        lambda: NOON,
+        monotonic=monotonic,
+    )
+    seen = [
+        {did for did, reading in slow.read({L1, L2}).readings.items() if isinstance(reading, Seen)}
+        for _ in range(2)
+    ]
+    assert seen == [{L1}, {L2}]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [[{}], [{"identifier": "A"}], [{"identifier": "A", "replicas": [1]}], {"detail": "x"}, "x", None, 7],
+)
+def test_shapes_that_were_never_recorded_are_refused(body):
+    with pytest.raises(rows.BadAnswer):
+        rows.parse_locations(body)
+
+
+def test_a_name_that_would_leave_its_path_is_never_asked_for(standin, opened):
+    odd = Did("testing:../../secrets")
+    standin.put(L1, 1, {"SPSRC_STORM": 1})
+    assert isinstance(opened().read({odd, L1}).readings[odd], Unseen)
+    assert not any("secrets" in call for call in standin.calls)
+
+
+def test_a_listing_is_inferred_and_never_asked_for_unless_configured(standin, opened):
+    with pytest.raises(CatalogueUnreachable, match="set list_path"):
+        opened(list_path="").find(["*"])
+
+
+# the rest of HTTP
+
+
+def answering(*answers, limits=FAST, **more):
+    queue = list(answers)
+
+    def handle(request):
+        answer = queue.pop(0) if len(queue) > 1 else queue[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return JsonClient(
+        "dmapi", "https://dm.example.org", limits=limits, transport=httpx.MockTransport(handle), **more
+    )
+
+
+def test_busy_is_asked_again_and_then_told():
+    busy = httpx.Response(503, text="later")
+    assert answering(busy, httpx.Response(200, json=["a"])).get("/x").body == ["a"]
+    with pytest.raises(CatalogueUnreachable, match="later"):
+        answering(busy).get("/x")
+
+
+def test_a_server_that_asks_for_a_pause_gets_it_from_all():
+    slept = []
+    times = [0.0]
+
+    def sleep(seconds):
+        slept.append(seconds)
+        times[0] += seconds
+
+    from adapters.http.client import HttpRateLimiter
+
+    pace = HttpRateLimiter(10, lambda: times[0], sleep)
+    pace.pause_for(5)
+    assert pace.wait_for_turn(within_seconds=10)
+    assert not pace.wait_for_turn(within_seconds=0.05)
+    assert slept == [5.0]
+
+
+def test_a_pause_longer_than_the_question_may_last_ends_it_at_once_and_the_next_waits_for_nothing():
+    """Nothing sleeps here: a sleep of an hour would be seen."""
+    asked = []
+
+    def handle(request):
+        asked.append(request)
+        return httpx.Response(429, headers={"Retry-After": "3600"}, text="not now")
+
+    now = [0.0]
+    server = JsonClient(
+        "dmapi", "https://dm.example.org", limits=FAST, transport=httpx.MockTransport(handle),
+        monotonic=lambda: now[0],
+    )  # fmt: skip
+    with pytest.raises(CatalogueUnreachable, match="not now"):
+        server.get("/x")
+    now[0] += 899 - FAST.deadline.total_seconds()
+    with pytest.raises(CatalogueUnreachable, match="slow down"):
+        server.get("/x")
+    assert len(asked) == 1
+    now[0] += 900
+    with pytest.raises(CatalogueUnreachable, match="not now"):
+        server.get("/x")
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("")])
+def test_what_fails_on_the_way_is_unreachable(error):
+    with pytest.raises(CatalogueUnreachable):
+        answering(error).get("/x")
+
+
+def test_an_answer_without_end_is_refused():
+    limits = replace(FAST, max_bytes=1000)
+    with pytest.raises(CatalogueGarbled, match="larger than 1000"):
+        answering(httpx.Response(200, text="x" * 2000), limits=limits).get("/x")
+
+
+def test_a_redirect_is_not_followed_with_our_token():
+    with pytest.raises(CatalogueUnreachable, match="302"):
+        answering(httpx.Response(302, headers={"location": "https://elsewhere.example.org"})).get("/x")
+
+
+def test_what_a_service_repeats_of_our_tokens_is_not_told_on():
+    words = {"detail": "for url: https://papi/x?token=abc123&y=1 eyJhbGciOiJSUzI1NiJ9.eyJzdWIi.sig"}
+    with pytest.raises(CatalogueDenied) as failure:
+        answering(httpx.Response(403, json=words)).get("/x")
+    assert "abc123" not in str(failure.value)
+    assert "eyJ" not in str(failure.value)
+
+
+# tokens
+
+
+def credentials(tmp_path, answer, clock=lambda: NOON):
+    secret = tmp_path / "secret"
+    secret.write_text("hush\n")
+    asked = []
+
+    def handle(request):
+        asked.append(request)
+        return answer(len(asked))
+
+    who = ClientSettings("https://iam.example.org/token", "me", secret, "data-management-api", "openid")
+    return ClientCredentials("dmapi", who, clock, limits=FAST, transport=httpx.MockTransport(handle)), asked
+
+
+def test_a_token_is_asked_for_with_its_audience_and_renewed_before_it_ends(tmp_path):
+    times = [NOON]
+    bearer, asked = credentials(
+        tmp_path,
+        lambda n: httpx.Response(200, json={"access_token": f"t{n}", "expires_in": 600}),
+        lambda: times[0],
+    )
+    assert bearer.token_validity is None
+    assert [bearer.token(), bearer.token()] == ["t1", "t1"]
+    assert bearer.token_validity == TokenValidity(NOON, NOON + 10 * MINUTE)
+    form = asked[0].content.decode()
+    assert "grant_type=client_credentials" in form
+    assert "audience=data-management-api" in form
+    assert asked[0].headers["authorization"].startswith("Basic ")
+    times[0] = NOON + 8 * MINUTE
+    assert bearer.token() == "t1"
+    times[0] = NOON + 9 * MINUTE
+    assert bearer.token() == "t2"
+
+
+def test_a_token_says_itself_when_it_ends(tmp_path):
+    import base64
+
+    ends = int(NOON.timestamp()) + 100
+    payload = base64.urlsafe_b64encode(json.dumps({"exp": ends}).encode()).decode().rstrip("=")
+    times = [NOON]
+    bearer, asked = credentials(
+        tmp_path, lambda n: httpx.Response(200, json={"access_token": f"h.{payload}.{n}"}), lambda: times[0]
+    )
+    bearer.token()
+    times[0] = NOON + timedelta(seconds=79)
+    bearer.token()
+    assert len(asked) == 1
+    times[0] = NOON + timedelta(seconds=80)
+    bearer.token()
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("status", [400, 401])
+def test_a_client_that_is_refused_is_denied_without_its_secret(tmp_path, status):
+    bearer, _ = credentials(tmp_path, lambda _: httpx.Response(status, json={"error": "invalid_client"}))
+    with pytest.raises(CatalogueDenied, match="invalid_client") as failure:
+        bearer.token()
+    assert "hush" not in f"{failure.value} {bearer!r} {bearer.__dict__}"
+
+
+def test_an_answer_without_a_token_is_garbled(tmp_path):
+    bearer, _ = credentials(tmp_path, lambda _: httpx.Response(200, json={}))
+    with pytest.raises(CatalogueGarbled):
+        bearer.token()
+
+
+def test_a_token_file_is_read_anew_and_one_that_is_refused_twice_is_denied(tmp_path):
+    file = tmp_path / "token"
+    bearer = TokenFile("dmapi", file)
+    with pytest.raises(CatalogueDenied, match="No such file"):
+        bearer.token()
+    file.write_text("one\n")
+    assert bearer.token() == "one"
+    with pytest.raises(CatalogueDenied, match="is refused"):
+        bearer.renew("one")
+    file.write_text("two\n")
+    assert bearer.renew("one") == "two"
+
+
+@pytest.mark.parametrize("token", ["", "two words", "a\nb", "\ud800", "\u00e9", 7, "x" * 100_001])
+def test_a_token_that_no_header_carries_is_no_token(tmp_path, token):
+    body = json.dumps({"access_token": token})
+    bearer, _ = credentials(tmp_path, lambda _: httpx.Response(200, text=body))
+    with pytest.raises(CatalogueGarbled, match="answers no access_token"):
+        bearer.token()
+
+
+@pytest.mark.parametrize("claims", ["[" * 50_000, '{"exp": 1e999}', '{"exp": ' + "9" * 400 + "}", "[]", "7"])
+def test_a_token_whose_claims_cannot_be_read_is_used_for_a_while(tmp_path, claims):
+    import base64
+
+    payload = base64.urlsafe_b64encode(claims.encode()).decode().rstrip("=")
+    bearer, _ = credentials(tmp_path, lambda _: httpx.Response(200, json={"access_token": f"h.{payload}.s"}))
+    assert bearer.token() == f"h.{payload}.s"
+    assert bearer.token_validity == TokenValidity(NOON, NOON + 10 * MINUTE)

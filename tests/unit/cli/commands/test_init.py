@@ -1,0 +1,205 @@
+"""`hydrator init`: what it writes can be loaded, was tried, and overwrites nothing."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hydrator.cli.commands.init import format_toml
+from hydrator.config import load
+from testbed.dmapi_standin import CLIENT as CLIENT_ID
+from testbed.dmapi_standin import SECRET, DmapiStandIn
+from tests.unit.cli.test_command_line import run  # noqa: F401 - a fixture
+
+LIST = {"sites": ["CAM", "RAL"], "datasets": {"lofar:L1": {"sites": {"CAM": "available"}}}}
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    (tmp_path / "list.json").write_text(json.dumps(LIST))
+    return tmp_path
+
+
+def words(folder: Path, *more: str) -> list[str]:
+    file = ["--catalogue", "file", "--path", str(folder / "list.json")]
+    return ["init", "-c", str(folder / "new" / "config.toml"), *file, "--untried", "--yes", *more]
+
+
+def test_what_it_writes_is_a_configuration_with_what_was_said(run, folder):  # noqa: F811
+    done = run(*words(folder, "--collector", "cm.example.org", "--site-attribute", "Where"))
+    config = folder / "new" / "config.toml"
+    assert (done.returncode, done.stdout) == (0, f"wrote {config}\n")
+    assert "next: hydrator check" in done.stderr
+    settings = load(config)
+    assert settings.htcondor.collector == "cm.example.org"
+    assert settings.sites.slot_attributes == ["Where"]
+    assert [(each.type, each.path) for each in settings.catalogue] == [("file", folder / "list.json")]
+
+
+def test_with_a_state_dir_nothing_is_kept_elsewhere(run, folder):  # noqa: F811
+    """The ad files went into /var/lib/classad-hydrator, whatever --state-dir said."""
+    assert run(*words(folder, "--state-dir", str(folder / "var"))).returncode == 0
+    settings = load(folder / "new" / "config.toml")
+    assert settings.daemon.state_dir == folder / "var"
+    assert settings.publish.file.directory == folder / "var" / "ads"
+
+
+def test_without_a_collector_the_sentence_names_the_option(run, folder, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("CONDOR_CONFIG", "/dev/null")
+    given = [word for word in words(folder) if word != "--untried"]
+    done = run(*given, "--state-dir", str(folder / "var"))
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "give --collector HOST, or --untried" in line
+    assert not (folder / "new" / "config.toml").exists()
+
+
+def test_a_dmapi_configuration_is_one_that_plan_takes(run, tmp_path):  # noqa: F811
+    config = tmp_path / "config.toml"
+    with DmapiStandIn() as dmapi:
+        dmapi.add_area("RAL", "RAL_DISK")
+        (tmp_path / "secret").write_text(f"{SECRET}\n")
+        login = ["--token-url", dmapi.token_url, "--client-id", CLIENT_ID, "--client-secret-file", "secret"]
+        where = ["--url", dmapi.url, "--site-capabilities", dmapi.capabilities_url]
+        made = ["init", "-c", str(config), "--yes", "--untried", "--state-dir", "var", "--catalogue", "dmapi"]
+        done = run(*made, *where, *login)
+        assert done.returncode == 0, done.stderr
+        off = {"HYDRATOR_DEMAND__ASK_SCHEDDS": "false", "HYDRATOR_PUBLISH__COLLECTOR__ENABLED": "false"}
+        planned = run("plan", "-c", str(config), **off)
+    assert (planned.returncode, planned.stderr) == (0, "")
+
+
+def test_it_overwrites_nothing(run, folder):  # noqa: F811
+    assert run(*words(folder)).returncode == 0
+    before = (folder / "new" / "config.toml").read_text()
+    again = run(*words(folder, "--collector", "another"))
+    assert (again.returncode, "nothing is overwritten" in again.stderr) == (2, True)
+    assert (folder / "new" / "config.toml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "--catalogue is needed"),
+        (["--catalogue", "file"], "--path is needed"),
+        (["--url", "https://rucio.example.org"], "--account is needed"),
+        (["--catalogue", "file", "--path", "x", "--account", "y"], "--account: a catalogue file has no such"),
+        (
+            ["--url", "https://rucio.example.org", "--account", "a"],
+            "--auth is needed: how the daemon logs in",
+        ),
+        (["--catalogue", "dmapi", "--url", "https://x", "--auth", "x509"], "dmapi takes token, oidc, none"),
+        (["--catalogue", "dmapi", "--url", "https://x", "--auth", "oidc"], "--token-url is needed"),
+        (
+            ["--url", "https://x", "--account", "a", "--token-file", "t", "--client-key", "k"],
+            "--client-key: a catalogue rucio by token has no such thing",
+        ),
+        (["--url", "rucio.example.org", "--account", "a", "--username", "u", "--password-file", "p"], "url"),
+    ],
+)
+def test_without_a_terminal_it_asks_nothing_and_names_the_option(run, tmp_path, given, said):  # noqa: F811
+    config = tmp_path / "config.toml"
+    done = run("init", "-c", str(config), *given)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert not config.exists()
+
+
+def test_what_does_not_answer_is_told_and_nothing_is_written(run, folder):  # noqa: F811
+    given = [word for word in words(folder, "--collector", "127.0.0.1:1") if word != "--untried"]
+    done = run(*given)
+    assert (done.returncode, "127.0.0.1:1" in done.stderr) == (1, True), done.stderr
+    assert not (folder / "new" / "config.toml").exists()
+
+
+RUCIO = ["--url", "https://rucio.example.org", "--account", "hydrator"]
+CLIENT = [
+    "--token-url",
+    "https://iam.example.org/token",
+    "--client-id",
+    "us",
+    "--client-secret-file",
+    "secret",
+]
+DMAPI = ["--catalogue", "dmapi", "--url", "https://data.example.org/api/v1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        ([*RUCIO, "--username", "u", "--password-file", "p"], {"auth": "userpass", "username": "u"}),
+        ([*RUCIO, "--token-file", "t", "--ca-cert", "ca"], {"auth": "token"}),
+        ([*RUCIO, *CLIENT], {"auth": "oidc", "client_id": "us"}),
+        ([*RUCIO, "--auth", "x509", "--client-cert", "c", "--client-key", "k"], {"auth": "x509"}),
+        ([*DMAPI, "--token-file", "t"], {"type": "dmapi", "url": DMAPI[-1]}),
+        ([*DMAPI, *CLIENT], {"client_id": "us"}),
+        ([*DMAPI, "--auth", "none"], {"type": "dmapi", "token_file": None}),
+    ],
+)
+def test_every_way_to_log_in_is_written_as_the_configuration_has_it(run, tmp_path, given, keys):  # noqa: F811
+    config = tmp_path / "config.toml"
+    done = run("init", "-c", str(config), "--yes", "--untried", *given)
+    assert done.returncode == 0, done.stderr
+    (source,) = load(config).catalogue
+    assert {key: getattr(source, key) for key in keys} == keys
+    files = {"token_file": "t", "client_secret_file": "secret", "client_cert": "c", "client_key": "k"}
+    for key, name in {**files, "ca_cert": "ca", "password_file": "p"}.items():
+        if name in given:
+            assert getattr(source, key) == tmp_path / name
+
+
+def test_the_same_identity_asks_site_capabilities(run, tmp_path):  # noqa: F811
+    config = tmp_path / "config.toml"
+    where = ["--site-capabilities", "https://sites.example.org/api/v1"]
+    assert run("init", "-c", str(config), "--yes", "--untried", *DMAPI, *CLIENT, *where).returncode == 0
+    told = load(config).site_capabilities
+    assert (told.url, told.client_id, told.token_url) == (where[1], "us", CLIENT[1])
+
+
+def test_odd_texts_come_back_as_they_were(tmp_path):
+    odd = 'a "quoted" \\ path\twith ž and 🙂'
+    (tmp_path / "c.toml").write_text(
+        format_toml(
+            {"daemon": {"state_dir": odd}, "catalogue": [{"type": "file", "name": "file", "path": odd}]}
+        ),
+        "utf-8",
+    )
+    assert load(tmp_path / "c.toml").catalogue[0].path == tmp_path / odd
+
+
+def test_at_a_terminal_it_asks_for_what_it_was_not_told(folder):
+    config = folder / "asked.toml"
+    main, terminal = pty.openpty()
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "hydrator.cli", "init", "-c", config, "--untried"],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(terminal)
+    os.write(main, f"file\n{folder / 'list.json'}\n".encode())
+    said, complaints = asking.communicate(timeout=120)
+    os.close(main)
+    assert asking.returncode == 0, complaints
+    assert "The catalogue (file, rucio, dmapi)" in said
+    assert load(config).catalogue[0].path == folder / "list.json"
+
+
+def test_at_a_terminal_how_to_log_in_decides_what_else_is_asked(folder):
+    config = folder / "asked.toml"
+    main, terminal = pty.openpty()
+    command = [sys.executable, "-m", "hydrator.cli", "init", "-c", config, "--untried", *RUCIO]
+    asking = subprocess.Popen(
+        command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    os.close(terminal)
+    os.write(main, b"x509\nproxy.pem\n")
+    said, complaints = asking.communicate(timeout=120)
+    os.close(main)
+    assert asking.returncode == 0, complaints
+    assert "How the daemon logs in there (userpass, token, oidc, x509)" in said
+    assert load(config).catalogue[0].client_cert == folder / "proxy.pem"

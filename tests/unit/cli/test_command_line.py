@@ -1,0 +1,406 @@
+"""The command line as people meet it: help, man page, completion, exit statuses, `top`."""
+
+import contextlib
+import io
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import termios
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+import typer
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from hydrator import __version__
+from hydrator.cli import main
+from hydrator.cli.commands.top import (
+    DaemonEndpoint,
+    DaemonUnavailable,
+    ServedState,
+    fetch_state,
+    summary_line,
+    table_rows,
+)
+from hydrator.cli.output.examples import EXAMPLES, EXIT_STATUSES
+from hydrator.cli.output.manpage import build_manpage
+from hydrator.domain.model import DatasetState, Fact, SiteFacts, Snapshot
+from hydrator.server.app import build_app as http_app
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
+from hydrator.state.store import Store
+from tests.command_tree import COMMANDS, TREE, options
+from tests.factories import CAM, HOUR, L1, L2, NOON, RAL, ad, demand, want
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs one command in this process, as the script does, without a terminal."""
+    monkeypatch.delenv("HYDRATOR_CONFIG", raising=False)
+
+    def running(*words: str, **environment: str) -> Done:
+        out, err, status = io.StringIO(), io.StringIO(), 0
+        with monkeypatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr(sys, "argv", ["hydrator", *words])
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            try:
+                main()
+            except SystemExit as end:
+                status = end.code or 0
+        return Done(status, out.getvalue(), err.getvalue())
+
+    return running
+
+
+def test_before_the_first_cycle_has_ended_status_says_just_that(run, tmp_path):
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[daemon]\nstate_dir = "state"\n[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
+    )
+    Store.open_to_write(tmp_path / "state").close()
+    done = run("status", "-c", str(config))
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "last cycle: none has ended yet"), (
+        done.stderr
+    )
+
+
+# help that teaches
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_an_example_uses_a_command_and_options_that_there_are(path):
+    command = COMMANDS[path]
+    for typed, why in EXAMPLES[path]:
+        assert typed.startswith(f"hydrator {path}")
+        ours = re.split(r" [|>] ", typed)[0]
+        assert {word for word in ours.split() if re.match(r"--?[a-z]", word)} <= options(path)
+        assert why
+        assert f"{typed}   # {why}" in command.epilog
+
+
+def test_every_command_says_what_it_does_and_every_option_what_it_is():
+    for path, command in COMMANDS.items():
+        assert command.help, path
+        for each in command.params:
+            assert each.help or each.param_type_name == "argument", (path, each.name)
+
+
+def test_the_help_fits_a_terminal_of_80_columns_and_has_no_colours_when_none_are_wanted(run):
+    said = run("why", "--help", COLUMNS="80", NO_COLOR="1", FORCE_COLOR="1").stdout
+    assert "hydrator why 123.4   # why this job is idle" in said
+    assert not re.search(r"\x1b\[(3[0-7]|9[0-7])", said)  # bold is no colour
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in said.splitlines()) <= 80
+
+
+# the man page
+
+
+PAGE = build_manpage(TREE, "1.0", "2026-11-21")
+
+
+def test_the_man_page_has_every_command_option_example_and_exit_status():
+    plain = PAGE.replace("\\-", "-")
+    for path, command in COMMANDS.items():
+        assert f"\n.SS {path}" in plain
+        for each in command.params:
+            assert all(name in plain for name in each.opts if name.startswith("--"))
+    for status, _ in EXIT_STATUSES:
+        assert f"\n.TP\n.B {status}\n" in plain
+
+
+def test_what_is_no_roff_is_taken_for_text():
+    first = typer.Typer(help="of . and ' and \\ and…")
+
+    @first.command()
+    def odd() -> None:
+        """.TH is no request, and \\fB no font."""
+
+    @first.command()
+    def other() -> None:
+        """'also."""
+
+    page = build_manpage(typer.main.get_command(first), "1", "2026-11-21")
+    assert "\n\\&.TH is no request, and \\efB no font." in page
+    assert "\n\\(aqalso." in page
+    assert page.isascii()
+
+
+@pytest.mark.skipif(not shutil.which("groff"), reason="NO GROFF, SO THE MAN PAGE IS NOT FORMATTED")
+def test_groff_finds_nothing_wrong_with_the_man_page(run):
+    groff = ["groff", "-man", "-Tutf8", "-ww"]
+    done = subprocess.run(groff, input=PAGE, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
+    assert "hydrator datasets lofar:L123 --why" in shown.replace("\u2212", "-")
+
+
+def test_the_man_page_is_printed(run):
+    printed = run("man")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert printed.stdout.startswith('.TH HYDRATOR 1 "20')
+
+
+# completion
+
+
+def completed(run, line: str) -> list[str]:
+    """What bash offers after *line*, asked as its script asks."""
+    words = line.split(" ")
+    said = run(_HYDRATOR_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1)).stdout
+    return said.split()
+
+
+def test_bash_completes_commands_subcommands_and_options(run):
+    assert {"status", "sites"} <= set(completed(run, "hydrator s"))
+    assert "pool-config" in completed(run, "hydrator submit p")
+    assert completed(run, "hydrator why --sch") == ["--schedd"]
+
+
+def test_the_script_for_bash_can_be_shown(run):
+    script = run(_HYDRATOR_COMPLETE="source_bash").stdout
+    assert "complete -o default -F" in script
+
+
+# exit statuses
+
+
+def test_a_wrong_word_and_a_missing_configuration_are_2_and_no_traceback(tmp_path, run):
+    for words in (("nonsense",), ("status", "--nonsense"), ("status", "-c", str(tmp_path / "none.toml"))):
+        done = run(*words)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+    assert "name it with --config, or `hydrator init` makes one" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--version",), ("-V",), ("version",)])
+def test_the_version_is_printed(run, words):
+    done = run(*words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
+
+
+def test_done_is_0(run):
+    assert [run(*words).returncode for words in (("version",), ("--help",), ("hook",))] == [0, 0, 0]
+
+
+# top
+
+
+def view() -> ServerState:
+    facts = {
+        CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
+        RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON), L2: Fact(DatasetState.STUCK, NOON)}),
+    }
+    wanted = demand(want(L1, jobs=3), want(L2))
+    return ServerState({CAM: ad(L1, at=NOON - HOUR, generation=42)}, Snapshot(facts), wanted, None, NOON)
+
+
+class Daemon:
+    def __init__(self) -> None:
+        self.view = view()
+        asgi = http_app(lambda: self.view, CollectorRegistry(), max_age=timedelta(seconds=9))
+        self.server = HttpServer(asgi)
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    made = Daemon()
+    with capture_logs(), made.server:  # else its log is in what the command prints, if it is late
+        yield made
+
+
+def test_top_shows_every_site_with_its_age_and_states_once_where_there_is_no_terminal(daemon, run):
+    done = run("top", "--url", daemon.server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("2026-11-21 12:00:00 UTC   1 of 2 wanted datasets available somewhere")
+    assert lines[-2].split() == [CAM, "1", "h", "ago", "42", "1", "1", "0", "0"]
+    assert lines[-1].split() == [RAL, "?", "not", "served", "?", "0", "1", "1"]
+    assert "\x1b" not in done.stdout
+
+
+def test_top_says_why_nothing_is_seen_and_exits_1(daemon, run):
+    daemon.view = replace(daemon.view, snapshot=None, ready="no catalogue has been read yet")
+    refused = run("top", "--url", daemon.server.url)
+    daemon.view = view()
+    assert (refused.returncode, "refuses (503): no catalogue has been read yet" in refused.stderr) == (
+        1,
+        True,
+    )
+    away = run("top", "--url", "http://127.0.0.1:1")
+    assert (away.returncode, "does not answer" in away.stderr, "Traceback" in away.stderr) == (1, True, False)
+
+
+def test_top_looks_where_the_configuration_says(daemon, tmp_path, run):
+    port = daemon.server.url.rpartition(":")[2]
+    config = tmp_path / "config.toml"
+    catalogue = '[[catalogue]]\ntype = "file"\npath = "c.toml"\n'
+    config.write_text(f"{catalogue}[publish.http]\nport = {port}\n")
+    assert run("top", "--once", "-c", str(config)).returncode == 0
+    config.write_text(f"{catalogue}[publish.http]\nenabled = false\n")
+    refused = run("top", "-c", str(config))
+    assert (refused.returncode, "give --url" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("url", ["http://203.0.113.7", "HTTP://203.0.113.7", "http://127.evil.example"])
+def test_a_token_never_travels_in_clear_to_another_host(tmp_path, run, url):
+    (tmp_path / "token").write_text("secret-token")
+    refused = run("top", "--url", url, "--token-file", str(tmp_path / "token"))
+    assert (refused.returncode, "in clear" in refused.stderr) == (2, True)
+    assert "secret-token" not in refused.stderr
+
+
+def test_a_url_that_cannot_be_read_is_one_sentence(tmp_path, run):
+    (tmp_path / "token").write_text("secret-token")
+    refused = run("top", "--url", "http://[203.0.113.7", "--token-file", str(tmp_path / "token"))
+    assert (refused.returncode, "is not a URL" in refused.stderr) == (2, True)
+    assert "Traceback" not in refused.stderr
+
+
+def test_what_is_no_hydrator_is_told():
+    client = httpx.Client(
+        base_url="http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, text="<html>"))
+    )
+    with pytest.raises(DaemonUnavailable, match="is not a hydrator daemon"), client:
+        fetch_state(client, DaemonEndpoint("http://x"))
+
+
+def test_top_reads_every_page_of_datasets():
+    pages = {"": (["a:1", "a:2"], "a:2"), "a:2": (["a:3"], None)}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/sites":
+            return httpx.Response(200, json={"now": 7, "sites": []})
+        dids, following = pages[request.url.params.get("after", "")]
+        rows = [{"did": did, "jobs": 1, "unseen": None, "sites": []} for did in dids]
+        return httpx.Response(200, json={"now": 7, "datasets": rows, "next": following})
+
+    with httpx.Client(base_url="http://x", transport=httpx.MockTransport(answer)) as client:
+        seen = fetch_state(client, DaemonEndpoint("http://x"))
+    assert [row["did"] for row in seen.datasets] == ["a:1", "a:2", "a:3"]
+
+
+def test_what_could_not_be_asked_about_is_counted_and_a_site_without_facts_is_shown():
+    dataset = {"did": L1, "jobs": 2, "unseen": "timeout", "sites": []}
+    site = {"site": CAM, "age_seconds": 61, "generation": 1, "known_datasets": None}
+    seen = ServedState(0, [site], [dataset])
+    assert table_rows(seen) == [(CAM, "1 min 1 s ago", "1", "?", "0", "0", "0")]
+    assert summary_line(seen).endswith("0 of 1 wanted dataset available somewhere, wanted 2 times; "
+                                  "1 dataset could not be asked about")  # fmt: skip
+
+
+# an astronomer, on a host that has nothing
+
+
+def test_the_configuration_for_astronomers_is_all_that_they_need(daemon, tmp_path):
+    """docs/write-a-job.md, as it is printed but for the address, with an empty HOME."""
+    page = (Path(__file__).parents[3] / "docs" / "write-a-job.md").read_text()
+    blocks = re.findall(r"^```toml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (text,) = [block for block in blocks if "daemon_url" in block]
+    config = tmp_path / "hydrator.toml"
+    config.write_text(text.replace("https://hydrator.example.org", daemon.server.url))
+    (tmp_path / "run.parset").write_text("[global]\ndir_working = /data/run\ninput_ms = L1.ms\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "hydrator.cli", "submit", "rapthor", "run.parset", "--dry-run"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "HYDRATOR_CONFIG": str(config)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert CAM in done.stdout
+
+
+# tables
+
+
+def read_all(main_end: int) -> str:
+    """What was written to a terminal until nobody had it open any more; closes it."""
+    seen = b""
+    with contextlib.suppress(OSError):  # EIO
+        while more := os.read(main_end, 4096):
+            seen += more
+    os.close(main_end)
+    return seen.decode()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 132])
+def test_a_table_is_no_wider_than_the_terminal_and_loses_nothing(planned, tmp_path, columns):
+    site = "A-SITE-OF-A-LONG-NAME-" * 3
+    (tmp_path / "list.json").write_text(f'{{"sites": ["{site}"], "datasets": {{}}}}')
+    with planned.open("a") as config:
+        config.write('[publish.file]\ndirectory = "ads"\n')
+    main_end, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (50, columns))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    planning = subprocess.Popen(
+        [sys.executable, "-m", "hydrator.cli", "plan", "-c", planned],
+        stdout=terminal,
+        stderr=subprocess.DEVNULL,
+        env={**environment, "TERM": "xterm", "NO_COLOR": "1"},
+    )
+    os.close(terminal)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", read_all(main_end)).splitlines()
+    assert planning.wait(120) == 0
+    assert max(len(line.rstrip()) for line in lines) <= columns
+    head = next(line for line in lines if "publisher" in line)
+    begin, end = head.index("site"), head.index("action")
+    shown = "".join(line[begin:end].strip() for line in lines[lines.index(head) + 1 :])
+    assert shown == site
+
+
+# a sign of work
+
+
+def spoken(file, tmp_path, *, term: str) -> str:
+    """What `plan` leaves on a terminal of the kind *term*, as stderr."""
+    main_end, terminal = pty.openpty()
+    planning = subprocess.Popen(
+        [sys.executable, "-m", "hydrator.cli", "plan", "-c", file],
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+        env={**os.environ, "TERM": term},
+    )
+    os.close(terminal)
+    seen = read_all(main_end)
+    assert planning.wait(120) == 0
+    return seen
+
+
+@pytest.fixture
+def planned(tmp_path):
+    (tmp_path / "list.json").write_text('{"sites": ["CAM"], "datasets": {}}')
+    file = tmp_path / "config.toml"
+    file.write_text(
+        f'[daemon]\nstate_dir = "{tmp_path}"\n[demand]\nask_schedds = false\n[publish.collector]\n'
+        'enabled = false\n[[catalogue]]\ntype = "file"\nname = "list"\npath = "list.json"\n'
+    )
+    return file
+
+
+def test_at_a_terminal_a_command_shows_that_it_works_and_takes_it_away_again(planned, tmp_path):
+    seen = spoken(planned, tmp_path, term="xterm")
+    assert "asking schedds and catalogues" in seen
+    assert "\x1b[2K" in seen[seen.rindex("asking") :]  # the line is erased
+
+
+def test_without_a_terminal_or_on_a_dumb_one_there_is_no_sign_of_it(planned, tmp_path, run):
+    assert "asking" not in spoken(planned, tmp_path, term="dumb")
+    done = run("plan", "-c", str(planned))
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,524 @@
+"""The configuration: every problem in one report, each with its key; config.example.toml is a test input."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from hydrator.config import DmapiSource, FileSource, RucioSource, Settings, load
+from hydrator.domain.errors import ConfigError
+
+EXAMPLE = Path(__file__).parents[3] / "config.example.toml"
+FILE = '[[catalogue]]\ntype = "file"\npath = "catalogue.toml"\n'
+RUCIO = '[[catalogue]]\ntype = "rucio"\nurl = "https://rucio.example.org"\naccount = "hydrator"\n'
+LOGIN = 'username = "hydrator"\npassword_file = "secret"\n'
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch):
+    """No HYDRATOR_ variable of whoever runs the tests counts."""
+    import os
+
+    for name in [name for name in os.environ if name.upper().startswith("HYDRATOR_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    def load_text(text: str | bytes) -> Settings:
+        path = tmp_path / "config.toml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return load(path)
+
+    return load_text
+
+
+@pytest.fixture
+def problems(loaded, tmp_path):
+    """The problems of a text, each without the name of the file that it begins with."""
+
+    def of(text: str | bytes) -> list[str]:
+        with pytest.raises(ConfigError) as caught:
+            loaded(text)
+        begin = f"{tmp_path}/config.toml: "
+        assert all(problem.startswith(begin) for problem in caught.value.problems)
+        return [problem.removeprefix(begin) for problem in caught.value.problems]
+
+    return of
+
+
+# what is right
+
+
+def test_a_catalogue_is_all_that_is_needed(loaded):
+    settings = loaded(FILE)
+    assert [source.name for source in settings.catalogue] == ["file"]
+    assert settings.daemon.poll_seconds == 30
+    assert settings.daemon.max_age == timedelta(hours=6)
+    assert settings.demand.scope == "jobs"
+    assert settings.publish.collector.enabled
+    assert settings.publish.file.enabled
+    assert settings.publish.http.enabled
+    assert not settings.publish.sites.enabled
+
+
+def test_relative_paths_count_from_the_folder_of_the_file(loaded, tmp_path):
+    settings = loaded(
+        '[daemon]\nstate_dir = "state"\n[htcondor]\ntoken_directory = "tokens.d"\n'
+        '[publish.file]\ndirectory = "/srv/ads"\n' + FILE + RUCIO + LOGIN
+    )
+    assert settings.daemon.state_dir == tmp_path / "state"
+    assert settings.htcondor.token_directory == tmp_path / "tokens.d"
+    assert settings.publish.file.directory == Path("/srv/ads")
+    source, rucio = settings.catalogue
+    assert isinstance(source, FileSource)
+    assert source.path == tmp_path / "catalogue.toml"
+    assert isinstance(rucio, RucioSource)
+    assert rucio.password_file == tmp_path / "secret"
+
+
+def test_a_relative_name_of_the_file_still_gives_absolute_paths(tmp_path, monkeypatch):
+    (tmp_path / "config.toml").write_text('[daemon]\nstate_dir = "state"\n' + FILE)
+    monkeypatch.chdir(tmp_path)
+    assert load(Path("config.toml")).daemon.state_dir == tmp_path / "state"
+
+
+def test_a_home_folder_is_found(loaded, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert loaded('[daemon]\nstate_dir = "~/state"\n' + FILE).daemon.state_dir == Path("/home/somebody/state")
+
+
+def test_the_environment_overrides_the_file(loaded, monkeypatch):
+    monkeypatch.setenv("HYDRATOR_DAEMON__POLL_SECONDS", "7")
+    monkeypatch.setenv("HYDRATOR_PUBLISH__HTTP__PORT", "0")
+    settings = loaded("[daemon]\npoll_seconds = 60\nmax_age_hours = 3\n" + FILE)
+    assert settings.daemon.poll_seconds == 7
+    assert settings.daemon.max_age_hours == 3
+    assert settings.publish.http.port == 0
+    assert settings.publish.http.host == "127.0.0.1"
+
+
+def test_a_wrong_value_in_the_environment_is_reported_with_its_key(problems, monkeypatch):
+    monkeypatch.setenv("HYDRATOR_DAEMON__POLL_SECONDS", "often")
+    [problem] = problems(FILE)
+    assert problem.startswith("daemon.poll_seconds: ")
+    assert "'often'" in problem
+
+
+def test_a_list_in_the_environment_that_is_not_json_is_reported_not_raised(loaded, monkeypatch):
+    monkeypatch.setenv("HYDRATOR_SITES__INCLUDE", "UK,NL")
+    with pytest.raises(ConfigError) as caught:
+        loaded(FILE)
+    assert caught.value.problems == ('environment: HYDRATOR_SITES__INCLUDE: must be JSON, as in ["a", "b"]',)
+
+
+def test_a_list_in_the_environment_is_json(loaded, monkeypatch):
+    monkeypatch.setenv("HYDRATOR_SITES__INCLUDE", '["UK", "NL"]')
+    assert loaded(FILE).sites.include == ["UK", "NL"]
+
+
+def test_other_variables_that_begin_with_hydrator_do_not_count(loaded, monkeypatch):
+    # those of the hook and the CLI, and those that Kubernetes makes for a Service called hydrator
+    for name in ("SITE", "URL", "CONFIG", "PORT", "SERVICE_HOST", "PORT_8471_TCP_ADDR"):
+        monkeypatch.setenv(f"HYDRATOR_{name}", "something")
+    assert loaded(FILE) == loaded(FILE + "\n[log]\n")
+
+
+def test_settings_cannot_be_changed(loaded):
+    settings = loaded(FILE)
+    with pytest.raises(ValidationError):
+        settings.daemon.poll_seconds = 5
+
+
+def test_a_rucio_with_a_token_needs_no_password(loaded):
+    [source] = loaded(RUCIO + 'auth = "token"\ntoken_file = "token"\n').catalogue
+    assert isinstance(source, RucioSource)
+    assert source.auth == "token"
+
+
+def test_pins_may_lack_a_scope_where_there_is_a_default(loaded):
+    settings = loaded('[daemon]\ndefault_scope = "lofar"\n[demand]\npins = ["L1"]\n' + FILE)
+    assert settings.demand.pins == ["L1"]
+
+
+def test_a_switched_off_publisher_is_fine_while_another_is_on(loaded):
+    settings = loaded("[publish.collector]\nenabled = false\n[publish.http]\nenabled = false\n" + FILE)
+    assert settings.publish.file.enabled
+
+
+# what is wrong
+
+
+def test_all_problems_stand_in_one_report_each_with_its_key(problems):
+    found = problems(
+        """
+        demon = 1
+        [daemon]
+        poll_seconds = "often"
+        max_age_hours = 0
+        [demand]
+        scope = "everything"
+        pins = ["no-scope"]
+        [publish.http]
+        port = 70000
+        [[catalogue]]
+        type = "file"
+        [[catalogue]]
+        type = "rucio"
+        url = "rucio.example.org"
+        account = "hydrator"
+        """
+    )
+    assert [problem.partition(":")[0] for problem in found] == [
+        "daemon.poll_seconds",
+        "daemon.max_age_hours",
+        "catalogue[0].path",
+        "catalogue[1].url",
+        "demand.scope",
+        "publish.http.port",
+        "demon",
+        "demand.pins[0]",
+    ]
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(problems):
+    assert problems("[daemon]\npol_seconds = 3\n" + FILE) == [
+        "daemon.pol_seconds: unknown key; did you mean poll_seconds?"
+    ]
+
+
+def test_an_unknown_section_is_refused_with_the_nearest_known_one(problems):
+    assert problems("[deamon]\npoll_seconds = 3\n" + FILE) == ["deamon: unknown key; did you mean daemon?"]
+
+
+def test_an_unknown_key_near_to_nothing_is_refused_with_all_that_are_known(problems):
+    assert problems("[log]\nxyzzy = 3\n" + FILE) == ["log.xyzzy: unknown key; known are level, format"]
+
+
+def test_an_unknown_key_deep_down_is_refused_with_the_nearest_known_one(problems):
+    assert problems("[publish.http]\nprot = 80\n" + FILE) == [
+        "publish.http.prot: unknown key; did you mean port?"
+    ]
+
+
+def test_an_unknown_key_of_a_catalogue_is_refused_with_the_nearest_of_its_type(problems):
+    assert problems(FILE + 'pth = "x"\n') == ["catalogue[0].pth: unknown key; did you mean path?"]
+    assert problems(RUCIO + LOGIN + 'acount = "x"\n') == [
+        "catalogue[0].acount: unknown key; did you mean account?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "shown"),
+    [
+        ('[daemon]\npoll_seconds = "often"', "daemon.poll_seconds", "'often'"),
+        ("[daemon]\npoll_seconds = 0", "daemon.poll_seconds", "0"),
+        ("[daemon]\npoll_seconds = -1", "daemon.poll_seconds", "-1"),
+        ("[daemon]\npoll_seconds = nan", "daemon.poll_seconds", "nan"),
+        ("[daemon]\npoll_seconds = inf", "daemon.poll_seconds", "inf"),
+        ("[daemon]\nstate_dir = 3", "daemon.state_dir", "3"),
+        ("daemon = 3", "daemon", "3"),
+        ('catalogue = "catalogue.toml"', "catalogue", "'catalogue.toml'"),
+        ('[publish.collector]\nenabled = "perhaps"', "publish.collector.enabled", "'perhaps'"),
+        ("[publish.http]\nport = 65536", "publish.http.port", "65536"),
+        ("[publish.http]\nport = 80.5", "publish.http.port", "80.5"),
+        ("[budget]\nline_bytes = 60001", "budget.line_bytes", "60001"),
+        ('[demand]\nscope = "All"', "demand.scope", "'All'"),
+        ('[demand]\npins = "lofar:L1"', "demand.pins", "'lofar:L1'"),
+        ("[demand]\npins = [1]", "demand.pins[0]", "1"),
+        ('[sites]\nretired = ["a\\nb"]', "sites.retired[0]", r"'a\nb'"),
+        ('[log]\nlevel = "loud"', "log.level", "'loud'"),
+    ],
+)
+def test_a_wrong_value_is_shown_with_its_key(problems, text, key, shown):
+    with_catalogue = text if text.startswith("catalogue") else f"{text}\n{FILE}"
+    found = problems(with_catalogue)
+    first = found[0]
+    assert first.startswith(f"{key}: ")
+    assert first.endswith(f"(it is {shown})")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "catalogue = []\n", "[daemon]\npoll_seconds = 30\n"],
+    ids=["an empty file", "an empty list", "no list"],
+)
+def test_without_a_catalogue_there_is_nothing_to_do(problems, text):
+    assert problems(text) == ['catalogue: there is none; add [[catalogue]] with type = "file" or "rucio"']
+
+
+def test_a_catalogue_written_as_one_table_is_told_how_to_write_a_list(problems):
+    [problem] = problems('[catalogue]\ntype = "file"\npath = "x"\n')
+    assert problem.startswith("catalogue: ")
+    assert "[[catalogue]]" in problem
+
+
+def test_a_catalogue_without_a_type_is_told_the_types(problems):
+    [problem] = problems('[[catalogue]]\npath = "x"\n')
+    assert problem.startswith("catalogue[0]")
+    assert "type" in problem
+
+
+def test_a_catalogue_of_an_unknown_type_is_told_the_types(problems):
+    [problem] = problems('[[catalogue]]\ntype = "dropbox"\n')
+    assert problem.startswith("catalogue[0]")
+    assert "dropbox" in problem
+    assert "'file', 'rucio'" in problem
+
+
+def test_two_catalogues_of_one_name_are_refused(problems):
+    assert problems(FILE + FILE) == ["catalogue: the name 'file' stands 2 times; give each its own name"]
+
+
+def test_a_name_given_to_one_and_defaulted_by_another_is_refused(problems):
+    assert problems(FILE + RUCIO + LOGIN + 'name = "file"\n') == [
+        "catalogue: the name 'file' stands 2 times; give each its own name"
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 65])
+def test_a_name_that_cannot_be_part_of_a_path_is_refused(problems, name):
+    [problem] = problems(FILE + f'name = "{name}"\n')
+    assert problem.startswith("catalogue[0].name: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ("", 'auth = "userpass" needs username and password_file'),
+        ('username = "x"\n', 'auth = "userpass" needs username and password_file'),
+        (
+            'auth = "token"\n',
+            'auth = "token" needs token_file or token_command, one of them',
+        ),
+        (
+            'auth = "token"\ntoken_file = "a"\ntoken_command = ["b"]\n',
+            'auth = "token" needs token_file or token_command, one of them',
+        ),
+        (
+            'auth = "oidc"\nclient_id = "x"\n',
+            'auth = "oidc" needs token_url, client_id and client_secret_file',
+        ),
+        (
+            'auth = "oidc"\nclient_id = "x"\nclient_secret_file = "s"\ntoken_url = "http://iam.example.org"\n',
+            'auth = "oidc" needs https, not http://iam.example.org',
+        ),
+        ('auth = "x509"\n', 'auth = "x509" needs client_cert'),
+        (
+            'auth = "x509"\nclient_cert = "c.pem"\nauth_url = "http://rucio.example.org"\n',
+            'auth = "x509" needs https, not http://rucio.example.org',
+        ),
+    ],
+)
+def test_a_rucio_without_its_credentials_is_refused(problems, given, missing):
+    assert problems(RUCIO + given) == [f"catalogue[0]: {missing}"]
+
+
+@pytest.mark.parametrize("pin", ["L1", "lofar:a b", "lofar:", 'lofar:a"b', "lofar:ä"])
+def test_a_pin_that_is_not_a_did_is_refused_with_its_place(problems, pin):
+    [problem] = problems(f"[demand]\npins = ['lofar:L1', '{pin}']\n" + FILE)
+    assert problem.startswith("demand.pins[1]: ")
+    assert repr(pin) in problem
+
+
+def test_switching_every_publisher_off_is_refused(problems):
+    off = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
+    for more in ("", "[publish.sites]\nenabled = false\n", "[publish.sites]\nvalid_minutes = 30\n"):
+        assert problems(off + more + FILE) == [
+            "publish: every publisher is switched off; enable collector, file or http"
+        ]
+
+
+def test_sites_by_dataset_alone_are_something_to_publish(loaded):
+    off = "".join(f"[publish.{outlet}]\nenabled = false\n" for outlet in ("collector", "file", "http"))
+    assert loaded(off + "[publish.sites]\nenabled = true\n" + FILE).publish.sites.enabled
+
+
+def test_a_half_written_file_is_refused_with_the_line(problems):
+    [problem] = problems("[daemon]\npoll_seconds = 3\nstate_d")
+    assert problem.startswith("not TOML: ")
+    assert "end of document" in problem or "line 3" in problem
+
+
+def test_a_key_given_twice_is_refused(problems):
+    [problem] = problems(FILE + "[log]\n[log]\n")
+    assert problem.startswith("not TOML: ")
+    assert "line 5" in problem
+
+
+def test_a_file_that_is_not_utf8_is_refused(problems):
+    assert problems("[daemon]\n# Zürich\n".encode("latin-1")) == ["not UTF-8 text (byte 12)"]
+
+
+def test_a_file_with_a_byte_order_mark_is_read(loaded):
+    assert loaded(b"\xef\xbb\xbf" + FILE.encode()).catalogue[0].name == "file"
+
+
+@pytest.mark.parametrize("name", ["missing.toml", "."])
+def test_a_file_that_cannot_be_read_is_one_problem_that_names_the_option(tmp_path, name):
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / name)
+    [problem] = caught.value.problems
+    assert problem.startswith(str(tmp_path))
+    assert problem.endswith("; name it with --config, or `hydrator init` makes one")
+
+
+# config.example.toml
+
+
+def _uncommented(text: str) -> str:
+    """The example with every commented-out option in force."""
+    return re.sub(r"^# (?=(\w+ = |\[))", "", text, flags=re.MULTILINE)
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every key that *model* knows, with its sections: ``publish.http.port``."""
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if name == "catalogue":
+            yield from (
+                f"catalogue.{key}"
+                for source in (FileSource, RucioSource, DmapiSource)
+                for key in _keys(source)
+            )
+        elif isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _keys(inner, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _written(data: dict, prefix: str = "") -> Iterator[str]:
+    for name, value in data.items():
+        if name == "catalogue":
+            yield from (f"catalogue.{key}" for source in value for key in source)
+        elif isinstance(value, dict) and prefix + name not in set(_keys(Settings)):
+            yield from _written(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def test_the_example_is_a_configuration(tmp_path):
+    settings = load(EXAMPLE)
+    assert [source.name for source in settings.catalogue] == ["embedded"]
+
+
+def test_the_example_shows_defaults_and_nothing_else(loaded):
+    example = load(EXAMPLE).model_dump(exclude={"catalogue"})
+    assert example == loaded(FILE).model_dump(exclude={"catalogue"})
+
+
+def test_every_commented_out_option_of_the_example_is_a_real_one(loaded):
+    text = _uncommented(EXAMPLE.read_text())
+    settings = loaded(text)
+    assert [source.name for source in settings.catalogue] == ["embedded", "rucio", "dmapi", "directory"]
+    rucio = settings.catalogue[1]
+    assert isinstance(rucio, RucioSource)
+    assert rucio.rse_sites == {"UKSRC_RAL_XRD": "UKSRC"}
+    assert settings.htcondor.collector == "cm.example.org"
+    assert settings.daemon.default_scope == "lofar"
+
+
+def test_no_line_of_the_example_looks_like_an_option_and_is_none():
+    loose = [
+        line
+        for line in EXAMPLE.read_text().splitlines()
+        if re.match(r"#\s*[a-z_]+\s*=|#\s*\[", line) and not re.match(r"# (\w+ = |\[)", line)
+    ]
+    assert loose == []
+
+
+def test_the_example_names_every_option_there_is():
+    written = set(_written(tomllib.loads(_uncommented(EXAMPLE.read_text()))))
+    assert set(_keys(Settings)) - written == set()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "hydrator.example.org", "192.0.2.1"])
+def test_tokens_are_not_served_in_clear_to_other_machines(problems, loaded, host):
+    http = f'[publish.http]\ntokens_file = "tokens"\nhost = "{host}"\n'
+    [problem] = problems(http + FILE)
+    assert problem.startswith(f"publish.http: tokens would travel in clear to {host}")
+    assert loaded(http + "behind_proxy = true\n" + FILE).publish.http.host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
+def test_tokens_over_loopback_are_fine(loaded, tmp_path, host):
+    http = f'[publish.http]\ntokens_file = "tokens"\nhost = "{host}"\n'
+    assert loaded(http + FILE).publish.http.tokens_file == tmp_path / "tokens"
+
+
+# secrets
+
+
+@pytest.mark.parametrize("key", ["password", "token", "secret", "Password"])
+def test_a_secret_in_the_text_is_refused_without_showing_it(problems, key):
+    (problem,) = problems(RUCIO + LOGIN + f'{key} = "canary"\n')
+    assert problem.startswith(f"catalogue[0].{key}: a secret never stands here")
+    assert problem.endswith(f"name that as {key}_file")
+    assert "canary" not in problem
+
+
+def test_a_bare_name_of_a_secret_is_looked_for_among_the_credentials_of_systemd(
+    loaded, tmp_path, monkeypatch
+):
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (credentials / "secret").write_text("x")
+    (credentials / "catalogue.toml").write_text("x")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
+    settings = loaded(
+        '[private]\nkey_file = "absent"\nold_key_files = ["secret", "./deep/secret"]\n' + RUCIO + LOGIN
+    )
+    assert settings.catalogue[0].password_file == credentials / "secret"
+    assert settings.private.key_file == tmp_path / "absent"
+    assert settings.private.old_key_files == [credentials / "secret", tmp_path / "deep" / "secret"]
+    assert loaded(FILE).catalogue[0].path == tmp_path / "catalogue.toml"
+
+
+@pytest.mark.parametrize(
+    ("http", "told"),
+    [
+        ('tls_certificate = "c"', "tls_certificate and tls_key belong together"),
+        ('tls_key = "k"', "tls_certificate and tls_key belong together"),
+    ],
+)
+def test_half_of_https_is_a_problem(problems, http, told):
+    [problem] = problems(f"[publish.http]\n{http}\n" + FILE)
+    assert told in problem
+
+
+def test_with_https_or_a_socket_tokens_are_safe_at_any_address(loaded):
+    http = '[publish.http]\ntokens_file = "t"\nhost = "0.0.0.0"\n'
+    assert loaded(http + 'tls_certificate = "c"\ntls_key = "k"\n' + FILE)
+    assert loaded(http + 'socket = "s"\n' + FILE)
+
+
+# brokers of events
+
+BROKER = '[[events.stomp]]\nname = "rucio"\nhost = "broker.example.org"\ndestination = "/topic/rucio"\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ('username = "u"\n', "username and password_file belong together"),
+        ('username = "u"\npassword_file = "p"\ntls = false\n', "our password would travel in clear"),
+        ('client_cert = "c"\ntls = false\n', "client_cert needs tls = true"),
+        ('password = "geheim"\n', "a secret never stands here"),
+        ("port = 0\n", "port"),
+        ('virtual_host = "a\\nb"\n', "virtual_host must be of printable characters"),
+        (BROKER, "each of events.stomp needs a name of its own"),
+    ],
+)
+def test_a_broker_that_cannot_be_meant_is_told_by_its_key(tmp_path, more, told):
+    file = tmp_path / "config.toml"
+    file.write_text(f'[[catalogue]]\ntype = "file"\npath = "c.toml"\n{BROKER}{more}')
+    with pytest.raises(ConfigError) as refused:
+        load(file)
+    (problem,) = refused.value.problems
+    assert "events" in problem
+    assert told in problem
+    assert "geheim" not in problem

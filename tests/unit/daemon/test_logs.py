@@ -1,0 +1,200 @@
+"""What is logged: one object a line, levels that mean something, and whose request or cycle it was."""
+
+import ast
+import io
+import json
+import logging
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry
+
+from adapters.memory import MemoryCatalogue
+from hydrator.daemon.logs import configure_logs
+from hydrator.domain.errors import CatalogueUnreachable
+from hydrator.reconcile.reconciler import read_all
+from hydrator.server.app import build_app
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
+from testbed.installation import wait_for
+from tests.factories import CAM, L1, NOON, demand
+
+ROOT = Path(__file__).parents[3]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def logged():
+    """Sends all logs to a stream of one's own, and gives a logger of ours."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+
+    def log(stream, level="debug", style="auto"):
+        configure_logs(level, style, stream)
+        return structlog.get_logger("hydrator")
+
+    yield log
+    root.handlers[:], root.level = before[0], before[1]
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def lines(stream: io.StringIO) -> list[dict]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_under_a_supervisor_every_line_is_one_object_with_its_time_in_utc(logged):
+    log = logged(stream := io.StringIO())
+    log.info("cycle", changed={"CAM in file": "new\nline"})
+    logging.getLogger("a.library").warning("of %s", "others")
+    ours, theirs = lines(stream)
+    assert (ours["event"], ours["level"], ours["logger"]) == ("cycle", "info", "hydrator")
+    assert (theirs["event"], theirs["level"], theirs["logger"]) == ("of others", "warning", "a.library")
+    assert datetime.fromisoformat(ours["timestamp"]).utcoffset() == timedelta()
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_on_a_terminal_lines_are_for_people_and_coloured_unless_they_want_none(
+    logged, monkeypatch, no_color, coloured
+):
+    monkeypatch.setenv("NO_COLOR", no_color)
+    logged(stream := Terminal()).info("cycle", sites=3)
+    assert "sites" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+    assert ("\x1b[" in stream.getvalue()) is coloured
+
+
+def test_what_is_below_the_level_is_not_even_made(logged):
+    log = logged(stream := io.StringIO(), "info")
+
+    class Costly:
+        def __repr__(self) -> str:
+            raise AssertionError("it was made")
+
+    log.debug("request", what=Costly())
+    assert stream.getvalue() == ""
+
+
+# whose it was
+
+
+class Daemon:
+    """A server that fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.broken = False
+
+    def view(self) -> ServerState:
+        structlog.get_logger("hydrator").info("looked")
+        if self.broken:
+            raise RuntimeError("a bug")
+        return ServerState({}, None, demand(), None, NOON)
+
+
+@pytest.fixture(params=[False, True], ids=["alone", "behind a proxy"])
+def proxied(request):
+    return request.param
+
+
+@pytest.fixture
+def served(logged, proxied):
+    daemon = Daemon()
+    asgi = build_app(daemon.view, CollectorRegistry(), max_age=timedelta(seconds=9), behind_proxy=proxied)
+    with (
+        HttpServer(asgi) as server,
+        httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client,
+    ):
+        stream = io.StringIO()
+        logged(stream)
+        yield daemon, client, stream
+
+
+def test_every_answer_has_an_id_and_what_is_logged_meanwhile_has_it_too(served):
+    _, client, stream = served
+    ids = [client.get(path).headers["X-Request-Id"] for path in ("/", "/healthz", "/nowhere?token=secret")]
+    assert len(set(ids)) == 3
+    wait_for(lambda: stream.getvalue().count('"event": "request"') == 3, 60, "the last line")
+    ours = [line for line in lines(stream) if line["logger"] == "hydrator"]
+    assert {(line["request"], line["event"]) for line in ours} == {
+        (ids[0], "looked"),
+        (ids[0], "request"),
+        (ids[1], "looked"),
+        (ids[1], "request"),
+        (ids[2], "request"),
+    }
+    told = {(line["route"], line["method"], line["status"]) for line in ours if line["event"] == "request"}
+    assert told == {("/", "GET", 200), ("/healthz", "GET", 200), ("other", "GET", 404)}
+    assert "secret" not in stream.getvalue()
+
+
+def test_a_bug_is_logged_with_the_id_that_the_client_was_given(served):
+    daemon, client, stream = served
+    daemon.broken = True
+    answer = client.get("/")
+    wait_for(lambda: '"exception"' in stream.getvalue(), 60, "the traceback")  # after the answer
+    [told] = [line for line in lines(stream) if "exception" in line]
+    assert (answer.status_code, told["request"]) == (500, answer.headers["X-Request-Id"])
+    assert "Content-Security-Policy" in answer.headers
+
+
+@pytest.mark.parametrize("given", ["from-the-proxy.1", "x" * 65, "two words", ""])
+def test_an_id_is_taken_over_from_a_proxy_only_and_only_if_it_is_one(served, proxied, given):
+    _, client, _ = served
+    taken = client.get("/healthz", headers={"X-Request-Id": given}).headers["X-Request-Id"]
+    assert (taken == given) is (proxied and given == "from-the-proxy.1")
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", taken)
+
+
+def test_what_a_catalogue_logs_has_the_number_of_the_cycle_that_asks_it(logged):
+    class Loud(MemoryCatalogue):
+        def read(self, dids):
+            structlog.get_logger("adapters").warning("slow")
+            raise CatalogueUnreachable(self.name, "too slow")
+
+    logged(stream := io.StringIO())
+    catalogues = [Loud(name, (), (CAM,), clock=lambda: NOON) for name in ("one", "two")]
+    with structlog.contextvars.bound_contextvars(cycle=7):
+        read_all(catalogues, {L1})
+    assert [line["cycle"] for line in lines(stream)] == [7, 7]
+
+
+# the page of the docs
+
+
+def said_in_code() -> set[tuple[str, str]]:
+    """Every event of ours with its level; a part that is computed is ``…``."""
+    found = set()
+    for file in (file for folder in ("hydrator", "adapters") for file in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "_log"):
+                continue
+            level = {"exception": "error"}.get(node.func.attr, node.func.attr)
+            found |= {(text, level) for text in _texts(node.args[0])}
+    return found
+
+
+def _texts(node: ast.expr) -> list[str]:
+    if isinstance(node, ast.IfExp):
+        return [*_texts(node.body), *_texts(node.orelse)]
+    if isinstance(node, ast.JoinedStr):
+        return ["".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)]
+    return [node.value] if isinstance(node, ast.Constant) else []
+
+
+def test_every_event_that_the_page_names_is_logged_with_that_level():
+    rows = re.findall(
+        r"^\| `([^`]+)` \| (\w+) \|", (ROOT / "docs" / "logs.md").read_text("utf-8"), re.MULTILINE
+    )
+    computed = {("cycle", level) for level in ("debug", "info", "warning")}  # its level is chosen
+    assert len(rows) > 20
+    assert set(rows) <= said_in_code() | computed

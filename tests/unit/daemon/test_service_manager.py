@@ -1,0 +1,106 @@
+"""What the service manager hears, on a real datagram socket."""
+
+import os
+import socket
+import time
+
+import pytest
+from structlog.testing import capture_logs
+
+from hydrator.daemon.service_manager import ServiceManager
+from hydrator.daemon.watchdog import Watchdog
+
+
+class Manager:
+    """Our end of NOTIFY_SOCKET, as systemd has it."""
+
+    def __init__(self, address: str | bytes) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.settimeout(20)
+        self.socket.bind(address)
+
+    def hear(self) -> list[str]:
+        return self.socket.recv(4096).decode().split("\n")
+
+
+@pytest.fixture
+def manager(tmp_path):
+    made = Manager(str(tmp_path / "notify"))
+    yield made
+    made.socket.close()
+
+
+@pytest.fixture
+def supervisor(manager, tmp_path):
+    return ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+
+
+def test_it_says_what_systemd_understands(manager, supervisor):
+    supervisor.notify_ready()
+    supervisor.status("3 sites,\n  4 datasets")
+    supervisor.alive()
+    supervisor.stopping()
+    said = [manager.hear() for _ in range(4)]
+    assert said == [["READY=1"], ["STATUS=3 sites, 4 datasets"], ["WATCHDOG=1"], ["STOPPING=1"]]
+
+
+def test_a_reload_says_when_it_began_by_the_clock_that_systemd_reads(manager, supervisor):
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    supervisor.notify_reloading()
+    reloading, when = manager.hear()
+    assert reloading == "RELOADING=1"
+    assert before <= int(when.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
+
+
+def test_an_abstract_socket_is_one_whose_name_begins_with_an_at_sign():
+    name = f"hydrator-test-{os.getpid()}"
+    manager = Manager(b"\0" + name.encode())
+    ServiceManager({"NOTIFY_SOCKET": f"@{name}"}).notify_ready()
+    assert manager.hear() == ["READY=1"]
+    manager.socket.close()
+
+
+def test_without_a_service_manager_nothing_is_sent_and_nothing_goes_wrong():
+    with capture_logs() as logs:
+        ServiceManager({}).notify_ready()
+    assert logs == []
+
+
+def test_a_service_manager_that_went_away_is_told_of_once(tmp_path):
+    supervisor = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "nobody")})
+    with capture_logs() as logs:
+        supervisor.notify_alive()
+        supervisor.notify_alive()
+    assert [line["event"] for line in logs] == ["the service manager cannot be told"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({"WATCHDOG_USEC": "6000000"}, 2),
+        ({"WATCHDOG_USEC": "6000000", "WATCHDOG_PID": str(os.getpid())}, 2),
+        ({"WATCHDOG_USEC": "6000000", "WATCHDOG_PID": "1"}, 30),
+        ({"WATCHDOG_USEC": "900000000"}, 30),
+        ({"WATCHDOG_USEC": "0"}, 30),
+        ({"WATCHDOG_USEC": "soon"}, 30),
+        ({}, 30),
+    ],
+)
+def test_signs_of_life_come_three_times_within_the_watchdog_and_at_least_twice_a_minute(environ, seconds):
+    assert ServiceManager(environ).watchdog_interval_seconds == seconds
+
+
+def test_what_goes_on_within_its_allowance_is_not_stuck():
+    clock = iter([0.0, 90.0, 100.0, 200.0]).__next__
+    progress = Watchdog(100, clock)
+    progress.record_step("a cycle began")
+    assert progress.hang_reason() is None  # at 100, ten seconds after the step
+    assert progress.hang_reason() == "nothing went on for 110 s after a cycle began; 100 s are allowed"
+
+
+def test_another_allowance_counts_from_its_own_beginning():
+    clock = iter([0.0, 500.0, 540.0, 551.0]).__next__
+    progress = Watchdog(100, clock)
+    progress.restart(50)
+    assert progress.hang_reason() is None
+    assert progress.hang_reason() == "nothing went on for 51 s after the start; 50 s are allowed"

@@ -1,0 +1,512 @@
+"""What `hydrator check` says of installations that are well, and of each way to be ill."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from adapters.memory import MemoryCatalogue
+from hydrator.diagnostics.check.examine import examine
+from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
+from hydrator.diagnostics.check.installation import PACKAGES, check_packages
+from hydrator.diagnostics.check.pool import site_of
+from hydrator.domain.errors import EventsError, PoolDenied, PoolError
+from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
+from hydrator.reconcile.evaluate import ReconcilePolicy
+from tests.factories import CAM, NOON, RAL, replica
+
+
+@dataclass
+class Broker:
+    """Who sends events, or does not let us in."""
+
+    refuses: str = ""
+    name: str = "rucio-events"
+
+    def test_connection(self) -> str:
+        if self.refuses:
+            raise EventsError(self.name, self.refuses)
+        return "lets us in"
+
+
+SLOT_ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
+
+
+TWO = ("cm1:9618", "cm2:9618")
+
+
+@dataclass
+class Answer:
+    is_allowed: bool = True
+    identity: str | None = "hydrator@pool"
+    method: str | None = "IDTOKENS"
+    reason: str = ""
+    token_limit_advice: str = ""
+
+
+@dataclass
+class Pool:
+    """A pool whose every answer a test can choose; an exception is raised instead."""
+
+    slots_there: list = field(default_factory=lambda: [slot()])
+    transform: str | None = "DataLocality"
+    limits: str | None = "False"
+    rank: str | None = "1e9 * (TARGET.DataLocalityRank ?: 0.0) + My.Rank"
+    too_much: frozenset = frozenset()
+    reads: bool = True
+    unknown: str = ""
+    merging: frozenset = frozenset({"cm1:9618", "cm2:9618"})
+    addresses: tuple = ("cm1:9618",)
+    denying: frozenset = frozenset()
+    ping_answer: Answer | Exception = field(default_factory=Answer)
+
+    def slots(self, attributes, constraint="true"):
+        return self.slots_there
+
+    def config_of(self, daemon, names, name=None):
+        values = {
+            "JOB_TRANSFORM_NAMES": self.transform,
+            "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": self.limits,
+            "NEGOTIATOR_PRE_JOB_RANK": self.rank,
+        }
+        return {wanted: values[wanted] for wanted in names}
+
+    def ping(self, daemon, level, name=None):
+        if isinstance(self.ping_answer, Exception):
+            raise self.ping_answer
+        if self.unknown:
+            return Answer(is_allowed=False, identity=None, method=None, reason=self.unknown)
+        if level == "READ":
+            return Answer(is_allowed=self.reads)
+        if level == "NEGOTIATOR" and name in self.merging & set(self.addresses):
+            return Answer()
+        if level == "DAEMON" and name in self.denying:
+            return Answer(is_allowed=False)
+        return self.ping_answer if level == "DAEMON" else Answer(is_allowed=level in self.too_much)
+
+    def collectors(self):
+        return list(self.addresses)
+
+
+@dataclass
+class OneCollector(Pool):
+    """One of several collectors, asked by itself."""
+
+    pool: Pool | None = None
+    address: str = ""
+
+    def ping(self, daemon, level, name=None):
+        assert self.pool is not None
+        assert name is None
+        return self.pool.ping(daemon, level, self.address)
+
+
+def each_of(pool: Pool | None) -> dict:
+    several = pool is not None and len(pool.addresses) > 1
+    return (
+        {f"collector {at}": OneCollector(pool=pool, address=at) for at in pool.addresses} if several else {}
+    )
+
+
+class Queues:
+    def __init__(self, answers: Mapping):
+        self._answers = answers
+
+    def read_demand(self):
+        return self._answers
+
+
+def slot(name="slot1@a", site=CAM, **more):
+    well = {
+        "Name": name,
+        "GLIDEIN_Site": site,
+        "DataLocalityAsOf": 1,
+        "DataLocalityVia": "hook",
+        "Start": "(true) && (TARGET.DataLocalityHere =!= false)",
+    }
+    return {**well, **more}
+
+
+def findings(
+    pool=None, *, queues=None, catalogue=None, folder=None, sites_file=None, merges=False, **more
+) -> list[Finding]:
+    catalogue = catalogue or MemoryCatalogue("rucio", [replica()], sites=[CAM, RAL], clock=lambda: NOON)
+    return examine(
+        CheckInputs(
+            catalogues=[catalogue],
+            pool=pool,
+            collectors=each_of(pool),
+            queues=queues or Queues({"ap1": ScheddDemand(NOON, (QueuedJobs(("lofar:L1",), 3),))}),
+            policy=ReconcilePolicy(),
+            slot_attributes=SLOT_ATTRIBUTES,
+            ad_folder=folder,
+            is_advertising=True,
+            sites_file=sites_file,
+            is_merging=merges,
+            **more,
+        )
+    )
+
+
+def ill(found: list[Finding]) -> list[Finding]:
+    return [finding for finding in found if finding.level is not Level.OK]
+
+
+@pytest.mark.parametrize("seconds", [1, 119])
+def test_a_slot_between_its_startds_update_and_the_next_merge_is_no_fault(seconds):
+    """Else the verdict would change from one look to the next."""
+    bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true", LastHeardFrom=10_000 - seconds)
+    (found,) = [
+        one
+        for one in ill(findings(Pool(slots_there=[bare]), merges=True, now=10_000))
+        if one.subject == "slots"
+    ]
+    assert (found.level, found.message.split(":")[0]) == (
+        Level.ADVICE,
+        "1 wait for their next merge, their startds just sent an update",
+    )
+
+
+@pytest.mark.parametrize("more", [{"LastHeardFrom": 9_800}, {}])
+def test_a_slot_that_no_merge_reached_in_time_is_a_fault(more):
+    bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true", **more)
+    assert Level.WARN in {one.level for one in findings(Pool(slots_there=[bare]), merges=True, now=10_000)}
+    fresh = slot(DataLocalityAsOf=None, DataLocalityVia=None, LastHeardFrom=9_999)
+    assert Level.WARN in {one.level for one in findings(Pool(slots_there=[fresh]), now=10_000)}
+
+
+@pytest.mark.parametrize("via", ["merge", None])
+def test_a_start_that_refuses_all_data_jobs_is_named_whether_or_not_the_merge_is_there(via):
+    clause = slot(DataLocalityVia=via, DataLocalityAsOf=1 if via else None, LastHeardFrom=9_999)
+    found = findings(Pool(slots_there=[clause]), merges=True, now=10_000)
+    assert [one for one in found if "no hook: their startds know nothing" in one.message]
+
+
+def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
+    assert ill(findings(Pool(), folder=tmp_path / "not" / "there" / "yet")) == []
+
+
+@pytest.mark.parametrize(
+    ("pool", "level", "seen", "todo"),
+    [
+        (Pool(rank="My.Rank"), Level.WARN, "has no locality term", "--role negotiator"),
+        (Pool(rank=None), Level.WARN, "has no locality term", "--role negotiator"),
+        (Pool(transform="Other"), Level.WARN, "no DataLocality transform", "--role schedd"),
+        (Pool(limits="True"), Level.WARN, "starve the jobs behind them", "--role schedd"),
+        (
+            Pool(ping_answer=Answer(is_allowed=False)),
+            Level.FAIL,
+            "refuses site ads (DAEMON)",
+            "COLLECTOR.ALLOW_DAEMON = $(COLLECTOR.ALLOW_DAEMON:$(ALLOW_DAEMON)) ",
+        ),
+        (Pool(ping_answer=PoolDenied("collector", "no token")), Level.FAIL, "no token", "valid token"),
+        (Pool(ping_answer=PoolError("collector", "it is down")), Level.FAIL, "it is down", "runs"),
+        (
+            Pool(too_much=frozenset({"ADVERTISE_STARTD"})),
+            Level.WARN,
+            "replace slot ads",
+            "-authz READ -authz DAEMON",
+        ),
+        (Pool(too_much=frozenset({"NEGOTIATOR"})), Level.WARN, "read claims", "-authz READ -authz DAEMON"),
+        (
+            Pool(too_much=frozenset({"ADMINISTRATOR"})),
+            Level.WARN,
+            "stop and drain daemons",
+            "-authz READ -authz DAEMON",
+        ),
+        (Pool(too_much=frozenset({"WRITE"})), Level.WARN, "submit jobs (WRITE)", "DENY_WRITE"),
+        (Pool(reads=False), Level.FAIL, "refuses questions (READ)", "COLLECTOR.ALLOW_READ"),
+        (
+            Pool(unknown="no token, we are uid 7"),
+            Level.FAIL,
+            "no token, we are uid 7",
+            "install-with-systemd",
+        ),
+        (Pool(slots_there=[]), Level.WARN, "knows none", ""),
+        (Pool(slots_there=[slot(GLIDEIN_Site=None)]), Level.WARN, "1 say no site", "GLIDEIN_Site"),
+        (
+            Pool(slots_there=[slot(site="MARS")]),
+            Level.WARN,
+            "speaks for the sites MARS",
+            "--site",
+        ),
+        (Pool(slots_there=[slot(DataLocalityAsOf=None)]), Level.WARN, "no DataLocality attributes", "hook"),
+        (
+            Pool(slots_there=[slot(DataLocalityTrouble="UK refuses us (401): check --token-file")]),
+            Level.WARN,
+            "the hook of 1 fails, slot1@a: UK refuses us (401): check --token-file",
+            "When nothing arrives",
+        ),
+        (Pool(slots_there=[slot(Start="true")]), Level.WARN, "without DataLocalityHere", "--role startd"),
+    ],
+)
+def test_each_illness_is_named_with_its_cure(pool, level, seen, todo):
+    (finding,) = ill(findings(pool))
+    assert finding.level is level
+    assert seen in finding.message
+    assert todo in finding.todo
+
+
+def test_a_merge_only_slot_needs_no_start_clause():
+    assert ill(findings(Pool(slots_there=[slot(Start="true", DataLocalityVia="merge")]))) == []
+
+
+WIDE = {"PartitionableSlot": True, "TotalSlotCpus": 8, "Start": "true"}
+
+
+def slow(*slots: dict, merges: bool = True) -> list[Finding]:
+    found = findings(Pool(slots_there=list(slots)), merges=merges)
+    return [finding for finding in found if "merge only" in finding.message]
+
+
+@pytest.mark.parametrize("via", ["merge", None])
+def test_partitionable_slots_without_a_hook_are_named_as_slow_to_start_jobs(via):
+    (found,) = slow(slot(**WIDE, DataLocalityVia=via), slot("slot1@b", **WIDE))
+    assert found.level is Level.ADVICE
+    assert found.message.startswith("1 partitionable slot hydrated by merge only")
+    assert found.message.endswith("whichever is longer: slot1@a")
+    assert "static slots" in found.todo
+
+
+@pytest.mark.parametrize(
+    "other", [{"TotalSlotCpus": 1}, {"PartitionableSlot": None}, {"GLIDEIN_Site": "elsewhere"}]
+)
+def test_slots_of_one_core_static_ones_and_those_of_unknown_sites_are_not_slow(other):
+    assert slow(slot(**{**WIDE, "DataLocalityVia": "merge", **other})) == []
+
+
+def test_no_slot_is_called_slow_where_merges_are_off():
+    assert slow(slot(**WIDE, DataLocalityVia="merge"), merges=False) == []
+
+
+def test_a_schedd_that_cannot_be_asked_fails_and_the_others_are_looked_at():
+    queues = Queues({"ap1": Unseen("denied"), "ap2": ScheddDemand(NOON, ())})
+    found = findings(Pool(), queues=queues)
+    assert [(f.subject, f.message) for f in ill(found)] == [("schedd ap1", "cannot be asked: denied")]
+    assert any(f.subject == "schedd ap2" and f.level is Level.OK for f in found)
+
+
+def test_storage_elements_without_a_site_are_counted_and_named():
+    class Unmapped(MemoryCatalogue):
+        def read(self, dids):
+            answer = super().read(dids)
+            return Survey(
+                answer.catalogue, answer.started_at, answer.sites, answer.readings, frozenset({"LOST_XRD"})
+            )
+
+    (finding,) = ill(findings(Pool(), catalogue=Unmapped("rucio", sites=[CAM], clock=lambda: NOON)))
+    assert "1 storage elements have no site: LOST_XRD" in finding.message
+
+
+def test_a_catalogue_that_does_not_answer_hinders_no_other_look():
+    broken = MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, is_broken=True)
+    found = findings(Pool(), catalogue=broken)
+    assert next(iter(ill(found))).subject == "rucio"
+    assert any(finding.subject == "negotiator" for finding in found)
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_daemon_starts(tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    blocker.chmod(0o400)
+    (finding,) = ill(findings(Pool(), folder=blocker / "ads"))
+    assert finding.level is Level.FAIL
+    assert "publish.file.directory" in finding.todo
+    (finding,) = ill(findings(Pool(), sites_file=blocker / "out" / "sites.json"))
+    assert (finding.level, finding.subject) == (Level.FAIL, "sites")
+    assert "publish.sites.path" in finding.todo
+
+
+def test_a_slot_s_site_is_the_first_attribute_it_has():
+    both = {"GLIDEIN_Site": "B", "GLIDEIN_ResourceName": "A"}
+    assert site_of(both, SLOT_ATTRIBUTES) == "A"
+    assert site_of({"GLIDEIN_Site": "B", "GLIDEIN_ResourceName": None}, SLOT_ATTRIBUTES) == "B"
+    assert site_of({}, SLOT_ATTRIBUTES) is None
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_that_another_distribution_installs_too_is_told(package):
+    owners = {name: ["classad-hydrator"] for name in PACKAGES}
+    (well,) = check_packages(owners)
+    assert well.level is Level.OK
+    (found,) = check_packages({**owners, package: ["classad-hydrator", "somebody-elses"]})
+    assert found.level is Level.FAIL
+    assert f"the package {package} also belongs to somebody-elses" in found.message
+
+
+def test_all_that_is_shipped_is_looked_for():
+    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())
+    shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert sorted(shipped) == sorted(PACKAGES)
+
+
+def test_the_merge_is_allowed_at_each_collector_and_what_it_opens_is_said():
+    found = ill(findings(Pool(too_much=frozenset({"NEGOTIATOR"}), addresses=TWO), merges=True))
+    assert [(finding.level, finding.subject) for finding in found] == [
+        (Level.ADVICE, "collector cm1:9618"),
+        (Level.ADVICE, "collector cm2:9618"),
+    ]
+    assert "read claims, and with them use any slot" in found[0].message
+    assert "docs/slot-merge.md" in found[0].todo
+
+
+def test_a_collector_that_denies_the_merge_is_named_and_the_others_are_well():
+    found = ill(findings(Pool(merging=frozenset({"cm1:9618"}), addresses=TWO), merges=True))
+    assert [finding.subject for finding in found if finding.level is Level.FAIL] == ["collector cm2:9618"]
+    (denied,) = (finding for finding in found if finding.level is Level.FAIL)
+    assert "refuses slot merges (NEGOTIATOR) from hydrator@pool" in denied.message
+    assert "COLLECTOR.ALLOW_NEGOTIATOR" in denied.todo
+
+
+def test_each_of_several_collectors_is_asked_whether_it_takes_site_ads():
+    found = findings(Pool(addresses=TWO, merging=frozenset(), denying=frozenset({"cm2:9618"})))
+    asked = [(one.level, one.subject) for one in found if one.subject.startswith("collector")]
+    assert asked == [(Level.OK, "collector cm1:9618"), (Level.FAIL, "collector cm2:9618")]
+
+
+def test_nobody_asks_about_merges_where_they_are_off():
+    assert ill(findings(Pool(merging=frozenset()))) == []
+
+
+def test_a_slot_without_a_hook_whose_start_has_the_clause_refuses_all_and_is_named():
+    (found,) = ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge")])))
+    assert "refuse every job that needs some: slot1@a" in found.message
+    assert ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge", Start="true")]))) == []
+
+
+class Editor(Pool):
+    """A pool for who edits jobs; each of its three obstacles can be there."""
+
+    def __init__(self, *, write=True, supers="root, condor, editor", recorded=True, immutable=""):
+        super().__init__()
+        self.write = Answer(is_allowed=write, identity="editor@pool")
+        self.known = {"QUEUE_SUPER_USERS": supers, "IMMUTABLE_JOB_ATTRS": immutable}
+        self.recorded = recorded
+
+    def schedds(self):
+        return [{"Name": "ap1"}]
+
+    def ping(self, daemon, level, name=None):
+        return self.write
+
+    def config_of(self, daemon, names, name=None):
+        return {wanted: self.known[wanted] for wanted in names}
+
+    def has_user_record(self, schedd, user):
+        return self.recorded and user == "editor@pool"
+
+
+def editing(editor) -> Finding:
+    (found,) = ill(findings(Pool(), editor=editor))
+    assert found.subject == "schedd ap1"
+    assert "docs/desired-sites.md" in found.todo
+    return found
+
+
+@pytest.mark.parametrize(
+    ("editor", "seen", "todo"),
+    [
+        (Editor(write=False), "refuses edits (WRITE) from editor@pool", "SCHEDD.ALLOW_WRITE"),
+        (Editor(supers="root, condor"), "not count editor@pool", "QUEUE_SUPER_USERS"),
+        (Editor(supers=""), "not count editor@pool", "QUEUE_SUPER_USERS"),
+        (Editor(recorded=False), "has no record of editor@pool", "condor_qusers -add editor@pool"),
+        (Editor(immutable="Owner, Desired_sites"), "lets nobody change", "IMMUTABLE_JOB_ATTRS"),
+    ],
+)
+def test_what_keeps_us_from_editing_jobs_is_told_with_what_to_do(editor, seen, todo):
+    found = editing(editor)
+    assert found.level is Level.FAIL
+    assert seen in found.message
+    assert todo in found.todo
+
+
+@pytest.mark.parametrize("supers", ["root editor", "editor@pool"])
+def test_where_nothing_keeps_us_from_editing_jobs_what_it_opens_is_said(supers):
+    found = editing(Editor(supers=supers))
+    assert found.level is Level.ADVICE
+    assert "edit every queued job" in found.message
+
+
+def test_our_own_right_to_write_is_no_surprise_where_we_edit_jobs_ourselves():
+    too_much = Pool(too_much=frozenset({"WRITE"}))
+    assert [found.message for found in ill(findings(too_much, is_editing_jobs=True))] == []
+    (found,) = ill(findings(too_much))
+    assert "submit jobs (WRITE)" in found.message
+
+
+def test_a_broker_that_lets_us_in_is_well_and_another_is_a_warning_that_says_where_to_look():
+    found = [
+        one for one in findings(brokers=[Broker(), Broker("it says: bad login")]) if "events" in one.subject
+    ]
+    assert [one.level for one in found] == [Level.OK, Level.WARN]
+    assert "bad login" in found[1].message
+    assert "by polls only" in found[1].message
+    assert "[[events.stomp]] rucio-events" in found[1].todo
+
+
+BROKEN = {"catalogue": MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON, is_broken=True)}
+"""A catalogue that does not answer."""
+
+
+def of_daemon(part: str) -> dict:
+    """What the daemon's last cycle says of the same part."""
+    return {"daemon": [Finding(Level.FAIL, "daemon", f"{part} failed for the daemon too", failed_part=part)]}
+
+
+def test_a_catalogue_that_does_not_answer_is_one_finding():
+    found = ill(
+        findings(Pool(slots_there=[slot(), slot("slot1@b", site=RAL)]), **BROKEN, **of_daemon("rucio"))
+    )
+    assert [(one.level, one.subject) for one in found] == [(Level.FAIL, "rucio")]
+
+
+def test_a_catalogue_that_fails_for_the_daemon_alone_is_a_finding_of_the_daemon():
+    (found,) = ill(findings(Pool(), **of_daemon("rucio")))
+    assert found.subject == "daemon"
+
+
+def test_a_collector_that_denies_our_ads_is_one_finding():
+    pool = Pool(addresses=TWO, merging=frozenset(), denying=frozenset({"cm2:9618"}))
+    (found,) = ill(findings(pool, **of_daemon("collector cm2:9618")))
+    assert (found.level, found.subject) == (Level.FAIL, "collector cm2:9618")
+
+
+def test_a_collector_that_does_not_answer_is_one_finding_and_the_others_are_looked_at():
+    class Deaf(Pool):
+        def ping(self, daemon, level, name=None):
+            if name == "cm2:9618":
+                raise PoolError(f"collector {name}", "no answer within 3 s")
+            return super().ping(daemon, level, name)
+
+    found = findings(Deaf(addresses=TWO), merges=True, **of_daemon("collector cm2:9618"))
+    bad = [(one.level, one.subject) for one in ill(found)]
+    assert bad == [(Level.FAIL, "collector cm2:9618"), (Level.ADVICE, "collector cm1:9618")]
+    assert any(one.subject == "slots" and one.level is Level.OK for one in found)
+
+
+@pytest.mark.parametrize("site", [CAM, None])
+def test_a_hook_that_fails_is_one_finding(site):
+    trouble = {"DataLocalityTrouble": "CAM refuses us (401)", "DataLocalityAsOf": None}
+    (found,) = ill(findings(Pool(slots_there=[slot(site=site, **trouble)])))
+    assert "the hook of 1 fails, slot1@a: CAM refuses us (401)" in found.message
+
+
+def test_slots_are_not_called_unmerged_where_every_collector_refuses_merges():
+    bare = slot(DataLocalityAsOf=None, DataLocalityVia=None, Start="true")
+    (found,) = ill(findings(Pool(slots_there=[bare], merging=frozenset()), merges=True))
+    assert (found.level, found.subject) == (Level.FAIL, "collector cm1:9618")
+
+
+def test_a_rollback_is_not_called_a_change_that_is_held():
+    (found,) = ill(findings(Pool(), rollbacks={CAM: "rolled back to generation 7, read then, since now"}))
+    assert (found.level, found.subject) == (Level.WARN, "site CAM")
+    assert found.message == "is rolled back to generation 7, read then, since now"
+    assert "hydrator rollback CAM --end" in found.todo
+
+
+def test_a_token_that_is_limited_to_read_is_not_called_a_missing_allow_entry():
+    limited = "its token is limited to READ: make one that allows DAEMON too"
+    (found,) = ill(findings(Pool(ping_answer=Answer(is_allowed=False, token_limit_advice=limited))))
+    assert (found.level, found.todo) == (Level.FAIL, limited)

@@ -1,0 +1,258 @@
+"""What became of jobs that named datasets: values in, values out, whatever their owners wrote."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hydrator.cli.commands.report import report_json
+from hydrator.daemon.metrics import Metrics
+from hydrator.diagnostics.job_outcomes import collect_outcomes
+from hydrator.diagnostics.outcomes import (
+    AdHistory,
+    LocalityResult,
+    determine_outcome,
+    median,
+    parse_ended_job,
+    quantile,
+    tally,
+)
+from hydrator.domain.model import Site, Unseen, to_unix
+from hydrator.domain.ports import EndedJobs
+from hydrator.reconcile.history import HistoryEntry
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
+
+SIZES = {L1: 100, L2: 50}
+
+
+def row(*datasets: str, site: object = CAM, waits=MINUTE, start=NOON, **more) -> dict:
+    """A job as its schedd tells of it, that waited and then started once."""
+    return {
+        "GlobalJobId": "schedd#1.0#1",
+        "QDate": to_unix(start - waits),
+        "JobStartDate": to_unix(start),
+        "JobCurrentStartDate": to_unix(start),
+        "EnteredCurrentStatus": to_unix(start + HOUR),
+        "site": site,
+        "datasets": list(datasets) or None,
+        "bytes": {},
+        "misses": [],
+        **more,
+    }
+
+
+def kept(*datasets: str, site=CAM, at=NOON - HOUR) -> HistoryEntry:
+    return HistoryEntry(at, ad(*datasets, site=site, at=at), ())
+
+
+SHOWN = AdHistory([kept(L1), kept(L2, site=RAL)])
+
+
+def found(*rows: dict, shown=SHOWN, sizes=SIZES):
+    return tally(map(parse_ended_job, rows), shown, sizes)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "site", "what", "here", "elsewhere"),
+    [
+        ([L1], CAM, LocalityResult.ALL, 100, 0),
+        ([L1, L2], CAM, LocalityResult.SOME, 100, 50),
+        ([L2], CAM, LocalityResult.NONE, 0, 50),
+        ([L1], "OSO", LocalityResult.UNKNOWN, 0, 0),
+        ([L1], None, LocalityResult.UNKNOWN, 0, 0),
+    ],
+)
+def test_a_job_found_what_its_site_said_when_it_started(datasets, site, what, here, elsewhere):
+    one = determine_outcome(parse_ended_job(row(*datasets, site=site)), SHOWN, SIZES)
+    assert (one.locality, one.bytes_at_site, one.bytes_elsewhere) == (what, here, elsewhere)
+
+
+def test_what_counts_is_the_ad_of_that_time_and_before_the_first_one_nothing_is_known():
+    shown = AdHistory([kept(L1, at=NOON), kept(at=NOON + HOUR), kept(L1, at=NOON + 2 * HOUR)])
+    starts = [NOON - MINUTE, NOON, NOON + MINUTE, NOON + HOUR, NOON + 2 * HOUR]
+    judged = [determine_outcome(parse_ended_job(row(L1, start=at)), shown, {}).locality for at in starts]
+    assert judged == [
+        LocalityResult.UNKNOWN,
+        LocalityResult.ALL,
+        LocalityResult.ALL,
+        LocalityResult.NONE,
+        LocalityResult.ALL,
+    ]
+
+
+def test_a_dataset_that_the_job_missed_was_not_there_whatever_the_ad_said():
+    def missed(site, when):
+        text = f"{to_unix(when)} {L1} {site}"
+        return determine_outcome(parse_ended_job(row(L1, misses=[text])), SHOWN, SIZES).locality
+
+    assert missed(CAM, NOON + MINUTE) is LocalityResult.NONE
+    assert missed(RAL, NOON + MINUTE) is LocalityResult.ALL, "another site's"
+    assert missed(CAM, NOON - HOUR) is LocalityResult.ALL, "of an earlier start"
+
+
+def test_sizes_are_the_jobs_own_else_the_catalogues_else_said_to_be_unknown():
+    own = determine_outcome(parse_ended_job(row(L1, L2, bytes={"LOFAR:L1": 7})), SHOWN, {})
+    assert (own.bytes_at_site, own.bytes_elsewhere, own.datasets_without_size) == (7, 0, 1)
+    assert determine_outcome(parse_ended_job(row(L1)), SHOWN, SIZES).bytes_at_site == 100
+
+
+def test_waits_of_jobs_with_and_without_datasets_are_told_apart():
+    several = found(row(L1, waits=3 * MINUTE), row(L1, waits=5 * MINUTE), row(waits=MINUTE))
+    assert (several.wait_seconds, several.other_wait_seconds, several.added) == ((180.0, 300.0), (60.0,), 120.0)
+    assert found(row(L1)).added is None
+
+
+def test_a_job_that_never_started_is_counted_apart_and_waited_for_nothing():
+    one = found(row(L1, JobStartDate=None, JobCurrentStartDate=None))
+    assert (one.never_started, one.wait_seconds, sum(one.total.job_counts.values())) == (1, (), 0)
+
+
+@pytest.mark.parametrize("value", ["now", True, -1, 1e300, float("nan"), [], {"a": 1}, 1 << 70])
+def test_a_time_that_is_none_counts_as_not_there(value):
+    job = parse_ended_job(row(L1, QDate=value, JobStartDate=value, JobCurrentStartDate=value))
+    assert (job.submitted_at, job.last_started_at, job.wait_time) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"datasets": "lofar:L1"},
+        {"datasets": 7},
+        {"datasets": [L1, "RequiredDatasets = error"]},
+        {"datasets": [None]},
+        {"site": 7},
+        {"site": "a\nb"},
+        {"bytes": [1]},
+        {"bytes": {L1: -5, L2: True, "": 3, 4: 4}},
+        {"bytes": {L1: 1 << 62}},
+        {"misses": 5},
+        {"misses": ["", "x y z", f"99999999999 {L1} CAM", 7]},
+        {"QDate": to_unix(NOON + HOUR)},
+    ],
+)
+def test_nothing_that_an_owner_writes_ends_the_report(odd):
+    counted = found(row(L1, L2) | odd, row(L1))
+    assert counted.total.job_counts[LocalityResult.ALL] == 1
+    assert counted.total.bytes_at_site <= 200 + counted.total.bytes_elsewhere + 100
+    json.dumps(report_json(counted, {}, NOON - HOUR, NOON))
+
+
+def test_an_empty_row_is_a_job_that_says_nothing():
+    assert found({}).total.job_counts == dict.fromkeys(LocalityResult, 0)
+
+
+def test_a_site_that_never_had_an_ad_makes_no_row():
+    counted = found(row(L1, site="made up"), row(L1))
+    assert list(counted.sites) == [CAM]
+    assert counted.total.job_counts[LocalityResult.UNKNOWN] == 1
+
+
+def test_a_miss_counts_at_the_site_where_it_happened_and_not_where_the_job_ended():
+    at = to_unix(NOON - HOUR)
+    misses = [f"{at} {L1},{L2} {RAL}", f"{at} {L1} {RAL}", f"{at} {L1} an odd site"]
+    made = found(row(L1, site=CAM, misses=misses), row(L1, site=CAM))
+    assert {site: one.jobs_with_misses for site, one in made.sites.items()} == {CAM: 0, RAL: 1}
+    assert made.sites[CAM].job_counts[LocalityResult.ALL] == 2
+    assert sum(made.sites[RAL].job_counts.values()) == 0
+    assert made.total.jobs_with_misses == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "half", "most"), [((), None, None), ((5,), 5, 5), ((1, 2), 1, 2), (tuple(range(1, 11)), 5, 9)]
+)
+def test_quantiles_are_values_that_occurred(values, half, most):
+    assert (median(values), quantile(values, 0.9)) == (half, most)
+
+
+def test_the_report_for_programs_has_these_keys_and_says_who_was_silent():
+    answers = {"s1": EndedJobs((row(L1), row()), is_complete=False), "s2": Unseen("no answer within 20 s")}
+    made = report_json(found(row(L1, L2), row(waits=HOUR)), answers, NOON - HOUR, NOON)
+    assert made == {
+        "version": 1,
+        "since": to_unix(NOON - HOUR),
+        "until": to_unix(NOON),
+        "jobs": {"all": 0, "some": 1, "none": 0, "unknown": 0},
+        "share_of_jobs": 0.0,
+        "bytes_at_site": 100,
+        "bytes_elsewhere": 50,
+        "share_of_bytes": 100 / 150,
+        "jobs_that_missed": 0,
+        "never_started": 0,
+        "datasets_without_size": 0,
+        "missed_datasets": 0,
+        "wait_seconds": {
+            "named": {"jobs": 1, "median": 60.0, "p90": 60.0},
+            "unnamed": {"jobs": 1, "median": 3600.0, "p90": 3600.0},
+            "added": -3540.0,
+        },
+        "sites": [
+            {
+                "site": CAM,
+                "jobs": {"all": 0, "some": 1, "none": 0, "unknown": 0},
+                "share_of_jobs": 0.0,
+                "bytes_at_site": 100,
+                "bytes_elsewhere": 50,
+                "share_of_bytes": 100 / 150,
+                "jobs_that_missed": 0,
+            }
+        ],
+        "schedds": [
+            {"schedd": "s1", "jobs": 2, "whole": False, "failure": None},
+            {"schedd": "s2", "jobs": None, "whole": False, "failure": "no answer within 20 s"},
+        ],
+    }
+
+
+class Told:
+    """A history that tells what it is given, once."""
+
+    def __init__(self, *answers) -> None:
+        self._answers = list(answers)
+
+    def read_newly_ended_jobs(self):
+        return self._answers.pop(0)
+
+    def read_ended_jobs(self, ended_after):
+        raise AssertionError("not asked while counting")
+
+    def close(self):
+        pass
+
+
+def test_counting_adds_up_and_knows_few_series():
+    registry = CollectorRegistry()
+    metrics = Metrics(registry, "0")
+    history = Told(
+        {
+            "s1": EndedJobs((row(L1), row(L2), row(waits=timedelta(0))), is_complete=True),
+            "s2": Unseen("silent"),
+        },
+        {"s1": EndedJobs((row(L1, site=Site("made up")),), is_complete=False)},
+    )
+    first = collect_outcomes(history, lambda: [kept(L1)], SIZES, None)
+    second = collect_outcomes(history, lambda: [kept(L1)], SIZES, None)
+    assert (first.unreachable_schedds, second.truncated_schedds) == ({"s2": "silent"}, ("s1",))
+    metrics.record_ended_jobs(first)
+    metrics.record_ended_jobs(second)
+
+    def value(name, **labels):
+        return registry.get_sample_value(name, labels)
+
+    counts = {
+        one: value("hydrator_jobs_local_total", found=one) for one in ("all", "some", "none", "unknown")
+    }
+    assert counts == {"all": 1, "some": 0, "none": 1, "unknown": 1}
+    assert value("hydrator_jobs_data_bytes_total", at="site") == 100
+    assert value("hydrator_jobs_data_bytes_total", at="elsewhere") == 50
+    assert value("hydrator_job_wait_seconds_count", datasets="named") == 3
+    assert value("hydrator_job_wait_seconds_sum", datasets="none") == 0
+
+
+def test_the_archive_is_left_alone_while_no_job_ended():
+    def unread():
+        raise AssertionError("read")
+
+    assert (
+        collect_outcomes(Told({"s1": EndedJobs((row(),), is_complete=True)}), unread, {}, None).outcomes == ()
+    )

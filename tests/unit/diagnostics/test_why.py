@@ -1,0 +1,750 @@
+"""Reasons and ways out, from what the pool answered and what the daemon knows."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from adapters.condor.bindings.client import Authorization
+from hydrator.cli.commands.why import WhyQuery, answer_json, ask_job, explain_dids, with_catalogue_answers
+from hydrator.diagnostics.why.explain import MismatchCause, explain, explain_before_submit
+from hydrator.diagnostics.why.missing_data import MissingReason
+from hydrator.diagnostics.why.pool_facts import (
+    HERE_ATTRIBUTE,
+    Clause,
+    JobFacts,
+    JobStatus,
+    SlotDatasetState,
+    SlotGroup,
+    parse_job,
+)
+from hydrator.diagnostics.why.render import render_answer
+from hydrator.diagnostics.why.schedd_facts import parse_schedd_facts
+from hydrator.diagnostics.why.summary import summarize_jobs
+from hydrator.domain.errors import CatalogueUnreachable, ConfigError, PoolDenied, PoolError
+from hydrator.domain.model import (
+    DaemonKnowledge,
+    DatasetState,
+    Did,
+    Fact,
+    Replica,
+    ReplicaState,
+    Seen,
+    Site,
+    SiteFacts,
+    Snapshot,
+    to_unix,
+)
+from hydrator.domain.model import Provenance as Catalogued
+from hydrator.domain.text import format_duration
+from hydrator.submit.nearest_names import add_similar_names, similar_names
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL
+
+JOB = JobFacts(
+    "7.0", "schedd", 1, JobStatus.IDLE, (L1,), mode="require", max_age_seconds=20700, is_transformed=True
+)
+MISSING = Clause(f"MY.{HERE_ATTRIBUTE}", "false", "false")
+FINE = Clause("TARGET.Memory >= RequestMemory", "true", "true")
+CORES = Clause("TARGET.Cpus >= RequestCpus", "false", "false")
+BUSY = Clause("TARGET.Cpus >= RequestCpus", "false", "true")
+
+
+def slots(
+    *clauses: Clause,
+    site: Site = CAM,
+    number: int = 1,
+    told: SlotDatasetState | None = None,
+    start=(),
+    **more,
+) -> SlotGroup:
+    matches = all(clause.is_true for clause in (*clauses, *start))
+    known = {did: told or SlotDatasetState(matches) for did in (L1, L2)}
+    group = SlotGroup(site, number, "slot1@x", "Unclaimed", 1, 0, clauses, tuple(start), matches, known)
+    return replace(group, **more)
+
+
+def beliefs(*, demanded=(L1, L2), **sites: dict[Did, Fact]) -> DaemonKnowledge:
+    known = {Site(site): SiteFacts(NOON, facts) for site, facts in sites.items()}
+    return DaemonKnowledge(NOON, Snapshot(known), frozenset(demanded))
+
+
+def fact(state: DatasetState, fraction: float | None = None) -> Fact:
+    return Fact(state, NOON, fraction)
+
+
+def lacking(
+    job=JOB, known: DaemonKnowledge | None = None, told: SlotDatasetState | None = None, **more
+) -> Any:
+    """The first reason why the job's dataset does not count at CAM."""
+    group = slots(MISSING, told=told or SlotDatasetState(False), **more)
+    (at, *_) = explain(job, [group], known, now=NOON).sites
+    return at.reasons[0].missing_datasets[0]
+
+
+def test_a_job_that_matches_says_where_and_needs_no_way_out():
+    answer = explain(JOB, [slots(FINE), slots(MISSING, site=RAL)], None, now=NOON)
+    assert (answer.matching_sites, answer.could_run, answer.remedy) == ((CAM,), True, None)
+    assert "would match at CAM" in answer.verdict
+
+
+def test_a_private_dataset_in_plain_is_said_to_need_an_exchange_even_if_some_slot_speaks_of_it():
+    job = replace(JOB, private_datasets=(L1,))
+    for known in (None, beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})):
+        lack = lacking(job, known, generation=None)
+        assert lack.reason is MissingReason.PRIVATE
+        assert lack.text.startswith(f"{L1} is private and is never advertised under its own name")
+        assert "`hydrator submit`" in lack.text
+
+
+def test_a_claimed_slot_does_not_match_whatever_its_expressions_say():
+    answer = explain(JOB, [slots(FINE, state="Claimed")], None, now=NOON)
+    assert not answer.could_run
+    assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.BUSY]
+
+
+def test_a_site_to_which_no_path_was_known_is_told_from_other_requirements():
+    clause = Clause(
+        "identicalMember((TARGET.DataLocalitySite), MY.DataLocalityPathSites) =?= true", "false", "false"
+    )
+    answer = explain(JOB, [slots(clause)], None, now=NOON)
+    assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.PATH]
+    assert "[[storage]]" in answer.sites[0].reasons[0].text
+    assert "submit it again with a [[storage]] for the site" in (answer.remedy or "")
+
+
+def test_the_funnel_counts_slots_from_data_to_cores():
+    job = replace(JOB, requests={"Cpus": 16})
+    groups = [slots(CORES, number=8), slots(MISSING, CORES, site=RAL, number=4)]
+    assert explain(job, groups, None, now=NOON).funnel == "12 slots → 8 with the data → 0 with 16 cores"
+
+
+def test_a_request_that_depends_on_the_slot_is_told_as_such():
+    choosing = Clause("TARGET.Cpus >= MY.RequestCpus", "false", "false")
+    answer = explain(JOB, [slots(choosing, most={"TotalSlotCpus": 4})], None, now=NOON)
+    assert answer.sites[0].reasons[0].text == (
+        "what it asks for depends on the slot, and is more than the 4 cores of the largest there"
+    )
+
+
+def test_asking_for_fewer_cores_is_the_way_out_where_the_data_is():
+    group = slots(CORES, most={"Cpus": 2, "TotalSlotCpus": 8})
+    job = replace(JOB, requests={"Cpus": 16})
+    answer = explain(job, [group, slots(MISSING, CORES, site=RAL)], None, now=NOON)
+    assert answer.remedy == "ask for 8 cores or less (then it matches at CAM)"
+    assert "asks for 16 cores; the largest slot there has 8 cores" in answer.sites[0].reasons[0].text
+
+
+def test_what_comes_by_itself_is_cheaper_than_what_somebody_must_do():
+    waiting = replace(JOB, any_after=to_unix(NOON) + 720)
+    staging = SlotDatasetState(False, "STAGING", 0.4, to_unix(NOON))
+    answer = explain(waiting, [slots(MISSING, told=staging), slots(CORES, site=RAL)], None, now=NOON)
+    assert answer.remedy == f"the wait ends in 12 min or {L1} arrives (STAGING 40 %) (then it matches at CAM)"
+    assert "for 12 min" in answer.wait
+
+
+RELEASE = "hydrator release 'ClusterId == 7' lets it run anywhere, with its data or without"
+
+
+def test_a_run_that_can_only_open_local_paths_is_not_advised_to_go_without_its_data():
+    """Released, it would start, miss its data and be held."""
+    left_out = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)})
+    left_out = replace(left_out, dids_without_room={CAM: {L1}})
+    text = {"ClusterId": "7", "DataLocality": '"require"', "DataLocalityTransformed": "true"}
+    for more, advice in (
+        ({}, RELEASE),
+        ({"DataLocalityPathSites": '{"CAM"}'}, "the operator makes room (budget.line_bytes)"),
+    ):
+        job = parse_job({**text, "RequiredDatasets": f'{{"{L1}"}}', **more}, [0], "schedd")
+        job = replace(job, can_release=True)
+        answer = explain(job, [slots(MISSING)], left_out, now=NOON)
+        assert answer.remedy == f"{advice} (then it matches at CAM)"
+
+
+@pytest.mark.parametrize("state", ["PARTIAL", "NEARLINE", "STUCK"])
+def test_release_is_not_offered_for_data_that_is_not_whole_there(state):
+    asks = replace(JOB, can_release=True)
+    answer = explain(asks, [slots(MISSING, told=SlotDatasetState(False, state))], None, now=NOON)
+    assert "release" not in answer.remedy
+
+
+def test_release_is_offered_neither_for_a_typo_nor_for_a_site_without_slots():
+    asks = replace(JOB, can_release=True)
+    typo = explain(asks, [slots(MISSING)], beliefs(), now=NOON)
+    assert typo.remedy == "submit it again with another name (then it matches at CAM)"
+    down = explain(asks, [slots(MISSING)], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
+    assert "release" not in down.remedy
+
+
+def test_release_is_offered_only_to_those_who_may_where_our_word_alone_is_wanting():
+    known = replace(beliefs(CAM={L1: fact(DatasetState.AVAILABLE)}), dids_without_room={CAM: {L1}})
+    for may, offered in ((True, True), (False, False)):
+        job = replace(JOB, can_release=may)
+        assert (RELEASE in explain(job, [slots(MISSING)], known, now=NOON).remedy) is offered
+
+
+MISSED_HERE = Clause(
+    "member((TARGET.DataLocalitySite ?: TARGET.GLIDEIN_Site), MY.ChirpDataLocalityMissed) =!= true"
+    " || time() > MY.ChirpDataLocalityMissedUntil", "false", "false",
+)  # fmt: skip
+
+
+def missed_job(**more: str) -> JobFacts:
+    return parse_job(
+        {
+            "ClusterId": "7", "JobStatus": "1", "RequiredDatasets": f'{{"{L1}","{L2}"}}',
+            "DataLocalityTransformed": "true",
+            "ChirpDataLocalityMisses": f'{{ "{to_unix(NOON - 12 * MINUTE)} {L1},+2 CAM","junk" }}',
+            "ChirpDataLocalityMissed": '{ "CAM" }',
+            "ChirpDataLocalityMissedUntil": str(to_unix(NOON + 48 * MINUTE)),
+            **more,
+        },
+        [0],
+        "schedd",
+    )  # fmt: skip
+
+
+def test_after_a_miss_the_site_names_what_was_missed_when_and_until_when_the_job_keeps_away():
+    answer = explain(missed_job(), [slots(MISSED_HERE)], None, now=NOON)
+    (reason,) = answer.sites[0].reasons
+    assert reason.cause is MismatchCause.UNREADABLE_DATA
+    assert reason.text == (
+        f"the job could not read {L1} there 12 min ago, though its slot had it listed;"
+        " it keeps away until 12:48 UTC; its stderr says more"
+    )
+    assert f"it ran and could not read {L1} at CAM 12 min ago" in answer.notes
+    assert answer.remedy == "the job tries the site again, in 48 min (then it matches at CAM)"
+    assert answer.funnel == "1 slot → 1 with the data → 0 where it has not missed its data"
+
+
+def test_a_job_that_is_held_after_misses_names_them():
+    held = missed_job(JobStatus="5", HoldReason='"its datasets could not be read at CAM"')
+    assert f"it ran and could not read {L1} at CAM 12 min ago" in explain(held, [], None, now=NOON).notes
+
+
+def test_a_miss_that_the_job_could_not_report_is_still_no_requirement_of_its_owners():
+    clause = Clause(
+        "MY.ChirpDataLocalityMissed isnt undefined || MY.ExitCode =!= 85 || ! true", "false", "false"
+    )
+    answer = explain(JOB, [slots(clause)], None, now=NOON)
+    assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.UNREADABLE_DATA]
+    assert "ended with status 85" in answer.sites[0].reasons[0].text
+
+
+def refused(reason: str, ago: timedelta = MINUTE, **more) -> JobFacts:
+    return replace(
+        JOB, status_attributes={"LastRejMatchReason": reason, "LastRejMatchTime": to_unix(NOON - ago)}, **more
+    )
+
+
+def test_the_headline_names_the_concurrency_limit_that_a_job_waits_for():
+    answer = explain(
+        refused("concurrency limit license, tape reached |5|7.0|"), [slots(FINE)], None, now=NOON
+    )
+    assert answer.verdict == (
+        "it waits for a concurrency limit (license, tape): the negotiator said so 1 min ago;"
+        " but for that it would match at CAM"
+    )
+    assert (answer.could_run, answer.remedy, answer.matching_sites) == (False, None, (CAM,))
+    nowhere = explain(refused("concurrency limit license reached"), [slots(BUSY)], None, now=NOON)
+    assert nowhere.verdict.startswith("it waits for a concurrency limit (license)")
+
+
+def test_a_limit_that_the_negotiator_does_not_name_is_named_by_the_job():
+    job = refused("concurrency limit reached", concurrency_limits="license:2")
+    assert "concurrency limit (license:2)" in explain(job, [slots(FINE)], None, now=NOON).verdict
+
+
+def test_other_refusals_of_matching_jobs_are_in_the_headline_too():
+    answer = explain(refused("insufficient priority"), [slots(FINE)], None, now=NOON)
+    assert answer.verdict.startswith("it waits for its turn (insufficient priority)")
+
+
+@pytest.mark.parametrize(
+    "job", [refused("no match found"), refused("concurrency limit x reached", 20 * MINUTE)]
+)
+def test_what_was_said_long_ago_or_of_slots_alone_is_no_headline(job):
+    answer = explain(job, [slots(FINE)], None, now=NOON)
+    assert (answer.verdict.startswith("it would match at CAM"), answer.could_run) == (True, True)
+
+
+def test_too_many_uploads_of_a_user_are_in_the_headline():
+    job = replace(JOB, uploads=21, max_uploads=20)
+    answer = explain(job, [slots(FINE)], None, now=NOON)
+    assert answer.verdict.startswith("its schedd asks for no slots for its user: 21 jobs of the user send")
+    assert "MAX_CONCURRENT_UPLOADS_PER_USER" in answer.verdict
+    assert not answer.could_run
+    assert explain(replace(job, uploads=19), [slots(FINE)], None, now=NOON).could_run
+
+
+def test_datasets_of_a_site_are_counted_by_state_with_bytes_and_an_end():
+    dids = [Did(f"lofar:D{number:03}") for number in range(245)]
+    ready = NOON + 190 * MINUTE
+    facts = {dids[0]: fact(DatasetState.PARTIAL, 0.5), dids[1]: fact(DatasetState.NEARLINE)}
+    facts |= {did: Fact(DatasetState.STAGING, NOON, 0.25, Catalogued(ready_at=ready)) for did in dids[2:6]}
+    known = beliefs(demanded=dids, CAM=facts)
+    sized = replace(known, snapshot=replace(known.snapshot, bytes_total=dict.fromkeys(dids, 80 * 10**9)))
+    told = {did: SlotDatasetState(True, "AVAILABLE", None, to_unix(NOON)) for did in dids}
+    told |= {
+        did: SlotDatasetState(False, str(one.state), one.fraction, to_unix(NOON))
+        for did, one in facts.items()
+    }
+    answer = explain(
+        replace(JOB, datasets=tuple(dids)), [replace(slots(MISSING), dataset_states=told)], sized, now=NOON
+    )
+    (at,) = answer.sites
+    begin = "239 here, 4 staging until 15:10 UTC, 1 partial, 1 on tape, 360 GB missing: "
+    assert at.reasons[0].text.startswith(begin)
+    assert (at.dataset_counts.usable_count, at.dataset_counts.missing_bytes, at.dataset_counts.ready_at) == (
+        239,
+        360 * 10**9,
+        to_unix(ready),
+    )
+
+
+def test_a_size_that_is_not_known_makes_the_sum_a_least_one():
+    known = beliefs(CAM={L1: fact(DatasetState.PARTIAL), L2: fact(DatasetState.PARTIAL)})
+    known = replace(known, snapshot=replace(known.snapshot, bytes_total={L1: 5 * 10**9}))
+    job = replace(JOB, datasets=(L1, L2))
+    text = explain(job, [slots(MISSING)], known, now=NOON).sites[0].reasons[0].text
+    assert text.startswith("0 here, 2 partial, at least 5 GB missing: ")
+
+
+def test_a_name_that_exists_nowhere_is_followed_by_the_nearest_ones():
+    right = Did("lofar:L1234_SB001.ms")
+    wrong = Did("lofar:L1243_SB001.ms")
+    known = beliefs(demanded=(wrong, right), RAL={right: fact(DatasetState.AVAILABLE)})
+    job = replace(JOB, datasets=(wrong,))
+    answer = explain(
+        job,
+        [replace(slots(MISSING), dataset_states={wrong: SlotDatasetState(False)})],
+        add_similar_names(known, [wrong]),
+        now=NOON,
+    )
+    (missing,) = answer.sites[0].reasons[0].missing_datasets
+    assert missing.text == f"{wrong} is nowhere: no catalogue has it; did you mean {right}?"
+    assert answer.remedy == f"submit it again with {right} instead of {wrong} (then it matches at CAM)"
+
+
+def test_the_nearest_names_leave_out_those_that_look_like_nothing_and_long_lists_are_bounded():
+    known = [Did(f"lofar:L{number}_SB001.ms") for number in range(1000, 1100)]
+    assert similar_names(Did("lofar:l1050_sb001.ms"), known)[0] == "lofar:L1050_SB001.ms"
+    assert len(similar_names(Did("lofar:L105_SB001.ms"), known)) == 3
+    assert similar_names(Did("ska:other"), known) == ()
+    assert similar_names(Did("a:" + "x" * 400), [Did("a:" + "x" * 401)]) == ()
+
+
+def test_a_held_change_stands_beside_the_site_it_is_about():
+    known = replace(
+        beliefs(CAM={L1: fact(DatasetState.PARTIAL)}), held_reasons={CAM: "5 of 6 datasets would leave"}
+    )
+    answer = explain(JOB, [slots(MISSING, told=SlotDatasetState(False, "PARTIAL"))], known, now=NOON)
+    rows = render_answer(answer).rows
+    assert rows[-1][3].startswith("data: a change of this site is held: 5 of 6 datasets would leave")
+    assert answer.sites[0].held_change == "5 of 6 datasets would leave"
+    free = explain(JOB, [slots(FINE)], known, now=NOON)
+    assert "a change of this site is held" in render_answer(free).rows[0][3]
+
+
+def test_slots_of_a_pool_that_the_schedd_flocks_to_are_a_place_of_their_own():
+    away = slots(FINE, pool="cm2:9618")
+    answer = explain(JOB, [slots(MISSING, told=SlotDatasetState(False, "PARTIAL")), away], None, now=NOON)
+    assert answer.matching_sites == ("CAM (pool cm2:9618, by flocking)",)
+    assert [(at.pool, at.slots) for at in answer.sites] == [("", 1), ("cm2:9618", 1)]
+
+
+def test_a_busy_slot_that_also_lacks_the_data_needs_both():
+    answer = explain(JOB, [slots(MISSING, BUSY, told=SlotDatasetState(False, "STAGING"))], None, now=NOON)
+    assert answer.remedy == f"{L1} arrives (STAGING) and a slot becomes free (then it matches at CAM)"
+
+
+def test_a_state_is_told_with_its_share_and_its_meaning():
+    assert (
+        lacking(told=SlotDatasetState(False, "STAGING", 0.409)).text == f"{L1} is STAGING 40 % (on its way)"
+    )
+    assert lacking(told=SlotDatasetState(False, "STUCK")).reason is MissingReason.STATE
+
+
+def test_a_fact_that_is_too_old_is_told_with_both_ages():
+    one = lacking(told=SlotDatasetState(False, "AVAILABLE", None, to_unix(NOON - 7 * HOUR)))
+    assert one.reason is MissingReason.STALE
+    assert "7 h ago; the job takes none older than 5 h 45 min" in one.text
+    assert lacking(told=SlotDatasetState(False, "AVAILABLE")).reason is MissingReason.NO_AGE
+
+
+def test_a_slot_without_our_attributes_has_no_hook():
+    assert lacking(generation=None).reason is MissingReason.UNHYDRATED
+
+
+def test_what_the_slots_do_not_mention_the_daemon_explains():
+    available, staging = fact(DatasetState.AVAILABLE), fact(DatasetState.STAGING, 0.5)
+    known = beliefs(CAM={L1: available})
+    elsewhere = beliefs(RAL={L1: staging})
+    clash = replace(beliefs(), snapshot=Snapshot({}, case_collisions=((L1, Did("lofar:l1")),)))
+    unseen = replace(beliefs(), snapshot=Snapshot({}, {L1: "rucio: timed out"}))
+    assert {
+        "not yet": lacking(known=known).reason,
+        "published once a job asks": lacking(known=replace(known, demanded_dids=frozenset())).reason,
+        "elsewhere": lacking(known=elsewhere).reason,
+        "nowhere": lacking(known=beliefs()).reason,
+        "not heard of": lacking(known=beliefs(demanded=())).reason,
+        "no room": lacking(known=replace(known, dids_without_room={CAM: {L1}})).reason,
+        "clash": lacking(known=clash).reason,
+        "unseen": lacking(known=unseen).reason,
+        "no state": lacking(known=None).reason,
+    } == {
+        "not yet": MissingReason.NOT_YET_IN_SLOTS,
+        "published once a job asks": MissingReason.NOT_IN_DEMAND,
+        "elsewhere": MissingReason.ELSEWHERE,
+        "nowhere": MissingReason.NOWHERE,
+        "not heard of": MissingReason.NOT_IN_DEMAND,
+        "no room": MissingReason.OVER_BUDGET,
+        "clash": MissingReason.CASE_COLLISION,
+        "unseen": MissingReason.UNSEEN,
+        "no state": MissingReason.ELSEWHERE,
+    }
+    assert "RAL (STAGING 50 %)" in lacking(known=elsewhere).text
+    assert "lofar:l1" in lacking(known=clash).text
+    assert "timed out" in lacking(known=unseen).text
+
+
+@pytest.mark.parametrize("told", [SlotDatasetState(False, has_exact_name=False), SlotDatasetState(False)])
+def test_a_name_in_another_letter_case_is_said_with_the_catalogues(told):
+    known = replace(beliefs(RAL={Did("LOFAR:l1"): fact(DatasetState.AVAILABLE)}))
+    known = replace(known, snapshot=replace(known.snapshot, misspelt_dids={L1: (Did("LOFAR:l1"),)}))
+    one = lacking(told=told, known=known)
+    assert one.reason is MissingReason.MISSPELT
+    assert (
+        one.text
+        == f"{L1} is written with another letter case: the catalogue has LOFAR:l1; names count to the letter"
+    )
+    answer = explain(JOB, [slots(MISSING, told=told)], known, now=NOON)
+    assert answer.remedy == f"submit again with the catalogue's spelling of {L1} (then it matches at CAM)"
+    assert answer.matching_sites == ()
+
+
+def test_a_site_that_has_all_the_data_and_no_slot_is_told():
+    answer = explain(JOB, [], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
+    assert (answer.sites[0].site, answer.sites[0].slots) == (RAL, 0)
+    assert "a glidein there would do" in answer.sites[0].reasons[0].text
+    assert "no slots in the pool" in answer.verdict
+
+
+def test_a_requirement_that_no_slot_says_anything_about_is_told_from_one_that_is_false():
+    undefined = Clause("TARGET.HasSpade > 1", "undefined", "undefined")
+    answer = explain(JOB, [slots(undefined)], None, now=NOON)
+    assert answer.sites[0].reasons[0].text.endswith("does not hold, the slots do not say")
+    assert answer.sites[0].reasons[0].clauses == ("TARGET.HasSpade > 1",)
+
+
+def test_start_that_refuses_is_the_site_operators():
+    refused = Clause('TARGET.Owner == "root"', "false", "false")
+    answer = explain(JOB, [slots(FINE, start=[refused])], None, now=NOON)
+    assert [reason.cause for reason in answer.sites[0].reasons] == [MismatchCause.START]
+    assert answer.remedy.startswith("the site's operator changes START")
+
+
+def test_parts_that_hold_and_a_whole_that_does_not_is_said_to_be_too_deep():
+    answer = explain(JOB, [slots(FINE, matches=False)], None, now=NOON)
+    assert "too deep" in answer.sites[0].reasons[0].text
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "sentence", "could_run"),
+    [
+        (JobStatus.HELD, {"HoldReason": "no."}, "it is held: no. condor_release 7.0", False),
+        (JobStatus.RUNNING, {"RemoteHost": "slot1@x"}, "it runs at slot1@x", True),
+        (JobStatus.COMPLETED, {}, "it has completed", True),
+        (JobStatus.REMOVED, {}, "it is being removed", False),
+        (JobStatus.SUSPENDED, {}, "it is suspended", False),
+    ],
+)
+def test_every_status_has_its_sentence(status, words, sentence, could_run):
+    answer = explain(replace(JOB, status=status, status_attributes=words), [slots(FINE)], None, now=NOON)
+    assert answer.verdict.startswith(sentence)
+    assert answer.could_run is could_run
+
+
+def test_jobs_that_nothing_of_ours_holds_back_are_told_so():
+    plain = explain(replace(JOB, datasets=(), is_transformed=False), [slots(CORES)], None, now=NOON)
+    assert "names no datasets" in plain.notes[0]
+    never = explain(replace(JOB, is_transformed=False), [slots(CORES)], None, now=NOON)
+    assert "transform has not been here" in never.notes[0]
+    assert never.wait is None
+    released = explain(replace(JOB, is_released=True), [slots(CORES)], None, now=NOON)
+    assert "released" in released.notes[0]
+
+
+def test_a_job_is_read_from_the_text_of_its_ad():
+    texts = {
+        "ClusterId": "12",
+        "JobStatus": "5",
+        "RequiredDatasets": '{ "lofar:L1","L2", "bad name" }',
+        "DataLocalityAnyAfter": "1763700000",
+        "DataLocalityTransformed": "TRUE",
+        "HoldReason": '"said \\"no\\""',
+    }
+    job = parse_job(texts, [3, 4], "schedd", "lofar")
+    assert (job.name, job.job_count, job.status, job.datasets) == ("12.3", 2, JobStatus.HELD, (L1, L2))
+    assert list(job.invalid_names) == ["bad name"]
+    assert job.status_attributes == {"HoldReason": 'said "no"'}
+    assert list(parse_job({"RequiredDatasets": "lofar:L1"}, [0], "s").invalid_names) == ["lofar:L1"]
+
+
+def test_before_submitting_a_dataset_that_a_catalogue_has_counts_as_there():
+    job = JobFacts("", "", 1, None, (L1,), max_age_seconds=20700)
+    known = beliefs(CAM={L1: fact(DatasetState.AVAILABLE)}, demanded=())
+    groups = [
+        slots(MISSING, told=SlotDatasetState(False)),
+        slots(MISSING, site=RAL, told=SlotDatasetState(False)),
+    ]
+    assert explain_before_submit(job, groups, known, now=NOON).matching_sites == (CAM,)
+    assert not explain_before_submit(job, groups, known, now=NOON, only_site=RAL).could_run
+    unhydrated = [replace(groups[0], generation=None)]
+    assert not explain_before_submit(job, unhydrated, known, now=NOON).could_run
+    nowhere = explain_before_submit(job, groups, known, now=NOON, only_site=Site("ZZ"))
+    assert [at.site for at in nowhere.sites] == ["ZZ"]
+
+
+# --- asking -------------------------------------------------------------------------------------------
+
+
+class FakePool:
+    """Schedds with jobs, histories, or a reason why they cannot be asked; one slot that lacks everything."""
+
+    def __init__(self, queues=None, histories=None) -> None:
+        self.queues = queues or {}
+        self.histories = histories or {}
+        self.judged: list[dict[str, str]] = []
+        self.config: dict[str, str] = {}
+        self.flocked: tuple[str, ...] = ()
+
+    def schedds(self):
+        return [{"Name": name} for name in self.queues]
+
+    def jobs(self, schedd, cluster, proc=None):
+        if isinstance(self.queues[schedd], Exception):
+            raise self.queues[schedd]
+        return self.queues[schedd]
+
+    def find_ended_job(self, schedd, cluster, proc=None):
+        return self.histories.get(schedd)
+
+    def config_of(self, daemon, names, name=None):
+        return dict.fromkeys(names) | self.config
+
+    def ping(self, daemon, level, name=None):
+        return Authorization(level, True, "ops@pool", "IDTOKENS")
+
+    def has_user_record(self, schedd, user):
+        return True
+
+    def count_uploads(self, schedd, user, least_bytes):
+        return 30
+
+    def evaluate_match(
+        self, job, facts, site_attributes, *, atomic_attributes=(), constraint="true", flock=()
+    ):
+        self.judged.append(dict(job))
+        self.flocked = tuple(flock)
+        group = {
+            "site": "CAM", "advertised_site": None, "generation": 1, "as_of": None, "via": None,
+            "state": "Unclaimed", "partitionable": False, "dynamic": False, "theirs": [],
+            "job_values": ["false"], "slot_values": [], "matches": False, "largest_resources": {},
+            "facts": [None] * len(facts), "slots": 1, "example": "slot1@x",
+        }  # fmt: skip
+        return {
+            "clauses": [f"MY.{HERE_ATTRIBUTE}"],
+            "requests": {},
+            "groups": [group, {**group, "dynamic": True}],
+        }
+
+
+IDLE = [{"procs": [0, 1], "ad": {"ClusterId": "7", "JobStatus": "1", "RequiredDatasets": '{ "lofar:L1" }'}}]
+DENIED = PoolDenied("schedd b", "it knows us as eve")
+
+
+def asked(pool: FakePool, known: DaemonKnowledge | None = None) -> WhyQuery:
+    return WhyQuery(pool, ["GLIDEIN_Site"], known, None, NOON)
+
+
+def test_a_schedd_that_denies_does_not_hide_the_job_that_another_has():
+    found = ask_job(asked(FakePool({"a": IDLE, "b": DENIED})), 7, None, None)
+    assert found.unreachable_schedds == {"b": "it knows us as eve"}
+    (answer,) = found.answers
+    assert (answer.job.job_count, [at.slots for at in answer.sites]) == (2, [1])
+    json.dumps(answer_json(answer))
+
+
+def test_a_job_that_nobody_has_names_the_schedds_that_could_not_be_asked():
+    with pytest.raises(
+        PoolError, match=r"job 7\.1: no schedd that answered has it.*b could not be asked.*eve"
+    ):
+        ask_job(asked(FakePool({"a": [], "b": DENIED})), 7, 1, None)
+    with pytest.raises(PoolError, match="job 7: no schedd has it"):
+        ask_job(asked(FakePool({"a": []})), 7, None, None)
+
+
+def test_a_number_that_two_schedds_know_needs_a_choice():
+    with pytest.raises(ConfigError, match="job 7 is at a, b: choose one with --schedd"):
+        ask_job(asked(FakePool({"a": IDLE, "b": IDLE})), 7, None, None)
+    assert ask_job(asked(FakePool({"a": IDLE, "b": IDLE})), 7, None, "b").answers[0].job.schedd == "b"
+
+
+def test_a_job_that_left_the_queue_is_told_from_the_history():
+    ended = {
+        "ClusterId": 7, "ProcId": 0, "JobStatus": 4, "EnteredCurrentStatus": to_unix(NOON - 5 * MINUTE),
+        "RemoveReason": None, "LastRemoteHost": "slot1@x",
+    }  # fmt: skip
+    (answer,) = ask_job(asked(FakePool({"a": []}, {"a": ended})), 7, 0, None).answers
+    assert (answer.verdict, answer.could_run) == ("it completed 5 min ago, at slot1@x", True)
+    removed = {**ended, "JobStatus": 3, "RemoveReason": "by alice"}
+    (answer,) = ask_job(asked(FakePool({"a": []}, {"a": removed})), 7, 0, None).answers
+    assert (answer.verdict, answer.could_run) == ("it was removed 5 min ago: by alice", False)
+
+
+def test_the_schedd_is_asked_where_it_flocks_how_much_it_sends_and_who_may_release():
+    ad = {**IDLE[0]["ad"], "User": '"alice@pool"', "DataLocalityTransformed": "true"}
+    pool = FakePool({"a": [{**IDLE[0], "ad": ad}]})
+    pool.config = {
+        "FLOCK_COLLECTOR_HOSTS": "cm2:9618, cm3", "QUEUE_SUPER_USERS": "condor, ops@pool",
+        "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "true", "MAX_CONCURRENT_UPLOADS_PER_USER": "-1",
+        "MAX_CONCURRENT_UPLOADS": "100",
+    }  # fmt: skip
+    (answer,) = ask_job(replace(asked(pool), can_offer_release=True), 7, None, None).answers
+    assert pool.flocked == ("cm2:9618", "cm3")
+    assert (answer.job.uploads, answer.job.max_uploads, answer.job.can_release) == (30, 20, True)
+    (answer,) = ask_job(asked(pool), 7, None, None).answers
+    assert not answer.job.can_release
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        ({}, None),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7"}, 7),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7", "CONDOR_VERSION": "23.9.6"}, None),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7", "CONDOR_VERSION": "25.14.1"}, 7),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "0"}, None),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "7", "SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "False"}, None),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "-1", "MAX_CONCURRENT_UPLOADS": "4"}, None),
+        ({"MAX_CONCURRENT_UPLOADS_PER_USER": "-1"}, 20),
+    ],
+)
+def test_the_limit_of_uploads_is_computed_as_the_schedd_does(config, limit):
+    assert parse_schedd_facts({"SCHEDD_ENABLE_PER_USER_MATCH_LIMITS": "True", **config}).max_uploads == limit
+
+
+def test_a_job_chooses_among_the_pools_of_its_schedd_and_makes_none_up():
+    facts = parse_schedd_facts({"FLOCK_COLLECTOR_HOSTS": "cm2, cm3", "FLOCK_BY_DEFAULT": "False"})
+    assert facts.pools_of("CM3, evil.example") == ("cm3",)
+    assert facts.pools_of(None) == ()
+
+
+class Answering:
+    """A catalogue that has L1 at CAM, or cannot be reached."""
+
+    name = "list"
+
+    def __init__(self, *, reachable: bool = True) -> None:
+        self._reachable = reachable
+
+    def read(self, dids):
+        from hydrator.domain.model import Survey
+
+        if not self._reachable:
+            raise CatalogueUnreachable("list", "timed out")
+        here = {L1: (Replica(L1, CAM, ReplicaState.COMPLETE),)}
+        return Survey("list", NOON, frozenset({CAM}), {did: Seen(NOON, here.get(did, ())) for did in dids})
+
+
+def test_catalogues_are_asked_about_what_nobody_wanted_yet():
+    bound = timedelta(hours=6)
+    known = with_catalogue_answers(
+        DaemonKnowledge(NOON, Snapshot({})), [Answering()], frozenset({L1, L2}), max_age=bound
+    )
+    pool = FakePool()
+    assert explain_dids(asked(pool, known), [L1], None, max_age=20700).matching_sites == (CAM,)
+    (at,) = explain_dids(asked(pool, known), [L1, L2], None, max_age=20700).sites
+    assert [one.reason for one in at.reasons[0].missing_datasets] == [
+        MissingReason.NOT_IN_DEMAND,
+        MissingReason.NOWHERE,
+    ]
+    assert pool.judged[0]["DataLocalityMaxAge"] == "20700"
+    away = with_catalogue_answers(known, [Answering(reachable=False)], frozenset({L2}), max_age=bound)
+    (at,) = explain_dids(asked(pool, away), [L2], None, max_age=20700).sites
+    assert [one.reason for one in at.reasons[0].missing_datasets] == [MissingReason.UNSEEN]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0, "0 s"), (719, "11 min 59 s"), (90_000, "1 d 1 h"), (-5, "0 s")]
+)
+def test_durations_have_two_units_at_most(seconds, words):
+    assert format_duration(seconds) == words
+
+
+# --- how the catalogue came to a state
+
+TOLD = Catalogued(rule="5f3a", account="ops", reason="its rule is stuck: no quota", ready_at=NOON + HOUR)
+
+
+def test_the_rule_behind_a_state_is_named_with_its_account_its_reason_and_when_it_will_be_whole():
+    known = beliefs(CAM={L1: Fact(DatasetState.STAGING, NOON - MINUTE, 0.4, TOLD)})
+    told = SlotDatasetState(False, "STAGING", 0.4, to_unix(NOON - MINUTE))
+    answer = explain(JOB, [slots(MISSING, told=told)], known, now=NOON)
+    (missing,) = answer.sites[0].reasons[0].missing_datasets
+    assert missing.text == (
+        "lofar:L1 is STAGING 40 % (on its way), read 1 min ago; its rule is stuck: no quota;"
+        " rule 5f3a of ops; expected whole in 1 h"
+    )
+    assert (missing.rule, missing.as_of, missing.fraction) == ("5f3a", to_unix(NOON - MINUTE), 0.4)
+    assert "expected whole in 1 h" in (answer.remedy or "")
+    assert answer_json(answer)["sites"][0]["reasons"][0]["missing"][0]["rule"] == "5f3a"
+
+
+def test_what_is_known_of_another_state_than_the_slots_say_is_not_told_of_it():
+    known = beliefs(CAM={L1: Fact(DatasetState.AVAILABLE, NOON, provenance=TOLD)})
+    missing = lacking(known=known, told=SlotDatasetState(False, "STUCK", None, to_unix(NOON)))
+    assert (missing.rule, "5f3a" in missing.text) == (None, False)
+
+
+def test_a_state_that_the_slots_do_not_say_yet_has_its_rule_too():
+    known = beliefs(CAM={L1: Fact(DatasetState.STUCK, NOON, provenance=TOLD)})
+    missing = lacking(known=known)
+    assert (missing.reason, missing.rule) == (MissingReason.NOT_YET_IN_SLOTS, "5f3a")
+    assert "rule 5f3a of ops" in missing.text
+
+
+# --- more kinds of jobs than are explained one by one
+
+
+def test_the_kinds_beyond_the_first_are_summed_up_by_status_and_by_where_their_data_is_whole():
+    known = beliefs(CAM={L1: fact(DatasetState.AVAILABLE), L2: fact(DatasetState.STAGING)})
+    both = replace(JOB, name="7.30", datasets=(L1, L2), job_count=5)
+    running = replace(JOB, name="7.40", status=JobStatus.RUNNING, job_count=2)
+    summed = summarize_jobs([replace(JOB, job_count=3), both, running], known)
+    assert (summed.job_kinds, summed.jobs, summed.by_status) == (3, 10, {"idle": 8, "running": 2})
+    assert (summed.complete_by_site, summed.complete_nowhere, summed.example) == ({CAM: 3}, 5, "7.30")
+    assert summed.text == (
+        "and 3 more kinds of its jobs, 10 jobs: 8 idle, 2 running;"
+        " idle with all their data at one site: 3 at CAM; idle with their data whole nowhere: 5;"
+        " for one of them: hydrator why 7.30"
+    )
+
+
+def test_without_beliefs_the_crowd_is_counted_and_nothing_is_said_of_its_data():
+    summed = summarize_jobs([replace(JOB, job_count=3)], None)
+    assert (summed.unknown_jobs, summed.complete_by_site, summed.complete_nowhere, summed.example) == (
+        3,
+        {},
+        0,
+        "7.0",
+    )
+    assert summarize_jobs([], None).text == ""
+
+
+def test_a_brief_row_of_the_queue_is_summed_up_and_not_judged():
+    pool = FakePool({"a": [*IDLE, {**IDLE[0], "procs": [2, 3, 4], "brief": True}]})
+    found = ask_job(asked(pool), 7, None, None)
+    assert (len(found.answers), found.summary.job_kinds, found.summary.jobs) == (1, 1, 3)

@@ -1,0 +1,115 @@
+"""`hydrator why` by daemon_url says what it says beside the daemon's own state."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapters.daemon_catalogue import DaemonCatalogue
+from hydrator.diagnostics.why.explain import explain
+from hydrator.diagnostics.why.missing_data import MissingReason
+from hydrator.diagnostics.why.pool_facts import SlotDatasetState
+from hydrator.diagnostics.why.render import render_answer
+from hydrator.domain.errors import CatalogueError
+from hydrator.domain.model import (
+    DaemonKnowledge,
+    DatasetState,
+    Demand,
+    DemandEntry,
+    Did,
+    Fact,
+    Origin,
+    Site,
+    SiteFacts,
+    Snapshot,
+)  # fmt: skip
+from hydrator.domain.model import Provenance as Catalogued
+from hydrator.server.app import build_app
+from hydrator.server.http_server import HttpServer
+from hydrator.server.view import ServerState
+from hydrator.submit.nearest_names import add_similar_names
+from tests.factories import CAM, HOUR, L1, L2, MINUTE, NOON, RAL, ad
+from tests.unit.diagnostics.test_why import JOB, MISSING, slots
+
+RIGHT, TYPO = Did("lofar:L1234_SB001.ms"), Did("lofar:L1243_SB001.ms")
+CLASHING, TWIN = Did("lofar:Case"), Did("lofar:case")
+SILENT, UNHEARD, OLD, NOWHERE = Did("ska:silent"), Did("ska:unheard"), Did("ska:old"), Did("x:y")
+HELD = "5 of 6 datasets would leave at once; 2 of 20 further polls confirm it"
+TOLD = Catalogued("call", "RSE", "its rule waits", "5f3a", "ops", NOON + HOUR, NOON + 3 * HOUR, 5 * MINUTE)
+
+
+def view() -> ServerState:
+    facts = {
+        CAM: SiteFacts(
+            NOON,
+            {
+                L1: Fact(DatasetState.STAGING, NOON - MINUTE, 0.25, TOLD),
+                L2: Fact(DatasetState.AVAILABLE, NOON),
+                OLD: Fact(DatasetState.UNKNOWN, NOON - 9 * HOUR),
+            },
+        ),
+        RAL: SiteFacts(NOON, {RIGHT: Fact(DatasetState.AVAILABLE, NOON)}),
+    }
+    wanted = (L1, L2, OLD, RIGHT, TYPO, CLASHING, SILENT, NOWHERE)
+    snapshot = Snapshot(
+        facts, {SILENT: "rucio: timed out"}, ((CLASHING, TWIN),), {L1: 400 * 10**9, L2: 7 * 10**9}
+    )
+    demand = Demand((DemandEntry(wanted, 1, Origin.JOB, NOON),))
+    ads = {CAM: replace(ad(), site=CAM), RAL: replace(ad(), site=RAL)}
+    return ServerState(
+        ads, snapshot, demand, None, NOON, held_reasons={CAM: HELD}, omitted_dids={CAM: frozenset({L2})}
+    )
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[DaemonCatalogue]:
+    server = HttpServer(build_app(view, CollectorRegistry(), max_age=timedelta(0)), "127.0.0.1", 0)
+    with server as running:
+        assert running.url
+        catalogue = DaemonCatalogue(running.url)
+        yield catalogue
+        catalogue.close()
+
+
+def said(known: DaemonKnowledge | None, did: Did, site: Site = CAM):
+    job = replace(JOB, datasets=(did,))
+    group = replace(slots(MISSING, site=site), dataset_states={did: SlotDatasetState(False)})
+    return render_answer(explain(job, [group], known, now=NOON))
+
+
+@pytest.mark.parametrize(
+    "did",
+    [L1, L2, OLD, RIGHT, TYPO, CLASHING, SILENT, UNHEARD, NOWHERE],
+    ids=lambda did: did.partition(":")[2],
+)
+def test_a_job_is_explained_over_http_as_beside_the_state(daemon, did):
+    local = view().knowledge
+    assert local
+    assert said(daemon.read_knowledge({did}, NOON), did) == said(add_similar_names(local, [did]), did)
+
+
+def test_over_http_a_dataset_without_room_is_left_out_by_the_budget_and_the_held_change_is_named(daemon):
+    told = said(daemon.read_knowledge({L2}, NOON), L2)
+    assert "left out of the site's ad by its budget" in told.rows[0][3]
+    assert HELD in told.rows[1][3]
+    assert "left out" not in said(daemon.read_knowledge({L2}, NOON), L2, RAL).rows[0][3]
+
+
+def test_over_http_the_nearest_name_is_suggested(daemon):
+    (at, *_) = explain(
+        replace(JOB, datasets=(TYPO,)),
+        [replace(slots(MISSING), dataset_states={TYPO: SlotDatasetState(False)})],
+        daemon.read_knowledge({TYPO}, NOON),
+        now=NOON,
+    ).sites
+    (missing,) = at.reasons[0].missing_datasets
+    assert (missing.reason, missing.similar_names) == (MissingReason.NOWHERE, (RIGHT,))
+
+
+def test_what_the_daemon_does_not_answer_as_a_daemon_is_an_error_of_the_catalogue():
+    away = DaemonCatalogue("http://127.0.0.1:9")
+    with pytest.raises(CatalogueError):
+        away.read_knowledge({L1}, NOON)
+    away.close()

@@ -1,0 +1,183 @@
+"""Sites as slots call them, sites that read each other's storage, and RSEs whose sites others know."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from adapters.http.client import JsonClient
+from adapters.http.oauth import ClientCredentials, ClientSettings
+from adapters.memory import MemoryCatalogue
+from adapters.rucio.responses import Count
+from adapters.rucio.rses import RseDirectory
+from adapters.rucio.session.settings import RucioSettings
+from adapters.rucio.states import dataset_replicas
+from adapters.ska.site_capabilities import SiteCapabilities
+from hydrator.config import Settings
+from hydrator.domain.model import ReplicaState, Seen, Site
+from hydrator.domain.sites import MappedAuditor, MappedCatalogue, SiteMapping
+from hydrator.wiring import site_mapping
+from testbed.dmapi_standin import CLIENT, SC_AUDIENCE, SECRET, DmapiStandIn
+from tests.factories import CAM, HOUR, L1, L2, NOON, OSO, RAL, replica, seen
+from tests.unit.adapters.ska.test_dmapi import FAST
+
+PARTIAL, STUCK, COMPLETE = ReplicaState.PARTIAL, ReplicaState.STUCK, ReplicaState.COMPLETE
+
+
+def shown(reading: Seen):
+    return {(one.site, one.state, one.fraction) for one in reading.replicas}
+
+
+def test_an_alias_renames_a_site_wherever_it_is_named():
+    known = SiteMapping(aliases={RAL: Site("RAL-LCG2")})
+    assert known.map_sites({CAM, RAL}) == {CAM, "RAL-LCG2"}
+    reading = known.map_reading(seen(replica(L1, RAL), unreachable_sites=frozenset({RAL})))
+    assert (reading.replicas, reading.unreachable_sites) == ((), {"RAL-LCG2"})
+    assert shown(known.map_reading(seen(replica(L1, RAL)))) == {("RAL-LCG2", COMPLETE, None)}
+
+
+@pytest.mark.parametrize(
+    ("cost", "at_cam"), [(0, {(CAM, COMPLETE, None)}), (0.25, {(CAM, PARTIAL, 0.75)}), (1, set())]
+)
+def test_a_neighbours_storage_counts_by_its_cost(cost, at_cam):
+    known = SiteMapping(read_costs={CAM: {RAL: cost}})
+    reading = known.map_reading(seen(replica(L1, RAL)))
+    assert shown(reading) == {(RAL, COMPLETE, None)} | at_cam
+    for one in reading.replicas:
+        assert one.site == RAL or "whole at RAL, which CAM reads" in one.provenance.reason
+
+
+@pytest.mark.parametrize("state", [state for state in ReplicaState if state is not COMPLETE])
+def test_only_what_is_whole_on_disk_is_read_from_afar(state):
+    known = SiteMapping(read_costs={CAM: {RAL: 0}})
+    assert {one.site for one in known.map_reading(seen(replica(L1, RAL, state, 0.5))).replicas} == {RAL}
+
+
+def test_what_a_site_has_of_its_own_stands_before_what_costs():
+    known = SiteMapping(read_costs={CAM: {RAL: 0.1}})
+    own = seen(replica(L1, RAL), replica(L1, CAM, STUCK, 0.5))
+    assert shown(known.map_reading(own)) == shown(own)
+
+
+def test_a_site_whose_neighbour_was_not_looked_at_is_blind_unless_it_has_the_data_anyhow():
+    known = SiteMapping(read_costs={CAM: {RAL: 0}, OSO: {RAL: 0}})
+    reading = known.map_reading(
+        seen(replica(L1, CAM), replica(L1, OSO, PARTIAL, 0.5), unreachable_sites=frozenset({RAL}))
+    )
+    assert (shown(reading), reading.unreachable_sites) == ({(CAM, COMPLETE, None)}, {RAL, OSO})
+
+
+def test_reading_is_not_passed_on_from_neighbour_to_neighbour():
+    known = SiteMapping(read_costs={CAM: {RAL: 0}, RAL: {OSO: 0}})
+    assert {one.site for one in known.map_reading(seen(replica(L1, OSO))).replicas} == {OSO, RAL}
+
+
+def test_a_site_that_only_reads_is_named_by_the_catalogue_whose_storage_it_reads():
+    assert SiteMapping(read_costs={CAM: {RAL: 0.5}}).map_sites({RAL}) == {CAM, RAL}
+    assert SiteMapping(read_costs={CAM: {RAL: 0.5}}).map_sites({OSO}) == {OSO}
+
+
+def test_catalogue_and_auditor_say_the_same_of_a_neighbour():
+    known = SiteMapping(read_costs={CAM: {RAL: 0}})
+    inner = MemoryCatalogue("memory", [replica(L1, RAL)], [RAL], clock=lambda: NOON)
+
+    class Auditor:
+        name = "memory"
+
+        def verify(self, did):
+            return seen(replica(did, RAL))
+
+        def close(self): ...
+
+    said = MappedCatalogue(inner, known).read({L1, L2})
+    assert said.sites == {CAM, RAL}
+    assert said.readings[L2] == Seen(NOON)
+    assert shown(said.readings[L1]) == shown(MappedAuditor(Auditor(), known).verify(L1))
+
+
+def test_the_configuration_says_aliases_and_costs():
+    settings = Settings.model_validate(
+        {"sites": {"aliases": {"UKSRC": "RAL"}, "reads": {"CAM": {"RAL": 0.3}}}}
+    )
+    assert site_mapping(settings) == SiteMapping({Site("UKSRC"): RAL}, {CAM: {RAL: 0.3}})
+    assert not site_mapping(Settings.model_validate({}))
+
+
+# Rucio's storage elements, as Site Capabilities knows them
+
+
+@pytest.fixture(scope="module")
+def server():
+    with DmapiStandIn() as running:
+        yield running
+
+
+@pytest.fixture
+def capabilities(server, tmp_path):
+    fresh = DmapiStandIn()
+    for name in ("habits", "nodes", "sites", "storages", "areas", "services"):
+        setattr(server, name, getattr(fresh, name))
+    (tmp_path / "secret").write_text(SECRET)
+    who = ClientSettings(server.token_url, CLIENT, tmp_path / "secret", SC_AUDIENCE, "openid")
+    bearer = ClientCredentials("rucio", who, lambda: NOON, limits=FAST)
+    source = SiteCapabilities(JsonClient("rucio", server.capabilities_url, token_source=bearer, limits=FAST))
+    yield server, source
+    source.close()
+
+
+@dataclass
+class Rucio:
+    """Answers for two storage elements; only the first has a site attribute."""
+
+    settings: RucioSettings
+    name: str = "rucio"
+    attributes: dict = field(default_factory=lambda: {"A": {"site": "OSO"}, "B": {}})
+
+    def ask(self, call, judge):
+        return judge(call(self))
+
+    def list_rses(self):
+        return [{"rse": name, "rse_type": "DISK"} for name in self.attributes]
+
+    def list_rse_attributes(self, name):
+        return self.attributes[name]
+
+
+def elements(source, tmp_path, **sites):
+    settings = RucioSettings("rucio", "https://rucio.example.org", "hydrator", tmp_path, sites=sites)
+    return RseDirectory(Rucio(settings), source).read(NOON)
+
+
+def test_an_rse_without_a_site_attribute_is_at_all_its_sites_in_site_capabilities(capabilities, tmp_path):
+    standin, source = capabilities
+    for site, name in (("CAM", "B"), ("RAL", "B"), ("ELSEWHERE", "A")):
+        standin.add_area(site, name)
+    found = elements(source, tmp_path)
+    assert (found["A"].sites, found["B"].sites) == ((OSO,), (CAM, RAL))
+    whole = {"B": Count(1, 1, 1, 1)}
+    replicas = dataset_replicas(L1, whole, {}, found, held_until=NOON)
+    assert [one.site for one in replicas] == [CAM, RAL]
+
+
+def test_the_configured_site_of_an_rse_wins_over_all(capabilities, tmp_path):
+    standin, source = capabilities
+    standin.add_area("RAL", "B")
+    assert elements(source, tmp_path, B="CAM")["B"].sites == (CAM,)
+
+
+def test_a_downtime_in_site_capabilities_closes_the_rse_for_rucio_too(capabilities, tmp_path):
+    standin, source = capabilities
+    around = f"{(NOON - HOUR).isoformat()} to {(NOON + HOUR).isoformat()}"
+    standin.add_area("CAM", "A", downtime=[{"date_range": around}])
+    standin.add_area("RAL", "B", downtime=[{"date_range": around}])
+    standin.add_area("CAM", "B")
+    found = elements(source, tmp_path)
+    assert (found["A"].is_readable, found["B"].is_readable) == (False, True)
+
+
+def test_rucio_goes_on_while_site_capabilities_does_not_answer_and_says_what_has_no_site(
+    capabilities, tmp_path
+):
+    standin, source = capabilities
+    standin.habits.status = 500
+    found = elements(source, tmp_path)
+    assert (found["A"].sites, found["B"].sites) == ((OSO,), ())

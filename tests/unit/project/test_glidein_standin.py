@@ -1,0 +1,301 @@
+"""The hook under every pilot, in stand-ins for what starts it there: GlideinWMS, pyglidein, a container."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from hydrator import startd_cron
+from hydrator.submit.pool_config import START_CLAUSE
+from testbed.debs import program
+from testbed.glidein_standin import PATH, Ended, Glidein, Ran
+from testbed.glideinwms_standin import accepted
+from tests.parts import NO_READER, needs
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+SCRIPT = DEPLOY / "pilots" / "locality_hook.sh"
+HOOK = Path(startd_cron.__file__)
+NAME, HOOK_NAME = "locality_hook.sh", "classad-hydrator-hook"
+AD = """\
+DataLocalitySite = "UK"
+AvailableDatasets = {"lofar:L1"}
+DatasetStates = ['lofar:L1'="AVAILABLE"]
+DatasetFractions = []
+DatasetAsOf = []
+DataLocalityTruncated = false
+DataLocalityTrust = 1.000
+DataLocalityAsOf = %d
+DataLocalityGeneration = 1763690000
+DataLocalityVersion = 1
+"""
+
+
+@pytest.fixture
+def settings(tmp_path) -> dict[str, str]:
+    """What stands in glidein_config of a pilot at UK whose hook reads a file."""
+    ad = tmp_path / "UK.ad"
+    ad.write_text(AD % time.time())
+    return {"GLIDEIN_Site": "UK", "HYDRATOR_FILE": str(ad)}
+
+
+@pytest.fixture
+def glidein(tmp_path, settings) -> Glidein:
+    return Glidein(tmp_path / "glide_1", {NAME: SCRIPT, HOOK_NAME: HOOK}, settings)
+
+
+def blocks(out: str) -> list[str]:
+    """What was printed, cut where the startd cuts it; each with its dash line at its end."""
+    return re.findall(r"(?:(?!-).*\n)*-.*\n", out)
+
+
+def published(ran: Ran) -> bool:
+    return "DatasetStates = (['lofar:L1'=\"AVAILABLE\"])" in ran.out
+
+
+# GlideinWMS, by periodic script
+
+
+def test_at_its_start_a_glidein_prints_nothing_and_goes_on(glidein):
+    assert glidein.start(NAME) == Ran(0, "", "")
+
+
+def test_later_our_block_has_a_tag_and_the_wrappers_block_takes_nothing_of_it(glidein):
+    glidein.start(NAME)
+    ran = glidein.periodic(NAME)
+    trouble, ours, theirs = blocks(ran.out)
+    assert trouble.strip() == "DataLocalityTrouble = undefined\n- trouble"
+    assert published(ran)
+    assert ours.endswith("\n- locality update:true\n")
+    assert "DatasetStates" in ours
+    assert "DatasetStates" not in theirs
+    assert theirs.startswith("GLIDEIN_PS_OK = true\n")
+    assert theirs.endswith("\n-\n")
+
+
+def test_what_the_hook_remembers_outlives_the_temporary_folder_of_a_run(glidein):
+    glidein.periodic(NAME)
+    before = {path.name for path in (glidein.folder / "hydrator-hook").iterdir()}
+    assert before
+    glidein.periodic(NAME)
+    assert {path.name for path in (glidein.folder / "hydrator-hook").iterdir()} >= before
+    assert not list(glidein.folder.glob("client/hydrator*"))
+
+
+def test_a_source_that_is_away_fails_no_run_and_publishes_nothing(glidein, settings):
+    Path(settings["HYDRATOR_FILE"]).unlink()
+    assert glidein.start(NAME).status == 0
+    ran = glidein.periodic(NAME)
+    assert (ran.status, published(ran)) == (0, False)
+    assert ran.err.startswith("hydrator hook: ")
+    trouble, theirs = blocks(ran.out)
+    assert trouble.strip().startswith('DataLocalityTrouble = "cannot read ')
+    assert "GLIDEIN_PS_OK = true" in theirs
+
+
+@pytest.mark.parametrize("delivery", ["cvmfs", "both: the attribute wins", "environment"])
+def test_the_hook_may_be_on_cvmfs_or_in_a_container(tmp_path, settings, delivery):
+    elsewhere = tmp_path / "cvmfs" / HOOK_NAME
+    elsewhere.parent.mkdir()
+    shutil.copy(HOOK, elsewhere)
+    files, environ = {NAME: SCRIPT}, {}
+    if delivery == "environment":
+        environ["HYDRATOR_HOOK"] = str(elsewhere)
+    else:
+        settings["HYDRATOR_HOOK"] = str(elsewhere)
+    if delivery.startswith("both"):
+        broken = tmp_path / "broken"
+        broken.write_text("raise SystemExit('the one beside the script was started')")
+        files[HOOK_NAME] = broken
+    glidein = Glidein(tmp_path / "glide_1", files, settings)
+    assert glidein.start(NAME, **environ) == Ran(0, "", "")
+    assert published(glidein.periodic(NAME, **environ))
+
+
+def test_the_last_line_of_glidein_config_says_where_the_hook_is(tmp_path, settings):
+    glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, {**settings, "HYDRATOR_HOOK": "/an/older/one"})
+    with glidein.config.open("a") as config:
+        config.write(f"HYDRATOR_HOOK {HOOK}\n")
+    assert published(glidein.periodic(NAME))
+
+
+def test_a_hook_that_is_not_there_is_one_line_and_the_pilot_runs_on(tmp_path, settings):
+    glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, {**settings, "HYDRATOR_HOOK": "/cvmfs/no/hook"})
+    for ran in (glidein.start(NAME), glidein.periodic(NAME)):
+        assert (ran.status, published(ran), ran.err.count("\n")) == (0, False, 1)
+        assert "there is no hook at /cvmfs/no/hook" in ran.err
+
+
+# pilots without Python 3
+
+
+def tools(folder: Path, **scripts: str) -> str:
+    """A PATH with what the shell needs, and these *scripts*; no Python."""
+    folder.mkdir()
+    for name in ("sed", "tail", "mktemp", "rm", "sh"):
+        found = shutil.which(name)
+        assert found
+        (folder / name).symlink_to(found)
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
+NO_PYTHON = pytest.mark.skipif(
+    Path("/usr/libexec/platform-python").exists(), reason="this machine has a platform-python"
+)
+
+
+@NO_PYTHON
+@pytest.mark.parametrize(
+    "scripts",
+    [{}, {"python": "exit 0"}, {"python3": "exit 1"}, {"python3": "exec false", "python2": "exit 0"}],
+    ids=["none", "python 2 only", "python 3.5", "python 3 that does not start"],
+)
+def test_a_pilot_without_python_3_says_so_publishes_nothing_and_runs_on(glidein, tmp_path, scripts):
+    path = tools(tmp_path / "bin", **scripts)
+    for ran in (glidein.start(NAME, PATH=path), glidein.periodic(NAME, PATH=path)):
+        assert (ran.status, ran.err) == (
+            0,
+            f"locality_hook: no Python 3.6 or later on PATH={path}: this pilot publishes no datasets\n",
+        )
+        assert not published(ran)
+
+
+@NO_PYTHON
+def test_so_does_the_hook_itself_as_a_periodic_script(tmp_path, settings):
+    glidein = Glidein(tmp_path / "glide_1", {"hook.sh": HOOK}, settings)
+    path = tools(tmp_path / "bin")
+    for ran in (glidein.start("hook.sh", PATH=path), glidein.periodic("hook.sh", PATH=path)):
+        assert (ran.status, published(ran), ran.err.count("\n")) == (0, False, 1)
+        assert "no python3 on PATH" in ran.err
+
+
+def test_the_stand_in_ends_a_glidein_whose_script_fails_at_its_start(tmp_path):
+    failing = tmp_path / "failing.sh"
+    failing.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(Ended):
+        Glidein(tmp_path / "glide_1", {"failing.sh": failing}, {}).start("failing.sh")
+
+
+# the files
+
+
+def cron(lines: dict[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix("STARTD_CRON_LOCALITY_"): value
+        for name, value in lines.items()
+        if name.startswith("STARTD_CRON_LOCALITY_")
+    }
+
+
+def condor_lines(path: Path) -> dict[str, str]:
+    return dict(re.findall(r"^(\w+) = (.*)$", path.read_text(), re.MULTILINE))
+
+
+def pyglidein() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(DEPLOY / "pyglidein" / "client.cfg")
+    return parser
+
+
+CRONS = {
+    "glideinwms": condor_lines(DEPLOY / "glideinwms" / "locality.condor"),
+    "ospool": condor_lines(DEPLOY / "ospool" / "60-locality.config"),
+    "pyglidein": {
+        name.removeprefix("_condor_"): value
+        for name, value in pyglidein()["CustomEnv"].items()
+        if name.startswith("_condor_")
+    },
+}
+
+
+@pytest.mark.parametrize("lines", CRONS.values(), ids=CRONS)
+def test_every_startd_is_told_the_same_and_nothing_that_breaks_our_attributes(lines):
+    said = cron(lines)
+    assert Path(said.pop("EXECUTABLE")).name == NAME
+    assert said == {"MODE": "Periodic", "PERIOD": "300s", "KILL": "True"}
+    assert lines["STARTD_CRON_JOBLIST"].split()[-1] == "LOCALITY"
+
+
+def test_pyglidein_passes_its_values_on_unquoted_so_none_has_a_blank():
+    custom = pyglidein()["CustomEnv"]
+    assert custom["HYDRATOR_URL"].startswith("https://")
+    assert not [value for value in custom.values() if re.search(r"""[\s'"$;&|<>()\\]""", value)]
+    assert pyglidein().getboolean("StartdChecks", "enable_startd_checks") is False
+
+
+def test_a_pilot_of_pyglidein_publishes_by_its_environment_alone(tmp_path, settings):
+    # the startd's environment: what `env -i` left, CustomEnv, and what glidein_start.sh exports
+    environ = {
+        "PATH": PATH,
+        "HOME": str(tmp_path),
+        "HYDRATOR_HOOK": str(HOOK),
+        "HYDRATOR_FILE": settings["HYDRATOR_FILE"],
+        "_condor_GLIDEIN_Site": '"UK"',
+        "CONDOR_CONFIG": str(tmp_path / "glidein_condor_config"),
+    }
+    done = subprocess.run([SCRIPT], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert published(Ran(0, done.stdout, ""))
+
+
+def test_config_condor_in_a_glidein_finds_all_it_needs_beside_condor_config(tmp_path, settings):
+    settings["HYDRATOR_HOOK"] = str(HOOK)
+    glidein = Glidein(tmp_path / "glide_1", {NAME: SCRIPT}, settings)
+    environ = {"PATH": PATH, "CONDOR_CONFIG": str(glidein.folder / "condor_config")}
+    done = subprocess.run([SCRIPT], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert published(Ran(0, done.stdout, ""))
+
+
+def test_the_frontend_delivers_what_a_glidein_needs_by_the_rules_of_its_files():
+    folder = DEPLOY / "glideinwms"
+    roots = [accepted((folder / f"frontend-files{kind}.xml").read_text()) for kind in ("", "-condor")]
+    periodic, condor = ([file.attrib for file in root.iter("file")] for root in roots)
+    script, hook = periodic
+    assert Path(script["absfname"]).name == NAME
+    assert Path(hook["absfname"]).name == HOOK_NAME
+    assert (script["executable"], script["const"], script["prefix"]) == ("True", "True", "NOPREFIX")
+    assert (int(script["period"]) >= 60, script["type"]) == (True, "run")
+    assert {script["untar"], script["wrapper"], hook["untar"], hook["wrapper"]} == {"False"}
+    (lines,) = condor
+    assert (lines["type"], lines["executable"]) == ("config:condor", "False")
+    assert (DEPLOY / "glideinwms" / Path(lines["absfname"]).name).is_file()
+    for root in roots:
+        told = {attr.attrib["name"] for attr in root.iter("attr")}
+        assert told == {"HYDRATOR_URL", "HYDRATOR_HOOK"}
+        assert {attr.attrib["glidein_publish"] for attr in root.iter("attr")} == {"False"}
+
+
+def test_the_container_has_what_its_configuration_names():
+    image = (DEPLOY / "ospool" / "Containerfile").read_text()
+    (folder,) = re.findall(r"^COPY .*classad-hydrator-hook locality_hook.sh (\S+)/$", image, re.MULTILINE)
+    assert CRONS["ospool"]["STARTD_CRON_LOCALITY_EXECUTABLE"] == f"{folder}/{NAME}"
+    assert CRONS["ospool"]["START"] == f"($(START)) && {START_CLAUSE}"
+    assert "60-locality.config /etc/condor/config.d/" in image
+
+
+def reader(name: str, package: str, places: str) -> str:
+    """The program that is to read the script: the machine's own, else the one of Debian's package."""
+    with needs(NO_READER):
+        return shutil.which(name) or str(program(name, package, places)[0])
+
+
+@pytest.mark.parametrize("shell", ["sh", "dash", "bash", "busybox"])
+def test_the_script_is_posix_shell(shell):
+    words = [reader("busybox", "busybox-static", "bin"), "sh"] if shell == "busybox" else [shell]
+    done = subprocess.run([*words, "-n", SCRIPT], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("script", [SCRIPT, DEPLOY / "systemd" / "hydrator"], ids=["pilots", "systemd"])
+def test_shellcheck_finds_nothing_to_say(script):
+    found = reader("shellcheck", "shellcheck", "usr/bin")
+    done = subprocess.run([found, "-s", "sh", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")

@@ -1,0 +1,316 @@
+"""Pilots follow data: our groups and our policy under a stand-in for GlideinWMS's frontend."""
+
+import json
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hydrator import startd_cron
+from hydrator.domain.model import Did
+from hydrator.submit.expressions import here_expression
+from hydrator.submit.pool_config import START_CLAUSE
+from testbed.glideinwms_standin import Group, Refused, accepted, cycle, groups_of, queried, reconfigure
+
+DEPLOY = Path(__file__).parents[3] / "deploy" / "glideinwms"
+GROUPS = groups_of(DEPLOY / "frontend-groups.xml", DEPLOY)
+LOCAL, OVERFLOW = GROUPS["locality_local"], GROUPS["locality_overflow"]
+
+CAMBRIDGE = "SKA UK (Cambridge)"
+AZUR = "Observatoire de la Côte d'Azur"
+ENTRIES = {
+    "cam": {"GLIDEIN_ResourceName": CAMBRIDGE, "GLIDEIN_Site": "UKI"},
+    "azur": {"GLIDEIN_Site": AZUR},
+    "nl": {"GLIDEIN_CMSSite": "NL", "GLIDEIN_Site": "other"},
+    "nobody knows it": {"GLIDEIN_Site": "MOON"},
+    "says no site": {"GLIDEIN_Site": "", "Cpus": 8},
+}
+DATASETS = {
+    "lofar:L1": [CAMBRIDGE, AZUR],
+    "lofar:L2": [AZUR, "NL"],
+    "lofar:L3": [CAMBRIDGE],
+    "private:00ff": ["NL"],
+}
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    path = tmp_path / "sites_by_dataset.json"
+    write(path)
+    return path
+
+
+def write(path: Path, *, age: int = 0, **changes) -> None:
+    now = int(time.time()) - age
+    document = {
+        "version": 1,
+        "written": now,
+        "valid_until": now + 3600,
+        "max_age": 20700,
+        "sites": {site: {"as_of": now} for site in (CAMBRIDGE, AZUR, "NL")},
+        "datasets": DATASETS,
+    }
+    path.write_text(json.dumps({**document, **changes}))
+
+
+def counted(path: Path, *wanted: str | None, group: Group = LOCAL) -> set[str]:
+    """The entries that get a pilot for jobs that want these lists of datasets."""
+    jobs = [{"RequiredDatasetsCSV": csv} if csv is not None else {} for csv in wanted]
+    counts = cycle(group, {"ap1": jobs}, ENTRIES, HYDRATOR_SITES_BY_DATASET=str(path))
+    assert set(counts.values()) <= {0, len(jobs)}
+    return {entry for entry, count in counts.items() if count}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "entries"),
+    [
+        ("lofar:L1", {"cam", "azur"}),
+        ("lofar:L1,lofar:L2", {"azur"}),
+        ("lofar:L1,lofar:L2,lofar:L3", set()),
+        ("private:00ff", {"nl"}),
+        ("lofar:unheard", set()),
+        ("lofar:L1,lofar:unheard", set()),
+        ("LOFAR:L1", set()),
+        (",lofar:L1,", {"cam", "azur"}),
+    ],
+)
+def test_pilots_are_requested_where_all_datasets_of_a_job_are_and_nowhere_else(file, wanted, entries):
+    assert counted(file, wanted) == entries
+
+
+def test_a_site_that_was_not_seen_for_too_long_gets_no_pilots_as_no_job_would_match_there(file):
+    now = int(time.time())
+    write(file, sites={CAMBRIDGE: {"as_of": now - 20000}, AZUR: {"as_of": now - 20800}})
+    assert counted(file, "lofar:L1") == {"cam"}
+
+
+@pytest.mark.parametrize("wanted", [None, ""])
+def test_a_job_that_names_no_datasets_matches_every_entry(file, wanted):
+    assert counted(file, wanted) == set(ENTRIES)
+
+
+def test_every_job_of_a_kind_counts(file):
+    jobs = [{"RequiredDatasetsCSV": "lofar:L3", "ProcId": number} for number in range(7)]
+    counts = cycle(LOCAL, {"ap1": jobs, "ap2": jobs[:2]}, ENTRIES, HYDRATOR_SITES_BY_DATASET=str(file))
+    assert counts == dict.fromkeys(ENTRIES, 0) | {"cam": 9}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_text(path.read_text()[:-20]),
+        lambda path: path.write_text(""),
+        lambda path: path.write_bytes(b"\xff\xfe"),
+        lambda path: write(path, age=3601),
+        lambda path: write(path, version=2),
+        lambda path: write(path, datasets={"lofar:L1": "NL"}),
+        lambda path: write(path, datasets=None),
+        lambda path: write(path, valid_until=None),
+        lambda path: write(path, sites={"NL": {}}),
+    ],
+    ids=[
+        "missing",
+        "torn",
+        "empty",
+        "no text",
+        "too old",
+        "version",
+        "no list",
+        "no datasets",
+        "no date",
+        "age",
+    ],
+)
+def test_a_file_that_tells_nothing_leaves_pilots_as_they_were_without_us(file, spoil):
+    spoil(file)
+    assert counted(file, "lofar:L1") == set(ENTRIES)
+
+
+def test_each_cycle_reads_the_file_anew(file):
+    assert counted(file, "lofar:L3") == {"cam"}
+    write(file, datasets={"lofar:L3": ["NL"]})
+    assert counted(file, "lofar:L3") == {"nl"}
+
+
+def test_the_file_is_read_once_a_process_and_says_why_it_tells_nothing_once(file, monkeypatch, caplog):
+    from testbed.glideinwms_standin import count_matches, loaded
+
+    monkeypatch.setenv("HYDRATOR_SITES_BY_DATASET", str(file))
+    file.unlink()
+    policy = loaded(LOCAL)
+    jobs = {"ap1": [{"RequiredDatasetsCSV": f"lofar:L{number}"} for number in range(50)]}
+    assert set(count_matches(LOCAL, policy, jobs, ENTRIES).values()) == {50}
+    (line,) = caplog.messages
+    assert "tells nothing, all entries match: FileNotFoundError" in line
+    write(file)
+    assert set(count_matches(LOCAL, policy, jobs, ENTRIES).values()) == {50}
+
+
+def test_a_stand_in_for_glideinwms_log_gets_the_reason(file, tmp_path):
+    package = tmp_path / "glideinwms" / "lib"
+    package.mkdir(parents=True)
+    (package / "logSupport.py").write_text(
+        "import logging\nlog = logging.getLogger('group')\nlog.propagate = False\n"
+        f"log.addHandler(logging.FileHandler({str(tmp_path / 'group.log')!r}))\n"
+    )
+    file.unlink()
+    variables = {"HYDRATOR_SITES_BY_DATASET": str(file), "PYTHONPATH": str(tmp_path)}
+    cycle(LOCAL, {"ap1": [{"RequiredDatasetsCSV": "lofar:L1"}]}, ENTRIES, **variables)
+    assert (
+        f"{file} tells nothing, all entries match: FileNotFoundError" in (tmp_path / "group.log").read_text()
+    )
+
+
+def test_a_list_instead_of_a_text_ends_the_cycle_there_so_jobs_say_a_text(file):
+    with pytest.raises(RuntimeError, match="unhashable type"):
+        cycle(LOCAL, {"ap1": [{"RequiredDatasetsCSV": ["lofar:L1"]}]}, ENTRIES)
+
+
+@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize("state", ["there", "missing"])
+def test_a_reconfiguration_with_its_dummy_values_goes_through(file, monkeypatch, group, state):
+    monkeypatch.setenv("HYDRATOR_SITES_BY_DATASET", str(file))
+    if state == "missing":
+        file.unlink()
+    reconfigure(group)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "def match(job, glidein): return job['NoSuch'] == 1",
+        "job_match_attrs = {'RequiredDatasets': {'type': 'list'}}\ndef match(job, glidein): ...",
+        "import no_such_module_anywhere",
+    ],
+)
+def test_the_stand_in_refuses_at_reconfiguration_what_glideinwms_refuses(tmp_path, policy):
+    (tmp_path / "bad_policy.py").write_text(policy)
+    with pytest.raises(Refused):
+        reconfigure(replace(LOCAL, policy_file=str(tmp_path / "bad_policy.py")))
+
+
+def test_the_stand_in_swallows_what_a_policy_raises_as_glideinwms_does(tmp_path, file):
+    (tmp_path / "bad_policy.py").write_text("def match(job, glidein): return 1 / job.get('Zero', 0)")
+    assert (
+        counted(file, "lofar:L1", group=replace(LOCAL, policy_file=str(tmp_path / "bad_policy.py"))) == set()
+    )
+
+
+# the groups
+
+
+def job(mode: str, after: int = 0, released: bool = False) -> str:
+    here = "true" if released else here_expression([Did("lofar:L1")], mode)
+    return (
+        f'[RequiredDatasetsCSV="lofar:L1"; DataLocality="{mode}"; DataLocalityMaxAge=3600;'
+        f" DataLocalityAnyAfter={after}; DataLocalityHere={here}; Cluster={len(here)}]"
+    )
+
+
+FUTURE = 4_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("ad", "overflows"),
+    [
+        (job("require"), False),
+        (job("wait", FUTURE), False),
+        (job("wait", 1_000_000_000), True),
+        (job("prefer", FUTURE), False),
+        (job("prefer", 1_000_000_000), True),
+        (job("require", released=True), True),
+    ],
+    ids=["require", "waits", "waited", "settles", "settled", "released"],
+)
+def test_a_job_gets_pilots_beside_its_data_always_and_elsewhere_once_it_may_run_there(ad, overflows):
+    assert len(queried(LOCAL.job_query, [ad])) == 1
+    assert len(queried(OVERFLOW.job_query, [ad])) == overflows
+
+
+def test_jobs_without_datasets_are_in_neither_group():
+    assert queried(LOCAL.job_query, ["[Owner=1]"]) == queried(OVERFLOW.job_query, ["[Owner=1]"]) == []
+
+
+def test_what_overflows_gets_pilots_everywhere(file):
+    (ad,) = queried(OVERFLOW.job_query, [job("wait", 1_000_000_000)])
+    assert set(cycle(OVERFLOW, {"ap1": [ad]}, ENTRIES).values()) == {1}
+
+
+@pytest.mark.parametrize("group", GROUPS.values(), ids=GROUPS)
+def test_pilots_of_both_groups_start_only_what_their_site_still_has(group):
+    assert group.start_expr == START_CLAUSE
+
+
+def test_the_policy_looks_for_a_site_as_the_hook_does(monkeypatch):
+    from testbed.glideinwms_standin import loaded
+
+    policy = loaded(LOCAL)
+    assert (*startd_cron.SITE_KEYS, "EntryName") == policy.SITE_KEYS
+
+
+def test_the_policy_is_python_of_every_frontend():
+    import ast
+
+    ast.parse((DEPLOY / "locality_policy.py").read_text(), feature_version=(3, 6))
+
+
+# --- what a stand-in for the frontend's parser takes
+
+
+@pytest.mark.parametrize("file", sorted(DEPLOY.glob("*.xml")), ids=lambda file: file.name)
+def test_every_shipped_fragment_is_taken_by_a_stand_in_for_the_frontends_parser(file):
+    assert list(accepted(file.read_text()))
+
+
+def test_the_files_of_our_fragments_are_taken_in_a_group_of_a_stand_in_too():
+    for file in DEPLOY.glob("frontend-files*.xml"):
+        text = file.read_text().replace("<frontend>", '<group name="g">').replace("</frontend>", "</group>")
+        assert list(accepted(text))
+
+
+def test_every_fragment_in_the_docs_is_taken_by_a_stand_in_for_the_frontends_parser():
+    docs = DEPLOY.parents[1] / "docs"
+    found = [
+        (path.name, element)
+        for path in docs.glob("*.md")
+        for element in re.findall(r"<(?:attr|file|match_attr) [^>]*/>", path.read_text())
+    ]
+    for name, element in found:
+        kind = re.match(r"<(\w+)", element)
+        assert kind
+        assert list(accepted(f"<frontend><{kind[1]}s>{element}</{kind[1]}s></frontend>")), name
+
+
+@pytest.mark.parametrize(
+    ("fragment", "unknown"),
+    [
+        ('<frontend><attrs><attr name="A" value="x" const="True"/></attrs></frontend>', "attr.const"),
+        ('<frontend><files variant="a"/></frontend>', "files.variant"),
+        ('<frontend><files><file absfname="/x" size="1"/></files></frontend>', "file.size"),
+        ('<group name="g"><files><file absfname="/x" after_group="True"/></files></group>', "after_group"),
+        ("<frontend><glideins/></frontend>", "frontend/glideins"),
+        ('<group name="g"><match policy="x"/></group>', "match.policy"),
+        ('<groups><group name="g" weight="1"/></groups>', "group.weight"),
+    ],
+)
+def test_an_unknown_parameter_is_refused_by_a_stand_in_as_by_the_frontend(fragment, unknown):
+    with pytest.raises(Refused, match=f"Unknown parameter .*{re.escape(unknown)}"):
+        accepted(fragment)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        '<file executable="True" type="run"/>',
+        '<file absfname="/x" executable="True" const="False"/>',
+        '<file absfname="/x" executable="True" wrapper="True"/>',
+        '<file absfname="/x" period="300"/>',
+        '<file absfname="/x" executable="True" type="config:condor"/>',
+    ],
+)
+def test_a_file_against_the_rules_is_refused_by_a_stand_in(file):
+    with pytest.raises(Refused):
+        accepted(f"<frontend><files>{file}</files></frontend>")

@@ -1,0 +1,376 @@
+"""What is shipped: wheel and sdist hold what they should, and nothing of the machine that made them."""
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from build import ProjectBuilder
+
+import hydrator
+from hydrator.domain.text import DOCUMENTATION
+from testbed.cyclonedx import problems
+from testbed.debian import mirror
+from testbed.sbom import write_sbom
+from testbed.wheelhouse import dependencies, runtime_lock
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NAME = f"classad_hydrator-{PROJECT['version']}"
+TOIL = "toil_batch_system_classad_hydrator"
+PACKAGES = ("adapters", "hydrator", TOIL)
+
+needs_git = pytest.mark.skipif(
+    shutil.which("git") is None or not (ROOT / ".git").exists(),
+    reason="not a git checkout: tracked files were NOT searched for names of this machine",
+)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    return build("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory) -> Path:
+    return build("sdist", tmp_path_factory.mktemp("sdist"))
+
+
+def build(kind: str, folder: Path) -> Path:
+    """Build with the pinned hatchling of this environment, so that no network is needed."""
+    builder = ProjectBuilder(ROOT, runner=_quietly)
+    assert builder.check_dependencies(kind) == set()
+    return Path(builder.build(kind, folder))
+
+
+def _quietly(command, cwd=None, extra_environ=None) -> None:
+    import os
+
+    subprocess.run(
+        command,
+        cwd=cwd,
+        env=os.environ | dict(extra_environ or {}),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+
+def files_of_the_wheel(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def files_of_the_sdist(sdist: Path) -> set[str]:
+    with tarfile.open(sdist) as archive:
+        return {name.partition("/")[2] for name in archive.getnames()}
+
+
+def sources(*packages: str) -> set[str]:
+    """Every file of *packages* in this checkout that belongs to the project."""
+    return {
+        path.relative_to(ROOT).as_posix()
+        for package in packages
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def test_the_top_level_names_of_the_wheel_are_our_two_and_the_one_that_toil_looks_for(wheel):
+    tops = {name.partition("/")[0] for name in files_of_the_wheel(wheel)}
+    assert tops == {*PACKAGES, f"{NAME}.dist-info", f"{NAME}.data"}
+
+
+def test_the_wheel_holds_every_file_of_the_packages(wheel):
+    shipped = {name for name in files_of_the_wheel(wheel) if not name.startswith(NAME)}
+    assert shipped == sources(*PACKAGES)
+    assert {"hydrator/startd_cron.py", "adapters/condor/bindings/child.py"} <= shipped
+
+
+def test_the_wheel_installs_every_page_where_links_look_for_it(wheel):
+    place = f"{NAME}.data/data/share/doc/classad-hydrator/"
+    there = {name.removeprefix(place) for name in files_of_the_wheel(wheel) if name.startswith(place)}
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert pages | {"SECURITY.md", "CHANGELOG.md", "config.example.toml"} <= there
+    assert DOCUMENTATION.endswith("/share/doc/classad-hydrator")
+
+
+def test_the_wheel_runs_on_any_platform(wheel):
+    assert wheel.name == f"{NAME}-py3-none-any.whl"
+
+
+def test_the_wheel_carries_its_licence(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        licence = archive.read(f"{NAME}.dist-info/licenses/LICENSE")
+    assert licence == (ROOT / "LICENSE").read_bytes()
+    assert b"Apache License" in licence
+
+
+def test_the_wheel_offers_one_command(wheel):
+    entries = configparser.ConfigParser()
+    with zipfile.ZipFile(wheel) as archive:
+        entries.read_string(archive.read(f"{NAME}.dist-info/entry_points.txt").decode())
+    assert dict(entries["console_scripts"]) == {"hydrator": "hydrator.cli.app:main"}
+
+
+def test_the_sdist_holds_what_the_wheel_is_built_from_and_its_tests(sdist):
+    files = files_of_the_sdist(sdist)
+    wanted = sources(*PACKAGES) | {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
+    wanted |= {"config.example.toml", "tests/unit/project/test_packaging.py", "testbed/__init__.py"}
+    wanted |= {"Makefile", "requirements.lock", "scripts/setup", "deploy/systemd/hydrator.service"}
+    assert wanted - files == set()
+    assert not any(name.startswith((".venv", ".git/", "dist")) for name in files)
+
+
+def test_the_version_is_the_one_of_the_project():
+    assert hydrator.__version__ == PROJECT["version"]
+
+
+def test_the_changelog_begins_with_what_is_unreleased_if_anything_then_this_version():
+    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[1 if versions[0] == "Unreleased" else 0] == PROJECT["version"]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """The Python of a new environment with the wheel and, at the end of its path, our dependencies."""
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home, with_pip=False, symlinks=True)
+    python = home / "bin" / "python"
+    site = Path(_said(python, "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+    ]
+    subprocess.run([*pip, "--disable-pip-version-check", str(wheel)], check=True, capture_output=True)
+    ours = Path(pytest.__file__).parents[2]
+    (site / "dependencies.pth").write_text(f"{ours}\n")
+    return python
+
+
+def _said(python: Path, program: str, cwd: Path | None = None) -> str:
+    done = subprocess.run(
+        [str(python), "-I", "-c", program], capture_output=True, text=True, check=True, cwd=cwd
+    )
+    return done.stdout.strip()
+
+
+def test_the_installed_wheel_answers(installed, tmp_path):
+    done = subprocess.run(
+        [str(installed.with_name("hydrator")), "version"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{PROJECT['version']}\n", "")
+
+
+def test_the_installed_wheel_prints_the_hook(installed, tmp_path):
+    done = subprocess.run(
+        [str(installed.with_name("hydrator")), "hook"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (ROOT / "hydrator" / "startd_cron.py").read_text()
+
+
+def test_every_module_of_the_installed_wheel_can_be_imported(installed, tmp_path):
+    modules = [
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in sorted(sources("adapters", "hydrator"))
+        if name.endswith(".py")
+    ]
+    program = (
+        f"import importlib, pathlib, sys\n"
+        f"for name in {modules!r}:\n"
+        f"    module = importlib.import_module(name)\n"
+        f"    assert pathlib.Path(module.__file__).is_relative_to(sys.prefix), module.__file__\n"
+        f"print('all')"
+    )
+    assert _said(installed, program, tmp_path) == "all"
+
+
+THEIRS = """
+from adapters.memory import MemoryCatalogue
+from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.scenarios import RECORDS_STATES_ONLY
+
+class TestTheirs(CatalogueContract):
+    cannot_happen = RECORDS_STATES_ONLY
+
+    def holding(self, *replicas):
+        return MemoryCatalogue("theirs", replicas)
+
+    def broken(self):
+        return MemoryCatalogue("theirs", broken=%s)
+"""
+
+
+@pytest.mark.parametrize(("broken", "failed"), [(True, ""), (False, "2 failed")])
+def test_a_catalogue_of_somebody_else_joins_the_contract_of_the_installed_wheel(
+    installed, tmp_path, broken, failed
+):
+    theirs = tmp_path / "test_theirs.py"
+    theirs.write_text(THEIRS % broken)
+    program = (
+        "import pathlib, sys, pytest, hydrator.testing.catalogue_contract as contract\n"
+        "assert pathlib.Path(contract.__file__).is_relative_to(sys.prefix)\n"
+        "sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', sys.argv[1]]))"
+    )
+    done = subprocess.run(
+        [str(installed), "-I", "-B", "-c", program, str(theirs)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == int(bool(failed)), done.stdout + done.stderr
+    assert failed in done.stdout
+    assert " passed" in done.stdout
+
+
+def test_nobody_else_owns_our_package_names(installed, tmp_path):
+    # `adapters` and `hydrator` are also the names of other people's packages; pip overwrites without a word
+    program = (
+        "from importlib.metadata import packages_distributions as owners\n"
+        f"print(sorted({{*owners()['adapters'], *owners()['hydrator'], *owners()['{TOIL}']}}))"
+    )
+    assert _said(installed, program, tmp_path) == "['classad-hydrator']"
+
+
+# the lock
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_lock_of_toil_pins_what_the_extra_asks_for_and_everything_else_with_hashes():
+    lock = (ROOT / "testbed" / "toil.lock").read_text()
+    (asked,) = PROJECT["optional-dependencies"]["toil"]
+    assert asked.replace("[cwl]", "") in lock
+    assert lock.count("==") > 50
+    assert re.findall(r"^[\w.-]+==.*(?<!\\)$", lock, re.MULTILINE) == []  # each goes on with its hashes
+    assert "toil" not in (ROOT / "requirements.lock").read_text()
+
+
+def test_the_lock_pins_every_dependency_with_hashes():
+    lock = (ROOT / "requirements.lock").read_text()
+    pinned = {
+        _canonical(name): hashes
+        for name, hashes in re.findall(r"^([\w.-]+)==\S+(.*?)(?=^\S|\Z)", lock, re.MULTILINE | re.DOTALL)
+    }
+    asked = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    names = {_canonical(re.match(r"[\w.-]+", requirement)[0]) for requirement in asked}
+    assert names - set(pinned) == set()
+    assert [name for name, hashes in pinned.items() if "--hash=sha256:" not in hashes] == []
+
+
+LOCKS = sorted([*ROOT.glob("*.lock"), *ROOT.glob("docs/*.lock"), *ROOT.glob("testbed/*.lock")])
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_every_lock_has_a_hash_for_each_package(lock):
+    text = lock.read_text()
+    pinned = re.findall(r"^([\w.-]+)==\S+(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert pinned
+    assert len(pinned) == len(re.findall(r"^[^#\s]", text, re.MULTILINE))
+    assert [name for name, hashes in pinned if not re.search(r"--hash=sha256:[0-9a-f]{64}", hashes)] == []
+
+
+def test_the_npm_lock_has_a_hash_for_each_package():
+    packages = json.loads((ROOT / "testbed" / "npm" / "package-lock.json").read_text())["packages"]
+    fetched = {name: each for name, each in packages.items() if name}
+    assert fetched
+    assert [
+        name for name, each in fetched.items() if not each.get("integrity", "").startswith("sha512-")
+    ] == []
+
+
+def test_every_installer_of_a_lock_asks_for_its_hashes():
+    """pip checks hashes as soon as one has them; asked for, it also refuses a package that has none."""
+    texts = {path: path.read_text() for path in [*ROOT.glob("testbed/*.py"), ROOT / "scripts" / "setup"]}
+    using = {
+        path: [line for line in text.splitlines() if re.search(r'"-r", |--requirement ', line)]
+        for path, text in texts.items()
+    }
+    found = [line for lines in using.values() for line in lines if "_ON_POSTGRESQL" not in line]
+    assert len(found) > 6
+    assert [line for line in found if "--require-hashes" not in line] == []
+
+
+def test_the_bill_of_materials_lists_what_is_shipped_by_the_schema_of_cyclonedx(wheel, tmp_path):
+    shutil.copy(wheel, tmp_path)
+    shutil.copytree(dependencies(), tmp_path, dirs_exist_ok=True)
+    bill = json.loads(write_sbom(tmp_path).read_text())
+    assert problems(bill) == []
+    assert problems({**bill, "version": "one"})
+    assert bill["metadata"]["component"]["name"] == "classad-hydrator"
+    listed = {(each["name"].lower().replace("_", "-"), each["version"]) for each in bill["components"]}
+    wheels = [path for path in tmp_path.glob("*.whl") if path.name != wheel.name]
+    assert len(listed) == len(wheels) > 20
+    hashes = {each["hashes"][0]["content"] for each in bill["components"]}
+    assert hashes <= set(re.findall(r"sha256:([0-9a-f]{64})", runtime_lock()))
+    (ours,) = [each for each in bill["dependencies"] if "classad-hydrator" in each["ref"]]
+    assert len(ours["dependsOn"]) >= 10
+    assert write_sbom(tmp_path).read_text() == json.dumps(bill, indent=1) + "\n"
+
+
+# nothing of the machine that made it
+
+
+def hosts() -> set[str]:
+    """The package registries this machine is set up to use."""
+    commands = [sys.executable, "-m", "pip", "config", "list"], ["npm", "config", "get", "registry"]
+    said = [
+        subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        for command in commands
+        if shutil.which(command[0])
+    ]
+    found = set(re.findall(r"https?://(?:[^/@\s'\"]*@)?([^/:\s'\"]+)", "\n".join([*said, mirror() or ""])))
+    return found - {"localhost", "127.0.0.1"}
+
+
+def tracked() -> list[Path]:
+    """Every file of the commit, and those that would be in the next one."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def naming(files: list[Path], texts: set[str]) -> list[str]:
+    """Which of *files* contain which of *texts*."""
+    return [
+        f"{path}: {text}" for path in files for text in sorted(texts) if text.encode() in path.read_bytes()
+    ]
+
+
+@needs_git
+def test_no_file_names_a_registry_of_this_machine():
+    files = tracked()
+    assert ROOT / "pyproject.toml" in files
+    assert naming(files, hosts()) == []
+
+
+@needs_git
+def test_no_file_names_a_folder_of_this_machine():
+    folders = {str(folder) for folder in (ROOT, Path.home() / ".cache") if len(folder.parts) > 2}
+    assert naming(tracked(), folders) == []
+
+
+def test_a_file_that_names_a_registry_is_found(tmp_path):
+    file = tmp_path / "Makefile"
+    file.write_text("pip install --index-url https://pypi.example.org/simple x\n")
+    assert naming([file], {"pypi.example.org", "npm.example.org"}) == [f"{file}: pypi.example.org"]

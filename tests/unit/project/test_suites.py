@@ -1,0 +1,57 @@
+"""Which tests `make test` and CI run, and in what order: nothing is lost, and nothing runs twice."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.order import SECONDS, seconds
+from tests.parts import MISSED, NO_HELM, UNAVAILABLE, needs
+
+ROOT = Path(__file__).parents[3]
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+CI = (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def recipe(target: str) -> str:
+    [found] = re.findall(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
+    return found
+
+
+def test_of_all_tests_make_test_runs_those_that_are_not_slow_and_make_test_slow_the_others():
+    assert recipe("test") == '\t$(PYTEST) $(PARALLEL) -m "not slow" $(PYTEST_ARGS)\n'
+    assert recipe("test-slow") == "\t$(PYTEST) $(PARALLEL) -m slow $(PYTEST_ARGS)\n"
+
+
+def test_ci_runs_both_once_and_looks_at_what_ran():
+    assert re.findall(r"^phase (\w+) make (\S+)$", CI, re.MULTILINE) == [
+        ("setup", "setup"), ("test", "test"), ("slow", "test-slow"),
+    ]  # fmt: skip
+    assert '-m testbed.what_ran "$reports" test older slow\n' in CI
+
+
+def test_of_what_is_deployed_only_the_documentation_is_slow():
+    files = (ROOT / "tests" / "deploy").glob("test_*.py")
+    assert [file.name for file in files if "mark.slow" in file.read_text("utf-8")] == ["test_docs.py"]
+
+
+def test_workers_take_the_files_in_our_order():
+    # xdist's own puts files with few tests last, among them those that boot a system for three tests
+    for text in (MAKEFILE, CI):
+        assert "--dist loadfile --no-loadscope-reorder" in text
+        assert text.count("--dist loadfile") - text.count("-n 2 --dist loadfile") == 1
+
+
+def test_every_file_that_the_order_names_is_there():
+    assert [name for name in SECONDS if not (ROOT / name).is_file()] == []
+    assert seconds("tests/deploy/test_container.py::test_x[1]") > 30
+    assert seconds("tests/unit/domain/test_model.py::test_x") == 0
+
+
+@pytest.mark.parametrize("unavailable", UNAVAILABLE)
+@pytest.mark.parametrize(("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_whatever_cannot_be_had_fails_in_ci_and_is_skipped_elsewhere(monkeypatch, unavailable, ci, outcome):
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match=f"{NO_HELM}.*no index"), needs(NO_HELM):
+        raise unavailable("no index")
+    assert NO_HELM in MISSED

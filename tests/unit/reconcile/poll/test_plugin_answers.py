@@ -1,0 +1,123 @@
+"""The answers of plugins: a mistake of their author costs the dataset that it concerns, and no cycle."""
+
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from adapters.memory import MemoryCatalogue
+from hydrator.domain.errors import CatalogueGarbled
+from hydrator.domain.model import Replica, ReplicaState, Seen, Unseen
+from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.poll.plugin_answers import CheckedCatalogue
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.state import ReconcileState
+from hydrator.testing.catalogue_contract import CatalogueContract
+from hydrator.testing.scenarios import RECORDS_STATES_ONLY
+from tests.factories import CAM, L1, L2, NOON, RAL, replica
+
+NAIVE = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - a mistake, on purpose
+
+
+class TestCheckedCatalogue(CatalogueContract):
+    cannot_happen = RECORDS_STATES_ONLY
+
+    def make_catalogue(self, *replicas):
+        return CheckedCatalogue(MemoryCatalogue("memory", replicas))
+
+    def make_failing_catalogue(self):
+        return CheckedCatalogue(MemoryCatalogue("memory", is_broken=True))
+
+    def make_catalogue_with_unreachable_site(self, site, *replicas):
+        return CheckedCatalogue(MemoryCatalogue("memory", replicas, unreachable_sites={site}))
+
+
+def answering(change) -> CheckedCatalogue:
+    """A plugin whose survey is changed by *change*."""
+
+    class Odd(MemoryCatalogue):
+        def read(self, dids):
+            return change(super().read(dids))
+
+    return CheckedCatalogue(Odd("odd", (replica(L1, CAM), replica(L2, RAL)), clock=lambda: NOON))
+
+
+def about_l1(reading):
+    return answering(lambda survey: replace(survey, readings={**survey.readings, L1: reading}))
+
+
+GOOD = Replica(L1, CAM, ReplicaState.PARTIAL, 0.5)
+GARBLED = {
+    "a text": "available",
+    "none": None,
+    "a naive time": Seen(NAIVE),
+    "a number as time": Seen(12),
+    "a size below 0": Seen(NOON, bytes_total=-1),
+    "a size as text": Seen(NOON, bytes_total="12"),
+    "a huge size": Seen(NOON, bytes_total=2**70),
+    "blind as a list": Seen(NOON, unreachable_sites=["CAM"]),
+    "replicas as a list of texts": Seen(NOON, ("CAM",)),
+    "replicas as a generator": Seen(NOON, (one for one in ())),
+    "another dataset": Seen(NOON, (replica(L2, CAM),)),
+    "a state as text": Seen(NOON, (replace(GOOD, state="lost"),)),
+    "no site": Seen(NOON, (replace(GOOD, site=""),)),
+    "a fraction that is no number": Seen(NOON, (replace(GOOD, fraction=float("nan")),)),
+    "a fraction over 1": Seen(NOON, (replace(GOOD, fraction=2),)),
+    "a reason that is none": Unseen(None),
+}
+
+
+@pytest.mark.parametrize("reading", GARBLED.values(), ids=GARBLED)
+def test_a_garbled_reading_is_unseen_and_the_others_count(reading):
+    readings = about_l1(reading).read({L1, L2}).readings
+    assert readings[L1].reason.startswith("the catalogue's answer is garbled: ")
+    assert [one.site for one in readings[L2].replicas] == [RAL]
+
+
+@pytest.mark.parametrize("reading", GARBLED.values(), ids=GARBLED)
+def test_a_cycle_goes_on_with_a_garbled_reading(reading):
+    cycle = Reconciler(
+        catalogues=[about_l1(reading)],
+        queues=None,
+        targets=[],
+        policy=ReconcilePolicy(pins=frozenset({L1, L2})),
+        clock=lambda: NOON,
+        state=ReconcileState(),
+        store=None,
+    )
+    report = cycle.run()
+    assert report.is_complete
+    assert report.evaluation.snapshot.sites[RAL].facts.keys() == {L2}
+    assert L1 in report.evaluation.snapshot.unseen_reasons
+
+
+def test_a_good_reading_is_left_as_it_is():
+    seen = Seen(NOON, (GOOD,), bytes_total=12, unreachable_sites=frozenset({RAL}))
+    assert about_l1(seen).read({L1}).readings[L1] is seen
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda survey: None,
+        lambda survey: replace(survey, started_at=NAIVE),
+        lambda survey: replace(survey, sites=["CAM"]),
+        lambda survey: replace(survey, sites=frozenset({7})),
+        lambda survey: replace(survey, readings=[]),
+    ],
+)
+def test_an_answer_of_which_nothing_can_be_used_is_garbled(change):
+    with pytest.raises(CatalogueGarbled):
+        answering(change).read({L1})
+
+
+def test_what_was_not_asked_about_is_left_out():
+    assert answering(lambda survey: survey).read({L1}).readings.keys() == {L1}
+    assert about_l1(Seen(NOON)).read({L2}).readings.keys() == {L2}
+
+
+def test_found_names_that_are_none_are_garbled():
+    inner = MemoryCatalogue("odd")
+    inner.find = lambda patterns: ["lofar:L1"]
+    with pytest.raises(CatalogueGarbled):
+        CheckedCatalogue(inner).find(["*"])

@@ -1,0 +1,436 @@
+"""A part that hangs, or has a bug, takes nothing with it; a late answer is used once, with its own age."""
+
+import threading
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from adapters.memory import MemoryCatalogue, MemoryPublisher
+from hydrator.daemon.metrics import Metrics
+from hydrator.domain.model import Did, QueuedJobs, ScheddDemand, Survey, Unseen, to_unix
+from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.publish.plan import Policy
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import CycleTimeouts, Reconciler
+from hydrator.reconcile.result import CycleReport
+from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.reconcile.state import ReconcileState
+from testbed.patience import wait_for
+from tests.factories import CAM, L1, L2, L3, MINUTE, NOON, RAL, replica
+
+POLICY = Policy(refresh_after=5 * MINUTE, has_expiring_ads=True)
+SOON = timedelta(seconds=2)
+"""How long a cycle waits here for somebody who hangs: long enough for the healthy on a busy machine."""
+
+
+class Hanging(MemoryCatalogue):
+    """Hangs in what it is asked while ``hangs`` is set to its name: ``read``, ``find``, or both."""
+
+    def __init__(self, *given, **more):
+        super().__init__(*given, **more)
+        self.hangs: set[str] = set()
+        self.goes_on = threading.Event()
+        self.asked = []
+
+    def read(self, dids):
+        self.asked.append(dids)
+        answer = super().read(dids)
+        self._hang("read")
+        read = {did: replace(reading, as_of=self._clock()) for did, reading in answer.readings.items()}
+        return replace(answer, readings=read)
+
+    def find(self, patterns):
+        self._hang("find")
+        return super().find(patterns)
+
+    def _hang(self, what):
+        if what in self.hangs:
+            self.goes_on.wait(300)
+
+
+class World:
+    """Two catalogues, of which ``sick`` may hang, over a cycle that has no patience with it."""
+
+    def __init__(self, rules=ReconcilePolicy(pins=frozenset({L1, L2, L3})), **more):  # noqa: B008
+        self.now = NOON
+        self.well = MemoryCatalogue("well", (), (CAM,), clock=self.clock)
+        self.sick = Hanging("sick", (), (RAL,), clock=self.clock)
+        self.collector = MemoryPublisher("collector", clock=self.clock)
+        self.rules = rules
+        self.answers = 0
+        parts = {"outlets": [PublishTarget(self.collector, POLICY)], "queues": None, "store": None, **more}
+        parts = {
+            "catalogues": [self.well, self.sick],
+            "patience": CycleTimeouts(poll=SOON, read_back=SOON),
+            **parts,
+        }
+        self.cycle = Reconciler(
+            policy=rules, clock=self.clock, state=ReconcileState(), on_late_answer=self.answered, **parts
+        )
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def answered(self) -> None:
+        self.answers += 1
+
+    def run(self, after: timedelta = timedelta(), *, due: bool = True) -> CycleReport:
+        self.now += after
+        return self.cycle.run(is_due=due)
+
+    def shows(self, site=CAM) -> dict:
+        return dict(self.collector.ads[site].attributes)
+
+    def heal(self) -> None:
+        """Let the sick one go on, and wait until its answer is there."""
+        before = self.answers
+        self.sick.hangs = set()
+        self.sick.goes_on.set()
+        wait_for(lambda: self.answers > before, 10, "the late answer")
+
+
+@pytest.fixture
+def world():
+    made = World()
+    yield made
+    made.sick.goes_on.set()
+
+
+def available(lines) -> str:
+    return lines["AvailableDatasets"]
+
+
+def test_a_catalogue_that_hangs_holds_up_no_new_dataset_of_another(world):
+    world.sick.replicas = (replica(L2, RAL),)
+    world.run()
+    world.sick.hangs = {"read"}
+    world.well.replicas = (replica(L1, CAM),)
+    report = world.run(MINUTE)
+    assert available(world.shows(CAM)) == f'{{"{L1}"}}'
+    assert world.cycle.state.ads[CAM].as_of == NOON + MINUTE
+    assert available(world.shows(RAL)) == f'{{"{L2}"}}'
+    assert world.cycle.state.ads[RAL].as_of == NOON
+    assert (report.whole, dict(report.pending)) == (True, {"sick": NOON + MINUTE})
+
+
+def test_a_catalogue_that_hangs_is_asked_once_and_is_trouble_when_it_is_due_again_and_again(world):
+    world.run()
+    world.sick.hangs = {"read"}
+    reports = [world.run(MINUTE) for _ in range(4)]
+    assert len(world.sick.asked) == 2
+    told = "still being asked since 2026-11-21 12:01:00 UTC"
+    assert [report.catalogue_errors["sick"] for report in reports] == [None, None, told, told]
+    assert [report.whole for report in reports] == [True, True, False, False]
+    assert reports[-1].took["sick"] == 3 * MINUTE
+    assert all(report.catalogue_errors["well"] is None for report in reports)
+    registry = CollectorRegistry()
+    Metrics(registry, "1").record_cycle(reports[-1], 1)
+
+    def counted(name, **labels):
+        return registry.get_sample_value(f"hydrator_catalogue_{name}", labels)
+
+    assert counted("pending_seconds", catalogue="sick") == 180
+    assert counted("pending_seconds", catalogue="well") == 0
+    assert counted("reads_total", catalogue="sick", outcome="failed") == 1
+    assert counted("reads_total", catalogue="well", outcome="answered") == 1
+
+
+def test_what_comes_late_wakes_a_cycle_that_asks_nobody_and_has_the_age_of_its_poll(world):
+    world.run()
+    world.sick.hangs = {"read"}
+    world.sick.replicas = (replica(L2, RAL),)
+    world.run(MINUTE)
+    world.sick.replicas = ()  # after it was asked: what it saw is what counts
+    world.run(MINUTE)
+    assert world.answers == 0
+    world.heal()
+    calls = len(world.sick.asked)
+    report = world.run(MINUTE, is_due=False)
+    assert available(world.shows(RAL)) == f'{{"{L2}"}}'
+    assert world.cycle.state.ads[RAL].as_of == NOON + MINUTE
+    assert world.shows(RAL)["DatasetAsOf"] == "[]"
+    assert world.cycle.state.memories["sick"].known[L2].at == NOON + MINUTE
+    assert len(world.sick.asked) == calls
+    assert report.took.keys() == {"sick"}
+    assert world.cycle.state.ads[CAM].as_of == NOON + 2 * MINUTE
+
+
+def test_one_answer_is_one_poll_for_the_breaker_however_many_cycles_follow():
+    many = [Did(f"lofar:M{n}") for n in range(6)]
+    limits = BreakerLimits(confirming_polls=2)
+    world = World(ReconcilePolicy(pins=frozenset(many), breaker_limits=limits))
+    world.sick.replicas = tuple(replica(did, RAL) for did in many)
+    world.run()
+    world.sick.replicas = ()
+    assert world.run(MINUTE).held_reasons.keys() == {RAL}
+    world.sick.hangs = {"read"}
+    world.run(MINUTE)
+    for _ in range(3):
+        report = world.run(MINUTE, due=False)
+        assert report.evaluation.state.held_losses[RAL].confirmations == 0
+    world.heal()
+    assert world.run(MINUTE, due=False).evaluation.state.held_losses[RAL].confirmations == 1
+    assert world.run(MINUTE, due=False).evaluation.state.held_losses[RAL].confirmations == 1
+    assert "AvailableDatasets" in world.shows(RAL)
+    assert len(available(world.shows(RAL)).split(",")) == 6
+
+
+def test_an_answer_says_nothing_of_what_was_not_wanted_when_it_was_asked_and_more_is_asked_at_once():
+    class Jobs:
+        dids = (L1,)
+
+        def wanted(self):
+            return {"ap1": ScheddDemand(NOON, (QueuedJobs(self.dids, 1),))}
+
+    jobs = Jobs()
+    world = World(ReconcilePolicy(), queues=jobs)
+    world.sick.replicas = (replica(L1, RAL), replica(L2, RAL))
+    world.well.replicas = (replica(L2, CAM),)
+    world.cycle.refresh_demand()
+    world.sick.hangs = {"read"}
+    world.run()
+    jobs.dids = (L1, L2)
+    assert world.cycle.refresh_demand() == {L2}
+    report = world.run(MINUTE, due=False)
+    assert available(world.shows(CAM)) == f'{{"{L2}"}}'  # new demand reached the healthy one
+    assert report.pending_since.keys() == {"sick"}
+    world.heal()
+    report = world.run(MINUTE, due=False)
+    assert available(world.shows(RAL)) == f'{{"{L1}"}}'
+    assert "not wanted yet" in report.evaluation.state.memories["sick"].unseen_reasons[L2]
+    world.run(MINUTE, due=False)  # it is asked about what is new without being due
+    assert available(world.shows(RAL)) == f'{{"{L1}","{L2}"}}'
+    calls = len(world.sick.asked)
+    world.run(MINUTE, due=False)
+    assert len(world.sick.asked) == calls
+
+
+def test_a_search_that_hangs_holds_up_no_other_and_what_was_found_stays_wanted():
+    world = World(ReconcilePolicy(patterns=("lofar:*",)))
+    world.well.replicas, world.sick.replicas = (replica(L1, CAM),), (replica(L2, RAL),)
+    assert world.run().demand.dids == {L1, L2}
+    world.sick.hangs = {"find"}
+    world.well.replicas = (replica(L1, CAM), replica(L3, CAM))
+    assert world.run(MINUTE).demand.dids == {L1, L2, L3}
+    assert available(world.shows(CAM)) == f'{{"{L1}","{L3}"}}'
+    assert available(world.shows(RAL)) == f'{{"{L2}"}}'
+    world.heal()
+    world.run(MINUTE)
+    assert world.run(MINUTE).demand.dids == {L1, L2, L3}
+    assert world.cycle.state.ads[RAL].as_of == world.now
+
+
+def test_a_catalogue_that_hangs_from_the_start_empties_no_ad(world):
+    world.sick.replicas = (replica(L2, RAL),)
+    world.run()
+    state = world.cycle.state
+    again = World()
+    again.collector = world.collector
+    again.cycle = Reconciler(
+        catalogues=[again.well, again.sick],
+        queues=None,
+        targets=[PublishTarget(world.collector, POLICY)],
+        policy=again.rules,
+        clock=again.clock,
+        state=state,
+        store=None,
+        timeouts=CycleTimeouts(poll=SOON),
+    )
+    again.sick.hangs = {"read"}
+    again.run(MINUTE)
+    assert available(again.shows(RAL)) == f'{{"{L2}"}}'
+    again.sick.goes_on.set()
+
+
+def test_without_patience_every_answer_is_waited_for():
+    world = World(timeouts=CycleTimeouts())
+    world.sick.replicas, world.sick.hangs = (replica(L2, RAL),), {"read"}
+    threading.Timer(0.3, world.sick.goes_on.set).start()
+    assert world.run().pending_since == {}
+    assert available(world.shows(RAL)) == f'{{"{L2}"}}'
+
+
+# ---- bugs
+
+
+def answering(answer):
+    class Odd(MemoryCatalogue):
+        def read(self, dids):
+            return answer(super().read(dids))
+
+    return Odd
+
+
+def raising(error):
+    class Odd(MemoryCatalogue):
+        def read(self, dids):
+            raise error
+
+    return Odd
+
+
+ODD_CATALOGUES = {
+    "OverflowError": raising(OverflowError("date value out of range")),
+    "SystemExit": raising(SystemExit(3)),
+    "KeyboardInterrupt": raising(KeyboardInterrupt()),
+    "no survey": answering(lambda survey: None),
+    "a mapping": answering(lambda survey: survey.readings),
+    "a naive time": answering(lambda survey: replace(survey, at=survey.at.replace(tzinfo=None))),
+    "a number as its time": answering(lambda survey: replace(survey, at=12.5)),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_CATALOGUES.values(), ids=ODD_CATALOGUES)
+def test_a_bug_of_a_catalogue_is_told_as_its_own_and_all_else_goes_on(odd):
+    sick = odd("sick", (), (RAL,), clock=lambda: NOON)
+    world = World(catalogues=[MemoryCatalogue("well", (replica(L1, CAM),), clock=lambda: NOON), sick])
+    with capture_logs() as logged:
+        reports = [world.run(MINUTE) for _ in range(3)]
+    assert available(world.shows(CAM)) == f'{{"{L1}"}}'
+    assert reports[-1].catalogue_errors["well"] is None
+    assert reports[-1].catalogue_errors["sick"].startswith("bug in catalogue sick: ")
+    assert len([line for line in logged if line["log_level"] == "error"]) == 1  # once until it changes
+
+
+def test_a_search_that_has_a_bug_keeps_what_was_found():
+    world = World(ReconcilePolicy(patterns=("*",)))
+    world.well.replicas, world.sick.replicas = (replica(L1, CAM),), (replica(L2, RAL),)
+    world.run()
+    world.sick.find = lambda patterns: 1 / 0
+    world.well.replicas = (replica(L3, CAM),)
+    assert world.run(MINUTE).demand.dids >= {L2, L3}
+
+
+class Odd(MemoryPublisher):
+    """Shows, or takes, nothing for a reason that nobody foresaw."""
+
+    def __init__(self, shows=None, takes=None):
+        super().__init__("odd", clock=lambda: NOON)
+        self._shown, self._takes = shows, takes
+
+    def published(self):
+        return self._shown() if self._shown else super().published()
+
+    def publish(self, ads):
+        if self._takes:
+            self._takes()
+        super().publish(ads)
+
+
+def dividing():
+    return 1 / 0
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Odd(shows=dividing),
+        Odd(takes=dividing),
+        Odd(takes=lambda: (_ for _ in ()).throw(SystemExit)),
+        Odd(shows=lambda: ["no mapping"]),
+    ],
+    ids=["shows", "takes", "ends us", "no mapping"],
+)
+def test_a_bug_of_a_publisher_is_told_as_its_own_and_the_others_get_their_ads(odd):
+    world = World()
+    world.well.replicas = (replica(L1, CAM),)
+    world.cycle = Reconciler(
+        catalogues=[world.well],
+        queues=None,
+        targets=[PublishTarget(odd, POLICY), PublishTarget(world.collector, POLICY)],
+        policy=world.rules,
+        clock=world.clock,
+        state=ReconcileState(),
+        store=None,
+    )
+    outcomes = {one.publisher: one.error for one in world.run().results}
+    assert outcomes["collector"] is None
+    assert outcomes["odd"].startswith("bug in publisher odd: ")
+    assert available(world.shows(CAM)) == f'{{"{L1}"}}'
+
+
+@pytest.mark.parametrize("what", ["published", "publish"])
+def test_a_publisher_that_hangs_holds_up_no_other_and_is_not_asked_again(what):
+    goes_on, calls = threading.Event(), []
+
+    class Stuck(MemoryPublisher):
+        def published(self):
+            self._hang("published")
+            return super().published()
+
+        def publish(self, ads):
+            self._hang("publish")
+            super().publish(ads)
+
+        def _hang(self, where):
+            calls.append(where)
+            if where == what:
+                goes_on.wait(300)
+
+    world = World()
+    world.well.replicas = (replica(L1, CAM),)
+    stuck = Stuck("stuck", clock=world.clock)
+    world.cycle = Reconciler(
+        catalogues=[world.well],
+        queues=None,
+        targets=[PublishTarget(stuck, POLICY), PublishTarget(world.collector, POLICY)],
+        policy=world.rules,
+        clock=world.clock,
+        state=ReconcileState(),
+        store=None,
+        timeouts=CycleTimeouts(read_back=SOON, publish=SOON),
+    )
+    for _ in range(2):
+        outcomes = {one.publisher: one.error for one in world.run(MINUTE).results}
+        assert outcomes["collector"] is None
+        assert outcomes["stuck"] == "it was asked at 2026-11-21 12:01:00 UTC and has not answered yet"
+    assert calls.count(what) == 1
+    goes_on.set()
+
+    def recovers() -> bool:
+        return all(one.error is None for one in world.run(MINUTE).results)
+
+    wait_for(recovers, 10, "the publisher to be well again")
+    assert stuck.ads.keys() == {CAM}
+
+
+def test_bugs_of_orders_the_audit_the_queues_and_the_store_leave_the_ads_alone():
+    class Broken:
+        def waiting(self):
+            raise RecursionError
+
+        def done(self, orders):
+            raise AssertionError
+
+        def wanted(self):
+            raise OverflowError
+
+        def save(self, state):
+            raise OverflowError("Python int too large to convert to SQLite INTEGER")
+
+    broken = Broken()
+    broken.done = lambda orders: None
+    world = World(orders=broken, queues=broken, store=broken, verdicts=dividing)
+    world.well.replicas = (replica(L1, CAM),)
+    assert world.cycle.refresh_demand() == frozenset()
+    assert world.cycle.demand_error.startswith("bug in the query of schedds: OverflowError at ")
+    report = world.run()
+    assert available(world.shows(CAM)) == f'{{"{L1}"}}'
+    assert report.save_error.startswith("bug in the state: OverflowError at ")
+    assert report.commands.problems[0].startswith("bug in the reading of orders: RecursionError at ")
+
+
+def test_an_answer_for_what_was_not_asked_is_of_no_account():
+    class Talkative(MemoryCatalogue):
+        def read(self, dids):
+            survey = super().read(dids)
+            assert isinstance(survey, Survey)
+            return replace(survey, readings={**survey.readings, L3: Unseen("nobody asked")})
+
+    world = World(ReconcilePolicy(pins=frozenset({L1})), catalogues=[Talkative("c", (replica(L1, CAM),))])
+    report = world.run()
+    assert report.evaluation.snapshot.sites[CAM].facts.keys() == {L1}
+    assert to_unix(report.started_at) == to_unix(NOON)

@@ -1,0 +1,148 @@
+"""What jobs, pins and patterns want, and how long that is remembered."""
+
+from datetime import timedelta
+
+import pytest
+
+from hydrator.domain.model import Did, Origin, QueuedJobs, ScheddDemand, Unseen
+from hydrator.reconcile.demand import DemandMemory, RememberedJobs, build_demand, update_demand_memory
+from tests.factories import HOUR, L1, L2, L3, MINUTE, NOON
+
+KEEP = 24 * HOUR
+
+
+def queue(*groups: tuple[tuple[str, ...], int], at=NOON) -> ScheddDemand:
+    return ScheddDemand(at, tuple(QueuedJobs(datasets, jobs) for datasets, jobs in groups))
+
+
+def asked(memory=None, *, now=NOON, default_scope=None, **answers) -> DemandMemory:
+    return update_demand_memory(
+        memory or DemandMemory(), answers, default_scope=default_scope, keep_for=KEEP, now=now
+    )
+
+
+def wanted(memory, pins=(), found=frozenset(), now=NOON):
+    return build_demand(memory, pins=pins, matches=found, now=now)
+
+
+def test_jobs_that_name_the_same_datasets_are_one_want():
+    memory = asked(ap1=queue(((L2, L1), 3), ((L1, L2, L1), 2)))
+    assert memory.entries == (RememberedJobs("ap1", (L1, L2), 5, NOON),)
+
+
+def test_schedds_are_added_up():
+    memory = asked(ap1=queue(((L1,), 3)), ap2=queue(((L1,), 4), at=NOON + MINUTE))
+    (one,) = wanted(memory).entries
+    assert (one.dids, one.jobs, one.last_demanded_at) == ((L1,), 7, NOON + MINUTE)
+
+
+def test_names_without_a_scope_get_the_default_one():
+    memory = asked(ap1=queue((("L1",), 1)), default_scope="lofar")
+    assert wanted(memory).dids == {L1}
+
+
+def test_a_job_with_one_bad_name_wants_nothing_and_the_text_is_kept_with_its_reason():
+    memory = asked(ap1=queue(((L1, "no scope"), 1), ((L2,), 1)))
+    assert wanted(memory).dids == {L2}
+    assert list(wanted(memory).rejected_texts) == ["no scope"]
+
+
+def test_a_refused_text_is_kept_as_the_job_has_it_also_where_a_default_scope_applies():
+    memory = asked(ap1=queue((("bad name",), 1)), default_scope="lofar")
+    assert list(memory.rejected_texts) == ["bad name"]
+
+
+def test_a_refused_text_is_forgotten_once_no_job_names_it():
+    memory = asked(ap1=queue((("bad",), 1)))
+    assert not asked(memory, ap1=queue()).rejected_texts
+
+
+def test_a_job_without_datasets_wants_nothing():
+    assert asked(ap1=queue(((), 5))).entries == ()
+
+
+@pytest.mark.parametrize(("age", "still"), [(KEEP - timedelta(seconds=1), True), (KEEP, False)])
+def test_a_job_that_ended_is_remembered_for_a_day(age, still):
+    memory = asked(asked(ap1=queue(((L1,), 4))), now=NOON + age, ap1=queue(at=NOON + age))
+    assert wanted(memory).dids == ({L1} if still else set())
+    assert all(want.jobs == 0 for want in memory.entries)
+
+
+@pytest.mark.parametrize(("age", "still"), [(KEEP - timedelta(seconds=1), True), (KEEP, False)])
+def test_a_schedd_that_left_the_pool_is_remembered_for_a_day(age, still):
+    memory = asked(asked(ap1=queue(((L1,), 4))), now=NOON + age)
+    assert wanted(memory).dids == ({L1} if still else set())
+
+
+def test_the_day_counts_from_the_last_job_however_often_it_is_asked():
+    memory = asked(ap1=queue(((L1,), 4)))
+    for hour in range(1, 25):
+        assert wanted(memory).dids == {L1}
+        memory = asked(memory, now=NOON + hour * HOUR, ap1=queue(at=NOON + hour * HOUR))
+    assert not wanted(memory).dids
+
+
+def test_a_schedd_that_cannot_be_asked_keeps_its_demand_however_long_that_takes():
+    before = asked(ap1=queue(((L1,), 4)), ap2=queue(((L2,), 1)))
+    after = asked(before, now=NOON + 100 * HOUR, ap1=Unseen("timeout"), ap2=queue())
+    assert after.entries == (RememberedJobs("ap1", (L1,), 4, NOON + 100 * HOUR),)
+
+
+def test_a_job_that_comes_back_counts_anew():
+    memory = asked(asked(ap1=queue(((L1,), 4))), now=NOON + HOUR, ap1=queue())
+    memory = asked(memory, now=NOON + 2 * HOUR, ap1=queue(((L1,), 2), at=NOON + 2 * HOUR))
+    assert memory.entries == (RememberedJobs("ap1", (L1,), 2, NOON + 2 * HOUR),)
+
+
+def test_two_schedds_forget_apart():
+    memory = asked(ap1=queue(((L1,), 4)), ap2=queue(((L1,), 3)))
+    memory = asked(memory, now=NOON + HOUR, ap1=queue(), ap2=queue(((L1,), 3), at=NOON + HOUR))
+    (one,) = wanted(memory).entries
+    assert (one.jobs, one.last_demanded_at) == (3, NOON + HOUR)
+
+
+def test_pins_come_first_then_jobs_by_number_then_patterns():
+    memory = asked(ap1=queue(((L1,), 1), ((L2,), 9), (("x:old",), 0)))
+    order = wanted(memory, pins=[L3, Did("a:pin")], found={Did("b:found"), Did("a:found")}).entries
+    assert [(want.origin, want.dids) for want in order] == [
+        (Origin.PIN, ("a:pin",)),
+        (Origin.PIN, (L3,)),
+        (Origin.JOB, (L2,)),
+        (Origin.JOB, (L1,)),
+        (Origin.JOB, ("x:old",)),
+        (Origin.PATTERN, ("a:found",)),
+        (Origin.PATTERN, ("b:found",)),
+    ]
+
+
+def test_of_jobs_that_ended_the_later_one_is_wanted_more():
+    memory = DemandMemory(
+        (RememberedJobs("ap", (L1,), 0, NOON), RememberedJobs("ap", (L2,), 0, NOON + MINUTE))
+    )
+    assert [want.dids for want in wanted(memory).entries] == [(L2,), (L1,)]
+
+
+def test_equals_are_ordered_by_name_whatever_order_they_came_in():
+    one = asked(ap1=queue(((L2,), 1), ((L1,), 1), ((L1, L2), 1)))
+    other = asked(ap1=queue(((L1, L2), 1), ((L1,), 1), ((L2,), 1)))
+    assert one == other
+    assert [want.dids for want in wanted(one).entries] == [(L1,), (L1, L2), (L2,)]
+
+
+def test_a_pin_given_twice_is_wanted_once():
+    assert len(wanted(DemandMemory(), pins=[L1, L1]).entries) == 1
+
+
+def test_a_refused_text_is_kept_short_and_printable():
+    memory = asked(ap1=queue((("\udcff" + "x" * 100_000,), 1)))
+    ((text, _),) = memory.rejected_texts.items()
+    assert text.startswith("\\udcffxxx")
+    assert len(text) < 600
+
+
+def test_a_job_that_ended_while_its_schedd_could_not_be_asked_is_remembered_from_then_on():
+    before = asked(DemandMemory(), ap1=queue(((L1,), 1)))
+    silent = asked(before, now=NOON + 100 * HOUR, ap1=Unseen("timeout"))
+    after = asked(silent, now=NOON + 101 * HOUR, ap1=queue())
+    assert [(want.dids, want.jobs) for want in after.entries] == [((L1,), 0)]
+    assert asked(after, now=NOON + 125 * HOUR, ap1=queue()).entries == ()

@@ -1,0 +1,272 @@
+"""What was decided, kept and bounded; and back to it, with the ages it had."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapters.memory import MemoryCatalogue, MemoryPublisher
+from hydrator.daemon.logs import cycle_log_fields
+from hydrator.domain.model import Did, ReplicaState, SiteAd, to_unix
+from hydrator.reconcile.evaluate import ReconcilePolicy
+from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.reconcile.overrides import Approve, Resume, Return
+from hydrator.reconcile.publish.plan import Policy
+from hydrator.reconcile.publish.targets import PublishTarget
+from hydrator.reconcile.reconciler import Reconciler
+from hydrator.reconcile.snapshot.breaker import BreakerLimits
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.command_files import CommandQueue
+from hydrator.state.history_table import MAX_AGE, MAX_GENERATIONS_PER_SITE
+from hydrator.state.store import Store
+from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, published, replica
+
+POLICY = Policy(refresh_after=MINUTE, has_expiring_ads=True)
+
+
+class World:
+    """A cycle over a real store and real orders, whose catalogue and clock a test turns."""
+
+    def __init__(self, folder, *replicas, **rules):
+        self.now = NOON
+        self.catalogue = MemoryCatalogue("rucio", replicas, (CAM, RAL), clock=lambda: self.now)
+        self.publisher = MemoryPublisher("file", clock=lambda: self.now)
+        self.store = Store.open_to_write(folder)
+        self.orders = CommandQueue(folder)
+        self.orders.prepare()
+        self.rules = ReconcilePolicy(pins=frozenset({L1, L2}), **rules)
+        self.cycle = self.started()
+
+    def started(self) -> Reconciler:
+        return Reconciler(
+            catalogues=[self.catalogue],
+            queues=None,
+            targets=[PublishTarget(self.publisher, POLICY)],
+            policy=self.rules,
+            clock=lambda: self.now,
+            state=self.store.load(),
+            store=self.store,
+            commands=self.orders,
+        )
+
+    def run(self, *replicas, after=MINUTE):
+        self.now += after
+        self.catalogue.replicas = replicas
+        return self.cycle.run()
+
+    def ad(self) -> SiteAd:
+        return self.publisher.ads[CAM]
+
+    def changes(self) -> list[tuple]:
+        return [(c.did, c.state_before, c.state_after, c.reason) for c in self.entries()[-1].changes]
+
+    def entries(self) -> list[HistoryEntry]:
+        return [one for one in self.store.load_history() if one.ad.site == CAM]
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path, replica(L1))
+    made.run(replica(L1), after=0 * MINUTE)
+    yield made
+    made.store.close()
+
+
+def test_every_generation_is_kept_with_what_came_left_and_changed_and_why(world):
+    assert world.changes() == [(L1, None, "AVAILABLE", "its catalogue says so")]
+    world.run(replica(L1, state=ReplicaState.PARTIAL), replica(L2))
+    assert world.changes() == [
+        (L1, "AVAILABLE", "PARTIAL", "its catalogue says so"),
+        (L2, None, "AVAILABLE", "its catalogue says so"),
+    ]
+    world.run(replica(L2))
+    assert world.changes() == [(L1, "PARTIAL", None, "its catalogue says that it is gone")]
+    assert [one.text for one in world.entries()] == ["1 came", "1 came, 1 changed", "1 left"]
+    assert [one.ad.generation for one in world.entries()] == [to_unix(NOON) + 60 * n for n in range(3)]
+    assert world.entries()[-1].ad == world.ad()
+
+
+def test_a_cycle_that_changes_nothing_leaves_no_entry_and_an_older_one_gets_the_age_it_reached(world):
+    for _ in range(3):
+        world.run(replica(L1))
+    assert len(world.entries()) == 1
+    world.run(replica(L2))
+    assert [one.ad.as_of for one in world.entries()] == [NOON + 3 * MINUTE, NOON + 4 * MINUTE]
+
+
+def test_why_a_dataset_left_is_told(world, tmp_path):
+    world.rules = replace(world.rules, pins=frozenset({L2}))
+    world.cycle = world.started()
+    world.run(replica(L1))
+    assert world.changes() == [(L1, "AVAILABLE", None, "no longer wanted")]
+    world.rules = replace(world.rules, pins=frozenset({L1, L2}))
+    world.cycle = world.started()
+    world.run(replica(L1))
+    world.run(replica(L1), replica("lofar:l1", RAL))
+    assert world.changes() == [(L1, "AVAILABLE", None, "only letter case tells it from another")]
+
+
+def test_what_nobody_could_be_asked_about_and_what_was_held_say_so(world):
+    world.rules = replace(world.rules, breaker_limits=BreakerLimits(confirming_polls=1, min_datasets=1))
+    world.cycle = world.started()
+    world.run()
+    world.run()
+    assert world.changes() == [(L1, "AVAILABLE", None, "1 further poll said that it is gone")]
+    world.run(replica(L1))
+    world.catalogue.broken = True
+    world.run(after=BOUND + MINUTE)
+    assert world.changes() == [
+        (L1, "AVAILABLE", "UNKNOWN", "nobody could be asked about it for longer than the age bound")
+    ]
+
+
+def test_who_shows_a_generation_is_noted_once_it_does(world):
+    world.publisher.broken = True
+    world.run(replica(L2))
+    assert [dict(one.published_at) for one in world.entries()] == [{"file": NOON}, {}]
+    world.publisher.broken = False
+    world.run(replica(L2))
+    world.run(replica(L2))
+    assert world.entries()[-1].published_at == {"file": NOON + 2 * MINUTE}
+
+
+def test_the_history_stays_bounded_in_number_and_in_time(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        for n in range(MAX_GENERATIONS_PER_SITE + 5):
+            store.add_history([HistoryEntry(NOON, ad(L1, generation=n + 1), ())], {}, NOON)
+        store.add_history([HistoryEntry(NOON, ad(L1, site=RAL), ())], {}, NOON)
+        kept = [one.ad.generation for one in store.load_history() if one.ad.site == CAM]
+        assert kept == list(range(6, MAX_GENERATIONS_PER_SITE + 6))
+        assert len(store.load_history()) == MAX_GENERATIONS_PER_SITE + 1
+        later = NOON + MAX_AGE + MINUTE
+        store.add_history([HistoryEntry(later, ad(L1, generation=999), ())], {}, later)
+        assert [one.ad.generation for one in store.load_history()] == [999]
+
+
+def test_an_entry_comes_back_as_it_was_and_a_spoilt_one_hides_no_other(tmp_path):
+    whole = HistoryEntry(NOON, ad(L1, L2, generation=5), (DatasetChange(L1, None, "AVAILABLE", "ü"),))
+    with Store.open_to_write(tmp_path) as store:
+        store.add_history([whole, replace(whole, ad=ad(L1, generation=6))], {}, NOON)
+        store.mark_published("collector", published(whole.ad), NOON + MINUTE)
+        with store._db:
+            store._db.execute("update history set body = 'spoilt' where generation = 6")
+        assert store.load_history() == [replace(whole, published_at={"collector": NOON + MINUTE})]
+
+
+def test_what_becomes_private_is_forgotten(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        gone = HistoryEntry(NOON, ad(L2, generation=2), (DatasetChange(L3, "AVAILABLE", None, "gone"),))
+        store.add_history(
+            [HistoryEntry(NOON, ad(L1), ()), gone, HistoryEntry(NOON, ad(L3, generation=3), ())], {}, NOON
+        )
+        store.forget_history(lambda text: L3 in text)
+        assert [one.ad.generation for one in store.load_history()] == [1]
+
+
+# ---- back to a generation
+
+
+def test_a_rollback_publishes_an_earlier_generation_anew_with_the_ages_it_had(world):
+    world.run(replica(L1))
+    world.run(replica(L2), after=HOUR)
+    before, current = world.entries()[0].ad, world.ad()
+    world.orders.submit(Return(before))
+    report = world.run(replica(L2))
+    assert world.ad().content == before.content
+    assert world.ad().as_of == before.as_of == NOON + MINUTE
+    assert world.ad().generation > current.generation
+    assert report.held_reasons == {
+        CAM: f"rolled back to generation {before.generation}, read 2026-11-21 12:01:00 UTC, "
+        "since 2026-11-21 13:02:00 UTC"
+    }
+    line = cycle_log_fields(report, 1.0)
+    assert "held" not in line
+    assert line["rolled_back"] == report.held_reasons
+    (sent,) = line["changed"].values()
+    assert sent == f"generation {world.ad().generation}: replaces generation {current.generation}"
+    assert world.changes() == [
+        (L1, None, "AVAILABLE", f"rolled back to generation {before.generation}"),
+        (L2, "AVAILABLE", None, f"rolled back to generation {before.generation}"),
+    ]
+    held = world.ad()
+    world.run(replica(L2))
+    assert world.ad() == held
+
+
+def test_a_rollback_outlives_a_restart_and_ends_with_a_new_generation(world):
+    world.run(replica(L2))
+    world.orders.submit(Return(world.entries()[0].ad))
+    world.run(replica(L2))
+    held = world.ad()
+    world.cycle = world.started()
+    world.run(replica(L2))
+    assert world.ad() == held
+    world.orders.submit(Resume(CAM))
+    world.run(replica(L2))
+    assert world.ad().generation > held.generation
+    assert world.ad().as_of == world.now
+    assert world.changes()[0] == (L1, "AVAILABLE", None, "the rollback ended")
+    assert world.cycle.state.rollbacks == {}
+
+
+def test_approving_the_site_ends_a_rollback_too(world):
+    world.orders.submit(Return(world.entries()[0].ad))
+    world.run(replica(L2))
+    world.orders.submit(Approve(CAM, frozenset()))
+    world.run(replica(L2))
+    assert dict(world.ad().content)["AvailableDatasets"] == f'{{"{L2}"}}'
+
+
+def test_a_rollback_never_lies_about_age(world):
+    """What was read longer ago than the bound reads UNKNOWN, at once or while the rollback lasts."""
+    world.run(replica(L2))
+    world.orders.submit(Return(world.entries()[0].ad))
+    world.run(replica(L2), after=BOUND - 2 * MINUTE)
+    assert "AVAILABLE" in dict(world.ad().content)["DatasetStates"]
+    world.run(replica(L2), after=2 * MINUTE)
+    assert dict(world.ad().content)["DatasetStates"] == f"['{L1}'=\"UNKNOWN\"]"
+    assert dict(world.ad().content)["AvailableDatasets"] == "{}"
+    assert world.ad().as_of == NOON
+
+
+def test_what_of_an_earlier_generation_was_older_stays_older(world):
+    world.run(replica(L1), replica(L2))
+    world.catalogue.unseen_reasons = {L1: "timeout"}
+    world.run(replica(L2))
+    kept = world.ad()
+    assert f"'{L1}'={to_unix(NOON + MINUTE)}" in dict(kept.content)["DatasetAsOf"]
+    world.catalogue.unseen_reasons = {}
+    world.run()
+    world.orders.submit(Return(kept))
+    world.run()
+    assert world.ad().content == kept.content
+
+
+def test_a_retired_site_is_withdrawn_also_when_it_was_rolled_back(world):
+    world.orders.submit(Return(world.entries()[0].ad))
+    world.run(replica(L1))
+    world.rules = replace(world.rules, retired=frozenset({CAM}))
+    world.cycle = world.started()
+    world.run(replica(L1))
+    assert CAM not in world.publisher.ads
+
+
+def test_an_order_is_followed_once_and_planning_follows_none(world):
+    world.orders.submit(Return(world.entries()[0].ad))
+    world.cycle.plan()
+    assert len(world.orders.read_pending().orders) == 1
+    world.run(replica(L1))
+    assert world.orders.read_pending().orders == ()
+    assert ReconcileState() != world.cycle.state
+    assert set(world.cycle.state.rollbacks) == {CAM}
+
+
+def test_a_dataset_named_like_no_other_comes_back_whole(world):
+    odd = Did("a.b-c~d:e/f=g@h+i_j")
+    world.rules = replace(world.rules, pins=frozenset({odd}))
+    world.cycle = world.started()
+    world.run(replica(odd, state=ReplicaState.PARTIAL, fraction=0.5))
+    kept = world.ad()
+    world.run()
+    world.orders.submit(Return(kept))
+    world.run()
+    assert world.ad().content == kept.content

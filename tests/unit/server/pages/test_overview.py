@@ -1,0 +1,306 @@
+"""The page for people, as text and over HTTP; tests/deploy/test_page.py looks at it with a real browser."""
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hydrator.domain.model import DatasetState, Did, Fact, Site, SiteFacts, Snapshot
+from hydrator.reconcile.history import DatasetChange, HistoryEntry
+from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
+from hydrator.server.app import build_app
+from hydrator.server.http_server import HttpServer
+from hydrator.server.pages.age_chart import COLUMN_COUNT, count_by_age
+from hydrator.server.pages.filters import PER_PAGE, Selection, parse_selection
+from hydrator.server.pages.overview import MAX_CHANGES, MAX_HELD_DIDS, render_overview
+from hydrator.server.view import ServerState
+from tests.factories import BOUND, CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
+
+HOSTILE = "<script>alert('1')</script>\"&"
+
+
+class Parsed(HTMLParser):
+    """What the page shows: rows of cells, and everything it would fetch or run."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.outside: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[dict[str, str]] = []
+        self.in_cell = False
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes.append({"tag": tag, **dict(attrs)})
+        self.outside += [value for name, value in attrs if name in ("src", "style") or name.startswith("on")]
+        self.outside += [
+            v for name, v in attrs if name in ("href", "action") and not v.startswith(("/", "#"))
+        ]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+            self.in_cell = True
+
+    def handle_endtag(self, tag):
+        self.in_cell = self.in_cell and tag not in ("td", "th")
+
+    def handle_data(self, data):
+        if self.in_cell:
+            self.rows[-1][-1] += data.strip()
+
+    def starting(self, first: str) -> list[str]:
+        [found] = [row for row in self.rows if row and row[0].startswith(first)]
+        return found
+
+
+def view(**changes) -> ServerState:
+    facts = {
+        CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
+        RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON - HOUR, 0.25)}),
+    }
+    snapshot = Snapshot(facts, unseen_reasons={L2: "timeout"})
+    made = ServerState({}, snapshot, demand(want(L1, L2, jobs=3), want(L1, jobs=4)), None, NOON)
+    return replace(made, **changes)
+
+
+def shown(query: str = "", **changes) -> Parsed:
+    return Parsed(render_overview(view(**changes), parse_selection(query.encode())))
+
+
+def many(number: int) -> ServerState:
+    dids = [Did(f"a:{n:04}") for n in range(number)]
+    state = Snapshot({CAM: SiteFacts(NOON, {did: Fact(DatasetState.AVAILABLE, NOON) for did in dids[::2]})})
+    return view(snapshot=state, demand=demand(*(want(did) for did in dids)))
+
+
+# what it says
+
+
+def test_it_shows_datasets_by_sites_with_state_share_age_and_jobs():
+    page = shown()
+    assert ["Dataset", "Jobs", CAM, RAL] in page.rows
+    assert [L1, "7", "✔available0 s ago", "↻staging 25 %1 h ago"] in page.rows
+    assert [f"{L2}not asked: timeout", "3", "not known", "not known"] in page.rows
+
+
+def test_a_state_is_told_in_words_and_a_sign_and_not_only_by_colour():
+    for state in DatasetState:
+        snapshot = Snapshot({CAM: SiteFacts(NOON, {L1: Fact(state, NOON)})})
+        cell = shown(snapshot=snapshot).starting(L1)[2]
+        assert re.fullmatch(rf"\W{state.value.lower()}0 s ago", cell)
+
+
+def test_it_counts_datasets_and_jobs_that_have_their_place():
+    text = render_overview(view())
+    assert "<b>1 of 2</b>wanted datasets are whole at some site" in text
+    assert "<b>4 of 7</b>jobs have all their data at one site" in text  # three also want L2
+
+
+def test_a_site_has_its_age_its_states_and_the_generation_that_is_served():
+    page = shown(ads={CAM: ad(L1, generation=42)})
+    row = page.starting(CAM)
+    assert (row[1], row[3], row[5]) == ("0 s ago", "1 available", "42")
+    assert page.starting(RAL)[5] == "not served"
+
+
+def test_a_change_that_is_held_has_its_numbers_its_datasets_and_the_command():
+    held = HeldLoss(NOON - HOUR, NOON, {L1: 2, L2: 2}, 3, HoldCause.SITE)
+    text = render_overview(view(held_reasons={Site("CAM X"): held.text(20)}, waiting={Site("CAM X"): held}))
+    assert "2 of 3 datasets would leave at once; 2 of 20 further polls confirm it" in text
+    assert "<code>hydrator approve &#x27;CAM X&#x27;</code> lets them go" in text
+    assert f"<li>{L1}</li><li>{L2}</li>" in text
+
+
+def test_of_many_datasets_that_are_held_the_first_are_named_and_the_rest_counted():
+    held = HeldLoss(NOON, NOON, {Did(f"a:{n:02}"): 1 for n in range(MAX_HELD_DIDS + 3)}, 30, HoldCause.SITE)
+    text = render_overview(view(held_reasons={CAM: "they would leave"}, waiting={CAM: held}))
+    assert text.count("<li>a:") == MAX_HELD_DIDS
+    assert "<li>and 3 more</li>" in text
+
+
+def test_a_site_that_is_rolled_back_says_what_ends_that():
+    assert "<code>hydrator rollback CAM --end</code> ends that" in render_overview(
+        view(held_reasons={CAM: "rolled back"})
+    )
+    assert "is held" not in render_overview(view(held_reasons={CAM: "rolled back"}))
+    assert "held" not in render_overview(view())
+
+
+def test_a_site_whose_ad_waits_for_an_answer_names_no_command():
+    why = "the demand of schedd ap1 is not known yet"
+    text = render_overview(view(held_reasons={CAM: why}, withheld={CAM: why}))
+    assert f"<strong>The ad of CAM waits</strong>: {why}." in text
+    assert "hydrator rollback" not in text
+    assert "hydrator approve" not in text
+
+
+def test_a_catalogue_that_does_not_answer_is_named_at_the_top():
+    text = render_overview(view(troubles=["catalogue <rucio>: no answer within 10 s"]))
+    assert "<strong>Failed in the last cycle</strong>: catalogue &lt;rucio&gt;: no answer" in text
+    assert text.index("&lt;rucio&gt;") < text.index("At a glance")
+    assert "Failed in the last cycle" not in render_overview(view())
+
+
+def test_what_changed_is_told_newest_first_and_not_all_of_it():
+    def entry(n):
+        return HistoryEntry(
+            NOON - n * MINUTE, ad(generation=n + 1), (DatasetChange(L3, None, "AVAILABLE", "its catalogue"),)
+        )
+
+    page = shown(changes=[entry(n) for n in reversed(range(MAX_CHANGES + 3))])
+    rows = [row for row in page.rows if row[-1] == f"{L3}: not listed to AVAILABLE, its catalogue"]
+    assert len(rows) == MAX_CHANGES
+    assert rows[0][0].endswith("0 s ago")
+    assert rows[0][1:3] == [CAM, "1 came"]
+
+
+def test_it_stands_when_nothing_is_known():
+    text = render_overview(
+        view(snapshot=None, demand=None, not_ready_reason="no catalogue has been read yet", stuck="a poll")
+    )
+    assert "<strong>Not ready</strong>: no catalogue has been read yet" in text
+    assert "<strong>The daemon hangs</strong>: a poll" in text
+    assert "No dataset is wanted yet" in text
+
+
+# which datasets
+
+
+def test_many_datasets_come_in_pages_without_a_script():
+    everything = many(2 * PER_PAGE + 1)
+    pages = [render_overview(everything, Selection(page=n)) for n in (1, 2, 3)]
+    dids = [row[0] for text in pages for row in Parsed(text).rows if row[0].startswith("a:")]
+    assert dids == sorted(everything.demand.dids)
+    assert 'aria-current="page">Page 2 of 3<' in pages[1]
+    assert '<a href="/?page=3#datasets">Next</a>' in pages[1]
+    assert "Next" not in pages[2]
+
+
+def test_a_page_beyond_the_last_is_the_last():
+    assert "Page 3 of 3" in render_overview(many(2 * PER_PAGE + 1), parse_selection(b"page=999"))
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("find=L1", [L1]),
+        ("find=l1&site=RAL", [L1]),
+        ("state=staging", [L1]),
+        ("state=staging&site=CAM", []),
+        ("state=nowhere", [L3]),
+        ("state=not+asked", [L2]),
+        ("site=ELSEWHERE&state=available", []),
+        ("state=bogus&page=-1", [L1, L2, L3]),
+        ("page=%F0%9F&find=", [L1, L2, L3]),
+        ("&".join("x=1" for _ in range(99)), [L1, L2, L3]),
+    ],
+)
+def test_a_query_chooses_datasets_and_nonsense_chooses_nothing(query, found):
+    page = shown(query, demand=demand(want(L1, jobs=3), want(L2, jobs=2), want(L3)))
+    rows = [row[0].removesuffix("not asked: timeout") for row in page.rows if row[0].startswith("lofar")]
+    assert rows == found
+
+
+def test_a_name_with_a_plus_is_found():
+    page = Parsed(render_overview(many(3), parse_selection(b"find=a%2Bb")))
+    assert [a["value"] for a in page.attributes if a.get("name") == "find"] == ["a+b"]
+
+
+def test_five_thousand_datasets_make_no_larger_page_than_a_hundred():
+    few, lots = render_overview(many(PER_PAGE)), render_overview(many(5000))
+    assert len(lots) < len(few) + 1000
+
+
+# how fresh
+
+
+def test_facts_are_counted_by_age_up_to_the_bound_and_beyond():
+    old = [NOON, NOON - BOUND / COLUMN_COUNT * 1.5, NOON - BOUND, NOON - 9 * BOUND, NOON + HOUR]
+    counted = count_by_age([Fact(DatasetState.AVAILABLE, at) for at in old], now=NOON, max_age=BOUND)
+    assert counted == [2, 1, *[0] * (COLUMN_COUNT - 2), 2]
+
+
+def test_the_picture_says_in_words_what_it_shows():
+    snapshot = Snapshot({CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON - 7 * HOUR)})})
+    page = shown(snapshot=snapshot)
+    [picture] = [a for a in page.attributes if a["tag"] == "svg"]
+    words = "CAM: oldest fact 7 h, of 6 h that count; 1 fact too old to count"
+    assert (picture["role"], picture["aria-label"]) == ("img", words)
+    assert [a["class"] for a in page.attributes if a["tag"] == "rect"] == ["late"]
+
+
+# safe, and for everybody
+
+
+def test_it_escapes_what_others_wrote_wherever_it_is_shown():
+    site, did = Site(HOSTILE), Did(HOSTILE)
+    held = HeldLoss(NOON, NOON, {did: 1}, 1, HoldCause.SITE)
+    fact = Fact(DatasetState.PARTIAL, NOON, 0.5)
+    hostile = ServerState(
+        ads={site: replace(ad(L1), site=site, content=(("DataLocalityTrust", HOSTILE),))},
+        snapshot=Snapshot({site: SiteFacts(NOON, {did: fact})}, unseen_reasons={did: HOSTILE}),
+        demand=demand(replace(want(L1), dids=(did,))),
+        not_ready_reason=HOSTILE,
+        now=NOON,
+        held_reasons={site: HOSTILE, Site(f"{HOSTILE}2"): HOSTILE},
+        hang_reason=HOSTILE,
+        held_losses={site: held},
+        changes=[
+            HistoryEntry(NOON, replace(ad(), site=site), (DatasetChange(did, HOSTILE, HOSTILE, HOSTILE),))
+        ],
+    )
+    for selected in (Selection(), Selection(name_contains=HOSTILE, site=HOSTILE, state=HOSTILE)):
+        text = render_overview(hostile, selected)
+        page = Parsed(text)
+        assert "script" not in page.tags
+        assert "alert" not in " ".join(name for a in page.attributes for name in a)
+        assert HOSTILE not in text
+        assert page.outside == []
+
+
+def test_it_needs_nothing_from_outside_and_runs_nothing():
+    page = shown()
+    assert page.outside == []
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+
+
+def test_tables_have_captions_and_headers_with_scope_and_fields_have_labels():
+    page = shown(changes=[HistoryEntry(NOON, ad(), ())])
+    assert page.tags.count("table") == page.tags.count("caption") == 3
+    assert {a.get("scope") for a in page.attributes if a["tag"] == "th"} == {"col", "row"}
+    labelled = {a["for"] for a in page.attributes if a["tag"] == "label"}
+    assert {a["id"] for a in page.attributes if a["tag"] in ("input", "select")} == labelled
+
+
+@pytest.fixture(scope="module")
+def answer():
+    asgi = build_app(view, CollectorRegistry(), max_age=timedelta(seconds=9))
+    with HttpServer(asgi) as server, httpx.Client(trust_env=False, timeout=120) as client:
+        yield client.get(f"{server.url}/?find=L1&page=7")
+
+
+def test_it_is_html_of_this_moment(answer):
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert 'value="L1"' in answer.text
+
+
+def test_the_policy_allows_its_own_style_and_its_own_form_only(answer):
+    (style,) = re.findall("<style>(.*?)</style>", answer.text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert answer.headers["Content-Security-Policy"].split("; ") == [
+        "default-src 'none'",
+        f"style-src 'sha256-{digest}'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    ]

@@ -1,0 +1,183 @@
+"""Why a job is idle, asked on the page: the words of ``hydrator why``, for tokens only, one at a time."""
+
+import threading
+from datetime import timedelta
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hydrator.cli.commands import why as command
+from hydrator.diagnostics.why.query import WhyResult, ask_job
+from hydrator.diagnostics.why.render import render_result
+from hydrator.diagnostics.why.summary import JobSummary
+from hydrator.domain.errors import ConfigError, PoolError
+from hydrator.domain.model import Site, Snapshot
+from hydrator.privacy.pseudonyms import Privacy
+from hydrator.server.app import build_app
+from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.http_server import HttpServer
+from hydrator.server.pages.why import JobQuery, parse_job_query, render_why_page
+from hydrator.server.view import ServerState
+from tests.factories import NOON, demand
+from tests.unit.diagnostics.test_why import IDLE, FakePool, asked
+from tests.unit.server.pages.test_overview import HOSTILE, Parsed
+
+SITE_TOKEN, READ_TOKEN = "site", "read"
+
+
+class Pool:
+    """What the daemon answers; a test may make it fail, or wait."""
+
+    def __init__(self, tokens) -> None:
+        self.asked = []
+        self.trouble = None
+        self.patience = None
+        file = tokens / "tokens"
+        made = {
+            SITE_TOKEN: create_token(Role.SITE, Site("CAM"), "2026-11-21"),
+            READ_TOKEN: create_token(Role.READ, None, "2026-11-21"),
+        }
+        file.write_text("".join(grant.line for _, grant in made.values()))
+        file.chmod(0o600)
+        self.tokens = {name: token for name, (token, _) in made.items()}
+        self.access = TokenAuthenticator.open(file)
+
+    def question(self, *what):
+        self.asked.append(what)
+        if self.patience:
+            self.patience.wait(60)
+        if self.trouble:
+            raise self.trouble
+        return render_result(ask_job(asked(FakePool({"a": IDLE})), *what))
+
+
+def view() -> ServerState:
+    return ServerState({}, Snapshot({}), demand(), None, NOON)
+
+
+@pytest.fixture
+def pool(tmp_path):
+    return Pool(tmp_path)
+
+
+@pytest.fixture
+def get(pool):
+    asgi = build_app(
+        view,
+        CollectorRegistry(),
+        max_age=timedelta(seconds=9),
+        authenticator=pool.access,
+        explain_job=pool.question,
+    )
+    with (
+        HttpServer(asgi) as server,
+        httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client,
+    ):
+
+        def asking(path: str, token: str = READ_TOKEN) -> httpx.Response:
+            return client.get(path, headers={"Authorization": f"Bearer {pool.tokens[token]}"})
+
+        yield asking
+
+
+def test_it_says_what_the_command_says(get, pool, capsys):
+    answer = get("/why?job=7.1&schedd=a")
+    found = ask_job(asked(FakePool({"a": IDLE})), 7, 1, "a")
+    command.print_result(found, asked(FakePool()), as_json=False)
+    said = capsys.readouterr().out.splitlines()
+    page = Parsed(answer.text)
+    assert answer.status_code == 200
+    assert pool.asked == [(7, 1, "a")]
+    assert f"<h2>{said[0]}</h2>" in answer.text
+    assert ["site", "slots", "match", "why not"] in page.rows
+    assert [page.starting("CAM")[3]] == [why for *_, why in render_result(found)[0].rows]
+    assert page.outside == []
+
+
+def test_a_whole_cluster_can_be_asked_about(get, pool):
+    get("/why?job=7&schedd=")
+    assert pool.asked == [(7, None, None)]
+
+
+def test_the_first_page_has_the_form_where_jobs_can_be_asked_about(get):
+    assert '<form method="get" action="/why"' in get("/").text
+    assert '<input id="job"' in get("/why").text
+
+
+def test_without_tokens_nobody_is_told_of_jobs(pool):
+    asgi = build_app(view, CollectorRegistry(), max_age=timedelta(seconds=9), explain_job=pool.question)
+    with HttpServer(asgi) as server, httpx.Client(trust_env=False, timeout=120) as client:
+        refused = client.get(f"{server.url}/why?job=7")
+        assert (refused.status_code, refused.json()["error"]) == (403, "no tokens")
+        assert 'action="/why"' not in client.get(server.url).text
+    assert pool.asked == []
+
+
+def test_a_token_of_one_site_is_told_nothing_of_jobs(get, pool):
+    assert get("/why?job=7", SITE_TOKEN).status_code == 403
+    assert pool.asked == []
+
+
+@pytest.mark.parametrize("job", ["", "x", "7.", "-1", "7.0.0", "1" * 11, "7;rm", "%D9%A7"])
+def test_a_text_that_is_no_job_is_told_so_and_nobody_is_asked(get, pool, job):
+    answer = get(f"/why?job={job}")
+    assert (answer.status_code, "say which job: 123" in answer.text) == (400, True)
+    assert pool.asked == []
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status"),
+    [
+        (PoolError("job 7", "no schedd has it"), 404),
+        (PoolError("collector", "it does not answer"), 502),
+        (ConfigError(["job 7 is at a, b: choose one with --schedd"]), 400),
+    ],
+)
+def test_what_went_wrong_is_one_sentence(get, pool, trouble, status):
+    pool.trouble = trouble
+    answer = get("/why?job=7")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "text/html; charset=utf-8")
+    assert f'<p class="notice">{trouble}</p>' in answer.text
+
+
+def test_a_second_question_meanwhile_is_told_to_come_later(get, pool):
+    pool.patience = threading.Event()
+    answers = []
+    first = threading.Thread(target=lambda: answers.append(get("/why?job=7")))
+    first.start()
+    while not pool.asked:
+        first.join(0.01)
+    second = get("/why?job=8")
+    pool.patience.set()
+    first.join(60)
+    assert (second.status_code, second.headers["Retry-After"]) == (429, "5")
+    assert [answer.status_code for answer in answers] == [200]
+    assert get("/why?job=9").status_code == 200
+
+
+def test_words_are_looked_through_for_private_names():
+    row = [{**IDLE[0], "ad": {**IDLE[0]["ad"], "RequiredDatasets": '{ "embargo:secret" }'}}]
+    found = ask_job(asked(FakePool({"a": row})), 7, None, None)
+    hide = Privacy(("embargo:*",)).redact
+    everything = str(
+        render_result(WhyResult(found.answers, {"b": "no embargo:secret"}, JobSummary(1, 2)), hide)
+    )
+    assert "private:[hidden]" in everything
+    assert "secret" not in everything
+
+
+def test_hostile_words_are_shown_as_text():
+    found = ask_job(asked(FakePool({"a": IDLE})), 7, None, None)
+    shown = render_result(found, lambda _: HOSTILE)
+    text = render_why_page(JobQuery(HOSTILE, HOSTILE), shown, now=NOON) + render_why_page(
+        None, HOSTILE, now=NOON
+    )
+    page = Parsed(text)
+    assert "script" not in page.tags
+    assert HOSTILE not in text
+
+
+def test_a_query_with_anything_else_is_no_job_and_an_empty_one_is_no_question():
+    assert parse_job_query(b"&".join([b"job=7"] * 99)) == parse_job_query(b"job=7&x=1") == JobQuery()
+    assert parse_job_query(b"") is None

@@ -1,0 +1,522 @@
+"""The HTTP answers, asked through a real server on loopback."""
+
+import gzip
+import http.client
+import io
+import json
+import logging
+import re
+import signal
+import socket
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from urllib.parse import quote
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import DatasetState, Fact, Site, SiteAd, SiteFacts, Snapshot, to_unix
+from hydrator.server.app import ServerState, build_app
+from hydrator.server.dataset_query import MAX_DATASETS
+from hydrator.server.http_server import HttpServer
+from hydrator.server.middleware import MAX_URL_BYTES
+from testbed.installation import wait_for
+from tests.factories import CAM, HOUR, L1, L2, L3, MINUTE, NOON, RAL, ad, demand, want
+
+AWKWARD = Site("Žilina (CZ/2) 50% ad")
+
+
+class Daemon:
+    """A server whose view a test may swap, as the daemon does."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.forget()
+        self.asgi = build_app(self.look, self.registry, max_age=timedelta(monotonic=300))
+        self.server = HttpServer(self.asgi, "127.0.0.1", 0)
+
+    def forget(self) -> None:
+        self.broken = False
+        self.view = ServerState(
+            ads={}, snapshot=Snapshot({}), demand=demand(), not_ready_reason=None, now=NOON
+        )
+
+    def look(self) -> ServerState:
+        if self.broken:
+            raise RuntimeError("a secret of the inside")
+        return self.view
+
+    def show(self, *ads: SiteAd, **changes) -> None:
+        if ads:
+            changes["ads"] = {a.site: a for a in ads}
+        self.view = replace(self.view, **changes)
+
+    def ask(self, path: str, method: str = "GET", **more) -> httpx.Response:
+        with httpx.Client(trust_env=False, timeout=120) as client:
+            return client.request(method, self.server.url + path, **more)
+
+    def count(self, route: str, status: str) -> float:
+        labels = {"route": route, "status": status}
+        return self.registry.get_sample_value("hydrator_http_requests_total", labels) or 0.0
+
+
+@pytest.fixture(scope="module")
+def shared():
+    made = Daemon()
+    with made.server:
+        yield made
+
+
+@pytest.fixture
+def daemon(shared):
+    """One server for most tests, because stopping takes it a moment; what it shows is each test's own."""
+    shared.forget()
+    return shared
+
+
+def path_of(site: str) -> str:
+    return f"/v1/sites/{quote(site, safe='')}/ad"
+
+
+def big_ad(site: Site = CAM, generation: int = 7) -> SiteAd:
+    return ad(*(f"lofar:L{n}" for n in range(400)), site=site, generation=generation)
+
+
+# the ad
+
+
+def test_the_hook_gets_the_text_of_its_sites_ad(daemon):
+    daemon.show(ad(L1, generation=42))
+    answer = daemon.ask(path_of(CAM))
+    assert answer.status_code == 200
+    assert answer.text == ad(L1, generation=42).text
+    assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+
+
+def test_the_etag_is_the_generation_and_the_age_travels_beside_it(daemon):
+    daemon.show(ad(L1, generation=42))
+    headers = daemon.ask(path_of(CAM)).headers
+    assert headers["ETag"] == '"42"'
+    assert headers["X-DataLocality-AsOf"] == str(to_unix(NOON))
+    assert headers["Cache-Control"] == "public, max-age=300, stale-if-error=86400"
+
+
+@pytest.mark.parametrize("given", ['"42"', 'W/"42"', '"41", "42"', "*"])
+def test_an_unchanged_ad_is_304_with_its_new_age(daemon, given):
+    daemon.show(ad(L1, generation=42, at=NOON + HOUR))
+    answer = daemon.ask(path_of(CAM), headers={"If-None-Match": given})
+    assert (answer.status_code, answer.content) == (304, b"")
+    assert answer.headers["X-DataLocality-AsOf"] == str(to_unix(NOON + HOUR))
+    assert answer.headers["ETag"] == '"42"'
+
+
+@pytest.mark.parametrize("given", ['"41"', "42", '"420"', ""])
+def test_another_etag_gets_the_whole_ad(daemon, given):
+    daemon.show(ad(L1, generation=42))
+    assert daemon.ask(path_of(CAM), headers={"If-None-Match": given}).status_code == 200
+
+
+@pytest.mark.parametrize("site", [AWKWARD, "UK", "a/b", "x/ad", "Orsay & co?", "çà#1", "semi;colon", "+plus"])
+def test_a_site_may_have_any_name(daemon, site):
+    daemon.show(ad(L1, site=Site(site)))
+    assert daemon.ask(path_of(site)).text == ad(L1, site=Site(site)).text
+
+
+def test_a_moved_age_is_served_although_the_generation_stands(daemon):
+    daemon.show(ad(L1, generation=42))
+    daemon.ask(path_of(CAM))
+    daemon.show(ad(L1, generation=42, at=NOON + HOUR))
+    assert f"DataLocalityAsOf = {to_unix(NOON + HOUR)}\n" in daemon.ask(path_of(CAM)).text
+
+
+def test_a_large_ad_is_gzipped_for_those_who_ask(daemon):
+    daemon.show(big_ad())
+    answer = daemon.ask(path_of(CAM), headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert int(answer.headers["Content-Length"]) < len(big_ad().text) / 3
+    assert answer.text == big_ad().text
+
+
+@pytest.mark.parametrize("refusing", ["identity", "gzip;q=0", "br", "*;q=0.0", ""])
+def test_nobody_gets_gzip_who_did_not_ask(daemon, refusing):
+    daemon.show(big_ad())
+    answer = daemon.ask(path_of(CAM), headers={"Accept-Encoding": refusing})
+    assert "Content-Encoding" not in answer.headers
+    assert answer.headers["Vary"] == "Accept-Encoding"
+    assert answer.text == big_ad().text
+
+
+def test_head_is_get_without_the_body(daemon):
+    daemon.show(big_ad())
+    got, head = (daemon.ask(path_of(CAM), method) for method in ("GET", "HEAD"))
+    assert (head.status_code, head.content) == (200, b"")
+    same = ("ETag", "X-DataLocality-AsOf", "Content-Length", "Cache-Control", "Content-Encoding")
+    assert {name: head.headers[name] for name in same} == {name: got.headers[name] for name in same}
+
+
+def test_an_unknown_site_is_404_and_names_those_that_look_like_it(daemon):
+    daemon.show(ad(site=Site("UKI-RAL")), ad(site=Site("UKI-GLASGOW")), ad(site=Site("AU")))
+    answer = daemon.ask(path_of("uki-ral "))
+    assert answer.status_code == 404
+    assert answer.json()["error"] == "unknown site"
+    assert answer.json()["nearby"] == ["UKI-RAL", "UKI-GLASGOW"]
+    assert "UKI-RAL" in answer.json()["detail"]
+
+
+def test_an_unknown_site_is_503_while_not_ready_because_unknown_is_not_absent(daemon):
+    daemon.show(ad(L1), not_ready_reason="no catalogue has been read yet")
+    unknown, known = daemon.ask(path_of("UK")), daemon.ask(path_of(CAM))
+    assert (unknown.status_code, known.status_code) == (503, 200)
+    assert unknown.headers["Retry-After"] == "30"
+    assert unknown.json()["detail"] == "no catalogue has been read yet"
+
+
+def test_a_withdrawn_site_is_not_served_from_memory(daemon):
+    daemon.show(ad(L1), ad(L2, site=RAL))
+    daemon.ask(path_of(CAM))
+    daemon.show(ad(L2, site=RAL))
+    assert daemon.ask(path_of(CAM)).status_code == 404
+
+
+# programs
+
+
+def test_sites_shows_generation_age_and_when_it_was_heard(daemon):
+    daemon.show(ad(L1, generation=5, at=NOON - MINUTE), ad(site=AWKWARD), published_at={CAM: NOON - HOUR})
+    rows = {row["site"]: row for row in daemon.ask("/v1/sites").json()["sites"]}
+    assert rows[CAM]["generation"] == 5
+    assert (rows[CAM]["as_of"], rows[CAM]["age_seconds"]) == (to_unix(NOON - MINUTE), 60)
+    assert rows[CAM]["heard"] == to_unix(NOON - HOUR)
+    assert rows[AWKWARD]["heard"] == to_unix(NOON)
+    assert daemon.ask(rows[AWKWARD]["ad"]).text == ad(site=AWKWARD).text
+
+
+def with_facts(daemon: Daemon) -> None:
+    facts = {
+        CAM: SiteFacts(NOON, {L1: Fact(DatasetState.AVAILABLE, NOON)}),
+        RAL: SiteFacts(NOON, {L1: Fact(DatasetState.STAGING, NOON - HOUR, 0.25)}),
+    }
+    snapshot = Snapshot(facts, unseen_reasons={L2: "timeout"}, bytes_total={L1: 9})
+    daemon.show(snapshot=snapshot, demand=demand(want(L1, L2, jobs=3), want(L1, jobs=4)))
+
+
+def test_datasets_says_where_one_is_with_state_and_age(daemon):
+    with_facts(daemon)
+    (row,) = daemon.ask("/v1/datasets", params={"did": L1}).json()["datasets"]
+    assert (row["did"], row["demanded"], row["jobs"], row["bytes"]) == (L1, True, 7, 9)
+    assert row["sites"] == [
+        {
+            "site": CAM, "state": "AVAILABLE", "fraction": None, "as_of": to_unix(NOON), "age_seconds": 0,
+            "told": {},
+        },
+        {
+            "site": RAL, "state": "STAGING", "fraction": 0.25, "as_of": to_unix(NOON - HOUR),
+            "age_seconds": 3600, "told": {},
+        },
+    ]  # fmt: skip
+
+
+def test_datasets_without_a_name_are_all_demanded_ones(daemon):
+    with_facts(daemon)
+    rows = daemon.ask("/v1/datasets").json()["datasets"]
+    assert [(row["did"], row["unseen"]) for row in rows] == [(L1, None), (L2, "timeout")]
+
+
+def test_demanded_datasets_come_in_pages_and_named_ones_in_one_answer(daemon):
+    dids = [f"s:d{number:04}" for number in range(2 * MAX_DATASETS + 1)]
+    daemon.show(demand=demand(want(*dids)))
+    seen, after = [], ""
+    for expected in (MAX_DATASETS, MAX_DATASETS, 1):
+        page = daemon.ask(f"/v1/datasets?{after}").json()
+        assert len(page["datasets"]) == expected
+        seen += [row["did"] for row in page["datasets"]]
+        after = f"after={page['next']}"
+    assert seen == dids
+    assert page["next"] is None
+    few = daemon.ask("/v1/datasets?limit=2&after=s:d0001").json()
+    assert [row["did"] for row in few["datasets"]] == ["s:d0002", "s:d0003"]
+    assert few["next"] == "s:d0003"
+    named = daemon.ask("/v1/datasets?" + "&".join(f"did=a:{number}" for number in range(700))).json()
+    assert (len(named["datasets"]), named["next"]) == (700, None)
+
+
+def test_did_may_be_repeated_and_one_that_nobody_wants_says_so(daemon):
+    with_facts(daemon)
+    rows = daemon.ask(f"/v1/datasets?did={L3}&did={L1}&did={L1}").json()["datasets"]
+    assert [(row["did"], row["demanded"]) for row in rows] == [(L1, True), (L3, False)]
+
+
+@pytest.mark.parametrize("written", ["a:b+c/d", "a%3Ab%2Bc%2Fd"])
+def test_a_plus_or_slash_in_a_did_means_itself(daemon, written):
+    assert daemon.ask(f"/v1/datasets?did={written}").json()["datasets"][0]["did"] == "a:b+c/d"
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("did=noscope", "it has no scope"),
+        ("did=", "is not a DID"),
+        ("did=a:b%20c", "use letters, digits"),
+        ("did=a:%22%27", "use letters, digits"),
+        ("did=a:%C3%A9%00", "use letters, digits"),
+        ("did=a:" + "x" * 600, "500 are allowed"),
+        ("dids=a:b", "unknown parameter 'dids'"),
+        ("x", "unknown parameter 'x'"),
+        ("limit=0", "limit is a number from 1 to 1000"),
+        ("limit=1001", "limit is a number from 1 to 1000"),
+        ("limit=" + "9" * 5000, "limit is a number from 1 to 1000"),
+        ("after=nowhere", "it has no scope"),
+    ],
+)
+def test_a_bad_question_is_400_with_one_sentence(daemon, query, told):
+    answer = daemon.ask(f"/v1/datasets?{query}")
+    assert answer.status_code == 400
+    assert told in answer.json()["detail"]
+    assert "\n" not in answer.json()["detail"]
+
+
+def test_datasets_are_503_before_anything_was_read(daemon):
+    daemon.show(snapshot=None, not_ready_reason="the state is being loaded")
+    answer = daemon.ask("/v1/datasets")
+    assert (answer.status_code, answer.json()["detail"]) == (503, "the state is being loaded")
+
+
+def test_a_did_of_500_characters_is_fine(daemon):
+    did = "a:" + "x" * 498
+    assert daemon.ask(f"/v1/datasets?did={did}").json()["datasets"][0]["did"] == did
+
+
+# health
+
+
+def test_ready_once_a_complete_state_is_there(daemon):
+    assert daemon.ask("/readyz").json() == {"ready": True}
+    daemon.show(not_ready_reason="no catalogue has been read yet")
+    answer = daemon.ask("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"error": "not ready", "detail": "no catalogue has been read yet", "ready": False}
+
+
+def test_healthy_even_when_not_ready(daemon):
+    daemon.show(not_ready_reason="no")
+    assert daemon.ask("/healthz").json() == {"status": "ok"}
+
+
+def test_a_daemon_that_hangs_is_not_healthy_and_says_why(daemon):
+    daemon.show(hang_reason="nothing went on for 700 s")
+    answer = daemon.ask("/healthz")
+    assert answer.status_code == 503
+    assert answer.json() == {"error": "hung", "detail": "nothing went on for 700 s", "status": "hung"}
+
+
+def test_metrics_count_routes_and_never_raw_paths():
+    daemon = Daemon()
+    daemon.show(ad(L1))
+    with daemon.server:
+        for path in (path_of(CAM), path_of("secret-site"), "/v1/nonsense", "/v1/sites/"):
+            daemon.ask(path)
+        daemon.ask("/v1/sites", "POST")
+        text = daemon.ask("/metrics", headers={"Accept": "text/plain"}).text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    counted = {
+        (s.labels["route"], s.labels["status"]): s.value
+        for s in families["hydrator_http_requests"].samples
+        if s.name.endswith("_total") and s.value
+    }
+    assert counted == {
+        ("/v1/sites/{site}/ad", "200"): 1,
+        ("/v1/sites/{site}/ad", "404"): 1,
+        ("other", "404"): 2,
+        ("/v1/sites", "405"): 1,
+    }
+    assert "hydrator_http_request_duration_seconds" in families
+    assert "secret-site" not in text
+
+
+def test_an_app_built_anew_on_the_same_registry_counts_on():
+    first = Daemon()
+    with first.server:
+        first.ask("/healthz")
+    again = build_app(first.look, first.registry, max_age=timedelta(monotonic=1))
+    first.server = HttpServer(again, "127.0.0.1", 0)
+    with first.server:
+        first.ask("/healthz")
+    assert first.count("/healthz", "200") == 2
+
+
+# refusals
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/", "/v1/sites", "/v1/sites/CAM/ad", "/v1/datasets", "/metrics"])
+def test_nothing_can_be_changed(daemon, method, path):
+    daemon.show(ad(L1))
+    answer = daemon.ask(path, method)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD")
+    assert answer.json()["error"] == "method not allowed"
+
+
+@pytest.mark.parametrize(
+    "path", ["/nonsense", "/v1", "/v1/sites/", "/v1/sites/CAM", "/..%2f..%2fetc/passwd", "//"]
+)
+def test_what_is_not_here_is_404_as_json(daemon, path):
+    answer = daemon.ask(path)
+    assert (answer.status_code, answer.json()["error"]) == (404, "not found")
+
+
+def test_a_bug_is_500_without_its_traceback(daemon, caplog):
+    before = daemon.count("/v1/sites", "500")
+    daemon.broken = True
+    with caplog.at_level(logging.ERROR):
+        for path in ("/", "/v1/sites", path_of(CAM), "/readyz"):
+            answer = daemon.ask(path)
+            assert (answer.status_code, answer.json()["error"]) == (500, "internal error")
+            assert "secret" not in answer.text
+        wait_for(lambda: "a secret of the inside" in caplog.text, 10, "the log, written after the answer")
+    assert daemon.count("/v1/sites", "500") == before + 1
+    daemon.broken = False
+    assert daemon.ask("/healthz").status_code == 200
+
+
+def test_a_url_beyond_the_limit_is_414(daemon):
+    fits = "/v1/datasets?" + "&" * (MAX_URL_BYTES - len("/v1/datasets?"))
+    assert daemon.ask(fits).status_code == 200
+    assert daemon.ask(fits + "&").json()["error"] == "URL too long"
+
+
+def test_a_body_is_refused(daemon):
+    declared = daemon.ask("/v1/sites", content=b"x" * 10)
+    streamed = daemon.ask("/v1/sites", content=iter([b"x" * 10]))
+    assert (declared.status_code, streamed.status_code) == (413, 413)
+
+
+def test_headers_without_end_are_cut_off(daemon):
+    host, port = daemon.server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=120) as raw:
+        raw.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 200_000)
+        assert raw.makefile("rb").readline().startswith(b"HTTP/1.1 400")
+    assert daemon.ask("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1/sites", "/v1/sites/CAM/ad", "/nonsense", "/metrics", "/v1/datasets?x"]
+)
+def test_every_answer_carries_the_security_headers(daemon, path):
+    daemon.show(ad(L1))
+    headers = daemon.ask(path).headers
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'; ")
+    assert "server" not in headers
+
+
+# the server
+
+
+def test_the_server_takes_a_free_port_and_says_which():
+    server = Daemon().server
+    assert server.url is None
+    with server:
+        assert re.fullmatch(r"http://127\.0\.0\.1:[1-9][0-9]*", server.url)
+    assert server.url is None
+
+
+def test_a_stopped_server_does_not_answer_and_can_start_again():
+    daemon = Daemon()
+    with daemon.server:
+        url = daemon.server.url
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/healthz", trust_env=False, timeout=120)
+    with daemon.server:
+        assert daemon.ask("/healthz").status_code == 200
+
+
+def test_stopping_what_does_not_run_is_no_error():
+    Daemon().server.stop()
+
+
+def test_a_client_that_never_finishes_does_not_hold_up_the_end():
+    daemon = Daemon()
+    before = threading.active_count()
+    daemon.server.start()
+    host, port = daemon.server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=120) as raw:
+        raw.sendall(b"GET / HTTP/1.1\r\n")
+        assert daemon.ask("/healthz").status_code == 200
+        daemon.server.stop()
+    assert threading.active_count() == before
+
+
+def test_an_address_in_use_is_one_clear_sentence(daemon):
+    port = int(daemon.server.url.rsplit(":", 1)[1])
+    with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
+        HttpServer(daemon.asgi, "127.0.0.1", port).start()
+
+
+@pytest.mark.parametrize(
+    ("host", "port"), [("192.0.2.1", 0), ("no such host", 0), ("127.0.0.1", 70000), ("::zz", 80), ("", -1)]
+)
+def test_a_bad_address_is_one_clear_sentence(daemon, host, port):
+    with pytest.raises(ConfigError) as raised:
+        HttpServer(daemon.asgi, host, port).start()
+    assert len(raised.value.problems) == 1
+    assert raised.value.problems[0].startswith("http: ")
+
+
+def test_a_server_on_all_addresses_gives_the_loopback_one():
+    daemon = Daemon()
+    daemon.server = HttpServer(daemon.asgi, "0.0.0.0", 0)
+    with daemon.server:
+        assert daemon.server.url.startswith("http://127.0.0.1:")
+        assert daemon.ask("/healthz").status_code == 200
+
+
+def test_the_server_prints_nothing(capfd):
+    daemon = Daemon()
+    with daemon.server:
+        daemon.ask("/healthz")
+        daemon.ask("/nonsense")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_signal_handlers_are_left_alone():
+    def handlers():
+        return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+
+    before = handlers()
+    with Daemon().server:
+        assert handlers() == before
+
+
+def test_many_hooks_at_once_each_get_their_whole_ad(daemon):
+    sites = [Site(f"S{n}") for n in range(5)]
+    daemon.show(*(big_ad(site) for site in sites))
+    got: dict[int, bytes] = {}
+
+    def hook(number: int) -> None:
+        host, port = daemon.server.url.removeprefix("http://").split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=120)
+        connection.request("GET", path_of(sites[number % 5]), headers={"Accept-Encoding": "gzip"})
+        got[number] = connection.getresponse().read()
+        connection.close()
+
+    hooks = [threading.Thread(target=hook, args=(number,)) for number in range(40)]
+    for thread in hooks:
+        thread.start()
+    for thread in hooks:
+        thread.join()
+    for number in range(40):
+        with gzip.open(io.BytesIO(got[number])) as body:
+            assert body.read().decode() == big_ad(sites[number % 5]).text
+
+
+def test_json_ends_with_a_newline_and_keeps_accents(daemon):
+    daemon.show(ad(site=AWKWARD))
+    answer = daemon.ask("/v1/sites")
+    assert answer.content.endswith(b"}\n")
+    assert "Žilina" in answer.content.decode()
+    assert json.loads(answer.content)["version"] == 1

@@ -1,0 +1,252 @@
+"""Where the server listens: HTTPS with certificates that are renewed, a Unix socket, loopback."""
+
+import os
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+from prometheus_client import CollectorRegistry
+
+from adapters.http_publisher import ServedAds, WebPublisher
+from hydrator.domain.errors import ConfigError, PublishError
+from hydrator.domain.model import Snapshot
+from hydrator.domain.ports import ServerEndpoint
+from hydrator.server.app import ServerState, build_app
+from hydrator.server.auth import Role, TokenAuthenticator, create_token
+from hydrator.server.http_server import HttpServer, UnixSocket
+from hydrator.server.tls import TlsCertificate
+from hydrator.wiring import system_clock
+from tests.factories import CAM, L1, NOON, RAL, ad, demand
+
+HOOK = Path(__file__).parents[3] / "hydrator" / "startd_cron.py"
+
+
+class Authority:
+    """A certificate authority, and the server's two files, which tests replace."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ca = trustme.CA()
+        self.pem, self.key, self.trust = folder / "pem", folder / "key", folder / "ca"
+        self.ca.cert_pem.write_to_path(str(self.trust))
+        self.issue()
+
+    def issue(self, *, cert: bool = True, key: bool = True) -> bytes:
+        """Replace the files; the certificate's first PEM block."""
+        made = self.ca.issue_cert("localhost", "127.0.0.1")
+        if key:
+            replace(self.key, made.private_key_pem.bytes())
+        if cert:
+            replace(self.pem, b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        return made.cert_chain_pems[0].bytes()
+
+    def seen_at(self, server: HttpServer, name: str | None = "localhost") -> str:
+        """The certificate that a client gets now; *name* None names no host."""
+        context = ssl.create_default_context(cafile=str(self.trust))
+        context.check_hostname = name is not None
+        port = int(server.url.rpartition(":")[2])
+        plain = socket.create_connection(("127.0.0.1", port), 10)
+        with context.wrap_socket(plain, server_hostname=name) as safe:
+            return ssl.DER_cert_to_PEM_cert(safe.getpeercert(binary_form=True))
+
+
+def replace(file: Path, text: bytes) -> None:
+    fresh = file.with_suffix(".new")
+    fresh.write_bytes(text)
+    fresh.rename(file)
+
+
+def same(pem: str, other: bytes) -> bool:
+    return ssl.PEM_cert_to_DER_cert(pem) == ssl.PEM_cert_to_DER_cert(other.decode())
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+def shown(board: ServedAds) -> ServerState:
+    return ServerState(board.ads(), Snapshot({}), demand(), None, NOON, published_at=board.publish_times())
+
+
+@pytest.fixture
+def board():
+    made = ServedAds()
+    made.put([ad(L1)], NOON)
+    return made
+
+
+def serving(board: ServedAds, access: TokenAuthenticator | None = None, **where) -> HttpServer:
+    asgi = build_app(
+        lambda: shown(board), CollectorRegistry(), max_age=timedelta(seconds=9), authenticator=access
+    )
+    return HttpServer(asgi, token=access.own_token if access else None, **where)
+
+
+@pytest.fixture
+def https(authority, board):
+    with serving(board, certificate=TlsCertificate(authority.pem, authority.key)) as server:
+        yield server
+
+
+# HTTPS
+
+
+def test_https_is_served_and_its_url_says_so(https, authority):
+    assert https.url.startswith("https://127.0.0.1:")
+    context = ssl.create_default_context(cafile=str(authority.trust))
+    answer = httpx.get(f"{https.url}/v1/sites/CAM/ad", verify=context, trust_env=False, timeout=120)
+    assert answer.text == ad(L1).text
+
+
+@pytest.mark.parametrize("name", ["localhost", None])
+def test_a_renewed_certificate_is_shown_without_a_restart(https, authority, name):
+    before = authority.seen_at(https, name)
+    renewed = authority.issue()
+    assert same(authority.seen_at(https, name), renewed)
+    assert not same(before, renewed)
+
+
+@pytest.mark.parametrize("broken", ["torn", "half", "empty", "gone", "passphrase"])
+def test_a_broken_renewal_keeps_the_old_certificate_until_it_is_mended(https, authority, broken):
+    before = authority.seen_at(https)
+    if broken == "half":
+        authority.issue(key=False)
+    elif broken == "gone":
+        authority.pem.unlink()
+    elif broken == "passphrase":
+        locked = ["openssl", "pkey", "-in", authority.key, "-aes128", "-passout", "pass:x"]
+        replace(authority.key, subprocess.run(locked, check=True, capture_output=True).stdout)
+    else:
+        replace(authority.pem, b"" if broken == "empty" else authority.pem.read_bytes()[:300])
+    assert [authority.seen_at(https) for _ in range(2)] == [before, before]
+    mended = authority.issue()
+    assert same(authority.seen_at(https), mended)
+
+
+def test_no_tls_before_1_2_is_spoken(https, authority):
+    offered = TlsCertificate(authority.pem, authority.key).context
+    assert offered.minimum_version is ssl.TLSVersion.TLSv1_2
+    newest = ssl.create_default_context(cafile=str(authority.trust))
+    plain = socket.create_connection(("127.0.0.1", int(https.url.rpartition(":")[2])), 10)
+    with newest.wrap_socket(plain, server_hostname="localhost") as safe:
+        assert safe.version() in {"TLSv1.2", "TLSv1.3"}
+
+
+def test_plain_http_at_the_https_port_gets_nothing_and_harms_nobody(https, authority):
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(https.url.replace("https", "http"), trust_env=False, timeout=120)
+    assert authority.seen_at(https)
+
+
+@pytest.mark.parametrize("wrong", ["no key", "not a pair", "no files"])
+def test_a_pair_that_cannot_be_used_at_the_start_is_one_sentence(authority, wrong):
+    if wrong == "no key":
+        replace(authority.key, b"nothing")
+    elif wrong == "not a pair":
+        authority.issue(key=False)
+    else:
+        authority.pem.unlink()
+    with pytest.raises(ConfigError, match=r"publish.http.tls_certificate: .*pem with tls_key .*key") as told:
+        TlsCertificate(authority.pem, authority.key)
+    assert len(told.value.problems) == 1
+    assert "\n" not in told.value.problems[0]
+
+
+# what the daemon reads back from itself
+
+
+@pytest.mark.parametrize("way", ["https", "unix", "https+unix"])
+def test_the_daemon_reads_back_over_https_and_over_its_socket_with_its_own_token(
+    way, authority, board, tmp_path
+):
+    (tmp_path / "tokens").touch(0o600)
+    access = TokenAuthenticator.open(tmp_path / "tokens")
+    where = {"certificate": TlsCertificate(authority.pem, authority.key)} if "https" in way else {}
+    where |= {"unix": UnixSocket(tmp_path / "http")} if "unix" in way else {}
+    with serving(board, access, **where) as server:
+        publisher = WebPublisher(board, lambda: server.endpoint, lambda: NOON)
+        assert list(publisher.published()) == [CAM]
+        if way == "https":
+            authority.issue()
+            authority.seen_at(server)
+            assert list(publisher.published()) == [CAM]
+
+
+def test_another_server_with_a_certificate_of_the_same_authority_is_not_taken_for_ours(https, authority):
+    other = authority.ca.issue_cert("localhost").cert_chain_pems[0].bytes().decode()
+    with pytest.raises(PublishError, match="cannot read back"):
+        WebPublisher(
+            ServedAds(), lambda: ServerEndpoint(https.url, certificate=other), lambda: NOON
+        ).published()
+
+
+# a Unix socket
+
+
+def test_a_unix_socket_answers_those_whom_its_mode_lets_in(board, tmp_path):
+    path = tmp_path / "http"
+    with serving(board, unix=UnixSocket(path, 0o600)) as server:
+        assert server.url == f"unix:{path}"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
+            assert client.get("http://any/v1/sites/CAM/ad").text == ad(L1).text
+    assert not path.exists()
+
+
+def test_a_socket_that_a_killed_daemon_left_is_taken_over_and_one_in_use_is_not(board, tmp_path):
+    path = tmp_path / "http"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with serving(board, unix=UnixSocket(path)):
+        with pytest.raises(ConfigError, match=f"cannot listen on socket {path}"):
+            serving(board, unix=UnixSocket(path)).start()
+        assert path.exists()
+
+
+def test_a_file_in_the_place_of_the_socket_is_left_alone(board, tmp_path):
+    (tmp_path / "http").write_text("mine")
+    with pytest.raises(ConfigError, match="cannot listen on socket"):
+        serving(board, unix=UnixSocket(tmp_path / "http")).start()
+    assert (tmp_path / "http").read_text() == "mine"
+
+
+# the real hook
+
+
+def hook(server: HttpServer, token_file: Path, folder: Path, *more: str) -> subprocess.CompletedProcess:
+    url = server.url.replace("127.0.0.1", "localhost")
+    words = ["--url", url, "--site", "CAM", "--jitter", "0", "--cache-dir", folder / "cache"]
+    environment = {"PATH": os.environ["PATH"], "HYDRATOR_TOKEN_FILE": str(token_file)}
+    command = [sys.executable, HOOK, *words, *more]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_hook_gets_its_sites_ad_over_https_with_its_token_and_no_other_sites(authority, tmp_path):
+    board = ServedAds()
+    now = system_clock()
+    board.put([ad(L1, at=now), ad(L1, site=RAL, at=now)], now)
+    token, grant = create_token(Role.SITE, CAM, "2026-11-21")
+    for name, text in (("tokens", grant.line), ("mine", token)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+    access = TokenAuthenticator.open(tmp_path / "tokens")
+    with serving(board, access, certificate=TlsCertificate(authority.pem, authority.key)) as server:
+        trust = ("--ca-file", str(authority.trust))
+        mine = hook(server, tmp_path / "mine", tmp_path, *trust)
+        assert (mine.returncode, mine.stderr) == (0, "")
+        assert 'DataLocalitySite = "CAM"' in mine.stdout
+        other = hook(server, tmp_path / "mine", tmp_path, *trust, "--site", "RAL")
+        assert (other.returncode, "DataLocalitySite" in other.stdout) == (1, False)
+        assert "refuses us (403)" in other.stderr
+        assert "refuses us (403)" in other.stdout  # told to the pool, too
+        untrusted = hook(server, tmp_path / "mine", tmp_path / "elsewhere")
+        assert (untrusted.returncode, "DataLocalitySite" in untrusted.stdout) == (1, False)
+        assert "certificate" in untrusted.stderr.lower()
+        assert token not in "".join(done.stdout + done.stderr for done in (mine, other, untrusted))

@@ -1,0 +1,614 @@
+"""The state survives: restarts, kill -9, full disks, damage; and has one owner."""
+
+import fcntl
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hydrator.domain.errors import StateError
+from hydrator.domain.model import DatasetState, Did, Fact, QueuedJobs, ScheddDemand, Site, Unseen
+from hydrator.reconcile.demand import DemandMemory, RememberedJobs
+from hydrator.reconcile.demand import update_demand_memory as remember_demand
+from hydrator.reconcile.overrides import Rollback
+from hydrator.reconcile.snapshot.breaker import HeldLoss, HoldCause
+from hydrator.reconcile.snapshot.update import CatalogueMemory, DatasetRecord, apply_survey
+from hydrator.reconcile.state import ReconcileState
+from hydrator.state.store import Store, owner_of
+from tests.factories import (
+    CAM,
+    HOUR,
+    L1,
+    L2,
+    L3,
+    MINUTE,
+    NOON,
+    RAL,
+    ad,
+    holding,
+    memory,
+    published,
+    replica,
+    seen,
+    survey,
+)
+
+ROOT = Path(__file__).parents[3]
+FULL = ReconcileState(
+    memories={
+        "rucio": CatalogueMemory(
+            NOON,
+            frozenset({CAM, RAL}),
+            {
+                L1: DatasetRecord(
+                    NOON, {CAM: Fact(DatasetState.AVAILABLE, NOON - HOUR)}, 2**60, frozenset({L3})
+                ),
+                L2: DatasetRecord(
+                    NOON - MINUTE,
+                    {RAL: Fact(DatasetState.PARTIAL, NOON - MINUTE, 1 / 3)},
+                    previous_facts={RAL: Fact(DatasetState.AVAILABLE, NOON - HOUR)},
+                ),
+            },
+            {L3: "HTTP 503: „später“ 'again'\n"},
+            frozenset({"RSE_1"}),
+            last_read_at={RAL: NOON - HOUR},
+        ),
+        "dmapi": CatalogueMemory(unseen_reasons={L1: "down"}, failure="down"),
+    },
+    demand=DemandMemory(
+        (RememberedJobs("ap1", (L1,), 1, NOON), RememberedJobs("ap1", (L1, L2), 7, NOON - HOUR)),
+        {"no scope": "it has no scope"},
+    ),
+    pattern_matches={"rucio": frozenset({L2, L3}), "dmapi": frozenset()},
+    ads={CAM: ad(L1, L2, generation=2**40)},
+    held_losses={CAM: HeldLoss(NOON - HOUR, NOON, {L1: 0, L2: 3}, 7, HoldCause.ALL)},
+    rollbacks={RAL: Rollback(NOON - MINUTE, ad(L3, site=RAL, generation=3, at=NOON - HOUR))},
+)
+
+
+def reopened(folder: Path) -> ReconcileState:
+    with Store.open_to_write(folder) as store:
+        return store.load()
+
+
+def changes(store: Store, state: ReconcileState) -> int:
+    """How many rows of datasets a save writes, seen by sqlite itself."""
+    statements: list[str] = []
+    store._db.set_trace_callback(statements.append)
+    store.save(state)
+    store._db.set_trace_callback(None)
+    return sum(" known " in statement for statement in statements)
+
+
+def test_everything_comes_back(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        assert store.load() == ReconcileState()
+        store.save(FULL)
+        assert store.load() == FULL
+    assert reopened(tmp_path) == FULL
+
+
+def test_what_is_gone_from_the_state_is_gone_from_the_disk(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(FULL)
+        store.save(ReconcileState())
+    assert reopened(tmp_path) == ReconcileState()
+
+
+def test_a_catalogue_that_comes_back_brings_none_of_its_forgotten_datasets(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(FULL)
+        store.save(ReconcileState())
+        store.save(ReconcileState(memories={"rucio": CatalogueMemory(NOON)}))
+    assert reopened(tmp_path).memories["rucio"].records == {}
+
+
+def test_a_poll_that_says_the_same_writes_no_dataset_again(tmp_path):
+    first = memory(holding(replica(L1), replica(L2)))
+    later = NOON + MINUTE
+    second = apply_survey(first, holding(replica(L1), replica(L2), at=later), {L1, L2}, now=later)
+    with Store.open_to_write(tmp_path) as store:
+        assert changes(store, ReconcileState(memories={"rucio": first})) == 2
+        assert changes(store, ReconcileState(memories={"rucio": second})) == 0
+    assert reopened(tmp_path).memories == {"rucio": second}
+
+
+def test_only_what_changed_is_written_also_after_a_restart(tmp_path):
+    first = memory(holding(replica(L1), replica(L2), replica(L3)))
+    later = NOON + MINUTE
+    answer = survey((L1, seen(replica(L1), at=later)), (L2, seen(at=later)), (L3, Unseen("x")), at=later)
+    second = apply_survey(first, answer, {L1, L2, L3}, now=later)
+    with Store.open_to_write(tmp_path) as store:
+        store.save(ReconcileState(memories={"rucio": first}))
+    with Store.open_to_write(tmp_path) as store:
+        store.load()
+        assert changes(store, ReconcileState(memories={"rucio": second})) == 2
+    assert reopened(tmp_path).memories == {"rucio": second}
+
+
+def test_a_store_that_was_not_loaded_first_still_replaces_all(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(FULL)
+    only_l3 = ReconcileState(memories={"rucio": memory(holding(replica(L3)))})
+    with Store.open_to_write(tmp_path) as store:
+        store.save(only_l3)
+    assert reopened(tmp_path) == only_l3
+
+
+def big(mark: str) -> ReconcileState:
+    """A state whose every part says *mark*, large enough that writing it takes a while."""
+    known = {
+        Did(f"x:{n:05}"): DatasetRecord(NOON, {Site(mark): Fact(DatasetState.STUCK, NOON)})
+        for n in range(2000)
+    }
+    return ReconcileState(
+        memories={
+            "rucio": CatalogueMemory(
+                NOON, frozenset({Site(mark)}), known, {L1: mark}, frozenset({mark}), mark
+            )
+        },
+        demand=DemandMemory((RememberedJobs(mark, (L1,), 1, NOON),), {mark: mark}),
+        pattern_matches={mark: frozenset({Did(f"{mark}:1")})},
+        ads={Site(mark): replace(ad(L1), site=Site(mark))},
+    )
+
+
+def test_after_a_save_that_failed_the_next_one_writes_all_of_it(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(big("old"))
+        (pages,) = store._db.execute("pragma page_count").fetchone()
+        store._db.execute(f"pragma max_page_count = {pages}")
+        fat = replace(
+            big("new"), pattern_matches={"rucio": frozenset(Did(f"x:{n:0400}") for n in range(9000))}
+        )
+        with pytest.raises(StateError, match="full"):
+            store.save(fat)
+        assert store.load() == big("old")
+        store._db.execute("pragma max_page_count = 1000000")
+        store.save(big("new"))
+    assert reopened(tmp_path) == big("new")
+
+
+def test_a_full_disk_does_not_hide_changes_from_the_next_save(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(big("old"))
+        store._db.execute(
+            "create trigger full before insert on ads begin select raise(abort, 'disk is full'); end"
+        )
+        with pytest.raises(StateError, match="disk is full"):
+            store.save(big("new"))
+        store._db.execute("drop trigger full")
+        store.save(big("new"))
+    assert reopened(tmp_path) == big("new")
+
+
+@pytest.mark.parametrize("text", ["\udcff\ud800", "a\0b", "x" * 100_000, "'; drop table ads; --"])
+def test_no_text_that_a_job_can_carry_stops_the_daemon(tmp_path, text):
+    answers = {"ap1": ScheddDemand(NOON, (QueuedJobs((text,), 1),))}
+    told = remember_demand(DemandMemory(), answers, default_scope=None, keep_for=HOUR, now=NOON)
+    with Store.open_to_write(tmp_path) as store:
+        store.save(ReconcileState(demand=told))
+    assert reopened(tmp_path).demand == told
+    assert len(told.rejected_texts) == 1
+
+
+def test_a_text_that_cannot_be_stored_is_told_and_nothing_is_half_saved(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(FULL)
+        with pytest.raises(StateError, match="surrogates"):
+            store.save(ReconcileState(memories={"rucio": CatalogueMemory(failure="\udcff")}))
+        assert store.load() == FULL
+
+
+def test_what_publishers_showed_comes_back_each_its_own(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save_readback("collector", published(ad(L1), ad(L1, site=RAL)))
+        store.save_readback("file", published(ad(L2, generation=9)))
+        store.save_readback("collector", published(ad(L1)))
+        assert store.load_readback() == {
+            "collector": published(ad(L1)),
+            "file": published(ad(L2, generation=9)),
+        }
+
+
+def test_a_report_comes_back_and_a_missing_one_is_empty(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        assert store.load_report("cycle") == {}
+        store.save_report("cycle", {"at": 1})
+        store.save_report("cycle", {"at": 2, "catalogues": {"rucio": None}})
+        assert store.load_report("cycle") == {"at": 2, "catalogues": {"rucio": None}}
+
+
+# ---- one owner
+
+
+def test_a_second_owner_is_refused_with_a_sentence_that_names_the_first(tmp_path):
+    with Store.open_to_write(tmp_path):
+        with pytest.raises(StateError) as refused:
+            Store.open_to_write(tmp_path)
+        assert str(refused.value) == (
+            f"state_dir {tmp_path} is in use by another hydrator (process {os.getpid()}); "
+            "stop it first, or use plan, status, sites or datasets, which only look"
+        )
+    Store.open_to_write(tmp_path).close()
+
+
+def test_closing_twice_is_no_error_and_frees_nobody_elses_lock(tmp_path):
+    first = Store.open_to_write(tmp_path)
+    first.close()
+    with Store.open_to_write(tmp_path):
+        first.close()
+        with pytest.raises(StateError):
+            Store.open_to_write(tmp_path)
+
+
+SAVES_FOR_EVER = """
+import sys
+from pathlib import Path
+from hydrator.state.store import Store
+from tests.unit.state.test_store import big
+states = [big("old"), big("new")]
+with Store.open_to_write(Path(sys.argv[1])) as store:
+    store.load()
+    store.save(states[0])
+    while True:
+        states.reverse()
+        print(".", flush=True)
+        store.save(states[0])
+"""
+
+
+def saving(folder: Path) -> subprocess.Popen:
+    """A process that owns *folder* and saves two states in turn; it says so before each save."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", SAVES_FOR_EVER, str(folder)], cwd=ROOT, stdout=subprocess.PIPE
+    )
+    assert child.stdout
+    assert child.stdout.readline() == b".\n"
+    return child
+
+
+def killed(child: subprocess.Popen) -> None:
+    child.kill()
+    assert child.wait() == -signal.SIGKILL
+    assert child.stdout
+    child.stdout.close()
+
+
+def test_the_lock_says_whether_a_daemon_runs(tmp_path):
+    assert owner_of(tmp_path) is None
+    with Store.open_to_write(tmp_path):
+        assert owner_of(tmp_path) == str(os.getpid())
+    assert owner_of(tmp_path) is None
+
+
+def test_a_daemon_starts_though_somebody_looks_at_its_lock(tmp_path):
+    with Store.open_to_write(tmp_path):
+        pass
+    looking = os.open(tmp_path / "lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.1, os.close, [looking]).start()
+    with Store.open_to_write(tmp_path):
+        assert owner_of(tmp_path) == str(os.getpid())
+
+
+def test_the_lock_of_a_killed_owner_is_free(tmp_path):
+    child = saving(tmp_path)
+    try:
+        with pytest.raises(StateError, match=f"process {child.pid}"):
+            Store.open_to_write(tmp_path)
+    finally:
+        killed(child)
+    Store.open_to_write(tmp_path).close()
+
+
+def test_kill_9_at_any_moment_of_a_save_leaves_the_old_or_the_new_state_whole(tmp_path):
+    whole = [big("old"), big("new")]
+    for attempt in range(20):
+        child = saving(tmp_path)
+        threading.Event().wait(attempt * 0.002)  # somewhere inside a save of some 20 ms
+        killed(child)
+        with Store.open_to_write(tmp_path) as store:
+            assert store.damage_report is None
+            assert store.load() in whole
+
+
+def test_others_can_look_while_a_daemon_owns_and_saves(tmp_path):
+    child = saving(tmp_path)
+    try:
+        with Store.open_to_read(tmp_path) as looking:
+            whole = [big("old"), big("new")]
+            assert all(looking.load() in whole for _ in range(10))
+    finally:
+        killed(child)
+
+
+def test_a_look_sees_one_state_even_when_another_is_saved_meanwhile(tmp_path):
+    with Store.open_to_write(tmp_path) as store, Store.open_to_read(tmp_path) as looking:
+        store.save(big("old"))
+
+        def save_before(statement: str) -> None:
+            if "from ads" in statement:
+                store.save(big("new"))
+
+        looking._db.set_trace_callback(save_before)
+        assert looking.load() == big("old")
+        looking._db.set_trace_callback(None)
+        assert looking.load() == big("new")
+
+
+def test_who_looks_cannot_write(tmp_path):
+    Store.open_to_write(tmp_path).close()
+    with Store.open_to_read(tmp_path) as looking, pytest.raises(StateError, match="readonly"):
+        looking.save(FULL)
+
+
+# ---- folders and files that are not as they should be
+
+
+def test_a_state_that_does_not_exist_yet_is_told_in_a_sentence(tmp_path):
+    with pytest.raises(StateError, match="no daemon has run with this state_dir yet"):
+        Store.open_to_read(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_state_that_we_may_not_read_is_told_in_a_sentence_that_says_who_may(open_folder):
+    state = open_folder / "state"
+    Store.open_to_write(state).close()
+    for folder, mode in ((state, 0o700), (state / "state.sqlite", 0o600)):
+        state.chmod(0o755)
+        folder.chmod(mode if os.geteuid() == 0 else 0)
+        done = as_nobody("Store.open_to_read(Path(sys.argv[1]))", state)
+        state.chmod(0o755)
+        assert "StateError" in done.stderr
+        assert "Permission denied; ask as the daemon's user or as root" in done.stderr
+
+
+def test_a_folder_is_made_where_it_is_missing(tmp_path):
+    Store.open_to_write(tmp_path / "a" / "b").close()
+    assert (tmp_path / "a" / "b" / "state.sqlite").exists()
+
+
+def test_a_folder_that_cannot_be_is_refused_in_a_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StateError, match="must be a folder that can be written"):
+        Store.open_to_write(tmp_path / "file" / "state")
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "a?b=c", "100%25", "ü"])
+def test_a_folder_may_have_any_name(tmp_path, name):
+    with Store.open_to_write(tmp_path / name) as store:
+        store.save(FULL)
+    with Store.open_to_read(tmp_path / name) as looking:
+        assert looking.load() == FULL
+
+
+def overwritten(path: Path, start: int, size: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(b"\xa5" * size)
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 100), (100, 4000), (4096, 40_000)])
+def test_a_damaged_file_is_set_aside_and_told(tmp_path, start, size):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(big("old"))
+    overwritten(tmp_path / "state.sqlite", start, size)
+    with Store.open_to_write(tmp_path) as store:
+        assert "state.sqlite.damaged-1" in store.damage_report
+        assert store.load() == ReconcileState()
+        store.save(FULL)
+    assert (tmp_path / "state.sqlite.damaged-1").exists()
+    with Store.open_to_write(tmp_path) as store:
+        assert store.damage_report is None
+        assert store.load() == FULL
+
+
+def test_a_second_damage_keeps_the_first_evidence(tmp_path):
+    for number in (1, 2):
+        (tmp_path / "state.sqlite").write_bytes(b"no database, but long enough to be looked at" * number)
+        with Store.open_to_write(tmp_path) as store:
+            assert f"damaged-{number}" in store.damage_report
+    assert len((tmp_path / "state.sqlite.damaged-1").read_bytes()) == 44
+
+
+def test_a_damaged_file_is_only_told_to_who_looks(tmp_path):
+    (tmp_path / "state.sqlite").write_bytes(b"no database, but long enough to be looked at")
+    with pytest.raises(StateError, match="not a database"):
+        Store.open_to_read(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["state.sqlite"]
+
+
+# ---- rows that cannot be understood
+
+
+def spoiled(store: Store, statement: str) -> ReconcileState:
+    """The state after FULL was saved and somebody ran *statement*."""
+    store.save(FULL)
+    with store._db:
+        store._db.execute(statement)
+    return store.load()
+
+
+SPOILT = ["'[broken'", "'[]'", "7", "null", "cast(x'ff' as text)", "'{\"a\": 1}'"]
+
+
+@pytest.mark.parametrize("body", SPOILT)
+def test_a_dataset_whose_row_is_spoilt_keeps_what_the_ad_last_said_of_it(tmp_path, body):
+    with Store.open_to_write(tmp_path) as store:
+        state = spoiled(store, f"update known set body = {body} where did = '{L1}'")
+        known = state.memories["rucio"].records
+        assert known[L1].facts == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
+        assert known[L2] == FULL.memories["rucio"].records[L2]
+        assert replace(state, memories={}) == replace(FULL, memories={})
+        assert (
+            store.damage_report
+            == "1 rows of known cannot be understood; they now are in the table unreadable"
+        )
+        store.save(state)
+    with Store.open_to_write(tmp_path) as store:
+        assert store.load() == state
+        assert store.damage_report is None
+        assert store._db.execute("select source from unreadable").fetchall() == [("known",)]
+
+
+@pytest.mark.parametrize("column", ["at", "sites", "unseen"])
+def test_a_catalogue_whose_row_is_spoilt_keeps_its_datasets_and_says_that_it_failed(tmp_path, column):
+    with Store.open_to_write(tmp_path) as store:
+        state = spoiled(store, f"update memory set {column} = 'spoilt' where catalogue = 'rucio'")
+        kept = state.memories["rucio"]
+        assert kept.records[L1].facts == {CAM: Fact(DatasetState.AVAILABLE, NOON)}
+        assert kept.records[L2] == FULL.memories["rucio"].records[L2]
+        assert (kept.sites, kept.failure) == ({CAM, RAL}, "its last answer was lost with its state")
+        store.save(state)
+        assert store.load() == state
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("demand", "dids"),
+        ("demand", "last_wanted"),
+        ("found", "dids"),
+        ("ads", "content"),
+        ("ads", "generation"),
+        ("refused", "reason"),
+        ("held", "body"),
+        ("rollback", "content"),
+        ("ages", "at"),
+    ],
+)
+@pytest.mark.parametrize("spoilt", ["'spoilt'", "cast(x'c328' as text)"])
+def test_a_spoilt_row_of_any_table_leaves_the_rest_and_a_state_that_can_be_saved(
+    tmp_path, table, column, spoilt
+):
+    with Store.open_to_write(tmp_path) as store:
+        state = spoiled(store, f"update or ignore {table} set {column} = {spoilt}")
+        assert state.memories["rucio"].records == FULL.memories["rucio"].records
+        store.save(state)
+        assert store.load() == state
+
+
+def test_who_looks_sees_the_rest_and_sets_nothing_aside(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        spoiled(store, "update or ignore demand set dids = 'spoilt'")
+        store._db.execute("delete from unreadable")
+        store._db.commit()
+        with Store.open_to_read(tmp_path) as looking:
+            assert looking.load().ads == FULL.ads
+        assert store._db.execute("select * from unreadable").fetchall() == []
+
+
+def test_only_so_many_spoilt_rows_are_kept(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(big("old"))
+        with store._db:
+            store._db.execute("update known set body = 'spoilt'")
+        store.load()
+        assert store._db.execute("select count(*) from unreadable").fetchone() == (100,)
+        assert store.damage_report.startswith("2000 rows of known cannot be understood")
+
+
+def test_a_state_of_an_older_version_lacks_tables_and_is_read_all_the_same(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(FULL)
+        for table in ("held", "ages", "unreadable", "rollback", "history"):
+            store._db.execute(f"drop table {table}")
+    with Store.open_to_read(tmp_path) as looking:
+        assert (looking.load().ads, looking.load_history()) == (FULL.ads, [])
+    with Store.open_to_write(tmp_path) as store:
+        store.save(FULL)
+        assert store.load() == FULL
+
+
+def test_what_a_publisher_showed_and_cannot_be_understood_is_left_out(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save_readback("collector", published(ad(L1), ad(L1, site=RAL)))
+        with store._db:
+            store._db.execute(f"update readback set heard = 'spoilt' where site = '{RAL}'")
+        assert store.load_readback() == {"collector": published(ad(L1))}
+
+
+def newer(folder: Path) -> None:
+    Store.open_to_write(folder).close()
+    with sqlite3.connect(folder / "state.sqlite") as db:
+        db.execute("pragma user_version = 99")
+    db.close()
+
+
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path):
+    newer(tmp_path)
+    for _ in range(2):  # twice: the lock was let go
+        with pytest.raises(StateError, match=r"a newer classad-hydrator wrote it \(schema 99\)") as refused:
+            Store.open_to_write(tmp_path)
+        assert "room" not in str(refused.value)
+    with pytest.raises(StateError, match="newer"):
+        Store.open_to_read(tmp_path)
+    assert not list(tmp_path.glob("*damaged*"))
+
+
+def test_reports_are_plain_json(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save_report("cycle", {"at": 1})
+        ((body,),) = store._db.execute("select body from report").fetchall()
+    assert json.loads(body) == {"at": 1}
+
+
+def test_anybody_who_may_read_can_look_after_a_clean_stop(open_folder):
+    with Store.open_to_write(open_folder) as store:
+        store.save(big("old"))
+    open_folder.chmod(0o555)
+    (open_folder / "state.sqlite").chmod(0o444)
+    done = as_nobody("Store.open_to_read(Path(sys.argv[1])).load()", open_folder)
+    assert done.returncode == 0, done.stderr
+
+
+def as_nobody(look: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run *look* as somebody who owns nothing, when we are root."""
+    words = (
+        "import os, sys; from pathlib import Path; from hydrator.state.store import Store\n"
+        f"if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n{look}"
+    )
+    return subprocess.run([sys.executable, "-c", words, folder], capture_output=True, text=True, check=False)
+
+
+def modes(folder):
+    return {file.name: oct(file.stat().st_mode & 0o777) for file in folder.iterdir()}
+
+
+def test_nobody_else_reads_the_state_whatever_the_umask(tmp_path):
+    folder = tmp_path / "state"
+    before = os.umask(0)
+    try:
+        with Store.open_to_write(folder) as store:
+            store.save(ReconcileState(pattern_matches={"rucio": frozenset({L1})}))
+            assert {"state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "lock"} <= modes(folder).keys()
+            assert set(modes(folder).values()) == {"0o600"}
+        assert folder.stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_a_state_that_others_could_read_is_closed_to_them(tmp_path):
+    with Store.open_to_write(tmp_path) as store:
+        store.save(ReconcileState())
+    for name in ("state.sqlite", "lock", "state.sqlite.damaged-1", "state.sqlite-wal"):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0o644)
+    with Store.open_to_write(tmp_path):
+        assert set(modes(tmp_path).values()) == {"0o600"}
+
+
+def test_a_damaged_state_and_the_new_one_are_closed_to_others(tmp_path):
+    (tmp_path / "state.sqlite").write_bytes(b"no database" * 1000)
+    (tmp_path / "state.sqlite").chmod(0o644)
+    with Store.open_to_write(tmp_path) as store:
+        assert store.damage_report
+        assert set(modes(tmp_path).values()) == {"0o600"}

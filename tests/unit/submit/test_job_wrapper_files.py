@@ -1,0 +1,367 @@
+"""The job's start where a dataset is files: below a storage element as Rucio lays it out, or in archives."""
+
+import re
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hydrator.config import StorageArea
+from hydrator.domain.model import DatasetFile, Did
+from hydrator.submit import job_wrapper as job_start
+from hydrator.submit.dataset_paths import hash_path, job_datasets, local_paths, paths_file_text
+from tests.archives import tar_of
+from tests.pythons import pythons
+from tests.unit.submit.test_job_wrapper import PARSET, Node
+
+L1 = Did("lofar:L1.ms")
+SHOW = ("sh", "-c", 'cd "$INPUT_1" && find . -not -type d | sort && cat $(find . -not -type d | sort)')
+
+
+class Element(Node):
+    """A worker node at UK, whose storage is that of Rucio elements with files in it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.areas: list[StorageArea] = []
+        self.contents: dict[Did, tuple[DatasetFile, ...]] = {}
+
+    def area(self, name: str, **more: str) -> StorageArea:
+        area = StorageArea(site="UK", prefix=str(self.storage / name), **more)
+        self.areas.append(area)
+        return area
+
+    def has(self, did: str, files: Mapping[str, bytes], *, at: str = "", sizes: int = 0) -> None:
+        """Catalogue *files* as those of *did*, and put them on disk as Rucio's rule "hash" does."""
+        listed = []
+        for file, content in files.items():
+            self.put(self.storage / at / hash_path(file), content)
+            listed.append(DatasetFile(file, len(content) + sizes))
+        self.contents[Did(did)] = (*self.contents.get(Did(did), ()), *listed)
+
+    def put(self, path: Path, content: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    def ready(self, *dids: str, stage_in: str | None = None, unpack: tuple[str, ...] = ("*.ms.tar",)) -> None:
+        wanted = [Did(did) for did in dids or (L1,)]
+        paths = local_paths(self.areas, wanted, self.contents)
+        named = job_datasets([(f"/as/was/{did.partition(':')[2]}", did) for did in wanted])
+        text = paths_file_text(
+            named, paths, stage_in, areas=self.areas, contents=self.contents, unpack=unpack
+        )
+        (self.scratch / "hydrator-paths.json").write_text(text)
+
+
+@pytest.fixture
+def element(tmp_path: Path) -> Element:
+    return Element(tmp_path)
+
+
+WHOLE = {"L1.MS": None, "L1.MS/table.dat": b"table", "L1.MS/ANTENNA/table.dat": b"antennas"}
+
+# ------------------------------------------------------------------------------------- files of a dataset
+
+
+def test_a_dataset_of_several_files_becomes_a_folder_of_links(element):
+    element.area("")
+    element.has(L1, {"lofar:L1.ms/table.dat": b"one\n", "lofar:L1.ms/ANTENNA/table.dat": b"two\n"})
+    element.ready()
+    done = element.run(*SHOW)
+    assert (done.returncode, done.stdout) == (0, "./ANTENNA/table.dat\n./table.dat\ntwo\none\n"), done.stderr
+    link = next(element.scratch.glob("hydrator-inputs/*/L1.ms/table.dat"))
+    assert str(link.readlink()) == str(element.storage / hash_path("lofar:L1.ms/table.dat"))
+
+
+def test_a_dataset_of_one_file_is_that_file(element):
+    element.area("")
+    element.has(L1, {"lofar:raw/one": b"data\n"})
+    element.ready()
+    done = element.run("sh", "-c", 'echo "$INPUT_1"; cat "$INPUT_1"')
+    assert done.stdout == f"{element.storage / hash_path('lofar:raw/one')}\ndata\n", done.stderr
+
+
+def test_the_parset_names_each_measurement_set_of_a_dataset(element):
+    element.area("")
+    files = {f"lofar:obs/{ms}/table.dat": b"x" for ms in ("b.ms", "a.ms")}
+    element.has("lofar:obs", files)
+    element.ready("lofar:obs")
+    (element.scratch / "run.parset").write_bytes(PARSET)
+    done = element.run("--parset", "run.parset", "--", "cat", "run.parset")
+    folder = next(element.scratch.glob("hydrator-inputs/*/obs"))
+    assert f'["{folder}/a.ms", "{folder}/b.ms"]' in done.stdout, done.stderr
+
+
+def test_files_of_one_dataset_may_be_in_two_elements_of_a_site(element):
+    element.area("first")
+    element.area("second")
+    element.has(L1, {"lofar:a": b"1"}, at="first")
+    element.has(L1, {"lofar:b": b"2"}, at="second")
+    element.ready()
+    assert element.run(*SHOW).stdout == "./a\n./b\n12"
+
+
+def test_a_file_that_is_missing_is_a_miss_that_names_how_many_and_one(element):
+    element.area("")
+    element.has(L1, {"lofar:a": b"1", "lofar:b": b"2", "lofar:c": b"3"})
+    (element.storage / hash_path("lofar:b")).unlink()
+    element.ready()
+    told = element.chirp()
+    done = element.run("true")
+    assert done.returncode == 85
+    path = element.storage / hash_path("lofar:b")
+    why = f"lofar:L1.ms (1 of its 3 files cannot be read, first {path}: No such file or directory)"
+    assert f"not readable at UK: {why}" in done.stderr
+    assert "lofar:L1.ms UK" in told.read_text()
+
+
+@pytest.mark.parametrize("off", [1, -1])
+def test_a_file_of_another_size_is_a_miss(element, off):
+    element.area("")
+    element.has(L1, {"lofar:a": b"12345", "lofar:b": b"12345"}, sizes=off)
+    element.ready()
+    done = element.run("true")
+    assert done.returncode == 85
+    assert f"has 5 of {5 + off} bytes" in done.stderr
+
+
+def test_a_dataset_of_which_a_file_is_missing_is_fetched_where_there_is_a_command(element):
+    element.area("")
+    element.has(L1, {"lofar:a": b"1", "lofar:b": b"2"})
+    (element.storage / hash_path("lofar:b")).unlink()
+    element.ready(stage_in="sh -c 'echo fetched > $0/table.dat' {path}")
+    done = element.run("sh", "-c", 'cat "$INPUT_1"')
+    assert (done.returncode, done.stdout) == (0, "fetched\n"), done.stderr
+
+
+@pytest.mark.parametrize("bad", ["../b", "/etc/passwd", "a//b", ".", ""])
+@pytest.mark.parametrize("where", ["files", "layouts"])
+def test_a_list_that_leads_out_of_the_folder_is_refused(element, bad, where):
+    entry = {"did": L1, "name": "x", "files": [["a", 1]], "layouts": {"hash": ["a"]}}
+    entry[where] = [[bad, 1]] if where == "files" else {"hash": [bad]}
+    element.takes(L1, datasets=[entry], sites={"UK": {L1: [[str(element.storage), "hash"]]}})
+    done = element.run("true")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "hydrator: the files of lofar:L1.ms in hydrator-paths.json cannot be read: make it again\n",
+    )
+
+
+# ------------------------------------------------------------------------------------- inside a folder
+
+
+def miss(element: Element, *, size: int | None = None) -> str:
+    """What is said of the measurement set L1.ms, a folder on disk."""
+    entry = {"did": L1, "name": "x"} | ({"bytes": size} if size else {})
+    element.takes(L1, datasets=[entry])
+    done = element.run("true")
+    return done.stderr if done.returncode else ""
+
+
+def test_a_folder_is_looked_at_inside(element):
+    path = element.holds("L1.ms")
+    (path / "ANTENNA").mkdir()
+    (path / "ANTENNA" / "table.dat").write_text("antennas")
+    assert miss(element) == ""
+    (path / "ANTENNA" / "table.f0").symlink_to("gone")
+    assert "has ANTENNA/table.f0, of which: No such file or directory" in miss(element)
+
+
+def test_a_folder_with_less_than_its_bytes_is_a_miss(element):
+    element.holds("L1.ms", "12345")
+    assert miss(element, size=5) == ""
+    assert "has 5 of 6 bytes" in miss(element, size=6)
+
+
+@pytest.mark.parametrize("left", ["", None])
+def test_a_table_without_its_description_is_a_miss(element, left):
+    path = element.holds("L1.ms")
+    (path / "FIELD").mkdir()
+    (path / "FIELD" / "table.f0").write_text("data")
+    (path / "FIELD" / "table.dat").write_text("description")
+    assert miss(element) == ""
+    (path / "FIELD" / "table.dat").unlink()
+    if left is not None:
+        (path / "FIELD" / "table.dat").write_text(left)
+    assert "has a folder FIELD that has" in miss(element)
+
+
+# ------------------------------------------------------------------------------------- archives
+
+
+def test_an_archive_is_unpacked_and_the_parset_names_what_was_in_it(element):
+    element.area("")
+    element.has(L1, {"lofar:L1_abc.ms.tar": tar_of(WHOLE)})
+    element.ready()
+    (element.scratch / "run.parset").write_bytes(PARSET)
+    done = element.run(
+        "--parset", "run.parset", "--", "sh", "-c", 'cat $0 "$INPUT_1/table.dat"', "run.parset"
+    )
+    unpacked = next(element.scratch.glob("hydrator-inputs/*/L1.ms/L1.MS"))
+    assert f'input_ms = ["{unpacked}"]' in done.stdout, done.stderr
+    assert done.stdout.endswith("table")
+
+
+def test_archives_among_other_files_are_unpacked_beside_links_to_these(element):
+    element.area("")
+    archives = {f"lofar:{n}.MS.TAR": tar_of({f"{n}.ms/table.dat": b"x"}) for n in (1, 2)}
+    element.has("lofar:obs", {**archives, "lofar:README": b"text"})
+    element.ready("lofar:obs")
+    done = element.run("sh", "-c", 'cd "$INPUT_1" && find . -not -type d | sort')
+    assert done.stdout == "./1.ms/table.dat\n./2.ms/table.dat\n./README\n", done.stderr
+
+
+def test_an_archive_that_is_one_path_by_another_rule_is_unpacked_too(element):
+    element.area("", rule="name")
+    element.put(element.storage / "lofar" / "L1.ms.tar", tar_of({"./": None, **WHOLE}))
+    element.ready("lofar:L1.ms.tar")
+    assert element.run("cat", "$INPUT_1/table.dat").stdout == "table"
+
+
+def test_an_archive_in_a_folder_that_was_fetched_is_unpacked_too(element):
+    source = element.scratch.parent / "source.ms.tar"
+    source.write_bytes(tar_of(WHOLE))
+    element.ready(stage_in=f"sh -c 'cp {source} $0' {{path}}")
+    done = element.run("cat", "$INPUT_1/table.dat")
+    assert (done.returncode, done.stdout) == (0, "table"), done.stderr
+
+
+def test_an_archive_is_handed_over_as_it_is_where_nothing_is_to_be_unpacked(element):
+    element.area("")
+    element.has(L1, {"lofar:L1.ms.tar": tar_of(WHOLE)})
+    element.ready(unpack=())
+    assert "hydrator-inputs" not in element.run("sh", "-c", 'echo "$INPUT_1"').stdout
+
+
+def link(name: str, target: str, kind: bytes) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+def device(name: str, kind: bytes) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    return info
+
+
+GOOD = tar_of(WHOLE)
+BAD = {
+    "a name above": (tar_of({"../evil": b"x"}), "leads out of its folder: '../evil'"),
+    "a name above, further in": (tar_of({"a/../../evil": b"x"}), "leads out of its folder"),
+    "a name from the root": (tar_of({"/evil": b"x"}), "leads out of its folder: '/evil'"),
+    "a symbolic link": (tar_of(WHOLE, link("out", "/", tarfile.SYMTYPE)), "neither file nor folder: 'out'"),
+    "a hard link": (tar_of(WHOLE, link("out", "/etc/passwd", tarfile.LNKTYPE)), "neither file nor folder"),
+    "a device": (tar_of(WHOLE, device("dev", tarfile.CHRTYPE)), "neither file nor folder: 'dev'"),
+    "a pipe": (tar_of(WHOLE, device("pipe", tarfile.FIFOTYPE)), "neither file nor folder: 'pipe'"),
+    "a member twice": (tar_of({"a": b"x"})[:1024] + tar_of({"a": b"y"}), "has a member twice"),
+    "cut within a member": (GOOD[:1300], "is not a tar file, or not whole"),
+    "cut between members": (GOOD[:1536], "breaks off at byte 1536"),
+    "garbled": (GOOD[:1536] + b"x" * 512 + GOOD[2048:], "breaks off at byte 1536"),
+    "no archive": (b"x" * 2048, "is not a tar file"),
+    "compressed": (b"\x1f\x8b" + b"x" * 2048, "is not a tar file"),
+    "empty": (tar_of({}), "has nothing in it"),
+    "a file and a folder of one name": (tar_of({"a": b"x", "a/b": b"x"}), "has a member twice"),
+    "no description of its table": (tar_of({"L1.MS/table.dat": b""}), "has an empty table.dat"),
+}
+
+
+@pytest.mark.parametrize("bad", [pytest.param(bad, id=name.replace(" ", "-")) for name, bad in BAD.items()])
+def test_a_bad_archive_is_not_unpacked(tmp_path, bad):
+    content, why = bad
+    path, folder = tmp_path / "L1.ms.tar", tmp_path / "folder"
+    path.write_bytes(content)
+    folder.mkdir()
+    dataset = job_start.Dataset(1, {"did": L1})
+
+    def unpack() -> None:
+        job_start.Archive(str(path)).size()
+        job_start.build_dataset_folder(
+            0, dataset, job_start.list_entries(dataset, [str(path)], ["*.tar"]), str(folder)
+        )
+
+    with pytest.raises(job_start.RetryElsewhere, match=re.escape(why)):
+        unpack()
+    assert not list(tmp_path.rglob("evil"))
+    assert not any(each.is_symlink() for each in tmp_path.rglob("*"))
+
+
+UNPACK = """
+import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("job_start", sys.argv[1])
+job_start = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(job_start)
+dataset = job_start.Dataset(1, {"did": "lofar:L1.ms"})
+for path in sys.argv[2:]:
+    folder = path + ".d"
+    os.mkdir(folder)
+    try:
+        job_start.Archive(path).size()
+        job_start.into_folder(0, dataset, job_start.pieces_of(dataset, [path], ["*.tar"]), folder)
+        print("unpacked")
+    except job_start.Missed as missed:
+        print(missed)
+"""
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_archives_are_judged_alike_by_the_pythons_of_this_machine(tmp_path, python):
+    """Since Python 3.12 tarfile refuses some of it by itself; the Pythons of worker nodes refuse nothing."""
+    archives = [*BAD.values(), (GOOD, "unpacked")]
+    paths = [tmp_path / f"{number}.tar" for number in range(len(archives))]
+    for path, (content, _) in zip(paths, archives, strict=True):
+        path.write_bytes(content)
+    words = [python, "-I", "-S", "-c", UNPACK, job_start.__file__, *map(str, paths)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == len(archives)
+    assert [why for line, (_, why) in zip(said, archives, strict=True) if why not in line] == []
+
+
+def test_a_bad_archive_is_a_miss_of_its_dataset_alone_and_leaves_nothing_behind(element):
+    element.area("")
+    element.has("lofar:good", {"lofar:good": b"x"})
+    element.has(L1, {"lofar:L1.ms.tar": tar_of({**WHOLE, "../evil": b"x"})})
+    element.ready("lofar:good", L1)
+    told = element.chirp()
+    done = element.run("true")
+    assert done.returncode == 85, done.stdout
+    assert "not readable at UK: lofar:L1.ms (" in done.stderr
+    assert "has a member that leads out of its folder: '../evil'" in done.stderr
+    assert "lofar:good" not in told.read_text()
+    assert "lofar:L1.ms UK" in told.read_text()
+    assert not (element.scratch / "hydrator-inputs").exists()
+
+
+def test_an_archive_that_the_scratch_folder_has_no_room_for_is_the_nodes_failing(element):
+    """The dataset is there: the job keeps away from the site, and the catalogue is not in doubt."""
+    element.area("")
+    huge = tarfile.TarInfo("L1.ms/table.f0")
+    huge.size = 1 << 43
+    block = huge.tobuf(tarfile.GNU_FORMAT)
+    path = element.storage / hash_path("lofar:L1.ms.tar")
+    element.put(path, block)
+    with path.open("r+b") as file:
+        try:
+            file.truncate(512 + (1 << 43) + 1024)
+        except OSError:
+            pytest.skip("this file system has no sparse file of 8 TiB")
+    element.contents[L1] = (DatasetFile("lofar:L1.ms.tar", path.stat().st_size),)
+    element.ready()
+    told = element.chirp()
+    done = element.run("true")
+    assert done.returncode == 85
+    assert f"unpacking takes {1 << 43} bytes and {element.scratch} has " in done.stderr
+    assert "ChirpDataLocalityMissed " in told.read_text()
+    assert "ChirpDataLocalityMisses" not in told.read_text()
+
+
+def test_an_archive_with_too_many_members_is_not_unpacked(tmp_path):
+    path = tmp_path / "many.tar"
+    path.write_bytes(tar_of({f"f{n}": b"" for n in range(5)}))
+    assert job_start.Archive(str(path), max_members=6).size() == 0
+    with pytest.raises(job_start.RetryElsewhere, match="over 4 members"):
+        job_start.Archive(str(path), max_members=4).size()

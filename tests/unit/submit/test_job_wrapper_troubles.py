@@ -1,0 +1,377 @@
+"""The job's start on a node that fails it: every failure ends with 85, or the command runs."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pythons import python_3_6
+from tests.unit.submit.test_job_wrapper import FILE, PARSET, Node
+
+PYTHON_3_6 = python_3_6()
+HOOK_SCRIPT = Path(__file__).parents[3] / "deploy" / "pilots" / "locality_hook.sh"
+FETCH = "sh -c 'echo x > $0/f' {path}"
+
+
+@pytest.fixture
+def node(tmp_path) -> Node:
+    made = Node(tmp_path)
+    made.environment["PATH"] = f"{Path(sys.executable).parent}:{made.environment['PATH']}"
+    return made
+
+
+def fetching(node: Node, stage_in: str = FETCH, **more: object) -> None:
+    """A job with a dataset that is there and one that has to be fetched, and with a parset."""
+    node.takes("lofar:L1.ms", "lofar:L2.ms", stage_in=stage_in, **more)
+    if not (node.storage / "L2.ms").exists():
+        node.holds("L2.ms")
+    (node.scratch / "run.parset").write_bytes(PARSET)
+
+
+def retried(done: "subprocess.CompletedProcess[str]", *words: str) -> None:
+    assert (done.returncode, done.stderr.count("\n")) == (85, 1), done.stderr
+    assert done.stderr.startswith("hydrator: ")
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+# ------------------------------------------------------------------------------------- the scratch folder
+
+
+@pytest.mark.parametrize("scratch", ["/proc/self/task", "/nowhere/at/all", "/dev/null"])
+@pytest.mark.parametrize("stage_in", [FETCH, None])
+def test_a_scratch_folder_that_takes_nothing_ends_the_job_with_85(node, scratch, stage_in):
+    fetching(node, stage_in or "")
+    if stage_in is None:
+        node.holds("L1.ms")
+    paths = str(node.scratch / "hydrator-paths.json")
+    words = ("--paths", paths, "--parset", "run.parset", "--", "echo", "ran")
+    retried(node.run(*words, _CONDOR_SCRATCH_DIR=scratch), "85 to run elsewhere")
+
+
+def test_a_full_disk_ends_the_job_with_85_and_keeps_it_away_without_a_miss(node):
+    fetching(node, "")
+    node.holds("L1.ms")
+    told = node.chirp()
+    (node.scratch / "run.parset").write_bytes(PARSET + b"# " + b"x" * 5000 + b"\n")
+    wrapper = node.wrapper()
+    limited = subprocess.run(
+        ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", wrapper, "--parset", "run.parset", "--", "echo", "ran"],
+        cwd=node.scratch,
+        env=node.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    retried(limited, "File too large", "run.parset")
+    assert "ChirpDataLocalityMissed " in told.read_text()
+    assert "ChirpDataLocalityMisses" not in told.read_text()
+
+
+def test_a_working_folder_that_is_gone_ends_the_job_with_85(node, tmp_path):
+    fetching(node)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = subprocess.run(
+        ["sh", "-c", 'rmdir "$0" && exec "$@"', gone, node.wrapper(), "echo", "ran"],
+        cwd=gone,
+        env={name: text for name, text in node.environment.items() if "SCRATCH" not in name},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (85, "")
+    assert "hydrator: this node cannot start the job: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_a_failed_fetch_left_is_removed_and_output_files_have_no_gaps(node):
+    fetching(node, "sh -c 'echo much > $0/f; exit 1' {path}")
+    node.job.write_text('TransferOutput = "gone.txt"\n')
+    retried(node.run("true"))
+    assert not (node.scratch / "hydrator-inputs").exists()
+    assert (node.scratch / "gone.txt").is_socket()
+
+
+# ------------------------------------------------------------------------------------ the stage-in command
+
+
+@pytest.mark.parametrize(
+    ("stage_in", "word"),
+    [
+        ("rm -r {path}", "left nothing"),
+        ("sh -c 'rm -r $0; ln -s nowhere $0' {path}", "left nothing"),
+        ("echo 'unbalanced {path}", "No closing quotation"),
+        ("echo \\", "No escaped character"),
+        ("''", "cannot be started"),
+        ("/dev/null {path}", "cannot be started"),
+        ("e\x00cho {path}", "cannot be started"),
+        ("echo \ud800", "cannot be started"),
+    ],
+)
+def test_a_stage_in_command_that_spoils_things_ends_the_job_with_85(node, stage_in, word):
+    fetching(node, stage_in)
+    retried(node.run("echo", "ran"), word)
+
+
+def test_a_file_in_place_of_the_folder_is_what_was_fetched(node):
+    fetching(node, "sh -c 'rmdir $0; echo one > $0' {path}")
+    done = node.run("sh", "-c", 'cat "$INPUT_1"')
+    assert (done.returncode, done.stdout) == (0, "one\n")
+
+
+def test_a_files_raw_name_never_reaches_the_shell_of_a_stage_in_command(node):
+    bad = "/in/$(touch pwned);`touch pwned` '\"\n.ms"
+    listed = [{"did": "lofar:L1.ms", "name": bad.replace("\n", "\\"), "variable": "INPUT_1"}]
+    node.takes("lofar:L1.ms", stage_in="sh -c 'echo x > {path}/f'", datasets=listed, sites={})
+    done = node.run("sh", "-c", "cat $INPUT_1")
+    assert (done.returncode, done.stdout) == (0, "x\n")
+    assert not list(node.scratch.rglob("pwned"))
+
+
+@pytest.mark.parametrize(
+    "did",
+    [
+        "lofar:../x",
+        "lofar:a/../b",
+        "..:x",
+        "lofar:$(touch x)",
+        "lofar:a b",
+        "-rf:x",
+        "lofar:a\\b",
+        "lofar",
+        "lofar:é",
+    ],
+)
+def test_a_table_with_a_did_that_is_none_is_refused(node, did):
+    node.takes("lofar:L1.ms", datasets=[{"did": did, "name": "x", "variable": "INPUT_1"}])
+    done = node.run("true")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no good did" in done.stderr
+
+
+# -------------------------------------------------------------------------------- interpreter, bytes, ends
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "#!/bin/sh\nexit 1\n",  # a broken installation: nothing can be imported
+        "#!/nowhere/python3\n",
+        "\x7fELF not really",
+        "#!/bin/sh\ncase $* in *version_info*) exit 1 ;; esac\necho SyntaxError >&2\nexit 1\n",  # Python 2
+    ],
+)
+def test_a_python_that_does_not_start_ends_the_job_with_85(node, program):
+    fetching(node)
+    bin_folder = node.scratch.parent / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "python3").write_text(program)
+    (bin_folder / "python3").chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", node.wrapper(), "echo", "ran"],
+        cwd=node.scratch,
+        env={**node.environment, "PATH": str(bin_folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (85, "")
+    assert done.stderr.endswith("the job ends with 85 to run elsewhere\n")
+
+
+def vanishing_python(folder: Path) -> Path:
+    """A python3 that can be started once and is gone then: sh itself fails to go on."""
+    folder.mkdir()
+    (folder / "python3").write_text('#!/bin/sh\n/bin/rm "$0"\n')
+    (folder / "python3").chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize(("script", "status"), [(FILE, 85), (HOOK_SCRIPT, 0)])
+def test_a_shell_that_cannot_go_on_ends_with_the_harmless_status(node, shell, script, status):
+    (node.scratch / "classad-hydrator-hook").write_text("")
+    copy = node.scratch / "script"
+    shutil.copy(script, copy)
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"no {shell} here: it was not tried")
+    path = vanishing_python(node.scratch.parent / "bin")
+    done = subprocess.run(
+        [program, copy, "true"], cwd=node.scratch, env={**node.environment, "PATH": str(path)}, check=False
+    )
+    assert done.returncode == status
+    assert not list(path.iterdir())
+
+
+@pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("there", "status"), [(True, 7), (False, 85)])
+def test_a_closed_or_full_stderr_changes_no_status(node, redirect, there, status):
+    node.takes("lofar:L1.ms")
+    (node.scratch / "run.parset").write_bytes(PARSET)
+    if there:
+        node.holds("L1.ms")
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" --parset run.parset -- sh -c "exit 7" {redirect}', node.wrapper()],
+        cwd=node.scratch,
+        env=node.environment,
+        check=False,
+    )
+    assert done.returncode == status
+    if there:
+        copy = (node.scratch / "hydrator-inputs" / "run.parset").read_bytes()
+        assert copy.partition(b"[cluster]\n")[0] == PARSET.replace(
+            b"/as/was/*.ms", f'["{node.storage / "L1.ms"}"]'.encode()
+        )
+
+
+def test_odd_bytes_in_environment_and_arguments_reach_the_command(node):
+    node.takes("lofar:L1.ms")
+    node.holds("L1.ms")
+    environment = {os.fsencode(k): os.fsencode(v) for k, v in node.environment.items()}
+    done = subprocess.run(
+        [os.fsencode(node.wrapper()), b"sh", b"-c", b'printf "%s" "$ODD$0"', b"\xff\x01"],
+        cwd=node.scratch,
+        env={**environment, b"ODD": b"\xfe\n", b"DataLocalitySite": b"\xfd"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, b"\xfe\n\xff\x01")
+
+
+def test_an_entry_without_a_name_in_the_environment_stops_no_job(node):
+    node.takes("lofar:L1.ms")
+    node.holds("L1.ms")
+    program = (
+        "import ctypes, os, sys\n"
+        "words = [os.fsencode(word) for word in sys.argv[1:]]\n"
+        "entries = [os.fsencode(f'{k}={v}') for k, v in os.environ.items()] + [b'=nameless', b'bare']\n"
+        "array = lambda texts: (ctypes.c_char_p * (len(texts) + 1))(*texts, None)\n"
+        "ctypes.CDLL(None).execve(words[0], array(words), array(entries))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, node.wrapper(), "echo", "ran"],
+        cwd=node.scratch,
+        env=node.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"sites": {"UK": {"lofar:L1.ms": "/data/\ud800"}}},
+        {"sites": {"UK": {"lofar:L1.ms": 7}}},
+        {"sites": {"UK": []}},
+        {"stage_in": FETCH, "stage_in_seconds": 10**400},
+    ],
+)
+def test_odd_values_in_the_table_of_paths_end_with_85_or_2(node, odd):
+    node.takes("lofar:L1.ms", **odd)
+    done = node.run("true")
+    assert done.returncode == 85 or "stage_in" in odd
+    assert "Traceback" not in done.stderr
+
+
+def test_a_table_of_paths_that_is_nested_too_deep_ends_with_85(node):
+    (node.scratch / "hydrator-paths.json").write_text("[" * 200_000)
+    retried(node.run("true"))
+
+
+def test_a_chirp_server_that_answers_nonsense_stops_no_job(node):
+    fetching(node)
+    (node.scratch / ".chirp.config").write_text("127.0.0.1 99999999999999999999 secret\n")
+    done = node.run("sh", "-c", "cat $INPUT_1")
+    assert (done.returncode, done.stdout) == (0, "x\n")
+
+
+# ----------------------------------------------------------------------- every call to the system, in turn
+
+INJECTOR = """
+import builtins, errno, io, os, runpy, signal, socket, sys
+spec = __import__("json").loads(os.environ.pop("FAULT"))
+log = open(spec["log"], "w")
+count = [0]
+own = os.getpid()
+
+def failing(name, real):
+    def call(*args, **keywords):
+        # import machinery and the fault's own log are not the wrapper's calls
+        caller = sys._getframe(1).f_globals.get("__name__")
+        if caller in ("__main__", "subprocess", "socket", "shutil", "os", "glob") and os.getpid() == own:
+            count[0] += 1
+            log.write(name + "\\n"); log.flush()
+            if count[0] >= spec["at"] and (spec["lasting"] or count[0] == spec["at"]):
+                if spec["error"] == "memory":
+                    raise MemoryError()
+                raise OSError(spec["error"], os.strerror(spec["error"]))
+        return real(*args, **keywords)
+    return call
+
+import contextlib, glob, json, re, select, shlex, shutil, subprocess, time
+for module, names in (
+    (os, "pipe fork read write close listdir stat lstat mkdir chdir rename getcwd execve execvpe kill"),
+    (os, "waitpid unlink rmdir open scandir killpg symlink"),
+    (select, "select"), (socket, "socket create_connection"), (signal, "signal pthread_sigmask"),
+    (subprocess, "Popen"), (builtins, "open"), (json, "loads"),
+):
+    for name in names.split():
+        setattr(module, name, failing(name, getattr(module, name)))
+sys.argv = [spec["wrapper"], *spec["words"]]
+runpy.run_path(spec["wrapper"], run_name="__main__")
+"""
+
+
+def injected(
+    node: Node, at: int, error: object, *, lasting: bool, python: str = sys.executable
+) -> "tuple[int, str, str, int]":
+    """Run the wrapper with the *at*-th call to the system failing; status, output, and calls made."""
+    fetching(node)
+    node.job.write_text('TransferOutput = "gone.txt"\n')
+    log = node.scratch.parent / "calls"
+    inputs = node.scratch / "hydrator-inputs"
+    subprocess.run(["rm", "-rf", inputs, node.scratch / "gone.txt"], check=True)
+    words = ["--parset", "run.parset", "--", "sh", "-c", "echo ran"]
+    fault = {"at": at, "error": error, "lasting": lasting, "log": str(log)}
+    done = subprocess.run(
+        [python, "-S", "-c", INJECTOR],
+        cwd=node.scratch,
+        env={**node.environment, "FAULT": json.dumps({**fault, "wrapper": str(FILE), "words": words})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return done.returncode, done.stdout, done.stderr, len(log.read_text().splitlines())
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE, "memory"])
+@pytest.mark.parametrize("lasting", [False, True])
+def test_whichever_call_to_the_system_fails_the_job_runs_or_ends_with_85(node, error, lasting):
+    status, said, _, calls = injected(node, 10**9, error, lasting=lasting)
+    assert (status, said) == (0, "ran\n")
+    assert calls > 20
+    for at in range(1, calls + 1):
+        status, said, complaint, _ = injected(node, at, error, lasting=lasting)
+        assert (status, said) in ((0, "ran\n"), (85, "")), (at, status, complaint)
+        assert "Traceback" not in complaint, at
+        assert status == 0 or lasting or complaint.count("hydrator: ") == 1, (at, complaint)
+
+
+@pytest.mark.skipif(not PYTHON_3_6, reason="no Python 3.6 here: only this Python was tried")
+def test_on_python_3_6_a_failing_call_ends_with_85_too(node):
+    calls = injected(node, 10**9, errno.ENOSPC, lasting=False, python=PYTHON_3_6)[3]
+    for at in range(1, calls + 1):
+        status, said, complaint, _ = injected(node, at, errno.ENOSPC, lasting=False, python=PYTHON_3_6)
+        assert (status, said) in ((0, "ran\n"), (85, "")), (at, status, complaint)
+        assert "Traceback" not in complaint, at

@@ -1,0 +1,326 @@
+"""What a parset reads, and the texts of the job that runs it."""
+
+import json
+import shlex
+
+import pytest
+
+from hydrator.domain.errors import ConfigError
+from hydrator.domain.model import Did
+from hydrator.submit.rapthor.job import (
+    MAX_VARIABLE_BYTES,
+    RapthorRun,
+    RunOptions,
+    RunResources,
+    as_ad,
+    as_json,
+    export_lines,
+    job_parset,
+    quote_arguments,
+    rank_sites,
+    run_name,
+    submit_description,
+    toil_params,
+)
+from hydrator.submit.rapthor.parset import parse_parset
+from tests.factories import CAM, L1, L2, NOON, OSO, RAL, ReplicaState, facts, replica
+
+NOTHING = {"SUBMIT_ATTRS": None, "APPEND_REQ_VANILLA": None, "APPEND_RANK_VANILLA": None}
+
+
+def parset(input_ms: str, more: str = "") -> bytes:
+    return f"[global]\ndir_working = /data/run\ninput_ms = {input_ms}\n{more}".encode()
+
+
+def searches(input_ms: str) -> tuple[str, ...]:
+    return parse_parset(parset(input_ms), "run.parset").input_globs
+
+
+def refusal(content: bytes) -> str:
+    with pytest.raises(ConfigError) as refused:
+        parse_parset(content, "run.parset")
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("/data/*.ms", ("/data/*.ms",)),
+        ("[a.ms, b*.ms]", ("a.ms", "b*.ms")),
+        ('["a.ms", "b.ms"]', ("a.ms", "b.ms")),
+        ('"a.ms"', ("a.ms",)),
+        ('"12h30m"', ("12h30m",)),
+        ('"a, b.ms"', ("a, b.ms",)),
+        ('"a.ms", "b.ms"', ("a.ms", "b.ms")),
+        ("[a.ms,\n   b.ms]", ("a.ms", "b.ms")),
+        ("[a.ms,]", ("a.ms",)),
+        ("a, b", ("a, b",)),
+        ("%(x)s.ms", ("%(x)s.ms",)),
+        ("a.ms # no comment", ("a.ms # no comment",)),
+    ],
+)
+def test_input_ms_is_read_in_every_form_that_rapthor_knows(written, meant):
+    assert searches(written) == meant
+
+
+@pytest.mark.parametrize("number", ["12", "1e5", "12h30m", "5 deg", "[a.ms, 3]", "True", "b'x'"])
+def test_a_name_that_rapthor_takes_for_a_number_is_refused(number):
+    assert "quote it" in refusal(parset(number))
+
+
+@pytest.mark.parametrize("name", ["L1.ms", "2d.ms", "30m/*.ms", "12h.ms"])
+def test_a_name_that_only_begins_like_a_number_is_a_name(name):
+    assert searches(name) == (name,)
+
+
+def test_all_that_is_required_and_missing_is_named_at_once():
+    assert "dir_working and input_ms" in refusal(b"[global]\n")
+    assert "input_ms" in refusal(parset("None"))
+    assert "dir_working and input_ms" in refusal(b"[calibration]\nx = 1\n")
+
+
+def test_defaults_of_configparser_count_as_little_as_in_rapthor():
+    assert "input_ms" in refusal(b"[DEFAULT]\ninput_ms = a.ms\n[global]\ndir_working = /x\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"[global]\ninput_ms = caf\xe9.ms\n", "not UTF-8 text (byte 23)"),
+        (b"input_ms = a.ms\n", "no section headers"),
+        (b"[global]\ninput_ms = a\ninput_ms = b\n", "already exists"),
+        (b"[global\n", "not a parset"),
+        (b"[global]\n\0\n", "NUL"),
+        (b"[global]\ndir_working = /x\ninput_ms = []\n", "names no measurement set"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_one_sentence(content, told):
+    assert told in refusal(content)
+    assert refusal(content).startswith("run.parset: ")
+
+
+def test_a_list_without_brackets_that_matches_nothing_gets_its_sentence():
+    assert "write a list in brackets" in str(parse_parset(parset("a, b"), "p").missing_brackets_hint("a, b"))
+    assert parse_parset(parset("[a, b]"), "p").missing_brackets_hint("a") is None
+    assert parse_parset(parset('"a, b"'), "p").missing_brackets_hint("a, b") is None
+
+
+def test_the_jobs_parset_works_in_the_jobs_folder_on_one_machine_and_is_the_same_otherwise():
+    given = parse_parset(
+        parset("[a.ms,\n  b.ms]", "Strategy = my.py\n[cluster]\nbatch_system = slurm\nmax_nodes = 4\n"), "p"
+    )
+    travels = parse_parset(job_parset(given, {"strategy": "my.py"}).encode(), "copy")
+    assert travels.input_globs == given.input_globs
+    assert travels.sections["global"] == {
+        **given.sections["global"],
+        "dir_working": "{scratch}/rapthor",
+        "strategy": "{scratch}/my.py",
+    }
+    assert travels.sections["cluster"] == {"batch_system": "single_machine", "max_nodes": "4"}
+
+
+def test_files_that_rapthor_reads_besides_are_found():
+    read = parse_parset(
+        parset(
+            "a.ms", "input_skymodel = /sky.txt\nfacet_layout = None\nstrategy = selfcal\ninput_h5parm =\n"
+        ),
+        "p",
+    )
+    assert read.files == {"input_skymodel": "/sky.txt"}
+    assert parse_parset(parset("a.ms", "strategy = /my/own.py\n"), "p").files == {"strategy": "/my/own.py"}
+
+
+# --- the job
+
+
+def run(*dids: str, sizes=None, **wish) -> RapthorRun:
+    return RapthorRun("r1", tuple(Did(did) for did in dids), sizes or {}, RunOptions(**wish))
+
+
+def description(of: RapthorRun, **more) -> str:
+    resources = RunResources(16, 64, 100, more.pop("container", None))
+    return submit_description(
+        of,
+        resources,
+        origin="run.parset",
+        input_files=["run.parset"],
+        command=["rapthor", "run.parset"],
+        site_attributes=["GLIDEIN_Site"],
+    )
+
+
+def test_the_attributes_are_sorted_and_without_doubles():
+    assert run("lofar:L2", "lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}).attributes == {
+        "RequiredDatasets": '{"lofar:L1","lofar:L2"}',
+        "RequiredBytes": "['lofar:L1'=1;'lofar:L2'=2]",
+        "DataLocality": '"require"',
+        "RapthorRun": '"r1"',
+    }
+
+
+def test_sizes_that_are_not_known_are_left_out():
+    assert "RequiredBytes" not in run("lofar:L1").attributes
+    assert run("lofar:L1", "lofar:L2", sizes={L2: 2}).attributes["RequiredBytes"] == "['lofar:L2'=2]"
+
+
+def test_the_whole_run_is_one_job_that_tries_elsewhere_when_its_data_is_missing():
+    lines = description(run("lofar:L1")).splitlines()
+    assert '+RequiredDatasets = {"lofar:L1"}' in lines
+    assert '+DataLocality = "require"' in lines
+    assert 'arguments = "--parset run.parset -- rapthor run.parset"' in lines
+    assert "request_cpus = 16" in lines
+    assert "request_memory = 61035" in lines
+    assert "universe = vanilla" in lines
+    assert sum(line.startswith("requirements = ") for line in lines) == 1
+    missed = "ExitBySignal =!= true && ExitCode =?= 85"
+    assert f"on_exit_remove = ! ({missed}) && JobMaxRetries is undefined" in lines
+    assert lines[-1] == "queue"
+
+
+def test_a_container_a_rank_and_lines_of_the_users_are_in_it():
+    lines = description(
+        run("lofar:L1", requirements="TARGET.Cpus > 3", rank="TARGET.Mips", extra_lines=("+A = 1",)),
+        container="docker://x/y",
+    ).splitlines()
+    assert "universe = container" in lines
+    assert "container_image = docker://x/y" in lines
+    assert "rank = TARGET.Mips" in lines
+    assert "+A = 1" in lines
+    assert any(line.startswith("requirements = (TARGET.Cpus > 3) && ") for line in lines)
+
+
+def test_arguments_keep_blanks_quotes_and_dollars():
+    assert (
+        quote_arguments(["a", "b c", "it's", 'q"', "$HOME"]) == "\"a 'b c' 'it''s' 'q\"\"' '$(DOLLAR)HOME'\""
+    )
+
+
+def test_the_name_of_a_run_needs_no_quoting():
+    assert run_name("my run;x\n") == "my-run-x"
+    assert run_name("///") == "rapthor"
+
+
+# --- the environment
+
+
+def exported(text: str) -> dict[str, str]:
+    words = [shlex.split(line) for line in text.splitlines()]
+    assert all(word[0] == "export" and len(word) == 2 for word in words)
+    return dict(word[1].split("=", 1) for word in words)
+
+
+def test_the_exports_name_the_attributes_and_hold_no_semicolon():
+    found = exported(export_lines(run("lofar:L1", "lofar:L2", sizes={L1: 1, L2: 2}), {}, NOTHING, toil=False))
+    assert found == {
+        "_CONDOR_SUBMIT_ATTRS": "RequiredDatasets DataLocality RapthorRun",
+        "_CONDOR_RequiredDatasets": '{"lofar:L1","lofar:L2"}',
+        "_CONDOR_DataLocality": '"require"',
+        "_CONDOR_RapthorRun": '"r1"',
+    }
+
+
+def test_the_size_of_a_single_dataset_is_exported_too():
+    found = exported(export_lines(run("lofar:L1", sizes={L1: 5}), {}, NOTHING))
+    assert found["_CONDOR_RequiredBytes"] == "['lofar:L1'=5]"
+
+
+def test_what_the_environment_or_the_configuration_had_is_kept():
+    asked = run("lofar:L1", requirements="TARGET.B", rank="TARGET.C")
+    shell = {"_CONDOR_SUBMIT_ATTRS": "Mine, requireddatasets", "_CONDOR_APPEND_REQ_VANILLA": "TARGET.A"}
+    found = exported(
+        export_lines(asked, shell, {**NOTHING, "SUBMIT_ATTRS": "Lost", "APPEND_RANK_VANILLA": "1"})
+    )
+    assert found["_CONDOR_SUBMIT_ATTRS"] == "Mine RequiredDatasets DataLocality RapthorRun"
+    assert found["_CONDOR_APPEND_REQ_VANILLA"] == "(TARGET.A) && (TARGET.B)"
+    assert found["_CONDOR_APPEND_RANK_VANILLA"] == "(1) + (TARGET.C)"
+    configured = exported(export_lines(run("lofar:L1"), {}, {**NOTHING, "SUBMIT_ATTRS": "$(FOO) Admins"}))
+    assert configured["_CONDOR_SUBMIT_ATTRS"].startswith("$(FOO) Admins RequiredDatasets")
+
+
+def test_exporting_twice_is_exporting_once():
+    once = exported(export_lines(run("lofar:L1"), {}, NOTHING))
+    assert exported(export_lines(run("lofar:L1"), once, NOTHING)) == once
+
+
+def test_a_semicolon_in_an_expression_is_refused():
+    with pytest.raises(ConfigError, match="';'"):
+        export_lines(run("lofar:L1", requirements="[a=1;b=2].a == 1"), {}, NOTHING)
+
+
+def test_an_environment_that_would_not_hold_the_list_is_refused():
+    many = [f"lofar:{'x' * 400}{n:04}" for n in range(MAX_VARIABLE_BYTES // 400)]
+    with pytest.raises(ConfigError, match="submit the whole run as one job"):
+        export_lines(run(*many), {}, NOTHING)
+
+
+def test_toils_parameters_are_merged_and_never_empty():
+    ours = {"RequiredDatasets": '{"lofar:L1"}'}
+    assert toil_params(ours, "") == '+RequiredDatasets={"lofar:L1"}'
+    assert toil_params(ours, " rank = 1 ; ;") == 'rank = 1;+RequiredDatasets={"lofar:L1"}'
+    assert toil_params(ours, 'MY.requireddatasets={"old:x"};a=b=c') == 'a=b=c;+RequiredDatasets={"lofar:L1"}'
+
+
+def test_parameters_that_toil_would_fail_on_are_told():
+    with pytest.raises(ConfigError, match="has no '='"):
+        toil_params({}, "nonsense")
+
+
+def test_the_ad_is_classad_text_or_json():
+    asked = run("lofar:L2", "lofar:L1", sizes={L1: 1}, mode="wait", max_wait_seconds=60)
+    assert as_ad(asked).splitlines() == [
+        'RequiredDatasets = {"lofar:L1","lofar:L2"}',
+        "RequiredBytes = ['lofar:L1'=1]",
+        'DataLocality = "wait"',
+        "DataLocalityMaxWait = 60",
+        'RapthorRun = "r1"',
+    ]
+    assert json.loads(as_json(asked)) == {
+        "RequiredDatasets": ["lofar:L1", "lofar:L2"],
+        "RequiredBytes": {"lofar:L1": 1},
+        "DataLocality": "wait",
+        "DataLocalityMaxWait": 60,
+        "RapthorRun": "r1",
+    }
+
+
+# --- what would match now
+
+
+def test_the_outlook_is_by_bytes_and_says_what_is_missing_where():
+    view = facts(
+        replica(L1, CAM),
+        replica(L2, RAL),
+        replica(L1, RAL, ReplicaState.INCOMING, 0.5),
+        sites=(CAM, RAL, OSO),
+    )
+    asked = run(L1, L2, sizes={L1: 10, L2: 30})
+    found = rank_sites(asked, view.sites, {RAL: {L1: "/1", L2: "/2"}}, now=NOON.timestamp() + 60)
+    assert [(o.site, o.local_bytes, o.available_count, o.has_paths) for o in found] == [
+        (RAL, 30, 1, True),
+        (CAM, 10, 1, False),
+        (OSO, 0, 0, False),
+    ]
+    assert found[0].missing_states == {L1: "STAGING"}
+    assert found[2].missing_states == {L1: "absent", L2: "absent"}
+    assert [o.oldest_age_seconds for o in found] == [60, 60, None]
+    assert not any(o.can_run for o in found)
+
+
+def test_a_site_that_has_all_qualifies_also_when_sizes_are_not_known():
+    view = facts(replica(L1, CAM), replica(L1, RAL), replica(L2, RAL))
+    paths = {RAL: {L1: "/1", L2: "/2"}}
+    first = rank_sites(run(L1, L2), view.sites, paths, now=NOON.timestamp())[0]
+    assert (first.site, first.can_run, first.local_bytes) == (RAL, True, None)
+
+
+def test_a_site_without_a_path_to_all_qualifies_only_for_a_run_that_can_fetch():
+    view = facts(replica(L1, RAL), replica(L2, RAL))
+    paths = {RAL: {L1: "/1"}}
+
+    def qualifies(*, fetches: bool) -> bool:
+        first = rank_sites(run(L1, L2), view.sites, paths, now=NOON.timestamp(), can_fetch=fetches)[0]
+        assert first.site == RAL
+        return first.can_run
+
+    assert [qualifies(fetches=False), qualifies(fetches=True)] == [False, True]

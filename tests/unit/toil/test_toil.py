@@ -1,0 +1,480 @@
+"""The batch system for Toil, the part that needs neither Toil nor HTCondor; and the shim for Rapthor."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hydrator.submit.gpus import GpuChoice, SlotShare
+from hydrator.submit.rapthor import job as rapthor
+from toil_batch_system_classad_hydrator import shim
+from toil_batch_system_classad_hydrator.affinity import SITE_FILE_VARIABLE, SiteAffinity
+from toil_batch_system_classad_hydrator.datasets import (
+    DatasetsError,
+    NamingRules,
+    find_required_dids,
+    format_did_list,
+    parse_did_list,
+)
+from toil_batch_system_classad_hydrator.environment import filter_environment
+from toil_batch_system_classad_hydrator.gpus import StepGpus
+from toil_batch_system_classad_hydrator.job import (
+    JOB_ATTRIBUTES,
+    ExitReason,
+    SubmitParameterError,
+    ToilJob,
+    WorkflowSettings,
+    build_submit_description,
+    classad_string,
+    escape_macros,
+    exit_from_ad,
+    gpu_request,
+    parse_parameters,
+    quote_words,
+)
+
+ROOT = Path(__file__).parents[3]
+SHIM = ROOT / "toil_batch_system_classad_hydrator" / "toil-cwl-runner"
+LOGS = {"output": "/s/out", "error": "/s/err", "log": "/s/events"}
+WORK = ToilJob(
+    "_toil_worker CWLJob", 1.5, 3 * 2**20 + 1, 2**20, "CWLJob", "image.cwl.0.wsclean", {"PATH": "/v:/bin"}
+)
+RUN = ("lofar:L1.ms", "lofar:L2.ms")
+
+
+def described(work=WORK, setting=None, datasets=None, site=None, gpus=None):
+    return build_submit_description(work, 7, LOGS, setting or WorkflowSettings("w1"), datasets, site, gpus)
+
+
+def directory(path):
+    return {"class": "Directory", "path": path}
+
+
+# what a Toil job becomes
+
+
+def test_resources_are_rounded_up_and_the_step_is_named():
+    said = described()
+    assert (said["request_cpus"], said["request_memory"], said["request_disk"]) == ("2", "4MB", "1024KB")
+    assert said["MY.ToilUnitName"] == '"image.cwl.0.wsclean"'
+    assert said["arguments"] == """"'-c' '_toil_worker CWLJob'\""""
+    assert "request_gpus" not in said
+    assert "requirements" not in said
+
+
+def test_nothing_of_the_leaders_environment_enters_the_ad_but_what_the_work_lists():
+    said = described()
+    assert said["getenv"] == "false"
+    assert said["environment"] == "\"'PATH=/v:/bin'\""
+
+
+def test_only_harmless_variables_are_allowed_and_the_user_may_name_more():
+    leader = {
+        "PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "x", "SINGULARITY_DOCKER_PASSWORD": "x", "BEARER_TOKEN": "x",
+        "_CONDOR_SEC_PASSWORD_FILE": "x", "EVERYBEAM_DATADIR": "/data", "MY_A": "1",
+    }  # fmt: skip
+    assert filter_environment(leader) == {"PATH": "/bin"}
+    named = leader | {"HYDRATOR_TOIL_ENVIRONMENT": "EVERYBEAM_DATADIR, MY_*"}
+    assert filter_environment(named) == {"PATH": "/bin", "EVERYBEAM_DATADIR": "/data", "MY_A": "1"}
+
+
+def test_a_job_carries_its_own_datasets_and_the_runs_attributes():
+    setting = WorkflowSettings.from_environment(
+        "w1", {"_CONDOR_RapthorRun": '"r1"', "_CONDOR_RequiredDatasets": format_did_list(RUN)}
+    )
+    said = described(setting=setting, datasets=format_did_list(RUN[:1]))
+    assert said["MY.RequiredDatasets"] == '{"lofar:L1.ms"}'
+    assert said["MY.RapthorRun"] == '"r1"'
+    assert said["batch_name"] == "r1"
+
+
+def test_a_run_that_has_a_site_stays_there_and_asks_for_no_datasets():
+    said = described(datasets=format_did_list(RUN), site="UK")
+    assert said["requirements"] == "TARGET.DataLocalitySite =?= MY.RapthorSite"
+    assert said["MY.RapthorSite"] == '"UK"'
+    assert "MY.RequiredDatasets" not in said
+
+
+def test_the_users_own_requirements_are_kept_in_parentheses():
+    setting = WorkflowSettings.from_environment("w1", {"TOIL_HTCONDOR_PARAMS": "Requirements = A || B"})
+    assert described(setting=setting)["requirements"] == "A || B"
+    assert described(setting=setting, site="UK")["requirements"].startswith("(A || B) && (")
+
+
+def test_the_environment_goes_before_toils_parameters():
+    setting = WorkflowSettings.from_environment(
+        "w1",
+        {"TOIL_HTCONDOR_PARAMS": '+RapthorRun="old";+X=1;rank=2;', "_CONDOR_RapthorRun": '"new"'},
+    )
+    assert setting.attributes == {"RapthorRun": '"new"', "X": "1"}
+    assert setting.commands == {"rank": "2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("rank", "is not name=value"),
+        ("=1", "is not name=value"),
+        ("+IsToilJob=false", "which Toil's jobs set themselves"),
+        ("MY.toiljobid=3", "which Toil's jobs set themselves"),
+        ("+X=1\nqueue 100", "line break"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(text, reason):
+    with pytest.raises(SubmitParameterError, match=reason):
+        parse_parameters(text)
+
+
+def test_parameters_may_not_replace_what_a_job_sets_itself():
+    with pytest.raises(SubmitParameterError, match="request_cpus"):
+        described(setting=WorkflowSettings.from_environment("w1", {"TOIL_HTCONDOR_PARAMS": "Request_Cpus=3"}))
+
+
+def test_empty_parameters_are_none():
+    assert parse_parameters(";") == parse_parameters("") == parse_parameters(None) == ({}, {})
+
+
+def test_gpus_are_counted_and_their_model_is_asked_for():
+    one = {"kind": "gpu", "count": 1, "api": "cuda"}
+    assert gpu_request([]) == {}
+    assert gpu_request([one, one | {"count": 2}]) == {"request_gpus": "3"}
+    model = gpu_request([one | {"model": "nvidia-a100"}])
+    assert model["require_gpus"] == 'regexp("nvidia[^A-Za-z0-9]*a100", DeviceName, "i")'
+    with pytest.raises(SubmitParameterError, match="fpga"):
+        gpu_request([{"kind": "fpga", "count": 1}])
+
+
+PREFERRED = StepGpus("prefer", ("*wsclean*",), cpus=16, memory_mib=61_000, properties="Capability >= 7.0")
+
+
+@pytest.mark.parametrize("mode", ["prefer", "require"])
+@pytest.mark.parametrize("properties", ["", "Capability >= 7.0"])
+@pytest.mark.parametrize("rank", ["", "TARGET.Memory"])
+def test_the_choice_of_a_step_is_word_for_word_that_of_a_whole_run(mode, properties, rank):
+    theirs = StepGpus(mode, ("*",), 2, 16, 61_000, properties, 50).choose(("x",), 4, 100)
+    without = SlotShare(16, 61_000) if mode == "prefer" else None
+    ours = GpuChoice(SlotShare(4, 100), without, 2, properties, 50)
+    assert theirs is not None
+    for part in ("offered", "requests", "requirement", "attributes"):
+        assert getattr(theirs, part) == getattr(ours, part)
+    assert theirs.rank_expression(rank) == ours.rank_expression(rank)
+
+
+def test_a_step_that_the_configuration_names_takes_a_gpu_where_there_is_one_and_else_many_cores():
+    said = described(gpus=PREFERRED)
+    gpu = "((countMatches(MY.RequireGPUs, TARGET.AvailableGPUs) >= 1) =?= true)"
+    assert said["request_gpus"] == f"{gpu} ? 1 : 0"
+    assert said["request_cpus"] == f"{gpu} ? 2 : 16"
+    assert said["request_memory"] == f"{gpu} ? 4 : 61000"
+    assert said["requirements"] == "TARGET.Cpus >= MY.RequestCpus"
+    assert (said["rank"], said["MY.RequireGPUs"]) == ("100 * MY.GPUPreference", "Capability >= 7.0")
+
+
+def test_other_steps_and_those_that_ask_for_gpus_themselves_are_left_as_they_are():
+    other = StepGpus("prefer", ("predict*",))
+    assert described(gpus=other) == described(gpus=StepGpus()) == described()
+    asking = ToilJob("c", 1, 1, 1, "n", "image.cwl.wsclean", accelerators=[{"kind": "gpu", "count": 2}])
+    assert described(asking, gpus=PREFERRED) == described(asking)
+    of_an_operation = WorkflowSettings("w1", {"RapthorOperation": '"predict_1"'})
+    assert "rank" in described(setting=of_an_operation, gpus=other)
+
+
+def test_a_choice_joins_what_the_user_requires_and_ranks_and_the_site_of_the_run():
+    setting = WorkflowSettings.from_environment("w1", {"TOIL_HTCONDOR_PARAMS": "requirements=A || B;rank=C"})
+    said = described(setting=setting, site="NL", gpus=PREFERRED)
+    site = "TARGET.DataLocalitySite =?= MY.RapthorSite"
+    assert said["requirements"] == f"(A || B) && ({site}) && (TARGET.Cpus >= MY.RequestCpus)"
+    assert said["rank"] == "((C) ?: 0.0) + 100 * MY.GPUPreference"
+
+
+def test_gpus_of_the_configuration_are_read_and_a_wrong_one_is_told(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text(
+        '[submit]\ngpu = "prefer"\ngpus = 2\ncpus = 8\nmemory_gb = 1.048576\ngpu_steps = ["a*"]\n'
+    )
+    assert StepGpus.load(str(file)) == StepGpus("prefer", ("a*",), 2, 8, 1000)
+    file.write_text('[submit]\ngpu = "maybe"\n')
+    with pytest.raises(DatasetsError, match="'maybe': say no, prefer or require"):
+        StepGpus.load(str(file))
+
+
+def test_dollars_and_quotes_stay_what_they_are():
+    assert escape_macros("$(HOME)") == "$(DOLLAR)(HOME)"
+    # of $(DOLLAR)$(DOLLAR)(Name) condor_submit makes $$(DOLLAR)(Name): test_submit_language.py
+    assert quote_words(["$(HOME) $$(Name)"]) == "\"'$(DOLLAR)(HOME) $$(DOLLARDOLLAR)(Name)'\""
+    with pytest.raises(SubmitParameterError, match="cannot be written"):
+        escape_macros("/logs/$$(Name)")
+    assert quote_words(["it's", 'a "b"']) == """"'it''s' 'a ""b""'\""""
+    assert classad_string('a"b\\c\n') == '"a\\"b\\\\c?"'
+    with pytest.raises(SubmitParameterError, match="line break"):
+        quote_words(["a\nqueue 100"])
+
+
+# how a job ended
+
+
+@pytest.mark.parametrize(
+    ("ad", "status", "why"),
+    [
+        ({"JobStatus": 4, "ExitCode": 0}, 0, ExitReason.FINISHED),
+        ({"JobStatus": 4, "ExitCode": 33}, 33, ExitReason.FAILED),
+        ({"JobStatus": 4, "ExitBySignal": True, "ExitSignal": 9}, 137, ExitReason.FAILED),
+        ({"JobStatus": 4}, 255, ExitReason.FAILED),
+        ({"JobStatus": 3, "RemoveReason": "via condor_rm"}, 255, ExitReason.KILLED),
+        ({"JobStatus": 5, "HoldReasonCode": 1}, 255, ExitReason.FAILED),
+        ({"JobStatus": 5, "HoldReasonCode": 34}, 255, ExitReason.MEMLIMIT),
+        ({"JobStatus": 5, "HoldReasonCode": 46}, 255, ExitReason.TIMELIMIT),
+    ],
+)
+def test_the_ad_says_how_a_job_ended(ad, status, why):
+    end = exit_from_ad(ad | {"ClusterId": 12})
+    assert (end.status, end.reason) == (status, why)
+    assert "12" in end.message
+
+
+@pytest.mark.parametrize("ad", [{"JobStatus": 1}, {"JobStatus": 2}, {"JobStatus": 5, "HoldReasonCode": 16}])
+def test_a_job_that_may_still_run_has_not_ended(ad):
+    assert exit_from_ad(ad) is None
+
+
+# which datasets a step reads
+
+
+def test_a_step_requires_the_datasets_among_its_own_inputs():
+    inputs = {"ms": [directory("/data/L2.ms/"), {"class": "File", "location": "file:///d/model%20a.txt"}]}
+    assert find_required_dids(inputs, NamingRules(), RUN) == ("lofar:L2.ms",)
+
+
+def test_a_step_whose_inputs_name_no_dataset_requires_none():
+    assert find_required_dids({"ms": directory("/data/L1_field.ms")}, NamingRules(), RUN) == ()
+    assert find_required_dids({"threads": 4, "name": "image"}, NamingRules(), RUN) == ()
+    assert find_required_dids(None, NamingRules(), RUN) == ()
+    assert find_required_dids(None, NamingRules(), ()) == ()
+
+
+def test_a_text_that_is_the_path_of_a_dataset_names_it():
+    assert find_required_dids({"msin": ["/data/L1.ms/", "/data/L9.ms"]}, NamingRules(), RUN) == (
+        "lofar:L1.ms",
+    )
+    assert find_required_dids({"msin": "/data/L1.ms"}, NamingRules({"L1.ms": "lofar:L1.ms"}), ()) == ()
+
+
+def test_a_private_input_stands_for_all_of_the_run_and_never_enters_an_ad_itself(tmp_path):
+    (tmp_path / "c.toml").write_text(
+        '[private]\npatterns = ["embargo:*"]\n[submit.names]\n"x.ms" = "Embargo:L1"\n'
+    )
+    naming = NamingRules.load(str(tmp_path / "c.toml"))
+    inputs = {"ms": [directory("/data/x.ms"), directory("/data/L2.ms")]}
+    assert find_required_dids(inputs, naming, RUN) == RUN
+    assert find_required_dids(inputs, naming, ()) == ()
+
+
+def test_names_come_before_patterns_and_the_default_scope_is_added(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text(
+        '[daemon]\ndefault_scope = "lofar"\n[submit]\nnames = { "L1_SB1.ms" = "x:special" }\n'
+        "patterns = [ { match = '(L[0-9]+)_SB([0-9]+)[.]ms', did = '\\1_SB\\2' } ]\n"
+    )
+    naming = NamingRules.load(str(file))
+    assert [naming.find_did(f"L1_SB{band}.ms") for band in (1, 2)] == ["x:special", "lofar:L1_SB2"]
+    assert naming.find_did("other.ms") is None
+
+
+def test_the_shipped_example_can_be_read():
+    NamingRules.load(str(ROOT / "config.example.toml"))
+
+
+def test_a_product_that_is_called_like_a_dataset_is_none_when_the_run_does_not_read_it():
+    naming = NamingRules({"L1.ms": "lofar:L1.ms", "image.fits": "lofar:image"})
+    inputs = [directory("/d/L1.ms"), {"class": "File", "basename": "image.fits"}]
+    assert find_required_dids(inputs, naming, RUN) == ("lofar:L1.ms",)
+    assert find_required_dids(inputs, naming, ()) == ("lofar:L1.ms", "lofar:image")
+
+
+@pytest.mark.parametrize("text", ["lofar:L1", '{"L1"}', '{"lofar:L1", 3}', '{"lofar:a b"}', '{"lofar:L1"'])
+def test_a_list_that_is_none_is_refused(text):
+    with pytest.raises(DatasetsError, match="must be a list such as"):
+        parse_did_list(text)
+
+
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text("[submit]\npatterns = [ { match = '(', did = 'x' } ]\n")
+    with pytest.raises(DatasetsError, match=r"c\.toml .*\[submit\] cannot be read"):
+        NamingRules.load(str(file))
+
+
+def test_the_plugin_carries_every_attribute_that_the_companion_exports():
+    assert rapthor.SUBMIT_ATTRS == "_CONDOR_SUBMIT_ATTRS"
+    assert {"RequiredDatasets", "RequiredBytes", "DataLocality", "RapthorRun"} <= set(JOB_ATTRIBUTES)
+
+
+# the site of a run
+
+
+def test_the_first_site_stays_the_runs_site(tmp_path):
+    file = str(tmp_path / "pipelines" / "site.json")
+    first, second = SiteAffinity.load(file), SiteAffinity.load(file)
+    assert first.site is None
+    assert first.record_first_site("UK", "12")
+    assert not first.record_first_site("AU", "13")
+    assert second.record_first_site("AU", "14")  # it had not seen the file
+    assert (first.site, second.site, SiteAffinity.load(file).site) == ("UK", "UK", "UK")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"site": 3}', '{"site": ""}'])
+def test_a_damaged_file_decides_nothing(tmp_path, text):
+    file = tmp_path / "site.json"
+    file.write_text(text)
+    assert SiteAffinity.load(str(file)).site is None
+
+
+def test_without_a_file_no_site_is_kept_and_a_slot_without_a_site_decides_nothing(tmp_path):
+    assert not SiteAffinity.load(None).record_first_site("UK", "1")
+    assert not SiteAffinity.load(str(tmp_path / "s")).record_first_site(None, "1")
+
+
+# the shim
+
+
+def rapthors(folder: Path, *inputs: str, system: str = "slurm") -> list[str]:
+    """Rapthor's call of toil-cwl-runner for the operation in *folder*."""
+    file = folder / "pipeline_inputs.json"
+    file.write_text(json.dumps({"timechunk_filename": [directory(path) for path in inputs]}))
+    return [
+        "--outdir", str(folder), "--bypass-file-store", "--batchSystem", system, "--maxJobs", "2",
+        "--jobStore", f"{folder}/jobstore", f"{folder}/pipeline_parset.cwl", str(file),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def operation(tmp_path) -> Path:
+    folder = tmp_path / "run1" / "pipelines" / "calibrate_1"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_call_for_slurm_becomes_one_for_us_without_chaining(operation):
+    words = rapthors(operation, "/data/L1.ms")
+    arguments, more = shim.translate_call(words, {"_CONDOR_RequiredDatasets": format_did_list(RUN)})
+    assert arguments[:2] == ["--disableChaining", "True"]
+    assert arguments[2:] == ["classad_hydrator" if word == "slurm" else word for word in words]
+    assert more["_CONDOR_RequiredDatasets"] == '{"lofar:L1.ms"}'
+    assert more["_CONDOR_RapthorOperation"] == '"calibrate_1"'
+    assert more["_CONDOR_RapthorRun"].startswith('"run1-')
+    assert more[SITE_FILE_VARIABLE] == str(operation.parent / ".classad-hydrator-site.json")
+
+
+def test_an_operation_that_names_no_dataset_leaves_the_runs_own_for_its_steps_to_choose_from(operation):
+    _, more = shim.translate_call(
+        rapthors(operation, "/data/L1_field.ms"), {"_CONDOR_RequiredDatasets": format_did_list(RUN)}
+    )
+    assert "_CONDOR_RequiredDatasets" not in more
+
+
+def test_the_users_own_name_of_the_run_stays(operation):
+    _, more = shim.translate_call(rapthors(operation), {"_CONDOR_RapthorRun": '"mine"'})
+    assert "_CONDOR_RapthorRun" not in more
+
+
+@pytest.mark.parametrize("form", ["--batchSystem=slurm_static", "--batchSystem=slurm"])
+def test_the_other_form_of_the_option_is_known_too(form):
+    assert shim.translate_call([form, "x.cwl"], {}) == (
+        ["--disableChaining", "True", "--batchSystem=classad_hydrator", "x.cwl"],
+        {},
+    )
+
+
+@pytest.mark.parametrize("system", ["single_machine", "htcondor", "classad_hydrator"])
+def test_a_call_for_another_batch_system_is_left_alone(operation, system):
+    assert shim.translate_call(rapthors(operation, system=system), {}) is None
+
+
+def test_inputs_that_cannot_be_read_are_named(operation):
+    words = rapthors(operation)
+    Path(words[-1]).write_text("{")
+    with pytest.raises(DatasetsError, match="inputs cannot be read"):
+        shim.translate_call(words, {})
+
+
+@pytest.mark.parametrize(("words", "status"), [((), 2), (("/nowhere/toil-cwl-runner", "x.cwl"), 127)])
+def test_a_shim_that_cannot_start_the_real_program_says_one_sentence(words, status):
+    program = "toil_batch_system_classad_hydrator.shim"
+    done = subprocess.run(
+        [sys.executable, "-m", program, *words], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (status, 1)
+
+
+def run_shim(front: Path, *words: str, path: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(front / "toil-cwl-runner"), *words], env={"PATH": path, **more}, capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def front(tmp_path) -> Path:
+    folder = tmp_path / "front"
+    folder.mkdir()
+    (folder / "toil-cwl-runner").write_text(SHIM.read_text())
+    (folder / "toil-cwl-runner").chmod(0o755)
+    return folder
+
+
+def toil_standin(folder: Path, python: str) -> Path:
+    """A folder like a virtual environment's bin, whose toil-cwl-runner says how it was called."""
+    folder.mkdir()
+    program = folder / "toil-cwl-runner"
+    program.write_text('#!/bin/sh\necho "real $*"\necho "$_CONDOR_RapthorOperation"\n')
+    program.chmod(0o755)
+    (folder / "python3").write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{python}" "$@"\n')
+    (folder / "python3").chmod(0o755)
+    return folder
+
+
+def test_the_shim_finds_the_next_toil_cwl_runner_on_path(front, tmp_path, operation):
+    import sys
+
+    other = toil_standin(tmp_path / "venv", sys.executable)
+    words = rapthors(operation)
+    done = run_shim(front, *words, path=f"{other}:{front}:{other}:/usr/bin:/bin")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("real --disableChaining True --outdir")
+    assert "--batchSystem classad_hydrator" in done.stdout
+    assert done.stdout.endswith('"calibrate_1"\n')
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("{front}:/usr/bin:/bin", "no other toil-cwl-runner"), ("{front}:{bare}:/usr/bin:/bin", "no python3")],
+)
+def test_the_shim_says_what_is_missing(front, tmp_path, path, reason):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "toil-cwl-runner").write_text("#!/bin/sh\n")
+    (bare / "toil-cwl-runner").chmod(0o755)
+    done = run_shim(front, path=path.format(front=front, bare=bare))
+    assert done.returncode == 2
+    assert reason in done.stderr
+
+
+def test_the_shim_says_that_our_batch_system_is_missing(front, tmp_path):
+    import sys
+
+    other = toil_standin(tmp_path / "venv", sys.executable)
+    (other / "python3").write_text("#!/bin/sh\nexit 1\n")
+    done = run_shim(front, path=f"{front}:{other}:/usr/bin:/bin")
+    assert done.returncode == 2
+    assert "install classad-hydrator[toil] there" in done.stderr
+
+
+def test_the_command_prints_the_shim():
+    from typer.testing import CliRunner
+
+    from hydrator.cli.app import app
+
+    done = CliRunner().invoke(app, ["submit", "toil-shim"])
+    assert (done.exit_code, done.stdout) == (0, SHIM.read_text())
