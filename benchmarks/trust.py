@@ -103,7 +103,7 @@ def seconds_until_found(case: Case, seed: int, most: int = 4 * 3600) -> int:
     return most
 
 
-_TERMS = {"window": AUDIT_WINDOW, "bound": BOUND}
+_TERMS = {"window": AUDIT_WINDOW, "max_age": BOUND}
 
 
 def _asked(

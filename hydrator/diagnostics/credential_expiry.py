@@ -31,7 +31,7 @@ class Renewer(StrEnum):
     """Who renews it."""
 
     DAEMON = "daemon"
-    OPERATOR = "somebody"
+    OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +136,10 @@ def credential_rows(credentials: Iterable[Credential]) -> list[dict[str, Any]]:
     return [
         {
             "credential": one.name,
-            "until": to_unix(one.expires_at),
-            "since": to_unix(one.issued_at) if one.issued_at else None,
-            "by": one.renewed_by.value,
-            "recipe": one.docs_section,
+            "expires_at": to_unix(one.expires_at),
+            "issued_at": to_unix(one.issued_at) if one.issued_at else None,
+            "renewed_by": one.renewed_by.value,
+            "docs_section": one.docs_section,
         }
         for one in credentials
     ]
@@ -150,10 +150,10 @@ def parse_credential_rows(rows: Sequence[Mapping[str, Any]]) -> list[Credential]
     return [
         Credential(
             str(row["credential"]),
-            str(row["recipe"]),
-            Renewer(row["by"]),
-            from_unix(row["until"]),
-            from_unix(row["since"]) if row["since"] is not None else None,
+            str(row["docs_section"]),
+            Renewer(row["renewed_by"]),
+            from_unix(row["expires_at"]),
+            from_unix(row["issued_at"]) if row["issued_at"] is not None else None,
         )
         for row in rows
     ]

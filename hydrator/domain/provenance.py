@@ -111,5 +111,5 @@ def _fact_row(fact: Fact, now: datetime) -> dict[str, Any]:
         "storage": fact.provenance.storage,
         "call": fact.provenance.call,
         "why": describe_provenance(fact.provenance, now),
-        "told": (provenance_to_row(fact.provenance) or [{}])[0],
+        "provenance": (provenance_to_row(fact.provenance) or [{}])[0],
     }

@@ -102,7 +102,7 @@ def summary(report: CycleReport) -> dict[str, Any]:
     """One cycle in values that JSON knows, for ``hydrator status``."""
     return {
         "at": to_unix(report.started_at),
-        "whole": report.is_complete,
+        "complete": report.is_complete,
         "catalogues": dict(report.catalogue_errors),
         "publishers": {
             o.publisher: {

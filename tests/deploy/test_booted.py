@@ -153,14 +153,14 @@ def findings(installed, program: str) -> list[dict[str, str]]:
 
 
 def failed(installed, program: str) -> list[str]:
-    return [one["seen"] for one in findings(installed, program) if one["level"] == "fail"]
+    return [one["message"] for one in findings(installed, program) if one["level"] == "fail"]
 
 
 def test_a_check_as_root_is_made_as_the_service(installed):
     hydrator = "/usr/local/bin/hydrator"
     wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
     wait_for(lambda: not failed(installed, hydrator), 60, "nothing to fail")
-    seen = [one["seen"] for one in findings(installed, hydrator)]
+    seen = [one["message"] for one in findings(installed, hydrator)]
     assert [one for one in seen if "takes site ads (DAEMON) from hydrator@" in one]
     installed.machine.run(hydrator, "history")
 

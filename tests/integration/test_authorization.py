@@ -183,9 +183,9 @@ def test_each_right_that_is_missing_is_one_finding_that_says_what_to_allow(
     deny(strict, right)
     (finding,) = failures(installed)
     assert finding["subject"].startswith(subject)
-    assert said in finding["seen"]
-    assert US in finding["seen"]
-    advice = finding["seen"] + finding["todo"]
+    assert said in finding["message"]
+    assert US in finding["message"]
+    advice = finding["message"] + finding["todo"]
     assert right in advice or right.partition(".")[2] in advice
 
 
@@ -238,7 +238,7 @@ def test_a_slot_merge_needs_negotiator_and_no_daemon(strict, installed):
     installed.install()
     text = installed.config.read_text()
     installed.config.write_text(f"{text}\n[publish.merge]\nenabled = true\n")
-    assert any("DAEMON" in finding["seen"] for finding in failures(installed))
+    assert any("DAEMON" in finding["message"] for finding in failures(installed))
     installed.config.write_text(
         f"{text}\n[publish.merge]\nenabled = true\n[publish.collector]\nenabled = false\n"
     )

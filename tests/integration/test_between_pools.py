@@ -200,15 +200,15 @@ def test_why_looks_at_the_pool_to_which_the_schedd_flocks_and_at_every_configure
         return dict(answer)
 
     answer = asked()
-    assert answer["matches_at"] == [f"FAR (pool {world.far}, by flocking)"]
+    assert answer["matching_sites"] == [f"FAR (pool {world.far}, by flocking)"]
     assert {(at["site"], at["pool"]) for at in answer["sites"]} >= {("UK", ""), ("FAR", world.far)}
     text = installation.config.read_text()
     both = f'[htcondor]\ncollector = "{pool.collector}, {world.far}"\n'
     installation.config.write_text(text.replace("[htcondor]\n", both))
-    assert asked()["matches_at"] == ["FAR"]
+    assert asked()["matching_sites"] == ["FAR"]
     silent = f'[htcondor]\ncollector = "127.0.0.1:9, {pool.collector}"\n'
     installation.config.write_text(text.replace("[htcondor]\n", silent))
-    assert asked()["matches_at"] == [f"FAR (pool {world.far}, by flocking)"]
+    assert asked()["matching_sites"] == [f"FAR (pool {world.far}, by flocking)"]
 
 
 @pytest.mark.usefixtures("clear")

@@ -410,7 +410,7 @@ def test_a_probe_finds_a_wiped_disk_and_no_private_name_is_given_to_it_or_to_any
     checked, told = daemon.command("check", "--json"), daemon.command("status")
     (finding,) = [each for each in json.loads(checked.stdout) if each["subject"] == "site CAM"]
     assert re.fullmatch(
-        r"trust 0\.\d+: \d+ of \d+ audited facts were false, 1 dataset corrected now", finding["seen"]
+        r"trust 0\.\d+: \d+ of \d+ audited facts were false, 1 dataset corrected now", finding["message"]
     )
     assert "CAM: trust 0." in told.stdout
     (lie,) = [json.loads(line) for line in daemon.log.read_text().splitlines() if '"lie"' in line]

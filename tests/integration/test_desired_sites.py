@@ -367,10 +367,10 @@ def test_the_daemon_keeps_the_list_as_the_data_moves_and_release_takes_it_out(qu
 
 def test_check_says_what_the_edits_open_and_the_daemons_own_identity_stays_small(installed):
     found = json.loads(installed.run("check", "--json", check=False).stdout)
-    (finding,) = [one for one in found if "every queued job" in one["seen"]]
+    (finding,) = [one for one in found if "every queued job" in one["message"]]
     assert finding["level"] == "advice"
-    assert "bob@pool.test" in finding["seen"]
-    assert not [one for one in found if "would also let" in one["seen"]]
+    assert "bob@pool.test" in finding["message"]
+    assert not [one for one in found if "would also let" in one["message"]]
 
 
 def test_no_name_of_a_private_dataset_is_told_by_any_of_it(queue, installed):

@@ -103,7 +103,7 @@ def test_real_events_of_a_real_transfer_show_it_in_the_ad_long_before_the_next_p
     heeded = site.metric('hydrator_events_total{outcome="heeded",source="rucio"}')
     assert heeded >= 4
     assert site.early() >= 2
-    assert site.checked()["seen"] == f"lets us in, and to {TOPIC}"
+    assert site.checked()["message"] == f"lets us in, and to {TOPIC}"
     assert site.end() == 0
 
 
@@ -132,7 +132,7 @@ def test_a_real_broker_that_refuses_our_password_is_told_by_why(site):
     assert "Bad CONNECT" in log
     assert wrong not in log
     checked = site.checked()
-    assert (checked["level"], "Bad CONNECT" in checked["seen"], wrong in str(checked)) == (
+    assert (checked["level"], "Bad CONNECT" in checked["message"], wrong in str(checked)) == (
         "warn",
         True,
         False,

@@ -317,7 +317,7 @@ RUNS = {
         environment={"HYDRATOR_CONFIG": "rucio/config.toml"} | STATE,
     ),
     "hydrator run -c config.toml": Typed("stopped", run=daemon_until_told),
-    "hydrator once --json": Typed('"whole": true', run=apart),
+    "hydrator once --json": Typed('"complete": true', run=apart),
     "hydrator plan": Typed("RAL"),
     "hydrator status": Typed("last cycle"),
     "hydrator status --json": Typed('"held"'),

@@ -265,7 +265,7 @@ def test_after_a_miss_why_names_the_dataset_the_site_and_when_and_no_requirement
     (nl,) = [at for at in answer["sites"] if at["site"] == "NL"]
     assert [reason["cause"] for reason in nl["reasons"]] == ["missed"]
     assert nl["reasons"][0]["text"].startswith("the job could not read once:m there ")
-    assert "release" not in (answer["way_out"] or "")
+    assert "release" not in (answer["remedy"] or "")
     storage.pool.run("condor_rm", str(cluster), user="alice")
 
 

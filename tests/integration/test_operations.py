@@ -72,7 +72,7 @@ def test_the_report_and_the_metrics_say_which_jobs_found_their_data(installed):
     by_site = {one["site"]: one["jobs"]["all"] for one in told["sites"]}
     assert (by_site["UK"], by_site["AU"]) == (1, 1)
     (schedd,) = told["schedds"]
-    assert (schedd["jobs"], schedd["whole"], schedd["failure"]) == (6, True, None)
+    assert (schedd["jobs"], schedd["complete"], schedd["failure"]) == (6, True, None)
 
     table = installed.run("report").stdout
     assert "3 jobs that named datasets ran and ended in 7 d; 1 more never started." in table
@@ -98,7 +98,7 @@ def test_the_end_of_our_token_is_in_status_check_and_metrics(installed):
         return json.loads(installed.run("status", "--json").stdout)["credentials"]
 
     (one,) = installed.pool.wait(listed, 60, "the daemon to look at what it shows")
-    assert (one["credential"], one["by"], one["recipe"]) == (f"IDTOKEN of {DOMAIN}", "somebody", "idtokens")
+    assert (one["credential"], one["renewed_by"], one["docs_section"]) == (f"IDTOKEN of {DOMAIN}", "operator", "idtokens")
     assert one["until"] - one["since"] == LIFETIME
     assert f"IDTOKEN of {DOMAIN}: ends " in installed.run("status").stdout
     findings = json.loads(installed.run("check", "--json", check=False).stdout)

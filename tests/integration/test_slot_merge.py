@@ -405,11 +405,11 @@ def test_check_says_how_slowly_merged_partitionable_slots_start_jobs(pool, insta
 
     def advised() -> list[dict]:
         found = json.loads(installed.run("check", "--json", check=False).stdout)
-        return [finding for finding in found if "by merge only" in finding["seen"]]
+        return [finding for finding in found if "by merge only" in finding["message"]]
 
     (finding,) = pool.wait(advised, 60, "a check that sees the slot before its startd's update")
     assert finding["level"] == "advice"
-    assert "slot1@UK" in finding["seen"]
+    assert "slot1@UK" in finding["message"]
 
 
 def test_in_slots_a_private_dataset_has_its_opaque_name(pool, installed):
@@ -444,7 +444,7 @@ def failing(log: str) -> int:
 
 def checked(installed: Installation) -> list[dict]:
     found = json.loads(installed.run("check", "--json", check=False).stdout)
-    return [finding for finding in found if "slot merges" in finding["seen"]]
+    return [finding for finding in found if "slot merges" in finding["message"]]
 
 
 def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_log_does_and_all_else_goes_on(
@@ -459,8 +459,8 @@ def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_l
         return [line for line in installed.log[before:].splitlines() if words in line]
 
     assert finding["level"] == "advice"
-    assert f"takes slot merges (NEGOTIATOR) from {US}" in finding["seen"]
-    assert "use any slot" in finding["seen"]
+    assert f"takes slot merges (NEGOTIATOR) from {US}" in finding["message"]
+    assert "use any slot" in finding["message"]
     try:
         pool.reconfig(collector="")
         pool.wait(lambda: said("slots not merged"), 60, "the log to say so")

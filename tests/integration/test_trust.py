@@ -117,7 +117,7 @@ def test_a_lie_of_the_catalogue_is_found_corrected_and_told_and_a_repair_is_noti
     assert rows["AU"]["false"] == 0
     assert "UK: trust 0." in installed.run("status").stdout
     findings = json.loads(installed.run("check", "--json", check=False).stdout)
-    assert any(f["subject"] == "site UK" and f["seen"].startswith("trust 0.") for f in findings)
+    assert any(f["subject"] == "site UK" and f["message"].startswith("trust 0.") for f in findings)
     assert installed.metric('hydrator_site_trust_ratio{site="UK"}') < 1
     assert installed.metric('hydrator_lies_total{site="UK"}') == 1
 

@@ -177,7 +177,7 @@ def verdicts(installed: Installation) -> Verdicts:
     }
     done = {}
     for name, cluster in clusters.items():
-        expected = {site for site, answer in said[name].items() if answer["matches_at"]}
+        expected = {site for site, answer in said[name].items() if answer["matching_sites"]}
         done[name] = negotiated(pool, cluster, len(expected))
         pool.run("condor_rm", str(cluster), user="alice")
     return Verdicts(said, done)
@@ -187,9 +187,9 @@ def verdicts(installed: Installation) -> Verdicts:
 def test_why_says_a_job_matches_at_a_site_if_and_only_if_the_negotiator_matches_it_there(
     verdicts: Verdicts, case: str
 ):
-    said = {site for site, answer in verdicts.said[case].items() if site in answer["matches_at"]}
+    said = {site for site, answer in verdicts.said[case].items() if site in answer["matching_sites"]}
     assert said == verdicts.done[case] == set(CASES[case].matches)
-    assert all(set(answer["matches_at"]) <= {site} for site, answer in verdicts.said[case].items())
+    assert all(set(answer["matching_sites"]) <= {site} for site, answer in verdicts.said[case].items())
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -198,7 +198,7 @@ def test_the_reason_names_the_clause_that_keeps_it_away(verdicts: Verdicts, case
         answer = verdicts.said[case][site]
         (at,) = [at for at in answer["sites"] if at["site"] == site]
         seen = {reason["cause"] for reason in at["reasons"]}
-        seen |= {f"data:{missing['lack']}" for reason in at["reasons"] for missing in reason["missing"]}
+        seen |= {f"data:{missing['reason']}" for reason in at["reasons"] for missing in reason["missing_datasets"]}
         assert expected in seen, (site, at)
         if not expected.startswith("data"):
             assert all(
@@ -239,7 +239,7 @@ def test_a_busy_site_is_told_from_one_that_is_too_small(installed: Installation)
     (nl,) = [at for at in answer["sites"] if at["site"] == "NL"]
     assert [reason["cause"] for reason in nl["reasons"]] == ["busy"]
     assert "0 cores free of 2 cores" in nl["reasons"][0]["text"]
-    assert answer["way_out"] == "a slot becomes free (then it matches at NL)"
+    assert answer["remedy"] == "a slot becomes free (then it matches at NL)"
     pool.run("condor_rm", str(full), user="alice")
     assert installed.ran_at(job) == ["NL"]
     (answer,) = ask(installed, str(job), status=0)
@@ -249,12 +249,12 @@ def test_a_busy_site_is_told_from_one_that_is_too_small(installed: Installation)
 def test_before_submitting_catalogues_are_asked_about_what_no_job_wanted_yet(installed: Installation):
     installed.catalogue.hold({**HOLDINGS, "why:new": {"AU": "available", "UK": "staging"}})
     (answer,) = ask(installed, "why:new", status=0)
-    assert answer["matches_at"] == ["AU"]
+    assert answer["matching_sites"] == ["AU"]
     (answer,) = ask(installed, "--site", "UK", "why:new", status=3)
     assert [at["site"] for at in answer["sites"]] == ["UK"]
-    assert answer["sites"][0]["reasons"][0]["missing"][0]["state"] == "STAGING"
+    assert answer["sites"][0]["reasons"][0]["missing_datasets"][0]["state"] == "STAGING"
     (answer,) = ask(installed, "--site", "XX", "why:new", status=3)
-    assert answer["sites"][0]["reasons"][0]["missing"][0]["lack"] == "unhydrated"
+    assert answer["sites"][0]["reasons"][0]["missing_datasets"][0]["reason"] == "unhydrated"
 
 
 def test_a_cluster_of_many_kinds_of_jobs_is_explained_in_part_and_summed_up_in_whole(installed: Installation):
@@ -295,7 +295,7 @@ def test_facts_that_grew_too_old_are_told_from_facts_that_changed(installed: Ins
     pool.wait(lambda: time.time() > stopped + 15, 30, "the facts to be too old")
     (answer,) = ask(installed, str(job), status=3)
     (uk,) = [at for at in answer["sites"] if at["site"] == "UK"]
-    assert [missing["lack"] for missing in uk["reasons"][0]["missing"]] == ["stale"]
+    assert [missing["reason"] for missing in uk["reasons"][0]["missing_datasets"]] == ["stale"]
     released = int(time.time())
     pool.run("condor_release", str(job), user="alice")
     pool.wait(
@@ -337,11 +337,11 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     job = installed.submit(["why:uk"], mode="require", more="concurrency_limits = license")
     said = f'ClusterId == {job} && regexp("concurrency limit", LastRejMatchReason)'
     pool.wait(lambda: pool.jobs(said), 120, "the negotiator to refuse it")
-    pool.wait(lambda: ask(installed, str(job))[0]["matches_at"], 120, "UK to say that its data is there")
+    pool.wait(lambda: ask(installed, str(job))[0]["matching_sites"], 120, "UK to say that its data is there")
     (answer,) = ask(installed, str(job), status=3)
     assert answer["verdict"].startswith("it waits for a concurrency limit (license): the negotiator said so ")
-    assert answer["matches_at"] == ["UK"]
-    assert (answer["could_run"], answer["way_out"]) == (False, None)
+    assert answer["matching_sites"] == ["UK"]
+    assert (answer["could_run"], answer["remedy"]) == (False, None)
     pool.run("condor_rm", str(job), user="alice")
 
 
@@ -355,13 +355,13 @@ def test_a_typo_is_met_with_the_nearest_name_and_never_with_a_release(installed:
         return answer, uk
 
     def looked_for() -> bool:
-        return asked()[1]["reasons"][0]["missing"][0]["lack"] == "nowhere"
+        return asked()[1]["reasons"][0]["missing_datasets"][0]["reason"] == "nowhere"
 
     installed.pool.wait(looked_for, 120, "the daemon to have looked for it")
     answer, uk = asked()
-    (missing,) = uk["reasons"][0]["missing"]
-    assert (missing["lack"], missing["near"]) == ("nowhere", ["why:L1234_SB001.ms"])
-    assert uk["way_out"]["text"] == "submit it again with why:L1234_SB001.ms instead of why:L1243_SB001.ms"
+    (missing,) = uk["reasons"][0]["missing_datasets"]
+    assert (missing["reason"], missing["similar_names"]) == ("nowhere", ["why:L1234_SB001.ms"])
+    assert uk["remedy"]["text"] == "submit it again with why:L1234_SB001.ms instead of why:L1243_SB001.ms"
     assert not answer["job"]["may_release"]
     installed.pool.run("condor_rm", str(job), user="alice")
 

@@ -93,7 +93,7 @@ def report_json(
             {
                 "schedd": schedd,
                 "jobs": len(answer.jobs) if isinstance(answer, EndedJobs) else None,
-                "whole": isinstance(answer, EndedJobs) and answer.is_complete,
+                "complete": isinstance(answer, EndedJobs) and answer.is_complete,
                 "failure": answer.reason if isinstance(answer, Unseen) else None,
             }
             for schedd, answer in sorted(answers.items())

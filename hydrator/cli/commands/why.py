@@ -329,7 +329,7 @@ def result_json(result: WhyResult) -> dict[str, Any]:
     return {
         "answers": [answer_json(answer) for answer in result.answers],
         "more": _to_json_value(asdict(result.summary)),
-        "unasked": dict(result.unreachable_schedds),
+        "unreachable_schedds": dict(result.unreachable_schedds),
     }
 
 

@@ -52,9 +52,7 @@ def walk_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:  #
 
 
 def _format_command(path: str, command: Any) -> str:  # noqa: ANN401
-    options = [
-        each for each in command.params if each.param_type_name == "option" and not each.hidden
-    ]
+    options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     words = [path, *(_format_argument(each) for each in arguments), *(["[OPTIONS]"] if options else [])]
     lines = [f".SS {_escape_roff(' '.join(words))}", *_format_paragraphs(command.help or "")]

@@ -145,7 +145,7 @@ def breaker_rows(losses: Mapping[Site, HeldLoss], needed_polls: int) -> list[dic
             "since": to_unix(one.started_at),
             "cause": one.cause.value,
             "datasets": len(one.missing_polls),
-            "of": one.listed_count,
+            "listed_count": one.listed_count,
             "polls": one.confirmations,
             "polls_needed": None if one.cause is HoldCause.UNNAMED else needed_polls,
             "why": one.text(needed_polls),
@@ -166,7 +166,7 @@ def status_rows(view: StateView) -> dict[str, Any]:
     report = view.last_cycle
     return {
         "last_cycle": report.get("at"),
-        "whole": report.get("whole"),
+        "complete": report.get("complete", report.get("whole")),
         "catalogues": [
             {
                 "catalogue": name,
@@ -185,7 +185,7 @@ def status_rows(view: StateView) -> dict[str, Any]:
             "unseen": dict(view.snapshot.unseen_reasons),
             "clashes": [list(clash) for clash in view.snapshot.case_collisions],
             "misspelt": {did: list(held) for did, held in view.snapshot.misspelt_dids.items()},
-            "nowhere": _find_absent_datasets(view),
+            "absent_datasets": _find_absent_datasets(view),
             "left_out": report.get("left_out", {}),
         },
         "held": breaker_rows(view.held_losses, view.policy.breaker_limits.confirming_polls),
@@ -208,8 +208,8 @@ def status_rows(view: StateView) -> dict[str, Any]:
         "trust": {site: trust_row(view.audit, site) for site in sorted(view.ads)},
         "credentials": credential_rows(view.credentials),
         "reload": dict(view.failed_reload) or None,
-        "private": view.privacy_problem,
-        "silent": view.daemon_problem,
+        "privacy_problem": view.privacy_problem,
+        "daemon_problem": view.daemon_problem,
     }
 
 
@@ -314,5 +314,5 @@ def history_rows(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
 
 def finding_rows(findings: Sequence[Finding]) -> list[dict[str, str]]:
     return [
-        {"level": f.level.value, "subject": f.subject, "seen": f.message, "todo": f.todo} for f in findings
+        {"level": f.level.value, "subject": f.subject, "message": f.message, "todo": f.todo} for f in findings
     ]

@@ -69,9 +69,9 @@ def print_status(view: StateView) -> None:
         console.print("last cycle: none has ended yet")
     else:
         ago = format_duration(to_unix(view.now) - rows["last_cycle"])
-        console.print(f"last cycle: {ago} ago, {'whole' if rows['whole'] else 'with failures'}")
-    if rows["silent"]:
-        line = f"daemon: {rows['silent']}; what follows is as old"
+        console.print(f"last cycle: {ago} ago, {'whole' if rows['complete'] else 'with failures'}")
+    if rows["daemon_problem"]:
+        line = f"daemon: {rows['daemon_problem']}; what follows is as old"
         console.print(line, style="yellow", highlight=False)
     if refused := rows["reload"]:
         ago = format_duration(to_unix(view.now) - refused["at"])
@@ -111,8 +111,8 @@ def print_status(view: StateView) -> None:
 
 
 def _ad_problem_lines(rows: Mapping[str, Any]) -> Iterable[str]:
-    if rows["private"]:
-        yield f"names of private datasets may be lost: {rows['private']}"
+    if rows["privacy_problem"]:
+        yield f"names of private datasets may be lost: {rows['privacy_problem']}"
     for publisher, ads in rows["rejected"].items():
         for name, why in ads.items():
             yield f"publisher {publisher} shows an ad that is not adopted, {name}: {why}"
@@ -134,7 +134,7 @@ def _demand_problem_lines(demand_row: Mapping[str, Any]) -> Iterable[str]:
         yield f"no catalogue has {did}, which is wanted; with other letter case: {', '.join(held)}"
     for did, reason in demand_row["unseen"].items():
         yield f"could not be asked about {did}: {reason}"
-    if nowhere := demand_row["nowhere"]:
+    if nowhere := demand_row["absent_datasets"]:
         many = f"{counted(len(nowhere), 'wanted dataset')} at no site, the first {nowhere[0]}"
         yield f"{many}: no release cures a wrong name; see hydrator datasets"
     for site, wants in demand_row["left_out"].items():

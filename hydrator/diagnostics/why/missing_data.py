@@ -126,7 +126,7 @@ def _arrival_fields(
         left = round(total * (1 - (missing.fraction or 0)))
     fact = _find_fact(did, site, knowledge)
     ready = fact.provenance.ready_at if fact and missing.state == fact.state == DatasetState.STAGING else None
-    return {"bytes": left, "ready_at": to_unix(ready) if ready else None}
+    return {"missing_bytes": left, "ready_at": to_unix(ready) if ready else None}
 
 
 def _explain_missing(
@@ -175,11 +175,11 @@ def _find_fact(did: Did, site: Site, knowledge: DaemonKnowledge | None) -> Fact 
 def _provenance_fields(fact: Fact | None, now: datetime) -> dict[str, Any]:
     """The fields of a Missing that say how the catalogue came to *fact*; none where it did not tell."""
     why = describe_provenance(fact.provenance, now) if fact else ""
-    return {"rule": fact.provenance.rule or None, "because": why} if fact and why else {}
+    return {"rule": fact.provenance.rule or None, "explanation": why} if fact and why else {}
 
 
 def _provenance_suffix(provenance_fields: Mapping[str, Any]) -> str:
-    return f"; {provenance_fields['because']}" if provenance_fields else ""
+    return f"; {provenance_fields['explanation']}" if provenance_fields else ""
 
 
 def _age_suffix(as_of: int | None, now: datetime) -> str:

@@ -103,7 +103,7 @@ def test_what_is_held_is_told_everywhere_with_its_numbers(emptied):
         "warn",
         "look at its catalogue; docs/when-a-change-is-held.md",
     )
-    assert WHY in warned["seen"]
+    assert WHY in warned["message"]
 
 
 def test_an_emptied_list_changes_no_ad_and_once_confirmed_it_does(emptied):

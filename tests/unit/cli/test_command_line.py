@@ -235,7 +235,7 @@ def test_top_shows_every_site_with_its_age_and_states_once_where_there_is_no_ter
 
 
 def test_top_says_why_nothing_is_seen_and_exits_1(daemon, run):
-    daemon.view = replace(daemon.view, snapshot=None, ready="no catalogue has been read yet")
+    daemon.view = replace(daemon.view, snapshot=None, not_ready_reason="no catalogue has been read yet")
     refused = run("top", "--url", daemon.server.url)
     daemon.view = view()
     assert (refused.returncode, "refuses (503): no catalogue has been read yet" in refused.stderr) == (

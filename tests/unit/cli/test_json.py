@@ -77,7 +77,7 @@ def known() -> StateView:
     """A state in which there is some of everything."""
     half = Fact(DatasetState.PARTIAL, NOON, 0.5, TOLD)
     last = {
-        "at": 1_700_000_000, "whole": False, "left_out": {CAM: [LISTED]},
+        "at": 1_700_000_000, "complete": False, "left_out": {CAM: [LISTED]},
         "publishers": {"file": {"error": "disk full", "not_read_back": [CAM], "ads": 1}},
     }  # fmt: skip
     wrong = {(Claim("rucio", L1, CAM), VerificationMethod.PROBE): Correction(NOON, NOON)}
@@ -159,7 +159,7 @@ EXAMPLES = {
     "report": report,
     "release": lambda: {"ap1": 3},
     "submit rapthor --dry-run": lambda: {
-        "run": "run1", "datasets": 2, "asked": {"list": "answered"},
+        "run": "run1", "datasets": 2, "answers": {"list": "answered"},
         "sites": outlook_rows([SiteOutlook(CAM, 1, {L2: "PARTIAL"}, 100, 60, True)]),
     },
     "submit rapthor --as ad": lambda: {

@@ -224,7 +224,7 @@ def test_a_dataset_is_nowhere_only_where_every_catalogue_said_so(capsys, memory,
     text = " ".join(capsys.readouterr().out.split())
     assert f"- {state} " in text
     assert note in text
-    nowhere = status_rows(known)["demand"]["nowhere"]
+    nowhere = status_rows(known)["demand"]["absent_datasets"]
     assert nowhere == ([TYPO] if state == "nowhere" else [])
 
 

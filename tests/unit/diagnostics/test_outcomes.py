@@ -99,8 +99,12 @@ def test_sizes_are_the_jobs_own_else_the_catalogues_else_said_to_be_unknown():
 
 def test_waits_of_jobs_with_and_without_datasets_are_told_apart():
     several = found(row(L1, waits=3 * MINUTE), row(L1, waits=5 * MINUTE), row(waits=MINUTE))
-    assert (several.wait_seconds, several.other_wait_seconds, several.added) == ((180.0, 300.0), (60.0,), 120.0)
-    assert found(row(L1)).added is None
+    assert (several.wait_seconds, several.other_wait_seconds, several.added_wait_seconds) == (
+        (180.0, 300.0),
+        (60.0,),
+        120.0,
+    )
+    assert found(row(L1)).added_wait_seconds is None
 
 
 def test_a_job_that_never_started_is_counted_apart_and_waited_for_nothing():
@@ -198,8 +202,8 @@ def test_the_report_for_programs_has_these_keys_and_says_who_was_silent():
             }
         ],
         "schedds": [
-            {"schedd": "s1", "jobs": 2, "whole": False, "failure": None},
-            {"schedd": "s2", "jobs": None, "whole": False, "failure": "no answer within 20 s"},
+            {"schedd": "s1", "jobs": 2, "complete": False, "failure": None},
+            {"schedd": "s2", "jobs": None, "complete": False, "failure": "no answer within 20 s"},
         ],
     }
 

@@ -122,14 +122,14 @@ def test_the_funnel_counts_slots_from_data_to_cores():
 
 def test_a_request_that_depends_on_the_slot_is_told_as_such():
     choosing = Clause("TARGET.Cpus >= MY.RequestCpus", "false", "false")
-    answer = explain(JOB, [slots(choosing, most={"TotalSlotCpus": 4})], None, now=NOON)
+    answer = explain(JOB, [slots(choosing, largest_resources={"TotalSlotCpus": 4})], None, now=NOON)
     assert answer.sites[0].reasons[0].text == (
         "what it asks for depends on the slot, and is more than the 4 cores of the largest there"
     )
 
 
 def test_asking_for_fewer_cores_is_the_way_out_where_the_data_is():
-    group = slots(CORES, most={"Cpus": 2, "TotalSlotCpus": 8})
+    group = slots(CORES, largest_resources={"Cpus": 2, "TotalSlotCpus": 8})
     job = replace(JOB, requests={"Cpus": 16})
     answer = explain(job, [group, slots(MISSING, CORES, site=RAL)], None, now=NOON)
     assert answer.remedy == "ask for 8 cores or less (then it matches at CAM)"
@@ -446,7 +446,7 @@ def test_start_that_refuses_is_the_site_operators():
 
 
 def test_parts_that_hold_and_a_whole_that_does_not_is_said_to_be_too_deep():
-    answer = explain(JOB, [slots(FINE, matches=False)], None, now=NOON)
+    answer = explain(JOB, [slots(FINE, is_match=False)], None, now=NOON)
     assert "too deep" in answer.sites[0].reasons[0].text
 
 
@@ -700,7 +700,7 @@ def test_the_rule_behind_a_state_is_named_with_its_account_its_reason_and_when_i
     )
     assert (missing.rule, missing.as_of, missing.fraction) == ("5f3a", to_unix(NOON - MINUTE), 0.4)
     assert "expected whole in 1 h" in (answer.remedy or "")
-    assert answer_json(answer)["sites"][0]["reasons"][0]["missing"][0]["rule"] == "5f3a"
+    assert answer_json(answer)["sites"][0]["reasons"][0]["missing_datasets"][0]["rule"] == "5f3a"
 
 
 def test_what_is_known_of_another_state_than_the_slots_say_is_not_told_of_it():

@@ -316,7 +316,7 @@ def test_the_state_is_on_disk_before_anything_is_sent(tmp_path):
         assert then.ads == watching.ads
         assert then == cycle.state
         assert store.load_readback() == {"watching": dict(watching.published())}
-        assert store.load_report("cycle")["whole"] is True
+        assert store.load_report("cycle")["complete"] is True
 
 
 class Full:
@@ -727,7 +727,7 @@ def test_the_summary_of_a_cycle_names_what_an_operator_must_know():
     world.other.is_broken = True
     told = summary(world.run())
     assert told["at"] == to_unix(NOON)
-    assert told["whole"] is False
+    assert told["complete"] is False
     assert told["catalogues"]["rucio"] is None
     assert "broken" in told["catalogues"]["dmapi"]
     assert told["publishers"]["file"] == {"error": None, "not_read_back": [], "ads": 2}

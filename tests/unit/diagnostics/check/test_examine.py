@@ -452,7 +452,11 @@ BROKEN = {"catalogue": MemoryCatalogue("rucio", sites=[CAM], clock=lambda: NOON,
 
 def of_daemon(part: str) -> dict:
     """What the daemon's last cycle says of the same part."""
-    return {"daemon": [Finding(Level.FAIL, "daemon", f"{part} failed for the daemon too", failed_part=part)]}
+    return {
+        "daemon_findings": [
+            Finding(Level.FAIL, "daemon", f"{part} failed for the daemon too", failed_part=part)
+        ]
+    }
 
 
 def test_a_catalogue_that_does_not_answer_is_one_finding():
