@@ -398,7 +398,7 @@ def test_a_host_that_knows_only_where_the_daemon_answers_gets_the_same_dry_run(i
     (folder / "web.parset").write_text(EXAMPLE.format(input_ms="[web_1.ms, web_2.ms]"))
     options = ("--dry-run", "--json", "--config", str(config))
     said = json.loads(installed.run("submit", "rapthor", str(folder / "web.parset"), *options).stdout)
-    assert said["asked"] == {f"daemon {installed.url}": "answered"}
+    assert said["answers"] == {f"daemon {installed.url}": "answered"}
     shown = {site["site"]: (site["matches"], site["bytes_local"]) for site in said["sites"]}
     assert shown == {"UK": (True, 400), "AU": (False, 100), "NL": (False, 0)}
     assert said["sites"][1]["missing"] == {"lofar:web_2.ms": "absent"}

@@ -4,14 +4,15 @@ import json
 import time
 
 import classad2
-import htcondor2  # noqa: F401 - classad2 knows all functions only after this
+import htcondor2
 from classad2 import ClassAd, ExprTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.condor.bindings.clauses import split_conjunction, split_into_clauses, strip_parentheses
 from adapters.condor.bindings.matchmaking import JobMatch
-from hydrator.diagnostics.why.explain import MismatchCause, explain
+from hydrator.diagnostics.why.explain import explain
+from hydrator.diagnostics.why.explanation import MismatchCause
 from hydrator.diagnostics.why.missing_data import is_here_clause_true
 from hydrator.diagnostics.why.pool_facts import (
     HERE_ATTRIBUTE,

@@ -34,7 +34,7 @@ class LoginMethod(StrEnum):
     """How the daemon shows who it is."""
 
     USERPASS = "userpass"
-    TOKEN = "token"  # noqa: S105 - a word
+    TOKEN = "token"
     OIDC = "oidc"
     X509 = "x509"
     NONE = "none"
@@ -251,7 +251,7 @@ def _build_prompt(*, is_quiet: bool) -> Callable[[str, str], str]:
     return ask
 
 
-def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, imported late
+def _query_pool_and_catalogues(settings: Any) -> list[str]:
     """What pool and catalogue say, a sentence each.
 
     Raises:
@@ -283,7 +283,7 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - co
     return told
 
 
-def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # noqa: ANN401 - imported late
+def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:
     try:
         return client.slots_by_site(settings.sites.slot_attributes) if client else {}
     except PoolError as error:
@@ -302,7 +302,7 @@ def _nest_tables(data: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
+def _format_sites(sites: Any) -> str:
     shown = sorted(sites)[:5]
     more = f" and {len(sites) - 5} more" if len(sites) > 5 else ""
     return f"{format_count(len(sites), 'site')}{': ' if shown else ''}{', '.join(shown)}{more}"

@@ -61,7 +61,7 @@ def datasets(
     print_result(as_json, dataset_rows(known, asked), lambda: show.print_datasets(known, asked))
 
 
-def _load_state_view(config: Path) -> Any:  # noqa: ANN401 - show.Known, imported late
+def _load_state_view(config: Path) -> Any:
     from hydrator.cli.output.rows import StateView
     from hydrator.config import load
     from hydrator.state.store import Store, owner_of

@@ -201,7 +201,7 @@ def _find_endpoint(url: str | None, token_file: Path | None, config: Path) -> Da
         return DaemonEndpoint(submit.daemon_url.rstrip("/"), token, submit.ca_cert)
     if not http.enabled or http.socket or http.tls_certificate or not http.port:
         raise ConfigError(["top: the configuration does not say where the daemon answers: give --url"])
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - read
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)
     return DaemonEndpoint(
         f"http://[{host}]:{http.port}" if ":" in host else f"http://{host}:{http.port}", token
     )

@@ -17,7 +17,8 @@ import typer
 
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, EXIT_NO_MATCH_NOW, ConfigOption
 from hydrator.cli.output.progress import show_progress
-from hydrator.diagnostics.why.explain import JobExplanation, explain_before_submit
+from hydrator.diagnostics.why.explain import explain_before_submit
+from hydrator.diagnostics.why.explanation import JobExplanation
 from hydrator.diagnostics.why.pool_facts import HERE_ATTRIBUTE, JobFacts, fact_expressions, parse_slot_groups
 from hydrator.diagnostics.why.query import JOB_PATTERN, WhyQuery, WhyResult, ask_job, datasets_over_budget
 from hydrator.diagnostics.why.render import COLUMNS, RenderedAnswer, render_answer
@@ -115,7 +116,7 @@ def _parse_dids(texts: Sequence[str], default_scope: str | None) -> list[Did]:
 
 
 def _explain_datasets(
-    settings: Any,  # noqa: ANN401
+    settings: Any,
     query: WhyQuery,
     names: Mapping[Did, Did],
     site: Site | None,
@@ -133,7 +134,7 @@ def _explain_datasets(
 
 
 def _gather_knowledge(
-    settings: Any,  # noqa: ANN401
+    settings: Any,
     knowledge: DaemonKnowledge | None,
     names: Mapping[Did, Did],
     now: datetime,
@@ -152,7 +153,7 @@ def _gather_knowledge(
 
 
 def explain_groups_without_site(
-    settings: Any,  # noqa: ANN401
+    settings: Any,
     names: Mapping[Did, Did],
     groups: Mapping[str, Collection[Did]],
 ) -> dict[str, str]:
@@ -233,7 +234,7 @@ class NearNameSearch:
 
 
 @contextmanager
-def _open_catalogues(settings: Any) -> Iterator[Sequence[Catalogue]]:  # noqa: ANN401
+def _open_catalogues(settings: Any) -> Iterator[Sequence[Catalogue]]:
     from hydrator.wiring import assemble, system_clock
 
     parts = assemble(settings, system_clock)
@@ -248,7 +249,7 @@ def with_catalogue_answers(
     catalogues: Iterable[Catalogue],
     dids: frozenset[Did],
     *,
-    max_age: Any,  # noqa: ANN401
+    max_age: Any,
 ) -> DaemonKnowledge:
     """The same, with what the catalogues say now of datasets that nobody asked for yet."""
     from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
@@ -284,7 +285,7 @@ def _merge_snapshots(old: Snapshot, new: Snapshot) -> Snapshot:
     )
 
 
-def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledge | None, str | None]:  # noqa: ANN401
+def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledge | None, str | None]:
     """What the daemon's state says; None and why when it cannot be read from here."""
     from hydrator.cli.output.rows import StateView
     from hydrator.state.store import Store
@@ -338,7 +339,7 @@ def answer_json(answer: JobExplanation) -> dict[str, Any]:
     return dict(_to_json_value(asdict(answer)))
 
 
-def _to_json_value(value: Any) -> Any:  # noqa: ANN401
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -54,10 +54,10 @@ _MODELS: Mapping[str, Any] = {
 class _PlainTitles(GenerateJsonSchema):
     """A generator that sets only the titles that a model gives."""
 
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 - pydantic's own
+    def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
-    def dict_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
+    def dict_schema(self, schema: Any) -> dict[str, Any]:
         """Keep the title of the values, which pydantic drops."""
         return {
             **super().dict_schema(schema),
@@ -65,13 +65,13 @@ class _PlainTitles(GenerateJsonSchema):
         }
 
 
-def _build_schema(model: Any) -> JsonSchema:  # noqa: ANN401 - any type
+def _build_schema(model: Any) -> JsonSchema:
     schema = TypeAdapter(model).json_schema(schema_generator=_PlainTitles)
     definitions = schema.pop("$defs", {})
     return dict(_inline(schema, definitions))
 
 
-def _inline(value: Any, definitions: JsonSchema) -> Any:  # noqa: ANN401 - JSON
+def _inline(value: Any, definitions: JsonSchema) -> Any:
     """Replace each ``$ref`` by the definition; objects take no keys besides their own."""
     if isinstance(value, list):
         return [_inline(item, definitions) for item in value]

@@ -21,7 +21,7 @@ _VARIABLES = (
 )
 
 
-def build_manpage(group: Any, version: str, date: str) -> str:  # noqa: ANN401 - Typer keeps its classes to itself
+def build_manpage(group: Any, version: str, date: str) -> str:
     """The whole page for the commands in *group*; *date* as ``2026-11-21``."""
     parts = [
         f'.TH HYDRATOR 1 "{date}" "classad-hydrator {_escape_roff(version)}" "User Commands"',
@@ -41,7 +41,7 @@ def build_manpage(group: Any, version: str, date: str) -> str:  # noqa: ANN401 -
     return "\n".join(parts) + "\n"
 
 
-def walk_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def walk_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every command that does something, with its path, such as ``submit wrap``."""
     for name, command in group.commands.items():
         path = f"{prefix}{name}"
@@ -51,7 +51,7 @@ def walk_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:  #
             yield path, command
 
 
-def _format_command(path: str, command: Any) -> str:  # noqa: ANN401
+def _format_command(path: str, command: Any) -> str:
     options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     words = [path, *(_format_argument(each) for each in arguments), *(["[OPTIONS]"] if options else [])]
@@ -65,12 +65,12 @@ def _format_command(path: str, command: Any) -> str:  # noqa: ANN401
     return "\n".join(lines)
 
 
-def _format_argument(argument: Any) -> str:  # noqa: ANN401
+def _format_argument(argument: Any) -> str:
     name = str(argument.metavar or argument.name.upper())
     return name if argument.required else f"[{name}]"
 
 
-def _format_option(option: Any) -> str:  # noqa: ANN401
+def _format_option(option: Any) -> str:
     value = "" if option.is_flag else f" {str(option.metavar or 'VALUE').strip('<>').upper()}"
     return ", ".join([*option.opts, *option.secondary_opts]) + value
 

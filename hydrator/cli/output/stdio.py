@@ -28,7 +28,7 @@ class PlainStream:
         self.stream.write(self._escape(text))
         return len(text)
 
-    def writelines(self, lines: Any) -> None:  # noqa: ANN401 - as the stream's own
+    def writelines(self, lines: Any) -> None:
         for line in lines:
             self.write(line)
 
@@ -40,7 +40,7 @@ class PlainStream:
             part if place % 2 else escape_unprintable(part, "\n\t") for place, part in enumerate(parts)
         )
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
 

@@ -263,18 +263,18 @@ def build_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 class PlainTable(Table):
     """A table in whose cells only characters that show stand."""
 
-    def add_row(self, *cells: RenderableType | None, **more: Any) -> None:  # noqa: ANN401 - Rich's own
+    def add_row(self, *cells: RenderableType | None, **more: Any) -> None:
         super().add_row(*map(_to_printable, cells), **more)
 
 
 class PlainConsole(Console):
     """A console that prints only characters that show, besides what it styles them with."""
 
-    def print(self, *parts: Any, **more: Any) -> None:  # noqa: ANN401 - Rich's own
+    def print(self, *parts: Any, **more: Any) -> None:
         super().print(*map(_to_printable, parts), **more)
 
 
-def _to_printable(part: Any) -> Any:  # noqa: ANN401 - what Rich can draw
+def _to_printable(part: Any) -> Any:
     return escape_unprintable(part, "\n") if isinstance(part, str) else part
 
 

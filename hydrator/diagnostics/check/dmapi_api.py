@@ -17,7 +17,7 @@ _VERSION = re.compile(r"\A(/api)?/v\d+(?=/)")
 _SUBJECT = "dmapi"
 
 
-def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:  # noqa: ANN401 - JSON
+def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:
     """Compare what a DMAPI server says of itself with what its adapter asks.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hydrator.diagnostics.why.explain import JobExplanation, SiteMatch
+from hydrator.diagnostics.why.explanation import JobExplanation, SiteMatch
 from hydrator.diagnostics.why.query import WhyResult
 
 COLUMNS = ("site", "slots", "match", "why not")

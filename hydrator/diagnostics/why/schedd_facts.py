@@ -32,11 +32,11 @@ class ScheddClient(Protocol):
 
     def config_of(
         self,
-        daemon: Any,  # noqa: ANN401
+        daemon: Any,
         names: Iterable[str],
         name: str | None = None,
     ) -> dict[str, str | None]: ...
-    def ping(self, daemon: Any, level: str, name: str | None = None) -> Any: ...  # noqa: ANN401
+    def ping(self, daemon: Any, level: str, name: str | None = None) -> Any: ...
     def has_user_record(self, schedd: str, user: str) -> bool: ...
 
 

@@ -30,7 +30,7 @@ from hydrator.cli.output.rows import (
 )
 from hydrator.diagnostics.check.findings import Finding, Level
 from hydrator.diagnostics.credential_expiry import Credential, Renewer
-from hydrator.diagnostics.why.explain import JobExplanation, MismatchCause, Reason, Remedy, SiteMatch
+from hydrator.diagnostics.why.explanation import JobExplanation, MismatchCause, Reason, Remedy, SiteMatch
 from hydrator.diagnostics.why.missing_data import DatasetCounts, MissingDataset, MissingReason
 from hydrator.diagnostics.why.pool_facts import JobFacts, JobStatus
 from hydrator.diagnostics.why.query import WhyResult

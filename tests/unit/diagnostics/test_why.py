@@ -9,7 +9,8 @@ import pytest
 
 from adapters.condor.bindings.client import Authorization
 from hydrator.cli.commands.why import WhyQuery, answer_json, ask_job, explain_dids, with_catalogue_answers
-from hydrator.diagnostics.why.explain import MismatchCause, explain, explain_before_submit
+from hydrator.diagnostics.why.explain import explain, explain_before_submit
+from hydrator.diagnostics.why.explanation import MismatchCause
 from hydrator.diagnostics.why.missing_data import MissingReason
 from hydrator.diagnostics.why.pool_facts import (
     HERE_ATTRIBUTE,

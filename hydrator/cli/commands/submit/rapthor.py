@@ -377,7 +377,7 @@ def _resolve_datasets(
 
 
 def _glob_local_files(search: str) -> Collection[str]:
-    return sorted(glob.glob(search))  # noqa: PTH207 - as Rapthor does it
+    return sorted(glob.glob(search))
 
 
 def _no_match_text(parset: "Parset", search: str) -> str:
@@ -759,7 +759,7 @@ def _print_outlook(
         body = {
             "run": run.name,
             "datasets": len(set(run.dids)),
-            "asked": answers,
+            "answers": answers,
             "sites": _outlook_rows(sites),
         }
         print(json.dumps(body, indent=2))

@@ -1,0 +1,237 @@
+"""Obstacles between a job and the slots of a site: causes of untrue clauses, and sentences about them. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+
+from hydrator.domain.misses import MISSED_EXIT_STATUS, PATHS_ATTRIBUTE, SITES_ATTRIBUTE
+from hydrator.domain.model import DaemonKnowledge, Site, to_unix
+from hydrator.domain.text import (
+    deduplicate,
+    format_count,
+    format_duration,
+    format_percent,
+    format_time,
+    shorten,
+    shorten_list,
+)
+
+from .explanation import MismatchCause, Reason
+from .missing_data import (
+    data_text,
+    is_here_clause_true,
+    list_missing_datasets,
+)
+from .pool_facts import HERE_ATTRIBUTE, Clause, JobFacts, SlotGroup
+
+
+def _failing_clauses(group: SlotGroup) -> list[tuple[Clause, MismatchCause]]:
+    """Each clause that does not hold, with its cause; BUSY when it would hold if nothing were in use."""
+    found = [
+        (clause, _cause_of(clause, MismatchCause.REQUIREMENT))
+        for clause in group.job_clauses
+        if not clause.is_true
+    ]
+    found += [
+        (clause, _cause_of(clause, MismatchCause.START))
+        for clause in group.slot_clauses
+        if not clause.is_true
+    ]
+    return found
+
+
+def _cause_of(clause: Clause, default: MismatchCause) -> MismatchCause:
+    if clause.value_if_unused == "true":
+        return MismatchCause.BUSY
+    words = {word.lower() for word in re.findall(r"[A-Za-z_]\w*", _blank_string_literals(clause.text))}
+    if words & {HERE_ATTRIBUTE.lower(), "datasetstates", "availabledatasets"}:
+        return MismatchCause.DATA
+    if SITES_ATTRIBUTE.lower() in words:
+        return MismatchCause.UNREADABLE_DATA
+    if PATHS_ATTRIBUTE.lower() in words:
+        return MismatchCause.PATH
+    kinds = {cause for cause, known in _RESOURCE_ATTRIBUTES.items() if words & known}
+    return kinds.pop() if len(kinds) == 1 and words <= _GENERATED_WORDS else default
+
+
+_RESOURCE_ATTRIBUTES: Mapping[MismatchCause, AbstractSet[str]] = {
+    MismatchCause.CORES: {"cpus", "requestcpus"},
+    MismatchCause.MEMORY: {"memory", "requestmemory"},
+    MismatchCause.DISK: {"disk", "requestdisk"},
+    MismatchCause.GPUS: {"gpus", "requestgpus"},
+    MismatchCause.PLATFORM: {"arch", "opsys", "hasfiletransfer", "filesystemdomain"},
+}
+
+
+_GENERATED_WORDS = frozenset().union(*_RESOURCE_ATTRIBUTES.values()) | {
+    *("my", "target", "is", "isnt", "undefined", "true", "false"),
+    *("versionge", "split", "condorversion", "ifthenelse", "sum", "evalineachcontext", "member"),
+    *("mappingmethod", "requestedcatalogs", "requestedcatalogids", "catalogs", "catalogid", "catalogsize"),
+}
+"""The words of clauses that condor_submit and condor_startd write; another makes a clause somebody's own."""
+
+
+def causes_of(group: SlotGroup) -> set[MismatchCause]:
+    if group.can_run_now:
+        return set()
+    found = {cause for _, cause in _failing_clauses(group)}
+    if group.is_match:  # and not free
+        found.add(MismatchCause.BUSY)
+    if found & _RESOURCE.keys():  # too small a slot would not do when nothing of it is in use
+        found.discard(MismatchCause.BUSY)
+    return found or {
+        MismatchCause.REQUIREMENT
+    }  # the whole does not hold though its parts do: too deep to evaluate
+
+
+def _blank_string_literals(text: str) -> str:
+    # a string that nothing ends is none: without that, each of its quotes would be tried again
+    return re.sub(r'"(?:\\.|[^"\\])*(?:"|\\?\Z)', '""', text)
+
+
+def _reason_text(
+    cause: MismatchCause, job: JobFacts, groups: Sequence[SlotGroup], failing_clauses: Sequence[str]
+) -> str:
+    shown = shorten_list([f"`{shorten(text)}`" for text in failing_clauses])
+    match cause:
+        case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS if (
+            _RESOURCE[cause] not in job.requests
+        ):
+            most = capacity_text(cause, groups)
+            return f"what it asks for depends on the slot, and is more than the {most} of the largest there"
+        case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
+            return f"it asks for {requested_amount(cause, job)}; the largest slot there has {capacity_text(cause, groups)}"
+        case MismatchCause.BUSY:
+            return f"busy: {_resource_use_text(job, groups)}"
+        case MismatchCause.PLATFORM:
+            return f"the slots are of another platform: {shown} does not hold"
+        case MismatchCause.PATH:
+            return "whoever submitted it knew no path to its data there ([[storage]] of that configuration)"
+        case MismatchCause.START:
+            return f"the slots refuse the job: {shown} does not hold in their START or limits"
+        case _:
+            if not failing_clauses:
+                return "its requirements do not hold as a whole, though each part does: too deep to evaluate?"
+            undefined = all(
+                clause.value == "undefined"
+                for group in groups
+                for clause in group.job_clauses
+                if clause.text in failing_clauses and not clause.is_true
+            )
+            why = ", the slots do not say" if undefined else ""
+            return f"its own requirement {shown} does not hold{why}"
+
+
+def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
+    """Return what the job could not read at *site*, when, and until when it keeps away."""
+    there = [miss for miss in job.misses if miss.site == site]
+    if there:
+        last = there[-1].missed_at
+        dids = deduplicate(miss.did for miss in there if miss.missed_at == last)
+        text = f"the job could not read {shorten_list(dids)} there {ago_text(last, now)}, though its slot had it listed"
+    else:
+        text = f"its last run there could not read its data (it ended with status {MISSED_EXIT_STATUS})"
+    if job.missed_until is not None and job.missed_until > to_unix(now) and site in job.missed_sites:
+        text += f"; it keeps away until {format_time(job.missed_until, now)}"
+    return f"{text}; its stderr says more"
+
+
+def ago_text(moment: datetime, now: datetime) -> str:
+    return f"{format_duration((now - moment).total_seconds())} ago"
+
+
+def _resource_use_text(job: JobFacts, groups: Sequence[SlotGroup]) -> str:
+    parts = []
+    for cause, name in _RESOURCE.items():
+        asked = job.requests.get(name)
+        free = max((group.largest_resources.get(name, 0) for group in groups), default=0)
+        if asked is not None and free < asked and any(name in group.largest_resources for group in groups):
+            total = max(group.largest_resources.get(f"TotalSlot{name}", 0) for group in groups)
+            parts.append(
+                f"{_amount_with_unit(cause, free)} free of {_amount_with_unit(cause, total)}, it asks for {requested_amount(cause, job)}"
+            )
+    return "; ".join(parts) or "other jobs have these slots"
+
+
+_RESOURCE = {
+    MismatchCause.CORES: "Cpus",
+    MismatchCause.MEMORY: "Memory",
+    MismatchCause.DISK: "Disk",
+    MismatchCause.GPUS: "GPUs",
+}
+
+
+def requested_amount(cause: MismatchCause, job: JobFacts) -> str:
+    asked = job.requests.get(_RESOURCE[cause])
+    return f"the {cause} it asks for" if asked is None else _amount_with_unit(cause, asked)
+
+
+def capacity_text(cause: MismatchCause, groups: Sequence[SlotGroup]) -> str:
+    return _amount_with_unit(cause, _capacity(cause, groups))
+
+
+def _capacity(cause: MismatchCause, groups: Sequence[SlotGroup]) -> float:
+    name = _RESOURCE[cause]
+    return max(
+        max(g.largest_resources.get(f"TotalSlot{name}", 0), g.largest_resources.get(name, 0)) for g in groups
+    )
+
+
+def _amount_with_unit(cause: MismatchCause, amount: float) -> str:
+    match cause:
+        case MismatchCause.MEMORY:
+            return f"{amount:.0f} MiB of memory" if amount < 10_240 else f"{amount / 1024:.0f} GiB of memory"
+        case MismatchCause.DISK:
+            return (
+                f"{amount / 1024:.0f} MiB of disk" if amount < 2**24 else f"{amount / 2**20:.0f} GiB of disk"
+            )
+        case MismatchCause.GPUS:
+            return format_count(round(amount), "GPU")
+        case _:
+            return format_count(round(amount), "core")
+
+
+def list_reasons(
+    job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
+) -> Iterable[Reason]:
+    for cause in MismatchCause:
+        hit = [group for group in groups if cause in causes_of(group)]
+        if not hit:
+            continue
+        failing = deduplicate(
+            clause.text for group in hit for clause, found in _failing_clauses(group) if found is cause
+        )
+        missing = list_missing_datasets(job, site, hit, knowledge, now) if cause is MismatchCause.DATA else ()
+        if missing:
+            text = data_text(job, missing, now)
+        elif cause is MismatchCause.UNREADABLE_DATA:
+            text = _misses_text(job, site, now)
+        else:
+            text = _reason_text(cause, job, hit, failing)
+        yield Reason(
+            cause,
+            cause is MismatchCause.DATA,
+            sum(group.slots for group in hit),
+            text,
+            tuple(failing),
+            missing,
+        )
+
+
+def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None, now: datetime) -> Reason:
+    facts = knowledge.snapshot.sites.get(site) if knowledge else None
+    here = {did: facts.facts[did] for did in job.datasets if facts and did in facts.facts}
+    text = "no slot of this site is in the pool"
+    if here:
+        text += f"; it has {shorten_list([f'{did} {fact.state}{format_percent(fact.fraction)}' for did, fact in here.items()])}"
+    if job.datasets and is_here_clause_true(
+        job.datasets,
+        {did: str(fact.state) for did, fact in here.items()},
+        {did: to_unix(fact.as_of) for did, fact in here.items()},
+        None,
+        now=to_unix(now),
+        max_age_seconds=job.max_age_seconds,
+    ):
+        text += ": all its data, so a glidein there would do"
+    return Reason(MismatchCause.SLOTS, False, 0, text)

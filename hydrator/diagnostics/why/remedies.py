@@ -1,0 +1,158 @@
+"""Remedies: the cheapest changes that let a job match. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from hydrator.domain.model import DatasetState, to_unix
+from hydrator.domain.text import (
+    deduplicate,
+    format_duration,
+    format_percent,
+    shorten_list,
+)
+
+from .explanation import MismatchCause, Reason, Remedy, SiteMatch
+from .missing_data import (
+    MissingDataset,
+    MissingReason,
+)
+from .obstacles import capacity_text, causes_of
+from .pool_facts import JobFacts, SlotGroup
+
+
+def cheapest_remedy_text(sites: Sequence[SiteMatch]) -> str | None:
+    """The cheapest change, and all sites that it would open."""
+    best = min((at.remedy for at in sites if at.remedy), key=lambda way: way.cost, default=None)
+    if best is None:
+        return None
+    opened = [at.display_name for at in sites if at.remedy == best]
+    return f"{best.text} (then it matches at {shorten_list(opened)})"
+
+
+def find_group_remedy(
+    job: JobFacts, group: SlotGroup, reasons: Sequence[Reason], now: datetime
+) -> Remedy | None:
+    """What would let the job match the slots of *group*: all their causes cured, each the cheapest way."""
+    ways = [
+        _cause_remedy(cause, job, group, reasons, now)
+        for cause in sorted(causes_of(group), key=list(MismatchCause).index)
+    ]
+    cost = sum(way.cost for way in ways)
+    return Remedy(cost, " and ".join(way.text for way in sorted(ways, key=lambda way: -way.cost)))
+
+
+def _cause_remedy(
+    cause: MismatchCause, job: JobFacts, group: SlotGroup, reasons: Sequence[Reason], now: datetime
+) -> Remedy:
+    match cause:
+        case MismatchCause.BUSY:
+            return Remedy(1, "a slot becomes free")
+        case MismatchCause.DATA:
+            return find_data_remedy(job, [reason for reason in reasons if reason.cause is cause], now)
+        case MismatchCause.UNREADABLE_DATA:
+            return _misses_remedy(job, now)
+        case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
+            return Remedy(4, f"ask for {capacity_text(cause, [group])} or less")
+        case MismatchCause.PATH:
+            return Remedy(7, "submit it again with a [[storage]] for the site")
+        case MismatchCause.REQUIREMENT:
+            return Remedy(7, "change the job's own requirements (condor_qedit, or submit again)")
+        case MismatchCause.START:
+            return Remedy(8, "the site's operator changes START")
+        case _:
+            return Remedy(9, "build the job for that platform")
+
+
+def _misses_remedy(job: JobFacts, now: datetime) -> Remedy:
+    if job.missed_until is not None and job.missed_until > to_unix(now):
+        return Remedy(
+            3, f"the job tries the site again, in {format_duration(job.missed_until - to_unix(now))}"
+        )
+    return Remedy(7, "the site's operator sees why the data cannot be read there")
+
+
+def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) -> Remedy:
+    missing = [one for reason in reasons for one in reason.missing_datasets]
+    ways = []
+    if job.any_after is not None and job.any_after > to_unix(now):
+        left = job.any_after - to_unix(now)
+        ways.append(Remedy(2 if left <= 3600 else 3, f"the wait ends in {format_duration(left)}"))
+    if missing:
+        ways += _combined_arrival_remedies(missing)
+    releasable = job.is_transformed and not (job.is_released or job.opens_paths)
+    if job.can_release and releasable and all(one.is_at_site for one in missing):
+        cluster = job.name.partition(".")[0]
+        text = f"hydrator release 'ClusterId == {cluster}' lets it run anywhere, with its data or without"
+        ways.append(Remedy(6, text))
+    best = min(ways, key=lambda way: way.cost, default=None)
+    if best is None:
+        return _manual_remedy(missing)
+    equal = [way.text for way in ways if way.cost == best.cost]
+    return Remedy(best.cost, " or ".join(equal))
+
+
+def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
+    """Return what a person must do, by the first of *missing* that no time cures."""
+    first = next((one for one in missing if _arrival_remedy(one) is None), None)
+    match first.reason if first else None:
+        case (
+            MissingReason.NOWHERE
+            | MissingReason.INVALID_NAME
+            | MissingReason.PRIVATE
+            | MissingReason.CASE_COLLISION
+        ) if first:
+            name = (
+                f"with {first.similar_names[0]} instead of {first.did}"
+                if first.similar_names
+                else "with another name"
+            )
+            if first.reason is MissingReason.PRIVATE:
+                name = "by `hydrator submit`"
+            return Remedy(9, f"submit it again {name}")
+        case _ if first and first.state == DatasetState.NEARLINE:
+            return Remedy(10, "the data is brought from tape: somebody makes a rule")
+        case _ if first and first.state == DatasetState.STUCK:
+            return Remedy(10, "the data comes there: the owner of the stuck rule acts")
+        case _:
+            return Remedy(10, "the data comes there: somebody makes a rule")
+
+
+def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy]:
+    """How all of *missing* may come to count, where that can be said."""
+    each = [_arrival_remedy(one) for one in missing]
+    if any(way is None for way in each):
+        return []
+    known = [way for way in each if way is not None]
+    return [
+        Remedy(max(way.cost for way in known), shorten_list(deduplicate(way.text for way in known), " and "))
+    ]
+
+
+def _arrival_remedy(missing: MissingDataset) -> Remedy | None:
+    """What makes a dataset count: time, a look at something, or a person; None: nothing we know of."""
+    match missing.reason:
+        case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
+            missing.state == DatasetState.AVAILABLE
+        ):
+            return Remedy(1, f"the slots hear of {missing.did} (a minute or two)")
+        case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
+            missing.state == DatasetState.STAGING
+        ):
+            how = f"; {missing.explanation}" if missing.explanation else ""
+            return Remedy(2, f"{missing.did} arrives (STAGING{format_percent(missing.fraction)}{how})")
+        case MissingReason.NOT_IN_DEMAND if missing.state is None:
+            return Remedy(3, f"the daemon looks for {missing.did} (a minute or two)")
+        case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
+            missing.state == DatasetState.UNKNOWN
+        ):
+            return Remedy(5, f"fresh facts about {missing.did}")
+        case MissingReason.STALE | MissingReason.NO_AGE | MissingReason.UNSEEN:
+            return Remedy(5, f"fresh facts about {missing.did}")
+        case MissingReason.UNHYDRATED:
+            return Remedy(8, "the hook is installed there, if the data is")
+        case MissingReason.MISSPELT:
+            return Remedy(4, f"submit again with the catalogue's spelling of {missing.did}")
+        case MissingReason.OVER_BUDGET:
+            return Remedy(8, "the operator makes room (budget.line_bytes)")
+        case _:
+            return None

@@ -1,0 +1,122 @@
+"""Verdict on a job as a whole: its status, limits, notes and wait. Pure."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from hydrator.domain.model import to_unix
+from hydrator.domain.text import (
+    comma_separated,
+    deduplicate,
+    format_count,
+    format_duration,
+    shorten_list,
+)
+from hydrator.domain.untrusted import nearest_moment, valid_number
+
+from .explanation import SiteMatch
+from .obstacles import ago_text
+from .pool_facts import JobFacts, JobStatus
+
+
+def verdict_text(
+    job: JobFacts,
+    matching_sites: Sequence[str],
+    sites: Sequence[SiteMatch],
+    block_reason: str | None,
+    now: datetime,
+) -> str:
+    since = valid_number(job.status_attributes.get("EnteredCurrentStatus"))
+    lasting = f" for {format_duration(to_unix(now) - since)}" if since else ""
+    match job.status:
+        case JobStatus.RUNNING | JobStatus.TRANSFERRING:
+            return f"it runs{lasting} at {job.status_attributes.get('RemoteHost', 'a slot')}: nothing holds it back"
+        case JobStatus.HELD:
+            reason = str(job.status_attributes.get("HoldReason", "no reason given")).rstrip(".")
+            return f"it is held{lasting}: {reason}. condor_release {job.name} lets it try again"
+        case JobStatus.SUSPENDED:
+            return f"it is suspended{lasting} at {job.status_attributes.get('RemoteHost', 'a slot')}"
+        case JobStatus.REMOVED:
+            return "it is being removed"
+        case JobStatus.COMPLETED:
+            return "it has completed and is about to leave the queue"
+        case _ if block_reason and matching_sites:
+            return f"{block_reason}; but for that it would match at {comma_separated(matching_sites)}"
+        case _ if block_reason:
+            return f"{block_reason}; and it would match nowhere now"
+        case _ if matching_sites:
+            return f"it would match at {comma_separated(matching_sites)}: it waits for its turn in the next negotiation cycles"
+        case _ if not any(at.slots for at in sites):
+            return "it cannot match: there are no slots in the pool"
+        case _:
+            return "it would match nowhere now"
+
+
+_RECENT_SECONDS = 600
+"""What the negotiator said longer ago is history: it considers jobs each minute or so."""
+
+
+_NO_MATCH = "no match found"
+
+
+def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetime) -> str | None:
+    """Return why an idle job lately got no slot though slots match; None where nothing says so."""
+    if job.status is not JobStatus.IDLE:
+        return None
+    if job.max_uploads and job.uploads >= job.max_uploads:
+        return (
+            f"its schedd asks for no slots for its user: {format_count(job.uploads, 'job')} of the user send their"
+            f" input files, or wait to, and {job.max_uploads} may (MAX_CONCURRENT_UPLOADS_PER_USER)"
+        )
+    reason = str(job.status_attributes.get("LastRejMatchReason") or "").partition(" |")[0].strip()
+    when = valid_number(job.status_attributes.get("LastRejMatchTime"))
+    if not reason or when is None or not 0 <= to_unix(now) - when <= _RECENT_SECONDS or reason == _NO_MATCH:
+        return None
+    said = f"the negotiator said so {format_duration(to_unix(now) - when)} ago"
+    if found := re.match(r"concurrency limit (.{0,500}?)\s*reached", reason):
+        names = found[1].strip() or job.concurrency_limits
+        return f"it waits for a concurrency limit{f' ({names})' if names else ''}: {said}"
+    if not matching_sites:
+        return None
+    return f"it waits for its turn ({reason}): {said}"
+
+
+def _misses_note(job: JobFacts, now: datetime) -> str:
+    """Return what the job could not read so far, the last first; empty where it read all."""
+    if not job.misses or job.status not in {JobStatus.IDLE, JobStatus.HELD}:
+        return ""
+    each = [f"{miss.did} at {miss.site} {ago_text(miss.missed_at, now)}" for miss in reversed(job.misses)]
+    return f"it ran and could not read {shorten_list(deduplicate(each))}"
+
+
+def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
+    notes = []
+    if not job.has_required_datasets:
+        notes.append("it names no datasets (RequiredDatasets): nothing of ours holds it back")
+    elif not job.is_transformed:
+        notes.append(
+            "the schedd's transform has not been here (no DataLocalityTransformed): it was not installed when"
+            " the job was submitted; the job keeps the expressions it has, and none of ours holds it back"
+        )
+    elif job.is_released:
+        notes.append("it was released: its data no longer decides where it runs")
+    if missed := _misses_note(job, now):
+        notes.append(missed)
+    said = job.status_attributes.get("LastRejMatchReason")
+    when = valid_number(job.status_attributes.get("LastRejMatchTime"))
+    if said and when and job.status is JobStatus.IDLE:
+        notes.append(f"the negotiator said {format_duration(to_unix(now) - when)} ago: {str(said).strip()}")
+    return tuple(notes)
+
+
+def wait_text(job: JobFacts, now: datetime) -> str | None:
+    """When the job stops insisting on its data, in words."""
+    if not (job.is_transformed and job.has_required_datasets) or job.is_released:
+        return None
+    if job.any_after is None:
+        return "it runs only where all its data is (DataLocality = require)"
+    at = f"{nearest_moment(job.any_after):%Y-%m-%d %H:%M} UTC"
+    left = job.any_after - to_unix(now)
+    if left > 0:
+        return f"it insists on its data until {at} (for {format_duration(left)}), then it may run anywhere"
+    return f"it may run anywhere since {at} ({format_duration(-left)} ago)"
