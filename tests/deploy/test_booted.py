@@ -161,7 +161,7 @@ def test_a_check_as_root_is_made_as_the_service(installed):
     wait_for(lambda: "all is well" in installed.show("StatusText"), 30, "a whole cycle")
     wait_for(lambda: not failed(installed, hydrator), 60, "nothing to fail")
     seen = [one["message"] for one in findings(installed, hydrator)]
-    assert [one for one in seen if "takes site ads (DAEMON) from hydrator@" in one]
+    assert [one for one in seen if "accepts site ads (DAEMON) from hydrator@" in one]
     installed.machine.run(hydrator, "history")
 
 

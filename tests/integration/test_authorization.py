@@ -172,7 +172,7 @@ def test_what_an_intruder_would_do_with_our_token_fails(strict, words):
     ("right", "subject", "said"),
     [
         ("COLLECTOR.ALLOW_DAEMON", "collector", "refuses site ads (DAEMON)"),
-        ("COLLECTOR.ALLOW_READ", "collector", "refuses questions (READ)"),
+        ("COLLECTOR.ALLOW_READ", "collector", "refuses queries (READ)"),
         ("SCHEDD.ALLOW_READ", "schedd ", "cannot be asked"),
         ("NEGOTIATOR.ALLOW_READ", "negotiator", "it needs READ there"),
     ],

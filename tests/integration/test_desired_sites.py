@@ -370,7 +370,7 @@ def test_check_says_what_the_edits_open_and_the_daemons_own_identity_stays_small
     (finding,) = [one for one in found if "every queued job" in one["message"]]
     assert finding["level"] == "advice"
     assert "bob@pool.test" in finding["message"]
-    assert not [one for one in found if "would also let" in one["message"]]
+    assert not [one for one in found if "also lets" in one["message"]]
 
 
 def test_no_name_of_a_private_dataset_is_told_by_any_of_it(queue, installed):

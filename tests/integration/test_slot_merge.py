@@ -459,7 +459,7 @@ def test_check_says_what_the_merge_opens_and_when_it_is_denied_one_line_of_the_l
         return [line for line in installed.log[before:].splitlines() if words in line]
 
     assert finding["level"] == "advice"
-    assert f"takes slot merges (NEGOTIATOR) from {US}" in finding["message"]
+    assert f"accepts slot merges (NEGOTIATOR) from {US}" in finding["message"]
     assert "use any slot" in finding["message"]
     try:
         pool.reconfig(collector="")

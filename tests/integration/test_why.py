@@ -267,9 +267,9 @@ def test_a_cluster_of_many_kinds_of_jobs_is_explained_in_part_and_summed_up_in_w
     said = json.loads(done.stdout)
     assert len(said["answers"]) == 20
     more = said["more"]
-    assert (more["kinds"], more["jobs"], more["by_status"]) == (3, 3, {"held": 3})
+    assert (more["job_kinds"], more["jobs"], more["by_status"]) == (3, 3, {"held": 3})
     words = installed.run("why", str(job), check=False).stdout.splitlines()[-1]
-    assert words == f"and 3 more kinds of its jobs, 3 jobs: 3 held; for one of them: hydrator why {job}.20"
+    assert words == f"and 3 more kinds of its jobs, 3 jobs: 3 held; for example: hydrator why {job}.20"
     installed.pool.run("condor_rm", str(job), user="alice")
 
 
@@ -339,7 +339,7 @@ def test_a_concurrency_limit_that_the_job_waits_for_is_the_headline(installed: I
     pool.wait(lambda: pool.jobs(said), 120, "the negotiator to refuse it")
     pool.wait(lambda: ask(installed, str(job))[0]["matching_sites"], 120, "UK to say that its data is there")
     (answer,) = ask(installed, str(job), status=3)
-    assert answer["verdict"].startswith("it waits for a concurrency limit (license): the negotiator said so ")
+    assert answer["verdict"].startswith("it waits for a concurrency limit (license): the negotiator reported this ")
     assert answer["matching_sites"] == ["UK"]
     assert (answer["could_run"], answer["remedy"]) == (False, None)
     pool.run("condor_rm", str(job), user="alice")
@@ -418,9 +418,9 @@ def test_why_knows_how_much_a_user_may_send_before_the_schedd_asks_for_no_more_s
     (answer,) = ask(installed, str(job), status=3)
     if htcondor_release.startswith("23"):
         assert answer["job"]["most_uploads"] is None
-        assert answer["verdict"] == "it would match nowhere now"
+        assert answer["verdict"] == "it matches no slot now"
     else:
         assert (answer["job"]["uploads"], answer["job"]["most_uploads"]) == (1, 1)
-        assert answer["verdict"].startswith("its schedd asks for no slots for its user: 1 job of the ")
+        assert answer["verdict"].startswith("its schedd requests no slots for its user: 1 job of the ")
     pool.run("condor_rm", str(sending), user="alice")
     pool.run("condor_rm", str(job), user="alice", check=False)

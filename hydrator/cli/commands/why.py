@@ -63,7 +63,7 @@ def why(
     job = JOB_PATTERN.match(what[0]) if len(what) == 1 and site is None else None
     dids = [] if job else _parse_dids(what, settings.daemon.default_scope)
     if dids and schedd:
-        raise ConfigError(["--schedd goes with a job, not with datasets"])
+        raise ConfigError(["--schedd applies to a job, not to datasets"])
     names = fetch_pseudonyms(frozenset(dids), settings)
     now = system_clock()
     beliefs, unread = _load_daemon_knowledge(settings, now)
@@ -298,7 +298,7 @@ def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledg
     except StateError as error:
         if settings.submit.daemon_url:
             return None, None  # it is asked over HTTP, once the datasets are known
-        return None, f"what the daemon knows is not told here, the slots alone speak: {error}"
+        return None, f"cannot read the daemon's state, so this answer uses the slot ads only: {error}"
     no_room = datasets_over_budget(known.snapshot, known.demand, by.budget)
     held = known.change_texts_by_site
     return DaemonKnowledge(
@@ -320,7 +320,7 @@ def print_result(result: WhyResult, query: WhyQuery, *, as_json: bool) -> None:
         if result.summary.jobs:
             print(f"\n{result.summary.text}")
     for name, reason in result.unreachable_schedds.items():
-        print(f"hydrator: schedd {name} could not be asked: {reason}", file=sys.stderr)
+        print(f"hydrator: schedd {name} did not answer: {reason}", file=sys.stderr)
     if query.knowledge_error:
         print(f"hydrator: {query.knowledge_error}", file=sys.stderr)
 

@@ -115,12 +115,12 @@ def _ad_problem_lines(rows: Mapping[str, Any]) -> Iterable[str]:
         yield f"names of private datasets may be lost: {rows['privacy_problem']}"
     for publisher, ads in rows["rejected"].items():
         for name, why in ads.items():
-            yield f"publisher {publisher} shows an ad that is not adopted, {name}: {why}"
+            yield f"publisher {publisher} shows an ad that the daemon did not adopt, {name}: {why}"
     for publisher, why in rows["rivals"].items():
         yield f"publisher {publisher}: {why}: docs/stand-by.md"
     for site, generation in rows["implausible_generations"].items():
         yield (
-            f"hooks refuse generation {generation} of {site}, which is of a time to come"
+            f"hooks refuse generation {generation} of {site}, which is in the future"
             f" (hydrator renumber {shlex.quote(site)})"
         )
 
@@ -129,9 +129,9 @@ def _demand_problem_lines(demand_row: Mapping[str, Any]) -> Iterable[str]:
     for text, reason in demand_row["refused"].items():
         yield f"a job names {text!r}, which is no DID: {reason}"
     for clash in demand_row["clashes"]:
-        yield f"not advertised, since only letter case tells them apart: {', '.join(clash)}"
+        yield f"not advertised, because only letter case distinguishes them: {', '.join(clash)}"
     for did, held in demand_row["misspelt"].items():
-        yield f"no catalogue has {did}, which is wanted; with other letter case: {', '.join(held)}"
+        yield f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(held)}"
     for did, reason in demand_row["unseen"].items():
         yield f"could not be asked about {did}: {reason}"
     if nowhere := demand_row["absent_datasets"]:

@@ -31,7 +31,10 @@ def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:
     paths = openapi.get("paths") if isinstance(openapi, Mapping) else None
     if not isinstance(paths, Mapping) or not paths:
         yield Finding(
-            Level.FAIL, _SUBJECT, "its openapi.json describes no paths", "is the address that of a DMAPI?"
+            Level.FAIL,
+            _SUBJECT,
+            "its openapi.json describes no paths",
+            "check that the URL is that of a DMAPI server",
         )
         return
     known = {_normalize_path(str(path)): what for path, what in paths.items() if isinstance(what, Mapping)}
@@ -45,8 +48,8 @@ def _check_path(
 ) -> Iterator[Finding]:
     call = path_item.get("get") if path_item else None
     if not isinstance(call, Mapping):
-        todo = "the adapter cannot work with this release: tell its maintainers"
-        yield Finding(Level.FAIL, _SUBJECT, f"GET {path} is not there, and we rely on it", todo)
+        todo = "the adapter does not support this release: report it to its maintainers"
+        yield Finding(Level.FAIL, _SUBJECT, f"the server has no GET {path}, which the adapter needs", todo)
         return
     listed = call.get("parameters")
     names = {each.get("name") for each in listed if isinstance(each, Mapping)} if listed else set()
@@ -55,8 +58,8 @@ def _check_path(
         yield Finding(
             Level.WARN,
             _SUBJECT,
-            f"GET {path} takes no {', '.join(missing)}, which we send",
-            "answers may be cut or shaped otherwise: compare docs/catalogue-dmapi.md",
+            f"GET {path} does not take {', '.join(missing)}, which the adapter sends",
+            "answers may be truncated or have another format: compare docs/catalogue-dmapi.md",
         )
     else:
         yield Finding(Level.OK, _SUBJECT, f"GET {path} is there")
@@ -71,7 +74,7 @@ def _check_list_path(list_path: str, path_items: Mapping[str, Any]) -> Finding:
         todo = 'list_path = "/data/list/{namespace}" lets demand.patterns find datasets'
         return Finding(Level.ADVICE, _SUBJECT, f"GET {path}, which was inferred only, is there", todo)
     level = Level.FAIL if list_path else Level.ADVICE
-    todo = "look for it in openapi.json, and set list_path" if list_path else "leave list_path unset"
+    todo = "find the path in openapi.json, then set list_path" if list_path else "leave list_path unset"
     return Finding(level, _SUBJECT, f"GET {path}, which was inferred only, is not there", todo)
 
 

@@ -96,5 +96,5 @@ def _check_pool(
 def _check_rollbacks(rollbacks: Mapping[Site, str]) -> Iterator[Finding]:
     """An operator did this, so it is no trouble; but somebody has to end it."""
     for site, why in sorted(rollbacks.items()):
-        todo = f"hydrator rollback {shlex.quote(site)} --end, once its catalogue is right"
+        todo = f"run hydrator rollback {shlex.quote(site)} --end once its catalogue is right"
         yield Finding(Level.WARN, f"site {site}", f"is {why}", todo)

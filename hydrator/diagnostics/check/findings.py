@@ -116,11 +116,11 @@ def _run_guarded(subject: str, check: Callable[[], Iterable[Finding]]) -> list[F
 
 def _error_remedy(error: HydratorError) -> str:
     if isinstance(error, PoolDenied):
-        return "give our identity the authorization, or the daemon a valid token: docs/security.md"
+        return "authorize the daemon's identity, or give the daemon a valid token: docs/security.md"
     if isinstance(error, PoolError):
-        return "see that the daemon runs and that htcondor.collector and htcondor.token_directory are right"
+        return "check that HTCondor runs there; check htcondor.collector and htcondor.token_directory"
     if isinstance(error, CatalogueError):
-        return "see that the catalogue runs and that its credentials are valid"
+        return "check that the catalogue runs and that its credentials are valid"
     return ""
 
 

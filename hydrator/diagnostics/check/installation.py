@@ -31,7 +31,7 @@ def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
                 "install classad-hydrator in a virtual environment of its own",
             )
             return
-    yield Finding(Level.OK, "installation", "no other distribution shares our package names")
+    yield Finding(Level.OK, "installation", "no other distribution installs the same package names")
 
 
 def _check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def _check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding
     yield Finding(
         Level.OK,
         catalogue.name,
-        f"answers, and speaks for {format_count(len(survey.sites), 'site')}: {_name_list(survey.sites)}",
+        f"answers, and covers {format_count(len(survey.sites), 'site')}: {_name_list(survey.sites)}",
     )
     if survey.unmapped_storages:
         yield Finding(
@@ -60,26 +60,28 @@ def _check_broker(broker: EventSource) -> Iterator[Finding]:
         yield Finding(
             Level.WARN,
             subject,
-            f"{error.reason}: until it lets us in, changes are seen by polls only",
-            f"see that the broker runs, and what [[events.stomp]] {broker.name} says of it: docs/events.md",
+            f"{error.reason}: without its events, the daemon sees changes only when it polls",
+            f"check that the broker runs, and check [[events.stomp]] {broker.name}: docs/events.md",
         )
 
 
 def _check_held_changes(changes: Mapping[Site, str]) -> Iterator[Finding]:
     for site, why in sorted(changes.items()):
-        todo = "look at its catalogue; docs/when-a-change-is-held.md"
+        todo = "check its catalogue: docs/when-a-change-is-held.md"
         yield Finding(Level.WARN, f"site {site}", f"a change is held: {why}", todo)
 
 
 def _check_trust(inputs: CheckInputs) -> Iterator[Finding]:
     """What the daemon's audit found; nothing where none has run yet."""
     for site, line in find_distrusted_sites(inputs.audit, inputs.warn_below):
-        yield Finding(Level.WARN, f"site {site}", line, "have its catalogue repaired: docs/trust.md")
+        yield Finding(Level.WARN, f"site {site}", line, "have the site's catalogue repaired: docs/trust.md")
 
 
 def _check_folder(folder: Path, subject: str, key: str) -> Iterator[Finding]:
     existing = next(parent for parent in (folder, *folder.parents) if os.access(parent, os.F_OK))
     if os.access(existing, os.W_OK | os.X_OK):
-        yield Finding(Level.OK, subject, f"{folder} can be written")
+        yield Finding(Level.OK, subject, f"{folder} is writable")
     else:
-        yield Finding(Level.FAIL, subject, f"{existing} cannot be written", f"change its owner, or {key}")
+        yield Finding(
+            Level.FAIL, subject, f"{existing} is not writable", f"change its owner, or change {key}"
+        )

@@ -13,11 +13,9 @@ from hydrator.domain.model import Site, SiteAd, to_unix
 from hydrator.domain.text import format_duration
 from hydrator.reconcile.ads.site_ads import implausible_generations
 
-_CHECK_SERVICE_TODO = (
-    "is it running? systemctl status hydrator, or kubectl get pods; its log says why it stopped"
-)
+_CHECK_SERVICE_TODO = "check it with systemctl status hydrator, or kubectl get pods; its log has the reason"
 
-_NO_DAEMON_TODO = f"{_CHECK_SERVICE_TODO}; where a timer runs `hydrator once` this is as it should be"
+_NO_DAEMON_TODO = f"{_CHECK_SERVICE_TODO}; expected if a timer runs `hydrator once`"
 
 _SKEW_SECONDS = 60
 
@@ -39,14 +37,14 @@ def silence_reason(
         allowed: s; how old the last cycle may be.
     """
     ago = (
-        "none has ended"
+        "no cycle has ended yet"
         if last_cycle_at is None
-        else f"the last one was {format_duration(max(0, to_unix(now) - last_cycle_at))} ago"
+        else f"the last cycle was {format_duration(max(0, to_unix(now) - last_cycle_at))} ago"
     )
     if owner is None:
-        return f"no daemon runs here, so there are no cycles; {ago}"
+        return f"no daemon runs here; {ago}"
     if last_cycle_at is not None and to_unix(now) - last_cycle_at > max_silence_seconds:
-        return f"process {owner} holds the state and ends no cycle; {ago}"
+        return f"process {owner} holds the state and completes no cycle; {ago}"
     return None
 
 
@@ -84,7 +82,7 @@ def check_last_cycle(
         if one["error"]
     ]
     for part, failure in failed:
-        todo = "look at it as the daemon's user, where this check sees nothing wrong"
+        todo = "if this check finds nothing wrong with it, run the check as the daemon's user"
         seen = f"in its last cycle, {format_duration(age)} ago, {failure}"
         yield Finding(Level.FAIL, "daemon", seen, todo, part)
     yield from _check_letter_case(report)
@@ -92,8 +90,8 @@ def check_last_cycle(
     yield from wrong
     for publisher, ads in report.get("rejected", {}).items():
         for name, why in ads.items():
-            seen = f"publisher {publisher} shows an ad that is not adopted, {name}: {why}"
-            todo = "find who writes there: docs/security.md; a stand-by of ours goes into standby.identities"
+            seen = f"publisher {publisher} shows an ad that the daemon did not adopt, {name}: {why}"
+            todo = "find the writer: docs/security.md; list a standby daemon in standby.identities"
             yield Finding(Level.WARN, "daemon", seen, todo)
     if not failed and not wrong:
         yield Finding(Level.OK, "daemon", f"its last cycle was {format_duration(age)} ago")
@@ -102,36 +100,36 @@ def check_last_cycle(
 def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
     """Findings for names that only letter case tells from another one."""
     for did, held in report.get("misspelt", {}).items():
-        seen = f"no catalogue has {did}, which is wanted; with other letter case: {', '.join(held)}"
-        todo = "have the jobs submitted again, or the pin corrected, with the catalogue's spelling"
+        seen = f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(held)}"
+        todo = "submit the jobs again, or correct the pin, with the catalogue's spelling"
         yield Finding(Level.WARN, "letter case", seen, todo)
     for clash in report.get("clashes", []):
-        seen = f"not advertised, since only letter case tells them apart: {', '.join(clash)}"
-        yield Finding(Level.WARN, "letter case", seen, "have one of them renamed in the catalogue")
+        seen = f"not advertised, because only letter case distinguishes them: {', '.join(clash)}"
+        yield Finding(Level.WARN, "letter case", seen, "rename one of them in the catalogue")
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
     """Findings on publishers that took what they were sent, and do not show it, or not for long."""
     for name, one in report["publishers"].items():
         if one.get("not_read_back") and not one["error"]:
-            seen = f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} did not show what it was sent: "
+            seen = f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} did not show all ads that it accepted: "
             seen += ", ".join(one["not_read_back"])
-            todo = "the next cycle sends it again; if it lasts, see who else writes or takes away there"
+            todo = "the next cycle sends them again; if this persists, find other writers there"
             yield Finding(Level.WARN, "daemon", seen, todo)
     for name, why in report.get("rivals", {}).items():
-        todo = "stop one of the two, or have one stand by: docs/stand-by.md"
+        todo = "stop one of the two daemons, or make one a standby: docs/stand-by.md"
         yield Finding(Level.FAIL, "daemon", f"publisher {name}: {why}", todo)
 
 
 def check_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Finding]:
     """Findings for the generations of *ads*, the daemon's own, that every hook refuses."""
     for site, generation in implausible_generations(ads, now).items():
-        seen = f"every hook refuses its generation {generation}, which is of a time to come"
+        seen = f"every hook refuses its generation {generation}, which is in the future"
         yield Finding(Level.FAIL, f"site {site}", seen, f"hydrator renumber {site}: docs/upgrade.md")
 
 
 def check_private_names(trouble: str | None) -> Iterator[Finding]:
     """Findings for what the daemon says of the names of private datasets; none where it keeps them all."""
     if trouble:
-        todo = "see who exchanges so many, and the rights and room of state_dir: docs/private-datasets.md"
+        todo = "find the client that exchanges so many; check owner, mode and space of state_dir: docs/private-datasets.md"
         yield Finding(Level.WARN, "private", f"names of private datasets may be lost: {trouble}", todo)

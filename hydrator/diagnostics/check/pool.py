@@ -51,27 +51,27 @@ def _check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Fin
         yield Finding(
             Level.FAIL,
             subject,
-            f"nothing of the pool can be looked at: {answer.reason}",
-            "docs/install-on-a-pool.md makes a token, docs/install-with-systemd.md hands it over",
+            f"the pool cannot be examined: {answer.reason}",
+            "create a token: docs/install-on-a-pool.md; give it to the daemon: docs/install-with-systemd.md",
         )
     elif not answer.is_allowed:
         yield Finding(
             Level.FAIL,
             subject,
-            f"refuses questions (READ) from {_identity_text(answer)}: nothing of the pool can be looked at",
+            f"refuses queries (READ) from {_identity_text(answer)}: the pool cannot be examined",
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'READ', answer)}, or give the daemon a valid token: docs/security.md",
         )
 
 
 def _identity_text(answer: AuthorizationResult) -> str:
-    return f"{answer.identity or 'nobody'} by {answer.method or 'no method'}"
+    return f"{answer.identity or 'an unknown identity'} by {answer.method or 'no method'}"
 
 
 def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> str:
     """Advise the line that allows it; a list with our identity alone would shut the pool's daemons out."""
     line = allow_line(daemon, level, answer.identity or "hydrator@YOUR.DOMAIN")
-    return f"add to the {daemon}'s configuration, as it is: {line}"
+    return f"add to the {daemon}'s configuration, unchanged: {line}"
 
 
 def _check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
@@ -94,16 +94,16 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
         yield Finding(
             Level.ADVICE,
             f"collector {collector}",
-            f"takes slot merges (NEGOTIATOR) from {who}, and so would also let it "
-            f"{_UNNEEDED_LEVELS['NEGOTIATOR']}: that cannot be had apart",
-            "keep its token as you keep the negotiator's; with a hook everywhere, publish.merge can be off:"
+            f"accepts slot merges (NEGOTIATOR) from {who}; the same level lets it "
+            f"{_UNNEEDED_LEVELS['NEGOTIATOR']}, and HTCondor grants only both",
+            "protect its token like the negotiator's; if every slot has a hook, switch publish.merge off:"
             " docs/slot-merge.md",
         )
     else:
         yield Finding(
             Level.FAIL,
             f"collector {collector}",
-            f"refuses slot merges (NEGOTIATOR) from {who}: slots without a hook stay without attributes",
+            f"refuses slot merges (NEGOTIATOR) from {who}: slots without a hook get no attributes",
             answer.token_limit_advice
             or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never pool-wide, and -authz NEGOTIATOR to"
             " the token, or switch publish.merge off: docs/slot-merge.md",
@@ -116,13 +116,13 @@ def _check_advertise_access(
     answer = collector.ping("collector", "DAEMON")
     who = _identity_text(answer)
     if answer.is_allowed:
-        yield Finding(Level.OK, subject, f"takes site ads (DAEMON) from {who}")
+        yield Finding(Level.OK, subject, f"accepts site ads (DAEMON) from {who}")
         for level, what in _UNNEEDED_LEVELS.items():  # DAEMON brings some along where nothing is said
             if not (is_merging and level == "NEGOTIATOR") and collector.ping("collector", level).is_allowed:
                 yield Finding(
                     Level.WARN,
                     subject,
-                    f"would also let {who} {what} ({level}), which we never do",
+                    f"also lets {who} {what} ({level}), which the daemon does not need",
                     "limit the token: condor_token_create -identity … -authz READ -authz DAEMON"
                     + (" -authz NEGOTIATOR" if is_merging else ""),
                 )
@@ -145,16 +145,16 @@ def _check_schedds(
             yield Finding(
                 Level.FAIL,
                 f"schedd {schedd}",
-                f"cannot be asked: {answer.reason}",
-                "give our identity READ at the schedd: docs/security.md has the line for SCHEDD.ALLOW_READ",
+                f"the query failed: {answer.reason}",
+                "grant the daemon's identity READ at the schedd: docs/security.md has the line for SCHEDD.ALLOW_READ",
             )
             continue
         if not is_editing_jobs and pool.ping("schedd", "WRITE", schedd).is_allowed:
             yield Finding(
                 Level.WARN,
                 f"schedd {schedd}",
-                "would also let us submit jobs (WRITE), which we never do: DAEMON in a token brings it along",
-                "add our identity to DENY_WRITE (docs/security.md)",
+                "also lets the daemon submit jobs (WRITE), which it does not need: DAEMON in a token implies WRITE",
+                "add the daemon's identity to DENY_WRITE there: docs/security.md",
             )
         jobs = sum(group.job_count for group in answer.job_groups)
         yield Finding(Level.OK, f"schedd {schedd}", f"{jobs} queued jobs name datasets")
@@ -163,7 +163,7 @@ def _check_schedds(
             lambda name=schedd: _check_schedd_configuration(pool, name),  # type: ignore[misc]
         )
     if not answers:
-        yield Finding(Level.WARN, "schedds", "the collector knows none", "see that it is the right collector")
+        yield Finding(Level.WARN, "schedds", "the collector lists no schedd", "check htcondor.collector")
 
 
 def _check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
@@ -183,7 +183,7 @@ def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Find
         yield Finding(
             Level.FAIL,
             subject,
-            f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays as it is",
+            f"refuses edits (WRITE) from {who}: DESIRED_Sites of queued jobs stays unchanged",
             answer.token_limit_advice
             or f"{_allow_line_advice('schedd', 'WRITE', answer)}, and -authz WRITE to its token, {todo}",
         )
@@ -191,23 +191,23 @@ def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Find
     identity = str(answer.identity)
     config = editor.config_of("schedd", ["QUEUE_SUPER_USERS", "IMMUTABLE_JOB_ATTRS"], schedd)
     if not {identity, identity.partition("@")[0]} & _split_list(config.get("QUEUE_SUPER_USERS")):
-        seen = f"does not count {who} among its queue super users: DESIRED_Sites stays as it is"
+        seen = f"does not list {who} in QUEUE_SUPER_USERS: DESIRED_Sites stays unchanged"
         yield Finding(Level.FAIL, subject, seen, f"add {identity} to QUEUE_SUPER_USERS there, {todo}")
     elif not editor.has_user_record(schedd, identity):
         seen = (
-            f"has no record of {who}, so that QUEUE_SUPER_USERS does not help: DESIRED_Sites stays as it is"
+            f"has no user record of {who}, so QUEUE_SUPER_USERS has no effect: DESIRED_Sites stays unchanged"
         )
-        yield Finding(Level.FAIL, subject, seen, f"condor_qusers -add {identity}, {todo}")
+        yield Finding(Level.FAIL, subject, seen, f"run condor_qusers -add {identity} there, {todo}")
     elif "desired_sites" in {word.lower() for word in _split_list(config.get("IMMUTABLE_JOB_ATTRS"))}:
-        seen = "lets nobody change DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
-        yield Finding(Level.FAIL, subject, seen, f"take it out of IMMUTABLE_JOB_ATTRS there, {todo}")
+        seen = "forbids changes of DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
+        yield Finding(Level.FAIL, subject, seen, f"remove it from IMMUTABLE_JOB_ATTRS there, {todo}")
     else:
         yield Finding(
             Level.ADVICE,
             subject,
-            f"lets {who} edit every queued job, and so have anybody's jobs run anything:"
-            " that cannot be had apart",
-            "keep its token as you keep that host's root password, apart from the daemon's"
+            f"lets {who} edit every queued job, and so run any command as any user:"
+            " HTCondor has no narrower permission",
+            "protect its token like that host's root password, apart from the daemon's token"
             " (publish.desired_sites.token_directory): docs/desired-sites.md",
         )
 
@@ -223,27 +223,27 @@ def _check_schedd_configuration(pool: CheckPoolClient, schedd: str) -> Iterator[
             Level.WARN,
             f"schedd {schedd}",
             f"{MATCH_LIMITS} is on: 20 kinds of waiting jobs of one user starve the jobs behind them",
-            "hydrator submit pool-config --role schedd",
+            "install the output of hydrator submit pool-config --role schedd",
         )
     if "datalocality" not in (config.get("JOB_TRANSFORM_NAMES") or "").lower():
         yield Finding(
             Level.WARN,
             f"schedd {schedd}",
-            "has no DataLocality transform: jobs that only say RequiredDatasets are not sent to their data",
-            "hydrator submit pool-config --role schedd",
+            "has no DataLocality transform: jobs with RequiredDatasets alone are not sent to their data",
+            "install the output of hydrator submit pool-config --role schedd",
         )
 
 
 def _check_negotiator(pool: CheckPoolClient) -> Iterator[Finding]:
     config = pool.config_of("negotiator", ["NEGOTIATOR_PRE_JOB_RANK"])
     if RANK_TERM in (config.get("NEGOTIATOR_PRE_JOB_RANK") or ""):
-        yield Finding(Level.OK, "negotiator", "puts locality first")
+        yield Finding(Level.OK, "negotiator", "ranks locality first")
     else:
         yield Finding(
             Level.WARN,
             "negotiator",
             "NEGOTIATOR_PRE_JOB_RANK has no locality term: slot size comes first, Rank has no effect",
-            "hydrator submit pool-config --role negotiator",
+            "install the output of hydrator submit pool-config --role negotiator",
         )
 
 
@@ -255,7 +255,7 @@ def _check_slots(
     unmerged = inputs.is_merging and any(name.startswith("collector ") for name in failed_subjects)
     slots = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
     if not slots:
-        yield Finding(Level.WARN, "slots", "the collector knows none")
+        yield Finding(Level.WARN, "slots", "the collector lists no slot", "check htcondor.collector")
         return
     by_site = Counter(site_of(slot, inputs.slot_attributes) or "" for slot in slots)
     homeless, unhydrated, wiped = _classify_slots(slots, inputs, sites)
@@ -269,30 +269,30 @@ def _check_slots(
         yield Finding(
             Level.WARN,
             "slots",
-            f"{len(homeless)} say no site: {_name_list(homeless)}",
+            f"{len(homeless)} name no site: {_name_list(homeless)}",
             f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
         )
     if strangers and not deaf:
         yield Finding(
             Level.WARN,
             "slots",
-            f"no catalogue speaks for the sites {_name_list(strangers)}",
+            f"no catalogue covers the sites {_name_list(strangers)}",
             "make the names agree: site attribute of the RSE, [catalogue.rse_sites], or --site of the hook",
         )
     if unhydrated and not unmerged:
         yield Finding(
             Level.WARN,
             "slots",
-            f"{len(unhydrated)} at known sites carry no DataLocality attributes: {_name_list(unhydrated)}",
+            f"{len(unhydrated)} at known sites have no DataLocality attributes: {_name_list(unhydrated)}",
             "install the hook there: docs/install-on-a-glidein.md"
-            + ("; or see why they are not merged: docs/slot-merge.md" if inputs.is_merging else ""),
+            + ("; or find out why they are not merged: docs/slot-merge.md" if inputs.is_merging else ""),
         )
     if wiped:
         yield Finding(
             Level.ADVICE,
             "slots",
-            f"{len(wiped)} wait for their next merge, their startds just sent an update: {_name_list(wiped)}",
-            "where that is so at most times, install the hook: docs/slot-merge.md says how much is covered",
+            f"{len(wiped)} have no attributes until the next merge, since their startds just sent an update: {_name_list(wiped)}",
+            "if most checks show this, install the hook: docs/slot-merge.md states the coverage",
         )
     yield from _check_hooks(slots)
     yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
@@ -343,7 +343,7 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
         yield Finding(
             Level.WARN,
             "slots",
-            f"the hook of {len(names)} fails, {_name_list(names)}: {trouble}",
+            f"the hook fails at {format_count(len(names), 'slot')}, {_name_list(names)}: {trouble}",
             "docs/install-on-a-glidein.md, When nothing arrives",
         )
 
@@ -362,9 +362,9 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
         yield Finding(
             Level.WARN,
             "slots",
-            f"{len(refusing)} slots have a START with {HERE_ATTRIBUTE} and no hook: their startds know nothing"
-            f" of data and refuse every job that needs some: {_name_list(refusing)}",
-            "take the clause out of START there, or install the hook: docs/slot-merge.md",
+            f"{len(refusing)} slots have a START with {HERE_ATTRIBUTE} and no hook: their startds have no"
+            f" dataset attributes and refuse every job with datasets: {_name_list(refusing)}",
+            "remove the clause from START there, or install the hook: docs/slot-merge.md",
         )
     if without_clause:
         yield Finding(
@@ -372,7 +372,7 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
             "slots",
             f"{len(without_clause)} hydrated slots have a START without {HERE_ATTRIBUTE}: a claim may outlive "
             f"its data by CLAIM_WORKLIFE: {_name_list(without_clause)}",
-            "hydrator submit pool-config --role startd",
+            "install the output of hydrator submit pool-config --role startd",
         )
 
 
@@ -392,10 +392,10 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
         yield Finding(
             Level.ADVICE,
             "slots",
-            f"{format_count(len(slow), 'partitionable slot')} hydrated by merge only: each starts one job that needs"
-            " data in each publish.merge.interval_seconds or negotiation cycle, whichever is longer:"
+            f"{format_count(len(slow), 'partitionable slot')} hydrated by merge only: each starts one job with"
+            " datasets in each publish.merge.interval_seconds or negotiation cycle, whichever is longer:"
             f" {_name_list(slow)}",
-            "where jobs are short install the hook, or cut static slots: docs/slot-merge.md",
+            "if jobs are short, install the hook or use static slots: docs/slot-merge.md",
         )
 
 

@@ -48,15 +48,15 @@ def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings
         ]
     count = len(settings.private.patterns)
     found.append(
-        Finding(Level.OK, "private", f"the keys are good; {count} patterns say which datasets are private")
+        Finding(Level.OK, "private", f"the keys are valid; {count} patterns select the private datasets")
     )
     if not (settings.publish.http.enabled and settings.publish.http.tokens_file):
         found.append(
             Finding(
                 Level.WARN,
                 "private",
-                "nobody can exchange the names of private datasets: that needs tokens over HTTP",
-                "set publish.http.tokens_file, and hydrator token new --role submit",
+                "submit hosts cannot exchange the names of private datasets: this needs tokens over HTTP",
+                "set publish.http.tokens_file, then run hydrator token new --role submit",
             )
         )
     return found
@@ -81,6 +81,8 @@ def _check_file_modes(files: Mapping[str, Path]) -> list[Finding]:
             continue  # who needs it says so
         if is_open_to_others(status):
             found.append(
-                Finding(Level.WARN, "secrets", f"others may read or write {key} {file}", f"chmod 600 {file}")
+                Finding(
+                    Level.WARN, "secrets", f"other users may read or write {key} {file}", f"chmod 600 {file}"
+                )
             )
     return found

@@ -93,12 +93,10 @@ def explain_before_submit(
         there = _sites_without_slots(job, known, knowledge, now, only_site)
         sites += there or [SiteMatch(only_site, 0, 0, (no_slot_reason(job, only_site, knowledge, now),))]
     good = tuple(at.site for at in sites if at.matching_slots)
-    where = f"at {only_site}" if only_site else "anywhere"
+    where = f"at {only_site}, or it has no slots" if only_site else "at one site that has slots"
     return JobExplanation(
         job=job,
-        verdict=f"all data is at {comma_separated(good)}"
-        if good
-        else f"not all data is {where} with slots now",
+        verdict=f"all data is at {comma_separated(good)}" if good else f"not all data is {where} now",
         matching_sites=good,
         could_run=bool(good),
         sites=tuple(sites),
@@ -122,7 +120,7 @@ def funnel(job: JobFacts, groups: Sequence[SlotGroup], now: datetime) -> str:
 def _funnel_word(cause: MismatchCause, job: JobFacts, now: datetime) -> str:
     match cause:
         case MismatchCause.UNREADABLE_DATA:
-            return "where it has not missed its data"
+            return "where it could read its data"
         case MismatchCause.DATA:
             return "with the data" if _insists_on_data(job, now) else "where its data lets it run"
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
@@ -130,11 +128,11 @@ def _funnel_word(cause: MismatchCause, job: JobFacts, now: datetime) -> str:
         case MismatchCause.PLATFORM:
             return "of its platform"
         case MismatchCause.PATH:
-            return "where it knows a path to its data"
+            return "with a path to its data"
         case MismatchCause.REQUIREMENT:
             return "that meet its requirements"
         case MismatchCause.START:
-            return "whose START takes it"
+            return "whose START accepts it"
         case _:
             return "free now"
 

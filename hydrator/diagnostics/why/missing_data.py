@@ -102,7 +102,7 @@ def list_missing_datasets(
 ) -> tuple[MissingDataset, ...]:
     """Every dataset that does not count at some of *groups*, with the reason at the first of them."""
     found = [
-        MissingDataset(text, MissingReason.INVALID_NAME, f"{shorten(text)} is no DID: {reason}")
+        MissingDataset(text, MissingReason.INVALID_NAME, f"{shorten(text)} is not a DID: {reason}")
         for text, reason in job.invalid_names.items()
     ]
     for did in job.datasets:
@@ -137,7 +137,7 @@ def _explain_missing(
     told = group.dataset_states.get(did, SlotDatasetState(False))
     values: dict[str, Any] = {"state": told.state, "fraction": told.fraction, "as_of": told.as_of}
     if group.generation is None and told.state is None:
-        text = "the slots carry none of our attributes: no hook runs there (docs/install-on-a-glidein.md)"
+        text = "the slots have no DataLocality attributes: no hook runs there (docs/install-on-a-glidein.md)"
         return MissingDataset(
             did, MissingReason.UNHYDRATED, f"{did}: {text}", **_state_fields(_find_fact(did, site, knowledge))
         )
@@ -162,7 +162,7 @@ def _explain_misspelling(did: Did, knowledge: DaemonKnowledge | None) -> Missing
     return MissingDataset(
         did,
         MissingReason.MISSPELT,
-        f"{did} is written with another letter case{known}; names count to the letter",
+        f"{did} is written with another letter case{known}; names are case-sensitive",
     )
 
 
@@ -193,28 +193,26 @@ def _explain_stale(
         return MissingDataset(
             did,
             MissingReason.NO_AGE,
-            f"{did} is AVAILABLE there, but the slots do not say since when",
+            f"{did} is AVAILABLE there, but the slots give no time for it",
             **values,
         )
     limit = (
         ""
         if job.max_age_seconds is None
-        else f"; the job takes none older than {format_duration(job.max_age_seconds)}"
+        else f"; the job accepts no fact older than {format_duration(job.max_age_seconds)}"
     )
     old = format_duration(to_unix(now) - slot_state.as_of)
-    text = (
-        f"{did} was AVAILABLE {old} ago{limit}: is the hook's source away? (hydrator status, hydrator check)"
-    )
+    text = f"{did} was AVAILABLE {old} ago{limit}: check the hook's source (hydrator status, hydrator check)"
     return MissingDataset(did, MissingReason.STALE, text, **values)
 
 
 def _state_text(state: str, fraction: float | None) -> str:
     meaning = {
         DatasetState.STAGING: "on its way",
-        DatasetState.PARTIAL: "some files only, and nothing moves",
+        DatasetState.PARTIAL: "some files only, and no transfer",
         DatasetState.NEARLINE: "on tape only",
         DatasetState.STUCK: "its rule is stuck: ask its owner",
-        DatasetState.UNKNOWN: "nobody could be asked for too long",
+        DatasetState.UNKNOWN: "no catalogue answered for too long",
     }
     words = next((text for known, text in meaning.items() if known == state), "")
     return f"{state}{format_percent(fraction)}" + (f" ({words})" if words else "")
@@ -225,15 +223,17 @@ def _explain_absent_from_slots(
 ) -> MissingDataset:
     """Why the slots of *site* do not speak of *did*; its state is then the daemon's."""
     if knowledge is None:
-        return MissingDataset(did, MissingReason.ELSEWHERE, f"{did} is not there, say the slots")
+        return MissingDataset(
+            did, MissingReason.ELSEWHERE, f"{did} is not listed in the slot ads of this site"
+        )
     if clash := knowledge.collisions_by_lower_name.get(did.lower()):
         other = comma_separated([one for one in clash if one != did])
-        text = f"{did} is not advertised: only letter case tells it from {other}"
+        text = f"{did} is not advertised: only letter case distinguishes it from {other}"
         return MissingDataset(
             did, MissingReason.CASE_COLLISION, text, **_state_fields(_find_fact(did, site, knowledge))
         )
     if did in knowledge.dids_without_room.get(site, ()):
-        text = f"{did} is left out of the site's ad by its budget (budget.line_bytes)"
+        text = f"{did} is left out of the site's ad by the size budget (budget.line_bytes)"
         return MissingDataset(
             did, MissingReason.OVER_BUDGET, text, **_state_fields(_find_fact(did, site, knowledge))
         )
@@ -241,12 +241,14 @@ def _explain_absent_from_slots(
         values = {**provenance_fields, **_state_fields(fact)}
         state = _state_text(fact.state, fact.fraction) + _provenance_suffix(provenance_fields)
         if did in knowledge.demanded_dids:
-            text = f"{did} is {state} there, says the daemon; the slots do not say so yet"
+            text = f"{did} is {state} there according to the daemon; the slot ads do not list it yet"
             return MissingDataset(did, MissingReason.NOT_YET_IN_SLOTS, text, **values)
-        text = f"{did} is {state} there, says the catalogue; it is published once a job asks for it"
+        text = (
+            f"{did} is {state} there according to the catalogue; the daemon publishes it once a job names it"
+        )
         return MissingDataset(did, MissingReason.NOT_IN_DEMAND, text, **values)
     if reason := knowledge.snapshot.unseen_reasons.get(did):
-        return MissingDataset(did, MissingReason.UNSEEN, f"{did}: no catalogue could say ({shorten(reason)})")
+        return MissingDataset(did, MissingReason.UNSEEN, f"{did}: no catalogue answered ({shorten(reason)})")
     elsewhere = [
         f"{other} ({there.facts[did].state}{format_percent(there.facts[did].fraction)})"
         for other, there in knowledge.snapshot.sites.items()
@@ -257,12 +259,12 @@ def _explain_absent_from_slots(
             did, MissingReason.ELSEWHERE, f"{did} is not there; it is at {shorten_list(elsewhere)}"
         )
     if did not in knowledge.demanded_dids | knowledge.queried_dids:
-        text = "the daemon has not heard of it yet: it asks the schedds at its next round (hydrator status)"
+        text = "the daemon does not poll it yet: it queries the schedds in its next cycle (hydrator status)"
         return MissingDataset(did, MissingReason.NOT_IN_DEMAND, f"{did}: {text}")
     near = knowledge.similar_names.get(did, ())
-    advice = f"did you mean {' or '.join(near)}?" if near else "is the name right, to the letter?"
+    advice = f"did you mean {' or '.join(near)}?" if near else "check the spelling (case matters)"
     return MissingDataset(
-        did, MissingReason.NOWHERE, f"{did} is nowhere: no catalogue has it; {advice}", similar_names=near
+        did, MissingReason.NOWHERE, f"{did} is not in any catalogue; {advice}", similar_names=near
     )
 
 
@@ -324,20 +326,20 @@ def _status_word(missing: MissingDataset) -> str:
         MissingReason.STALE: "not confirmed lately",
         MissingReason.NO_AGE: "of unknown age",
         MissingReason.OVER_BUDGET: "left out",
-        MissingReason.CASE_COLLISION: "told apart by letter case alone",
-        MissingReason.INVALID_NAME: "no DID",
+        MissingReason.CASE_COLLISION: "ambiguous by letter case",
+        MissingReason.INVALID_NAME: "not a DID",
         MissingReason.PRIVATE: "private",
         MissingReason.UNSEEN: "not known",
-        MissingReason.UNHYDRATED: "not said",
+        MissingReason.UNHYDRATED: "without attributes",
         MissingReason.ELSEWHERE: "absent",
         MissingReason.NOWHERE: "in no catalogue",
     }
     if word := words.get(missing.reason):
         return word
-    states = {DatasetState.NEARLINE: "on tape", DatasetState.AVAILABLE: "not said yet"}
+    states = {DatasetState.NEARLINE: "on tape", DatasetState.AVAILABLE: "not in slot ads yet"}
     return next(
         (states.get(state, state.lower()) for state in DatasetState if state == missing.state),
-        "not asked yet",
+        "not polled yet",
     )
 
 

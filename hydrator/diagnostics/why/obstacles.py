@@ -99,28 +99,28 @@ def _reason_text(
             _RESOURCE[cause] not in job.requests
         ):
             most = capacity_text(cause, groups)
-            return f"what it asks for depends on the slot, and is more than the {most} of the largest there"
+            return f"its request depends on the slot, and exceeds the {most} of the largest slot there"
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
-            return f"it asks for {requested_amount(cause, job)}; the largest slot there has {capacity_text(cause, groups)}"
+            return f"it requests {requested_amount(cause, job)}; the largest slot there has {capacity_text(cause, groups)}"
         case MismatchCause.BUSY:
             return f"busy: {_resource_use_text(job, groups)}"
         case MismatchCause.PLATFORM:
-            return f"the slots are of another platform: {shown} does not hold"
+            return f"the slots have another platform: {shown} is not true"
         case MismatchCause.PATH:
-            return "whoever submitted it knew no path to its data there ([[storage]] of that configuration)"
+            return "no path is configured for its data at this site: add [[storage]] on the submit host"
         case MismatchCause.START:
-            return f"the slots refuse the job: {shown} does not hold in their START or limits"
+            return f"the slots refuse the job: {shown} is not true in their START or limits"
         case _:
             if not failing_clauses:
-                return "its requirements do not hold as a whole, though each part does: too deep to evaluate?"
+                return "its requirements are not true as a whole, although each part is: they may be too deep to evaluate"
             undefined = all(
                 clause.value == "undefined"
                 for group in groups
                 for clause in group.job_clauses
                 if clause.text in failing_clauses and not clause.is_true
             )
-            why = ", the slots do not say" if undefined else ""
-            return f"its own requirement {shown} does not hold{why}"
+            why = ": the slots do not define its attributes" if undefined else ""
+            return f"its own requirement {shown} is not true{why}"
 
 
 def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
@@ -129,12 +129,12 @@ def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
     if there:
         last = there[-1].missed_at
         dids = deduplicate(miss.did for miss in there if miss.missed_at == last)
-        text = f"the job could not read {shorten_list(dids)} there {ago_text(last, now)}, though its slot had it listed"
+        text = f"the job could not read {shorten_list(dids)} there {ago_text(last, now)}, although its slot listed it"
     else:
         text = f"its last run there could not read its data (it ended with status {MISSED_EXIT_STATUS})"
     if job.missed_until is not None and job.missed_until > to_unix(now) and site in job.missed_sites:
-        text += f"; it keeps away until {format_time(job.missed_until, now)}"
-    return f"{text}; its stderr says more"
+        text += f"; it avoids the site until {format_time(job.missed_until, now)}"
+    return f"{text}; see its stderr"
 
 
 def ago_text(moment: datetime, now: datetime) -> str:
@@ -149,9 +149,10 @@ def _resource_use_text(job: JobFacts, groups: Sequence[SlotGroup]) -> str:
         if asked is not None and free < asked and any(name in group.largest_resources for group in groups):
             total = max(group.largest_resources.get(f"TotalSlot{name}", 0) for group in groups)
             parts.append(
-                f"{_amount_with_unit(cause, free)} free of {_amount_with_unit(cause, total)}, it asks for {requested_amount(cause, job)}"
+                f"{_amount_with_unit(cause, free)} free of {_amount_with_unit(cause, total)},"
+                f" it requests {requested_amount(cause, job)}"
             )
-    return "; ".join(parts) or "other jobs have these slots"
+    return "; ".join(parts) or "other jobs use these slots"
 
 
 _RESOURCE = {
@@ -164,7 +165,7 @@ _RESOURCE = {
 
 def requested_amount(cause: MismatchCause, job: JobFacts) -> str:
     asked = job.requests.get(_RESOURCE[cause])
-    return f"the {cause} it asks for" if asked is None else _amount_with_unit(cause, asked)
+    return f"the {cause} that it requests" if asked is None else _amount_with_unit(cause, asked)
 
 
 def capacity_text(cause: MismatchCause, groups: Sequence[SlotGroup]) -> str:
@@ -222,9 +223,9 @@ def list_reasons(
 def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None, now: datetime) -> Reason:
     facts = knowledge.snapshot.sites.get(site) if knowledge else None
     here = {did: facts.facts[did] for did in job.datasets if facts and did in facts.facts}
-    text = "no slot of this site is in the pool"
+    text = "the pool has no slot of this site"
     if here:
-        text += f"; it has {shorten_list([f'{did} {fact.state}{format_percent(fact.fraction)}' for did, fact in here.items()])}"
+        text += f"; the site has {shorten_list([f'{did} {fact.state}{format_percent(fact.fraction)}' for did, fact in here.items()])}"
     if job.datasets and is_here_clause_true(
         job.datasets,
         {did: str(fact.state) for did, fact in here.items()},
@@ -233,5 +234,5 @@ def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None,
         now=to_unix(now),
         max_age_seconds=job.max_age_seconds,
     ):
-        text += ": all its data, so a glidein there would do"
+        text += ": that is all its data, so a glidein there would let it run"
     return Reason(MismatchCause.SLOTS, False, 0, text)

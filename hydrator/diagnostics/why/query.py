@@ -143,7 +143,7 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
     )
     answer = explain(job, groups, _knowledge_for(query, [job]), now=query.now)
     notes = [
-        f"pool {pool}, to which its schedd flocks, could not be asked: {why}"
+        f"pool {pool}, to which its schedd flocks, did not answer: {why}"
         for pool, why in (judged.get("unreachable_pools") or {}).items()
     ]
     return replace(answer, notes=(*answer.notes, *notes))
@@ -180,7 +180,7 @@ def _explain_ended_job(
         if ad:
             return _history_answer(ad, name, query.now)
     wanted = f"{cluster}" if proc is None else f"{cluster}.{proc}"
-    failed = [f"{name} could not be asked: {reason}" for name, reason in unreachable_schedds.items()]
+    failed = [f"{name} did not answer: {reason}" for name, reason in unreachable_schedds.items()]
     where = "no schedd that answered has it" if failed else "no schedd has it"
     raise PoolError(f"job {wanted}", "; ".join([f"{where}, in its queue or its history", *failed]))
 

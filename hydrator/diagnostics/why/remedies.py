@@ -68,7 +68,7 @@ def _misses_remedy(job: JobFacts, now: datetime) -> Remedy:
         return Remedy(
             3, f"the job tries the site again, in {format_duration(job.missed_until - to_unix(now))}"
         )
-    return Remedy(7, "the site's operator sees why the data cannot be read there")
+    return Remedy(7, "the site's operator finds out why jobs cannot read the data there")
 
 
 def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) -> Remedy:
@@ -110,11 +110,11 @@ def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
                 name = "by `hydrator submit`"
             return Remedy(9, f"submit it again {name}")
         case _ if first and first.state == DatasetState.NEARLINE:
-            return Remedy(10, "the data is brought from tape: somebody makes a rule")
+            return Remedy(10, "create a rule that brings the data from tape")
         case _ if first and first.state == DatasetState.STUCK:
-            return Remedy(10, "the data comes there: the owner of the stuck rule acts")
+            return Remedy(10, "the owner of the stuck rule repairs it")
         case _:
-            return Remedy(10, "the data comes there: somebody makes a rule")
+            return Remedy(10, "create a rule that brings the data there")
 
 
 def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy]:
@@ -134,14 +134,14 @@ def _arrival_remedy(missing: MissingDataset) -> Remedy | None:
         case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
             missing.state == DatasetState.AVAILABLE
         ):
-            return Remedy(1, f"the slots hear of {missing.did} (a minute or two)")
+            return Remedy(1, f"the slot ads list {missing.did} (in a minute or two)")
         case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
             missing.state == DatasetState.STAGING
         ):
             how = f"; {missing.explanation}" if missing.explanation else ""
             return Remedy(2, f"{missing.did} arrives (STAGING{format_percent(missing.fraction)}{how})")
         case MissingReason.NOT_IN_DEMAND if missing.state is None:
-            return Remedy(3, f"the daemon looks for {missing.did} (a minute or two)")
+            return Remedy(3, f"the daemon finds {missing.did} (in a minute or two)")
         case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
             missing.state == DatasetState.UNKNOWN
         ):
@@ -149,10 +149,10 @@ def _arrival_remedy(missing: MissingDataset) -> Remedy | None:
         case MissingReason.STALE | MissingReason.NO_AGE | MissingReason.UNSEEN:
             return Remedy(5, f"fresh facts about {missing.did}")
         case MissingReason.UNHYDRATED:
-            return Remedy(8, "the hook is installed there, if the data is")
+            return Remedy(8, "install the hook there, if the data is there")
         case MissingReason.MISSPELT:
             return Remedy(4, f"submit again with the catalogue's spelling of {missing.did}")
         case MissingReason.OVER_BUDGET:
-            return Remedy(8, "the operator makes room (budget.line_bytes)")
+            return Remedy(8, "the operator raises budget.line_bytes")
         case _:
             return None

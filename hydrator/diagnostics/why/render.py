@@ -41,7 +41,7 @@ def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str
             yield (*head, f"{'data: ' if reason.is_about_data else ''}{reason.text}{some}")
             head = ("", "", "")
         if at.held_change:
-            advice = "hydrator status says more: docs/when-a-change-is-held.md"
+            advice = "see hydrator status and docs/when-a-change-is-held.md"
             yield (*head, f"data: a change of this site is held: {at.held_change}; {advice}")
         elif not at.reasons:
             yield (*head, "")
@@ -52,5 +52,5 @@ def render_result(result: WhyResult, hide: Callable[[str], str] = str) -> list[R
     told = [render_answer(answer, hide) for answer in result.answers]
     if result.summary.jobs:
         told.append(RenderedAnswer((hide(result.summary.text),)))
-    unasked = [f"schedd {name} could not be asked: {why}" for name, why in result.unreachable_schedds.items()]
+    unasked = [f"schedd {name} did not answer: {why}" for name, why in result.unreachable_schedds.items()]
     return [*told, *([RenderedAnswer(tuple(map(hide, unasked)))] if unasked else [])]

@@ -38,8 +38,8 @@ class JobSummary:
             places = [f"{number} at {site}" for site, number in self.complete_by_site.items()]
             said += f"; idle with all their data at one site: {shorten_list(places)}"
         if self.complete_nowhere:
-            said += f"; idle with their data whole nowhere: {self.complete_nowhere}"
-        return said + (f"; for one of them: hydrator why {self.example}" if self.example else "")
+            said += f"; idle without a site that has all their data: {self.complete_nowhere}"
+        return said + (f"; for example: hydrator why {self.example}" if self.example else "")
 
 
 def summarize_jobs(jobs: Sequence[JobFacts], knowledge: DaemonKnowledge | None) -> JobSummary:

@@ -30,7 +30,7 @@ def verdict_text(
     lasting = f" for {format_duration(to_unix(now) - since)}" if since else ""
     match job.status:
         case JobStatus.RUNNING | JobStatus.TRANSFERRING:
-            return f"it runs{lasting} at {job.status_attributes.get('RemoteHost', 'a slot')}: nothing holds it back"
+            return f"it runs{lasting} at {job.status_attributes.get('RemoteHost', 'a slot')}"
         case JobStatus.HELD:
             reason = str(job.status_attributes.get("HoldReason", "no reason given")).rstrip(".")
             return f"it is held{lasting}: {reason}. condor_release {job.name} lets it try again"
@@ -41,15 +41,15 @@ def verdict_text(
         case JobStatus.COMPLETED:
             return "it has completed and is about to leave the queue"
         case _ if block_reason and matching_sites:
-            return f"{block_reason}; but for that it would match at {comma_separated(matching_sites)}"
+            return f"{block_reason}; otherwise it would match at {comma_separated(matching_sites)}"
         case _ if block_reason:
-            return f"{block_reason}; and it would match nowhere now"
+            return f"{block_reason}; and it matches no slot now"
         case _ if matching_sites:
             return f"it would match at {comma_separated(matching_sites)}: it waits for its turn in the next negotiation cycles"
         case _ if not any(at.slots for at in sites):
-            return "it cannot match: there are no slots in the pool"
+            return "it cannot match: the pool has no slots"
         case _:
-            return "it would match nowhere now"
+            return "it matches no slot now"
 
 
 _RECENT_SECONDS = 600
@@ -65,14 +65,14 @@ def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetim
         return None
     if job.max_uploads and job.uploads >= job.max_uploads:
         return (
-            f"its schedd asks for no slots for its user: {format_count(job.uploads, 'job')} of the user send their"
-            f" input files, or wait to, and {job.max_uploads} may (MAX_CONCURRENT_UPLOADS_PER_USER)"
+            f"its schedd requests no slots for its user: {format_count(job.uploads, 'job')} of the user send"
+            f" input files or wait to, and the limit is {job.max_uploads} (MAX_CONCURRENT_UPLOADS_PER_USER)"
         )
     reason = str(job.status_attributes.get("LastRejMatchReason") or "").partition(" |")[0].strip()
     when = valid_number(job.status_attributes.get("LastRejMatchTime"))
     if not reason or when is None or not 0 <= to_unix(now) - when <= _RECENT_SECONDS or reason == _NO_MATCH:
         return None
-    said = f"the negotiator said so {format_duration(to_unix(now) - when)} ago"
+    said = f"the negotiator reported this {format_duration(to_unix(now) - when)} ago"
     if found := re.match(r"concurrency limit (.{0,500}?)\s*reached", reason):
         names = found[1].strip() or job.concurrency_limits
         return f"it waits for a concurrency limit{f' ({names})' if names else ''}: {said}"
@@ -92,11 +92,11 @@ def _misses_note(job: JobFacts, now: datetime) -> str:
 def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
     notes = []
     if not job.has_required_datasets:
-        notes.append("it names no datasets (RequiredDatasets): nothing of ours holds it back")
+        notes.append("it names no datasets (RequiredDatasets), so data locality does not restrict it")
     elif not job.is_transformed:
         notes.append(
-            "the schedd's transform has not been here (no DataLocalityTransformed): it was not installed when"
-            " the job was submitted; the job keeps the expressions it has, and none of ours holds it back"
+            "the schedd's transform was not applied (no DataLocalityTransformed): it was not installed when"
+            " the job was submitted; the job keeps its own expressions, so data locality does not restrict it"
         )
     elif job.is_released:
         notes.append("it was released: its data no longer decides where it runs")
@@ -105,7 +105,9 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
     said = job.status_attributes.get("LastRejMatchReason")
     when = valid_number(job.status_attributes.get("LastRejMatchTime"))
     if said and when and job.status is JobStatus.IDLE:
-        notes.append(f"the negotiator said {format_duration(to_unix(now) - when)} ago: {str(said).strip()}")
+        notes.append(
+            f"the negotiator reported {format_duration(to_unix(now) - when)} ago: {str(said).strip()}"
+        )
     return tuple(notes)
 
 

@@ -125,7 +125,7 @@ def test_a_request_that_depends_on_the_slot_is_told_as_such():
     choosing = Clause("TARGET.Cpus >= MY.RequestCpus", "false", "false")
     answer = explain(JOB, [slots(choosing, largest_resources={"TotalSlotCpus": 4})], None, now=NOON)
     assert answer.sites[0].reasons[0].text == (
-        "what it asks for depends on the slot, and is more than the 4 cores of the largest there"
+        "its request depends on the slot, and exceeds the 4 cores of the largest slot there"
     )
 
 
@@ -134,7 +134,7 @@ def test_asking_for_fewer_cores_is_the_way_out_where_the_data_is():
     job = replace(JOB, requests={"Cpus": 16})
     answer = explain(job, [group, slots(MISSING, CORES, site=RAL)], None, now=NOON)
     assert answer.remedy == "ask for 8 cores or less (then it matches at CAM)"
-    assert "asks for 16 cores; the largest slot there has 8 cores" in answer.sites[0].reasons[0].text
+    assert "requests 16 cores; the largest slot there has 8 cores" in answer.sites[0].reasons[0].text
 
 
 def test_what_comes_by_itself_is_cheaper_than_what_somebody_must_do():
@@ -155,7 +155,7 @@ def test_a_run_that_can_only_open_local_paths_is_not_advised_to_go_without_its_d
     text = {"ClusterId": "7", "DataLocality": '"require"', "DataLocalityTransformed": "true"}
     for more, advice in (
         ({}, RELEASE),
-        ({"DataLocalityPathSites": '{"CAM"}'}, "the operator makes room (budget.line_bytes)"),
+        ({"DataLocalityPathSites": '{"CAM"}'}, "the operator raises budget.line_bytes"),
     ):
         job = parse_job({**text, "RequiredDatasets": f'{{"{L1}"}}', **more}, [0], "schedd")
         job = replace(job, can_release=True)
@@ -211,12 +211,12 @@ def test_after_a_miss_the_site_names_what_was_missed_when_and_until_when_the_job
     (reason,) = answer.sites[0].reasons
     assert reason.cause is MismatchCause.UNREADABLE_DATA
     assert reason.text == (
-        f"the job could not read {L1} there 12 min ago, though its slot had it listed;"
-        " it keeps away until 12:48 UTC; its stderr says more"
+        f"the job could not read {L1} there 12 min ago, although its slot listed it;"
+        " it avoids the site until 12:48 UTC; see its stderr"
     )
     assert f"it ran and could not read {L1} at CAM 12 min ago" in answer.notes
     assert answer.remedy == "the job tries the site again, in 48 min (then it matches at CAM)"
-    assert answer.funnel == "1 slot → 1 with the data → 0 where it has not missed its data"
+    assert answer.funnel == "1 slot → 1 with the data → 0 where it could read its data"
 
 
 def test_a_job_that_is_held_after_misses_names_them():
@@ -244,8 +244,8 @@ def test_the_headline_names_the_concurrency_limit_that_a_job_waits_for():
         refused("concurrency limit license, tape reached |5|7.0|"), [slots(FINE)], None, now=NOON
     )
     assert answer.verdict == (
-        "it waits for a concurrency limit (license, tape): the negotiator said so 1 min ago;"
-        " but for that it would match at CAM"
+        "it waits for a concurrency limit (license, tape): the negotiator reported this 1 min ago;"
+        " otherwise it would match at CAM"
     )
     assert (answer.could_run, answer.remedy, answer.matching_sites) == (False, None, (CAM,))
     nowhere = explain(refused("concurrency limit license reached"), [slots(BUSY)], None, now=NOON)
@@ -273,7 +273,7 @@ def test_what_was_said_long_ago_or_of_slots_alone_is_no_headline(job):
 def test_too_many_uploads_of_a_user_are_in_the_headline():
     job = replace(JOB, uploads=21, max_uploads=20)
     answer = explain(job, [slots(FINE)], None, now=NOON)
-    assert answer.verdict.startswith("its schedd asks for no slots for its user: 21 jobs of the user send")
+    assert answer.verdict.startswith("its schedd requests no slots for its user: 21 jobs of the user send")
     assert "MAX_CONCURRENT_UPLOADS_PER_USER" in answer.verdict
     assert not answer.could_run
     assert explain(replace(job, uploads=19), [slots(FINE)], None, now=NOON).could_run
@@ -324,7 +324,7 @@ def test_a_name_that_exists_nowhere_is_followed_by_the_nearest_ones():
         now=NOON,
     )
     (missing,) = answer.sites[0].reasons[0].missing_datasets
-    assert missing.text == f"{wrong} is nowhere: no catalogue has it; did you mean {right}?"
+    assert missing.text == f"{wrong} is not in any catalogue; did you mean {right}?"
     assert answer.remedy == f"submit it again with {right} instead of {wrong} (then it matches at CAM)"
 
 
@@ -370,7 +370,7 @@ def test_a_state_is_told_with_its_share_and_its_meaning():
 def test_a_fact_that_is_too_old_is_told_with_both_ages():
     one = lacking(told=SlotDatasetState(False, "AVAILABLE", None, to_unix(NOON - 7 * HOUR)))
     assert one.reason is MissingReason.STALE
-    assert "7 h ago; the job takes none older than 5 h 45 min" in one.text
+    assert "7 h ago; the job accepts no fact older than 5 h 45 min" in one.text
     assert lacking(told=SlotDatasetState(False, "AVAILABLE")).reason is MissingReason.NO_AGE
 
 
@@ -418,7 +418,7 @@ def test_a_name_in_another_letter_case_is_said_with_the_catalogues(told):
     assert one.reason is MissingReason.MISSPELT
     assert (
         one.text
-        == f"{L1} is written with another letter case: the catalogue has LOFAR:l1; names count to the letter"
+        == f"{L1} is written with another letter case: the catalogue has LOFAR:l1; names are case-sensitive"
     )
     answer = explain(JOB, [slots(MISSING, told=told)], known, now=NOON)
     assert answer.remedy == f"submit again with the catalogue's spelling of {L1} (then it matches at CAM)"
@@ -428,14 +428,14 @@ def test_a_name_in_another_letter_case_is_said_with_the_catalogues(told):
 def test_a_site_that_has_all_the_data_and_no_slot_is_told():
     answer = explain(JOB, [], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
     assert (answer.sites[0].site, answer.sites[0].slots) == (RAL, 0)
-    assert "a glidein there would do" in answer.sites[0].reasons[0].text
+    assert "a glidein there would let it run" in answer.sites[0].reasons[0].text
     assert "no slots in the pool" in answer.verdict
 
 
 def test_a_requirement_that_no_slot_says_anything_about_is_told_from_one_that_is_false():
     undefined = Clause("TARGET.HasSpade > 1", "undefined", "undefined")
     answer = explain(JOB, [slots(undefined)], None, now=NOON)
-    assert answer.sites[0].reasons[0].text.endswith("does not hold, the slots do not say")
+    assert answer.sites[0].reasons[0].text.endswith("is not true: the slots do not define its attributes")
     assert answer.sites[0].reasons[0].clauses == ("TARGET.HasSpade > 1",)
 
 
@@ -471,7 +471,7 @@ def test_jobs_that_nothing_of_ours_holds_back_are_told_so():
     plain = explain(replace(JOB, datasets=(), is_transformed=False), [slots(CORES)], None, now=NOON)
     assert "names no datasets" in plain.notes[0]
     never = explain(replace(JOB, is_transformed=False), [slots(CORES)], None, now=NOON)
-    assert "transform has not been here" in never.notes[0]
+    assert "transform was not applied" in never.notes[0]
     assert never.wait is None
     released = explain(replace(JOB, is_released=True), [slots(CORES)], None, now=NOON)
     assert "released" in released.notes[0]
@@ -580,7 +580,7 @@ def test_a_schedd_that_denies_does_not_hide_the_job_that_another_has():
 
 def test_a_job_that_nobody_has_names_the_schedds_that_could_not_be_asked():
     with pytest.raises(
-        PoolError, match=r"job 7\.1: no schedd that answered has it.*b could not be asked.*eve"
+        PoolError, match=r"job 7\.1: no schedd that answered has it.*b did not answer.*eve"
     ):
         ask_job(asked(FakePool({"a": [], "b": DENIED})), 7, 1, None)
     with pytest.raises(PoolError, match="job 7: no schedd has it"):
@@ -729,8 +729,8 @@ def test_the_kinds_beyond_the_first_are_summed_up_by_status_and_by_where_their_d
     assert (summed.complete_by_site, summed.complete_nowhere, summed.example) == ({CAM: 3}, 5, "7.30")
     assert summed.text == (
         "and 3 more kinds of its jobs, 10 jobs: 8 idle, 2 running;"
-        " idle with all their data at one site: 3 at CAM; idle with their data whole nowhere: 5;"
-        " for one of them: hydrator why 7.30"
+        " idle with all their data at one site: 3 at CAM; idle without a site that has all their data: 5;"
+        " for example: hydrator why 7.30"
     )
 
 

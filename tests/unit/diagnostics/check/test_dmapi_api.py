@@ -32,7 +32,7 @@ def test_a_parameter_that_is_not_taken_is_a_warning():
     locate = {"get": {"parameters": [{"name": "sort"}, {"name": "namespace"}]}}
     found = list(dmapi_findings({"paths": {**WHOLE, "/v1/data/locate/{namespace}/{name}": locate}}))
     assert [f.message for f in found if f.level is Level.WARN] == [
-        "GET /data/locate/{}/{} takes no limit, which we send"
+        "GET /data/locate/{}/{} does not take limit, which the adapter sends"
     ]
 
 

@@ -165,7 +165,7 @@ def test_a_slot_between_its_startds_update_and_the_next_merge_is_no_fault(second
     ]
     assert (found.level, found.message.split(":")[0]) == (
         Level.ADVICE,
-        "1 wait for their next merge, their startds just sent an update",
+        "1 have no attributes until the next merge, since their startds just sent an update",
     )
 
 
@@ -181,7 +181,7 @@ def test_a_slot_that_no_merge_reached_in_time_is_a_fault(more):
 def test_a_start_that_refuses_all_data_jobs_is_named_whether_or_not_the_merge_is_there(via):
     clause = slot(DataLocalityVia=via, DataLocalityAsOf=1 if via else None, LastHeardFrom=9_999)
     found = findings(Pool(slots_there=[clause]), merges=True, now=10_000)
-    assert [one for one in found if "no hook: their startds know nothing" in one.message]
+    assert [one for one in found if "no hook: their startds have no dataset attributes" in one.message]
 
 
 def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
@@ -217,26 +217,26 @@ def test_an_installation_that_is_well_has_nothing_to_do(tmp_path):
             "-authz READ -authz DAEMON",
         ),
         (Pool(too_much=frozenset({"WRITE"})), Level.WARN, "submit jobs (WRITE)", "DENY_WRITE"),
-        (Pool(reads=False), Level.FAIL, "refuses questions (READ)", "COLLECTOR.ALLOW_READ"),
+        (Pool(reads=False), Level.FAIL, "refuses queries (READ)", "COLLECTOR.ALLOW_READ"),
         (
             Pool(unknown="no token, we are uid 7"),
             Level.FAIL,
             "no token, we are uid 7",
             "install-with-systemd",
         ),
-        (Pool(slots_there=[]), Level.WARN, "knows none", ""),
-        (Pool(slots_there=[slot(GLIDEIN_Site=None)]), Level.WARN, "1 say no site", "GLIDEIN_Site"),
+        (Pool(slots_there=[]), Level.WARN, "lists no slot", ""),
+        (Pool(slots_there=[slot(GLIDEIN_Site=None)]), Level.WARN, "1 name no site", "GLIDEIN_Site"),
         (
             Pool(slots_there=[slot(site="MARS")]),
             Level.WARN,
-            "speaks for the sites MARS",
+            "covers the sites MARS",
             "--site",
         ),
         (Pool(slots_there=[slot(DataLocalityAsOf=None)]), Level.WARN, "no DataLocality attributes", "hook"),
         (
             Pool(slots_there=[slot(DataLocalityTrouble="UK refuses us (401): check --token-file")]),
             Level.WARN,
-            "the hook of 1 fails, slot1@a: UK refuses us (401): check --token-file",
+            "the hook fails at 1 slot, slot1@a: UK refuses us (401): check --token-file",
             "When nothing arrives",
         ),
         (Pool(slots_there=[slot(Start="true")]), Level.WARN, "without DataLocalityHere", "--role startd"),
@@ -284,7 +284,7 @@ def test_no_slot_is_called_slow_where_merges_are_off():
 def test_a_schedd_that_cannot_be_asked_fails_and_the_others_are_looked_at():
     queues = Queues({"ap1": Unseen("denied"), "ap2": ScheddDemand(NOON, ())})
     found = findings(Pool(), queues=queues)
-    assert [(f.subject, f.message) for f in ill(found)] == [("schedd ap1", "cannot be asked: denied")]
+    assert [(f.subject, f.message) for f in ill(found)] == [("schedd ap1", "the query failed: denied")]
     assert any(f.subject == "schedd ap2" and f.level is Level.OK for f in found)
 
 
@@ -372,7 +372,7 @@ def test_nobody_asks_about_merges_where_they_are_off():
 
 def test_a_slot_without_a_hook_whose_start_has_the_clause_refuses_all_and_is_named():
     (found,) = ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge")])))
-    assert "refuse every job that needs some: slot1@a" in found.message
+    assert "refuse every job with datasets: slot1@a" in found.message
     assert ill(findings(Pool(slots_there=[slot(DataLocalityVia="merge", Start="true")]))) == []
 
 
@@ -409,10 +409,10 @@ def editing(editor) -> Finding:
     ("editor", "seen", "todo"),
     [
         (Editor(write=False), "refuses edits (WRITE) from editor@pool", "SCHEDD.ALLOW_WRITE"),
-        (Editor(supers="root, condor"), "not count editor@pool", "QUEUE_SUPER_USERS"),
-        (Editor(supers=""), "not count editor@pool", "QUEUE_SUPER_USERS"),
-        (Editor(recorded=False), "has no record of editor@pool", "condor_qusers -add editor@pool"),
-        (Editor(immutable="Owner, Desired_sites"), "lets nobody change", "IMMUTABLE_JOB_ATTRS"),
+        (Editor(supers="root, condor"), "not list editor@pool", "QUEUE_SUPER_USERS"),
+        (Editor(supers=""), "not list editor@pool", "QUEUE_SUPER_USERS"),
+        (Editor(recorded=False), "has no user record of editor@pool", "condor_qusers -add editor@pool"),
+        (Editor(immutable="Owner, Desired_sites"), "forbids changes of", "IMMUTABLE_JOB_ATTRS"),
     ],
 )
 def test_what_keeps_us_from_editing_jobs_is_told_with_what_to_do(editor, seen, todo):
@@ -442,7 +442,7 @@ def test_a_broker_that_lets_us_in_is_well_and_another_is_a_warning_that_says_whe
     ]
     assert [one.level for one in found] == [Level.OK, Level.WARN]
     assert "bad login" in found[1].message
-    assert "by polls only" in found[1].message
+    assert "only when it polls" in found[1].message
     assert "[[events.stomp]] rucio-events" in found[1].todo
 
 
@@ -494,7 +494,7 @@ def test_a_collector_that_does_not_answer_is_one_finding_and_the_others_are_look
 def test_a_hook_that_fails_is_one_finding(site):
     trouble = {"DataLocalityTrouble": "CAM refuses us (401)", "DataLocalityAsOf": None}
     (found,) = ill(findings(Pool(slots_there=[slot(site=site, **trouble)])))
-    assert "the hook of 1 fails, slot1@a: CAM refuses us (401)" in found.message
+    assert "the hook fails at 1 slot, slot1@a: CAM refuses us (401)" in found.message
 
 
 def test_slots_are_not_called_unmerged_where_every_collector_refuses_merges():

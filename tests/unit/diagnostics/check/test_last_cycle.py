@@ -47,8 +47,8 @@ def test_what_failed_for_the_daemon_is_told_although_the_check_can_do_it(ill, se
 @pytest.mark.parametrize(
     ("ill", "words"),
     [
-        ({"misspelt": {"lofar:l1": ["Lofar:L1"]}}, "no catalogue has lofar:l1"),
-        ({"clashes": [["Lofar:L1", "lofar:l1"]]}, "only letter case tells them apart: Lofar:L1, lofar:l1"),
+        ({"misspelt": {"lofar:l1": ["Lofar:L1"]}}, "no catalogue has the wanted dataset lofar:l1"),
+        ({"clashes": [["Lofar:L1", "lofar:l1"]]}, "only letter case distinguishes them: Lofar:L1, lofar:l1"),
     ],
 )
 def test_names_that_only_letter_case_tells_apart_are_findings(ill, words):
@@ -66,7 +66,7 @@ def test_a_publisher_that_does_not_show_what_it_was_sent_is_named_with_the_sites
     lacking = {"collector cm2:9618": {"error": None, "not_read_back": ["CAM", "RAL"], "ads": 0}}
     [(level, _, words)] = said(WELL | {"publishers": lacking})
     assert level is Level.WARN
-    assert "publisher collector cm2:9618 did not show what it was sent: CAM, RAL" in words
+    assert "publisher collector cm2:9618 did not show all ads that it accepted: CAM, RAL" in words
 
 
 def test_a_daemon_that_does_not_run_is_told_at_once():
@@ -79,9 +79,9 @@ def test_a_daemon_that_does_not_run_is_told_at_once():
     [
         (12, "7", None),
         (None, "7", None),
-        (12, None, "no daemon runs here, so there are no cycles; the last one was 12 s ago"),
-        (None, None, "no daemon runs here, so there are no cycles; none has ended"),
-        (121, "7", "process 7 holds the state and ends no cycle; the last one was 2 min 1 s ago"),
+        (12, None, "no daemon runs here; the last cycle was 12 s ago"),
+        (None, None, "no daemon runs here; no cycle has ended yet"),
+        (121, "7", "process 7 holds the state and completes no cycle; the last cycle was 2 min 1 s ago"),
     ],
 )
 def test_a_dead_daemon_is_told_at_once_and_a_hung_one_after_some_polls(last, owner, begin):
