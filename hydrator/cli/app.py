@@ -32,12 +32,12 @@ from hydrator.domain.text import docs_folder_note
 
 app = typer.Typer(
     name="hydrator",
-    help="Tell an HTCondor pool where data is, so that late binding also binds to data.",
+    help="Advertise to an HTCondor pool which data each site has, so that jobs match where their data is.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-submit = typer.Typer(help="What jobs and pools need to use the data's place.", no_args_is_help=True)
+submit = typer.Typer(help="Prepare jobs and pool configuration for data locality.", no_args_is_help=True)
 app.add_typer(submit, name="submit")
 app.add_typer(token, name="token")
 
@@ -79,7 +79,7 @@ def _handle_global_options(
         typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version."),
     ] = False,
 ) -> None:
-    """Tell an HTCondor pool where data is, so that late binding also binds to data."""
+    """Advertise to an HTCondor pool which data each site has, so that jobs match where their data is."""
 
 
 @app.command()

@@ -1,1 +1,1 @@
-"""Questions that people ask about jobs and installations."""
+"""Diagnostics: answers to questions about jobs and installations."""

@@ -1,7 +1,7 @@
-"""When what we show to others ends: tokens and certificates, and who renews them.
+"""Expiry of credentials: tokens and certificates, and the party that renews each.
 
-Nothing is verified here: who is shown a credential judges it. What has no end
-that can be read (a password, a token of Rucio's own in a file) is not listed.
+Nothing is verified here: the server that receives a credential verifies it. A credential without
+a readable end (a password, a token of Rucio's own in a file) is not listed.
 Pure: texts in, values out; ``wiring`` reads the files.
 """
 
@@ -20,15 +20,15 @@ from hydrator.domain.text import format_duration
 from hydrator.domain.untrusted import claims_of
 
 RENEWAL_LIFE_DIVISOR = 10
-"""A credential that somebody renews ends soon when less than one part in so many of its life is left,"""
+"""An operator must renew a credential once less than this fraction (1/10) of its lifetime is left,"""
 MAX_RENEWAL_LEAD = timedelta(days=30)
-"""and it is no sooner than that; the alerts say the same."""
+"""but at the earliest this long before its end; the alerts use the same rule."""
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 _SEQUENCE, _INTEGER, _VERSION, _UTC_TIME, _TIME = 0x30, 0x02, 0xA0, 0x17, 0x18
 
 
 class Renewer(StrEnum):
-    """Who renews it."""
+    """The party that renews a credential."""
 
     DAEMON = "daemon"
     OPERATOR = "operator"
@@ -36,10 +36,10 @@ class Renewer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """Something we show to others, or that others see of us.
+    """A token or certificate that the daemon presents.
 
-    *name* is its key in the configuration, *recipe* its heading in
-    docs/credentials.md; *since* is None where it does not say.
+    *name* is its key in the configuration, *docs_section* its heading in
+    docs/credentials.md; *issued_at* is None if the credential does not have it.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Credential:
         )
 
     def is_renewal_due(self, now: datetime) -> bool:
-        """Is it time that somebody renews it, or past that?"""
+        """Return whether an operator should renew it now, or the daemon failed to renew it in time."""
         left = self.expires_at - now
         if self.renewed_by is Renewer.DAEMON or self.lifetime is None:
             return left <= (timedelta(0) if self.renewed_by is Renewer.DAEMON else timedelta(days=7))
@@ -78,7 +78,7 @@ class Credential:
 
 
 def parse_token(name: str, docs_section: str, text: str) -> Credential | None:
-    """The JWT in *text* (RFC 7519); None where it is none, or never ends."""
+    """Parse the JWT in *text* (RFC 7519); None if it is not a JWT, or never ends."""
     claims = claims_of(text.strip())
     until = _to_datetime(claims.get("exp"))
     since = _to_datetime(claims.get("iat")) or _to_datetime(claims.get("nbf"))
@@ -86,9 +86,9 @@ def parse_token(name: str, docs_section: str, text: str) -> Credential | None:
 
 
 def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
-    """HTCondor's tokens, one a line: by pool (``iss``) the one that lasts longest, since any of them will do.
+    """Parse HTCondor's tokens, one a line; return for each pool (``iss``) the token that lasts longest.
 
-    A pool for which one never ends is left out.
+    Any token of a pool is sufficient, so a pool with one that never ends is left out.
     """
     by_pool: dict[str, list[datetime | None]] = {}
     since: dict[tuple[str, datetime], datetime | None] = {}
@@ -113,7 +113,7 @@ def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
 
 
 def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | None:
-    """The certificate in *pem* that ends first, of a chain or a proxy; None where none can be read."""
+    """Return the certificate in *pem* that ends first, of a chain or a proxy; None if none is readable."""
     spans = []
     for body in _PEM.findall(pem):
         try:
@@ -127,12 +127,12 @@ def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | N
 
 
 def login_credential(name: str, login: TokenValidity | None) -> Credential | None:
-    """What a catalogue was given when we logged in; it asks for another before that ends."""
+    """Return the token of a catalogue's login; the catalogue requests another one before its end."""
     return Credential(name, "logins", Renewer.DAEMON, login.valid_until, login.valid_from) if login else None
 
 
 def credential_rows(credentials: Iterable[Credential]) -> list[dict[str, Any]]:
-    """For the state, and for programs."""
+    """Return rows for the state and for ``--json``."""
     return [
         {
             "credential": one.name,
@@ -146,7 +146,7 @@ def credential_rows(credentials: Iterable[Credential]) -> list[dict[str, Any]]:
 
 
 def parse_credential_rows(rows: Sequence[Mapping[str, Any]]) -> list[Credential]:
-    """What :func:`credential_rows` made."""
+    """Parse rows of :func:`credential_rows`; skip rows of an older version, which the daemon replaces."""
     return [
         Credential(
             str(row["credential"]),
@@ -156,14 +156,15 @@ def parse_credential_rows(rows: Sequence[Mapping[str, Any]]) -> list[Credential]
             from_unix(row["issued_at"]) if row["issued_at"] is not None else None,
         )
         for row in rows
+        if "expires_at" in row
     ]
 
 
 def validity(der: bytes) -> tuple[datetime, datetime]:
-    """From when to when an X.509 certificate is good (RFC 5280, 4.1.2.5).
+    """Return the start and end of an X.509 certificate's validity (RFC 5280, 4.1.2.5).
 
     Raises:
-        ValueError, IndexError: it is no certificate.
+        ValueError, IndexError: it is not a certificate.
     """
     _, certificate, _ = _read_element(der, _SEQUENCE)
     _, rest, _ = _read_element(certificate, _SEQUENCE)
@@ -179,7 +180,7 @@ def validity(der: bytes) -> tuple[datetime, datetime]:
 
 
 def _read_element(data: bytes, expected_tag: int | None = None) -> tuple[int, bytes, bytes]:
-    """The tag and content of the first element of DER *data*, and what follows it."""
+    """Return the tag and content of the first element of DER *data*, and the rest."""
     tag, length, start = data[0], data[1], 2
     if length & 0x80:
         start += length & 0x7F
@@ -190,13 +191,13 @@ def _read_element(data: bytes, expected_tag: int | None = None) -> tuple[int, by
 
 
 def _asn1_time(tag: int, text: bytes) -> datetime:
-    """UTCTime has two digits for the year: 50 and later are of the last century."""
-    said = text.decode("ascii")
+    """Parse a time. UTCTime has two digits for the year: 50 and later are of the last century."""
+    digits = text.decode("ascii")
     if tag == _UTC_TIME:
-        said = ("19" if said[:2] >= "50" else "20") + said
+        digits = ("19" if digits[:2] >= "50" else "20") + digits
     elif tag != _TIME:
         raise ValueError("no time")
-    return datetime.strptime(said, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+    return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
 def _to_datetime(value: object) -> datetime | None:

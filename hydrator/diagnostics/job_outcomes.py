@@ -1,4 +1,4 @@
-"""Counts what became of jobs, a little at a time, beside the daemon's cycles: numbers for the metrics."""
+"""Outcomes of newly ended jobs, collected in small steps between the daemon's cycles, for the metrics."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ from .outcomes import AdHistory, EndedJob, JobOutcome, determine_outcome, parse_
 
 @dataclass(frozen=True, slots=True)
 class JobOutcomeBatch:
-    """What came to an end since the last count."""
+    """Jobs that ended since the last call."""
 
     outcomes: tuple[JobOutcome, ...] = ()
-    """Of jobs that name datasets and started."""
+    """Outcomes of jobs that name datasets and started."""
     jobs: tuple[EndedJob, ...] = ()
     unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
-    """By schedd, why it could not be asked."""
+    """By schedd, the reason why its query failed."""
     truncated_schedds: tuple[str, ...] = ()
-    """Schedds where more ended than one answer may have: the rest is not counted."""
+    """Schedds where more jobs ended than one answer holds; the rest is not counted."""
 
 
 def collect_outcomes(
@@ -29,16 +29,16 @@ def collect_outcomes(
     sizes: Mapping[Did, int],
     default_scope: str | None,
 ) -> JobOutcomeBatch:
-    """Ask *history* for what is new.
+    """Query *history* for newly ended jobs.
 
     Args:
-        history: remembers what it has told.
-        entries: tells what was decided for the sites, as far back as it is kept; asked where it matters.
-        sizes: bytes of datasets, for jobs that do not say.
-        default_scope: of datasets that a job names without one.
+        history: returns each ended job once.
+        load_entries: loads the history of the sites' ads; called only if a job needs it.
+        sizes: bytes of datasets, for jobs without sizes.
+        default_scope: scope of datasets that a job names without one.
 
     Raises:
-        PoolError: the collector could not be asked.
+        PoolError: the query of the collector failed.
     """
     answers = history.read_newly_ended_jobs()
     unasked = {name: one.reason for name, one in answers.items() if isinstance(one, Unseen)}

@@ -1,13 +1,11 @@
-"""What became of jobs that named datasets: did they find their data, and how long did they wait?
+"""Outcomes of jobs that named datasets: their data at their site, and their waiting time.
 
 A job's site is the one that its schedd recorded of the slot where it ran last
-(``MachineAttrDataLocalitySite0``, see ``hydrator submit pool-config``). What was
-there is what the site's ad said at that start, as ``archive.py`` keeps it, less
-what the job itself reported as missing. Where the site or the ad of that time is
-not known, nothing is concluded.
+(``MachineAttrDataLocalitySite0``, see ``hydrator submit pool-config``). The datasets there are those
+of the site's ad at that start, from the history table, minus the datasets that the job itself
+reported as missing. If the site or the ad of that time is unknown, the result is unknown.
 
-Pure: values in, values out. A job's ad is what its owner wrote: a value of the
-wrong kind counts as not there.
+Pure: values in, values out. The job's owner wrote its ad: a value of the wrong kind counts as absent.
 """
 
 import bisect
@@ -31,7 +29,7 @@ MAX_CLOCK_SKEW = timedelta(minutes=5)
 
 
 class LocalityResult(StrEnum):
-    """How much of a job's data was on disk at its site when it started."""
+    """Share of a job's data that was on disk at its site when it started."""
 
     ALL = "all"
     SOME = "some"
@@ -41,7 +39,7 @@ class LocalityResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that left its queue; ``datasets`` is None for one that names none, or no list of DIDs."""
+    """A job that left its queue; ``datasets`` is None without a valid list of DIDs."""
 
     submitted_at: datetime | None
     first_started_at: datetime | None
@@ -53,7 +51,7 @@ class EndedJob:
 
     @property
     def wait_time(self) -> timedelta | None:
-        """From submission to the first start; None where it never started."""
+        """Return the time from submission to the first start; None if it never started."""
         if (
             self.submitted_at is None
             or self.first_started_at is None
@@ -65,7 +63,7 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """What one job that started found; bytes are of the datasets whose size is known."""
+    """The locality of one job that started; bytes count datasets of known size."""
 
     job: EndedJob
     locality: LocalityResult
@@ -75,7 +73,7 @@ class JobOutcome:
 
 
 class AdHistory:
-    """What each site's ad said, at any time that the archive reaches back to."""
+    """The ads of each site at any time within the history."""
 
     def __init__(self, entries: Iterable[HistoryEntry]) -> None:
         self._ads: dict[Site, list[SiteAd]] = defaultdict(list)
@@ -86,11 +84,11 @@ class AdHistory:
             self._times[one.ad.site].append(one.decided_at)
 
     def has_site(self, site: Site | None) -> bool:
-        """Has an ad of *site* ever been kept?"""
+        """Return whether the history has an ad of *site*."""
         return site in self._ads
 
     def available_datasets(self, site: Site, time: datetime) -> frozenset[Did] | None:
-        """The datasets on disk at *site*, as its ad said at that time; None where that is not kept."""
+        """Return the datasets on disk at *site* by its ad of that time; None if the history lacks it."""
         place = bisect.bisect_right(self._times.get(site, []), time) - 1
         if place < 0:
             return None
@@ -103,7 +101,7 @@ class AdHistory:
 
 
 def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) -> EndedJob:
-    """The job of *row*: ``QDate``, ``JobStartDate`` and ``JobCurrentStartDate`` (Unix s), ``site``,
+    """Parse a job: ``QDate``, ``JobStartDate`` and ``JobCurrentStartDate`` (Unix s), ``site``,
     ``datasets`` (names, or None), ``bytes`` (by name) and ``misses`` (the texts of MISSES_ATTRIBUTE).
     """
     names = row.get("datasets")
@@ -127,7 +125,7 @@ def parse_ended_job(row: Mapping[str, Any], default_scope: str | None = None) ->
 
 
 def determine_outcome(job: EndedJob, ad_history: AdHistory, sizes: Mapping[Did, int]) -> JobOutcome:
-    """What *job*, which names datasets and started, found at its site; *sizes* where it says none."""
+    """Determine the locality of *job*, which names datasets and started; *sizes* complete its own."""
     wanted = job.datasets or frozenset()
     there = (
         ad_history.available_datasets(job.site, job.last_started_at)
@@ -153,13 +151,13 @@ def determine_outcome(job: EndedJob, ad_history: AdHistory, sizes: Mapping[Did, 
 
 @dataclass(slots=True)
 class OutcomeCounts:
-    """Counts of outcomes, of one site or of all."""
+    """Outcome counts of one site or of all."""
 
     job_counts: dict[LocalityResult, int] = field(default_factory=lambda: dict.fromkeys(LocalityResult, 0))
     bytes_at_site: int = 0
     bytes_elsewhere: int = 0
     jobs_with_misses: int = 0
-    """Jobs that missed datasets there, wherever they ended; of all sites, each once."""
+    """Jobs that missed datasets there, wherever they ended; in the total, each job counts once."""
 
     def add(self, job_outcome: JobOutcome) -> None:
         self.job_counts[job_outcome.locality] += 1
@@ -168,20 +166,20 @@ class OutcomeCounts:
 
     @property
     def share_of_jobs(self) -> float | None:
-        """Of the jobs of which it is known, those that found all; None where it is known of none."""
+        """Return the share of jobs with a known result that found all data; None without such jobs."""
         known = sum(self.job_counts.values()) - self.job_counts[LocalityResult.UNKNOWN]
         return self.job_counts[LocalityResult.ALL] / known if known else None
 
     @property
     def share_of_bytes(self) -> float | None:
-        """Of the bytes whose size and place are known, those at the site."""
+        """Return the share of bytes at the site, of all bytes of known size and place."""
         total = self.bytes_at_site + self.bytes_elsewhere
         return self.bytes_at_site / total if total else None
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeSummary:
-    """What became of many jobs; waits are sorted, of those that started, in seconds."""
+    """Outcomes of many jobs; waits are those of started jobs, sorted, in seconds."""
 
     total: OutcomeCounts
     sites: Mapping[Site, OutcomeCounts]
@@ -189,19 +187,19 @@ class OutcomeSummary:
     datasets_without_size: int
     missed_datasets: int
     wait_seconds: tuple[float, ...]
-    """Of jobs that name datasets."""
+    """Waits of jobs that name datasets."""
     other_wait_seconds: tuple[float, ...]
-    """Of jobs that name none."""
+    """Waits of jobs that name none."""
 
     @property
     def added_wait_seconds(self) -> float | None:
-        """The median wait of jobs that name datasets less that of those that name none, s."""
+        """Return the median wait of jobs that name datasets minus that of the others, s."""
         one, other = median(self.wait_seconds), median(self.other_wait_seconds)
         return None if one is None or other is None else one - other
 
 
 def tally(jobs: Iterable[EndedJob], ad_history: AdHistory, sizes: Mapping[Did, int]) -> OutcomeSummary:
-    """Count what became of *jobs*."""
+    """Count the outcomes of *jobs*."""
     total, sites = OutcomeCounts(), defaultdict[Site, OutcomeCounts](OutcomeCounts)
     never = unsized = missed = 0
     waits: list[float] = []
@@ -228,12 +226,12 @@ def tally(jobs: Iterable[EndedJob], ad_history: AdHistory, sizes: Mapping[Did, i
 
 
 def median(values: Sequence[float]) -> float | None:
-    """Of sorted *values*; None of none."""
+    """Return the median of sorted *values*; None without values."""
     return quantile(values, 0.5)
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The least of sorted *values* that *share* (0 to 1) of them do not exceed; None of none."""
+    """Return the least of sorted *values* that *share* (0 to 1) of them do not exceed; None without values."""
     return values[max(0, math.ceil(share * len(values)) - 1)] if values else None
 
 
@@ -242,7 +240,7 @@ def _moment(value: object) -> datetime | None:
 
 
 def _parse_dids(names: Iterable[object], default_scope: str | None) -> frozenset[Did] | None:
-    """All DIDs, or None where one is none: a part of what a job reads says nothing of the job."""
+    """Parse all DIDs; return None if one is invalid, since a part of the list is not conclusive."""
     try:
         return frozenset(parse_did(str(name), default_scope) for name in names) or None
     except BadDid:
@@ -250,15 +248,15 @@ def _parse_dids(names: Iterable[object], default_scope: str | None) -> frozenset
 
 
 def _parse_sizes(sizes: Mapping[Any, object], dids: frozenset[Did], scope: str | None) -> dict[Did, int]:
-    """By DID; the job's record ignores letter case, so the DIDs that it names decide it."""
-    spelled = {did.lower(): did for did in dids}
-    found: dict[Did, int] = {}
+    """Parse sizes by DID; the job's record ignores letter case, so the spelling of *dids* counts."""
+    spellings = {did.lower(): did for did in dids}
+    known_sizes: dict[Did, int] = {}
     for name, size in sizes.items():
         try:
-            did = spelled.get(parse_did(str(name), scope).lower())
+            did = spellings.get(parse_did(str(name), scope).lower())
         except BadDid:
             continue
         known = valid_integer(size, _MAX_BYTES)
         if did and known is not None:
-            found[did] = known
-    return found
+            known_sizes[did] = known
+    return known_sizes

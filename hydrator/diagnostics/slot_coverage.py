@@ -1,4 +1,4 @@
-"""How much of the pool carries our attributes: the share of slots that a job can be matched by."""
+"""Slot coverage: slots of the pool with the current attributes, with outdated ones, and without."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -9,34 +9,34 @@ from hydrator.domain.ports import SlotAdVersion
 
 
 class Coverage(StrEnum):
-    """What a slot carries of its site's ad."""
+    """Version of the site's ad on a slot."""
 
-    CURRENT = "current"  # the generation that we publish
-    OUTDATED = "outdated"  # another one: the hook's next turn brings ours
-    NONE = "none"  # nothing: no hook, or no merge, has reached it
+    CURRENT = "current"  # the generation that the daemon publishes
+    OUTDATED = "outdated"  # another one: the hook's next run brings the current one
+    NONE = "none"  # no attributes: no hook and no merge has reached the slot
 
 
 UNKNOWN_SITE = Site("unknown")
-"""Where slots are counted that say no site, or one that no catalogue speaks for."""
+"""Counts slots without a site, or with a site that no catalogue covers."""
 
 
 def count_coverage(
     slots: Iterable[SlotAdVersion], ads: Mapping[Site, SiteAd]
 ) -> Mapping[Site, Mapping[Coverage, int]]:
-    """Slots by site and by what they carry.
+    """Count slots by site and coverage.
 
     Args:
-        slots: the pool's, as the collector has them.
-        ads: what we publish, by site.
+        slots: the slots in the collector.
+        ads: the published ads, by site.
 
     Returns:
-        Every site of *ads*, and :data:`UNKNOWN_SITE`, each with every kind, also those of no slot.
+        Every site of *ads* and :data:`UNKNOWN_SITE`, each with every kind, including counts of 0.
     """
-    counted: dict[Site, Counter[Coverage]] = {site: Counter() for site in (*ads, UNKNOWN_SITE)}
+    counts: dict[Site, Counter[Coverage]] = {site: Counter() for site in (*ads, UNKNOWN_SITE)}
     for slot in slots:
         site = Site(slot.site or "")
-        counted[site if site in ads else UNKNOWN_SITE][_slot_coverage(slot, ads.get(site))] += 1
-    return {site: {kind: kinds[kind] for kind in Coverage} for site, kinds in counted.items()}
+        counts[site if site in ads else UNKNOWN_SITE][_slot_coverage(slot, ads.get(site))] += 1
+    return {site: {kind: kinds[kind] for kind in Coverage} for site, kinds in counts.items()}
 
 
 def _slot_coverage(slot: SlotAdVersion, ad: SiteAd | None) -> Coverage:

@@ -1,4 +1,4 @@
-"""How far each site can be trusted, in rows for programs and lines for people. Pure."""
+"""Trust in each site, as rows for programs and lines for people. Pure."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from hydrator.reconcile.audit.ledger import Audit, AuditTally
 
 
 def trust_row(audit: Audit, site: Site) -> dict[str, Any]:
-    """What the audit says of one site; counts are of the audit's window."""
+    """Return the audit's result for one site; counts cover the audit's window."""
     tally = audit.tallies.get(site, AuditTally())
     return {
         "trust": round(tally.advertised_trust, 3),
@@ -21,7 +21,7 @@ def trust_row(audit: Audit, site: Site) -> dict[str, Any]:
 
 
 def find_distrusted_sites(audit: Audit, threshold: float) -> Iterator[tuple[Site, str]]:
-    """The sites that are trusted less than *below* (at 1: less than wholly), each with one line."""
+    """Yield each site whose trust is below *threshold* (1: any false fact counts), with one line."""
     for site, tally in sorted(audit.tallies.items()):
         if tally.advertised_trust < threshold:
             audited = format_count(tally.true_count + tally.false_count, "audited fact")
@@ -33,5 +33,5 @@ def find_distrusted_sites(audit: Audit, threshold: float) -> Iterator[tuple[Site
 
 
 def trust_cell(row: dict[str, Any]) -> str:
-    """Trust as a table shows it."""
+    """Return the table cell for a site's trust."""
     return "not audited" if row["last_audit"] is None else f"{row['trust']:.2f} ({row['audited']} audited)"

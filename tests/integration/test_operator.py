@@ -73,10 +73,10 @@ def test_a_held_change_is_seen_approved_looked_up_and_taken_back_while_the_daemo
 def test_what_makes_no_sense_is_one_sentence_and_changes_nothing(daemon):
     before = daemon.generation()
     for words, told in {
-        "approve CAM": "approve CAM: it is not held; nothing is held",
-        "approve NOWHERE": "approve NOWHERE: it is not held; nothing is held",
-        "rollback CAM 5": f"rollback CAM 5: not kept; the last that are: {before}",
-        "rollback CAM --end": "rollback CAM --end: it is not rolled back",
+        "approve CAM": "approve CAM: this site has no held change; nothing is held",
+        "approve NOWHERE": "approve NOWHERE: this site has no held change; nothing is held",
+        "rollback CAM 5": f"rollback CAM 5: the history does not have it; the last ones are: {before}",
+        "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
     }.items():
         refused = daemon.command(*words.split())
         assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", f"hydrator: {told}\n")

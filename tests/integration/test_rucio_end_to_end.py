@@ -135,6 +135,6 @@ def test_a_first_configuration_is_made_by_looking_at_rucio_and_passes_check(inst
     catalogue = ["--url", source.url, "--account", source.account, *login]
     pool = ["--condor-config", str(ours.htcondor.config_file), "--state-dir", str(installed.home / "first")]
     made = installed.run("init", "--config", str(new), "--yes", *catalogue, *pool)
-    assert "the catalogue rucio speaks for" in made.stderr
+    assert "the catalogue rucio covers" in made.stderr
     checked = installed.run("check", "--config", str(new), "--json")
     assert [row for row in json.loads(checked.stdout) if row["level"] == "fail"] == []

@@ -326,7 +326,7 @@ def test_a_first_configuration_is_made_by_looking_at_the_pool_and_passes_check(i
     pool = ["--condor-config", str(ours.htcondor.config_file), "--state-dir", str(installed.home / "first")]
     made = installed.run("init", "--config", str(new), "--yes", *catalogue, *pool)
     assert "slots at 5 sites: AU, BB, NL, UK, XX" in made.stderr
-    assert "the catalogue file speaks for" in made.stderr
+    assert "the catalogue file covers" in made.stderr
     checked = installed.run("check", "--config", str(new), "--json", check=False)
     assert [row for row in json.loads(checked.stdout) if row["level"] == "fail"] == []
     assert checked.returncode == 0

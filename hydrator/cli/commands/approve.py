@@ -15,11 +15,13 @@ JsonOrLinesOption = Annotated[
 
 
 def approve(
-    site: Annotated[str | None, typer.Argument(help="Only this site; default: all that are held.")] = None,
+    site: Annotated[
+        str | None, typer.Argument(help="Only this site; default: all sites with a held change.")
+    ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOrLinesOption = False,
 ) -> None:
-    """Let what is held leave, as `hydrator status` shows it now: the daemon follows at its next cycle."""
+    """Approve the held changes that `hydrator status` shows now; the daemon applies them in its next cycle."""
     from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.domain.text import comma_separated, format_count
@@ -34,7 +36,7 @@ def approve(
     held |= {name: held.get(name, frozenset()) for name in state.rollbacks}
     if site is not None and Site(site) not in held:
         now_held = f"held are {comma_separated(sorted(held))}" if held else "nothing is held"
-        raise ConfigError([f"approve {site}: it is not held; {now_held}"])
+        raise ConfigError([f"approve {site}: this site has no held change; {now_held}"])
     chosen = {name: gone for name, gone in sorted(held.items()) if site in (None, name)}
     orders = CommandQueue(state_dir)
     for name, gone in chosen.items():

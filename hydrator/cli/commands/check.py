@@ -17,12 +17,12 @@ def check(
         typer.Option(
             "--dmapi",
             metavar="URL",
-            help="Only this: does the DMAPI there offer what we rely on? Needs no -c.",
+            help="Examine only this DMAPI: does it offer the calls that the adapter uses? Needs no -c.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find what is wrong with an installation, and say what to do. Exits 1 when something must be done."""
+    """Examine an installation and give advice on each problem. Exits 1 if any finding is a failure."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import finding_rows
     from hydrator.config import load

@@ -16,12 +16,12 @@ _UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "
 def history(
     site: Annotated[str | None, typer.Option(help="Only this site.")] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only what is younger: 90m, 6h, 2d, or 2026-11-21T12:00:00Z.")
+        str | None, typer.Option(help="Only entries since: 90m, 6h, 2d, or 2026-11-21T12:00:00Z.")
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what was decided for each site, newest first: what came and left, why, and who shows it."""
+    """Print each site's changes, newest first: added and removed datasets, reasons, and publishers with the ad."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import history_rows
     from hydrator.config import load
@@ -33,7 +33,7 @@ def history(
     with Store.open_to_read(load(config).daemon.state_dir) as store:
         entries = store.load_history()
     if site is not None and site not in {one.ad.site for one in entries}:
-        raise ConfigError([f"--site {site}: nothing was decided for it; see hydrator sites"])
+        raise ConfigError([f"--site {site}: this site has no history; see hydrator sites"])
     chosen = [
         one for one in entries if site in (None, one.ad.site) and (oldest is None or one.decided_at >= oldest)
     ]
@@ -46,13 +46,15 @@ def history(
 def rollback(
     site: Annotated[str, typer.Argument(help="The site.")],
     generation: Annotated[
-        int | None, typer.Argument(help="Back to this generation, as `hydrator history` shows it.")
+        int | None, typer.Argument(help="Generation to return to, from `hydrator history`.")
     ] = None,
-    end: Annotated[bool, typer.Option("--end", help="Follow the catalogues again.")] = False,
+    end: Annotated[
+        bool, typer.Option("--end", help="End the rollback: follow the catalogues again.")
+    ] = False,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish a site's ad of an earlier generation again, with the ages it had, until you end that."""
+    """Publish a site's ad of an earlier generation again, with the ages it had, until you end the rollback."""
     from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.reconcile.overrides import Resume, Return
@@ -67,21 +69,23 @@ def rollback(
     orders = CommandQueue(settings.daemon.state_dir)
     if end:
         if Site(site) not in state.rollbacks:
-            raise ConfigError([f"rollback {site} --end: it is not rolled back"])
+            raise ConfigError([f"rollback {site} --end: this site is not rolled back"])
         orders.submit(Resume(Site(site)))
         told = f"{site}: follows its catalogues again from the daemon's next cycle"
     else:
         ad = next((one.ad for one in entries if one.ad.generation == generation), None)
         if ad is None:
             kept = ", ".join(str(one.ad.generation) for one in entries[-5:]) or "none"
-            raise ConfigError([f"rollback {site} {generation}: not kept; the last that are: {kept}"])
+            raise ConfigError(
+                [f"rollback {site} {generation}: the history does not have it; the last ones are: {kept}"]
+            )
         current = state.ads.get(Site(site))
         if current and current.generation == generation:
             ad = current
         orders.submit(Return(ad))
         told = (
-            f"{site}: from the daemon's next cycle as read {ad.as_of:%Y-%m-%d %H:%M:%S} UTC, generation "
-            f"{generation}; hydrator rollback {site} --end ends that"
+            f"{site}: the daemon's next cycle publishes generation {generation}, as read "
+            f"{ad.as_of:%Y-%m-%d %H:%M:%S} UTC; hydrator rollback {site} --end ends this"
         )
     print(json.dumps({"site": site, "generation": generation}) if as_json else told)
 

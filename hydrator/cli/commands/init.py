@@ -57,7 +57,7 @@ _LOGIN_METHODS: Mapping[CatalogueKind, tuple[LoginMethod, ...]] = {
 
 _LOGIN_REQUIRED_KEYS: Mapping[LoginMethod, Mapping[str, str]] = {
     LoginMethod.USERPASS: {"username": "The user name", "password_file": "The file with the password"},
-    LoginMethod.TOKEN: {"token_file": "The file with the token, which somebody renews"},
+    LoginMethod.TOKEN: {"token_file": "The file with the token, which you must renew"},
     LoginMethod.OIDC: {
         "token_url": "The identity provider's token URL",
         "client_id": "The client's id there",
@@ -108,7 +108,7 @@ def build_sections(
     has = {*_REQUIRED_KEYS[chosen], *_LOGIN_REQUIRED_KEYS[way], *beside}
     if foreign := [_option_name(key) for key, value in option_values.items() if value and key not in has]:
         by = f" by {way}" if len(_LOGIN_METHODS[chosen]) > 1 else ""
-        raise ConfigError([f"init: {', '.join(foreign)}: a catalogue {chosen}{by} has no such thing"])
+        raise ConfigError([f"init: {', '.join(foreign)}: not an option of a catalogue {chosen}{by}"])
     found |= _collect_values(_LOGIN_REQUIRED_KEYS[way], option_values, prompt)
     found |= {key: value for key in beside if (value := option_values[key])}
     capabilities = found.pop("site_capabilities", None)
@@ -133,7 +133,7 @@ def _choose_login_method(
 ) -> LoginMethod:
     ways = _LOGIN_METHODS[kind]
     if login is not None and login not in ways:
-        raise ConfigError([f"init: --auth {login}: a catalogue {kind} takes {', '.join(ways)}"])
+        raise ConfigError([f"init: --auth {login}: a catalogue {kind} supports {', '.join(ways)}"])
     meant = [way for way in ways if any(option_values[key] for key in _LOGIN_REQUIRED_KEYS[way])]
     if login or len(meant) == 1 or len(ways) == 1:
         return login or (meant or [*ways])[0]
@@ -144,7 +144,7 @@ def _prompt_choice(prompt: Prompt, option: str, question: str, choices: Iterable
     by_name = {str(one): one for one in choices}
     word = prompt(option, f"{question} ({', '.join(by_name)})")
     if word not in by_name:
-        raise ConfigError([f"init: {option} {word!r}: it is one of {', '.join(by_name)}"])
+        raise ConfigError([f"init: {option} {word!r}: use one of {', '.join(by_name)}"])
     return by_name[word]
 
 
@@ -160,30 +160,33 @@ def init(
         str | None, typer.Option(help="host or host:port; default: as HTCondor's configuration says.")
     ] = None,
     condor_config: Annotated[
-        Path | None, typer.Option(help="An HTCondor configuration of the daemon's own.")
+        Path | None, typer.Option(help="HTCondor configuration file for the daemon only.")
     ] = None,
     token_directory: Annotated[
-        Path | None, typer.Option(help="A folder with the daemon's IDTOKEN, and nothing else.")
+        Path | None, typer.Option(help="Folder with the daemon's IDTOKEN and nothing else.")
     ] = None,
     site_attribute: Annotated[
-        str | None, typer.Option(help="Where slots say their site; default: GLIDEIN_Site and the like.")
+        str | None,
+        typer.Option(help="Slot attribute with the site's name; default: GLIDEIN_Site and similar."),
     ] = None,
-    catalogue: Annotated[CatalogueKind | None, typer.Option(help="What says where data is.")] = None,
+    catalogue: Annotated[CatalogueKind | None, typer.Option(help="Type of the catalogue.")] = None,
     path: Annotated[str | None, typer.Option(help="For file: the list of datasets, TOML or JSON.")] = None,
-    url: Annotated[str | None, typer.Option(help="For rucio and dmapi: the server.")] = None,
+    url: Annotated[str | None, typer.Option(help="For rucio and dmapi: the server's URL.")] = None,
     account: Annotated[str | None, typer.Option(help="For rucio: the account.")] = None,
     auth: Annotated[
-        LoginMethod | None, typer.Option(help="How the daemon logs in there; default: as what is given says.")
+        LoginMethod | None, typer.Option(help="Login method of the daemon; default: from the other options.")
     ] = None,
     username: Annotated[str | None, typer.Option(help="For userpass: the user name.")] = None,
     password_file: Annotated[
         str | None, typer.Option(help="For userpass: the file with the password; never the password.")
     ] = None,
     token_file: Annotated[
-        str | None, typer.Option(help="For token: a file with the token, which somebody renews.")
+        str | None, typer.Option(help="For token: the file with the token, which you must renew.")
     ] = None,
-    token_url: Annotated[str | None, typer.Option(help="For oidc: where tokens are had.")] = None,
-    client_id: Annotated[str | None, typer.Option(help="For oidc: the client.")] = None,
+    token_url: Annotated[
+        str | None, typer.Option(help="For oidc: the identity provider's token URL.")
+    ] = None,
+    client_id: Annotated[str | None, typer.Option(help="For oidc: the client's id.")] = None,
     client_secret_file: Annotated[
         str | None, typer.Option(help="For oidc: the file with the client's secret.")
     ] = None,
@@ -191,28 +194,29 @@ def init(
         str | None, typer.Option(help="For x509: the file with the certificate or proxy.")
     ] = None,
     client_key: Annotated[
-        str | None, typer.Option(help="For x509: the file with its key, where that is another.")
+        str | None, typer.Option(help="For x509: the file with its key, if it is another file.")
     ] = None,
     ca_cert: Annotated[
-        str | None, typer.Option(help="For rucio and dmapi: who signed its certificate, as a file.")
+        str | None, typer.Option(help="For rucio and dmapi: file with the CA certificate of the server.")
     ] = None,
     site_capabilities: Annotated[
-        str | None, typer.Option(help="For dmapi: SKA's service that knows which storage is where, its URL.")
+        str | None,
+        typer.Option(help="For dmapi: URL of SKA's Site Capabilities, which maps storage to sites."),
     ] = None,
-    state_dir: Annotated[str, typer.Option(help="What must survive a restart.")] = DEFAULT_STATE_DIR,
-    untried: Annotated[bool, typer.Option("--untried", help="Ask neither pool nor catalogue.")] = False,
+    state_dir: Annotated[
+        str, typer.Option(help="Folder of the state that must survive a restart.")
+    ] = DEFAULT_STATE_DIR,
+    untried: Annotated[bool, typer.Option("--untried", help="Query neither pool nor catalogue.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions.")] = False,
 ) -> None:
-    """Write a first configuration: looks at the pool and the catalogue, and asks for what it cannot see.
+    """Write a first configuration: query the pool and the catalogue, and prompt for the rest.
 
-    Overwrites nothing. `hydrator check` says what else an installation needs.
+    It overwrites nothing. `hydrator check` lists what else an installation needs.
     """
     from hydrator.config import parse
 
     if config.exists():
-        raise ConfigError(
-            [f"init: {config} is there already, and nothing is overwritten: name another with -c"]
-        )
+        raise ConfigError([f"init: {config} exists and is not overwritten: name another file with -c"])
     ask = _build_prompt(is_quiet=yes or not sys.stdin.isatty())
     pool = {"collector": collector, "config_file": condor_config, "token_directory": token_directory}
     given = {
@@ -269,11 +273,9 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:
     told = [f"the pool has {format_count(sum(slots.values()), 'slot')} at {_format_sites(here)}"]
     if nowhere := slots.get("", 0):
         names = ", ".join(settings.sites.slot_attributes)
-        told.append(
-            f"{format_count(nowhere, 'slot')} of them say no site in {names}: --site-attribute names another"
-        )
+        told.append(f"{format_count(nowhere, 'slot')} of them name no site in {names}: use --site-attribute")
     for survey in surveys:
-        told.append(f"the catalogue {survey.catalogue} speaks for {_format_sites(survey.sites)}")
+        told.append(f"the catalogue {survey.catalogue} covers {_format_sites(survey.sites)}")
         if survey.unmapped_storages:
             told.append(
                 f"no site is known for {format_count(len(survey.unmapped_storages), 'storage element')}: docs/sites.md"
@@ -289,7 +291,7 @@ def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:
     except PoolError as error:
         if settings.htcondor.collector:
             raise
-        hint = "give --collector HOST, or --untried to ask no pool"
+        hint = "give --collector HOST, or --untried to query no pool"
         raise PoolError(error.daemon, f"{error.reason}; {hint}") from error
 
 
@@ -311,8 +313,8 @@ def _format_sites(sites: Any) -> str:
 def format_toml(data: Mapping[str, Any]) -> str:
     """*data* as TOML, empty sections left out, with a word on where the rest stands."""
     lines = [
-        "# classad-hydrator, written by hydrator init. Everything that can be set stands, with its",
-        "# default, in config.example.toml; every value can be overridden by HYDRATOR_SECTION__KEY.",
+        "# classad-hydrator, written by hydrator init. config.example.toml lists every setting with its",
+        "# default; HYDRATOR_SECTION__KEY overrides any value.",
     ]
     for name, section in data.items():
         for table in section if isinstance(section, list) else [section]:

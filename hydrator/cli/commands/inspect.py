@@ -16,7 +16,7 @@ from hydrator.cli.output.printing import print_result
 
 
 def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Print what is known, published and read back, catalogue by catalogue and publisher by publisher."""
+    """Print the daemon's state: catalogues, publishers, demand, held changes and credentials."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import status_rows
 
@@ -35,10 +35,11 @@ def sites(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fals
 
 def datasets(
     dids: Annotated[
-        list[str] | None, typer.Argument(help="Only these, as scope:name; default: all wanted.")
+        list[str] | None, typer.Argument(help="Only these datasets, as scope:name; default: all wanted.")
     ] = None,
     why: Annotated[
-        bool, typer.Option("--why", help="Who said so, when, by which call, and what else it knows.")
+        bool,
+        typer.Option("--why", help="Show the source of each state: catalogue, time, call, rule and reason."),
     ] = False,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,

@@ -14,11 +14,11 @@ def release(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     schedd: Annotated[str | None, typer.Option(help="Only this schedd; default: all.")] = None,
     lists: Annotated[
-        bool, typer.Option("--desired-sites", help="Only give back the DESIRED_Sites that jobs had.")
+        bool, typer.Option("--desired-sites", help="Only restore the DESIRED_Sites that jobs had before.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let queued jobs go anywhere: their locality requirement becomes true. Needs a queue super user."""
+    """Let queued jobs run anywhere: set their locality requirement to true. Needs a queue super user."""
     from hydrator.config import load
     from hydrator.wiring import build_editing_client
 
@@ -31,7 +31,7 @@ def release(
         }
     finally:
         client.close()
-    done, what = (restored, "given back their DESIRED_Sites") if lists else (released, "released")
+    done, what = (restored, "with restored DESIRED_Sites") if lists else (released, "released")
     print_result(
         as_json,
         done,

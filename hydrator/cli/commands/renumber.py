@@ -16,14 +16,14 @@ JsonOrLinesOption = Annotated[
 
 def renumber(
     site: Annotated[
-        str | None, typer.Argument(help="This site; default: all whose generation hooks refuse.")
+        str | None, typer.Argument(help="Only this site; default: all sites whose generation hooks refuse.")
     ] = None,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOrLinesOption = False,
 ) -> None:
-    """Give a site's ad a new generation, from the time now, at the daemon's next cycle.
+    """Give a site's ad a new generation, from the current time, in the daemon's next cycle.
 
-    For a generation that was forged or is of a wrong clock: docs/upgrade.md.
+    Use it for a generation that was forged or came from a wrong clock: docs/upgrade.md.
     """
     from hydrator.config import load
     from hydrator.domain.model import Site
@@ -39,7 +39,7 @@ def renumber(
         ads = store.load().ads
     if site is not None and Site(site) not in ads:
         known = f"known are {comma_separated(sorted(ads))}" if ads else "no site is known yet"
-        raise ConfigError([f"renumber {site}: the daemon has no ad of it; {known}"])
+        raise ConfigError([f"renumber {site}: the daemon has no ad of this site; {known}"])
     chosen = [Site(site)] if site is not None else sorted(implausible_generations(ads, system_clock()))
     orders = CommandQueue(state_dir)
     for name in chosen:
@@ -48,8 +48,6 @@ def renumber(
         print(json.dumps({name: ads[name].generation for name in chosen}, indent=2))
         return
     for name in chosen:
-        print(
-            f"{name}: its ad gets another generation than {ads[name].generation} at the daemon's next cycle"
-        )
+        print(f"{name}: the daemon's next cycle replaces generation {ads[name].generation} of its ad")
     if not chosen:
-        print("hydrator: every generation is one that hooks accept", file=sys.stderr)
+        print("hydrator: hooks accept every generation", file=sys.stderr)

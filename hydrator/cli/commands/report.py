@@ -27,21 +27,21 @@ from hydrator.domain.text import format_bytes, format_count, format_duration
 from .history import parse_since
 
 WAIT_EXPLANATION = (
-    "Wait is from submission to the first start. What data adds is the median of jobs that name datasets\n"
-    "less the median of those that name none: other jobs in the same time, so a hint and no proof."
+    "The wait is the time from submission to the first start. The added wait is the median of jobs that name\n"
+    "datasets minus the median of jobs that name none: these are different jobs, so it is an indication only."
 )
 
 
 def report(
     since: Annotated[
-        str, typer.Option(help="Jobs that ended since: 90m, 6h, 7d, or 2026-11-21T12:00:00Z.")
+        str, typer.Option(help="Include jobs that ended since: 90m, 6h, 7d, or 2026-11-21T12:00:00Z.")
     ] = "7d",
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Print whether jobs found their data at their site, from the schedds' histories; 1: a schedd is silent.
+    """Report whether jobs found their data at their site, from the schedds' histories. Exits 1 if one is missing.
 
-    Run it where the daemon's state is: what a site had is looked up in what was decided (hydrator history).
+    Run it on the daemon's host: the daemon's state has the datasets of each site over time (hydrator history).
     """
     from hydrator.config import load
     from hydrator.reconcile.snapshot.update import sizes_of
@@ -123,7 +123,7 @@ def _print_report(results: OutcomeSummary, period_start: datetime, now: datetime
     started = sum(total.job_counts.values())
     if not started:
         when, others = f"{period_start:%Y-%m-%d %H:%M} UTC", len(results.other_wait_seconds)
-        print(f"No job that named datasets ran and ended since {when}; {others} others did.")
+        print(f"No job that named datasets ran and ended since {when}; {others} other jobs did.")
         return
     columns = ("site", "jobs", "all there", "some", "none", "not known", "bytes there", "elsewhere", "missed")
     rows = [(site, *_tally_cells(one)) for site, one in results.sites.items()]
@@ -159,12 +159,12 @@ def _summary_sentences(
     ]
     if unknown := total.job_counts[LocalityResult.UNKNOWN]:
         told.append(
-            f"Of {unknown} it is not known: their schedd did not record the site (hydrator submit\n"
-            "pool-config), or what the site had then is not kept."
+            f"The result of {unknown} is unknown: their schedd did not record the site (hydrator submit\n"
+            "pool-config), or the history does not reach back to the site's ad of that time."
         )
     if results.datasets_without_size:
         told.append(
-            f"The size of {results.datasets_without_size} of their datasets is not known; they count in no bytes."
+            f"The size of {results.datasets_without_size} of their datasets is unknown; the bytes exclude them."
         )
     if missed := results.missed_datasets:
         them = format_count(missed, "dataset")
@@ -177,7 +177,7 @@ def _summary_sentences(
         most = format_duration(quantile(results.wait_seconds, 0.9) or 0)
         told.append(
             f"They waited {format_duration(one)} (median; 90 % at most {most}), "
-            f"jobs that name none {format_duration(other)}: data added {added}."
+            f"jobs that name none {format_duration(other)}: added wait {added}."
         )
         told.append(WAIT_EXPLANATION)
     return told
@@ -189,10 +189,10 @@ def _format_percent(share: float | None) -> str:
 
 def _schedd_problems(answers: Mapping[str, EndedJobs | Unseen]) -> list[str]:
     if not answers:
-        return ["the collector knows no schedd, so there is no history to look at"]
+        return ["the collector lists no schedd, so there is no history to read"]
     silent = [f"schedd {name}: {one.reason}" for name, one in answers.items() if isinstance(one, Unseen)]
     cut = [
-        f"schedd {name}: only the last {len(one.jobs)} jobs were looked at; ask for a shorter --since"
+        f"schedd {name}: only the last {len(one.jobs)} jobs were read; use a shorter --since"
         for name, one in answers.items()
         if isinstance(one, EndedJobs) and not one.is_complete
     ]

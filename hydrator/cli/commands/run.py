@@ -18,7 +18,7 @@ def run(config: ConfigOption = DEFAULT_CONFIG_PATH) -> None:
 
 
 def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Run a single cycle: read, publish, read back. Exits 1 when a part of it failed."""
+    """Run a single cycle: read, publish, read back. Exits 1 if a part of it failed."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load
@@ -54,7 +54,7 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
 
 
 def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
-    """Print what `once` would do, and do nothing: nothing is published, nothing is saved."""
+    """Print the actions that `once` would take, without publishing or saving anything."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import plan_rows
     from hydrator.config import load

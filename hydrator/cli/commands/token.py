@@ -14,7 +14,7 @@ import typer
 from hydrator.cli.options import DEFAULT_CONFIG_PATH, ConfigOption
 from hydrator.domain.errors import ConfigError
 
-token = typer.Typer(help="Tokens for the HTTP answers: who may read what.", no_args_is_help=True)
+token = typer.Typer(help="Create, list and revoke tokens of the HTTP API.", no_args_is_help=True)
 
 JsonOrTableOption = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")
@@ -24,16 +24,16 @@ JsonOrTableOption = Annotated[
 @token.command()
 def new(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
-    site: Annotated[str | None, typer.Option(help="For the ad of this site, and nothing else.")] = None,
+    site: Annotated[str | None, typer.Option(help="Allow only the ad of this site.")] = None,
     role: Annotated[
         str | None,
         typer.Option(
-            help="read: all that is published; submit: that, and names of private datasets; "
-            "event: to tell of changes, and nothing else."
+            help="read: all published data; submit: the same, and names of private datasets; "
+            "event: only to post events."
         ),
     ] = None,
 ) -> None:
-    """Print a new token, this once; the tokens file keeps its hash. The daemon needs no restart."""
+    """Print a new token once; the tokens file stores its hash. The daemon needs no restart."""
     from hydrator.domain.model import Site
     from hydrator.server.auth import Role, append_grant, create_token
     from hydrator.wiring import system_clock
@@ -41,9 +41,9 @@ def new(
     if (site is None) == (role is None):
         raise ConfigError(["give either --site NAME or --role read|submit|event"])
     if role not in (None, Role.READ, Role.SUBMIT, Role.EVENT):
-        raise ConfigError([f"--role {role!r}: it is read, submit or event; for a site give --site NAME"])
+        raise ConfigError([f"--role {role!r}: use read, submit or event; for a site use --site NAME"])
     if site is not None and (not site.strip() or not site.isprintable() or site != site.strip()):
-        raise ConfigError([f"--site {site!r}: is no site's name"])
+        raise ConfigError([f"--site {site!r}: not a valid site name"])
     kind = Role.SITE if site is not None else Role(str(role))
     made = f"{system_clock():%Y-%m-%d}"
     text, grant = create_token(kind, Site(site) if site is not None else None, made)
@@ -56,7 +56,7 @@ def new(
 
 @token.command("list")
 def list_tokens(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOrTableOption = False) -> None:
-    """Print whom tokens were made for; the tokens themselves are on no disk."""
+    """Print the key, day and role of each token; no file has the tokens themselves."""
     import json
 
     from hydrator.server.auth import parse_grants
@@ -78,11 +78,11 @@ def revoke(
     key: Annotated[str, typer.Argument(help="The first column of `hydrator token list`.")],
     config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
-    """Let a token open nothing any more; the daemon needs no restart."""
+    """Revoke a token; the daemon needs no restart."""
     from hydrator.server.auth import remove_grant
 
     if not re.fullmatch(r"[0-9a-f]{8,64}", key):
-        raise ConfigError([f"{key!r} is no token's key; see hydrator token list"])
+        raise ConfigError([f"{key!r} is not a token's key; see hydrator token list"])
     file = _tokens_file(config)
     with _lock_tokens_file(file):
         text, gone = remove_grant(_read_tokens_file(file), key)

@@ -49,24 +49,26 @@ class ServedState:
 
 def top(
     url: Annotated[
-        str | None, typer.Option(help="Where the daemon answers; default: as the configuration says.")
+        str | None, typer.Option(help="URL of the daemon; default: from the configuration.")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="A token with role read; default: submit.token_file.")
+        Path | None, typer.Option(help="File with a token of role read; default: submit.token_file.")
     ] = None,
-    every: Annotated[float, typer.Option(min=1, max=3600, help="Seconds between two looks.")] = 5,
-    once: Annotated[bool, typer.Option("--once", help="Look once; so it does without a terminal.")] = False,
+    every: Annotated[float, typer.Option(min=1, max=3600, help="Seconds between two updates.")] = 5,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print once and exit; the default without a terminal.")
+    ] = False,
     config: ConfigOption = DEFAULT_CONFIG_PATH,
 ) -> None:
     """Watch sites and datasets as the daemon serves them; Ctrl-C ends it.
 
-    Asks over HTTP only, so it needs neither the state nor HTCondor: --url does on any host.
+    It uses HTTP only, so with --url it runs on any host, without the state or HTCondor.
     """
     from hydrator.cli.output import tables as show
 
     door = _find_endpoint(url, token_file, config)
     if door.token and not _is_secure_url(door.url):
-        raise ConfigError([f"top: the token would travel in clear to {door.url}: give --url https://..."])
+        raise ConfigError([f"top: the token would be sent unencrypted to {door.url}: give --url https://..."])
     with _build_client(door) as client:
         if once or not sys.stdout.isatty():
             show.print_renderable(render_frame(fetch_state(client, door)))
@@ -136,7 +138,7 @@ def _get_page(
             f"the daemon at {endpoint.url} does not answer: {sanitize(str(error))}"
         ) from error
     except ValueError as error:
-        raise DaemonUnavailable(f"what answers at {endpoint.url} is not a hydrator daemon") from error
+        raise DaemonUnavailable(f"the server at {endpoint.url} is not a hydrator daemon") from error
     if answer.status_code != 200 or not isinstance(body, dict) or resource not in body:
         why = body.get("detail", "") if isinstance(body, dict) else ""
         raise DaemonUnavailable(
@@ -174,7 +176,7 @@ def summary_line(state: ServedState) -> str:
     jobs = sum(each["jobs"] for each in state.datasets)
     unseen = sum(each["unseen"] is not None for each in state.datasets)
     when = f"{datetime.fromtimestamp(state.now, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    trouble = f"; {format_count(unseen, 'dataset')} could not be asked about" if unseen else ""
+    trouble = f"; no catalogue answered about {format_count(unseen, 'dataset')}" if unseen else ""
     wanted = f"{whole} of {format_count(len(state.datasets), 'wanted dataset')} available somewhere"
     return f"{when}   {wanted}, wanted {format_count(jobs, 'time')}{trouble}"
 
@@ -200,7 +202,7 @@ def _find_endpoint(url: str | None, token_file: Path | None, config: Path) -> Da
     if submit.daemon_url:
         return DaemonEndpoint(submit.daemon_url.rstrip("/"), token, submit.ca_cert)
     if not http.enabled or http.socket or http.tls_certificate or not http.port:
-        raise ConfigError(["top: the configuration does not say where the daemon answers: give --url"])
+        raise ConfigError(["top: the configuration has no address of the daemon: give --url"])
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)
     return DaemonEndpoint(
         f"http://[{host}]:{http.port}" if ":" in host else f"http://{host}:{http.port}", token

@@ -40,20 +40,20 @@ from hydrator.domain.ports import Catalogue
 def why(
     what: Annotated[
         list[str],
-        typer.Argument(
-            help="A job, as 123 or 123.4; or datasets, as scope:name.", metavar="JOB_PATTERN|DID…"
-        ),
+        typer.Argument(help="A job, as 123 or 123.4; or datasets, as scope:name.", metavar="JOB|DID…"),
     ],
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     site: Annotated[
-        str | None, typer.Option(help="For datasets: this site alone; default: every site.")
+        str | None, typer.Option(help="For datasets: only this site; default: every site.")
     ] = None,
-    schedd: Annotated[str | None, typer.Option(help="For a job: its schedd; default: all are asked.")] = None,
+    schedd: Annotated[
+        str | None, typer.Option(help="For a job: its schedd; default: all schedds are queried.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Say why a job is idle, site by site, and what would unlock it; or where jobs with these data could run.
+    """Explain why a job is idle at each site and what would help; or show where jobs with these data could run.
 
-    Exits 0 when it would match now (or runs, or has run), 3 when not, 1 when that could not be found out.
+    Exits 0 if it would match now (or runs, or has run), 3 if not, 1 if the answer is unknown.
     """
     from hydrator.config import load
     from hydrator.privacy.exchange import fetch_pseudonyms

@@ -5,35 +5,35 @@ from typing import Final
 
 EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "init": [
-        ("hydrator init", "asks what it cannot see, and looks at the pool and the catalogue"),
-        ("hydrator init --yes --catalogue file --path datasets.json", "asks nothing"),
+        ("hydrator init", "queries the pool and the catalogue, and prompts for the rest"),
+        ("hydrator init --yes --catalogue file --path datasets.json", "without prompts"),
         (
             (
                 "hydrator init --catalogue rucio --url https://rucio.example.org --account hydrator"
                 " --username hydrator --password-file rucio-password"
             ),
-            "a Rucio; the file is beside the configuration",
+            "a Rucio catalogue; the password file is in the configuration's folder",
         ),
     ],
     "run": [("hydrator run -c config.toml", "as the service does; SIGHUP reads the file again")],
-    "once": [("hydrator once --json", "for cron: read, publish, read back, end")],
-    "plan": [("hydrator plan", "before a changed configuration is put to work")],
+    "once": [("hydrator once --json", "for cron: read, publish, read back, exit")],
+    "plan": [("hydrator plan", "before you use a changed configuration")],
     "status": [
-        ("hydrator status", "does it work, and what is held"),
+        ("hydrator status", "show problems and held changes"),
         ("hydrator status --json", "the same for a script"),
     ],
-    "sites": [("hydrator sites", "how old is what is known of each site, and who shows it")],
+    "sites": [("hydrator sites", "show the age of each site's facts, and the publishers with its ad")],
     "datasets": [
-        ("hydrator datasets", "all that jobs want"),
-        ("hydrator datasets lofar:L123 --why", "who said so, and when it will be whole"),
+        ("hydrator datasets", "list all wanted datasets"),
+        ("hydrator datasets lofar:L123 --why", "show the source of its state, and the expected completion"),
     ],
     "check": [
-        ("hydrator check", "after installing, and whenever something is odd"),
-        ("hydrator check --dmapi https://dm.example.org/api/v1", "before that service is configured"),
+        ("hydrator check", "after installation, and whenever something looks wrong"),
+        ("hydrator check --dmapi https://dm.example.org/api/v1", "before you configure that service"),
     ],
     "release": [
-        ("hydrator release 'Owner == \"alice\"'", "alice's queued jobs go anywhere from now on"),
-        ("hydrator release --desired-sites", "after publish.desired_sites was switched off"),
+        ("hydrator release 'Owner == \"alice\"'", "let alice's queued jobs run anywhere"),
+        ("hydrator release --desired-sites", "after you switched publish.desired_sites off"),
     ],
     "hook": [
         (
@@ -42,32 +42,35 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         )
     ],
     "why": [
-        ("hydrator why 123.4", "why this job is idle, and the soonest way out"),
-        ("hydrator why lofar:L123 lofar:L124 --site RAL", "could a job with these data run there"),
+        ("hydrator why 123.4", "explain why this job is idle, and the cheapest remedy"),
+        (
+            "hydrator why lofar:L123 lofar:L124 --site RAL",
+            "check whether a job with these data could run there",
+        ),
     ],
-    "approve": [("hydrator approve RAL", "yes, those datasets did leave")],
-    "history": [("hydrator history --site RAL --since 6h", "what came and left there, and why")],
+    "approve": [("hydrator approve RAL", "confirm that those datasets left")],
+    "history": [("hydrator history --site RAL --since 6h", "show added and removed datasets, with reasons")],
     "rollback": [
-        ("hydrator rollback RAL 1763726400", "back to that generation"),
-        ("hydrator rollback RAL --end", "and on with the catalogues"),
+        ("hydrator rollback RAL 1763726400", "return to that generation"),
+        ("hydrator rollback RAL --end", "resume following the catalogues"),
     ],
-    "renumber": [("hydrator renumber", "hooks refuse a generation that somebody forged: new ones")],
-    "report": [("hydrator report --since 7d", "did jobs find their data at their site")],
+    "renumber": [("hydrator renumber", "replace generations that hooks refuse, such as forged ones")],
+    "report": [("hydrator report --since 7d", "show whether jobs found their data at their site")],
     "top": [
-        ("hydrator top", "beside the daemon"),
-        ("hydrator top --url https://hydrator.example.org --token-file read-token", "from anywhere"),
+        ("hydrator top", "on the daemon's host"),
+        ("hydrator top --url https://hydrator.example.org --token-file read-token", "on any host"),
     ],
     "submit pool-config": [
         ("hydrator submit pool-config --role schedd > 60-hydrator.conf", "for the schedds"),
-        ("hydrator submit pool-config --remove", "how it is taken out again, and what is still there"),
+        ("hydrator submit pool-config --remove", "print the steps to remove it, and the parts that remain"),
     ],
     "submit rapthor": [
-        ("hydrator submit rapthor field.parset --dry-run", "what would be submitted, and where")
+        ("hydrator submit rapthor field.parset --dry-run", "show the job and its sites without submitting")
     ],
     "submit wrap": [
         (
             "hydrator submit wrap --datasets lofar:L123 -- condor_submit my.sub",
-            "condor_submit, with RequiredDatasets",
+            "run condor_submit with RequiredDatasets",
         )
     ],
     "submit filter": [
@@ -78,15 +81,15 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     ],
     "token new": [
         ("hydrator token new --site RAL", "for the glideins of a site"),
-        ("hydrator token new --role read", "for Prometheus, and for people"),
+        ("hydrator token new --role read", "for Prometheus and for users"),
     ],
-    "token list": [("hydrator token list", "who may ask")],
+    "token list": [("hydrator token list", "list the tokens that exist")],
 }
 
 EXIT_STATUSES: Final = (
     (0, "done; for why: it would match now, runs, or has run"),
-    (1, "failed, or a part of it; for check: something must be done"),
-    (2, "wrong usage or configuration; every problem is told"),
+    (1, "failed, or a part of it; for check: a finding is a failure"),
+    (2, "wrong usage or configuration; every problem is listed"),
     (3, "why only: it would not match now"),
 )
 """What the exit status of every command means."""

@@ -157,7 +157,7 @@ def breaker_rows(losses: Mapping[Site, HeldLoss], needed_polls: int) -> list[dic
 def breaker_lines(losses: Mapping[Site, HeldLoss], needed_polls: int) -> list[str]:
     """One sentence a site, with what ends it."""
     return [
-        f"held at {row['site']}: {row['why']} (hydrator approve {shlex.quote(row['site'])} lets them go)"
+        f"held at {row['site']}: {row['why']} (hydrator approve {shlex.quote(row['site'])} releases them)"
         for row in breaker_rows(losses, needed_polls)
     ]
 
@@ -281,7 +281,7 @@ def _unknown_reason(did: Did, view: StateView) -> str | None:
     silent = [name for name, memory in sorted(view.memories.items()) if did not in memory.records]
     if silent:
         return f"catalogue {silent[0]} has not answered about it yet"
-    return None if view.memories else "no catalogue has been asked yet"
+    return None if view.memories else "no catalogue was polled yet"
 
 
 def _find_present_datasets(view: StateView) -> frozenset[Did]:

@@ -49,7 +49,7 @@ def print_plan(report: CycleReport) -> None:
         )
     _new_console().print(table)
     if report.held_reasons.keys() - report.evaluation.withheld_reasons.keys():
-        line = "an ad that is held keeps its age: hydrator approve SITE lets what is held go"
+        line = "a held ad keeps its age: hydrator approve SITE releases the held change"
         _new_console().print(f"{line}, and ends a rollback")
 
 
@@ -69,14 +69,14 @@ def print_status(view: StateView) -> None:
         console.print("last cycle: none has ended yet")
     else:
         ago = format_duration(to_unix(view.now) - rows["last_cycle"])
-        console.print(f"last cycle: {ago} ago, {'whole' if rows['complete'] else 'with failures'}")
+        console.print(f"last cycle: {ago} ago, {'complete' if rows['complete'] else 'with failures'}")
     if rows["daemon_problem"]:
-        line = f"daemon: {rows['daemon_problem']}; what follows is as old"
+        line = f"daemon: {rows['daemon_problem']}; the values below are as old"
         console.print(line, style="yellow", highlight=False)
     if refused := rows["reload"]:
         ago = format_duration(to_unix(view.now) - refused["at"])
         why = "; ".join(refused["problems"])
-        line = f"the reload {ago} ago was refused, the configuration before it is in use: {why}"
+        line = f"the daemon refused the reload {ago} ago and uses the previous configuration: {why}"
         console.print(line, style="yellow", highlight=False)
     table = _new_table("catalogue", "read", "sites", "datasets", "trouble")
     for row in rows["catalogues"]:
@@ -127,20 +127,20 @@ def _ad_problem_lines(rows: Mapping[str, Any]) -> Iterable[str]:
 
 def _demand_problem_lines(demand_row: Mapping[str, Any]) -> Iterable[str]:
     for text, reason in demand_row["refused"].items():
-        yield f"a job names {text!r}, which is no DID: {reason}"
+        yield f"a job names {text!r}, which is not a DID: {reason}"
     for clash in demand_row["clashes"]:
         yield f"not advertised, because only letter case distinguishes them: {', '.join(clash)}"
     for did, held in demand_row["misspelt"].items():
         yield f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(held)}"
     for did, reason in demand_row["unseen"].items():
-        yield f"could not be asked about {did}: {reason}"
+        yield f"no catalogue answered about {did}: {reason}"
     if nowhere := demand_row["absent_datasets"]:
         many = f"{counted(len(nowhere), 'wanted dataset')} at no site, the first {nowhere[0]}"
-        yield f"{many}: no release cures a wrong name; see hydrator datasets"
+        yield f"{many}: check the spelling, since hydrator release cannot help; see hydrator datasets"
     for site, wants in demand_row["left_out"].items():
         jobs = sum(max(1, want["jobs"]) for want in wants)
         theirs = counted(jobs, "job")
-        yield f"no room in the ad of {site} for the datasets of {theirs}, the first {wants[0]['first']}"
+        yield f"no space in the ad of {site} for the datasets of {theirs}, the first {wants[0]['first']}"
 
 
 def print_sites(view: StateView) -> None:
@@ -190,7 +190,7 @@ def print_datasets(view: StateView, dids: Sequence[Did] | None) -> None:
 def _suggest_name(did: Did, names: Iterable[Did]) -> str:
     """Ask whether the name of a dataset that is nowhere is right, with the nearest one of *names*."""
     near = difflib.get_close_matches(did, sorted(names)[:_MAX_COMPARED_NAMES], n=1, cutoff=0.8)
-    return "no catalogue has it: is the name right?" + (f" {near[0]} is there" if near else "")
+    return "no catalogue has it: check the spelling" + (f"; {near[0]} exists" if near else "")
 
 
 def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
@@ -234,12 +234,12 @@ def print_findings(findings: Sequence[Finding]) -> None:
 
 def _dataset_note(row: Mapping[str, Any]) -> str:
     if row["clash"]:
-        return "not advertised: letter case alone tells it from another"
+        return "not advertised: another dataset differs in letter case only"
     if row["misspelt"]:
         return f"no catalogue has it; with other letter case: {', '.join(row['misspelt'])}"
     if row["unseen"]:
-        return f"could not be asked about: {row['unseen']}"
-    return "" if row["wanted"] else "no job, pin or pattern wants it, so no catalogue is asked about it"
+        return f"no catalogue answered: {row['unseen']}"
+    return "" if row["wanted"] else "not in demand (no job, pin or pattern), so it is not polled"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

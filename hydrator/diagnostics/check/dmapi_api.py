@@ -1,4 +1,4 @@
-"""What we rely on of DMAPI's API, held against what a server says of itself (``/openapi.json``)."""
+"""Compare the calls that the DMAPI adapter uses with a server's own description (``/openapi.json``)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,22 +11,22 @@ _REQUIRED_PATHS = (
     ("/data/locate/{}/{}", ("sort", "limit")),
     ("/metadata/{}/{}", ("plugin",)),
 )
-"""By path, the parameters that we send; all are asked with GET, and all were recorded."""
+"""By path, the parameters that the adapter sends; all are GET requests, and all were recorded."""
 _PARAMETER = re.compile(r"\{[^}]*\}")
 _VERSION = re.compile(r"\A(/api)?/v\d+(?=/)")
 _SUBJECT = "dmapi"
 
 
 def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:
-    """Compare what a DMAPI server says of itself with what its adapter asks.
+    """Compare a DMAPI server's description with the calls of the adapter.
 
     Args:
-        said: its ``/openapi.json``.
-        list_path: where a namespace is listed, as configured; inferred, so missing is no failure
-            unless it is configured.
+        openapi: its ``/openapi.json``.
+        list_path: the configured path that lists a namespace. The path was only inferred, so its absence
+            is a failure only if it is configured.
 
     Returns:
-        One finding for each path: ``fail`` where one that we ask is not there.
+        One finding for each path: ``fail`` for a required path that is missing.
     """
     paths = openapi.get("paths") if isinstance(openapi, Mapping) else None
     if not isinstance(paths, Mapping) or not paths:
@@ -79,5 +79,5 @@ def _check_list_path(list_path: str, path_items: Mapping[str, Any]) -> Finding:
 
 
 def _normalize_path(path: str) -> str:
-    """*path* without a version in front, its parameters without names."""
+    """Return *path* without a leading version and without the names of its parameters."""
     return _PARAMETER.sub("{}", _VERSION.sub("", path))

@@ -1,6 +1,6 @@
-"""``hydrator check``: what is wrong with an installation, each with what to do about it.
+"""``hydrator check``: examine an installation and give advice on each problem.
 
-Every examination asks the real thing: the catalogue, the collector, the
+Every examination queries the real service: the catalogue, the collector, the
 schedds, the negotiator, the slots. None changes anything.
 """
 
@@ -31,7 +31,7 @@ from hydrator.domain.model import Site
 
 
 def examine(inputs: CheckInputs) -> list[Finding]:
-    """Look at everything; one examination that fails hinders no other. One cause is one finding."""
+    """Examine everything. A failed examination does not stop the others, and one cause gives one finding."""
     found = _run_checks(inputs)
     failed = {finding.subject for finding in found if finding.level is Level.FAIL}
     return [finding for finding in found if finding.failed_part not in failed]
@@ -62,7 +62,7 @@ def _run_checks(inputs: CheckInputs) -> list[Finding]:
 def _check_pool(
     pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
 ) -> list[Finding]:
-    """Look at the pool; *sites* are those that the catalogues speak for which are not *silent*."""
+    """Examine the pool; *sites* are the sites of the catalogues that are not in *failed_subjects*."""
     collectors = inputs.collectors or {"collector": pool}
     denied = {
         name: _run_guarded(name, lambda name=name, one=one: _check_read_access(name, one))  # type: ignore[misc]
@@ -70,7 +70,7 @@ def _check_pool(
     }
     findings = [finding for each in denied.values() for finding in each]
     answering = {name: one for name, one in collectors.items() if not denied[name]}
-    if not answering:  # whom else to ask, only a collector can say
+    if not answering:  # only a collector has the addresses of the other daemons
         return findings
     for name, one in answering.items() if inputs.is_advertising else ():
         findings += _run_guarded(
@@ -94,7 +94,7 @@ def _check_pool(
 
 
 def _check_rollbacks(rollbacks: Mapping[Site, str]) -> Iterator[Finding]:
-    """An operator did this, so it is no trouble; but somebody has to end it."""
+    """Report each rollback: an operator started it on purpose, and an operator must end it."""
     for site, why in sorted(rollbacks.items()):
         todo = f"run hydrator rollback {shlex.quote(site)} --end once its catalogue is right"
         yield Finding(Level.WARN, f"site {site}", f"is {why}", todo)

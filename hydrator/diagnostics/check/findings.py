@@ -16,7 +16,7 @@ MAX_NAMES = 5
 
 
 class Level(StrEnum):
-    """How bad it is: ``fail`` makes ``hydrator check`` exit 1."""
+    """Severity of a finding: ``fail`` makes ``hydrator check`` exit 1."""
 
     OK = "ok"
     ADVICE = "advice"
@@ -26,10 +26,10 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at: what was seen, and where it is not well, what to do.
+    """The result of one examination, with advice on a problem.
 
-    ``part`` is the part of the installation that failed for the daemon: a failure of that part which the
-    check sees for itself is the same one.
+    ``failed_part`` is the part of the installation that failed for the daemon. If the check itself sees
+    a failure of that part, both are the same problem.
     """
 
     level: Level
@@ -43,7 +43,7 @@ DaemonKind = Literal["collector", "negotiator", "schedd", "startd"]
 
 
 class AuthorizationResult(Protocol):
-    """What a daemon lets us do at one authorization level, and why not."""
+    """An HTCondor daemon's answer about one authorization level, with the reason of a refusal."""
 
     @property
     def is_allowed(self) -> bool: ...
@@ -58,7 +58,7 @@ class AuthorizationResult(Protocol):
 
 
 class CheckPoolClient(Protocol):
-    """The pool, as far as it is looked at here."""
+    """The queries to the pool that the examinations use."""
 
     def slots(self, attributes: Sequence[str], constraint: str = ...) -> list[dict[str, Any]]: ...
     def config_of(
@@ -70,7 +70,7 @@ class CheckPoolClient(Protocol):
 
 @dataclass(frozen=True)
 class CheckInputs:
-    """What an installation consists of, as :func:`examine` looks at it."""
+    """The parts of an installation that :func:`examine` examines."""
 
     catalogues: Sequence[Catalogue]
     pool: CheckPoolClient | None
@@ -82,7 +82,7 @@ class CheckInputs:
     is_advertising: bool
     held_changes: Mapping[Site, str] = field(default_factory=dict)
     collectors: Mapping[str, CheckPoolClient] = field(default_factory=dict)
-    """Where there are several, each collector by itself, by the subject of its findings."""
+    """Each of several collectors, by the subject of its findings."""
     rollbacks: Mapping[Site, str] = field(default_factory=dict)
     secret_findings: Sequence[Finding] = ()
     audit: Audit = field(default_factory=Audit)
@@ -90,18 +90,18 @@ class CheckInputs:
     sites_file: Path | None = None
     is_merging: bool = False
     merge_interval_seconds: float = 60
-    """How long a slot may wait for a turn of the merges, which its startd's update wipes."""
+    """Seconds between two merges; a startd's update removes the merged attributes."""
     now: int = 0
     """Unix s of this check."""
     daemon_findings: Sequence[Finding] = ()
     editor: "JobEditorClient | None" = None
     is_editing_jobs: bool = False
-    """Whether our own identity is the one that edits jobs."""
+    """True if the daemon's own identity edits jobs."""
     brokers: Sequence[EventSource] = ()
 
 
 class JobEditorClient(CheckPoolClient, Protocol):
-    """The pool for who edits queued jobs, maybe as somebody else."""
+    """A pool client of the identity that edits queued jobs, which may differ from the daemon's."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
     def has_user_record(self, schedd: str, user: str) -> bool: ...

@@ -12,11 +12,11 @@ from hydrator.domain.ports import Catalogue, EventSource
 from hydrator.domain.text import format_count
 
 PACKAGES = ("adapters", "hydrator", "toil_batch_system_classad_hydrator")
-"""All that we install; Toil finds the third by its name."""
+"""All packages of the distribution; Toil finds the third by its name."""
 
 
 def check_packages(owners: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Whether another distribution shares one of our packages; two have names that others use too.
+    """Check that no other distribution has one of these packages; two have common names.
 
     Args:
         owners: by package, the distributions that install it.
@@ -52,7 +52,7 @@ def _check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding
 
 
 def _check_broker(broker: EventSource) -> Iterator[Finding]:
-    """Polls go on without events, so one that cannot be had is no failure."""
+    """Check a broker. Polls go on without events, so an unreachable broker is only a warning."""
     subject = f"events {broker.name}"
     try:
         yield Finding(Level.OK, subject, broker.test_connection())
@@ -72,7 +72,7 @@ def _check_held_changes(changes: Mapping[Site, str]) -> Iterator[Finding]:
 
 
 def _check_trust(inputs: CheckInputs) -> Iterator[Finding]:
-    """What the daemon's audit found; nothing where none has run yet."""
+    """Report sites of low trust; yield nothing before the first audit."""
     for site, line in find_distrusted_sites(inputs.audit, inputs.warn_below):
         yield Finding(Level.WARN, f"site {site}", line, "have the site's catalogue repaired: docs/trust.md")
 

@@ -1,7 +1,7 @@
-"""What the daemon's own last cycle says of an installation, beside what ``hydrator check`` sees for itself.
+"""Findings from the daemon's last cycle, in addition to the examinations of ``hydrator check``.
 
-Who checks is seldom who serves: root may read a list of datasets, or a token,
-that the daemon's user may not. So what failed for the daemon is told too.
+The check often runs as another user than the daemon: root may read a list of datasets, or a
+token, that the daemon's user may not. So the check reports the daemon's own failures too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,13 +28,13 @@ def hung_after_seconds(poll_seconds: float) -> float:
 def silence_reason(
     last_cycle_at: int | None, owner: str | None, now: datetime, max_silence_seconds: float
 ) -> str | None:
-    """Return why the daemon counts as dead or hung; None where it works.
+    """Return the reason why the daemon counts as stopped or hung; None if it works.
 
     Args:
-        last: when its last cycle began, Unix s; None where none has ended.
-        owner: its process, as the lock of its state says; None where nothing holds the lock.
-        now: the moment of the question.
-        allowed: s; how old the last cycle may be.
+        last_cycle_at: start of its last cycle, Unix s; None before the first.
+        owner: its process, from the lock of its state; None if no process holds the lock.
+        now: current time.
+        max_silence_seconds: largest age of the last cycle.
     """
     ago = (
         "no cycle has ended yet"
@@ -51,13 +51,13 @@ def silence_reason(
 def check_last_cycle(
     report: Mapping[str, Any], now: datetime, max_silence_seconds: float, *, is_running: bool = True
 ) -> Iterator[Finding]:
-    """Findings from *told*, a cycle as :func:`hydrator.reconcile.reconciler.summary` left it; none where no cycle ended.
+    """Yield findings from the last cycle's *report*; none before the first cycle.
 
     Args:
-        told: the report that the daemon saved last.
-        now: the moment of the check.
-        silent_after: s; a daemon whose last cycle is older does not run, and what it said counts no more.
-        runs: False where nothing holds the lock of the state, so that no daemon runs.
+        report: the last report that the daemon saved (:func:`hydrator.reconcile.result.summary`).
+        now: time of the check.
+        max_silence_seconds: with an older last cycle the daemon does not run, and its report is outdated.
+        is_running: False if no process holds the lock of the state.
     """
     if not report:
         return
@@ -98,7 +98,7 @@ def check_last_cycle(
 
 
 def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
-    """Findings for names that only letter case tells from another one."""
+    """Yield findings for names that differ from another name in letter case only."""
     for did, held in report.get("misspelt", {}).items():
         seen = f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(held)}"
         todo = "submit the jobs again, or correct the pin, with the catalogue's spelling"
@@ -109,7 +109,7 @@ def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
-    """Findings on publishers that took what they were sent, and do not show it, or not for long."""
+    """Yield findings for publishers that accepted an ad and do not show it, or not for long."""
     for name, one in report["publishers"].items():
         if one.get("not_read_back") and not one["error"]:
             seen = f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} did not show all ads that it accepted: "
@@ -122,14 +122,14 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
 
 
 def check_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Finding]:
-    """Findings for the generations of *ads*, the daemon's own, that every hook refuses."""
+    """Yield findings for generations of the daemon's *ads* that every hook refuses."""
     for site, generation in implausible_generations(ads, now).items():
         seen = f"every hook refuses its generation {generation}, which is in the future"
         yield Finding(Level.FAIL, f"site {site}", seen, f"hydrator renumber {site}: docs/upgrade.md")
 
 
 def check_private_names(trouble: str | None) -> Iterator[Finding]:
-    """Findings for what the daemon says of the names of private datasets; none where it keeps them all."""
+    """Yield a finding if the daemon may lose names of private datasets."""
     if trouble:
         todo = "find the client that exchanges so many; check owner, mode and space of state_dir: docs/private-datasets.md"
         yield Finding(Level.WARN, "private", f"names of private datasets may be lost: {trouble}", todo)

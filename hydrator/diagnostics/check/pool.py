@@ -41,11 +41,11 @@ _UNNEEDED_LEVELS = {
     "NEGOTIATOR": "read claims, and with them use any slot",
     "ADMINISTRATOR": "stop and drain daemons",
 }
-"""What our identity has no need of, by authorization level at the collector."""
+"""Permissions that the daemon does not need, by authorization level at the collector."""
 
 
 def _check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Finding]:
-    """Nothing where the collector answers our questions."""
+    """Check that the collector answers queries; yield nothing if it does."""
     answer = collector.ping("collector", "READ")
     if not answer.is_allowed and answer.identity is None:
         yield Finding(
@@ -69,13 +69,13 @@ def _identity_text(answer: AuthorizationResult) -> str:
 
 
 def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> str:
-    """Advise the line that allows it; a list with our identity alone would shut the pool's daemons out."""
+    """Return the line that allows it; a list with only this identity would exclude the pool's daemons."""
     line = allow_line(daemon, level, answer.identity or "hydrator@YOUR.DOMAIN")
     return f"add to the {daemon}'s configuration, unchanged: {line}"
 
 
 def _check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
-    """Whether every collector that is not *silent* takes slot merges, and what else that lets us do."""
+    """Check that every collector outside *failed_collectors* accepts slot merges, and name the side effect."""
     return [
         finding
         for collector in pool.collectors()
@@ -167,7 +167,7 @@ def _check_schedds(
 
 
 def _check_edit_access(editor: JobEditorClient) -> Iterator[Finding]:
-    """Whether every schedd lets us write DESIRED_Sites into queued jobs, and what else that lets us do."""
+    """Check that every schedd accepts edits of DESIRED_Sites in queued jobs, and name the side effect."""
     for schedd in sorted(str(ad["Name"]) for ad in editor.schedds()):
         yield from _run_guarded(f"schedd {schedd}", lambda name=schedd: _check_edit_access_at(editor, name))  # type: ignore[misc]
 
@@ -250,7 +250,7 @@ def _check_negotiator(pool: CheckPoolClient) -> Iterator[Finding]:
 def _check_slots(
     pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
 ) -> Iterator[Finding]:
-    """Look at the slots; what follows from a part that *failed*, by its subject, is not said again."""
+    """Examine the slots, without findings that follow from one of the *failed_subjects*."""
     deaf = failed_subjects & {catalogue.name for catalogue in inputs.catalogues}
     unmerged = inputs.is_merging and any(name.startswith("collector ") for name in failed_subjects)
     slots = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
@@ -305,9 +305,9 @@ def _check_slots(
 def _classify_slots(
     slots: Sequence[Mapping[str, Any]], inputs: CheckInputs, sites: AbstractSet[str]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return the slots that say no site, those without attributes, and those whose next merge is due.
+    """Return the slots without a site, those without attributes, and those whose next merge is due.
 
-    A slot whose hook says itself what is wrong is in none of them.
+    A slot whose hook reports a problem is in none of these lists.
     """
     homeless: list[str] = []
     unhydrated: list[str] = []
@@ -324,7 +324,7 @@ def _classify_slots(
 
 
 def _is_merge_due(slot: Mapping[str, Any], inputs: CheckInputs) -> bool:
-    """Return whether *slot* may lack our attributes because no merge followed its startd's update yet."""
+    """Return whether *slot* may lack the attributes because no merge followed its startd's update yet."""
     heard = slot.get("LastHeardFrom")
     return (
         inputs.is_merging
@@ -334,7 +334,7 @@ def _is_merge_due(slot: Mapping[str, Any], inputs: CheckInputs) -> bool:
 
 
 def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """What hooks say of themselves: no log of a startd has it."""
+    """Report problems that hooks publish in their slots; the startd's logs do not have them."""
     failing: dict[str, list[str]] = {}
     for slot in slots:
         if trouble := slot.get("DataLocalityTrouble"):
@@ -349,9 +349,10 @@ def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: bool) -> Iterator[Finding]:
-    """START has our clause where there is a hook, and only there: other startds know nothing of data.
+    """Check that START has the locality clause on slots with a hook, and only there.
 
-    With *merges*, a slot that says nothing is one that was or will be merged.
+    Other startds have no dataset attributes. With *is_merging*, a slot without
+    ``DataLocalityVia`` is one that the daemon merged or will merge.
     """
     has_clause = {str(slot["Name"]): HERE_ATTRIBUTE in str(slot.get("Start")) for slot in slots}
     via = {str(slot["Name"]): slot.get("DataLocalityVia") for slot in slots}
@@ -400,5 +401,5 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
 
 
 def site_of(slot: Mapping[str, Any], attributes: Sequence[str]) -> str | None:
-    """The site a slot says it is at, by the first of *attributes* that it has."""
+    """Return the site of a slot: the value of the first of *attributes* that it has."""
     return next((str(slot[name]) for name in attributes if slot.get(name)), None)

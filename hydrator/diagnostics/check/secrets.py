@@ -1,4 +1,4 @@
-"""How an installation keeps its secrets, for ``hydrator check``: files that others may read, and the keys."""
+"""Examination of secrets: files that other users may read, keys, and expiring credentials."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -12,7 +12,7 @@ from hydrator.privacy.pseudonym_store import is_open_to_others
 
 
 def secret_files(settings: Settings) -> dict[str, Path]:
-    """Every file with a secret that the configuration names, by its key."""
+    """Return every file with a secret that the configuration names, by its key."""
     http = settings.publish.http
     named: dict[str, Path | None] = {
         "publish.http.tls_key": http.tls_key,
@@ -30,11 +30,11 @@ def secret_files(settings: Settings) -> dict[str, Path]:
 
 
 def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings], object]) -> list[Finding]:
-    """What is wrong with the files of secrets, and with private datasets.
+    """Examine the files of secrets, and the setup of private datasets.
 
     Args:
         settings: the configuration.
-        register: makes the register of private datasets, or raises ConfigError.
+        open_pseudonym_store: opens the store of private datasets, or raises ConfigError.
     """
     found = _check_file_modes(secret_files(settings))
     if not settings.private.patterns:
@@ -63,7 +63,7 @@ def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings
 
 
 def examine_credentials(credentials: Iterable[Credential], now: datetime) -> list[Finding]:
-    """Which tokens and certificates ended, end soon, or will do for a while."""
+    """Examine tokens and certificates: ended, ending soon, or valid."""
     found = []
     for one in credentials:
         ended = one.expires_at <= now
@@ -78,7 +78,7 @@ def _check_file_modes(files: Mapping[str, Path]) -> list[Finding]:
         try:
             status = file.stat()
         except OSError:
-            continue  # who needs it says so
+            continue  # the component that uses the file reports the error
         if is_open_to_others(status):
             found.append(
                 Finding(

@@ -92,12 +92,12 @@ def test_what_is_held_is_told_everywhere_with_its_numbers(emptied):
         "polls_needed": 2,
         "why": WHY,
     }
-    assert f"held at CAM: {WHY} (hydrator approve CAM lets them go)" in emptied.run("status")
+    assert f"held at CAM: {WHY} (hydrator approve CAM releases them)" in emptied.run("status")
     assert "(6 of them held)" in emptied.run("sites")
     (row,) = [row for row in emptied.json("plan") if row["action"] == "held"]
     assert (row["site"], row["publisher"]) == ("CAM", None)
     assert "6 of 6 datasets would leave at once" in row["why"]
-    assert "hydrator approve SITE lets what is held go" in emptied.run("plan")
+    assert "hydrator approve SITE releases the held change" in emptied.run("plan")
     (warned,) = [found for found in emptied.json("check") if found["subject"] == "site CAM"]
     assert (warned["level"], warned["todo"]) == (
         "warn",
@@ -131,10 +131,10 @@ def test_planning_shows_what_an_approval_will_do_and_leaves_it_for_the_daemon(em
 
 
 def test_bad_approvals_are_one_sentence(emptied, tmp_path):
-    assert "approve RAL: it is not held; held are CAM" in emptied.run("approve", "RAL", status=2)
+    assert "approve RAL: this site has no held change; held are CAM" in emptied.run("approve", "RAL", status=2)
     emptied.holds(*DIDS)
     emptied.run("once")
-    assert "approve CAM: it is not held; nothing is held" in emptied.run("approve", "CAM", status=2)
+    assert "approve CAM: this site has no held change; nothing is held" in emptied.run("approve", "CAM", status=2)
     assert "nothing is held" in emptied.run("approve")
     assert emptied.json("approve") == {}
 
@@ -173,10 +173,10 @@ def test_the_history_and_a_rollback_from_the_command_line(emptied):
 BAD = {
     "rollback CAM": "rollback CAM: give either a GENERATION or --end",
     "rollback CAM 5 --end": "rollback CAM: give either a GENERATION or --end",
-    "rollback CAM 5": "rollback CAM 5: not kept; the last that are: ",
-    "rollback NOWHERE 5": "rollback NOWHERE 5: not kept; the last that are: none",
-    "rollback CAM --end": "rollback CAM --end: it is not rolled back",
-    "history --site NOWHERE": "--site NOWHERE: nothing was decided for it",
+    "rollback CAM 5": "rollback CAM 5: the history does not have it; the last ones are: ",
+    "rollback NOWHERE 5": "rollback NOWHERE 5: the history does not have it; the last ones are: none",
+    "rollback CAM --end": "rollback CAM --end: this site is not rolled back",
+    "history --site NOWHERE": "--site NOWHERE: this site has no history",
     "history --since yesterday": "--since 'yesterday': give a span like 90m, 6h or 2d",
     "history --since 2026-11-21": "--since '2026-11-21': give a span",
     "history --since 999999d": "--since '999999d': give a span",

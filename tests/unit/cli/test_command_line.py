@@ -103,7 +103,7 @@ def test_every_command_says_what_it_does_and_every_option_what_it_is():
 
 def test_the_help_fits_a_terminal_of_80_columns_and_has_no_colours_when_none_are_wanted(run):
     said = run("why", "--help", COLUMNS="80", NO_COLOR="1", FORCE_COLOR="1").stdout
-    assert "hydrator why 123.4   # why this job is idle" in said
+    assert "hydrator why 123.4   # explain why this job is idle" in said
     assert not re.search(r"\x1b\[(3[0-7]|9[0-7])", said)  # bold is no colour
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in said.splitlines()) <= 80
 
@@ -261,7 +261,7 @@ def test_top_looks_where_the_configuration_says(daemon, tmp_path, run):
 def test_a_token_never_travels_in_clear_to_another_host(tmp_path, run, url):
     (tmp_path / "token").write_text("secret-token")
     refused = run("top", "--url", url, "--token-file", str(tmp_path / "token"))
-    assert (refused.returncode, "in clear" in refused.stderr) == (2, True)
+    assert (refused.returncode, "unencrypted" in refused.stderr) == (2, True)
     assert "secret-token" not in refused.stderr
 
 
@@ -301,7 +301,7 @@ def test_what_could_not_be_asked_about_is_counted_and_a_site_without_facts_is_sh
     seen = ServedState(0, [site], [dataset])
     assert table_rows(seen) == [(CAM, "1 min 1 s ago", "1", "?", "0", "0", "0")]
     assert summary_line(seen).endswith("0 of 1 wanted dataset available somewhere, wanted 2 times; "
-                                  "1 dataset could not be asked about")  # fmt: skip
+                                  "no catalogue answered about 1 dataset")  # fmt: skip
 
 
 # an astronomer, on a host that has nothing

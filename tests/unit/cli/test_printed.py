@@ -214,7 +214,7 @@ TYPO, RIGHT = Did("lofar:L667526_SB0001"), Did("lofar:L667526_SB001")
         (
             CatalogueMemory(NOON, frozenset({Site("UK")}), {TYPO: DatasetRecord(NOON, {})}),
             "nowhere",
-            "is the name right?",
+            "check the spelling",
         ),
     ],
 )
@@ -234,5 +234,5 @@ def test_a_name_that_no_catalogue_knows_is_shown_beside_the_nearest_one(capsys):
     show.print_datasets(known, None)
     show.print_status(known)
     text = " ".join(capsys.readouterr().out.split())
-    assert f"is the name right? {RIGHT} is there" in text
+    assert f"check the spelling; {RIGHT} exists" in text
     assert f"1 wanted dataset at no site, the first {TYPO}: no release cures a wrong name" in text

@@ -429,7 +429,7 @@ def test_a_site_that_has_all_the_data_and_no_slot_is_told():
     answer = explain(JOB, [], beliefs(RAL={L1: fact(DatasetState.AVAILABLE)}), now=NOON)
     assert (answer.sites[0].site, answer.sites[0].slots) == (RAL, 0)
     assert "a glidein there would let it run" in answer.sites[0].reasons[0].text
-    assert "no slots in the pool" in answer.verdict
+    assert "the pool has no slots" in answer.verdict
 
 
 def test_a_requirement_that_no_slot_says_anything_about_is_told_from_one_that_is_false():
