@@ -1,4 +1,4 @@
-"""The commands; each imports what it needs, so that ``hydrator hook`` and ``--help`` stay quick."""
+"""The commands; each imports its dependencies late, so that ``hydrator hook`` and ``--help`` stay quick."""
 
 import sys
 from pathlib import Path
@@ -131,7 +131,7 @@ submit.command("toil-shim")(toil_shim)
 
 
 def _add_examples(commands: typer.Typer, prefix: str = "") -> None:
-    """Let the help of every command end with its examples."""
+    """Add examples to the help of every command."""
     for command in commands.registered_commands:
         name = command.name or (command.callback.__name__ if command.callback else "")
         command.epilog = epilog(f"{prefix}{name}")

@@ -101,15 +101,15 @@ def parse_idtokens(texts: Iterable[str]) -> list[Credential]:
         by_pool.setdefault(pool[:100], []).append(until)
         if until:
             since[pool[:100], until] = _to_datetime(claims.get("iat"))
-    found = []
+    credentials = []
     for pool, ends in sorted(by_pool.items()):
         known = [end for end in ends if end]
         if known and len(known) == len(ends):
             last = max(known)
-            found.append(
+            credentials.append(
                 Credential(f"IDTOKEN of {pool}", "idtokens", Renewer.OPERATOR, last, since[pool, last])
             )
-    return found
+    return credentials
 
 
 def parse_certificates(name: str, docs_section: str, pem: str) -> Credential | None:

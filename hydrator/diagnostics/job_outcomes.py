@@ -41,14 +41,14 @@ def collect_outcomes(
         PoolError: the query of the collector failed.
     """
     answers = history.read_newly_ended_jobs()
-    unasked = {name: one.reason for name, one in answers.items() if isinstance(one, Unseen)}
+    unreachable = {name: one.reason for name, one in answers.items() if isinstance(one, Unseen)}
     known = {name: one for name, one in answers.items() if not isinstance(one, Unseen)}
     jobs = [parse_ended_job(row, default_scope) for one in known.values() for row in one.jobs]
-    judged = [job for job in jobs if job.datasets is not None and job.last_started_at is not None]
-    shown = AdHistory(load_entries() if judged else ())
+    started_jobs = [job for job in jobs if job.datasets is not None and job.last_started_at is not None]
+    ad_history = AdHistory(load_entries() if started_jobs else ())
     return JobOutcomeBatch(
-        tuple(determine_outcome(job, shown, sizes) for job in judged),
+        tuple(determine_outcome(job, ad_history, sizes) for job in started_jobs),
         tuple(jobs),
-        unasked,
+        unreachable,
         tuple(name for name, one in known.items() if not one.is_complete),
     )

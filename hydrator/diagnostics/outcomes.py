@@ -231,7 +231,7 @@ def median(values: Sequence[float]) -> float | None:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """Return the least of sorted *values* that *share* (0 to 1) of them do not exceed; None without values."""
+    """Return the least of sorted *values* that *share* (0 to 1) of them do not exceed, or None."""
     return values[max(0, math.ceil(share * len(values)) - 1)] if values else None
 
 

@@ -26,10 +26,8 @@ def find_distrusted_sites(audit: Audit, threshold: float) -> Iterator[tuple[Site
         if tally.advertised_trust < threshold:
             audited = format_count(tally.true_count + tally.false_count, "audited fact")
             now = format_count(audit.count_false_claims(site), "dataset")
-            yield (
-                site,
-                f"trust {tally.advertised_trust:.2f}: {tally.false_count} of {audited} were false, {now} corrected now",
-            )
+            counts = f"{tally.false_count} of {audited} were false, {now} corrected now"
+            yield site, f"trust {tally.advertised_trust:.2f}: {counts}"
 
 
 def trust_cell(row: dict[str, Any]) -> str:

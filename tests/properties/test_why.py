@@ -4,7 +4,7 @@ import json
 import time
 
 import classad2
-import htcondor2
+import htcondor2  # noqa: F401 - classad2 knows all functions only after this
 from classad2 import ClassAd, ExprTree
 from hypothesis import given, settings
 from hypothesis import strategies as st

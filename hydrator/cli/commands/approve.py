@@ -1,4 +1,4 @@
-"""``hydrator approve``: what is held may leave."""
+"""``hydrator approve``: release held changes."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ def approve(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOrLinesOption = False,
 ) -> None:
-    """Approve the held changes that `hydrator status` shows now; the daemon applies them in its next cycle."""
+    """Approve the held changes that `hydrator status` shows now; the next cycle applies them."""
     from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.domain.text import comma_separated, format_count
@@ -37,15 +37,15 @@ def approve(
     if site is not None and Site(site) not in held:
         now_held = f"held are {comma_separated(sorted(held))}" if held else "nothing is held"
         raise ConfigError([f"approve {site}: this site has no held change; {now_held}"])
-    chosen = {name: gone for name, gone in sorted(held.items()) if site in (None, name)}
-    orders = CommandQueue(state_dir)
-    for name, gone in chosen.items():
-        orders.submit(Approve(name, gone))
+    chosen = {name: datasets for name, datasets in sorted(held.items()) if site in (None, name)}
+    commands = CommandQueue(state_dir)
+    for name, datasets in chosen.items():
+        commands.submit(Approve(name, datasets))
     if as_json:
-        print(json.dumps({name: len(gone) for name, gone in chosen.items()}, indent=2))
+        print(json.dumps({name: len(datasets) for name, datasets in chosen.items()}, indent=2))
         return
-    for name, gone in chosen.items():
+    for name, datasets in chosen.items():
         ends = "; its rollback ends" if name in state.rollbacks else ""
-        print(f"{name}: {format_count(len(gone), 'dataset')} may leave at the daemon's next cycle{ends}")
+        print(f"{name}: {format_count(len(datasets), 'dataset')} may leave at the daemon's next cycle{ends}")
     if not chosen:
         print("hydrator: nothing is held", file=sys.stderr)

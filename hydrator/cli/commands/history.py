@@ -1,4 +1,4 @@
-"""``hydrator history`` and ``hydrator rollback``: what was decided, and back to it."""
+"""``hydrator history`` and ``hydrator rollback``: past generations of ads, and the return to one."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def history(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Print each site's changes, newest first: added and removed datasets, reasons, and publishers with the ad."""
+    """Print each site's changes, newest first: datasets that came and left, reasons, and publishers."""
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import history_rows
     from hydrator.config import load
@@ -54,7 +54,7 @@ def rollback(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish a site's ad of an earlier generation again, with the ages it had, until you end the rollback."""
+    """Publish a site's ad of an earlier generation again, with its ages, until you end the rollback."""
     from hydrator.config import load
     from hydrator.domain.model import Site
     from hydrator.reconcile.overrides import Resume, Return
@@ -66,32 +66,31 @@ def rollback(
     settings = load(config)
     with Store.open_to_read(settings.daemon.state_dir) as store:
         state, entries = store.load(), [one for one in store.load_history() if one.ad.site == site]
-    orders = CommandQueue(settings.daemon.state_dir)
+    commands = CommandQueue(settings.daemon.state_dir)
     if end:
         if Site(site) not in state.rollbacks:
             raise ConfigError([f"rollback {site} --end: this site is not rolled back"])
-        orders.submit(Resume(Site(site)))
-        told = f"{site}: follows its catalogues again from the daemon's next cycle"
+        commands.submit(Resume(Site(site)))
+        message = f"{site}: follows its catalogues again from the daemon's next cycle"
     else:
         ad = next((one.ad for one in entries if one.ad.generation == generation), None)
         if ad is None:
-            kept = ", ".join(str(one.ad.generation) for one in entries[-5:]) or "none"
-            raise ConfigError(
-                [f"rollback {site} {generation}: the history does not have it; the last ones are: {kept}"]
-            )
+            generations = ", ".join(str(one.ad.generation) for one in entries[-5:]) or "none"
+            problem = f"the history does not have it; the last ones are: {generations}"
+            raise ConfigError([f"rollback {site} {generation}: {problem}"])
         current = state.ads.get(Site(site))
         if current and current.generation == generation:
             ad = current
-        orders.submit(Return(ad))
-        told = (
+        commands.submit(Return(ad))
+        message = (
             f"{site}: the daemon's next cycle publishes generation {generation}, as read "
             f"{ad.as_of:%Y-%m-%d %H:%M:%S} UTC; hydrator rollback {site} --end ends this"
         )
-    print(json.dumps({"site": site, "generation": generation}) if as_json else told)
+    print(json.dumps({"site": site, "generation": generation}) if as_json else message)
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """The moment that *text* means, a span before *now* or a time with its zone."""
+    """Parse *text*: a span before *now*, or a time with its zone."""
     if match := re.fullmatch(r"(\d{1,5})\s*(s|m|min|h|d)", text.strip()):
         return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
     try:

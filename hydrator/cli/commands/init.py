@@ -1,7 +1,7 @@
-"""``hydrator init``: a first configuration, from a look at the pool and the catalogue and few questions.
+"""``hydrator init``: a first configuration, from the pool, the catalogue and a few prompts.
 
-Every question has an option; without a terminal, or with --yes, none is asked.
-What is written was tried, unless --untried says that it cannot be from here.
+Every prompt has an option; without a terminal, or with --yes, there are no prompts.
+The command tests the settings before it writes them, unless --untried skips this.
 """
 
 import json
@@ -23,7 +23,7 @@ DEFAULT_STATE_DIR: Final = "/var/lib/classad-hydrator"
 
 
 class CatalogueKind(StrEnum):
-    """What says where data is; others have their pages in docs/."""
+    """Type of the catalogue; other types have their pages in docs/."""
 
     FILE = "file"
     RUCIO = "rucio"
@@ -31,10 +31,10 @@ class CatalogueKind(StrEnum):
 
 
 class LoginMethod(StrEnum):
-    """How the daemon shows who it is."""
+    """Login method of the daemon."""
 
     USERPASS = "userpass"
-    TOKEN = "token"
+    TOKEN = "token"  # noqa: S105 - a word
     OIDC = "oidc"
     X509 = "x509"
     NONE = "none"
@@ -45,7 +45,7 @@ _REQUIRED_KEYS: Mapping[CatalogueKind, Mapping[str, str]] = {
     CatalogueKind.RUCIO: {"url": "The server's URL", "account": "The account"},
     CatalogueKind.DMAPI: {"url": "The server's URL, with /api/v1"},
 }
-"""By kind, what must be known of it, and how it is asked for."""
+"""By kind, the required keys and their questions."""
 
 
 _LOGIN_METHODS: Mapping[CatalogueKind, tuple[LoginMethod, ...]] = {
@@ -73,14 +73,14 @@ _OPTIONAL_KEYS: Mapping[CatalogueKind, tuple[str, ...]] = {
     CatalogueKind.RUCIO: ("client_key", "ca_cert"),
     CatalogueKind.DMAPI: ("ca_cert", "site_capabilities"),
 }
-"""What an option may give beside, and no question asks for."""
+"""By kind, further keys that only options set."""
 
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 Prompt = Callable[[str, str], str]
-"""Answers a question: the option that would have, and its words."""
+"""A function that answers a question: the option for it, and its words."""
 
 
 def build_sections(
@@ -89,37 +89,45 @@ def build_sections(
     option_values: Mapping[str, str | None],
     prompt: Prompt,
 ) -> dict[str, Any]:
-    """The catalogue's section of a configuration, and that of Site Capabilities where it is given.
+    """Build the catalogue's section of a configuration, and the section of Site Capabilities if given.
 
     Args:
-        kind: of the catalogue; None: a URL alone means Rucio, else it is asked for.
-        login: None: what is given says it (a token file, say), else it is asked for.
-        given: by key of the configuration, what options said.
-        ask: for the rest.
+        kind: type of the catalogue; None: a URL means Rucio, else prompt for it.
+        login: login method; None: derived from the options (such as a token file), else prompt for it.
+        option_values: values of options, by key of the configuration.
+        prompt: asks for the rest.
 
     Raises:
-        ConfigError: something of it is not known, and nobody may be asked; or does not belong together.
+        ConfigError: a value is missing and prompts are off, or options do not belong together.
     """
-    known = kind or (CatalogueKind.RUCIO if option_values["url"] else None)
-    chosen = known or _prompt_choice(prompt, "--catalogue", "The catalogue", CatalogueKind)
-    found = _collect_values(_REQUIRED_KEYS[chosen], option_values, prompt)
-    way = _choose_login_method(chosen, login, option_values, prompt)
-    beside = [key for key in _OPTIONAL_KEYS[chosen] if key != "client_key" or way is LoginMethod.X509]
-    has = {*_REQUIRED_KEYS[chosen], *_LOGIN_REQUIRED_KEYS[way], *beside}
-    if foreign := [_option_name(key) for key, value in option_values.items() if value and key not in has]:
-        by = f" by {way}" if len(_LOGIN_METHODS[chosen]) > 1 else ""
+    known_kind = kind or (CatalogueKind.RUCIO if option_values["url"] else None)
+    chosen = known_kind or _prompt_choice(prompt, "--catalogue", "The catalogue", CatalogueKind)
+    values = _collect_values(_REQUIRED_KEYS[chosen], option_values, prompt)
+    login_method = _choose_login_method(chosen, login, option_values, prompt)
+    optional_keys = [
+        key for key in _OPTIONAL_KEYS[chosen] if key != "client_key" or login_method is LoginMethod.X509
+    ]
+    valid_keys = {*_REQUIRED_KEYS[chosen], *_LOGIN_REQUIRED_KEYS[login_method], *optional_keys}
+    if foreign := [
+        _option_name(key) for key, value in option_values.items() if value and key not in valid_keys
+    ]:
+        by = f" by {login_method}" if len(_LOGIN_METHODS[chosen]) > 1 else ""
         raise ConfigError([f"init: {', '.join(foreign)}: not an option of a catalogue {chosen}{by}"])
-    found |= _collect_values(_LOGIN_REQUIRED_KEYS[way], option_values, prompt)
-    found |= {key: value for key in beside if (value := option_values[key])}
-    capabilities = found.pop("site_capabilities", None)
-    auth = {"auth": way.value} if chosen is CatalogueKind.RUCIO and way is not LoginMethod.USERPASS else {}
-    made: dict[str, Any] = {
-        "catalogue": [{"type": chosen.value, "name": chosen.value, **auth, **found}],
+    values |= _collect_values(_LOGIN_REQUIRED_KEYS[login_method], option_values, prompt)
+    values |= {key: value for key in optional_keys if (value := option_values[key])}
+    capabilities = values.pop("site_capabilities", None)
+    auth = (
+        {"auth": login_method.value}
+        if chosen is CatalogueKind.RUCIO and login_method is not LoginMethod.USERPASS
+        else {}
+    )
+    sections: dict[str, Any] = {
+        "catalogue": [{"type": chosen.value, "name": chosen.value, **auth, **values}],
     }
-    if capabilities:  # the same identity asks both
-        same = {key: found[key] for key in [*_LOGIN_REQUIRED_KEYS[way], "ca_cert"] if key in found}
-        made["site_capabilities"] = {"url": capabilities, **same}
-    return made
+    if capabilities:  # both use the same identity
+        same = {key: values[key] for key in [*_LOGIN_REQUIRED_KEYS[login_method], "ca_cert"] if key in values}
+        sections["site_capabilities"] = {"url": capabilities, **same}
+    return sections
 
 
 def _collect_values(
@@ -219,33 +227,33 @@ def init(
         raise ConfigError([f"init: {config} exists and is not overwritten: name another file with -c"])
     ask = _build_prompt(is_quiet=yes or not sys.stdin.isatty())
     pool = {"collector": collector, "config_file": condor_config, "token_directory": token_directory}
-    given = {
+    option_values = {
         "path": path, "url": url, "account": account, "username": username, "password_file": password_file,
         "token_file": token_file, "token_url": token_url, "client_id": client_id,
         "client_secret_file": client_secret_file, "client_cert": client_cert, "client_key": client_key,
         "ca_cert": ca_cert, "site_capabilities": site_capabilities,
     }  # fmt: skip
-    told = build_sections(catalogue, auth, given, ask)
+    sections = build_sections(catalogue, auth, option_values, ask)
     data: dict[str, Any] = {
         "daemon": {"state_dir": state_dir},
         "htcondor": {key: str(value) for key, value in pool.items() if value is not None},
         "sites": {"slot_attributes": [site_attribute]} if site_attribute else {},
-        **told,
+        **sections,
     }
-    if state_dir != DEFAULT_STATE_DIR:  # else the ad files would go where another daemon's are
+    if state_dir != DEFAULT_STATE_DIR:  # the default folder may have another daemon's ad files
         data["publish.file"] = {"directory": f"{state_dir.rstrip('/')}/ads"}
     settings = parse(_nest_tables(data), folder=config.parent.absolute(), origin="init")
     if not untried:
         with show_progress("asking the pool and the catalogue"):
-            found = _query_pool_and_catalogues(settings)
-        _print_messages(found)
+            messages = _query_pool_and_catalogues(settings)
+        _print_messages(messages)
     _write_config(config, format_toml(data))
     print(f"wrote {config}")
     _print_messages([f"next: hydrator check -c {config}, then hydrator plan -c {config}"])
 
 
 def _build_prompt(*, is_quiet: bool) -> Callable[[str, str], str]:
-    """Asks at the terminal; when *quiet* it names the option that would have answered."""
+    """Build a prompt at the terminal; with *is_quiet*, an error that names the missing option."""
 
     def ask(option: str, words: str) -> str:
         if is_quiet:
@@ -255,8 +263,8 @@ def _build_prompt(*, is_quiet: bool) -> Callable[[str, str], str]:
     return ask
 
 
-def _query_pool_and_catalogues(settings: Any) -> list[str]:
-    """What pool and catalogue say, a sentence each.
+def _query_pool_and_catalogues(settings: Any) -> list[str]:  # noqa: ANN401 - config.Settings, imported late
+    """Query pool and catalogue; return a sentence about each.
 
     Raises:
         PoolError, CatalogueError: one of them does not answer; nothing is written then.
@@ -269,23 +277,26 @@ def _query_pool_and_catalogues(settings: Any) -> list[str]:
         surveys = [each.read(frozenset()) for each in parts.catalogues]
     finally:
         parts.close()
-    here = {name for name in slots if name}
-    told = [f"the pool has {format_count(sum(slots.values()), 'slot')} at {_format_sites(here)}"]
-    if nowhere := slots.get("", 0):
+    pool_sites = {name for name in slots if name}
+    messages = [f"the pool has {format_count(sum(slots.values()), 'slot')} at {_format_sites(pool_sites)}"]
+    if siteless := slots.get("", 0):
         names = ", ".join(settings.sites.slot_attributes)
-        told.append(f"{format_count(nowhere, 'slot')} of them name no site in {names}: use --site-attribute")
+        messages.append(
+            f"{format_count(siteless, 'slot')} of them name no site in {names}: use --site-attribute"
+        )
     for survey in surveys:
-        told.append(f"the catalogue {survey.catalogue} covers {_format_sites(survey.sites)}")
+        messages.append(f"the catalogue {survey.catalogue} covers {_format_sites(survey.sites)}")
         if survey.unmapped_storages:
-            told.append(
-                f"no site is known for {format_count(len(survey.unmapped_storages), 'storage element')}: docs/sites.md"
+            messages.append(
+                "no site is known for"
+                f" {format_count(len(survey.unmapped_storages), 'storage element')}: docs/sites.md"
             )
-        if here and survey.sites and not here & survey.sites:
-            told.append("none of these sites is one of the pool's: [sites.aliases], docs/sites.md")
-    return told
+        if pool_sites and survey.sites and not pool_sites & survey.sites:
+            messages.append("none of these sites is one of the pool's: [sites.aliases], docs/sites.md")
+    return messages
 
 
-def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:
+def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:  # noqa: ANN401 - imported late
     try:
         return client.slots_by_site(settings.sites.slot_attributes) if client else {}
     except PoolError as error:
@@ -296,7 +307,7 @@ def _count_slots_by_site(client: Any, settings: Any) -> Mapping[str, int]:
 
 
 def _nest_tables(data: Mapping[str, Any]) -> dict[str, Any]:
-    """*data* with a table in a table for every name that has a dot, as TOML reads it."""
+    """Return *data* with a nested table for every name with a dot, as TOML parses it."""
     whole: dict[str, Any] = {}
     for name, section in data.items():
         outer, _, inner = name.partition(".")
@@ -304,14 +315,14 @@ def _nest_tables(data: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def _format_sites(sites: Any) -> str:
+def _format_sites(sites: Any) -> str:  # noqa: ANN401 - a set of names
     shown = sorted(sites)[:5]
     more = f" and {len(sites) - 5} more" if len(sites) > 5 else ""
     return f"{format_count(len(sites), 'site')}{': ' if shown else ''}{', '.join(shown)}{more}"
 
 
 def format_toml(data: Mapping[str, Any]) -> str:
-    """*data* as TOML, empty sections left out, with a word on where the rest stands."""
+    """Format *data* as TOML without empty sections, with a pointer to all settings."""
     lines = [
         "# classad-hydrator, written by hydrator init. config.example.toml lists every setting with its",
         "# default; HYDRATOR_SECTION__KEY overrides any value.",

@@ -1,4 +1,4 @@
-"""hydrator status, sites and datasets: show what the daemon knows."""
+"""hydrator status, sites and datasets: show the daemon's state."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +20,8 @@ def status(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fal
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import status_rows
 
-    known = _load_state_view(config)
-    print_result(as_json, status_rows(known), lambda: show.print_status(known))
+    view = _load_state_view(config)
+    print_result(as_json, status_rows(view), lambda: show.print_status(view))
 
 
 def sites(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False) -> None:
@@ -29,8 +29,8 @@ def sites(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = Fals
     from hydrator.cli.output import tables as show
     from hydrator.cli.output.rows import site_rows
 
-    known = _load_state_view(config)
-    print_result(as_json, site_rows(known), lambda: show.print_sites(known))
+    view = _load_state_view(config)
+    print_result(as_json, site_rows(view), lambda: show.print_sites(view))
 
 
 def datasets(
@@ -50,30 +50,30 @@ def datasets(
     from hydrator.domain.model import parse_did
     from hydrator.domain.provenance import provenance_rows
 
-    known = _load_state_view(config)
-    veil = _load_pseudonymizer(config)
-    asked = [parse_did(did, known.default_scope) for did in dids] if dids else None
-    if asked and veil:
-        asked = [veil.pseudonym(did) for did in asked]
+    view = _load_state_view(config)
+    pseudonymizer = _load_pseudonymizer(config)
+    chosen = [parse_did(did, view.default_scope) for did in dids] if dids else None
+    if chosen and pseudonymizer:
+        chosen = [pseudonymizer.pseudonym(did) for did in chosen]
     if why:
-        told = provenance_rows(known.memories, asked or sorted(known.demand.dids), now=known.now)
-        print_result(as_json, told, lambda: show.print_provenance(told, known.now))
+        rows = provenance_rows(view.memories, chosen or sorted(view.demand.dids), now=view.now)
+        print_result(as_json, rows, lambda: show.print_provenance(rows, view.now))
         return
-    print_result(as_json, dataset_rows(known, asked), lambda: show.print_datasets(known, asked))
+    print_result(as_json, dataset_rows(view, chosen), lambda: show.print_datasets(view, chosen))
 
 
-def _load_state_view(config: Path) -> Any:
+def _load_state_view(config: Path) -> Any:  # noqa: ANN401 - StateView, imported late
     from hydrator.cli.output.rows import StateView
     from hydrator.config import load
     from hydrator.state.store import Store, owner_of
     from hydrator.wiring import reconcile_policy, system_clock
 
     settings = load(config)
-    veil = _load_pseudonymizer(config)
+    pseudonymizer = _load_pseudonymizer(config)
     with Store.open_to_read(settings.daemon.state_dir) as store:
         return StateView.from_store(
             store,
-            reconcile_policy(settings, veil),
+            reconcile_policy(settings, pseudonymizer),
             now=system_clock(),
             owner=owner_of(settings.daemon.state_dir),
             poll_seconds=settings.daemon.poll_seconds,
@@ -81,11 +81,11 @@ def _load_state_view(config: Path) -> Any:
 
 
 def _load_pseudonymizer(config: Path) -> "Pseudonymizer | None":
-    """What private datasets are called, for who may read the key."""
+    """Return the pseudonymizer of private datasets, if this user may read the key."""
     from hydrator.config import load
     from hydrator.wiring import build_pseudonym_store
 
     with suppress(ConfigError):
-        register = build_pseudonym_store(load(config), is_owner=False)
-        return register.pseudonymizer if register else None
+        store = build_pseudonym_store(load(config), is_owner=False)
+        return store.pseudonymizer if store else None
     return None

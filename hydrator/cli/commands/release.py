@@ -1,4 +1,4 @@
-"""hydrator release: release held jobs whose data is there again."""
+"""hydrator release: free queued jobs from their locality requirement."""
 
 from typing import Annotated
 

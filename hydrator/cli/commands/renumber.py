@@ -1,4 +1,4 @@
-"""``hydrator renumber``: a new generation for ads whose generation every hook refuses."""
+"""``hydrator renumber``: new generations for ads whose generation every hook refuses."""
 
 import json
 import sys
@@ -41,9 +41,9 @@ def renumber(
         known = f"known are {comma_separated(sorted(ads))}" if ads else "no site is known yet"
         raise ConfigError([f"renumber {site}: the daemon has no ad of this site; {known}"])
     chosen = [Site(site)] if site is not None else sorted(implausible_generations(ads, system_clock()))
-    orders = CommandQueue(state_dir)
+    commands = CommandQueue(state_dir)
     for name in chosen:
-        orders.submit(Renumber(name))
+        commands.submit(Renumber(name))
     if as_json:
         print(json.dumps({name: ads[name].generation for name in chosen}, indent=2))
         return

@@ -1,4 +1,4 @@
-"""``hydrator report``: did jobs find their data, and what did waiting for it cost?"""
+"""``hydrator report``: share of jobs that found their data, and their waiting times."""
 
 import json
 import sys
@@ -27,7 +27,8 @@ from hydrator.domain.text import format_bytes, format_count, format_duration
 from .history import parse_since
 
 WAIT_EXPLANATION = (
-    "The wait is the time from submission to the first start. The added wait is the median of jobs that name\n"
+    "The wait is the time from submission to the first start. The added wait is the median"
+    " of jobs that name\n"
     "datasets minus the median of jobs that name none: these are different jobs, so it is an indication only."
 )
 
@@ -39,9 +40,9 @@ def report(
     config: ConfigOption = DEFAULT_CONFIG_PATH,
     as_json: JsonOption = False,
 ) -> None:
-    """Report whether jobs found their data at their site, from the schedds' histories. Exits 1 if one is missing.
+    """Report whether jobs found their data at their site, from the schedds' histories. Exits 1 if one fails.
 
-    Run it on the daemon's host: the daemon's state has the datasets of each site over time (hydrator history).
+    Run it on the daemon's host: its state has each site's datasets over time (hydrator history).
     """
     from hydrator.config import load
     from hydrator.reconcile.snapshot.update import sizes_of
@@ -51,7 +52,7 @@ def report(
     settings, now = load(config), system_clock()
     oldest = parse_since(since, now)
     with Store.open_to_read(settings.daemon.state_dir) as store:
-        shown, sizes = AdHistory(store.load_history()), sizes_of(store.load().memories)
+        ad_history, sizes = AdHistory(store.load_history()), sizes_of(store.load().memories)
     history = build_job_history(settings, system_clock)
     try:
         with show_progress("asking the schedds for their histories"):
@@ -59,11 +60,11 @@ def report(
     finally:
         history.close()
     rows = [row for answer in answers.values() if isinstance(answer, EndedJobs) for row in answer.jobs]
-    found = tally((parse_ended_job(row, settings.daemon.default_scope) for row in rows), shown, sizes)
+    outcomes = tally((parse_ended_job(row, settings.daemon.default_scope) for row in rows), ad_history, sizes)
     if as_json:
-        print(json.dumps(report_json(found, answers, oldest, now), indent=2))
+        print(json.dumps(report_json(outcomes, answers, oldest, now), indent=2))
     else:
-        _print_report(found, oldest, now)
+        _print_report(outcomes, oldest, now)
     troubles = list(_schedd_problems(answers))
     for trouble in troubles:
         print(f"hydrator: {trouble}", file=sys.stderr)
@@ -74,7 +75,7 @@ def report(
 def report_json(
     results: OutcomeSummary, answers: Mapping[str, EndedJobs | Unseen], period_start: datetime, now: datetime
 ) -> dict[str, Any]:
-    """The report for programs; docs/report.md says what its keys mean."""
+    """Return the report for programs; docs/report.md explains its keys."""
     return {
         "version": 1,
         "since": to_unix(period_start),
@@ -154,33 +155,33 @@ def _summary_sentences(
     total = results.total
     within = format_duration((now - period_start).total_seconds())
     never = results.never_started
-    told = [
-        f"{format_count(started_count, 'job')} that named datasets ran and ended in {within}; {never} more never started."
-    ]
+    started = f"{format_count(started_count, 'job')} that named datasets ran and ended in {within}"
+    sentences = [f"{started}; {never} more never started."]
     if unknown := total.job_counts[LocalityResult.UNKNOWN]:
-        told.append(
+        sentences.append(
             f"The result of {unknown} is unknown: their schedd did not record the site (hydrator submit\n"
             "pool-config), or the history does not reach back to the site's ad of that time."
         )
     if results.datasets_without_size:
-        told.append(
-            f"The size of {results.datasets_without_size} of their datasets is unknown; the bytes exclude them."
+        sentences.append(
+            f"The size of {results.datasets_without_size} of their datasets is unknown; the"
+            " bytes exclude them."
         )
-    if missed := results.missed_datasets:
-        them = format_count(missed, "dataset")
-        told.append(
-            f"{format_count(total.jobs_with_misses, 'job')} did not find {them} where they were sent."
+    if missed_count := results.missed_datasets:
+        datasets = format_count(missed_count, "dataset")
+        sentences.append(
+            f"{format_count(total.jobs_with_misses, 'job')} did not find {datasets} where they were sent."
         )
     one, other = median(results.wait_seconds), median(results.other_wait_seconds)
     if one is not None and other is not None:
         added = f"{'-' if one < other else ''}{format_duration(abs(one - other))}"
         most = format_duration(quantile(results.wait_seconds, 0.9) or 0)
-        told.append(
+        sentences.append(
             f"They waited {format_duration(one)} (median; 90 % at most {most}), "
             f"jobs that name none {format_duration(other)}: added wait {added}."
         )
-        told.append(WAIT_EXPLANATION)
-    return told
+        sentences.append(WAIT_EXPLANATION)
+    return sentences
 
 
 def _format_percent(share: float | None) -> str:

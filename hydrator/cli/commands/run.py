@@ -1,4 +1,4 @@
-"""hydrator run, once and plan: run cycles, or show what one would do."""
+"""hydrator run, once and plan: run cycles, or show the actions of one."""
 
 from contextlib import suppress
 
@@ -31,25 +31,25 @@ def once(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
 
     settings = load(config)
     with Store.open_to_write(settings.daemon.state_dir) as store:
-        register = build_pseudonym_store(settings)
+        pseudonym_store = build_pseudonym_store(settings)
         state, _ = clamp_to_now(store.load(), system_clock(), settings.daemon.max_age)
-        state = pseudonymize_state(state, register.pseudonymizer) if register else state
-        if register:
-            store.forget_history(register.pseudonymizer.privacy.has_private_did)
-        parts = assemble(settings, system_clock, pseudonym_store=register)
+        state = pseudonymize_state(state, pseudonym_store.pseudonymizer) if pseudonym_store else state
+        if pseudonym_store:
+            store.forget_history(pseudonym_store.pseudonymizer.privacy.has_private_did)
+        parts = assemble(settings, system_clock, pseudonym_store=pseudonym_store)
         try:
-            orders = CommandQueue(settings.daemon.state_dir)
-            orders.prepare()
-            cycle = parts.build_reconciler(state, store, system_clock, orders)
+            commands = CommandQueue(settings.daemon.state_dir)
+            commands.prepare()
+            reconciler = parts.build_reconciler(state, store, system_clock, commands)
             with show_progress("asking schedds and catalogues, then publishing"):
-                cycle.refresh_demand()
-                report = cycle.run()
+                reconciler.refresh_demand()
+                report = reconciler.run()
         finally:
             parts.close()
         print_problems(store.damage_report)
     print_result(as_json, summary(report) | {"plan": plan_rows(report)}, lambda: show.print_cycle(report))
-    if not report.is_complete or cycle.demand_error:
-        print_problems(cycle.demand_error, *report.failures)
+    if not report.is_complete or reconciler.demand_error:
+        print_problems(reconciler.demand_error, *report.failures)
         raise typer.Exit(1)
 
 
@@ -69,18 +69,20 @@ def plan(config: ConfigOption = DEFAULT_CONFIG_PATH, as_json: JsonOption = False
     state = ReconcileState()
     with suppress(StateMissing), Store.open_to_read(settings.daemon.state_dir) as store:
         state, _ = clamp_to_now(store.load(), system_clock(), settings.daemon.max_age)
-    register = build_pseudonym_store(settings, is_owner=False)
-    if register:
-        state = pseudonymize_state(state, register.pseudonymizer)
-    parts = assemble(settings, system_clock, pseudonym_store=register)
+    pseudonym_store = build_pseudonym_store(settings, is_owner=False)
+    if pseudonym_store:
+        state = pseudonymize_state(state, pseudonym_store.pseudonymizer)
+    parts = assemble(settings, system_clock, pseudonym_store=pseudonym_store)
     try:
-        cycle = parts.build_reconciler(state, None, system_clock, CommandQueue(settings.daemon.state_dir))
+        reconciler = parts.build_reconciler(
+            state, None, system_clock, CommandQueue(settings.daemon.state_dir)
+        )
         with show_progress("asking schedds and catalogues"):
-            cycle.refresh_demand()
-            report = cycle.plan()
+            reconciler.refresh_demand()
+            report = reconciler.plan()
     finally:
         parts.close()
     print_result(as_json, plan_rows(report), lambda: show.print_plan(report))
-    if not report.is_complete or cycle.demand_error:
-        print_problems(cycle.demand_error, *report.failures)
+    if not report.is_complete or reconciler.demand_error:
+        print_problems(reconciler.demand_error, *report.failures)
         raise typer.Exit(1)

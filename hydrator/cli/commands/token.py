@@ -1,4 +1,4 @@
-"""``hydrator token``: makes, lists and revokes the tokens that the HTTP answers ask for."""
+"""``hydrator token``: create, list and revoke tokens of the HTTP API."""
 
 import fcntl
 import os
@@ -45,8 +45,8 @@ def new(
     if site is not None and (not site.strip() or not site.isprintable() or site != site.strip()):
         raise ConfigError([f"--site {site!r}: not a valid site name"])
     kind = Role.SITE if site is not None else Role(str(role))
-    made = f"{system_clock():%Y-%m-%d}"
-    text, grant = create_token(kind, Site(site) if site is not None else None, made)
+    created_on = f"{system_clock():%Y-%m-%d}"
+    text, grant = create_token(kind, Site(site) if site is not None else None, created_on)
     file = _tokens_file(config)
     with _lock_tokens_file(file):
         _replace_file(file, append_grant(_read_tokens_file(file), grant))
@@ -85,11 +85,11 @@ def revoke(
         raise ConfigError([f"{key!r} is not a token's key; see hydrator token list"])
     file = _tokens_file(config)
     with _lock_tokens_file(file):
-        text, gone = remove_grant(_read_tokens_file(file), key)
-        if not gone:
+        text, removed_grants = remove_grant(_read_tokens_file(file), key)
+        if not removed_grants:
             raise ConfigError([f"{file} has no token {key}; see hydrator token list"])
         _replace_file(file, text)
-    for grant in gone:
+    for grant in removed_grants:
         print(f"revoked {grant.key}, which was for {grant.role_text}")
 
 
@@ -103,7 +103,7 @@ def _tokens_file(config: Path) -> Path:
 
 
 def _read_tokens_file(file: Path) -> str:
-    """What *file* says; nothing where it is not there yet."""
+    """Return the text of *file*; empty if it does not exist yet."""
     from hydrator.server.auth import read_protected_file
 
     try:
@@ -116,7 +116,7 @@ def _read_tokens_file(file: Path) -> str:
 
 @contextmanager
 def _lock_tokens_file(file: Path) -> Iterator[None]:
-    """One change of *file* at a time: the folder is locked, since the file itself is replaced."""
+    """Lock *file* for one change at a time: lock its folder, since the file itself is replaced."""
     try:
         folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -129,16 +129,16 @@ def _lock_tokens_file(file: Path) -> Iterator[None]:
 
 
 def _replace_file(file: Path, text: str) -> None:
-    """Put *text* in place of *file* at once, with the owner and mode it has.
+    """Replace *file* by *text* atomically, with the same owner and mode.
 
-    A new file is for its owner alone: whoever owns the folder, so that root
-    can make tokens for a daemon that runs as somebody else.
+    A new file is readable by the owner of the folder only, so that root can
+    create tokens for a daemon that runs as another user.
     """
     draft = file.with_name(f".{file.name}.{os.getpid()}.new")
     try:
-        known = file.exists()
-        facts = (file if known else file.parent).stat()
-        mode = facts.st_mode & 0o755 if known else 0o600
+        exists = file.exists()
+        facts = (file if exists else file.parent).stat()
+        mode = facts.st_mode & 0o755 if exists else 0o600
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb") as opened:
             if os.geteuid() == 0:
@@ -150,4 +150,4 @@ def _replace_file(file: Path, text: str) -> None:
         draft.replace(file)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise ConfigError([f"{file}: {error.strerror}; the old one stays"]) from error
+        raise ConfigError([f"{file}: {error.strerror}; the old file is unchanged"]) from error

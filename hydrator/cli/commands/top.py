@@ -1,4 +1,4 @@
-"""``hydrator top``: what the daemon serves, again and again, on a terminal; once where there is none."""
+"""``hydrator top``: show the daemon's HTTP data on a terminal, refreshed; once without a terminal."""
 
 import sys
 import time
@@ -26,12 +26,12 @@ _COLUMNS = ("site", "read", "generation", "known", "available", "staging", "othe
 
 
 class DaemonUnavailable(HydratorError):
-    """The daemon did not answer, or refused; the text says which and why."""
+    """The daemon did not answer or refused, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonEndpoint:
-    """Where the daemon answers, with what to show and whom to trust."""
+    """The daemon's URL, with a token and the CA certificate to trust."""
 
     url: str
     token: str | None = None
@@ -40,7 +40,7 @@ class DaemonEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServedState:
-    """What the daemon said at one moment: rows of /v1/sites and /v1/datasets, and its own time."""
+    """The daemon's data at one moment: rows of /v1/sites and /v1/datasets, and its own time."""
 
     now: int
     sites: Sequence[Mapping[str, Any]]
@@ -66,18 +66,22 @@ def top(
     """
     from hydrator.cli.output import tables as show
 
-    door = _find_endpoint(url, token_file, config)
-    if door.token and not _is_secure_url(door.url):
-        raise ConfigError([f"top: the token would be sent unencrypted to {door.url}: give --url https://..."])
-    with _build_client(door) as client:
+    endpoint = _find_endpoint(url, token_file, config)
+    if endpoint.token and not _is_secure_url(endpoint.url):
+        raise ConfigError(
+            [f"top: the token would be sent unencrypted to {endpoint.url}: give --url https://..."]
+        )
+    with _build_client(endpoint) as client:
         if once or not sys.stdout.isatty():
-            show.print_renderable(render_frame(fetch_state(client, door)))
+            show.print_renderable(render_frame(fetch_state(client, endpoint)))
             return
-        _watch(client, door, every)
+        _watch(client, endpoint, every)
 
 
 def _is_secure_url(url: str) -> bool:
-    """Can nobody on the way to *url* read a token? Its scheme ignores letter case: HTTP:// is http."""
+    """Return whether a token is encrypted on the way to *url*, or stays on this host.
+
+    The scheme ignores letter case: HTTP:// is http."""
     from hydrator.config import is_loopback
 
     try:
@@ -88,7 +92,7 @@ def _is_secure_url(url: str) -> bool:
 
 
 def _watch(client: "httpx.Client", endpoint: DaemonEndpoint, interval_seconds: float) -> None:
-    """Draw anew until Ctrl-C; a daemon that is silent meanwhile is told, and what was seen stays."""
+    """Refresh until Ctrl-C; if the daemon does not answer, show the error above the last data."""
     from rich.console import Console, Group
     from rich.live import Live
 
@@ -107,10 +111,10 @@ def _watch(client: "httpx.Client", endpoint: DaemonEndpoint, interval_seconds: f
 
 
 def fetch_state(client: "httpx.Client", endpoint: DaemonEndpoint) -> ServedState:
-    """Ask once.
+    """Query the daemon once.
 
     Raises:
-        DaemonSilent: it did not answer, or not with what was asked for.
+        DaemonUnavailable: it did not answer, or not with the requested data.
     """
     sites = _get_page(client, endpoint, "sites", {})
     datasets: list[Mapping[str, Any]] = []
@@ -127,7 +131,7 @@ def fetch_state(client: "httpx.Client", endpoint: DaemonEndpoint) -> ServedState
 def _get_page(
     client: "httpx.Client", endpoint: DaemonEndpoint, resource: str, params: Mapping[str, str]
 ) -> Mapping[str, Any]:
-    """Ask for one page of *what*. Raises DaemonSilent."""
+    """Query one page of *resource*. Raises DaemonUnavailable."""
     import httpx
 
     try:
@@ -148,15 +152,15 @@ def _get_page(
 
 
 def table_rows(state: ServedState) -> list[tuple[str, ...]]:
-    """A row for every site, under the names of its columns."""
+    """Return a row for every site, in the order of the columns."""
     states: dict[str, Counter[str]] = {}
     for dataset in state.datasets:
         for fact in dataset["sites"]:
             states.setdefault(fact["site"], Counter())[fact["state"]] += 1
-    read = {site["site"]: site for site in state.sites}
+    rows_by_site = {site["site"]: site for site in state.sites}
     return [
-        _site_row(site, read.get(site), states.get(site, Counter()))
-        for site in sorted(read.keys() | states.keys())
+        _site_row(site, rows_by_site.get(site), states.get(site, Counter()))
+        for site in sorted(rows_by_site.keys() | states.keys())
     ]
 
 
@@ -171,18 +175,18 @@ def _site_row(site: str, site_entry: Mapping[str, Any] | None, states: Mapping[s
 
 
 def summary_line(state: ServedState) -> str:
-    """One line: when, and how many of the wanted datasets have a place."""
-    whole = sum(any(fact["state"] == "AVAILABLE" for fact in each["sites"]) for each in state.datasets)
+    """Return one line: the time, and how many wanted datasets are available."""
+    available = sum(any(fact["state"] == "AVAILABLE" for fact in each["sites"]) for each in state.datasets)
     jobs = sum(each["jobs"] for each in state.datasets)
     unseen = sum(each["unseen"] is not None for each in state.datasets)
     when = f"{datetime.fromtimestamp(state.now, UTC):%Y-%m-%d %H:%M:%S} UTC"
     trouble = f"; no catalogue answered about {format_count(unseen, 'dataset')}" if unseen else ""
-    wanted = f"{whole} of {format_count(len(state.datasets), 'wanted dataset')} available somewhere"
-    return f"{when}   {wanted}, wanted {format_count(jobs, 'time')}{trouble}"
+    counts = f"{available} of {format_count(len(state.datasets), 'wanted dataset')} available somewhere"
+    return f"{when}   {counts}, wanted {format_count(jobs, 'time')}{trouble}"
 
 
 def render_frame(state: ServedState) -> "RenderableType":
-    """What is shown of one look."""
+    """Return the frame for one state."""
     from rich.console import Group
 
     from hydrator.cli.output import tables as show
@@ -191,7 +195,7 @@ def render_frame(state: ServedState) -> "RenderableType":
 
 
 def _find_endpoint(url: str | None, token_file: Path | None, config: Path) -> DaemonEndpoint:
-    """Where to ask; the configuration is read for what the options leave open."""
+    """Return the endpoint from the options, else from the configuration."""
     from hydrator.config import load
 
     if url is not None:
@@ -203,7 +207,7 @@ def _find_endpoint(url: str | None, token_file: Path | None, config: Path) -> Da
         return DaemonEndpoint(submit.daemon_url.rstrip("/"), token, submit.ca_cert)
     if not http.enabled or http.socket or http.tls_certificate or not http.port:
         raise ConfigError(["top: the configuration has no address of the daemon: give --url"])
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - read
     return DaemonEndpoint(
         f"http://[{host}]:{http.port}" if ":" in host else f"http://{host}:{http.port}", token
     )

@@ -1,7 +1,7 @@
 """``hydrator why JOB`` and ``hydrator why [--site X] DID…``.
 
-Exit status: 0 it would match now (or runs, or has run); 3 it would not; 1 we could not find out, 2 wrong
-usage or configuration. So a script can tell "not now" from "not known".
+Exit status: 0 it would match now (or runs, or has run); 3 it would not; 1 unknown; 2 wrong usage
+or configuration. So a script can distinguish "not now" from "unknown".
 """
 
 import json
@@ -51,7 +51,7 @@ def why(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Explain why a job is idle at each site and what would help; or show where jobs with these data could run.
+    """Explain why a job is idle at each site and what would help; or where jobs with these data could run.
 
     Exits 0 if it would match now (or runs, or has run), 3 if not, 1 if the answer is unknown.
     """
@@ -66,16 +66,16 @@ def why(
         raise ConfigError(["--schedd applies to a job, not to datasets"])
     names = fetch_pseudonyms(frozenset(dids), settings)
     now = system_clock()
-    beliefs, unread = _load_daemon_knowledge(settings, now)
+    knowledge, knowledge_error = _load_daemon_knowledge(settings, now)
     client = build_condor_client(settings)
     try:
-        asked = WhyQuery(
+        query = WhyQuery(
             client,
             settings.sites.slot_attributes,
-            beliefs,
+            knowledge,
             settings.daemon.default_scope,
             now,
-            unread,
+            knowledge_error,
             privacy(settings),
             lambda dids: fetch_daemon_knowledge(
                 settings, dids.difference(privacy(settings).select_private(dids)), now
@@ -85,13 +85,13 @@ def why(
         )
         with show_progress("asking the pool"):
             if job:
-                found = ask_job(asked, int(job[1]), None if job[2] is None else int(job[2]), schedd)
+                result = ask_job(query, int(job[1]), None if job[2] is None else int(job[2]), schedd)
             else:
-                found = WhyResult((_explain_datasets(settings, asked, names, Site(site) if site else None),))
+                result = WhyResult((_explain_datasets(settings, query, names, Site(site) if site else None),))
     finally:
         client.close()
-    print_result(found, asked, as_json=as_json)
-    if not all(answer.could_run for answer in found.answers):
+    print_result(result, query, as_json=as_json)
+    if not all(answer.could_run for answer in result.answers):
         raise typer.Exit(EXIT_NO_MATCH_NOW)
 
 
@@ -99,29 +99,29 @@ def why(
 
 
 def _parse_dids(texts: Sequence[str], default_scope: str | None) -> list[Did]:
-    """The DIDs, sorted.
+    """Parse the DIDs and sort them.
 
     Raises:
-        ConfigError: with every text that is none.
+        ConfigError: lists every invalid text.
     """
-    found, problems = set(), []
+    dids, problems = set(), []
     for text in texts:
         try:
-            found.add(parse_did(text, default_scope))
+            dids.add(parse_did(text, default_scope))
         except BadDid as bad:
             problems.append(f"{bad.text[:300]!r} is neither a job (123 or 123.4) nor a dataset: {bad.reason}")
     if problems:
         raise ConfigError(problems)
-    return sorted(found)
+    return sorted(dids)
 
 
 def _explain_datasets(
-    settings: Any,
+    settings: Any,  # noqa: ANN401
     query: WhyQuery,
     names: Mapping[Did, Did],
     site: Site | None,
 ) -> JobExplanation:
-    """What the pool and the catalogues say of datasets; *names* has, by DID, what the pool calls them."""
+    """Explain datasets by the pool and the catalogues; *names* has the pool's name of each DID."""
     from hydrator.wiring import pool_policy
 
     dids = sorted(names.values())
@@ -134,48 +134,52 @@ def _explain_datasets(
 
 
 def _gather_knowledge(
-    settings: Any,
+    settings: Any,  # noqa: ANN401
     knowledge: DaemonKnowledge | None,
     names: Mapping[Did, Did],
     now: datetime,
 ) -> DaemonKnowledge:
-    """What the daemon and the catalogues say of datasets that no job named yet; *names* as above."""
+    """Return the knowledge of the daemon and the catalogues about datasets outside the demand."""
     from hydrator.privacy.exchange import PoolNamedCatalogue
     from hydrator.wiring import fetch_daemon_knowledge
 
-    wanted = frozenset(names.values())
-    known = knowledge or fetch_daemon_knowledge(settings, wanted, now) or DaemonKnowledge(now, Snapshot({}))
+    pool_dids = frozenset(names.values())
+    knowledge_now = (
+        knowledge or fetch_daemon_knowledge(settings, pool_dids, now) or DaemonKnowledge(now, Snapshot({}))
+    )
     with _open_catalogues(settings) as catalogues:
-        if catalogues and (new := wanted - known.demanded_dids):
-            told = [PoolNamedCatalogue(catalogue, names) for catalogue in catalogues]
-            known = with_catalogue_answers(known, told, new, max_age=settings.daemon.max_age)
-    return NearNameSearch(lambda: _open_catalogues(settings))(known, wanted)
+        if catalogues and (new := pool_dids - knowledge_now.demanded_dids):
+            pool_named = [PoolNamedCatalogue(catalogue, names) for catalogue in catalogues]
+            knowledge_now = with_catalogue_answers(
+                knowledge_now, pool_named, new, max_age=settings.daemon.max_age
+            )
+    return NearNameSearch(lambda: _open_catalogues(settings))(knowledge_now, pool_dids)
 
 
 def explain_groups_without_site(
-    settings: Any,
+    settings: Any,  # noqa: ANN401
     names: Mapping[Did, Did],
     groups: Mapping[str, Collection[Did]],
 ) -> dict[str, str]:
-    """Say of which *groups* of datasets no site has all now, and why; the others are left out.
+    """Explain for each of *groups* why no site has all its datasets now; leave out complete groups.
 
     Args:
-        settings: whom to ask.
-        names: by DID, what the pool calls it.
-        groups: the datasets of each job, or node of a DAG, under the names that the pool calls them by.
+        settings: the configuration, with the services to query.
+        names: by DID, the pool's name of it.
+        groups: the datasets of each job, or node of a DAG, under the pool's names.
     """
     from hydrator.diagnostics.why.nowhere import explain_no_complete_site
     from hydrator.wiring import system_clock
 
     now = system_clock()
-    beliefs, _ = _load_daemon_knowledge(settings, now)
-    known = _gather_knowledge(settings, beliefs, names, now)
-    found = {group: explain_no_complete_site(known, frozenset(dids)) for group, dids in groups.items()}
-    return {group: text for group, text in found.items() if text}
+    state_knowledge, _ = _load_daemon_knowledge(settings, now)
+    knowledge = _gather_knowledge(settings, state_knowledge, names, now)
+    texts = {group: explain_no_complete_site(knowledge, frozenset(dids)) for group, dids in groups.items()}
+    return {group: text for group, text in texts.items() if text}
 
 
 def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max_age: int) -> JobExplanation:
-    """Judge a job that requires *dids* and nothing else; facts older than *max_age* (s) do not count."""
+    """Explain a job that requires only *dids*; facts older than *max_age* (s) do not count."""
     from hydrator.domain.classad import classad_string
     from hydrator.submit.expressions import here_expression, spelling_expression
 
@@ -186,20 +190,20 @@ def explain_dids(query: WhyQuery, dids: Sequence[Did], site: Site | None, *, max
         HERE_ATTRIBUTE: here_expression(dids, "require"),
         "Requirements": f"MY.{HERE_ATTRIBUTE}",
     }
-    judged = query.pool.evaluate_match(
+    match_result = query.pool.evaluate_match(
         ad, fact_expressions(dids), query.site_attributes, atomic_attributes=[HERE_ATTRIBUTE]
     )
     job = JobFacts("", "", 1, None, tuple(dids), max_age_seconds=max_age)
     return explain_before_submit(
-        job, parse_slot_groups(judged, dids), query.knowledge, now=query.now, only_site=site
+        job, parse_slot_groups(match_result, dids), query.knowledge, now=query.now, only_site=site
     )
 
 
 class NearNameSearch:
-    """Looks for names that look like those that exist nowhere, in the catalogues too; once for each name.
+    """A search for names similar to unknown ones, in the catalogues too; once for each name.
 
     Args:
-        catalogues: makes the catalogues; called when the first such name comes. They are closed after use.
+        catalogues: opens the catalogues; called for the first unknown name. They are closed after use.
     """
 
     def __init__(self, catalogues: Callable[[], AbstractContextManager[Sequence[Catalogue]]]) -> None:
@@ -207,34 +211,34 @@ class NearNameSearch:
         self._near_names: dict[Did, frozenset[Did]] = {}
 
     def __call__(self, knowledge: DaemonKnowledge, dids: frozenset[Did]) -> DaemonKnowledge:
-        """Return *beliefs* with what looks like those of *dids* that exist nowhere."""
+        """Return *knowledge* with names similar to those of *dids* that no catalogue has."""
         from hydrator.submit.nearest_names import MAX_SEARCHED, add_similar_names, find_absent_dids
 
-        lost = [did for did in find_absent_dids(knowledge, dids) if did not in knowledge.similar_names]
-        new = [did for did in lost if did not in self._near_names][
+        absent = [did for did in find_absent_dids(knowledge, dids) if did not in knowledge.similar_names]
+        new = [did for did in absent if did not in self._near_names][
             : max(0, MAX_SEARCHED - len(self._near_names))
         ]
         if new:
-            found = self._search_catalogues(new)
-            self._near_names.update(dict.fromkeys(new, found))
+            names = self._search_catalogues(new)
+            self._near_names.update(dict.fromkeys(new, names))
         return add_similar_names(
-            knowledge, lost, frozenset().union(*(self._near_names.get(did, ()) for did in lost))
+            knowledge, absent, frozenset().union(*(self._near_names.get(did, ()) for did in absent))
         )
 
     def _search_catalogues(self, dids: Sequence[Did]) -> frozenset[Did]:
-        """What the catalogues list under names that begin alike; one that cannot say lists nothing."""
+        """Return the catalogues' names with the same beginning; a failed catalogue adds none."""
         from hydrator.submit.nearest_names import similar_name_patterns
 
-        found: set[Did] = set()
+        names: set[Did] = set()
         with self._catalogues() as catalogues:
             for catalogue in catalogues:
                 with suppress(CatalogueError):
-                    found |= catalogue.find(similar_name_patterns(dids))
-        return frozenset(found)
+                    names |= catalogue.find(similar_name_patterns(dids))
+        return frozenset(names)
 
 
 @contextmanager
-def _open_catalogues(settings: Any) -> Iterator[Sequence[Catalogue]]:
+def _open_catalogues(settings: Any) -> Iterator[Sequence[Catalogue]]:  # noqa: ANN401
     from hydrator.wiring import assemble, system_clock
 
     parts = assemble(settings, system_clock)
@@ -249,9 +253,9 @@ def with_catalogue_answers(
     catalogues: Iterable[Catalogue],
     dids: frozenset[Did],
     *,
-    max_age: Any,
+    max_age: Any,  # noqa: ANN401
 ) -> DaemonKnowledge:
-    """The same, with what the catalogues say now of datasets that nobody asked for yet."""
+    """Return *knowledge* with the catalogues' current answers about *dids* outside the demand."""
     from hydrator.reconcile.snapshot.update import CatalogueMemory, apply_survey, build_snapshot
 
     memories = {}
@@ -285,8 +289,8 @@ def _merge_snapshots(old: Snapshot, new: Snapshot) -> Snapshot:
     )
 
 
-def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledge | None, str | None]:
-    """What the daemon's state says; None and why when it cannot be read from here."""
+def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledge | None, str | None]:  # noqa: ANN401
+    """Return the knowledge in the daemon's state; None and the reason if it is unreadable here."""
     from hydrator.cli.output.rows import StateView
     from hydrator.state.store import Store
     from hydrator.wiring import reconcile_policy
@@ -297,7 +301,7 @@ def _load_daemon_knowledge(settings: Any, now: datetime) -> tuple[DaemonKnowledg
             known = StateView.from_store(store, by, now=now)
     except StateError as error:
         if settings.submit.daemon_url:
-            return None, None  # it is asked over HTTP, once the datasets are known
+            return None, None  # queried over HTTP, once the datasets are known
         return None, f"cannot read the daemon's state, so this answer uses the slot ads only: {error}"
     no_room = datasets_over_budget(known.snapshot, known.demand, by.budget)
     held = known.change_texts_by_site
@@ -326,7 +330,7 @@ def print_result(result: WhyResult, query: WhyQuery, *, as_json: bool) -> None:
 
 
 def result_json(result: WhyResult) -> dict[str, Any]:
-    """All that was found, for programs."""
+    """Return all answers for programs."""
     return {
         "answers": [answer_json(answer) for answer in result.answers],
         "more": _to_json_value(asdict(result.summary)),
@@ -335,11 +339,11 @@ def result_json(result: WhyResult) -> dict[str, Any]:
 
 
 def answer_json(answer: JobExplanation) -> dict[str, Any]:
-    """An answer for programs: the fields of the classes in hydrator/diagnostics/why/explain.py, statuses by name."""
+    """Return an answer for programs: the fields of the classes in why/explanation.py, statuses by name."""
     return dict(_to_json_value(asdict(answer)))
 
 
-def _to_json_value(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, Mapping):
         return {str(key): _to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

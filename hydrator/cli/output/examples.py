@@ -1,4 +1,4 @@
-"""Examples for the help of every command and for the man page: what is typed, and what it is for."""
+"""Examples for the help of every command and for the man page: a command line and its purpose."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -92,11 +92,11 @@ EXIT_STATUSES: Final = (
     (2, "wrong usage or configuration; every problem is listed"),
     (3, "why only: it would not match now"),
 )
-"""What the exit status of every command means."""
+"""Exit statuses of all commands."""
 
 
 def epilog(path: str) -> str | None:
-    """The end of the help of the command at *path*; an empty line between lines keeps them apart."""
+    """Return the end of the help of the command at *path*; empty lines separate the examples."""
     examples = EXAMPLES.get(path)
     if not examples:
         return None

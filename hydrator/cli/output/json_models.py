@@ -19,11 +19,11 @@ class Title:
 
     text: str
 
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's hook
         return {**handler(schema), "title": self.text}
 
 
-def means(text: str) -> Any:
+def means(text: str) -> Any:  # noqa: ANN401 - pydantic's Field
     """Attach the meaning of a key, for the schema and the docs."""
     return Field(description=text)
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of the ``--json`` output, command by command, derived from the models in ``json_models.py``."""
+"""JSON Schemas of the ``--json`` output by command, derived from the models in ``json_models.py``."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -54,10 +54,10 @@ _MODELS: Mapping[str, Any] = {
 class _PlainTitles(GenerateJsonSchema):
     """A generator that sets only the titles that a model gives."""
 
-    def field_title_should_be_set(self, schema: Any) -> bool:
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's own
         return False
 
-    def dict_schema(self, schema: Any) -> dict[str, Any]:
+    def dict_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
         """Keep the title of the values, which pydantic drops."""
         return {
             **super().dict_schema(schema),
@@ -65,13 +65,13 @@ class _PlainTitles(GenerateJsonSchema):
         }
 
 
-def _build_schema(model: Any) -> JsonSchema:
+def _build_schema(model: Any) -> JsonSchema:  # noqa: ANN401 - any type
     schema = TypeAdapter(model).json_schema(schema_generator=_PlainTitles)
     definitions = schema.pop("$defs", {})
     return dict(_inline(schema, definitions))
 
 
-def _inline(value: Any, definitions: JsonSchema) -> Any:
+def _inline(value: Any, definitions: JsonSchema) -> Any:  # noqa: ANN401 - JSON
     """Replace each ``$ref`` by the definition; objects take no keys besides their own."""
     if isinstance(value, list):
         return [_inline(item, definitions) for item in value]

@@ -1,4 +1,4 @@
-"""The man page, from the commands themselves: ``hydrator man``. Plain man(7), for groff and mandoc."""
+"""Man page, built from the commands: ``hydrator man``. Plain man(7), for groff and mandoc."""
 
 import inspect
 import re
@@ -21,8 +21,8 @@ _VARIABLES = (
 )
 
 
-def build_manpage(group: Any, version: str, date: str) -> str:
-    """The whole page for the commands in *group*; *date* as ``2026-11-21``."""
+def build_manpage(group: Any, version: str, date: str) -> str:  # noqa: ANN401 - Typer keeps its classes to itself
+    """Build the page for the commands in *group*; *date* as ``2026-11-21``."""
     parts = [
         f'.TH HYDRATOR 1 "{date}" "classad-hydrator {_escape_roff(version)}" "User Commands"',
         f".SH NAME\nhydrator \\- {_escape_roff(_first_sentence(group.help))}",
@@ -41,8 +41,8 @@ def build_manpage(group: Any, version: str, date: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def walk_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every command that does something, with its path, such as ``submit wrap``."""
+def walk_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """Yield every visible command with its path, such as ``submit wrap``."""
     for name, command in group.commands.items():
         path = f"{prefix}{name}"
         if hasattr(command, "commands"):
@@ -51,7 +51,7 @@ def walk_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield path, command
 
 
-def _format_command(path: str, command: Any) -> str:
+def _format_command(path: str, command: Any) -> str:  # noqa: ANN401
     options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     words = [path, *(_format_argument(each) for each in arguments), *(["[OPTIONS]"] if options else [])]
@@ -65,12 +65,12 @@ def _format_command(path: str, command: Any) -> str:
     return "\n".join(lines)
 
 
-def _format_argument(argument: Any) -> str:
+def _format_argument(argument: Any) -> str:  # noqa: ANN401
     name = str(argument.metavar or argument.name.upper())
     return name if argument.required else f"[{name}]"
 
 
-def _format_option(option: Any) -> str:
+def _format_option(option: Any) -> str:  # noqa: ANN401
     value = "" if option.is_flag else f" {str(option.metavar or 'VALUE').strip('<>').upper()}"
     return ", ".join([*option.opts, *option.secondary_opts]) + value
 
@@ -89,7 +89,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _escape_roff(text: str) -> str:
-    """*text* so that roff takes none of it for a request or an escape, in ASCII."""
+    """Escape *text* as ASCII without roff requests and escapes."""
     plain = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
     ascii_only = re.sub(r"[^\x00-\x7f]", lambda found: f"\\[u{ord(found[0]):04X}]", plain)
     return re.sub(r"(?m)^\.", r"\\&.", ascii_only)

@@ -1,4 +1,4 @@
-"""Files that a command writes for its user: always new ones. Nothing that exists is replaced or followed."""
+"""New files that a command writes for its user. It never replaces a file or follows a link."""
 
 import errno
 import fcntl
@@ -17,8 +17,8 @@ def write_new_file(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Create the file *path* with *content* and with *mode* as far as the umask lets it; sync it to disk.
 
     Raises:
-        FileExistsError: something has that name already, be it a link that leads nowhere.
-        OSError: it cannot be written; nothing of it is left then.
+        FileExistsError: the name exists already, even as a broken link.
+        OSError: it cannot be written; no part of it remains.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -35,13 +35,13 @@ def write_new_file(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def make_new_folder(parent: Path, stem: str, ending: str, fill: Callable[[Path], None]) -> Path:
-    """Make a folder in *parent* under a name that nothing had, and return it; *fill* puts its files there.
+    """Make a folder in *parent* under a new name, and return it; *fill* writes its files.
 
-    It is called ``STEM + ENDING``, or ``STEM-2 + ENDING`` and so on where that exists, also where another
-    process takes the name at the same time. It is filled under a hidden name, so it appears whole.
+    Its name is ``STEM + ENDING``, or ``STEM-2 + ENDING`` and so on if that exists, even if another
+    process takes the name at the same time. It is filled under a hidden name, so it appears complete.
 
     Raises:
-        OSError: a folder or file cannot be made; nothing that was made is left then.
+        OSError: a folder or file cannot be made; no part of it remains.
     """
     missing = [each for each in (parent, *parent.parents) if not each.exists()]
     hidden: Path | None = None
@@ -66,7 +66,7 @@ def _remove_empty(folders: Sequence[Path]) -> None:
 
 
 def _rename_to_free_name(hidden_folder: Path, parent: Path, stem: str, ending: str) -> Path:
-    """Rename *hidden* to the first name that is free; ``mkdir`` decides between two that want one name."""
+    """Rename *hidden_folder* to the first free name; ``mkdir`` decides between two processes."""
     for number in count(1):
         place = parent / (f"{stem}{ending}" if number == 1 else f"{stem}-{number}{ending}")
         try:
@@ -74,7 +74,7 @@ def _rename_to_free_name(hidden_folder: Path, parent: Path, stem: str, ending: s
         except FileExistsError:
             continue
         try:
-            hidden_folder.rename(place)  # onto the empty folder that is ours
+            hidden_folder.rename(place)  # replaces the new empty folder
         except BaseException as error:
             _remove_empty([place])
             if isinstance(error, OSError) and error.errno == errno.ENOTEMPTY:
@@ -85,7 +85,7 @@ def _rename_to_free_name(hidden_folder: Path, parent: Path, stem: str, ending: s
 
 
 def unsafe_folder_reason(folder: Path) -> str:
-    """Return why files of a job are not safe below *folder*, else nothing."""
+    """Return the reason why files of a job are not safe below *folder*, else an empty text."""
     mode = folder.stat().st_mode if folder.exists() else 0
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         return "others can write into it, and could change the job before it is submitted"
@@ -93,10 +93,10 @@ def unsafe_folder_reason(folder: Path) -> str:
 
 
 def run_to_completion(argv: Sequence[str], folder: Path | None = None) -> int:
-    """Run *words* and return its exit status, negative for a signal.
+    """Run *argv* and return its exit status, negative for a signal.
 
-    Ctrl-C reaches the program itself, which decides what comes of it: killing it in the middle of a
-    submission would leave open whether there is a job.
+    Ctrl-C reaches the program itself, which handles it: killing it in the middle of a
+    submission would leave it unknown whether there is a job.
 
     Raises:
         OSError: it cannot be started.
@@ -110,10 +110,10 @@ def run_to_completion(argv: Sequence[str], folder: Path | None = None) -> int:
 
 
 def write_new_files(texts: Mapping[Path, bytes]) -> list[Path] | None:
-    """Write all of *texts*, and return those that did not exist; None where one exists with another content.
+    """Write all of *texts*, and return the new files; None if one exists with another content.
 
     Raises:
-        OSError: one cannot be written; nothing of them is left then.
+        OSError: one cannot be written; no new file remains.
     """
     written: list[Path] = []
     try:
@@ -131,14 +131,14 @@ def write_new_files(texts: Mapping[Path, bytes]) -> list[Path] | None:
 
 
 def remove_files(paths: Sequence[Path]) -> None:
-    """Remove files that may be gone."""
+    """Remove files; missing ones are no error."""
     for path in paths:
         with suppress(OSError):
             path.unlink()
 
 
 def _has_content(path: Path, content: bytes) -> bool:
-    """Is *path* a file, not a link to one, with *content*?"""
+    """Return whether *path* is a file, not a link to one, with *content*."""
     try:
         found = path.lstat()
         return stat.S_ISREG(found.st_mode) and found.st_size == len(content) and path.read_bytes() == content
@@ -148,7 +148,7 @@ def _has_content(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Wait until no other command of ours submits from *folder*; where it cannot be locked, go on."""
+    """Wait until no other hydrator command submits from *folder*; go on if it cannot be locked."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

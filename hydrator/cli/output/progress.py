@@ -1,4 +1,4 @@
-"""That a command is still at it, and for how long, for who waits at a terminal."""
+"""Spinner with elapsed time while a command runs on a terminal."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from .stdio import unwrap_stream
 
 @contextmanager
 def show_progress(task: str) -> Iterator[None]:
-    """Show *what* is being done on stderr until it is done, then take it away; nothing without a terminal."""
+    """Show *task* on stderr until it ends, then remove it; show nothing without a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -20,7 +20,7 @@ def show_progress(task: str) -> Iterator[None]:
 
     console = Console(file=unwrap_stream(sys.stderr), highlight=False, markup=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    # a terminal that cannot go back a line would be left with every state of it
+    # a dumb terminal would keep every frame
     with Progress(*columns, console=console, transient=True, disable=console.is_dumb_terminal) as shown:
         shown.add_task(escape_unprintable(task), total=None)
         yield

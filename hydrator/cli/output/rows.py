@@ -1,4 +1,4 @@
-"""Rows of the commands' --json output."""
+"""Rows of the commands' ``--json`` output and tables."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ from hydrator.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """What the state says, seen at *now*: the same values that the daemon works with."""
+    """The daemon's state at the time *now*: the same values that the daemon uses."""
 
     now: datetime
     default_scope: str | None
@@ -56,11 +56,11 @@ class StateView:
     failed_reload: Mapping[str, Any] = field(default_factory=dict)
     privacy_problem: str | None = None
     daemon_problem: str | None = None
-    """Why the daemon counts as dead or hung."""
+    """Reason why the daemon counts as stopped or hung."""
 
     @property
     def change_texts_by_site(self) -> dict[Site, str]:
-        """By site, the change that the daemon holds back, in words."""
+        """Return by site the change that the daemon holds back, in words."""
         held = {
             site: one.text(self.policy.breaker_limits.confirming_polls)
             for site, one in self.held_losses.items()
@@ -77,20 +77,20 @@ class StateView:
         owner: str | None = None,
         poll_seconds: float = 60,
     ) -> Self:
-        """Read the state; *owner* is the process that holds its lock, None where no daemon runs."""
+        """Read the state; *owner* is the process that holds its lock, None if no daemon runs."""
         state = store.load()
-        found = frozenset(did for dids in state.pattern_matches.values() for did in dids)
-        wanted = build_demand(state.demand, pins=policy.pins, matches=found, now=now)
-        view = build_snapshot(
-            apply_corrections(state.memories, state.audit), wanted.dids, now=now, max_age=policy.max_age
+        matches = frozenset(did for dids in state.pattern_matches.values() for did in dids)
+        demand = build_demand(state.demand, pins=policy.pins, matches=matches, now=now)
+        snapshot = build_snapshot(
+            apply_corrections(state.memories, state.audit), demand.dids, now=now, max_age=policy.max_age
         )
         cycle = store.load_report("cycle")
         return cls(
             now,
             policy.default_scope,
             state.memories,
-            wanted,
-            view,
+            demand,
+            snapshot,
             state.ads,
             store.load_readback(),
             cycle,
@@ -106,7 +106,7 @@ class StateView:
 
 
 def action_row(publisher: str, action: Action) -> dict[str, Any]:
-    """One decision of a plan."""
+    """Return one action of a plan."""
     why = action.reason if isinstance(action, Publish | Hold | Withdraw) else ""
     ad = getattr(action, "ad", None)
     return {
@@ -120,7 +120,7 @@ def action_row(publisher: str, action: Action) -> dict[str, Any]:
 
 
 def plan_rows(report: CycleReport) -> list[dict[str, Any]]:
-    """What is to be done, publisher by publisher, and what is held, which is no publisher's."""
+    """Return the actions of each publisher, then the held changes, which have no publisher."""
     rows = [action_row(outcome.publisher, action) for outcome in report.results for action in outcome.plan]
     for site, why in report.held_reasons.items():
         ad = report.evaluation.ads.get(site)
@@ -138,7 +138,7 @@ def plan_rows(report: CycleReport) -> list[dict[str, Any]]:
 
 
 def breaker_rows(losses: Mapping[Site, HeldLoss], needed_polls: int) -> list[dict[str, Any]]:
-    """What waits to be confirmed, site by site."""
+    """Return the held losses by site."""
     return [
         {
             "site": site,
@@ -155,7 +155,7 @@ def breaker_rows(losses: Mapping[Site, HeldLoss], needed_polls: int) -> list[dic
 
 
 def breaker_lines(losses: Mapping[Site, HeldLoss], needed_polls: int) -> list[str]:
-    """One sentence a site, with what ends it."""
+    """Return one sentence a site, with the command that ends the hold."""
     return [
         f"held at {row['site']}: {row['why']} (hydrator approve {shlex.quote(row['site'])} releases them)"
         for row in breaker_rows(losses, needed_polls)
@@ -214,10 +214,10 @@ def status_rows(view: StateView) -> dict[str, Any]:
 
 
 def _find_absent_datasets(view: StateView) -> list[Did]:
-    """Return the wanted datasets that every catalogue was asked about and no site has."""
-    there = _find_present_datasets(view)
-    clashing = {did for clash in view.snapshot.case_collisions for did in clash}
-    absent = view.demand.dids - there - clashing - view.snapshot.misspelt_dids.keys()
+    """Return the wanted datasets that no site has, with an answer of every catalogue."""
+    present = _find_present_datasets(view)
+    colliding = {did for clash in view.snapshot.case_collisions for did in clash}
+    absent = view.demand.dids - present - colliding - view.snapshot.misspelt_dids.keys()
     return sorted(did for did in absent if _unknown_reason(did, view) is None)
 
 
@@ -275,22 +275,22 @@ def dataset_rows(view: StateView, dids: Sequence[Did] | None) -> list[dict[str, 
 
 
 def _unknown_reason(did: Did, view: StateView) -> str | None:
-    """Return why nobody can say that *did* is nowhere; None where every catalogue answered about it."""
+    """Return why the places of *did* are unknown; None if every catalogue answered about it."""
     if why := view.snapshot.unseen_reasons.get(did):
         return why
-    silent = [name for name, memory in sorted(view.memories.items()) if did not in memory.records]
-    if silent:
-        return f"catalogue {silent[0]} has not answered about it yet"
+    pending = [name for name, memory in sorted(view.memories.items()) if did not in memory.records]
+    if pending:
+        return f"catalogue {pending[0]} has not answered about it yet"
     return None if view.memories else "no catalogue was polled yet"
 
 
 def _find_present_datasets(view: StateView) -> frozenset[Did]:
-    """Return the datasets that some site has, by what is known."""
+    """Return the datasets with a fact at any site."""
     return frozenset(did for facts in view.snapshot.sites.values() for did in facts.facts)
 
 
 def history_rows(entries: Iterable[HistoryEntry]) -> list[dict[str, Any]]:
-    """What was decided, newest first."""
+    """Return the history, newest first."""
     return [
         {
             "at": to_unix(one.decided_at),

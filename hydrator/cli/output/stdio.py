@@ -1,4 +1,4 @@
-"""Standard output and error of the commands: whatever a text holds, it is shown and steers no terminal."""
+"""Standard output and error of the commands, with unprintable characters escaped."""
 
 import os
 import re
@@ -8,15 +8,15 @@ from typing import Any, TextIO
 from hydrator.domain.redaction import escape_unprintable
 
 _STYLE = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
-"""What makes a text bold or coloured and nothing else: our tables use it on a terminal."""
+"""Escape sequences for bold and coloured text, which the tables use on a terminal."""
 
 
 class PlainStream:
-    """A text stream to which only characters that show are written, besides ends of lines and tabs.
+    """A text stream that escapes unprintable characters other than line ends and tabs.
 
     Args:
-        behind: where it is written to.
-        styled: let what styles a text pass, as on a terminal.
+        stream: the underlying stream.
+        passes_styles: pass escape sequences for styles, as on a terminal.
     """
 
     def __init__(self, stream: TextIO, *, passes_styles: bool) -> None:
@@ -24,11 +24,11 @@ class PlainStream:
         self._passes_styles = passes_styles
 
     def write(self, text: str) -> int:
-        """Write *text*; every character that does not show as an escape."""
+        """Write *text* with unprintable characters as escapes."""
         self.stream.write(self._escape(text))
         return len(text)
 
-    def writelines(self, lines: Any) -> None:
+    def writelines(self, lines: Any) -> None:  # noqa: ANN401 - as the stream's own
         for line in lines:
             self.write(line)
 
@@ -40,12 +40,12 @@ class PlainStream:
             part if place % 2 else escape_unprintable(part, "\n\t") for place, part in enumerate(parts)
         )
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self.stream, name)
 
 
 def make_plain() -> None:
-    """Let standard output and error show every text: in any encoding, and without steering a terminal."""
+    """Make standard output and error escape unprintable text, in any encoding."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None or isinstance(stream, PlainStream):
@@ -57,5 +57,5 @@ def make_plain() -> None:
 
 
 def unwrap_stream(stream: TextIO) -> TextIO:
-    """The stream itself, for what draws on a terminal and writes texts that are plain already."""
+    """Return the stream itself, for libraries that draw on a terminal and escape texts themselves."""
     return stream.stream if isinstance(stream, PlainStream) else stream

@@ -1,4 +1,4 @@
-"""What the commands print: rows for programs, tables for people, from the same values."""
+"""Tables of the commands, from the same rows as their ``--json`` output."""
 
 import difflib
 import shlex
@@ -32,7 +32,7 @@ from hydrator.reconcile.history import HistoryEntry
 from hydrator.reconcile.result import CycleReport
 
 _MAX_COMPARED_NAMES = 5000
-"""Names that a misspelt one is compared with."""
+"""Largest number of names to compare with a misspelt one."""
 
 
 def print_plan(report: CycleReport) -> None:
@@ -73,9 +73,9 @@ def print_status(view: StateView) -> None:
     if rows["daemon_problem"]:
         line = f"daemon: {rows['daemon_problem']}; the values below are as old"
         console.print(line, style="yellow", highlight=False)
-    if refused := rows["reload"]:
-        ago = format_duration(to_unix(view.now) - refused["at"])
-        why = "; ".join(refused["problems"])
+    if failed_reload := rows["reload"]:
+        ago = format_duration(to_unix(view.now) - failed_reload["at"])
+        why = "; ".join(failed_reload["problems"])
         line = f"the daemon refused the reload {ago} ago and uses the previous configuration: {why}"
         console.print(line, style="yellow", highlight=False)
     table = _new_table("catalogue", "read", "sites", "datasets", "trouble")
@@ -93,14 +93,14 @@ def print_status(view: StateView) -> None:
             row["error"] or (f"not read back: {missing}" if missing else ""),
         )
     console.print(table)
-    wanted = rows["demand"]
-    console.print(f"{counted(wanted['datasets'], 'dataset')} wanted by {counted(wanted['jobs'], 'job')}")
-    returned = [
+    demand = rows["demand"]
+    console.print(f"{counted(demand['datasets'], 'dataset')} wanted by {counted(demand['jobs'], 'job')}")
+    rollback_lines = [
         f"{site} is {one.text} (hydrator rollback {shlex.quote(site)} --end)"
         for site, one in sorted(view.rollbacks.items())
     ]
-    held = breaker_lines(view.held_losses, view.policy.breaker_limits.confirming_polls)
-    for line in [*held, *returned, *_ad_problem_lines(rows), *_demand_problem_lines(wanted)]:
+    held_lines = breaker_lines(view.held_losses, view.policy.breaker_limits.confirming_polls)
+    for line in [*held_lines, *rollback_lines, *_ad_problem_lines(rows), *_demand_problem_lines(demand)]:
         console.print(line, style="yellow", highlight=False)
     for one in view.credentials:
         soon = one.is_renewal_due(view.now)
@@ -188,13 +188,13 @@ def print_datasets(view: StateView, dids: Sequence[Did] | None) -> None:
 
 
 def _suggest_name(did: Did, names: Iterable[Did]) -> str:
-    """Ask whether the name of a dataset that is nowhere is right, with the nearest one of *names*."""
+    """Suggest the nearest one of *names* for a dataset that no catalogue has."""
     near = difflib.get_close_matches(did, sorted(names)[:_MAX_COMPARED_NAMES], n=1, cutoff=0.8)
     return "no catalogue has it: check the spelling" + (f"; {near[0]} exists" if near else "")
 
 
 def print_provenance(rows: Sequence[Mapping[str, Any]], now: datetime) -> None:
-    """Print what :func:`hydrator.domain.provenance.provenance_rows` found."""
+    """Print rows of :func:`hydrator.domain.provenance.provenance_rows`."""
     table = _new_table("dataset", "catalogue", "site", "state", "read", "storage", "by", "why")
     for row in rows:
         fraction = "" if row.get("fraction") is None else f" {row['fraction']:.0%}"
@@ -210,12 +210,14 @@ def print_history(entries: Sequence[HistoryEntry], now: datetime) -> None:
     for one in reversed(entries):
         first = one.changes[0] if one.changes else None
         example = (
-            f"{first.did}: {first.state_before or 'not listed'} to {first.state_after or 'not listed'}, {first.reason}"
+            f"{first.did}: {first.state_before or 'not listed'} to"
+            f" {first.state_after or 'not listed'}, {first.reason}"
             if first
             else ""
         )
         table.add_row(
-            f"{one.decided_at:%Y-%m-%d %H:%M:%S} UTC, {format_duration((now - one.decided_at).total_seconds())} ago",
+            f"{one.decided_at:%Y-%m-%d %H:%M:%S} UTC,"
+            f" {format_duration((now - one.decided_at).total_seconds())} ago",
             one.ad.site,
             str(one.ad.generation),
             ", ".join(sorted(one.published_at)) or "nowhere",
@@ -248,33 +250,33 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_renderable(part: RenderableType) -> None:
-    """Print what Rich can draw."""
+    """Print a Rich renderable."""
     _new_console().print(part)
 
 
 def build_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """*rows* below the names of their *columns*."""
-    shown = _new_table(*columns)
+    """Build a table of *rows* below the names of their *columns*."""
+    table = _new_table(*columns)
     for row in rows:
-        shown.add_row(*row)
-    return shown
+        table.add_row(*row)
+    return table
 
 
 class PlainTable(Table):
-    """A table in whose cells only characters that show stand."""
+    """A table that escapes unprintable characters in its cells."""
 
-    def add_row(self, *cells: RenderableType | None, **more: Any) -> None:
+    def add_row(self, *cells: RenderableType | None, **more: Any) -> None:  # noqa: ANN401 - Rich's own
         super().add_row(*map(_to_printable, cells), **more)
 
 
 class PlainConsole(Console):
-    """A console that prints only characters that show, besides what it styles them with."""
+    """A console that escapes unprintable characters, except its own styles."""
 
-    def print(self, *parts: Any, **more: Any) -> None:
+    def print(self, *parts: Any, **more: Any) -> None:  # noqa: ANN401 - Rich's own
         super().print(*map(_to_printable, parts), **more)
 
 
-def _to_printable(part: Any) -> Any:
+def _to_printable(part: Any) -> Any:  # noqa: ANN401 - what Rich can draw
     return escape_unprintable(part, "\n") if isinstance(part, str) else part
 
 
@@ -286,7 +288,7 @@ def _new_table(*columns: str) -> Table:
 
 
 def _new_console() -> Console:
-    """As wide as the terminal, and 200 characters wide where there is none."""
+    """Build a console as wide as the terminal, or 200 characters without one."""
     width = None if sys.stdout.isatty() else 200
     return PlainConsole(width=width, soft_wrap=False, highlight=False, markup=False)
 

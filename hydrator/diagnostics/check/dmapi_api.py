@@ -17,7 +17,7 @@ _VERSION = re.compile(r"\A(/api)?/v\d+(?=/)")
 _SUBJECT = "dmapi"
 
 
-def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:
+def dmapi_findings(openapi: Any, list_path: str = "") -> Iterator[Finding]:  # noqa: ANN401 - JSON
     """Compare a DMAPI server's description with the calls of the adapter.
 
     Args:

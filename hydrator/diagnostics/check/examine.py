@@ -32,9 +32,9 @@ from hydrator.domain.model import Site
 
 def examine(inputs: CheckInputs) -> list[Finding]:
     """Examine everything. A failed examination does not stop the others, and one cause gives one finding."""
-    found = _run_checks(inputs)
-    failed = {finding.subject for finding in found if finding.level is Level.FAIL}
-    return [finding for finding in found if finding.failed_part not in failed]
+    findings = _run_checks(inputs)
+    failed_subjects = {finding.subject for finding in findings if finding.level is Level.FAIL}
+    return [finding for finding in findings if finding.failed_part not in failed_subjects]
 
 
 def _run_checks(inputs: CheckInputs) -> list[Finding]:

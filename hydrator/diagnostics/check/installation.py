@@ -46,7 +46,8 @@ def _check_catalogue(catalogue: Catalogue, sites: set[Site]) -> Iterator[Finding
         yield Finding(
             Level.WARN,
             catalogue.name,
-            f"{len(survey.unmapped_storages)} storage elements have no site: {_name_list(survey.unmapped_storages)}",
+            f"{len(survey.unmapped_storages)} storage elements have no site:"
+            f" {_name_list(survey.unmapped_storages)}",
             "give each RSE its site attribute, or name its site under [catalogue.rse_sites]",
         )
 

@@ -63,59 +63,65 @@ def check_last_cycle(
         return
     age = to_unix(now) - report["at"]
     if not is_running:
-        seen = f"no daemon runs here; the last cycle was {format_duration(max(0, age))} ago"
-        yield Finding(Level.WARN, "daemon", seen, _NO_DAEMON_TODO)
+        message = f"no daemon runs here; the last cycle was {format_duration(max(0, age))} ago"
+        yield Finding(Level.WARN, "daemon", message, _NO_DAEMON_TODO)
         return
     if age < -_SKEW_SECONDS:
-        seen = f"its last cycle is {format_duration(-age)} in the future: the clock was set back, and no cycle ended since"
-        yield Finding(Level.WARN, "daemon", seen, _CHECK_SERVICE_TODO)
+        message = (
+            f"its last cycle is {format_duration(-age)} in the future: the clock was set back,"
+            " and no cycle ended since"
+        )
+        yield Finding(Level.WARN, "daemon", message, _CHECK_SERVICE_TODO)
         return
     if age > max_silence_seconds:
         yield Finding(
             Level.WARN, "daemon", f"its last cycle was {format_duration(age)} ago", _CHECK_SERVICE_TODO
         )
         return
-    failed = [(name, f"catalogue {name}: {why}") for name, why in report["catalogues"].items() if why]
-    failed += [
+    failures = [(name, f"catalogue {name}: {why}") for name, why in report["catalogues"].items() if why]
+    failures += [
         (name, f"publisher {name}: {one['error']}")
         for name, one in report["publishers"].items()
         if one["error"]
     ]
-    for part, failure in failed:
+    for part, failure in failures:
         todo = "if this check finds nothing wrong with it, run the check as the daemon's user"
-        seen = f"in its last cycle, {format_duration(age)} ago, {failure}"
-        yield Finding(Level.FAIL, "daemon", seen, todo, part)
+        message = f"in its last cycle, {format_duration(age)} ago, {failure}"
+        yield Finding(Level.FAIL, "daemon", message, todo, part)
     yield from _check_letter_case(report)
-    wrong = list(_check_publishers(report, age))
-    yield from wrong
+    publisher_findings = list(_check_publishers(report, age))
+    yield from publisher_findings
     for publisher, ads in report.get("rejected", {}).items():
         for name, why in ads.items():
-            seen = f"publisher {publisher} shows an ad that the daemon did not adopt, {name}: {why}"
+            message = f"publisher {publisher} shows an ad that the daemon did not adopt, {name}: {why}"
             todo = "find the writer: docs/security.md; list a standby daemon in standby.identities"
-            yield Finding(Level.WARN, "daemon", seen, todo)
-    if not failed and not wrong:
+            yield Finding(Level.WARN, "daemon", message, todo)
+    if not failures and not publisher_findings:
         yield Finding(Level.OK, "daemon", f"its last cycle was {format_duration(age)} ago")
 
 
 def _check_letter_case(report: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield findings for names that differ from another name in letter case only."""
-    for did, held in report.get("misspelt", {}).items():
-        seen = f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(held)}"
+    for did, spellings in report.get("misspelt", {}).items():
+        message = f"no catalogue has the wanted dataset {did}; with other letter case: {', '.join(spellings)}"
         todo = "submit the jobs again, or correct the pin, with the catalogue's spelling"
-        yield Finding(Level.WARN, "letter case", seen, todo)
+        yield Finding(Level.WARN, "letter case", message, todo)
     for clash in report.get("clashes", []):
-        seen = f"not advertised, because only letter case distinguishes them: {', '.join(clash)}"
-        yield Finding(Level.WARN, "letter case", seen, "rename one of them in the catalogue")
+        message = f"not advertised, because only letter case distinguishes them: {', '.join(clash)}"
+        yield Finding(Level.WARN, "letter case", message, "rename one of them in the catalogue")
 
 
 def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator[Finding]:
     """Yield findings for publishers that accepted an ad and do not show it, or not for long."""
     for name, one in report["publishers"].items():
         if one.get("not_read_back") and not one["error"]:
-            seen = f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} did not show all ads that it accepted: "
-            seen += ", ".join(one["not_read_back"])
+            message = (
+                f"in its last cycle, {format_duration(age_seconds)} ago, publisher {name} did not"
+                " show all ads that it accepted: "
+            )
+            message += ", ".join(one["not_read_back"])
             todo = "the next cycle sends them again; if this persists, find other writers there"
-            yield Finding(Level.WARN, "daemon", seen, todo)
+            yield Finding(Level.WARN, "daemon", message, todo)
     for name, why in report.get("rivals", {}).items():
         todo = "stop one of the two daemons, or make one a standby: docs/stand-by.md"
         yield Finding(Level.FAIL, "daemon", f"publisher {name}: {why}", todo)
@@ -124,12 +130,15 @@ def _check_publishers(report: Mapping[str, Any], age_seconds: float) -> Iterator
 def check_generations(ads: Mapping[Site, SiteAd], now: datetime) -> Iterator[Finding]:
     """Yield findings for generations of the daemon's *ads* that every hook refuses."""
     for site, generation in implausible_generations(ads, now).items():
-        seen = f"every hook refuses its generation {generation}, which is in the future"
-        yield Finding(Level.FAIL, f"site {site}", seen, f"hydrator renumber {site}: docs/upgrade.md")
+        message = f"every hook refuses its generation {generation}, which is in the future"
+        yield Finding(Level.FAIL, f"site {site}", message, f"hydrator renumber {site}: docs/upgrade.md")
 
 
 def check_private_names(trouble: str | None) -> Iterator[Finding]:
     """Yield a finding if the daemon may lose names of private datasets."""
     if trouble:
-        todo = "find the client that exchanges so many; check owner, mode and space of state_dir: docs/private-datasets.md"
+        todo = (
+            "find the client that exchanges so many; check owner, mode and space of state_dir:"
+            " docs/private-datasets.md"
+        )
         yield Finding(Level.WARN, "private", f"names of private datasets may be lost: {trouble}", todo)

@@ -60,7 +60,8 @@ def _check_read_access(subject: str, collector: CheckPoolClient) -> Iterator[Fin
             subject,
             f"refuses queries (READ) from {_identity_text(answer)}: the pool cannot be examined",
             answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'READ', answer)}, or give the daemon a valid token: docs/security.md",
+            or f"{_allow_line_advice('collector', 'READ', answer)},"
+            " or give the daemon a valid token: docs/security.md",
         )
 
 
@@ -75,7 +76,7 @@ def _allow_line_advice(daemon: str, level: str, answer: AuthorizationResult) -> 
 
 
 def _check_merge_access(pool: CheckPoolClient, failed_collectors: AbstractSet[str]) -> list[Finding]:
-    """Check that every collector outside *failed_collectors* accepts slot merges, and name the side effect."""
+    """Check that collectors outside *failed_collectors* accept slot merges, and name the side effect."""
     return [
         finding
         for collector in pool.collectors()
@@ -105,8 +106,8 @@ def _check_merge_access_at(pool: CheckPoolClient, collector: str) -> Iterator[Fi
             f"collector {collector}",
             f"refuses slot merges (NEGOTIATOR) from {who}: slots without a hook get no attributes",
             answer.token_limit_advice
-            or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never pool-wide, and -authz NEGOTIATOR to"
-            " the token, or switch publish.merge off: docs/slot-merge.md",
+            or f"{_allow_line_advice('collector', 'NEGOTIATOR', answer)}, never pool-wide,"
+            " and -authz NEGOTIATOR to the token, or switch publish.merge off: docs/slot-merge.md",
         )
 
 
@@ -146,14 +147,16 @@ def _check_schedds(
                 Level.FAIL,
                 f"schedd {schedd}",
                 f"the query failed: {answer.reason}",
-                "grant the daemon's identity READ at the schedd: docs/security.md has the line for SCHEDD.ALLOW_READ",
+                "grant the daemon's identity READ at the schedd: docs/security.md has the"
+                " line for SCHEDD.ALLOW_READ",
             )
             continue
         if not is_editing_jobs and pool.ping("schedd", "WRITE", schedd).is_allowed:
             yield Finding(
                 Level.WARN,
                 f"schedd {schedd}",
-                "also lets the daemon submit jobs (WRITE), which it does not need: DAEMON in a token implies WRITE",
+                "also lets the daemon submit jobs (WRITE), which it does not need: DAEMON in"
+                " a token implies WRITE",
                 "add the daemon's identity to DENY_WRITE there: docs/security.md",
             )
         jobs = sum(group.job_count for group in answer.job_groups)
@@ -191,16 +194,16 @@ def _check_edit_access_at(editor: JobEditorClient, schedd: str) -> Iterator[Find
     identity = str(answer.identity)
     config = editor.config_of("schedd", ["QUEUE_SUPER_USERS", "IMMUTABLE_JOB_ATTRS"], schedd)
     if not {identity, identity.partition("@")[0]} & _split_list(config.get("QUEUE_SUPER_USERS")):
-        seen = f"does not list {who} in QUEUE_SUPER_USERS: DESIRED_Sites stays unchanged"
-        yield Finding(Level.FAIL, subject, seen, f"add {identity} to QUEUE_SUPER_USERS there, {todo}")
+        message = f"does not list {who} in QUEUE_SUPER_USERS: DESIRED_Sites stays unchanged"
+        yield Finding(Level.FAIL, subject, message, f"add {identity} to QUEUE_SUPER_USERS there, {todo}")
     elif not editor.has_user_record(schedd, identity):
-        seen = (
+        message = (
             f"has no user record of {who}, so QUEUE_SUPER_USERS has no effect: DESIRED_Sites stays unchanged"
         )
-        yield Finding(Level.FAIL, subject, seen, f"run condor_qusers -add {identity} there, {todo}")
+        yield Finding(Level.FAIL, subject, message, f"run condor_qusers -add {identity} there, {todo}")
     elif "desired_sites" in {word.lower() for word in _split_list(config.get("IMMUTABLE_JOB_ATTRS"))}:
-        seen = "forbids changes of DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
-        yield Finding(Level.FAIL, subject, seen, f"remove it from IMMUTABLE_JOB_ATTRS there, {todo}")
+        message = "forbids changes of DESIRED_Sites of queued jobs (IMMUTABLE_JOB_ATTRS)"
+        yield Finding(Level.FAIL, subject, message, f"remove it from IMMUTABLE_JOB_ATTRS there, {todo}")
     else:
         yield Finding(
             Level.ADVICE,
@@ -251,15 +254,15 @@ def _check_slots(
     pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
 ) -> Iterator[Finding]:
     """Examine the slots, without findings that follow from one of the *failed_subjects*."""
-    deaf = failed_subjects & {catalogue.name for catalogue in inputs.catalogues}
-    unmerged = inputs.is_merging and any(name.startswith("collector ") for name in failed_subjects)
+    failed_catalogues = failed_subjects & {catalogue.name for catalogue in inputs.catalogues}
+    is_merge_failing = inputs.is_merging and any(name.startswith("collector ") for name in failed_subjects)
     slots = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
     if not slots:
         yield Finding(Level.WARN, "slots", "the collector lists no slot", "check htcondor.collector")
         return
     by_site = Counter(site_of(slot, inputs.slot_attributes) or "" for slot in slots)
     homeless, unhydrated, wiped = _classify_slots(slots, inputs, sites)
-    strangers = {site for site in by_site if site and site not in sites}
+    unknown_sites = {site for site in by_site if site and site not in sites}
     yield Finding(
         Level.OK,
         "slots",
@@ -272,14 +275,14 @@ def _check_slots(
             f"{len(homeless)} name no site: {_name_list(homeless)}",
             f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
         )
-    if strangers and not deaf:
+    if unknown_sites and not failed_catalogues:
         yield Finding(
             Level.WARN,
             "slots",
-            f"no catalogue covers the sites {_name_list(strangers)}",
+            f"no catalogue covers the sites {_name_list(unknown_sites)}",
             "make the names agree: site attribute of the RSE, [catalogue.rse_sites], or --site of the hook",
         )
-    if unhydrated and not unmerged:
+    if unhydrated and not is_merge_failing:
         yield Finding(
             Level.WARN,
             "slots",
@@ -291,7 +294,8 @@ def _check_slots(
         yield Finding(
             Level.ADVICE,
             "slots",
-            f"{len(wiped)} have no attributes until the next merge, since their startds just sent an update: {_name_list(wiped)}",
+            f"{len(wiped)} have no attributes until the next merge, since their startds just"
+            f" sent an update: {_name_list(wiped)}",
             "if most checks show this, install the hook: docs/slot-merge.md states the coverage",
         )
     yield from _check_hooks(slots)
@@ -325,11 +329,11 @@ def _classify_slots(
 
 def _is_merge_due(slot: Mapping[str, Any], inputs: CheckInputs) -> bool:
     """Return whether *slot* may lack the attributes because no merge followed its startd's update yet."""
-    heard = slot.get("LastHeardFrom")
+    updated_at = slot.get("LastHeardFrom")
     return (
         inputs.is_merging
-        and isinstance(heard, int)
-        and inputs.now - heard < 2 * inputs.merge_interval_seconds
+        and isinstance(updated_at, int)
+        and inputs.now - updated_at < 2 * inputs.merge_interval_seconds
     )
 
 
@@ -371,7 +375,8 @@ def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: 
         yield Finding(
             Level.WARN,
             "slots",
-            f"{len(without_clause)} hydrated slots have a START without {HERE_ATTRIBUTE}: a claim may outlive "
+            f"{len(without_clause)} hydrated slots have a START without {HERE_ATTRIBUTE}: a"
+            " claim may outlive "
             f"its data by CLAIM_WORKLIFE: {_name_list(without_clause)}",
             "install the output of hydrator submit pool-config --role startd",
         )
@@ -393,7 +398,8 @@ def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Find
         yield Finding(
             Level.ADVICE,
             "slots",
-            f"{format_count(len(slow), 'partitionable slot')} hydrated by merge only: each starts one job with"
+            f"{format_count(len(slow), 'partitionable slot')} hydrated by merge only: each"
+            " starts one job with"
             " datasets in each publish.merge.interval_seconds or negotiation cycle, whichever is longer:"
             f" {_name_list(slow)}",
             "if jobs are short, install the hook or use static slots: docs/slot-merge.md",

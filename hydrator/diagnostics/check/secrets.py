@@ -14,7 +14,7 @@ from hydrator.privacy.pseudonym_store import is_open_to_others
 def secret_files(settings: Settings) -> dict[str, Path]:
     """Return every file with a secret that the configuration names, by its key."""
     http = settings.publish.http
-    named: dict[str, Path | None] = {
+    files: dict[str, Path | None] = {
         "publish.http.tls_key": http.tls_key,
         "publish.http.tokens_file": http.tokens_file,
         "private.key_file": settings.private.key_file,
@@ -22,11 +22,11 @@ def secret_files(settings: Settings) -> dict[str, Path]:
     }
     for source in settings.catalogue:
         for name in ("password_file", "token_file", "client_secret_file"):
-            named[f"catalogue {source.name}: {name}"] = getattr(source, name, None)
+            files[f"catalogue {source.name}: {name}"] = getattr(source, name, None)
     for broker in settings.events.stomp:
         for name in ("password_file", "client_key"):
-            named[f"events.stomp {broker.name}: {name}"] = getattr(broker, name)
-    return {key: file for key, file in named.items() if file is not None}
+            files[f"events.stomp {broker.name}: {name}"] = getattr(broker, name)
+    return {key: file for key, file in files.items() if file is not None}
 
 
 def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings], object]) -> list[Finding]:
@@ -36,22 +36,22 @@ def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings
         settings: the configuration.
         open_pseudonym_store: opens the store of private datasets, or raises ConfigError.
     """
-    found = _check_file_modes(secret_files(settings))
+    findings = _check_file_modes(secret_files(settings))
     if not settings.private.patterns:
-        return found
+        return findings
     try:
         open_pseudonym_store(settings)
     except ConfigError as error:
         return [
-            *found,
+            *findings,
             *(Finding(Level.FAIL, "private", text, "docs/private-datasets.md") for text in error.problems),
         ]
     count = len(settings.private.patterns)
-    found.append(
+    findings.append(
         Finding(Level.OK, "private", f"the keys are valid; {count} patterns select the private datasets")
     )
     if not (settings.publish.http.enabled and settings.publish.http.tokens_file):
-        found.append(
+        findings.append(
             Finding(
                 Level.WARN,
                 "private",
@@ -59,30 +59,37 @@ def examine_secrets(settings: Settings, open_pseudonym_store: Callable[[Settings
                 "set publish.http.tokens_file, then run hydrator token new --role submit",
             )
         )
-    return found
+    return findings
 
 
 def examine_credentials(credentials: Iterable[Credential], now: datetime) -> list[Finding]:
     """Examine tokens and certificates: ended, ending soon, or valid."""
-    found = []
-    for one in credentials:
-        ended = one.expires_at <= now
-        level = Level.FAIL if ended else Level.WARN if one.is_renewal_due(now) else Level.OK
-        found.append(Finding(level, one.name, one.expiry_text(now), "" if level is Level.OK else one.todo))
-    return found
+    findings = []
+    for credential in credentials:
+        has_ended = credential.expires_at <= now
+        level = Level.FAIL if has_ended else Level.WARN if credential.is_renewal_due(now) else Level.OK
+        findings.append(
+            Finding(
+                level,
+                credential.name,
+                credential.expiry_text(now),
+                "" if level is Level.OK else credential.todo,
+            )
+        )
+    return findings
 
 
 def _check_file_modes(files: Mapping[str, Path]) -> list[Finding]:
-    found = []
+    findings = []
     for key, file in files.items():
         try:
             status = file.stat()
         except OSError:
             continue  # the component that uses the file reports the error
         if is_open_to_others(status):
-            found.append(
+            findings.append(
                 Finding(
                     Level.WARN, "secrets", f"other users may read or write {key} {file}", f"chmod 600 {file}"
                 )
             )
-    return found
+    return findings

@@ -31,35 +31,35 @@ from .verdict import find_block_reason, list_notes, verdict_text, wait_text
 def explain(
     job: JobFacts, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, *, now: datetime
 ) -> JobExplanation:
-    """Say for every site why *job* would not match there, and what would unlock it.
+    """Explain for every site why *job* does not match there, and which change would help.
 
     Args:
         job: a job in a queue.
-        groups: the pool's slots, judged.
-        beliefs: what the daemon knows; None where its state cannot be read.
+        groups: the pool's slots, with evaluated clauses.
+        knowledge: the daemon's knowledge; None if its state is unreadable.
         now: aware UTC time.
     """
     notes = list_notes(job, now)
     wait = wait_text(job, now)
     sites = [
-        _explain_site(job, site, pool, list(those), knowledge, now)
-        for (pool, site), those in _group_by_site(groups)
+        _explain_site(job, site, pool, list(site_groups), knowledge, now)
+        for (pool, site), site_groups in _group_by_site(groups)
     ]
     sites += _sites_without_slots(job, {at.site for at in sites}, knowledge, now)
     matches = tuple(at.display_name for at in sites if at.matching_slots)
-    idle = job.status in {None, JobStatus.IDLE}
-    blocked = find_block_reason(job, matches, now)
+    is_idle = job.status in {None, JobStatus.IDLE}
+    block_reason = find_block_reason(job, matches, now)
     return JobExplanation(
         job=job,
-        verdict=verdict_text(job, matches, sites, blocked, now),
+        verdict=verdict_text(job, matches, sites, block_reason, now),
         matching_sites=matches,
-        could_run=(idle and bool(matches) and not blocked)
+        could_run=(is_idle and bool(matches) and not block_reason)
         or job.status in {JobStatus.RUNNING, JobStatus.TRANSFERRING, JobStatus.COMPLETED},
-        block_reason=blocked,
+        block_reason=block_reason,
         notes=notes,
         wait=wait,
         funnel=funnel(job, groups, now),
-        remedy=cheapest_remedy_text(sites) if idle and not matches else None,
+        remedy=cheapest_remedy_text(sites) if is_idle and not matches else None,
         sites=tuple(sites),
     )
 
@@ -72,48 +72,54 @@ def explain_before_submit(
     now: datetime,
     only_site: Site | None = None,
 ) -> JobExplanation:
-    """The same before submitting: data alone counts, not cores or START, and a dataset nobody asked for yet
-    counts as there when a catalogue says so, since it is published as soon as a job asks.
+    """Explain a job before its submission, by its data only, without cores or START.
+
+    A dataset outside the demand counts if a catalogue has it, since the daemon publishes it as soon as
+    a job names it.
 
     Args:
-        job: a job that nobody submitted, with its datasets.
-        groups: the slots, judged; START and what they have are not looked at.
-        beliefs: what the daemon and the catalogues know.
+        job: a job that is not submitted yet, with its datasets.
+        groups: the slots, with evaluated clauses; START and resources do not count.
+        knowledge: the daemon's and the catalogues' knowledge.
         now: aware UTC time.
-        only: this site alone.
+        only_site: explain only this site.
     """
     sites = []
-    for (_, site), those in _group_by_site(groups):
+    for (_, site), site_groups in _group_by_site(groups):
         if only_site in {None, site}:
-            sites.append(_explain_site_before_submit(job, site, list(those), knowledge, now))
-    known = {at.site for at in sites}
+            sites.append(_explain_site_before_submit(job, site, list(site_groups), knowledge, now))
+    known_sites = {at.site for at in sites}
     if only_site is None:
-        sites += _sites_without_slots(job, known, knowledge, now)
-    elif only_site not in known:
-        there = _sites_without_slots(job, known, knowledge, now, only_site)
-        sites += there or [SiteMatch(only_site, 0, 0, (no_slot_reason(job, only_site, knowledge, now),))]
-    good = tuple(at.site for at in sites if at.matching_slots)
+        sites += _sites_without_slots(job, known_sites, knowledge, now)
+    elif only_site not in known_sites:
+        sites_without_slots = _sites_without_slots(job, known_sites, knowledge, now, only_site)
+        sites += sites_without_slots or [
+            SiteMatch(only_site, 0, 0, (no_slot_reason(job, only_site, knowledge, now),))
+        ]
+    complete_sites = tuple(at.site for at in sites if at.matching_slots)
     where = f"at {only_site}, or it has no slots" if only_site else "at one site that has slots"
     return JobExplanation(
         job=job,
-        verdict=f"all data is at {comma_separated(good)}" if good else f"not all data is {where} now",
-        matching_sites=good,
-        could_run=bool(good),
+        verdict=f"all data is at {comma_separated(complete_sites)}"
+        if complete_sites
+        else f"not all data is {where} now",
+        matching_sites=complete_sites,
+        could_run=bool(complete_sites),
         sites=tuple(sites),
-        remedy=None if good else cheapest_remedy_text(sites),
+        remedy=None if complete_sites else cheapest_remedy_text(sites),
     )
 
 
 def funnel(job: JobFacts, groups: Sequence[SlotGroup], now: datetime) -> str:
-    """How many slots are left after each cause, such as ``12 slots → 8 with the data → 0 with 16 cores``."""
-    left = list(groups)
-    parts = [format_count(sum(group.slots for group in left), "slot")]
+    """Return the slots left after each cause, such as ``12 slots → 8 with the data → 0 with 16 cores``."""
+    slots_left = list(groups)
+    parts = [format_count(sum(group.slots for group in slots_left), "slot")]
     for cause in MismatchCause:
-        kept = [group for group in left if cause not in causes_of(group)]
-        cut = len(kept) < len(left)
-        left = kept
-        if cut or (cause is MismatchCause.DATA and job.has_required_datasets):
-            parts.append(f"{sum(group.slots for group in left)} {_funnel_word(cause, job, now)}")
+        remaining = [group for group in slots_left if cause not in causes_of(group)]
+        has_lost_slots = len(remaining) < len(slots_left)
+        slots_left = remaining
+        if has_lost_slots or (cause is MismatchCause.DATA and job.has_required_datasets):
+            parts.append(f"{sum(group.slots for group in slots_left)} {_funnel_word(cause, job, now)}")
     return " → ".join(parts)
 
 
@@ -158,17 +164,17 @@ def _explain_site(
     knowledge: DaemonKnowledge | None,
     now: datetime,
 ) -> SiteMatch:
-    matching = sum(group.slots for group in groups if group.can_run_now)
+    matching_slots = sum(group.slots for group in groups if group.can_run_now)
     reasons = tuple(list_reasons(job, site, [g for g in groups if not g.can_run_now], knowledge, now))
-    ways = [find_group_remedy(job, group, reasons, now) for group in groups if not group.can_run_now]
-    best = min((way for way in ways if way), key=lambda way: way.cost, default=None)
-    missing = [one for reason in reasons for one in reason.missing_datasets]
+    remedies = [find_group_remedy(job, group, reasons, now) for group in groups if not group.can_run_now]
+    cheapest = min((remedy for remedy in remedies if remedy), key=lambda remedy: remedy.cost, default=None)
+    missing = [dataset for reason in reasons for dataset in reason.missing_datasets]
     return SiteMatch(
         site,
         sum(g.slots for g in groups),
-        matching,
+        matching_slots,
         reasons,
-        None if matching else best,
+        None if matching_slots else cheapest,
         count_datasets(job, missing) if missing else None,
         knowledge.held_reasons.get(site) if knowledge and job.has_required_datasets else None,
         pool,
@@ -179,18 +185,20 @@ def _explain_site_before_submit(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> SiteMatch:
     slots = sum(group.slots for group in groups)
-    without = [group for group in groups if not all(told.is_usable for told in group.dataset_states.values())]
-    if not without and not job.invalid_names:
+    lacking_groups = [
+        group for group in groups if not all(state.is_usable for state in group.dataset_states.values())
+    ]
+    if not lacking_groups and not job.invalid_names:
         return SiteMatch(site, slots, slots)
-    missing = list_missing_datasets(job, site, without or groups, knowledge, now)
-    coming = all(one.reason is MissingReason.NOT_IN_DEMAND and one.state == "AVAILABLE" for one in missing)
-    hydrated = all(group.generation is not None for group in without)
+    missing = list_missing_datasets(job, site, lacking_groups or groups, knowledge, now)
+    is_coming = all(one.reason is MissingReason.NOT_IN_DEMAND and one.state == "AVAILABLE" for one in missing)
+    is_hydrated = all(group.generation is not None for group in lacking_groups)
     text = data_text(job, missing, now)
-    reason = Reason(MismatchCause.DATA, True, sum(group.slots for group in without), text, (), missing)
-    way = None if coming else find_data_remedy(job, (reason,), now)
-    matching = slots if coming and hydrated else slots - reason.slots
-    held = knowledge.held_reasons.get(site) if knowledge else None
-    return SiteMatch(site, slots, matching, (reason,), way, count_datasets(job, missing), held)
+    reason = Reason(MismatchCause.DATA, True, sum(group.slots for group in lacking_groups), text, (), missing)
+    remedy = None if is_coming else find_data_remedy(job, (reason,), now)
+    matching = slots if is_coming and is_hydrated else slots - reason.slots
+    held_change = knowledge.held_reasons.get(site) if knowledge else None
+    return SiteMatch(site, slots, matching, (reason,), remedy, count_datasets(job, missing), held_change)
 
 
 def _sites_without_slots(
@@ -200,7 +208,7 @@ def _sites_without_slots(
     now: datetime,
     only_site: Site | None = None,
 ) -> list[SiteMatch]:
-    """Sites that hold some of the data and have no slot in the pool."""
+    """Return the sites that have some of the data and no slot in the pool."""
     if knowledge is None or not job.datasets:
         return []
     return [

@@ -13,7 +13,7 @@ from .pool_facts import JobFacts
 
 
 class MismatchCause(StrEnum):
-    """What keeps a job from a slot, in the order of the funnel."""
+    """Causes that keep a job from a slot, in the order of the funnel."""
 
     DATA = "data"
     UNREADABLE_DATA = "missed"  # the job ran there and could not read its data
@@ -31,7 +31,7 @@ class MismatchCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that keeps the job from ``slots`` slots of a site; ``ours`` when it is about data."""
+    """One obstacle between the job and ``slots`` slots of a site."""
 
     cause: MismatchCause
     is_about_data: bool
@@ -43,7 +43,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change that lets the job match; the smaller the ``cost``, the sooner one would make it."""
+    """A change that lets the job match; a small ``cost`` means little effort or a short wait."""
 
     cost: int
     text: str
@@ -51,7 +51,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class SiteMatch:
-    """One site: its slots, how many match now, what keeps the job from the others, what would help."""
+    """One site: its slots, the matching ones, the obstacles at the others, and the cheapest remedy."""
 
     site: Site
     slots: int
@@ -59,21 +59,21 @@ class SiteMatch:
     reasons: tuple[Reason, ...] = ()
     remedy: Remedy | None = None
     dataset_counts: DatasetCounts | None = None
-    """How many of the job's datasets count there, and what the others are; None where all count."""
+    """Counts of the job's datasets there; None if all of them count."""
     held_change: str | None = None
     """The change of the site's ad that the daemon holds back."""
     pool: str = ""
-    """The collector of another pool, to which the job's schedd flocks; empty for the job's own."""
+    """The collector of another pool to which the job's schedd flocks; empty for the job's own pool."""
 
     @property
     def display_name(self) -> str:
-        """The site for people, with its pool where that is another one."""
+        """Return the site for people, with its pool if that is another one."""
         return f"{self.site} (pool {self.pool}, by flocking)" if self.pool else self.site
 
 
 @dataclass(frozen=True, slots=True)
 class JobExplanation:
-    """All that can be said of one job (or of alike ones)."""
+    """The explanation of one job, or of several equal ones."""
 
     job: JobFacts
     verdict: str
@@ -85,4 +85,4 @@ class JobExplanation:
     remedy: str | None = None
     sites: tuple[SiteMatch, ...] = ()
     block_reason: str | None = None
-    """Why no negotiator gives it a slot though some match: a limit or a priority."""
+    """Limit or priority that keeps it from slots although some match."""

@@ -1,4 +1,4 @@
-"""Why a dataset does not count at a site: what the slots say of it, else what the daemon knows. Pure."""
+"""Missing data: the reason why a dataset does not count at a site, from slot ads or the daemon. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,27 +24,27 @@ from .pool_facts import JobFacts, SlotDatasetState, SlotGroup
 
 
 class MissingReason(StrEnum):
-    """Why a slot does not count a dataset as there."""
+    """Reasons why a dataset does not count at a slot."""
 
-    STATE = "state"  # it says another state than AVAILABLE
-    STALE = "stale"  # it says AVAILABLE, but by a fact that is too old
-    NO_AGE = "no age"  # it says AVAILABLE and not since when
-    NOT_YET_IN_SLOTS = "not yet"  # the daemon knows it there; the slot does not say so yet
-    NOT_IN_DEMAND = "not asked"  # nobody asked for it before: it is published once a job does
-    OVER_BUDGET = "left out"  # the size budget had no room
-    CASE_COLLISION = "clash"  # another dataset has the same name but for letter case
-    MISSPELT = "case"  # it is spelled with another letter case than the dataset that there is
-    INVALID_NAME = "refused"  # the name is no DID
-    PRIVATE = "private"  # it is named in plain, and advertised under an opaque name only
-    UNSEEN = "unseen"  # no catalogue could say
-    UNHYDRATED = "unhydrated"  # the slot has none of our attributes
+    STATE = "state"  # the slot has another state than AVAILABLE
+    STALE = "stale"  # the slot has AVAILABLE, but the fact is too old
+    NO_AGE = "no age"  # the slot has AVAILABLE without a time
+    NOT_YET_IN_SLOTS = "not yet"  # the daemon has it there; the slot does not list it yet
+    NOT_IN_DEMAND = "not asked"  # not in demand: the daemon publishes it once a job names it
+    OVER_BUDGET = "left out"  # the size budget left it out
+    CASE_COLLISION = "clash"  # another dataset differs in letter case only
+    MISSPELT = "case"  # the existing dataset has another letter case
+    INVALID_NAME = "refused"  # the name is not a DID
+    PRIVATE = "private"  # the job names it without its pseudonym
+    UNSEEN = "unseen"  # no catalogue answered
+    UNHYDRATED = "unhydrated"  # the slot has no DataLocality attributes
     ELSEWHERE = "elsewhere"  # it is at other sites
     NOWHERE = "nowhere"  # no catalogue has it
 
 
 @dataclass(frozen=True, slots=True)
 class MissingDataset:
-    """One dataset that does not count at a site: what the slots, else the daemon, say; in one sentence."""
+    """One dataset that does not count at a site, with its state in slot ads, else in the daemon."""
 
     did: str
     reason: MissingReason
@@ -54,17 +54,17 @@ class MissingDataset:
     as_of: int | None = None
     rule: str | None = None
     explanation: str | None = None
-    """How the catalogue came to that state: its reason, the rule and whose it is, when it will be whole."""
+    """The catalogue's reason for that state: the rule, its account, the expected completion."""
     missing_bytes: int | None = None
-    """What is still to come to the site, where the size of the dataset is known."""
+    """Bytes still to arrive at the site; None if the size is unknown."""
     ready_at: int | None = None
-    """When the catalogue expects it to be whole, Unix s."""
+    """Expected time of completion, Unix s."""
     similar_names: tuple[Did, ...] = ()
-    """Datasets whose names look like this one, which exists nowhere."""
+    """Existing datasets with similar names, if no catalogue has this one."""
 
     @property
     def is_at_site(self) -> bool:
-        """Was the dataset seen whole at the site, or listed there, so that only our word is wanting?"""
+        """Return whether the site has or had the whole dataset, so that only a fresh fact is missing."""
         return self.reason in {MissingReason.STALE, MissingReason.NO_AGE} or self.state in {
             DatasetState.AVAILABLE,
             DatasetState.UNKNOWN,
@@ -81,10 +81,10 @@ def is_here_clause_true(
     max_age_seconds: int | None,
     any_after: int | None = None,
 ) -> bool:
-    """What ``DataLocalityHere`` evaluates to beside a slot that says *states*, *ages* and *as_of* (Unix s).
+    """Evaluate ``DataLocalityHere`` for a slot with *states*, *as_of_by_did* and *default_as_of* (Unix s).
 
-    Letter case counts, in the job's expression too. *any_after* None is ``require``; where *max_age* (s) or a
-    fact's age is None, the comparison is undefined, so nothing counts.
+    Names are case-sensitive, as in the job's expression. *any_after* None is ``require``. If
+    *max_age_seconds* or a fact's time is None, the comparison is undefined and nothing counts.
     """
     if any_after is not None and now >= any_after:
         return True
@@ -100,33 +100,35 @@ def is_here_clause_true(
 def list_missing_datasets(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> tuple[MissingDataset, ...]:
-    """Every dataset that does not count at some of *groups*, with the reason at the first of them."""
-    found = [
+    """Return every dataset that does not count at some of *groups*, with the reason at the first of them."""
+    missing = [
         MissingDataset(text, MissingReason.INVALID_NAME, f"{shorten(text)} is not a DID: {reason}")
         for text, reason in job.invalid_names.items()
     ]
     for did in job.datasets:
-        short = [
+        lacking_groups = [
             group for group in groups if not group.dataset_states.get(did, SlotDatasetState(False)).is_usable
         ]
-        if short:
-            lacking = _explain_missing(job, did, site, short[0], knowledge, now)
-            found.append(replace(lacking, **_arrival_fields(lacking, did, site, knowledge)))
-    return tuple(found)
+        if lacking_groups:
+            first_missing = _explain_missing(job, did, site, lacking_groups[0], knowledge, now)
+            missing.append(replace(first_missing, **_arrival_fields(first_missing, did, site, knowledge)))
+    return tuple(missing)
 
 
 def _arrival_fields(
     missing: MissingDataset, did: Did, site: Site, knowledge: DaemonKnowledge | None
 ) -> dict[str, Any]:
-    """Return how many bytes of *did* are still to come to *site*, and when the last of them is expected."""
+    """Return the bytes of *did* still to arrive at *site*, and their expected time."""
     total = knowledge.snapshot.bytes_total.get(did) if knowledge else None
     if missing.is_at_site or total is None:
-        left = 0 if missing.is_at_site else None
+        missing_bytes = 0 if missing.is_at_site else None
     else:
-        left = round(total * (1 - (missing.fraction or 0)))
+        missing_bytes = round(total * (1 - (missing.fraction or 0)))
     fact = _find_fact(did, site, knowledge)
-    ready = fact.provenance.ready_at if fact and missing.state == fact.state == DatasetState.STAGING else None
-    return {"missing_bytes": left, "ready_at": to_unix(ready) if ready else None}
+    ready_at = (
+        fact.provenance.ready_at if fact and missing.state == fact.state == DatasetState.STAGING else None
+    )
+    return {"missing_bytes": missing_bytes, "ready_at": to_unix(ready_at) if ready_at else None}
 
 
 def _explain_missing(
@@ -134,46 +136,55 @@ def _explain_missing(
 ) -> MissingDataset:
     if did in job.private_datasets:
         return MissingDataset(did, MissingReason.PRIVATE, f"{did} {IN_PLAIN_REASON}")
-    told = group.dataset_states.get(did, SlotDatasetState(False))
-    values: dict[str, Any] = {"state": told.state, "fraction": told.fraction, "as_of": told.as_of}
-    if group.generation is None and told.state is None:
+    slot_state = group.dataset_states.get(did, SlotDatasetState(False))
+    values: dict[str, Any] = {
+        "state": slot_state.state,
+        "fraction": slot_state.fraction,
+        "as_of": slot_state.as_of,
+    }
+    if group.generation is None and slot_state.state is None:
         text = "the slots have no DataLocality attributes: no hook runs there (docs/install-on-a-glidein.md)"
         return MissingDataset(
             did, MissingReason.UNHYDRATED, f"{did}: {text}", **_state_fields(_find_fact(did, site, knowledge))
         )
-    if not told.has_exact_name or (knowledge and did in knowledge.snapshot.misspelt_dids):
+    if not slot_state.has_exact_name or (knowledge and did in knowledge.snapshot.misspelt_dids):
         return _explain_misspelling(did, knowledge)
-    if told.state == DatasetState.AVAILABLE:
-        return _explain_stale(job, did, told, values, now)
+    if slot_state.state == DatasetState.AVAILABLE:
+        return _explain_stale(job, did, slot_state, values, now)
     fact = _find_fact(did, site, knowledge)
-    how = _provenance_fields(fact, now)
-    if told.state is not None:
-        text = f"{did} is {_state_text(told.state, told.fraction)}{_age_suffix(told.as_of, now)}"
-        if fact and fact.state != told.state:  # what is known of another state says nothing of this one
-            how = {}
-        return MissingDataset(did, MissingReason.STATE, text + _provenance_suffix(how), **values, **how)
-    return _explain_absent_from_slots(did, site, knowledge, how)
+    provenance = _provenance_fields(fact, now)
+    if slot_state.state is not None:
+        state = _state_text(slot_state.state, slot_state.fraction)
+        text = f"{did} is {state}{_age_suffix(slot_state.as_of, now)}"
+        if (
+            fact and fact.state != slot_state.state
+        ):  # the provenance of another state does not explain this one
+            provenance = {}
+        return MissingDataset(
+            did, MissingReason.STATE, text + _provenance_suffix(provenance), **values, **provenance
+        )
+    return _explain_absent_from_slots(did, site, knowledge, provenance)
 
 
 def _explain_misspelling(did: Did, knowledge: DaemonKnowledge | None) -> MissingDataset:
-    """The sentence on a name whose letter case is another one's; it names that dataset where it is known."""
-    held = knowledge.snapshot.misspelt_dids.get(did, ()) if knowledge else ()
-    known = f": the catalogue has {comma_separated(held)}" if held else " than at this site"
+    """Return the sentence on a name with wrong letter case, with the right spelling if it is known."""
+    spellings = knowledge.snapshot.misspelt_dids.get(did, ()) if knowledge else ()
+    hint = f": the catalogue has {comma_separated(spellings)}" if spellings else " than at this site"
     return MissingDataset(
         did,
         MissingReason.MISSPELT,
-        f"{did} is written with another letter case{known}; names are case-sensitive",
+        f"{did} is written with another letter case{hint}; names are case-sensitive",
     )
 
 
 def _find_fact(did: Did, site: Site, knowledge: DaemonKnowledge | None) -> Fact | None:
-    """What the daemon holds true of *did* at *site*."""
+    """Return the daemon's fact about *did* at *site*."""
     facts = knowledge.snapshot.sites.get(site) if knowledge else None
     return facts.facts.get(did) if facts else None
 
 
 def _provenance_fields(fact: Fact | None, now: datetime) -> dict[str, Any]:
-    """The fields of a Missing that say how the catalogue came to *fact*; none where it did not tell."""
+    """Return the fields of a MissingDataset with the provenance of *fact*; none without provenance."""
     why = describe_provenance(fact.provenance, now) if fact else ""
     return {"rule": fact.provenance.rule or None, "explanation": why} if fact and why else {}
 
@@ -221,7 +232,7 @@ def _state_text(state: str, fraction: float | None) -> str:
 def _explain_absent_from_slots(
     did: Did, site: Site, knowledge: DaemonKnowledge | None, provenance_fields: dict[str, Any]
 ) -> MissingDataset:
-    """Why the slots of *site* do not speak of *did*; its state is then the daemon's."""
+    """Explain why the slots of *site* do not list *did*; its state is then the daemon's."""
     if knowledge is None:
         return MissingDataset(
             did, MissingReason.ELSEWHERE, f"{did} is not listed in the slot ads of this site"
@@ -269,7 +280,7 @@ def _explain_absent_from_slots(
 
 
 def _state_fields(fact: Fact | None) -> dict[str, Any]:
-    """Return the fields of a Missing that say what the daemon holds true."""
+    """Return the fields of a MissingDataset with the daemon's fact."""
     if fact is None:
         return {}
     return {"state": str(fact.state), "fraction": fact.fraction, "as_of": to_unix(fact.as_of)}
@@ -280,10 +291,10 @@ def _state_fields(fact: Fact | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DatasetCounts:
-    """How many datasets of a job count at a site, and the others by what they are there.
+    """Counts of a job's datasets at a site: usable ones, and the others by condition.
 
-    ``missing_bytes`` are still to come there; None where no size is known, and at least so many where
-    not ``all_sized``. ``ready_at`` is when the last that is on its way is expected, Unix s.
+    ``missing_bytes`` are still to arrive there; None if no size is known, a lower bound without
+    ``has_all_sizes``. ``ready_at`` is the expected arrival of the last staging dataset, Unix s.
     """
 
     usable_count: int
@@ -305,7 +316,7 @@ class DatasetCounts:
 
 
 def count_datasets(job: JobFacts, missing: Sequence[MissingDataset]) -> DatasetCounts:
-    """Count the datasets of *job* at a site by what they are there, the most frequent first."""
+    """Count the datasets of *job* at a site by condition, the most frequent first."""
     counts = Counter(_status_word(one) for one in missing)
     sizes = [one.missing_bytes for one in missing]
     known = [size for size in sizes if size is not None]
@@ -321,7 +332,7 @@ def count_datasets(job: JobFacts, missing: Sequence[MissingDataset]) -> DatasetC
 
 
 def _status_word(missing: MissingDataset) -> str:
-    """Return what a dataset is at a site, in a word or two."""
+    """Return the condition of a dataset at a site, in a word or two."""
     words = {
         MissingReason.STALE: "not confirmed lately",
         MissingReason.NO_AGE: "of unknown age",
@@ -344,7 +355,7 @@ def _status_word(missing: MissingDataset) -> str:
 
 
 def data_text(job: JobFacts, missing: Sequence[MissingDataset], now: datetime) -> str:
-    """Return the datasets that do not count in one line; of a job with several, first how many are what."""
+    """Return the datasets that do not count in one line; for several datasets it starts with counts."""
     if missing and all(one.reason is MissingReason.UNHYDRATED for one in missing):
         return missing[0].text.partition(": ")[2]
     each = shorten_list([one.text for one in missing], "; ")

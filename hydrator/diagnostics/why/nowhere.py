@@ -1,4 +1,4 @@
-"""Nowhere: one sentence on datasets that no site has all of, for whoever submits a job. Pure."""
+"""Nowhere: one sentence about datasets that no site has completely, for the submitter of a job. Pure."""
 
 from collections.abc import Set as AbstractSet
 
@@ -8,22 +8,22 @@ from hydrator.submit.nearest_names import find_absent_dids
 
 
 def explain_no_complete_site(beliefs: DaemonKnowledge, dids: AbstractSet[Did]) -> str:
-    """Say what keeps every site from starting a job with *dids* now; empty where one can, or nobody knows."""
-    if lost := find_absent_dids(beliefs, dids):
-        return shorten_list([_unknown_did_text(beliefs, did) for did in lost], "; ")
+    """Explain why no site can start a job with *dids* now; empty if one can, or if this is unknown."""
+    if absent := find_absent_dids(beliefs, dids):
+        return shorten_list([_unknown_did_text(beliefs, did) for did in absent], "; ")
     looked_for = beliefs.demanded_dids | beliefs.queried_dids
     if not dids or any(did not in looked_for or did in beliefs.snapshot.unseen_reasons for did in dids):
         return ""
-    each = []
-    for site, here in sorted(beliefs.snapshot.sites.items()):
-        facts = {did: here.facts[did] for did in dids if did in here.facts}
+    site_texts = []
+    for site, site_facts in sorted(beliefs.snapshot.sites.items()):
+        facts = {did: site_facts.facts[did] for did in dids if did in site_facts.facts}
         lacking = [did for did in sorted(dids) if not _is_complete(facts.get(did))]
         if not lacking:
             return ""
         if facts:
             words = shorten_list([f"{did} {_state_text(facts.get(did))}" for did in lacking])
-            each.append(f"{site} has {len(dids) - len(lacking)} of {len(dids)} ({words})")
-    return f"no site has all of its data now: {shorten_list(each, '; ')}"
+            site_texts.append(f"{site} has {len(dids) - len(lacking)} of {len(dids)} ({words})")
+    return f"no site has all of its data now: {shorten_list(site_texts, '; ')}"
 
 
 def _unknown_did_text(beliefs: DaemonKnowledge, did: Did) -> str:

@@ -1,4 +1,4 @@
-"""Obstacles between a job and the slots of a site: causes of untrue clauses, and sentences about them. Pure."""
+"""Obstacles between a job and the slots of a site: untrue clauses, their causes and sentences. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,18 +27,18 @@ from .pool_facts import HERE_ATTRIBUTE, Clause, JobFacts, SlotGroup
 
 
 def _failing_clauses(group: SlotGroup) -> list[tuple[Clause, MismatchCause]]:
-    """Each clause that does not hold, with its cause; BUSY when it would hold if nothing were in use."""
-    found = [
+    """Return each clause that is not true, with its cause; BUSY if it is true on an unused slot."""
+    failing = [
         (clause, _cause_of(clause, MismatchCause.REQUIREMENT))
         for clause in group.job_clauses
         if not clause.is_true
     ]
-    found += [
+    failing += [
         (clause, _cause_of(clause, MismatchCause.START))
         for clause in group.slot_clauses
         if not clause.is_true
     ]
-    return found
+    return failing
 
 
 def _cause_of(clause: Clause, default: MismatchCause) -> MismatchCause:
@@ -69,31 +69,31 @@ _GENERATED_WORDS = frozenset().union(*_RESOURCE_ATTRIBUTES.values()) | {
     *("versionge", "split", "condorversion", "ifthenelse", "sum", "evalineachcontext", "member"),
     *("mappingmethod", "requestedcatalogs", "requestedcatalogids", "catalogs", "catalogid", "catalogsize"),
 }
-"""The words of clauses that condor_submit and condor_startd write; another makes a clause somebody's own."""
+"""Words of clauses that condor_submit and condor_startd write; other words are the user's own."""
 
 
 def causes_of(group: SlotGroup) -> set[MismatchCause]:
     if group.can_run_now:
         return set()
-    found = {cause for _, cause in _failing_clauses(group)}
-    if group.is_match:  # and not free
-        found.add(MismatchCause.BUSY)
-    if found & _RESOURCE.keys():  # too small a slot would not do when nothing of it is in use
-        found.discard(MismatchCause.BUSY)
-    return found or {
+    causes = {cause for _, cause in _failing_clauses(group)}
+    if group.is_match:  # but not free
+        causes.add(MismatchCause.BUSY)
+    if causes & _RESOURCE.keys():  # even unused, the slot is too small
+        causes.discard(MismatchCause.BUSY)
+    return causes or {
         MismatchCause.REQUIREMENT
-    }  # the whole does not hold though its parts do: too deep to evaluate
+    }  # the whole is not true although its parts are: too deep to evaluate
 
 
 def _blank_string_literals(text: str) -> str:
-    # a string that nothing ends is none: without that, each of its quotes would be tried again
+    # an unterminated string ends with the text, so the expression needs no backtracking
     return re.sub(r'"(?:\\.|[^"\\])*(?:"|\\?\Z)', '""', text)
 
 
 def _reason_text(
     cause: MismatchCause, job: JobFacts, groups: Sequence[SlotGroup], failing_clauses: Sequence[str]
 ) -> str:
-    shown = shorten_list([f"`{shorten(text)}`" for text in failing_clauses])
+    clause_list = shorten_list([f"`{shorten(text)}`" for text in failing_clauses])
     match cause:
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS if (
             _RESOURCE[cause] not in job.requests
@@ -101,18 +101,24 @@ def _reason_text(
             most = capacity_text(cause, groups)
             return f"its request depends on the slot, and exceeds the {most} of the largest slot there"
         case MismatchCause.CORES | MismatchCause.MEMORY | MismatchCause.DISK | MismatchCause.GPUS:
-            return f"it requests {requested_amount(cause, job)}; the largest slot there has {capacity_text(cause, groups)}"
+            return (
+                f"it requests {requested_amount(cause, job)}; the largest slot there has"
+                f" {capacity_text(cause, groups)}"
+            )
         case MismatchCause.BUSY:
             return f"busy: {_resource_use_text(job, groups)}"
         case MismatchCause.PLATFORM:
-            return f"the slots have another platform: {shown} is not true"
+            return f"the slots have another platform: {clause_list} is not true"
         case MismatchCause.PATH:
             return "no path is configured for its data at this site: add [[storage]] on the submit host"
         case MismatchCause.START:
-            return f"the slots refuse the job: {shown} is not true in their START or limits"
+            return f"the slots refuse the job: {clause_list} is not true in their START or limits"
         case _:
             if not failing_clauses:
-                return "its requirements are not true as a whole, although each part is: they may be too deep to evaluate"
+                return (
+                    "its requirements are not true as a whole, although each part is: they may"
+                    " be too deep to evaluate"
+                )
             undefined = all(
                 clause.value == "undefined"
                 for group in groups
@@ -120,16 +126,19 @@ def _reason_text(
                 if clause.text in failing_clauses and not clause.is_true
             )
             why = ": the slots do not define its attributes" if undefined else ""
-            return f"its own requirement {shown} is not true{why}"
+            return f"its own requirement {clause_list} is not true{why}"
 
 
 def _misses_text(job: JobFacts, site: Site, now: datetime) -> str:
-    """Return what the job could not read at *site*, when, and until when it keeps away."""
+    """Return the datasets that the job could not read at *site*, the time, and the end of its avoidance."""
     there = [miss for miss in job.misses if miss.site == site]
     if there:
         last = there[-1].missed_at
         dids = deduplicate(miss.did for miss in there if miss.missed_at == last)
-        text = f"the job could not read {shorten_list(dids)} there {ago_text(last, now)}, although its slot listed it"
+        text = (
+            f"the job could not read {shorten_list(dids)} there {ago_text(last, now)}, although"
+            " its slot listed it"
+        )
     else:
         text = f"its last run there could not read its data (it ended with status {MISSED_EXIT_STATUS})"
     if job.missed_until is not None and job.missed_until > to_unix(now) and site in job.missed_sites:
@@ -144,9 +153,13 @@ def ago_text(moment: datetime, now: datetime) -> str:
 def _resource_use_text(job: JobFacts, groups: Sequence[SlotGroup]) -> str:
     parts = []
     for cause, name in _RESOURCE.items():
-        asked = job.requests.get(name)
+        requested = job.requests.get(name)
         free = max((group.largest_resources.get(name, 0) for group in groups), default=0)
-        if asked is not None and free < asked and any(name in group.largest_resources for group in groups):
+        if (
+            requested is not None
+            and free < requested
+            and any(name in group.largest_resources for group in groups)
+        ):
             total = max(group.largest_resources.get(f"TotalSlot{name}", 0) for group in groups)
             parts.append(
                 f"{_amount_with_unit(cause, free)} free of {_amount_with_unit(cause, total)},"
@@ -164,8 +177,8 @@ _RESOURCE = {
 
 
 def requested_amount(cause: MismatchCause, job: JobFacts) -> str:
-    asked = job.requests.get(_RESOURCE[cause])
-    return f"the {cause} that it requests" if asked is None else _amount_with_unit(cause, asked)
+    amount = job.requests.get(_RESOURCE[cause])
+    return f"the {cause} that it requests" if amount is None else _amount_with_unit(cause, amount)
 
 
 def capacity_text(cause: MismatchCause, groups: Sequence[SlotGroup]) -> str:
@@ -197,23 +210,28 @@ def list_reasons(
     job: JobFacts, site: Site, groups: Sequence[SlotGroup], knowledge: DaemonKnowledge | None, now: datetime
 ) -> Iterable[Reason]:
     for cause in MismatchCause:
-        hit = [group for group in groups if cause in causes_of(group)]
-        if not hit:
+        affected = [group for group in groups if cause in causes_of(group)]
+        if not affected:
             continue
         failing = deduplicate(
-            clause.text for group in hit for clause, found in _failing_clauses(group) if found is cause
+            clause.text
+            for group in affected
+            for clause, clause_cause in _failing_clauses(group)
+            if clause_cause is cause
         )
-        missing = list_missing_datasets(job, site, hit, knowledge, now) if cause is MismatchCause.DATA else ()
+        missing = (
+            list_missing_datasets(job, site, affected, knowledge, now) if cause is MismatchCause.DATA else ()
+        )
         if missing:
             text = data_text(job, missing, now)
         elif cause is MismatchCause.UNREADABLE_DATA:
             text = _misses_text(job, site, now)
         else:
-            text = _reason_text(cause, job, hit, failing)
+            text = _reason_text(cause, job, affected, failing)
         yield Reason(
             cause,
             cause is MismatchCause.DATA,
-            sum(group.slots for group in hit),
+            sum(group.slots for group in affected),
             text,
             tuple(failing),
             missing,
@@ -225,7 +243,8 @@ def no_slot_reason(job: JobFacts, site: Site, knowledge: DaemonKnowledge | None,
     here = {did: facts.facts[did] for did in job.datasets if facts and did in facts.facts}
     text = "the pool has no slot of this site"
     if here:
-        text += f"; the site has {shorten_list([f'{did} {fact.state}{format_percent(fact.fraction)}' for did, fact in here.items()])}"
+        states = [f"{did} {fact.state}{format_percent(fact.fraction)}" for did, fact in here.items()]
+        text += f"; the site has {shorten_list(states)}"
     if job.datasets and is_here_clause_true(
         job.datasets,
         {did: str(fact.state) for did, fact in here.items()},

@@ -1,6 +1,6 @@
-"""What the pool answered of one job and of the slots, as values: ``hydrator why`` reasons about these.
+"""Pool facts: one job and the slots as values, from the pool's answers, for ``hydrator why``.
 
-Pure. The verdicts on clauses are the ClassAd library's that the negotiator has (adapters/condor: ``judge``).
+Pure. The negotiator's ClassAd library evaluated the clauses (adapters/condor: ``evaluate_match``).
 """
 
 import re
@@ -27,16 +27,16 @@ from hydrator.submit.expressions import available_expression, spelling_expressio
 HERE_ATTRIBUTE = "DataLocalityHere"
 NO_SITE = Site("(no site)")
 MAX_TEXT_CHARS = 2000
-"""Characters of what a job's owner wrote, such as a reason for a hold, that are looked at."""
+"""Largest length of a text of the job's owner, such as a hold reason; the rest is cut."""
 MAX_LIST_CHARS = 1 << 18
-"""Characters of ``RequiredDatasets``; what is longer counts as no list."""
+"""Largest length of ``RequiredDatasets``; a longer text does not count as a list."""
 MAX_SITES = 50
-"""Sites of a job's misses that are looked at."""
+"""Largest number of sites of a job's misses; the rest is ignored."""
 _BUSY_STATES = {"Claimed", "Preempting", "Matched", "Drained"}
 
 
 class JobStatus(IntEnum):
-    """HTCondor's, as they are numbered."""
+    """HTCondor's job states, with its numbers."""
 
     IDLE = 1
     RUNNING = 2
@@ -49,9 +49,9 @@ class JobStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotDatasetState:
-    """What a slot says of one dataset; ``counts`` is the verdict of the job's own expression.
+    """One dataset in a slot ad; ``is_usable`` is the value of the job's own expression.
 
-    ``spelled`` is false where the slot has the name with another letter case only.
+    ``has_exact_name`` is false if the slot has the name with another letter case only.
     """
 
     is_usable: bool
@@ -63,7 +63,7 @@ class SlotDatasetState:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One clause: its text, its value now, and its value if nothing of the slot were in use."""
+    """One clause: its text, its value now, and its value on the unused slot."""
 
     text: str
     value: str
@@ -76,7 +76,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class SlotGroup:
-    """Slots of one site that are alike to the job; ``most`` is what the largest has of each resource."""
+    """Slots of one site that are equal for the job; ``largest_resources`` has each resource's maximum."""
 
     site: Site
     slots: int
@@ -98,7 +98,7 @@ class SlotGroup:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What we read of a job; the rest of its ad only matters to the negotiator."""
+    """Attributes of a job that the explanation uses."""
 
     name: str
     schedd: str
@@ -106,20 +106,20 @@ class JobFacts:
     status: JobStatus | None
     datasets: tuple[Did, ...] = ()
     invalid_names: Mapping[str, str] = field(default_factory=dict)
-    private_datasets: tuple[Did, ...] = ()  # of its datasets, those that it names in plain
+    private_datasets: tuple[Did, ...] = ()  # private datasets that it names without a pseudonym
     mode: str | None = None
     any_after: int | None = None
     max_age_seconds: int | None = None
     is_transformed: bool = False
     is_released: bool = False
-    opens_paths: bool = False  # and cannot fetch: without its data at the site it would only fail
-    misses: tuple[Miss, ...] = ()  # what its own reports say that it could not read, the oldest first
-    missed_sites: tuple[str, ...] = ()  # it keeps away from these
+    opens_paths: bool = False  # and cannot fetch: without its data at the site it fails
+    misses: tuple[Miss, ...] = ()  # datasets that it reported as unreadable, the oldest first
+    missed_sites: tuple[str, ...] = ()  # it avoids these
     missed_until: int | None = None  # until then, Unix s
-    concurrency_limits: str = ""  # ConcurrencyLimits, as its owner wrote it
-    uploads: int = 0  # jobs of its user whose input files are sent, or wait for that, at its schedd
-    max_uploads: int | None = None  # from so many on its schedd asks for no slots for that user
-    can_release: bool = False  # whoever asks may have `hydrator release` let it go
+    concurrency_limits: str = ""  # ConcurrencyLimits, unchanged
+    uploads: int = 0  # jobs of its user at its schedd that send input files or wait to
+    max_uploads: int | None = None  # from this many on, its schedd requests no slots for that user
+    can_release: bool = False  # the caller may release it with `hydrator release`
     requests: Mapping[str, float] = field(default_factory=dict)
     status_attributes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -131,20 +131,20 @@ class JobFacts:
 def parse_job(
     texts: Mapping[str, str], procs: Sequence[int], schedd: str, default_scope: str | None = None
 ) -> JobFacts:
-    """A job from the text of its ad's attributes.
+    """Parse a job from the text of its ad's attributes.
 
-    A list that is no list of strings counts as one refused name.
+    A value that is not a list of strings counts as one invalid name.
     """
     ad = {name.lower(): text for name, text in texts.items()}
     number = _parse_number(ad.get("jobstatus"))
-    dids, refused = _parse_datasets(ad.get("requireddatasets"), default_scope)
+    dids, invalid_names = _parse_datasets(ad.get("requireddatasets"), default_scope)
     return JobFacts(
         name=f"{ad.get('clusterid')}.{procs[0]}",
         schedd=schedd,
         job_count=len(procs),
         status=JobStatus(int(number)) if number in set(JobStatus) else None,
         datasets=dids,
-        invalid_names=refused,
+        invalid_names=invalid_names,
         mode=parse_string_literal(ad.get("datalocality")),
         any_after=parse_integer(ad.get("datalocalityanyafter")),
         max_age_seconds=parse_integer(ad.get("datalocalitymaxage")),
@@ -177,13 +177,13 @@ _STATUS_ATTRIBUTES = (
 
 
 def with_requests(job: JobFacts, match_result: Mapping[str, Any]) -> JobFacts:
-    """The job with what it asks for, as ``judge`` evaluated it: RequestMemory may be an expression."""
+    """Return the job with its evaluated requests: RequestMemory may be an expression."""
     numbers = {name: valid_number(value) for name, value in match_result["requests"].items()}
     return replace(job, requests={name: value for name, value in numbers.items() if value is not None})
 
 
 def fact_expressions(dids: Iterable[Did]) -> list[str]:
-    """The expressions whose values ``groups_from`` reads: five for each dataset."""
+    """Return the expressions whose values ``parse_slot_groups`` reads: five for each dataset."""
     return [
         text
         for did in dids
@@ -198,7 +198,7 @@ def fact_expressions(dids: Iterable[Did]) -> list[str]:
 
 
 def parse_slot_groups(match_result: Mapping[str, Any], dids: Sequence[Did]) -> list[SlotGroup]:
-    """The slots as ``judge`` answered; without dynamic ones, which their parents have handed out."""
+    """Return the slots of an answer of ``evaluate_match``, without dynamic ones, which are in use by jobs."""
     return [
         _parse_slot_group(row, match_result["clauses"], dids)
         for row in match_result["groups"]
@@ -212,7 +212,7 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
         return tuple(map(Clause, texts, now, row.get(f"{side}_values_empty", now)))
 
     facts = row["facts"]
-    told = {
+    states = {
         did: _parse_dataset_state(facts[at : at + 5])
         for did, at in zip(dids, range(0, len(facts), 5), strict=True)
     }
@@ -226,23 +226,23 @@ def _parse_slot_group(row: Mapping[str, Any], clauses: Sequence[str], dids: Sequ
         job_clauses=values("job", clauses),
         slot_clauses=values("slot", row["theirs"]),
         is_match=row["matches"],
-        dataset_states=told,
+        dataset_states=states,
         pool=str(row.get("pool") or ""),
         largest_resources=row["largest_resources"],
     )
 
 
 def _parse_dataset_state(values: Sequence[object]) -> SlotDatasetState:
-    """Read the five values of one dataset; a state under another spelling is another dataset's."""
-    counts, state, share, as_of, spelled = values
-    known = _valid_state(state)
-    if known is not None and spelled is False:
+    """Parse the five values of one dataset; a state under another spelling belongs to another dataset."""
+    is_usable, state, share, as_of, has_exact_name = values
+    valid_state = _valid_state(state)
+    if valid_state is not None and has_exact_name is False:
         return SlotDatasetState(False, has_exact_name=False)
-    return SlotDatasetState(counts is True, known, _valid_share(share), _to_integer(as_of))
+    return SlotDatasetState(is_usable is True, valid_state, _valid_share(share), _to_integer(as_of))
 
 
 def parse_string_literal(text: str | None) -> str | None:
-    """The value of a ClassAd string literal, None for anything else."""
+    """Return the value of a ClassAd string literal; None for anything else."""
     if text is None or len(text) < 2 or text[0] != '"' or text[-1] != '"':
         return None
     return re.sub(r"\\(.)", r"\1", text[1:-1])
@@ -250,9 +250,9 @@ def parse_string_literal(text: str | None) -> str | None:
 
 def parse_string_list(text: str | None) -> list[str]:
     """Return the strings of a ClassAd list of literals; nothing for all else, or for a list too long."""
-    if text is None or len(text) > MAX_LIST_CHARS or not (found := _LIST.fullmatch(text.strip())):
+    if text is None or len(text) > MAX_LIST_CHARS or not (items := _LIST.fullmatch(text.strip())):
         return []
-    return [parse_string_literal(literal.strip()) or "" for literal in re.findall(_ITEM, found[1])]
+    return [parse_string_literal(literal.strip()) or "" for literal in re.findall(_ITEM, items[1])]
 
 
 _ITEM = r'\s*"(?:\\.|[^"\\])*"\s*'
@@ -277,7 +277,7 @@ def _to_integer(value: object) -> int | None:
 
 
 def _valid_state(value: object) -> str | None:
-    """Return what a slot says of a dataset; its startd's owner may have written anything there."""
+    """Return a dataset's state in a slot ad; None for an invalid value, since any startd may write one."""
     return value if isinstance(value, str) and value in set(DatasetState) else None
 
 
@@ -295,11 +295,11 @@ def _parse_datasets(text: str | None, default_scope: str | None) -> tuple[tuple[
     names = parse_string_list(text)
     if not names:
         return (), {truncate_at_name(text, MAX_TEXT_CHARS): "RequiredDatasets must be a list of strings"}
-    found: list[Did] = []
-    refused = {}
+    dids: list[Did] = []
+    invalid = {}
     for name in names:
         try:
-            found.append(parse_did(name, default_scope))
+            dids.append(parse_did(name, default_scope))
         except BadDid as bad:
-            refused[truncate_at_name(name, MAX_TEXT_CHARS)] = bad.reason
-    return tuple(dict.fromkeys(found)), refused
+            invalid[truncate_at_name(name, MAX_TEXT_CHARS)] = bad.reason
+    return tuple(dict.fromkeys(dids)), invalid

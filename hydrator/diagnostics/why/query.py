@@ -1,6 +1,6 @@
-"""A question about one job: its schedd and the slots are asked, and the answer becomes words.
+"""Query about one job: ask its schedd and the slots, and build the explanation.
 
-Used by ``hydrator why`` and by the page of the daemon, so that both say the same.
+``hydrator why`` and the daemon's page use it, so both give the same answer.
 """
 
 import re
@@ -15,7 +15,8 @@ from hydrator.domain.text import format_duration
 from hydrator.privacy.pseudonyms import Privacy
 from hydrator.reconcile.ads.site_ads import Budget, dids_without_room, draft_site_ads
 
-from .explain import JobExplanation, explain
+from .explain import explain
+from .explanation import JobExplanation
 from .pool_facts import (
     HERE_ATTRIBUTE,
     JobFacts,
@@ -30,11 +31,11 @@ from .schedd_facts import ScheddClient, ScheddFacts, can_release, fetch_schedd_f
 from .summary import JobSummary, summarize_jobs
 
 JOB_PATTERN = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?\Z")
-"""A job, or all of a cluster, as people write it."""
+"""A job, or all jobs of a cluster, as typed by a user."""
 
 
 class WhyPoolClient(ScheddClient, Protocol):
-    """What is asked of the pool; CondorClient keeps it."""
+    """The queries to the pool; CondorClient implements them."""
 
     def schedds(self) -> list[dict[str, Any]]: ...
     def jobs(self, schedd: str, cluster: int, proc: int | None = None) -> list[dict[str, Any]]: ...
@@ -54,7 +55,7 @@ class WhyPoolClient(ScheddClient, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WhyQuery:
-    """Everything a question needs; ``unread`` is why ``beliefs`` are missing."""
+    """Inputs of a query; ``knowledge_error`` is the reason why ``knowledge`` is None."""
 
     pool: WhyPoolClient
     site_attributes: Sequence[str]
@@ -64,60 +65,60 @@ class WhyQuery:
     knowledge_error: str | None = None
     privacy: Privacy = field(default_factory=Privacy)
     fetch_knowledge: Callable[[frozenset[Did]], DaemonKnowledge | None] | None = None
-    """Asks somebody else where the daemon's state cannot be read."""
+    """Fetches the knowledge over HTTP if the daemon's state is unreadable."""
     add_similar_names: Callable[[DaemonKnowledge, frozenset[Did]], DaemonKnowledge] | None = None
-    """Adds names that look like those that exist nowhere."""
+    """Adds existing names that are similar to unknown ones."""
     can_offer_release: bool = False
-    """May whoever asks be offered `hydrator release`, where the schedd would let us do it?"""
+    """True if the answer may offer `hydrator release` where the schedd allows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhyResult:
-    """The answers, and by schedd why it could not be asked."""
+    """The answers, and by schedd the reason why its query failed."""
 
     answers: tuple[JobExplanation, ...]
     unreachable_schedds: Mapping[str, str] = field(default_factory=dict)
     summary: JobSummary = field(default_factory=JobSummary)
-    """The kinds of jobs beyond those that have an answer of their own."""
+    """Summary of the kinds of jobs without an answer of their own."""
 
 
 def ask_job(query: WhyQuery, cluster: int, proc: int | None, schedd: str | None) -> WhyResult:
-    """Find the job at its schedd and judge it against every slot; alike jobs of a cluster have one answer.
+    """Find the job at its schedd and evaluate it against every slot; equal jobs of a cluster share an answer.
 
     Raises:
         ConfigError: several schedds have a job of this number.
-        PoolError: no schedd has it, or the pool could not be asked.
+        PoolError: no schedd has it, or the query of the pool failed.
     """
     names = [schedd] if schedd else [str(ad["Name"]) for ad in query.pool.schedds()]
     queued: dict[str, list[dict[str, Any]]] = {}
-    unasked: dict[str, str] = {}
+    unreachable: dict[str, str] = {}
     for name in names:
         try:
             if rows := query.pool.jobs(name, cluster, proc):
                 queued[name] = rows
         except PoolError as error:
-            unasked[name] = error.reason
-    wanted = f"{cluster}" if proc is None else f"{cluster}.{proc}"
+            unreachable[name] = error.reason
+    job_number = f"{cluster}" if proc is None else f"{cluster}.{proc}"
     if len(queued) > 1:
-        raise ConfigError([f"job {wanted} is at {', '.join(queued)}: choose one with --schedd"])
+        raise ConfigError([f"job {job_number} is at {', '.join(queued)}: choose one with --schedd"])
     if not queued:
-        return WhyResult((_explain_ended_job(query, names, cluster, proc, unasked),), unasked)
+        return WhyResult((_explain_ended_job(query, names, cluster, proc, unreachable),), unreachable)
     ((name, rows),) = queued.items()
-    briefly = [row for row in rows if row.get("brief")]
-    rest = [parse_job(row["ad"], row["procs"], name, query.default_scope) for row in briefly]
+    brief_rows = [row for row in rows if row.get("brief")]
+    other_jobs = [parse_job(row["ad"], row["procs"], name, query.default_scope) for row in brief_rows]
     answers = tuple(_explain_queued_job(query, name, row) for row in rows if not row.get("brief"))
-    return WhyResult(answers, unasked, summarize_jobs(rest, _knowledge_for(query, rest)))
+    return WhyResult(answers, unreachable, summarize_jobs(other_jobs, _knowledge_for(query, other_jobs)))
 
 
 def _knowledge_for(query: WhyQuery, jobs: Sequence[JobFacts]) -> DaemonKnowledge | None:
-    """What the daemon holds true of the datasets of *jobs*: from its state, else asked over HTTP."""
+    """Return the daemon's knowledge of the datasets of *jobs*, from its state, else over HTTP."""
     wanted = frozenset(did for job in jobs for did in job.datasets)
-    beliefs = (
+    knowledge = (
         query.fetch_knowledge(wanted)
         if query.knowledge is None and query.fetch_knowledge and wanted
         else query.knowledge
     )
-    return query.add_similar_names(beliefs, wanted) if beliefs and query.add_similar_names else beliefs
+    return query.add_similar_names(knowledge, wanted) if knowledge and query.add_similar_names else knowledge
 
 
 def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) -> JobExplanation:
@@ -127,16 +128,16 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
         return explain(job, (), None, now=query.now)
     facts = fetch_schedd_facts(query.pool, schedd)
     flock = facts.pools_of(parse_string_literal(_attribute_text(row["ad"], "FlockTo")))
-    judged = query.pool.evaluate_match(
+    match_result = query.pool.evaluate_match(
         row["ad"],
         fact_expressions(job.datasets),
         query.site_attributes,
         atomic_attributes=[HERE_ATTRIBUTE],
         flock=flock,
     )
-    groups = parse_slot_groups(judged, job.datasets)
+    groups = parse_slot_groups(match_result, job.datasets)
     job = replace(
-        with_requests(job, judged),
+        with_requests(job, match_result),
         max_uploads=facts.max_uploads,
         uploads=_count_uploads(query, schedd, row["ad"], facts),
         can_release=query.can_offer_release and job.is_transformed and can_release(query.pool, schedd, facts),
@@ -144,7 +145,7 @@ def _explain_queued_job(query: WhyQuery, schedd: str, row: Mapping[str, Any]) ->
     answer = explain(job, groups, _knowledge_for(query, [job]), now=query.now)
     notes = [
         f"pool {pool}, to which its schedd flocks, did not answer: {why}"
-        for pool, why in (judged.get("unreachable_pools") or {}).items()
+        for pool, why in (match_result.get("unreachable_pools") or {}).items()
     ]
     return replace(answer, notes=(*answer.notes, *notes))
 
@@ -155,7 +156,7 @@ def _attribute_text(ad: Mapping[str, str], name: str) -> str | None:
 
 
 def _count_uploads(query: WhyQuery, schedd: str, ad: Mapping[str, str], facts: ScheddFacts) -> int:
-    """Return how many jobs of the job's user send their input now, where the schedd limits that."""
+    """Return the number of jobs of the job's user that send input now; 0 if the schedd has no limit."""
     user = parse_string_literal(_attribute_text(ad, "User"))
     if facts.max_uploads is None or user is None:
         return 0
@@ -168,7 +169,7 @@ def _count_uploads(query: WhyQuery, schedd: str, ad: Mapping[str, str], facts: S
 def _explain_ended_job(
     query: WhyQuery, names: Iterable[str], cluster: int, proc: int | None, unreachable_schedds: dict[str, str]
 ) -> JobExplanation:
-    """What the histories say of a job that is in no queue."""
+    """Explain a job that is not in a queue, from the schedds' histories."""
     for name in names:
         if name in unreachable_schedds:
             continue
@@ -179,10 +180,10 @@ def _explain_ended_job(
             continue
         if ad:
             return _history_answer(ad, name, query.now)
-    wanted = f"{cluster}" if proc is None else f"{cluster}.{proc}"
-    failed = [f"{name} did not answer: {reason}" for name, reason in unreachable_schedds.items()]
-    where = "no schedd that answered has it" if failed else "no schedd has it"
-    raise PoolError(f"job {wanted}", "; ".join([f"{where}, in its queue or its history", *failed]))
+    job_number = f"{cluster}" if proc is None else f"{cluster}.{proc}"
+    failures = [f"{name} did not answer: {reason}" for name, reason in unreachable_schedds.items()]
+    where = "no schedd that answered has it" if failures else "no schedd has it"
+    raise PoolError(f"job {job_number}", "; ".join([f"{where}, in its queue or its history", *failures]))
 
 
 def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> JobExplanation:
@@ -201,7 +202,7 @@ def _history_answer(ad: Mapping[str, Any], schedd: str, now: datetime) -> JobExp
 
 
 def datasets_over_budget(snapshot: Snapshot, demand: Demand, budget: Budget) -> Mapping[Site, frozenset[Did]]:
-    """By site, the datasets that its ad has no room for."""
+    """Return by site the datasets that the size budget leaves out of its ad."""
     return dids_without_room(draft_site_ads(snapshot, demand, budget=budget))
 
 

@@ -21,7 +21,7 @@ from .pool_facts import JobFacts, SlotGroup
 
 
 def cheapest_remedy_text(sites: Sequence[SiteMatch]) -> str | None:
-    """The cheapest change, and all sites that it would open."""
+    """Return the cheapest change, with all sites where the job would match then."""
     best = min((at.remedy for at in sites if at.remedy), key=lambda way: way.cost, default=None)
     if best is None:
         return None
@@ -32,7 +32,7 @@ def cheapest_remedy_text(sites: Sequence[SiteMatch]) -> str | None:
 def find_group_remedy(
     job: JobFacts, group: SlotGroup, reasons: Sequence[Reason], now: datetime
 ) -> Remedy | None:
-    """What would let the job match the slots of *group*: all their causes cured, each the cheapest way."""
+    """Return the change that lets the job match *group*: the cheapest remedy of each cause, together."""
     ways = [
         _cause_remedy(cause, job, group, reasons, now)
         for cause in sorted(causes_of(group), key=list(MismatchCause).index)
@@ -92,7 +92,7 @@ def find_data_remedy(job: JobFacts, reasons: Sequence[Reason], now: datetime) ->
 
 
 def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
-    """Return what a person must do, by the first of *missing* that no time cures."""
+    """Return the action that a person must take, by the first of *missing* that no wait cures."""
     first = next((one for one in missing if _arrival_remedy(one) is None), None)
     match first.reason if first else None:
         case (
@@ -118,7 +118,7 @@ def _manual_remedy(missing: Sequence[MissingDataset]) -> Remedy:
 
 
 def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy]:
-    """How all of *missing* may come to count, where that can be said."""
+    """Return the change after which all of *missing* count; none if one has no such change."""
     each = [_arrival_remedy(one) for one in missing]
     if any(way is None for way in each):
         return []
@@ -129,7 +129,7 @@ def _combined_arrival_remedies(missing: Sequence[MissingDataset]) -> list[Remedy
 
 
 def _arrival_remedy(missing: MissingDataset) -> Remedy | None:
-    """What makes a dataset count: time, a look at something, or a person; None: nothing we know of."""
+    """Return the change after which a dataset counts; None if a person must act on the data."""
     match missing.reason:
         case MissingReason.STATE | MissingReason.NOT_YET_IN_SLOTS | MissingReason.NOT_IN_DEMAND if (
             missing.state == DatasetState.AVAILABLE

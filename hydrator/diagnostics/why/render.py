@@ -11,7 +11,7 @@ COLUMNS = ("site", "slots", "match", "why not")
 
 @dataclass(frozen=True, slots=True)
 class RenderedAnswer:
-    """An answer for people: sentences, a row of ``COLUMNS`` for every reason, and the soonest way out."""
+    """An answer for people: sentences, a row of ``COLUMNS`` for every reason, and the cheapest remedy."""
 
     lines: tuple[str, ...]
     rows: tuple[tuple[str, str, str, str], ...] = ()
@@ -19,7 +19,7 @@ class RenderedAnswer:
 
 
 def render_answer(answer: JobExplanation, hide: Callable[[str], str] = str) -> RenderedAnswer:
-    """*answer* in words, each looked through by *hide*."""
+    """Return *answer* as text; *hide* redacts every text."""
     job = answer.job
     head = f"job {job.name}: " if job.name else ""
     alike = f" (and {job.job_count - 1} like it)" if job.job_count > 1 else ""
@@ -48,9 +48,9 @@ def _table_rows(sites: Sequence[SiteMatch]) -> Iterable[tuple[str, str, str, str
 
 
 def render_result(result: WhyResult, hide: Callable[[str], str] = str) -> list[RenderedAnswer]:
-    """All that was found, in words."""
-    told = [render_answer(answer, hide) for answer in result.answers]
+    """Return all answers as text."""
+    answers = [render_answer(answer, hide) for answer in result.answers]
     if result.summary.jobs:
-        told.append(RenderedAnswer((hide(result.summary.text),)))
-    unasked = [f"schedd {name} did not answer: {why}" for name, why in result.unreachable_schedds.items()]
-    return [*told, *([RenderedAnswer(tuple(map(hide, unasked)))] if unasked else [])]
+        answers.append(RenderedAnswer((hide(result.summary.text),)))
+    failures = [f"schedd {name} did not answer: {why}" for name, why in result.unreachable_schedds.items()]
+    return [*answers, *([RenderedAnswer(tuple(map(hide, failures)))] if failures else [])]

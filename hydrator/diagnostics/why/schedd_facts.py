@@ -1,4 +1,4 @@
-"""Schedd facts: the settings of a job's schedd that decide where it may go, and how soon."""
+"""Schedd facts: the settings of a job's schedd that decide where and when the job may run."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -24,19 +24,19 @@ _DEFAULT_MAX_UPLOADS = 100
 _DEFAULT_QUEUED_BYTES = 100_000_000
 """HTCondor's defaults for MAX_CONCURRENT_UPLOADS and BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER."""
 MAX_POOLS = 20
-"""So many pools to which a schedd flocks are asked."""
+"""Largest number of queried pools to which a schedd flocks."""
 
 
 class ScheddClient(Protocol):
-    """Questions to schedds; CondorClient answers them."""
+    """The queries to schedds; CondorClient implements them."""
 
     def config_of(
         self,
-        daemon: Any,
+        daemon: Any,  # noqa: ANN401
         names: Iterable[str],
         name: str | None = None,
     ) -> dict[str, str | None]: ...
-    def ping(self, daemon: Any, level: str, name: str | None = None) -> Any: ...
+    def ping(self, daemon: Any, level: str, name: str | None = None) -> Any: ...  # noqa: ANN401
     def has_user_record(self, schedd: str, user: str) -> bool: ...
 
 
@@ -44,9 +44,9 @@ class ScheddClient(Protocol):
 class ScheddFacts:
     """The settings of one schedd.
 
-    ``flocks_to`` are collectors of other pools; without ``flocks_by_default`` only jobs that name one go
-    there. From ``most_uploads`` jobs on that send ``queued_bytes`` or more of input, or wait to, the schedd
-    asks for no slots for their user [1]; None: it has no such limit.
+    ``flock_collectors`` are collectors of other pools; without ``flocks_by_default`` only jobs that name
+    one go there. Once ``max_uploads`` jobs send ``queued_bytes`` or more of input, or wait to, the schedd
+    requests no slots for their user [1]; None: it has no such limit.
 
     [1] HTCondor 25.11, MAX_CONCURRENT_UPLOADS_PER_USER.
     """
@@ -59,7 +59,7 @@ class ScheddFacts:
     immutable_attributes: frozenset[str] = frozenset()
 
     def pools_of(self, flock_to: str | None) -> tuple[str, ...]:
-        """Return the collectors to which a job with this FlockTo may go; never one that it made up."""
+        """Return the collectors to which a job with this FlockTo may go, only from the schedd's own list."""
         if self.flocks_by_default:
             return self.flock_collectors
         named = {word.lower() for word in _split_words(flock_to)}
@@ -67,7 +67,7 @@ class ScheddFacts:
 
 
 def fetch_schedd_facts(pool: ScheddClient, schedd: str) -> ScheddFacts:
-    """Ask *schedd* for its settings; one that does not answer counts as one that has none."""
+    """Query the settings of *schedd*; without an answer it counts as a schedd without settings."""
     try:
         return parse_schedd_facts(pool.config_of("schedd", list(_SETTINGS), schedd))
     except PoolError:
@@ -75,7 +75,7 @@ def fetch_schedd_facts(pool: ScheddClient, schedd: str) -> ScheddFacts:
 
 
 def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
-    """Read the values of _SETTINGS, as the schedd has them."""
+    """Parse the schedd's values of _SETTINGS."""
     flocks_to = _split_words(config.get("FLOCK_COLLECTOR_HOSTS"))[:MAX_POOLS]
     queued = _parse_integer(config.get("BYTES_REQUIRED_TO_QUEUE_FOR_TRANSFER"))
     return ScheddFacts(
@@ -91,7 +91,7 @@ def parse_schedd_facts(config: Mapping[str, str | None]) -> ScheddFacts:
 
 
 def can_release(pool: ScheddClient, schedd: str, facts: ScheddFacts) -> bool:
-    """Return whether we may edit DataLocalityHere of anybody's queued job at *schedd*.
+    """Return whether the client may edit DataLocalityHere of any user's queued job at *schedd*.
 
     Only a queue super user may, and only one that the schedd has a user record of.
     """
@@ -109,10 +109,10 @@ def can_release(pool: ScheddClient, schedd: str, facts: ScheddFacts) -> bool:
 def _max_uploads(config: Mapping[str, str | None]) -> int | None:
     """Return the limit as the schedd computes it: a fifth of MAX_CONCURRENT_UPLOADS unless it is set."""
     version = re.match(r"\s*([0-9]{1,4})\.", config.get("CONDOR_VERSION") or "")
-    if version and int(version[1]) < 25:  # its configuration may have the names; it minds none of them
+    if version and int(version[1]) < 25:  # its configuration may have the names, but it ignores them
         return None
     if not _is_true(config.get("SCHEDD_ENABLE_PER_USER_MATCH_LIMITS") or ""):
-        return None  # also schedds before 25, which do not know it
+        return None  # also schedds before 25, which do not have it
     given = config.get("MAX_CONCURRENT_UPLOADS_PER_USER")
     if given is None:
         return None

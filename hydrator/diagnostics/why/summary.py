@@ -1,4 +1,4 @@
-"""The kinds of jobs of a large cluster that are not explained one by one, summed up. Pure."""
+"""Summary of the kinds of jobs of a large cluster without an explanation of their own. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ from .pool_facts import JobFacts, JobStatus
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """So many ``kinds`` and ``jobs``; of the idle ones, whose data is whole at a site, by the daemon.
+    """Counts of jobs, and of idle jobs by the sites that have all their data, according to the daemon.
 
-    ``whole`` counts idle jobs by site (a job counts at each that has all its data), ``apart`` those
-    whose data is whole nowhere, with ``example`` one of them; ``unknown`` those nothing is known of.
+    ``complete_by_site`` counts an idle job at each site that has all its data. ``complete_nowhere``
+    counts idle jobs without such a site; ``example`` is one of them. The data of ``unknown_jobs`` is unknown.
     """
 
     job_kinds: int = 0
@@ -33,35 +33,38 @@ class JobSummary:
         if not self.jobs:
             return ""
         states = shorten_list([f"{number} {status}" for status, number in self.by_status.items()])
-        said = f"and {format_count(self.job_kinds, 'more kind')} of its jobs, {format_count(self.jobs, 'job')}: {states}"
+        line = (
+            f"and {format_count(self.job_kinds, 'more kind')} of its jobs,"
+            f" {format_count(self.jobs, 'job')}: {states}"
+        )
         if self.complete_by_site:
             places = [f"{number} at {site}" for site, number in self.complete_by_site.items()]
-            said += f"; idle with all their data at one site: {shorten_list(places)}"
+            line += f"; idle with all their data at one site: {shorten_list(places)}"
         if self.complete_nowhere:
-            said += f"; idle without a site that has all their data: {self.complete_nowhere}"
-        return said + (f"; for example: hydrator why {self.example}" if self.example else "")
+            line += f"; idle without a site that has all their data: {self.complete_nowhere}"
+        return line + (f"; for example: hydrator why {self.example}" if self.example else "")
 
 
 def summarize_jobs(jobs: Sequence[JobFacts], knowledge: DaemonKnowledge | None) -> JobSummary:
-    """Sum up *jobs*, each standing for ``alike`` ones.
+    """Sum up *jobs*, each with its ``job_count``.
 
     Args:
         jobs: one of each kind.
-        beliefs: what the daemon holds true; None where that is not known.
+        knowledge: the daemon's knowledge; None if it is unknown.
     """
-    known = {site: here.facts for site, here in knowledge.snapshot.sites.items()} if knowledge else {}
-    whole: Counter[Site] = Counter()
-    apart, unknown, example = 0, 0, None
+    facts_by_site = {site: here.facts for site, here in knowledge.snapshot.sites.items()} if knowledge else {}
+    complete: Counter[Site] = Counter()
+    incomplete_count, unknown_count, example = 0, 0, None
     for job in jobs:
         if job.status is not JobStatus.IDLE or not job.has_required_datasets:
             continue
         if knowledge is None:
-            unknown += job.job_count
+            unknown_count += job.job_count
             continue
-        sites = _complete_sites(job, known, to_unix(knowledge.now))
-        whole.update(dict.fromkeys(sites, job.job_count))
+        sites = _complete_sites(job, facts_by_site, to_unix(knowledge.now))
+        complete.update(dict.fromkeys(sites, job.job_count))
         if not sites:
-            apart += job.job_count
+            incomplete_count += job.job_count
             example = example or job.name
     statuses = Counter[str]()
     for job in jobs:
@@ -70,15 +73,15 @@ def summarize_jobs(jobs: Sequence[JobFacts], knowledge: DaemonKnowledge | None) 
         job_kinds=len(jobs),
         jobs=sum(job.job_count for job in jobs),
         by_status=dict(statuses.most_common()),
-        complete_by_site=dict(whole.most_common()),
-        complete_nowhere=apart,
-        unknown_jobs=unknown,
+        complete_by_site=dict(complete.most_common()),
+        complete_nowhere=incomplete_count,
+        unknown_jobs=unknown_count,
         example=example or (jobs[0].name if jobs else None),
     )
 
 
 def _complete_sites(job: JobFacts, facts_by_site: Mapping[Site, Mapping[Did, Fact]], now: int) -> list[Site]:
-    """The sites that hold all of the job's datasets, by facts young enough for it."""
+    """Return the sites that have all of the job's datasets, by facts young enough for it."""
     if job.invalid_names:
         return []
     return [site for site, facts in facts_by_site.items() if _has_all_data(job, facts, now)]

@@ -27,15 +27,15 @@ def verdict_text(
     now: datetime,
 ) -> str:
     since = valid_number(job.status_attributes.get("EnteredCurrentStatus"))
-    lasting = f" for {format_duration(to_unix(now) - since)}" if since else ""
+    duration = f" for {format_duration(to_unix(now) - since)}" if since else ""
     match job.status:
         case JobStatus.RUNNING | JobStatus.TRANSFERRING:
-            return f"it runs{lasting} at {job.status_attributes.get('RemoteHost', 'a slot')}"
+            return f"it runs{duration} at {job.status_attributes.get('RemoteHost', 'a slot')}"
         case JobStatus.HELD:
             reason = str(job.status_attributes.get("HoldReason", "no reason given")).rstrip(".")
-            return f"it is held{lasting}: {reason}. condor_release {job.name} lets it try again"
+            return f"it is held{duration}: {reason}. condor_release {job.name} lets it try again"
         case JobStatus.SUSPENDED:
-            return f"it is suspended{lasting} at {job.status_attributes.get('RemoteHost', 'a slot')}"
+            return f"it is suspended{duration} at {job.status_attributes.get('RemoteHost', 'a slot')}"
         case JobStatus.REMOVED:
             return "it is being removed"
         case JobStatus.COMPLETED:
@@ -45,7 +45,10 @@ def verdict_text(
         case _ if block_reason:
             return f"{block_reason}; and it matches no slot now"
         case _ if matching_sites:
-            return f"it would match at {comma_separated(matching_sites)}: it waits for its turn in the next negotiation cycles"
+            return (
+                f"it would match at {comma_separated(matching_sites)}: it waits for its turn in"
+                " the next negotiation cycles"
+            )
         case _ if not any(at.slots for at in sites):
             return "it cannot match: the pool has no slots"
         case _:
@@ -53,14 +56,14 @@ def verdict_text(
 
 
 _RECENT_SECONDS = 600
-"""What the negotiator said longer ago is history: it considers jobs each minute or so."""
+"""Older answers of the negotiator do not count: it considers jobs about once a minute."""
 
 
 _NO_MATCH = "no match found"
 
 
 def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetime) -> str | None:
-    """Return why an idle job lately got no slot though slots match; None where nothing says so."""
+    """Return why an idle job recently got no slot although slots match; None if no attribute says so."""
     if job.status is not JobStatus.IDLE:
         return None
     if job.max_uploads and job.uploads >= job.max_uploads:
@@ -69,20 +72,25 @@ def find_block_reason(job: JobFacts, matching_sites: Sequence[str], now: datetim
             f" input files or wait to, and the limit is {job.max_uploads} (MAX_CONCURRENT_UPLOADS_PER_USER)"
         )
     reason = str(job.status_attributes.get("LastRejMatchReason") or "").partition(" |")[0].strip()
-    when = valid_number(job.status_attributes.get("LastRejMatchTime"))
-    if not reason or when is None or not 0 <= to_unix(now) - when <= _RECENT_SECONDS or reason == _NO_MATCH:
+    rejected_at = valid_number(job.status_attributes.get("LastRejMatchTime"))
+    if (
+        not reason
+        or rejected_at is None
+        or not 0 <= to_unix(now) - rejected_at <= _RECENT_SECONDS
+        or reason == _NO_MATCH
+    ):
         return None
-    said = f"the negotiator reported this {format_duration(to_unix(now) - when)} ago"
-    if found := re.match(r"concurrency limit (.{0,500}?)\s*reached", reason):
-        names = found[1].strip() or job.concurrency_limits
-        return f"it waits for a concurrency limit{f' ({names})' if names else ''}: {said}"
+    source = f"the negotiator reported this {format_duration(to_unix(now) - rejected_at)} ago"
+    if limit := re.match(r"concurrency limit (.{0,500}?)\s*reached", reason):
+        names = limit[1].strip() or job.concurrency_limits
+        return f"it waits for a concurrency limit{f' ({names})' if names else ''}: {source}"
     if not matching_sites:
         return None
-    return f"it waits for its turn ({reason}): {said}"
+    return f"it waits for its turn ({reason}): {source}"
 
 
 def _misses_note(job: JobFacts, now: datetime) -> str:
-    """Return what the job could not read so far, the last first; empty where it read all."""
+    """Return the datasets that the job could not read, the last first; empty without misses."""
     if not job.misses or job.status not in {JobStatus.IDLE, JobStatus.HELD}:
         return ""
     each = [f"{miss.did} at {miss.site} {ago_text(miss.missed_at, now)}" for miss in reversed(job.misses)]
@@ -100,19 +108,18 @@ def list_notes(job: JobFacts, now: datetime) -> tuple[str, ...]:
         )
     elif job.is_released:
         notes.append("it was released: its data no longer decides where it runs")
-    if missed := _misses_note(job, now):
-        notes.append(missed)
-    said = job.status_attributes.get("LastRejMatchReason")
-    when = valid_number(job.status_attributes.get("LastRejMatchTime"))
-    if said and when and job.status is JobStatus.IDLE:
-        notes.append(
-            f"the negotiator reported {format_duration(to_unix(now) - when)} ago: {str(said).strip()}"
-        )
+    if misses := _misses_note(job, now):
+        notes.append(misses)
+    reason = job.status_attributes.get("LastRejMatchReason")
+    rejected_at = valid_number(job.status_attributes.get("LastRejMatchTime"))
+    if reason and rejected_at and job.status is JobStatus.IDLE:
+        ago = format_duration(to_unix(now) - rejected_at)
+        notes.append(f"the negotiator reported {ago} ago: {str(reason).strip()}")
     return tuple(notes)
 
 
 def wait_text(job: JobFacts, now: datetime) -> str | None:
-    """When the job stops insisting on its data, in words."""
+    """Return the end of the job's wait for its data, in words."""
     if not (job.is_transformed and job.has_required_datasets) or job.is_released:
         return None
     if job.any_after is None:

@@ -131,10 +131,12 @@ def test_planning_shows_what_an_approval_will_do_and_leaves_it_for_the_daemon(em
 
 
 def test_bad_approvals_are_one_sentence(emptied, tmp_path):
-    assert "approve RAL: this site has no held change; held are CAM" in emptied.run("approve", "RAL", status=2)
+    refused = emptied.run("approve", "RAL", status=2)
+    assert "approve RAL: this site has no held change; held are CAM" in refused
     emptied.holds(*DIDS)
     emptied.run("once")
-    assert "approve CAM: this site has no held change; nothing is held" in emptied.run("approve", "CAM", status=2)
+    again = emptied.run("approve", "CAM", status=2)
+    assert "approve CAM: this site has no held change; nothing is held" in again
     assert "nothing is held" in emptied.run("approve")
     assert emptied.json("approve") == {}
 

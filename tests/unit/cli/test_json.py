@@ -1,4 +1,4 @@
-"""`--json`: every command that has it prints what hydrator/cli/output/json_schema.py promises, no key less and none more.
+"""`--json`: every command prints the keys of hydrator/cli/output/json_models.py, no key less and none more.
 
 Each command's example is made of values that show every key; beside this, all tests that run a command
 with `--json`, on real pools too, hold what it prints against the same shapes (testbed/shaped.py).
@@ -85,7 +85,8 @@ def known() -> StateView:
         now=NOON,
         default_scope=None,
         memories={
-            "rucio": CatalogueMemory(NOON, frozenset({CAM}), {L1: DatasetRecord(NOON, {CAM: half}), L3: DatasetRecord(NOON, {})},
+            "rucio": CatalogueMemory(NOON, frozenset({CAM}), {L1: DatasetRecord(NOON, {CAM: half}),
+                             L3: DatasetRecord(NOON, {})},
                             {L2: "timeout"}, frozenset({"X-DISK"}), "it failed"),
         },
         demand=replace(demand(want(L1, jobs=3), want(L2)), rejected_texts={"no scope": "no colon"}),
@@ -171,7 +172,7 @@ EXAMPLES = {
 
 
 def shown(shape: JsonSchema, value: object, path: str = "") -> Iterator[str]:
-    """Every key of *shape* that *value* shows, called as :func:`hydrator.cli.output.json_schema.walk_keys` calls them."""
+    """Yield every key of *shape* that *value* shows, with the names of ``json_schema.walk_keys``."""
     inner = next((one for one in shape.get("anyOf", [shape]) if one.get("type") != "null"), shape)
     if isinstance(value, list):
         for one in value:

@@ -314,7 +314,8 @@ def test_the_users_own_files_and_links_are_left_alone(host):
 def test_each_of_many_submissions_at_once_has_a_folder_of_its_own(tmp_path):
     """Twenty processes want the same name in the same second."""
     words = (
-        "import pathlib, sys; from hydrator.cli.output.new_files import new_folder, write_new; sys.stdin.read()\n"
+        "import pathlib, sys; from hydrator.cli.output.new_files import new_folder,"
+        " write_new; sys.stdin.read()\n"
         "mine = lambda folder: write_new(folder / 'mine', sys.argv[1].encode())\n"
         "print(new_folder(pathlib.Path('.'), 'run1', '.run', mine))"
     )

@@ -579,9 +579,7 @@ def test_a_schedd_that_denies_does_not_hide_the_job_that_another_has():
 
 
 def test_a_job_that_nobody_has_names_the_schedds_that_could_not_be_asked():
-    with pytest.raises(
-        PoolError, match=r"job 7\.1: no schedd that answered has it.*b did not answer.*eve"
-    ):
+    with pytest.raises(PoolError, match=r"job 7\.1: no schedd that answered has it.*b did not answer.*eve"):
         ask_job(asked(FakePool({"a": [], "b": DENIED})), 7, 1, None)
     with pytest.raises(PoolError, match="job 7: no schedd has it"):
         ask_job(asked(FakePool({"a": []})), 7, None, None)

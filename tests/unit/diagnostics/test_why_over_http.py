@@ -92,7 +92,7 @@ def test_a_job_is_explained_over_http_as_beside_the_state(daemon, did):
 
 def test_over_http_a_dataset_without_room_is_left_out_by_the_budget_and_the_held_change_is_named(daemon):
     told = said(daemon.read_knowledge({L2}, NOON), L2)
-    assert "left out of the site's ad by its budget" in told.rows[0][3]
+    assert "left out of the site's ad by the size budget" in told.rows[0][3]
     assert HELD in told.rows[1][3]
     assert "left out" not in said(daemon.read_knowledge({L2}, NOON), L2, RAL).rows[0][3]
 

@@ -377,7 +377,7 @@ def _resolve_datasets(
 
 
 def _glob_local_files(search: str) -> Collection[str]:
-    return sorted(glob.glob(search))
+    return sorted(glob.glob(search))  # noqa: PTH207 - as Rapthor does it
 
 
 def _no_match_text(parset: "Parset", search: str) -> str:

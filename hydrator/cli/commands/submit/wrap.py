@@ -192,7 +192,7 @@ def _exec_condor_submit(command: Sequence[str], options: DatasetOptions, *, refu
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        os.execvp(words[0], words)
+        os.execvp(words[0], words)  # noqa: S606 - no shell
     except OSError as error:
         raise ExitWithMessage(f"cannot run {words[0]}: {error.strerror}", 127) from error
 

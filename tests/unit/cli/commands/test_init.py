@@ -13,7 +13,7 @@ from hydrator.cli.commands.init import format_toml
 from hydrator.config import load
 from testbed.dmapi_standin import CLIENT as CLIENT_ID
 from testbed.dmapi_standin import SECRET, DmapiStandIn
-from tests.unit.cli.test_command_line import run
+from tests.unit.cli.test_command_line import run  # noqa: F401 - a fixture
 
 LIST = {"sites": ["CAM", "RAL"], "datasets": {"lofar:L1": {"sites": {"CAM": "available"}}}}
 
@@ -29,7 +29,7 @@ def words(folder: Path, *more: str) -> list[str]:
     return ["init", "-c", str(folder / "new" / "config.toml"), *file, "--untried", "--yes", *more]
 
 
-def test_what_it_writes_is_a_configuration_with_what_was_said(run, folder):
+def test_what_it_writes_is_a_configuration_with_what_was_said(run, folder):  # noqa: F811
     done = run(*words(folder, "--collector", "cm.example.org", "--site-attribute", "Where"))
     config = folder / "new" / "config.toml"
     assert (done.returncode, done.stdout) == (0, f"wrote {config}\n")
@@ -40,7 +40,7 @@ def test_what_it_writes_is_a_configuration_with_what_was_said(run, folder):
     assert [(each.type, each.path) for each in settings.catalogue] == [("file", folder / "list.json")]
 
 
-def test_with_a_state_dir_nothing_is_kept_elsewhere(run, folder):
+def test_with_a_state_dir_nothing_is_kept_elsewhere(run, folder):  # noqa: F811
     """The ad files went into /var/lib/classad-hydrator, whatever --state-dir said."""
     assert run(*words(folder, "--state-dir", str(folder / "var"))).returncode == 0
     settings = load(folder / "new" / "config.toml")
@@ -48,7 +48,7 @@ def test_with_a_state_dir_nothing_is_kept_elsewhere(run, folder):
     assert settings.publish.file.directory == folder / "var" / "ads"
 
 
-def test_without_a_collector_the_sentence_names_the_option(run, folder, monkeypatch):
+def test_without_a_collector_the_sentence_names_the_option(run, folder, monkeypatch):  # noqa: F811
     monkeypatch.setenv("CONDOR_CONFIG", "/dev/null")
     given = [word for word in words(folder) if word != "--untried"]
     done = run(*given, "--state-dir", str(folder / "var"))
@@ -58,7 +58,7 @@ def test_without_a_collector_the_sentence_names_the_option(run, folder, monkeypa
     assert not (folder / "new" / "config.toml").exists()
 
 
-def test_a_dmapi_configuration_is_one_that_plan_takes(run, tmp_path):
+def test_a_dmapi_configuration_is_one_that_plan_takes(run, tmp_path):  # noqa: F811
     config = tmp_path / "config.toml"
     with DmapiStandIn() as dmapi:
         dmapi.add_area("RAL", "RAL_DISK")
@@ -73,7 +73,7 @@ def test_a_dmapi_configuration_is_one_that_plan_takes(run, tmp_path):
     assert (planned.returncode, planned.stderr) == (0, "")
 
 
-def test_it_overwrites_nothing(run, folder):
+def test_it_overwrites_nothing(run, folder):  # noqa: F811
     assert run(*words(folder)).returncode == 0
     before = (folder / "new" / "config.toml").read_text()
     again = run(*words(folder, "--collector", "another"))
@@ -87,12 +87,12 @@ def test_it_overwrites_nothing(run, folder):
         ([], "--catalogue is needed"),
         (["--catalogue", "file"], "--path is needed"),
         (["--url", "https://rucio.example.org"], "--account is needed"),
-        (["--catalogue", "file", "--path", "x", "--account", "y"], "--account: not an option of a catalogue file"),
+        (["--catalogue", "file", "--path", "x", "--account", "y"], "not an option of a catalogue file"),
         (
             ["--url", "https://rucio.example.org", "--account", "a"],
             "--auth is needed: how the daemon logs in",
         ),
-        (["--catalogue", "dmapi", "--url", "https://x", "--auth", "x509"], "dmapi supports token, oidc, none"),
+        (["--catalogue", "dmapi", "--url", "https://x", "--auth", "x509"], "supports token, oidc, none"),
         (["--catalogue", "dmapi", "--url", "https://x", "--auth", "oidc"], "--token-url is needed"),
         (
             ["--url", "https://x", "--account", "a", "--token-file", "t", "--client-key", "k"],
@@ -101,14 +101,14 @@ def test_it_overwrites_nothing(run, folder):
         (["--url", "rucio.example.org", "--account", "a", "--username", "u", "--password-file", "p"], "url"),
     ],
 )
-def test_without_a_terminal_it_asks_nothing_and_names_the_option(run, tmp_path, given, said):
+def test_without_a_terminal_it_asks_nothing_and_names_the_option(run, tmp_path, given, said):  # noqa: F811
     config = tmp_path / "config.toml"
     done = run("init", "-c", str(config), *given)
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert not config.exists()
 
 
-def test_what_does_not_answer_is_told_and_nothing_is_written(run, folder):
+def test_what_does_not_answer_is_told_and_nothing_is_written(run, folder):  # noqa: F811
     given = [word for word in words(folder, "--collector", "127.0.0.1:1") if word != "--untried"]
     done = run(*given)
     assert (done.returncode, "127.0.0.1:1" in done.stderr) == (1, True), done.stderr
@@ -139,7 +139,7 @@ DMAPI = ["--catalogue", "dmapi", "--url", "https://data.example.org/api/v1"]
         ([*DMAPI, "--auth", "none"], {"type": "dmapi", "token_file": None}),
     ],
 )
-def test_every_way_to_log_in_is_written_as_the_configuration_has_it(run, tmp_path, given, keys):
+def test_every_way_to_log_in_is_written_as_the_configuration_has_it(run, tmp_path, given, keys):  # noqa: F811
     config = tmp_path / "config.toml"
     done = run("init", "-c", str(config), "--yes", "--untried", *given)
     assert done.returncode == 0, done.stderr
@@ -151,7 +151,7 @@ def test_every_way_to_log_in_is_written_as_the_configuration_has_it(run, tmp_pat
             assert getattr(source, key) == tmp_path / name
 
 
-def test_the_same_identity_asks_site_capabilities(run, tmp_path):
+def test_the_same_identity_asks_site_capabilities(run, tmp_path):  # noqa: F811
     config = tmp_path / "config.toml"
     where = ["--site-capabilities", "https://sites.example.org/api/v1"]
     assert run("init", "-c", str(config), "--yes", "--untried", *DMAPI, *CLIENT, *where).returncode == 0
