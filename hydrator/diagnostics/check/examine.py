@@ -25,8 +25,8 @@ from hydrator.diagnostics.check.pool import (
     _check_negotiator,
     _check_read_access,
     _check_schedds,
-    _check_slots,
 )
+from hydrator.diagnostics.check.slots import _check_slots
 from hydrator.domain.model import Site
 
 

@@ -11,7 +11,7 @@ from adapters.memory import MemoryCatalogue
 from hydrator.diagnostics.check.examine import examine
 from hydrator.diagnostics.check.findings import CheckInputs, Finding, Level
 from hydrator.diagnostics.check.installation import PACKAGES, check_packages
-from hydrator.diagnostics.check.pool import site_of
+from hydrator.diagnostics.check.slots import site_of
 from hydrator.domain.errors import EventsError, PoolDenied, PoolError
 from hydrator.domain.model import QueuedJobs, ScheddDemand, Survey, Unseen
 from hydrator.reconcile.evaluate import ReconcilePolicy

@@ -1,0 +1,186 @@
+"""Examination of the slots: sites, attributes, hooks and START expressions."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from hydrator.diagnostics.check.findings import (
+    CheckInputs,
+    CheckPoolClient,
+    Finding,
+    Level,
+    _name_list,
+)
+from hydrator.domain.model import Site
+from hydrator.domain.text import format_count
+
+SLOT_ATTRIBUTES = (
+    "Name", "Machine", "PartitionableSlot", "DynamicSlot", "TotalSlotCpus", "Start",
+    "DataLocalityVia", "DataLocalitySite", "DataLocalityAsOf", "DataLocalityGeneration",
+    "DataLocalityTrouble", "LastHeardFrom",
+)  # fmt: skip
+
+
+HERE_ATTRIBUTE = "DataLocalityHere"
+
+
+def _check_slots(
+    pool: CheckPoolClient, inputs: CheckInputs, sites: set[Site], failed_subjects: AbstractSet[str]
+) -> Iterator[Finding]:
+    """Examine the slots, without findings that follow from one of the *failed_subjects*."""
+    failed_catalogues = failed_subjects & {catalogue.name for catalogue in inputs.catalogues}
+    is_merge_failing = inputs.is_merging and any(name.startswith("collector ") for name in failed_subjects)
+    slots = pool.slots([*SLOT_ATTRIBUTES, *inputs.slot_attributes], "DynamicSlot =!= true")
+    if not slots:
+        yield Finding(Level.WARN, "slots", "the collector lists no slot", "check htcondor.collector")
+        return
+    by_site = Counter(site_of(slot, inputs.slot_attributes) or "" for slot in slots)
+    homeless, unhydrated, wiped = _classify_slots(slots, inputs, sites)
+    unknown_sites = {site for site in by_site if site and site not in sites}
+    yield Finding(
+        Level.OK,
+        "slots",
+        f"{format_count(len(slots), 'slot')} at {format_count(len(by_site.keys() - {''}), 'site')}",
+    )
+    if homeless:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(homeless)} name no site: {_name_list(homeless)}",
+            f"advertise one of {', '.join(inputs.slot_attributes)}, or extend sites.slot_attributes",
+        )
+    if unknown_sites and not failed_catalogues:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"no catalogue covers the sites {_name_list(unknown_sites)}",
+            "make the names agree: site attribute of the RSE, [catalogue.rse_sites], or --site of the hook",
+        )
+    if unhydrated and not is_merge_failing:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(unhydrated)} at known sites have no DataLocality attributes: {_name_list(unhydrated)}",
+            "install the hook there: docs/install-on-a-glidein.md"
+            + ("; or find out why they are not merged: docs/slot-merge.md" if inputs.is_merging else ""),
+        )
+    if wiped:
+        yield Finding(
+            Level.ADVICE,
+            "slots",
+            f"{len(wiped)} have no attributes until the next merge, since their startds just"
+            f" sent an update: {_name_list(wiped)}",
+            "if most checks show this, install the hook: docs/slot-merge.md states the coverage",
+        )
+    yield from _check_hooks(slots)
+    yield from _check_start_expressions(slots, is_merging=inputs.is_merging)
+    if inputs.is_merging:
+        yield from _check_merge_only_slots(
+            [slot for slot in slots if site_of(slot, inputs.slot_attributes) in sites]
+        )
+
+
+def _classify_slots(
+    slots: Sequence[Mapping[str, Any]], inputs: CheckInputs, sites: AbstractSet[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the slots without a site, those without attributes, and those whose next merge is due.
+
+    A slot whose hook reports a problem is in none of these lists.
+    """
+    homeless: list[str] = []
+    unhydrated: list[str] = []
+    wiped: list[str] = []
+    for slot in slots:
+        site = site_of(slot, inputs.slot_attributes)
+        if slot.get("DataLocalityTrouble"):
+            continue
+        if site is None:
+            homeless.append(str(slot["Name"]))
+        elif site in sites and slot.get("DataLocalityAsOf") is None:
+            (wiped if _is_merge_due(slot, inputs) else unhydrated).append(str(slot["Name"]))
+    return homeless, unhydrated, wiped
+
+
+def _is_merge_due(slot: Mapping[str, Any], inputs: CheckInputs) -> bool:
+    """Return whether *slot* may lack the attributes because no merge followed its startd's update yet."""
+    updated_at = slot.get("LastHeardFrom")
+    return (
+        inputs.is_merging
+        and isinstance(updated_at, int)
+        and inputs.now - updated_at < 2 * inputs.merge_interval_seconds
+    )
+
+
+def _check_hooks(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Report problems that hooks publish in their slots; the startd's logs do not have them."""
+    failing: dict[str, list[str]] = {}
+    for slot in slots:
+        if trouble := slot.get("DataLocalityTrouble"):
+            failing.setdefault(str(trouble), []).append(str(slot["Name"]))
+    for trouble, names in sorted(failing.items()):
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"the hook fails at {format_count(len(names), 'slot')}, {_name_list(names)}: {trouble}",
+            "docs/install-on-a-glidein.md, When nothing arrives",
+        )
+
+
+def _check_start_expressions(slots: Sequence[Mapping[str, Any]], *, is_merging: bool) -> Iterator[Finding]:
+    """Check that START has the locality clause on slots with a hook, and only there.
+
+    Other startds have no dataset attributes. With *is_merging*, a slot without
+    ``DataLocalityVia`` is one that the daemon merged or will merge.
+    """
+    has_clause = {str(slot["Name"]): HERE_ATTRIBUTE in str(slot.get("Start")) for slot in slots}
+    via = {str(slot["Name"]): slot.get("DataLocalityVia") for slot in slots}
+    unhooked = {"merge", None} if is_merging else {"merge"}
+    refusing = [name for name, clause in has_clause.items() if clause and via[name] in unhooked]
+    without_clause = [name for name, clause in has_clause.items() if not clause and via[name] == "hook"]
+    if refusing:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(refusing)} slots have a START with {HERE_ATTRIBUTE} and no hook: their startds have no"
+            f" dataset attributes and refuse every job with datasets: {_name_list(refusing)}",
+            "remove the clause from START there, or install the hook: docs/slot-merge.md",
+        )
+    if without_clause:
+        yield Finding(
+            Level.WARN,
+            "slots",
+            f"{len(without_clause)} hydrated slots have a START without {HERE_ATTRIBUTE}: a"
+            " claim may outlive "
+            f"its data by CLAIM_WORKLIFE: {_name_list(without_clause)}",
+            "install the output of hydrator submit pool-config --role startd",
+        )
+
+
+def _check_merge_only_slots(slots: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Name partitionable slots without a hook: each starts one job that needs data at a time.
+
+    A slot without attributes counts too: its startd's last update may have wiped what was merged.
+    """
+    slow = [
+        str(slot["Name"])
+        for slot in slots
+        if slot.get("DataLocalityVia") in {None, "merge"}
+        and slot.get("PartitionableSlot") is True
+        and slot.get("TotalSlotCpus") != 1
+    ]
+    if slow:
+        yield Finding(
+            Level.ADVICE,
+            "slots",
+            f"{format_count(len(slow), 'partitionable slot')} hydrated by merge only: each"
+            " starts one job with"
+            " datasets in each publish.merge.interval_seconds or negotiation cycle, whichever is longer:"
+            f" {_name_list(slow)}",
+            "if jobs are short, install the hook or use static slots: docs/slot-merge.md",
+        )
+
+
+def site_of(slot: Mapping[str, Any], attributes: Sequence[str]) -> str | None:
+    """Return the site of a slot: the value of the first of *attributes* that it has."""
+    return next((str(slot[name]) for name in attributes if slot.get(name)), None)
