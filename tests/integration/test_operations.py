@@ -98,7 +98,11 @@ def test_the_end_of_our_token_is_in_status_check_and_metrics(installed):
         return json.loads(installed.run("status", "--json").stdout)["credentials"]
 
     (one,) = installed.pool.wait(listed, 60, "the daemon to look at what it shows")
-    assert (one["credential"], one["renewed_by"], one["docs_section"]) == (f"IDTOKEN of {DOMAIN}", "operator", "idtokens")
+    assert (one["credential"], one["renewed_by"], one["docs_section"]) == (
+        f"IDTOKEN of {DOMAIN}",
+        "operator",
+        "idtokens",
+    )
     assert one["until"] - one["since"] == LIFETIME
     assert f"IDTOKEN of {DOMAIN}: ends " in installed.run("status").stdout
     findings = json.loads(installed.run("check", "--json", check=False).stdout)

@@ -77,7 +77,7 @@ def test_it_overwrites_nothing(run, folder):  # noqa: F811
     assert run(*words(folder)).returncode == 0
     before = (folder / "new" / "config.toml").read_text()
     again = run(*words(folder, "--collector", "another"))
-    assert (again.returncode, "nothing is overwritten" in again.stderr) == (2, True)
+    assert (again.returncode, "is not overwritten" in again.stderr) == (2, True)
     assert (folder / "new" / "config.toml").read_text() == before
 
 
