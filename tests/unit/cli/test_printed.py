@@ -235,4 +235,4 @@ def test_a_name_that_no_catalogue_knows_is_shown_beside_the_nearest_one(capsys):
     show.print_status(known)
     text = " ".join(capsys.readouterr().out.split())
     assert f"check the spelling; {RIGHT} exists" in text
-    assert f"1 wanted dataset at no site, the first {TYPO}: no release cures a wrong name" in text
+    assert f"1 wanted dataset at no site, the first {TYPO}: check the spelling" in text
