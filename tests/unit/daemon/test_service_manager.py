@@ -37,9 +37,9 @@ def supervisor(manager, tmp_path):
 
 def test_it_says_what_systemd_understands(manager, supervisor):
     supervisor.notify_ready()
-    supervisor.status("3 sites,\n  4 datasets")
-    supervisor.alive()
-    supervisor.stopping()
+    supervisor.set_status("3 sites,\n  4 datasets")
+    supervisor.notify_alive()
+    supervisor.notify_stopping()
     said = [manager.hear() for _ in range(4)]
     assert said == [["READY=1"], ["STATUS=3 sites, 4 datasets"], ["WATCHDOG=1"], ["STOPPING=1"]]
 
