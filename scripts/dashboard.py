@@ -37,12 +37,12 @@ def _quantile(metric: str, by: str) -> str:
 ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
     ("Does it help?", (
         ("Slots with our current ad", "percentunit", "stat",
-         [('sum(hydrator_slots{carries="current", site!="unknown"}) / (sum(hydrator_slots{site!="unknown"}) > 0)', "")]),
+         [('sum(hydrator_slots{coverage="current", site!="unknown"}) / (sum(hydrator_slots{site!="unknown"}) > 0)', "")]),
         ("Jobs that found all their data", "percentunit", "stat",
-         [(('sum(increase(hydrator_jobs_local_total{found="all"}[$__range]))'
-           ' / (sum(increase(hydrator_jobs_local_total{found!="unknown"}[$__range])) > 0)'), "")]),
+         [(('sum(increase(hydrator_jobs_local_total{locality="all"}[$__range]))'
+           ' / (sum(increase(hydrator_jobs_local_total{locality!="unknown"}[$__range])) > 0)'), "")]),
         ("Bytes that were at the job's site", "percentunit", "stat",
-         [(('sum(increase(hydrator_jobs_data_bytes_total{at="site"}[$__range]))'
+         [(('sum(increase(hydrator_jobs_data_bytes_total{place="site"}[$__range]))'
            " / (sum(increase(hydrator_jobs_data_bytes_total[$__range])) > 0)"), "")]),
         ("Since the last cycle", "s", "stat", [("time() - hydrator_last_cycle_timestamp_seconds", "")]),
         ("Sites with a held change", "short", "stat", [("sum(hydrator_held_sites)", "")]),
@@ -76,7 +76,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
          [(f"sum by (state) (hydrator_site_datasets{{{SITE}}})", "{{state}}")]),
         ("Datasets wanted", "short", "timeseries", [("hydrator_demanded_datasets", "{{origin}}")]),
         ("Slots by what they carry", "short", "timeseries",
-         [('sum by (carries) (hydrator_slots{site=~"$site|unknown"})', "{{carries}}")]),
+         [('sum by (coverage) (hydrator_slots{site=~"$site|unknown"})', "{{coverage}}")]),
         ("Storage without a site", "short", "timeseries", [("hydrator_unmapped_storage_elements", "{{catalogue}}")]),
         ("Changes of content", "short", "timeseries",
          [(f"changes(hydrator_site_generation{{{SITE}}}[$__rate_interval])", "{{site}}")]),
@@ -103,7 +103,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
              " / (sum by (collector) (rate(hydrator_merge_slot_seconds_total[$__rate_interval])) > 0)"), "{{collector}}"),
         ]),
         ("Jobs that ask for DESIRED_Sites", "short", "timeseries",
-         [("hydrator_desired_sites_jobs", "{{schedd}} {{stand}}")]),
+         [("hydrator_desired_sites_jobs", "{{schedd}} {{status}}")]),
         ("Edits of DESIRED_Sites, and failures", "ops", "timeseries", [
             (_rate("hydrator_desired_sites_edits_total", "schedd"), "edited: {{schedd}}"),
             (_rate("hydrator_desired_sites_errors_total", "schedd"), "failed: {{schedd}}"),
@@ -116,7 +116,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ("Time to answer, 95 %", "s", "timeseries",
          [(_quantile("hydrator_http_request_duration_seconds", "route"), "{{route}}")]),
         ("Connections cut", "ops", "timeseries",
-         [(_rate("hydrator_http_connections_cut_total", "why"), "{{why}}")]),
+         [(_rate("hydrator_http_connections_cut_total", "reason"), "{{reason}}")]),
     )),
     ("Events", (
         ("Events by what became of them", "ops", "timeseries",
@@ -125,10 +125,10 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
          [("time() - hydrator_event_last_timestamp_seconds", "{{source}}")]),
         ("Connected, and gaps", "short", "timeseries", [
             ("hydrator_event_connected", "connected: {{source}}"),
-            ("sum by (why) (increase(hydrator_event_gaps_total[$__rate_interval]))", "gap: {{why}}"),
+            ("sum by (reason) (increase(hydrator_event_gaps_total[$__rate_interval]))", "gap: {{reason}}"),
         ]),
         ("Changes that events told of", "ops", "timeseries",
-         [(_rate("hydrator_event_changes_total", "told"), "{{told}}")]),
+         [(_rate("hydrator_event_changes_total", "announced"), "{{announced}}")]),
         ("Polls brought forward", "ops", "timeseries", [("rate(hydrator_early_polls_total[$__rate_interval])", "polls")]),
     )),
     ("The daemon's process", (
@@ -143,10 +143,10 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
     ("Is it true, and is it well?", (
         ("Trust", "percentunit", "timeseries", [(f"hydrator_site_trust_ratio{{{SITE}}}", "{{site}}")]),
         ("Facts audited", "ops", "timeseries",
-         [(_rate("hydrator_audited_facts_total", "by, verdict"), "{{by}}: {{verdict}}")]),
+         [(_rate("hydrator_audited_facts_total", "method, verdict"), "{{method}}: {{verdict}}")]),
         ("Corrected, and claimed again", "short", "timeseries", [
             (f"hydrator_site_corrected_datasets{{{SITE}}}", "corrected: {{site}}"),
-            (f"sum by (site) (increase(hydrator_lies_total{{{SITE}}}[$__rate_interval]))", "again: {{site}}"),
+            (f"sum by (site) (increase(hydrator_repeated_false_claims_total{{{SITE}}}[$__rate_interval]))", "again: {{site}}"),
         ]),
         ("Since a fact was audited", "s", "timeseries",
          [(f"time() - hydrator_site_audit_timestamp_seconds{{{SITE}}}", "{{site}}")]),

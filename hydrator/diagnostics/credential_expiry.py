@@ -31,7 +31,7 @@ class Renewer(StrEnum):
     """Who renews it."""
 
     DAEMON = "daemon"
-    OPERATOR = "somebody"
+    OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True)

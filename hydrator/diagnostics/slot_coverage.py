@@ -12,8 +12,8 @@ class Coverage(StrEnum):
     """What a slot carries of its site's ad."""
 
     CURRENT = "current"  # the generation that we publish
-    OUTDATED = "behind"  # another one: the hook's next turn brings ours
-    NONE = "bare"  # nothing: no hook, or no merge, has reached it
+    OUTDATED = "outdated"  # another generation, until the next run of the hook
+    NONE = "none"  # no ad: neither a hook nor a merge has reached the slot
 
 
 UNKNOWN_SITE = Site("unknown")

@@ -28,7 +28,7 @@ def logged():
 
 
 def told(lines: list) -> list[str]:
-    return [line["why"] for line in lines if line["event"] == "events missed"]
+    return [line["why"] for line in lines if line["event"] == "events may be missing"]
 
 
 def memory(**datasets: DatasetState) -> dict[str, CatalogueMemory]:
@@ -78,11 +78,11 @@ class Heard:
         return self.registry.get_sample_value(name, labels) or 0.0
 
     def gaps(self, why: str) -> float:
-        return self.count("hydrator_event_gaps_total", why=why)
+        return self.count("hydrator_event_gaps_total", reason=why)
 
     def changes(self) -> list[float]:
         told = ("in_time", "late", "never")
-        return [self.count("hydrator_event_changes_total", told=each) for each in told]
+        return [self.count("hydrator_event_changes_total", announced=each) for each in told]
 
 
 def test_an_event_about_what_is_wanted_wakes_the_schedule_and_is_due_until_a_poll_begins():
@@ -91,7 +91,7 @@ def test_an_event_about_what_is_wanted_wakes_the_schedule_and_is_due_until_a_pol
     assert (heard.woken, heard.hearing.is_poll_due) == (1, True)
     assert heard.poll(STAGING, STAGING, 1) == EarlyPollRequest(frozenset({L1}))
     assert not heard.hearing.is_poll_due
-    assert heard.count("hydrator_events_total", source="rucio", outcome="heeded") == 1
+    assert heard.count("hydrator_events_total", source="rucio", outcome="accepted") == 1
     assert heard.count("hydrator_event_last_timestamp_seconds", source="rucio") == NOON.timestamp()
 
 
@@ -184,5 +184,5 @@ def test_events_from_many_threads_are_all_counted():
         thread.start()
     for thread in threads:
         thread.join()
-    assert heard.count("hydrator_events_total", source="rucio", outcome="heeded") == 800
+    assert heard.count("hydrator_events_total", source="rucio", outcome="accepted") == 800
     assert heard.hearing.begin_poll() == EarlyPollRequest(frozenset({L1}))

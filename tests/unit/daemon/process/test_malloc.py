@@ -9,7 +9,7 @@ import pytest
 POOLS = """
 import ctypes, sys, threading
 from pathlib import Path
-from hydrator.daemon.malloc import limit_arenas
+from hydrator.daemon.process.malloc import limit_arenas
 
 libc = ctypes.CDLL(None)
 if sys.argv[1] == "shared":
@@ -35,7 +35,7 @@ print(Path(sys.argv[2]).read_text().count("<heap "))
 HOLES = """
 import sys
 from pathlib import Path
-from hydrator.daemon.malloc import trim_heap
+from hydrator.daemon.process.malloc import trim_heap
 
 def resident_kib():
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmRSS:")))
