@@ -127,7 +127,7 @@ def test_a_real_broker_that_refuses_our_password_is_told_by_why(site):
     site.holdings.put(site.did, {"CAM": "available"})
     (site.folder / "broker").write_text(wrong := secrets.token_hex(8))
     site.start()
-    wait_for(lambda: '"connected": false' in site.log.read_text(), 60, "the refusal")
+    wait_for(lambda: '"event broker not connected"' in site.log.read_text(), 60, "the refusal")
     log = site.log.read_text()
     assert "Bad CONNECT" in log
     assert wrong not in log

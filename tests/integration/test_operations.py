@@ -98,13 +98,13 @@ def test_the_end_of_our_token_is_in_status_check_and_metrics(installed):
         return json.loads(installed.run("status", "--json").stdout)["credentials"]
 
     (one,) = installed.pool.wait(listed, 60, "the daemon to look at what it shows")
-    assert (one["credential"], one["by"], one["recipe"]) == (f"IDTOKEN of {DOMAIN}", "somebody", "idtokens")
+    assert (one["credential"], one["by"], one["recipe"]) == (f"IDTOKEN of {DOMAIN}", "operator", "idtokens")
     assert one["until"] - one["since"] == LIFETIME
     assert f"IDTOKEN of {DOMAIN}: ends " in installed.run("status").stdout
     findings = json.loads(installed.run("check", "--json", check=False).stdout)
     (found,) = [each for each in findings if each["subject"] == f"IDTOKEN of {DOMAIN}"]
     assert found["level"] == "ok"
-    labels = f'{{by="somebody",credential="IDTOKEN of {DOMAIN}"}}'
+    labels = f'{{credential="IDTOKEN of {DOMAIN}",renewed_by="operator"}}'
     assert installed.metric(f"hydrator_credential_expiry_timestamp_seconds{labels}") == one["until"]
     assert installed.metric(f"hydrator_credential_lifetime_seconds{labels}") == LIFETIME
 

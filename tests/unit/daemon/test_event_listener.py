@@ -119,7 +119,7 @@ def test_events_that_come_too_fast_are_dropped_told_once_a_poll_and_bring_no_pol
     heard.poll(STAGING, STAGING, 30)
     assert heard.hearing.on_event("rucio", event()) is None
     assert heard.hearing.on_event("rucio", None) is RejectReason.TOO_LARGE
-    assert told(logged) == ["rucio sends more of them than are read"]
+    assert told(logged) == ["rucio sends more events than the daemon reads"]
 
 
 def test_a_change_that_events_told_of_is_counted_and_no_gap():
@@ -131,7 +131,7 @@ def test_a_change_that_events_told_of_is_counted_and_no_gap():
     heard.after = 120
     heard.hearing.on_event("rucio", event())
     heard.poll(STAGING, STAGING, 200)
-    assert (heard.changes(), heard.gaps("untold")) == ([1, 1, 0], 0)
+    assert (heard.changes(), heard.gaps("unannounced")) == ([1, 1, 0], 0)
 
 
 def test_a_change_of_which_no_event_told_is_a_gap_told_once_and_answered_by_one_early_poll(logged):
@@ -139,23 +139,23 @@ def test_a_change_of_which_no_event_told_is_a_gap_told_once_and_answered_by_one_
     heard.poll(STAGING, WHOLE, 30)
     assert heard.woken == 0  # an event may be late
     heard.poll(WHOLE, STAGING, 90)
-    assert (heard.woken, heard.gaps("untold"), heard.changes()) == (1, 1, [0, 0, 1])
-    assert told(logged) == ["no event told that 1 dataset changed, lofar:L1 first"]
+    assert (heard.woken, heard.gaps("unannounced"), heard.changes()) == (1, 1, [0, 0, 1])
+    assert told(logged) == ["no event announced that 1 dataset changed, lofar:L1 first"]
     assert heard.poll(STAGING, STAGING, 92).gap_reason
     heard.poll(STAGING, WHOLE, 120)
     heard.poll(WHOLE, STAGING, 200)  # the silence goes on: nothing is polled early for it
-    assert (heard.woken, heard.gaps("untold"), heard.changes()) == (1, 1, [0, 0, 2])
+    assert (heard.woken, heard.gaps("unannounced"), heard.changes()) == (1, 1, [0, 0, 2])
     heard.hearing.on_event("rucio", event(L2))
     heard.poll(STAGING, WHOLE, 230)
     heard.poll(WHOLE, WHOLE, 300)
-    assert heard.gaps("untold") == 2  # it had spoken again, and then missed one
+    assert heard.gaps("unannounced") == 2  # it had spoken again, and then missed one
 
 
 def test_a_change_at_a_catalogue_that_sends_no_events_is_no_gap():
     heard = Heard(tells=("rucio-*",))
     heard.poll(STAGING, WHOLE, 30)
     heard.poll(WHOLE, WHOLE, 300)
-    assert (heard.gaps("untold"), heard.changes()) == (0, [0, 0, 0])
+    assert (heard.gaps("unannounced"), heard.changes()) == (0, [0, 0, 0])
 
 
 def test_a_connection_that_was_lost_is_a_gap_answered_by_an_early_poll(logged):
@@ -170,7 +170,7 @@ def test_a_connection_that_was_lost_is_a_gap_answered_by_an_early_poll(logged):
     assert (heard.woken, heard.gaps("connection")) == (1, 1)
     assert heard.poll(STAGING, STAGING, 6) == EarlyPollRequest(gap_reason="rucio was not connected for 5 s")
     assert told(logged) == ["rucio was not connected for 5 s"]
-    warned = [line for line in logged if line["log_level"] == "warning" and line["event"] == "events"]
+    warned = [line for line in logged if line["log_level"] == "warning" and line["event"] == "event broker not connected"]
     assert [line["why"] for line in warned] == ["it closed the connection"]
 
 

@@ -21,7 +21,7 @@ def test_slots_are_counted_by_what_they_carry():
         SlotAdVersion(CAM, None),
     ]
     counted = count_coverage(slots * 2, {CAM: OURS})
-    assert counted[CAM] == kinds(current=2, behind=2, bare=2)
+    assert counted[CAM] == kinds(current=2, outdated=2, none=2)
     assert counted[UNKNOWN_SITE] == kinds()
 
 
@@ -31,7 +31,7 @@ def test_slots_of_sites_that_we_do_not_speak_for_make_no_series_of_their_own():
         SlotAdVersion(None, None),
         SlotAdVersion("elsewhere", OURS.generation),
     ]
-    assert count_coverage(slots, {CAM: OURS}) == {CAM: kinds(), UNKNOWN_SITE: kinds(bare=2, behind=1)}
+    assert count_coverage(slots, {CAM: OURS}) == {CAM: kinds(), UNKNOWN_SITE: kinds(none=2, outdated=1)}
 
 
 def test_a_site_that_is_gone_is_shown_no_longer():

@@ -274,7 +274,7 @@ def test_jobs_are_counted_by_how_they_stand_and_after_a_failure_as_they_stood_la
         ),
         DesiredSitesResult(error="it hangs"),
     )
-    assert [standing(registry, stand) for stand in ("set", "apart", "nowhere")] == [3, 1, 0]
+    assert [standing(registry, stand) for stand in ("set", "disjoint", "no_site")] == [3, 1, 0]
     assert registry.get_sample_value("hydrator_desired_sites_edits_total", {"schedd": "ap"}) == 2
     assert registry.get_sample_value("hydrator_desired_sites_errors_total", {"schedd": "ap"}) == 1
 
