@@ -1,6 +1,6 @@
 """Leader election between daemons of one pool: one publishes, the others stand by.
 
-At every heartbeat a daemon tells the collector that it is alive and whether it leads, and reads the
+At every heartbeat a daemon reports to the collector that it is alive and whether it leads, and reads the
 heartbeats of the others. Ages are differences of the times at which the collector received two heartbeats, so
 no two clocks are compared. There is no lock that two hosts could both believe to hold. After an outage of the
 collector two daemons may lead for some seconds. Both then publish what the same catalogues answered, each

@@ -170,7 +170,11 @@ def test_a_connection_that_was_lost_is_a_gap_answered_by_an_early_poll(logged):
     assert (heard.woken, heard.gaps("connection")) == (1, 1)
     assert heard.poll(STAGING, STAGING, 6) == EarlyPollRequest(gap_reason="rucio was not connected for 5 s")
     assert told(logged) == ["rucio was not connected for 5 s"]
-    warned = [line for line in logged if line["log_level"] == "warning" and line["event"] == "event broker not connected"]
+    warned = [
+        line
+        for line in logged
+        if line["log_level"] == "warning" and line["event"] == "event broker not connected"
+    ]
     assert [line["why"] for line in warned] == ["it closed the connection"]
 
 
